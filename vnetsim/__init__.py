@@ -1,0 +1,3 @@
+"""vnetsim: a vehicular-network co-simulator tied to SUMO."""
+
+__version__ = "0.1.0"

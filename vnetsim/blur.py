@@ -1,0 +1,50 @@
+"""Motion blur of a moving vehicle's camera: the level that enters aggregation, the kernel length that enters images."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from vnetsim.errors import InputError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Camera:
+    """An on-board camera. None of these values is published for FLSimCo; all are assumptions to set.
+
+    Args:
+        exposure_s: exposure time H (s), > 0.
+        focal_length_m: focal length s (m), > 0.
+        pixel_pitch_m: side of one sensor pixel Q (m), > 0.
+        depth_m: distance Z of the scene that blurs (m), > 0.
+        scene_width_m: width W that a training thumbnail spans in the scene (m), > 0.
+    """
+
+    exposure_s: float = 0.01
+    focal_length_m: float = 0.004
+    pixel_pitch_m: float = 3.0e-6
+    depth_m: float = 10.0
+    scene_width_m: float = 4.5
+
+    def __post_init__(self) -> None:
+        """Refuse values that are not positive and finite.
+
+        Raises:
+            InputError: naming the field.
+        """
+        for name in ("exposure_s", "focal_length_m", "pixel_pitch_m", "depth_m", "scene_width_m"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value > 0):
+                raise InputError(f"camera.{name} must be positive and finite, got {value}.")
+
+    def level_px(self, speed_mps: float) -> float:
+        """Return the blur level L = H s v / (Q Z) on the sensor (px) at a speed (m/s).
+
+        FLSimCo Eq. 2 prints L = (H s / Q) v, whose unit is metre-pixels: it is this value for an object 1 m away.
+        Any factor common to all vehicles cancels in the aggregation weights (Eq. 11).
+        """
+        return self.exposure_s * self.focal_length_m * speed_mps / (self.pixel_pitch_m * self.depth_m)
+
+    def kernel_px(self, speed_mps: float, image_px: int) -> float:
+        """Return the motion kernel's length L = S v H / W (px) in a thumbnail of ``image_px`` pixels at a speed (m/s)."""
+        return image_px * speed_mps * self.exposure_s / self.scene_width_m

@@ -1,0 +1,42 @@
+"""Errors a user meets: one line each, naming what is wrong, where, and what to do.
+
+Every class takes exactly one message argument: SimPy re-raises an exception of a
+process as ``type(e)(*e.args)``.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class VnetsimError(Exception):
+    """Base of all errors that reach the user as one line. ``exit_code`` is the process's exit status."""
+
+    exit_code = 1
+
+
+class InputError(VnetsimError):
+    """The user's input is at fault: a file, a key, a value, a unit. Exit status 2."""
+
+    exit_code = 2
+
+
+class RunError(VnetsimError):
+    """The run failed although its input was accepted: full disk, simulator crash, non-finite model. Exit status 1."""
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str], where: str = "") -> InputError:
+    """Return the error for a name that does not exist, listing those that do and the nearest one.
+
+    Args:
+        kind: what the name should have named, for example ``"learner"`` or ``"key"``.
+        name: what the user wrote.
+        known: the names there are.
+        where: file or option in which it stands, put in front of the message.
+    """
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=1)
+    hint = f" Did you mean '{close[0]}'?" if close else ""
+    prefix = f"{where}: " if where else ""
+    return InputError(f"{prefix}unknown {kind} '{name}'.{hint} Available: {', '.join(names) or 'none'}.")

@@ -1,0 +1,206 @@
+"""What a learner must offer and what it is given: the only thing the simulator knows of learning.
+
+Nothing here imports torch. Timing never depends on weights: the simulator asks a learner for its cost, settles who
+commits, and only then has it train the committed participants, all together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+import numpy as np
+
+from vnetsim.blur import Camera
+from vnetsim.experiment import BlurSettings, DataSettings
+from vnetsim.random_streams import Streams
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """Payload and work of one visit; properties of the learner, not of its weights.
+
+    Args:
+        download_bytes: what a vehicle receives before it trains.
+        upload_bytes: what it sends afterwards.
+        work_flop: floating-point operations of its local training.
+    """
+
+    download_bytes: int
+    upload_bytes: int
+    work_flop: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Participant:
+    """A committed participation that is now to be trained.
+
+    Args:
+        round: index of the round that aggregates it, from 0.
+        base_round: index of the round whose global model it downloaded; smaller than ``round`` when stale.
+        vehicle_id: the vehicle.
+        rsu_id: the RSU that served it.
+        silo: index of its data shard.
+        speed_mps: the speed it reports, at entry into coverage (m/s).
+        level_px: its blur level (Camera.level_px).
+    """
+
+    round: int
+    base_round: int
+    vehicle_id: str
+    rsu_id: str
+    silo: int
+    speed_mps: float
+    level_px: float
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Update:
+    """What one participant uploads.
+
+    Args:
+        participant: who.
+        state: tensors by name, as in ``torch.nn.Module.state_dict``.
+        loss: mean training loss of the visit.
+        finite: whether every value of ``state`` is finite; others are rejected and not aggregated.
+        metrics: further per-participant figures.
+    """
+
+    participant: Participant
+    state: Mapping[str, Any]
+    loss: float
+    finite: bool
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Series:
+    """A metric that a learner reports, so that the report can draw it without knowing the learner.
+
+    Args:
+        name: key in the dictionaries that ``aggregate`` and ``evaluate`` return.
+        label: axis label.
+        unit: ``"%"`` means the value is a fraction in [0, 1] to be shown in per cent; ``""`` for none.
+        caption: one sentence saying what it is and where it comes from.
+    """
+
+    name: str
+    label: str
+    unit: str
+    caption: str
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Description:
+    """What the record and the report say of a learner's task.
+
+    Args:
+        encoder: name of the network, for example ``"resnet18"``.
+        parameters: number of trainable parameters.
+        image_shape: (C, H, W).
+        class_names: labels in order; empty when the task has no classes.
+        silo_label_counts: images per silo and class, shape (silos, classes).
+        facts: further lines for the record, by title.
+    """
+
+    encoder: str
+    parameters: int
+    image_shape: tuple[int, int, int]
+    class_names: tuple[str, ...]
+    silo_label_counts: np.ndarray[tuple[int, int], np.dtype[np.int64]]
+    facts: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnerContext:
+    """Everything a learner is built from, besides its own settings.
+
+    Args:
+        streams: the learner's branch of the experiment's random streams.
+        device: ``"cpu"``, ``"cuda"`` or ``"cuda:N"``, already resolved and available.
+        rounds: number of rounds of the run (the cosine schedule needs it), >= 1.
+        silos: number of data shards.
+        approaches: number of approach directions; silo ``i`` belongs to direction ``i % approaches``.
+        max_staleness: how many rounds old a base model may be; older snapshots may be dropped.
+        data: which images, how partitioned.
+        blur: to which images the motion kernel is applied.
+        camera: the vehicles' camera.
+    """
+
+    streams: Streams
+    device: str
+    rounds: int
+    silos: int
+    approaches: int
+    max_staleness: int
+    data: DataSettings
+    blur: BlurSettings
+    camera: Camera
+
+
+@runtime_checkable
+class Learner(Protocol):
+    """A federated learning method.
+
+    Class attributes name it; ``Settings`` is a frozen keyword-only dataclass whose defaults are the method's.
+    """
+
+    name: ClassVar[str]
+    task: ClassVar[str]
+    paper: ClassVar[str]
+    Settings: ClassVar[type]
+
+    @classmethod
+    def create(cls, context: LearnerContext, settings: Any) -> Learner:
+        """Build the learner with its data and initial global model.
+
+        Raises:
+            InputError: when data and settings do not fit.
+        """
+        ...
+
+    def describe(self) -> Description:
+        """Return what the record says of the task."""
+        ...
+
+    def series(self) -> Sequence[Series]:
+        """Return the metrics that ``aggregate`` and ``evaluate`` report, in the order to show them."""
+        ...
+
+    def cost(self, silo: int) -> Cost:
+        """Return payload and work of a visit by a vehicle that holds ``silo``."""
+        ...
+
+    def train(self, participants: Sequence[Participant]) -> Sequence[Update]:
+        """Train every participant from the global model of its ``base_round``; one update each, in order.
+
+        Must not change the global model, and must give a participant the same result whoever else is in the list.
+        """
+        ...
+
+    def aggregate(self, updates: Sequence[Update]) -> tuple[Sequence[float], Mapping[str, float]]:
+        """Fold finite updates into the global model and end the round.
+
+        Called once a round, with an empty list when nobody committed (the model is kept).
+
+        Returns:
+            the weight of each update (summing to 1, or all 0 when the model was kept) and metrics of the round.
+        """
+        ...
+
+    def evaluate(self, *, final: bool) -> Mapping[str, float]:
+        """Return metrics of the current global model; ``final`` asks for the expensive ones as well."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all state that a resumed run needs: flat names to tensors (the global model under ``model.*``)."""
+        ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what ``state_dict`` returned; afterwards training gives the same bits as without interruption."""
+        ...
+
+    def sample_images(self, kernels_px: Sequence[float], count: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+        """Return example images blurred with each kernel length, shape (len(kernels_px), count, H, W, C), uint8."""
+        ...

@@ -1,0 +1,22 @@
+"""Roadside units: where they stand and how far they reach."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rsu:
+    """A roadside unit (RSU).
+
+    Args:
+        id: the POI's id, the junction's id, or ``"x,y"`` for one placed by coordinates.
+        x_m: position in net coordinates (m), like ``y_m``.
+        y_m: see ``x_m``.
+        range_m: coverage radius (m), > 0.
+    """
+
+    id: str
+    x_m: float
+    y_m: float
+    range_m: float

@@ -1,0 +1,108 @@
+"""The run directory: every file a run writes or reads, written atomically.
+
+Layout (a folder the user can zip and send)::
+
+    experiment.toml      the resolved experiment
+    manifest.json        versions, seeds, SUMO command, device, input hashes, learner, status
+    windows.parquet      and participations, rounds, metrics, silos, map: see vnetsim.tables
+    samples.npz          example images, sharp and blurred
+    model.safetensors    the final global model
+    checkpoint/          the newest finished round: state.safetensors, progress.json
+    report.html figures/ made by the analysis
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from vnetsim.errors import InputError, RunError
+from vnetsim.tables import TABLES, to_parquet
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write ``content`` to ``path`` so that a kill at any instant leaves the old file or the new one.
+
+    Raises:
+        RunError: when the disk is full or the folder not writable.
+    """
+    temporary = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
+            temporary = file.name
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except OSError as error:
+        if temporary is not None:
+            Path(temporary).unlink(missing_ok=True)
+        raise RunError(f"{path}: cannot write: {error.strerror}. What was finished before is kept.") from error
+
+
+class RunDirectory:
+    """A run directory at ``path``.
+
+    Args:
+        path: the folder; need not exist yet.
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+
+    def write_json(self, name: str, value: Any) -> None:
+        """Write ``value`` as JSON under ``name``."""
+        write_atomically(self.path / name, json.dumps(value, indent=2, ensure_ascii=False, sort_keys=True).encode())
+
+    def read_json(self, name: str) -> Any:
+        """Return the JSON file ``name``.
+
+        Raises:
+            InputError: when it is missing or damaged.
+        """
+        path = self.path / name
+        try:
+            return json.loads(path.read_bytes())
+        except FileNotFoundError:
+            raise InputError(f"{self.path}: not a run directory, it has no {name}.") from None
+        except (OSError, ValueError) as error:
+            raise InputError(f"{path}: unreadable: {error}.") from error
+
+    def manifest(self) -> dict[str, Any]:
+        """Return ``manifest.json``."""
+        result: dict[str, Any] = self.read_json("manifest.json")
+        return result
+
+    def has(self, table: str) -> bool:
+        """Return whether the table was written."""
+        return (self.path / f"{table}.parquet").is_file()
+
+    def write(self, table: str, rows: pl.DataFrame | list[tuple[object, ...]]) -> None:
+        """Write a table of ``vnetsim.tables.TABLES``."""
+        write_atomically(self.path / f"{table}.parquet", to_parquet(table, rows))
+
+    def read(self, table: str) -> pl.DataFrame:
+        """Return a table with exactly the columns of ``vnetsim.tables``.
+
+        Raises:
+            InputError: when it is missing, damaged or has other columns.
+        """
+        path = self.path / f"{table}.parquet"
+        expected = {column.name: column.dtype for column in TABLES[table]}
+        try:
+            frame = pl.read_parquet(path)
+        except FileNotFoundError:
+            raise InputError(f"{path}: missing.") from None
+        except (OSError, pl.exceptions.PolarsError) as error:
+            raise InputError(f"{path}: unreadable: {str(error).splitlines()[0]}.") from error
+        if dict(frame.schema) != expected:
+            wrong = sorted(set(frame.schema.items()) ^ set(expected.items()), key=str)
+            raise InputError(f"{path}: columns differ from those of this version: {wrong[0][0]}.")
+        return frame
