@@ -6,17 +6,10 @@ the same name in an experiment TOML file.
 
 from __future__ import annotations
 
-import dataclasses
-import difflib
 import math
-import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal
-
-import cattrs
-import tomli_w
 
 from vnetsim.blur import Camera
 from vnetsim.errors import InputError
