@@ -1,0 +1,24 @@
+#!/bin/sh
+# Builds the wheel and runs the main job, small, from it alone, outside the source tree.
+# Environment: PYTHON, a python that has `build`; CONSTRAINTS, a constraints file or empty.
+set -eu
+source=$(cd "$(dirname "$0")/.." && pwd)
+python=$(cd "$source" && command -v "$PYTHON")
+case $python in /*) ;; *) python=$source/$python ;; esac
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$source"
+"$python" -m build --wheel --outdir "$work/dist" . >"$work/build.log" || { cat "$work/build.log"; exit 1; }
+"$python" -m venv "$work/venv"
+"$work/venv/bin/python" -m pip install --quiet ${CONSTRAINTS:+--constraint "$source/$CONSTRAINTS"} "$work"/dist/*.whl
+cd "$work"
+unset PYTHONPATH
+venv/bin/vnetsim --version
+venv/bin/vnetsim learners
+venv/bin/vnetsim init demo
+venv/bin/vnetsim mobility demo/gaussian.toml --out mobility
+venv/bin/vnetsim run demo/intersection.sumocfg --rounds 2 --out run
+test -s run/report.html
+test -s run/model.safetensors
+venv/bin/python -c 'import vnetsim, pathlib; assert pathlib.Path(vnetsim.__file__).is_relative_to(pathlib.Path.cwd() / "venv")'
+echo "wheel: built, installed and ran outside the source tree"

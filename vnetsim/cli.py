@@ -1,0 +1,265 @@
+"""The command line: parse, call, print; nothing else."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from cyclopts import App, CycloptsError, Group, Parameter
+
+from vnetsim import __version__
+from vnetsim.errors import InputError, RunError, VnetsimError
+
+INTERRUPTED = 130  # what a shell reports for a process that Ctrl-C ended
+
+app = App(
+    name="vnetsim",
+    help="Vehicular-network co-simulator: SUMO traffic at a roadside unit, coupled to federated learning.",
+    version=__version__,
+    result_action="return_value",
+)
+app["--help"].group = app["--version"].group = Group("Options")
+
+TRAFFIC, LEARNING, OUTPUT = Group("Traffic"), Group("Learning"), Group("Output")
+
+Scenario = Annotated[
+    str,
+    Parameter(
+        help="A .sumocfg, an FCD recording (.xml, .xml.gz, .csv, .parquet), an experiment .toml, the word gaussian, "
+        "or a run directory whose traffic is replayed."
+    ),
+]
+Out = Annotated[
+    Path | None, Parameter(group=OUTPUT, help="Run directory to make; default: a new folder below runs/.")
+]
+Set = Annotated[
+    tuple[str, ...],
+    Parameter(name="--set", negative="", help="Any setting as table.key=value, e.g. round.quorum=10. Repeatable."),
+]
+Rsu = Annotated[
+    tuple[str, ...],
+    Parameter(
+        group=TRAFFIC,
+        negative="",
+        help="Place an RSU at JUNCTION or x,y, with :range_m if wanted. Repeatable. Default: the scenario's "
+        "POIs of type rsu, else the busiest signalised junction.",
+    ),
+]
+Seed = Annotated[int | None, Parameter(help="Seed of every random stream (default 0).")]
+Backend = Annotated[
+    Literal["libsumo", "traci"] | None,
+    Parameter(group=TRAFFIC, help="How SUMO is driven: in this process or over a socket (default libsumo)."),
+]
+Gui = Annotated[bool, Parameter(group=TRAFFIC, negative="", help="Show sumo-gui (implies --backend traci).")]
+Net = Annotated[str | None, Parameter(group=TRAFFIC, help="Net file that names the junctions of an FCD recording.")]
+Debug = Annotated[bool, Parameter(group=OUTPUT, negative="", help="Show tracebacks.")]
+
+
+def _overrides(set_: Sequence[str], **options: object) -> list[tuple[tuple[str, ...], Any]]:
+    """Return ``--set`` values, then the options' own, as paths and values; options left out are skipped."""
+    from vnetsim.settings_file import parse_override  # noqa: PLC0415 - keeps --help quick
+
+    given = [(tuple(key.split("__")), value) for key, value in options.items() if value not in (None, False, ())]
+    return [*(parse_override(text) for text in set_), *given]
+
+
+def _finish(run: Path, *, what: str) -> None:
+    """Build the report and print its headline numbers and path."""
+    from analysis.report import build_report  # noqa: PLC0415 - matplotlib only when a report is made
+    from vnetsim.terminal import print_headline  # noqa: PLC0415
+
+    result = build_report(run)
+    print_headline(result.headline, result.path, title=what)
+
+
+@app.command
+def run(
+    scenario: Scenario,
+    /,
+    *,
+    learner: Annotated[str | None, Parameter(group=LEARNING, help="Learner (default flsimco).")] = None,
+    rounds: Annotated[int | None, Parameter(group=LEARNING, help="Rounds to run (default 20).")] = None,
+    device: Annotated[
+        str | None, Parameter(group=LEARNING, help="auto, cpu, cuda or cuda:N (default auto).")
+    ] = None,
+    data: Annotated[str | None, Parameter(group=LEARNING, help="signs (built in, default) or cifar10.")] = None,
+    data_root: Annotated[str | None, Parameter(group=LEARNING, help="Folder that holds downloaded data.")] = None,
+    data_download: Annotated[
+        bool, Parameter(group=LEARNING, negative="", help="Fetch missing data into --data-root.")
+    ] = False,
+    seed: Seed = None,
+    rsu: Rsu = (),
+    backend: Backend = None,
+    gui: Gui = False,
+    net: Net = None,
+    set_: Set = (),
+    out: Out = None,
+    debug: Debug = False,  # noqa: ARG001 - read by main
+) -> int:
+    """Simulate traffic, train a learner over the vehicles that commit, and report."""
+    from vnetsim.runner import start_run  # noqa: PLC0415
+    from vnetsim.settings_file import load_experiment  # noqa: PLC0415
+    from vnetsim.terminal import progress_display  # noqa: PLC0415
+
+    experiment = load_experiment(
+        scenario,
+        _overrides(
+            set_,
+            learner=learner,
+            rounds=rounds,
+            device=device,
+            seed=seed,
+            data__name=data,
+            data__root=data_root,
+            data__download=data_download,
+            traffic__rsu=rsu,
+            traffic__backend=backend,
+            traffic__gui=gui,
+            traffic__net=net,
+        ),
+    )
+    with progress_display() as progress:
+        folder = start_run(experiment, out, command=sys.argv, progress=progress)
+    _finish(folder, what=f"{experiment.learner} on {Path(experiment.scenario).name}")
+    return 0
+
+
+@app.command
+def mobility(
+    scenario: Scenario,
+    /,
+    *,
+    seed: Seed = None,
+    rsu: Rsu = (),
+    backend: Backend = None,
+    gui: Gui = False,
+    net: Net = None,
+    set_: Set = (),
+    out: Out = None,
+    report: Annotated[bool, Parameter(group=OUTPUT, help="Write report.html as well as the tables.")] = True,
+    debug: Debug = False,  # noqa: ARG001
+) -> int:
+    """Record coverage windows and report traffic and blur; no learner, no torch."""
+    from vnetsim.runner import record_mobility  # noqa: PLC0415
+    from vnetsim.settings_file import load_experiment  # noqa: PLC0415
+    from vnetsim.terminal import progress_display  # noqa: PLC0415
+
+    experiment = load_experiment(
+        scenario,
+        _overrides(
+            set_,
+            seed=seed,
+            traffic__rsu=rsu,
+            traffic__backend=backend,
+            traffic__gui=gui,
+            traffic__net=net,
+        ),
+    )
+    with progress_display() as progress:
+        folder = record_mobility(experiment, out, command=sys.argv, progress=progress)
+    if report:
+        _finish(folder, what=f"traffic of {Path(experiment.scenario).name}")
+    else:
+        print(folder)
+    return 0
+
+
+@app.command
+def resume(
+    run_directory: Annotated[Path, Parameter(help="Run directory of a run that was interrupted or killed.")],
+    /,
+    *,
+    debug: Debug = False,  # noqa: ARG001
+) -> int:
+    """Continue an interrupted run to the result it would have had."""
+    from vnetsim.runner import resume_run  # noqa: PLC0415
+    from vnetsim.terminal import progress_display  # noqa: PLC0415
+
+    with progress_display() as progress:
+        already_finished = resume_run(run_directory, command=sys.argv, progress=progress)
+    if already_finished:
+        print(f"{run_directory}: the run had already finished; nothing to do.", file=sys.stderr)
+    _finish(run_directory, what=run_directory.name)
+    return 0
+
+
+@app.command
+def report(
+    *run_directories: Annotated[Path, Parameter(help="Run directories.")],
+    debug: Debug = False,  # noqa: ARG001
+) -> int:
+    """Rebuild figures and report.html of run directories."""
+    if not run_directories:
+        raise InputError("vnetsim report: name at least one run directory.")
+    for folder in run_directories:
+        _finish(folder, what=folder.name)
+    return 0
+
+
+@app.command
+def learners(
+    name: Annotated[str | None, Parameter(help="Show only this learner, with its settings.")] = None,
+    /,
+    *,
+    debug: Debug = False,  # noqa: ARG001
+) -> int:
+    """List the learners there are: name, task, paper; with NAME also its settings and defaults."""
+    from vnetsim.registry import find_learner, learner_names  # noqa: PLC0415
+    from vnetsim.terminal import print_learner, print_learners  # noqa: PLC0415
+
+    if name is None:
+        print_learners({known: find_learner(known) for known in learner_names()})
+    else:
+        print_learner(name, find_learner(name))
+    return 0
+
+
+@app.command
+def init(
+    folder: Annotated[Path, Parameter(help="Folder to fill; made when missing, must be empty.")],
+    /,
+    *,
+    debug: Debug = False,  # noqa: ARG001
+) -> int:
+    """Copy the shipped scenarios into a folder, to run and to change."""
+    from vnetsim.scenarios import copy_scenarios  # noqa: PLC0415
+
+    for path in copy_scenarios(folder):
+        print(path)
+    return 0
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit: 0 done, 1 failed run, 2 wrong input, 130 interrupted."""
+    tokens = list(sys.argv[1:] if arguments is None else arguments)
+    sys.exit(_exit_status(tokens))
+
+
+def _exit_status(tokens: list[str]) -> int:
+    debug = "--debug" in tokens
+    try:
+        status = app(tokens, exit_on_error=False, print_error=False)
+    except CycloptsError as error:
+        return _fail(" ".join(str(error).split()), InputError.exit_code, debug=debug)
+    except VnetsimError as error:
+        return _fail(str(error), error.exit_code, debug=debug)
+    except KeyboardInterrupt as interrupt:
+        return _fail(str(interrupt) or "interrupted.", INTERRUPTED, debug=debug)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        return _fail(f"{where}{error.strerror or error}.", RunError.exit_code, debug=debug)
+    except Exception as error:  # noqa: BLE001 - the last line of defence of the user's terminal
+        name = type(error).__name__
+        message = " ".join(str(error).split())
+        return _fail(f"internal error: {name}: {message} (--debug shows where).", RunError.exit_code, debug=debug)
+    return int(status or 0)
+
+
+def _fail(message: str, status: int, *, debug: bool) -> int:
+    if debug:
+        traceback.print_exc()
+    print(f"vnetsim: {message}", file=sys.stderr)
+    return status

@@ -1,0 +1,77 @@
+"""What produced a run: versions, machine, input hashes."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+from collections.abc import Iterable
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from vnetsim.coverage import TrafficInfo
+from vnetsim.errors import InputError
+from vnetsim.rsu import Rsu
+
+PACKAGES = ("eclipse-sumo", "libsumo", "traci", "simpy", "numpy", "scipy", "polars", "torch", "torchvision")
+
+
+def environment() -> dict[str, Any]:
+    """Return the host and the versions of the packages that decide a result."""
+    packages = {}
+    for name in PACKAGES:
+        try:
+            packages[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    host = {
+        "machine": platform.machine(),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "os": f"{platform.system()} {platform.release()}",
+    }
+    return {"host": host, "packages": packages}
+
+
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a file, read in pieces.
+
+    Raises:
+        InputError: when it cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}.") from error
+
+
+def input_hashes(inputs: Iterable[str]) -> dict[str, str]:
+    """Return the SHA-256 of every input file that is still there, by absolute path."""
+    return {name: sha256_of(Path(name)) for name in inputs if Path(name).is_file()}
+
+
+def changed_inputs(recorded: dict[str, str]) -> list[str]:
+    """Return the recorded input files that are gone or have other bytes now."""
+    return [name for name, digest in recorded.items() if not Path(name).is_file() or sha256_of(Path(name)) != digest]
+
+
+def traffic_record(info: TrafficInfo) -> dict[str, Any]:
+    """Return the traffic's description as JSON values, without the lanes (they are a table)."""
+    return {
+        "kind": info.kind,
+        "begin_s": info.begin_s,
+        "end_s": info.end_s,
+        "step_s": info.step_s,
+        "seed": info.seed,
+        "command": list(info.command),
+        "version": info.version,
+        "inputs": list(info.inputs),
+        "notes": list(info.notes),
+    }
+
+
+def rsu_records(rsus: Iterable[Rsu]) -> list[dict[str, Any]]:
+    """Return the RSUs as JSON values."""
+    return [{"id": rsu.id, "x_m": rsu.x_m, "y_m": rsu.y_m, "range_m": rsu.range_m} for rsu in rsus]

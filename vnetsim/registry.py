@@ -1,0 +1,33 @@
+"""Learners by name: the entry points of group ``vnetsim.learners``."""
+
+from __future__ import annotations
+
+from importlib.metadata import entry_points
+from typing import Any
+
+from vnetsim.errors import RunError, unknown_name
+from vnetsim.learning import Learner
+
+GROUP = "vnetsim.learners"
+
+
+def learner_names() -> list[str]:
+    """Return the names of all installed learners, sorted. Imports none of them."""
+    return sorted({entry.name for entry in entry_points(group=GROUP)})
+
+
+def find_learner(name: str) -> type[Learner]:
+    """Return the learner class called ``name``.
+
+    Raises:
+        InputError: no such learner; the message lists those there are.
+        RunError: it is installed but cannot be imported.
+    """
+    matches = [entry for entry in entry_points(group=GROUP) if entry.name == name]
+    if not matches:
+        raise unknown_name("learner", name, learner_names())
+    try:
+        found: Any = matches[0].load()
+    except (ImportError, AttributeError) as error:
+        raise RunError(f"learner '{name}' ({matches[0].value}) cannot be imported: {error}.") from error
+    return found  # type: ignore[no-any-return]
