@@ -1,0 +1,32 @@
+"""Named streams: the name alone decides the numbers."""
+
+from vnetsim.random_streams import Streams
+
+
+def test_the_same_name_gives_the_same_numbers() -> None:
+    a, b = Streams(seed=3), Streams(seed=3)
+    assert a.generator("radio", "v1").random(4).tolist() == b.generator("radio", "v1").random(4).tolist()
+
+
+def test_a_child_is_a_longer_name() -> None:
+    streams = Streams(seed=3)
+    assert streams.child("radio").integer("v1") == streams.integer("radio", "v1")
+
+
+def test_names_seeds_and_grouping_separate_streams() -> None:
+    streams = Streams(seed=3)
+    drawn = {
+        streams.integer("radio", "v1"),
+        streams.integer("radio", "v2"),
+        streams.integer("v1", "radio"),
+        streams.integer("radiov1"),
+        streams.integer("radio"),
+        Streams(seed=4).integer("radio", "v1"),
+    }
+    assert len(drawn) == 6
+
+
+def test_a_known_value_never_changes() -> None:
+    # recorded runs are repeated by later versions: a change here breaks every published seed
+    assert Streams(seed=0).integer("radio") == 2772701637450635373
+    assert Streams(seed=0).generator("traffic").integers(0, 1000, 3).tolist() == [213, 344, 588]
