@@ -1,0 +1,240 @@
+"""The shipped scenarios, run by the real SUMO: what the rest of the project relies on."""
+
+import math
+import os
+import re
+import shutil
+import subprocess
+import tomllib
+import xml.etree.ElementTree as ET
+from collections import defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import sumo
+
+from vnetsim.settings_file import load_experiment
+
+SCENARIOS = Path(__file__).parents[2] / "scenarios"
+NAMES = ("intersection", "expressway")
+MPS_PER_KMH = 1 / 3.6
+VERSION = r"SUMO netconvert (?:Version )?(\d\S*)"
+
+
+def call(program: str, *arguments: object, folder: Path) -> str:
+    """Run a program of the installed SUMO in ``folder`` and return all it prints."""
+    environment = os.environ | {"SUMO_HOME": sumo.SUMO_HOME}
+    command = [str(Path(sumo.SUMO_HOME) / "bin" / program), *map(str, arguments)]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+@dataclass
+class Drive:
+    """What one vehicle did: where it was first and last, how close it came to the RSU, how fast it entered the disc."""
+
+    vehicle_type: str
+    first_m: tuple[float, float]
+    last_m: tuple[float, float] = (0.0, 0.0)
+    distance_m: float = math.inf
+    speed_at_entry_mps: float | None = None
+    speeds_mps: list[float] = field(default_factory=list)
+
+
+@dataclass
+class Run:
+    printed: str
+    statistics: ET.Element
+    drives: dict[str, Drive]
+    arrived: set[str]
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Run a scenario as it stands, with SUMO's own outputs on."""
+    folder = tmp_path_factory.mktemp(request.param)
+    config = SCENARIOS / f"{request.param}.sumocfg"
+    outputs = ("--fcd-output", "fcd.xml", "--statistic-output", "statistics.xml", "--tripinfo-output", "trips.xml")
+    printed = call("sumo", "-c", config, *outputs, "--output-prefix", f"{folder}/", folder=folder)
+    centre_x, centre_y, range_m = rsu_of(request.param)
+    drives: dict[str, Drive] = {}
+    for _, element in ET.iterparse(folder / "fcd.xml"):
+        if element.tag == "vehicle":
+            x, y, speed = (float(element.attrib[key]) for key in ("x", "y", "speed"))
+            drive = drives.setdefault(element.attrib["id"], Drive(element.attrib["type"], (x, y)))
+            drive.last_m = (x, y)
+            drive.distance_m = min(drive.distance_m, math.hypot(x - centre_x, y - centre_y))
+            if drive.speed_at_entry_mps is None and drive.distance_m <= range_m:
+                drive.speed_at_entry_mps = speed
+            drive.speeds_mps.append(speed)
+        elif element.tag == "timestep":
+            element.clear()
+    arrived = {trip.attrib["id"] for trip in ET.parse(folder / "trips.xml").getroot()}
+    return Run(printed, ET.parse(folder / "statistics.xml").getroot(), drives, arrived)
+
+
+def rsu_of(name: str) -> tuple[float, float, float]:
+    """Return x, y and range (m) of the scenario's only RSU."""
+    pois = ET.parse(SCENARIOS / name / f"{name}.add.xml").getroot().findall("poi[@type='rsu']")
+    assert len(pois) == 1
+    range_m = pois[0].find("param[@key='range']")
+    assert range_m is not None
+    return float(pois[0].attrib["x"]), float(pois[0].attrib["y"]), float(range_m.attrib["value"])
+
+
+def lanes_of(name: str) -> dict[str, int]:
+    """Return the number of lanes of every ordinary edge."""
+    edges = ET.parse(SCENARIOS / name / f"{name}.net.xml").getroot().findall("edge")
+    return {edge.attrib["id"]: len(edge.findall("lane")) for edge in edges if edge.get("function") != "internal"}
+
+
+def test_runs_without_a_warning_teleport_or_collision(run: Run) -> None:
+    assert "Warning" not in run.printed
+    assert "Error" not in run.printed
+    assert run.statistics.find("teleports").attrib["total"] == "0"
+    safety = run.statistics.find("safety").attrib
+    assert (safety["collisions"], safety["emergencyStops"], safety["emergencyBraking"]) == ("0", "0", "0")
+
+
+def test_several_hundred_vehicles_of_several_types(run: Run) -> None:
+    counts: dict[str, int] = defaultdict(int)
+    for drive in run.drives.values():
+        counts[drive.vehicle_type] += 1
+    assert 400 <= sum(counts.values()) <= 900
+    assert len(counts) >= 4
+    assert min(counts.values()) >= 10
+    assert counts["passenger"] > sum(counts.values()) / 2
+
+
+def test_speeds_differ_between_vehicles_of_one_type(run: Run) -> None:
+    fastest = sorted(max(drive.speeds_mps) for drive in run.drives.values() if drive.vehicle_type == "passenger")
+    low, high = fastest[len(fastest) // 10], fastest[-len(fastest) // 10]
+    assert high / low > 1.15
+
+
+def test_every_trip_begins_and_ends_outside_the_disc_and_crosses_it(run: Run, request: pytest.FixtureRequest) -> None:
+    """Coverage windows then open and close by crossing, except for who is inside when the traffic ends."""
+    name = request.node.callspec.params["run"]
+    x, y, range_m = rsu_of(name)
+    assert run.arrived
+    for vehicle_id, drive in run.drives.items():
+        assert math.dist(drive.first_m, (x, y)) > 1.2 * range_m
+        if vehicle_id in run.arrived:
+            assert drive.distance_m < range_m / 2
+            assert math.dist(drive.last_m, (x, y)) > 1.2 * range_m
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_queues_clear_once_the_demand_ends(name: str, tmp_path: Path) -> None:
+    call("sumo", "-c", SCENARIOS / f"{name}.sumocfg", "--end", 1200, "--statistic-output", "s.xml", folder=tmp_path)
+    vehicles = ET.parse(tmp_path / "s.xml").getroot().find("vehicles").attrib
+    assert (vehicles["running"], vehicles["waiting"]) == ("0", "0")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_seed_decides_the_traffic(name: str, tmp_path: Path) -> None:
+    def departures(seed: int) -> list[tuple[str, str, str]]:
+        config = SCENARIOS / f"{name}.sumocfg"
+        outputs = ("--vehroute-output", "routes.xml", "--vehroute-output.write-unfinished")
+        call("sumo", "-c", config, "--seed", seed, "--end", 120, *outputs, folder=tmp_path)
+        vehicles = ET.parse(tmp_path / "routes.xml").getroot().iter("vehicle")
+        return [(v.attrib["id"], v.attrib["type"], v.attrib["depart"]) for v in vehicles]
+
+    first, again, other = departures(1), departures(1), departures(2)
+    assert len(first) > 30
+    assert first == again
+    assert first != other
+
+
+@pytest.mark.parametrize("run", ["expressway"], indirect=True)
+def test_a_good_share_exceeds_100_kmh_at_the_rsu(run: Run) -> None:
+    entries = [d.speed_at_entry_mps for d in run.drives.values() if d.speed_at_entry_mps is not None]
+    share = sum(speed > 100 * MPS_PER_KMH for speed in entries) / len(entries)
+    assert 0.3 <= share <= 0.7
+    trucks = [d.speed_at_entry_mps for d in run.drives.values() if d.vehicle_type == "truck" and d.speed_at_entry_mps]
+    assert sum(trucks) / len(trucks) == pytest.approx(85 * MPS_PER_KMH, rel=0.03)
+
+
+@pytest.mark.parametrize("run", ["intersection"], indirect=True)
+def test_vehicles_stop_at_the_signal_and_turn_in_all_directions(run: Run) -> None:
+    assert sum(min(drive.speeds_mps) < 0.1 for drive in run.drives.values()) > 0.2 * len(run.drives)
+    arms = ("north", "east", "south", "west")
+    seen = {vehicle_id.rpartition(".")[0] for vehicle_id in run.arrived}
+    assert {f"{a}_{b}" for a in arms for b in arms if a != b} <= seen
+
+
+def test_the_intersection_has_four_signalised_arms_of_two_lanes() -> None:
+    lanes = lanes_of("intersection")
+    assert {edge: n for edge, n in lanes.items() if edge.endswith(("_in", "_out"))} == {
+        f"{arm}_{direction}": 2 for arm in ("north", "east", "south", "west") for direction in ("in", "out")
+    }
+    net = ET.parse(SCENARIOS / "intersection" / "intersection.net.xml").getroot()
+    entering = {c.attrib["from"] for c in net.findall("connection") if c.get("tl") == "center"}
+    assert entering == {f"{arm}_bay" for arm in ("north", "east", "south", "west")}
+
+
+def test_every_green_ends_with_yellow_and_all_red_and_conflicting_streams_never_share_one() -> None:
+    net = ET.parse(SCENARIOS / "intersection" / "intersection.net.xml").getroot()
+    states = [phase.attrib["state"] for phase in net.findall("tlLogic/phase")]
+    for green, yellow, red in zip(states[0::3], states[1::3], states[2::3], strict=True):
+        assert set(green) == {"G", "r"}
+        assert yellow == green.replace("G", "y")
+        assert set(red) == {"r"}
+    assert all(any(state[i] == "G" for state in states) for i in range(len(states[0])))
+    requests = net.find("junction[@id='center']").findall("request")
+    foes = {int(r.attrib["index"]): r.attrib["foes"][::-1] for r in requests}
+    for state in states:
+        moving = [i for i, signal in enumerate(state) if signal == "G"]
+        assert not any(foes[i][j] == "1" for i in moving for j in moving)
+
+
+def test_the_expressways_cross_on_two_levels_without_a_common_node() -> None:
+    net = ET.parse(SCENARIOS / "expressway" / "expressway.net.xml").getroot()
+    assert net.findall("connection") == []
+    heights = {}
+    for edge in net.findall("edge"):
+        lane = edge.find("lane")
+        assert float(lane.attrib["speed"]) == pytest.approx(120 * MPS_PER_KMH, abs=0.01)
+        heights[edge.attrib["id"]] = {(*p.split(","), "0")[2] for p in lane.attrib["shape"].split()}
+    assert heights["eastbound"] == heights["westbound"] == {"7.00"}
+    assert heights["northbound"] == heights["southbound"] == {"0"}
+
+
+def without_header(net: Path) -> str:
+    """Return a net file without netconvert's comment, which carries the date and the command."""
+    return re.sub(r"<!-- generated on .*?-->", "", net.read_text(encoding="utf-8"), count=1, flags=re.DOTALL)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_rebuilding_the_net_from_its_sources_reproduces_it(name: str, tmp_path: Path) -> None:
+    shipped = SCENARIOS / name / f"{name}.net.xml"
+    built_by = re.search(VERSION, shipped.read_text(encoding="utf-8"))
+    assert built_by is not None
+    installed = re.search(VERSION, call("netconvert", "--version", folder=tmp_path))
+    assert installed is not None
+    if built_by[1] != installed[1]:
+        pytest.skip(f"the net was built by netconvert {built_by[1]}, installed is {installed[1]}")
+    copied = tmp_path / "scenarios" / name
+    shutil.copytree(SCENARIOS / name, copied)
+    (copied / shipped.name).unlink()
+    printed = call("netconvert", "-c", f"scenarios/{name}/{name}.netccfg", folder=tmp_path)
+    assert "Warning" not in printed
+    assert without_header(copied / shipped.name) == without_header(shipped)
+
+
+def test_no_file_carries_a_path_of_the_machine_it_was_made_on() -> None:
+    for path in (p for p in SCENARIOS.rglob("*") if p.is_file()):
+        text = re.sub(r"https?://\S+", "", path.read_text(encoding="utf-8"))
+        assert not re.search(r'="(/|[A-Za-z]:[\\/])|/(home|Users)/', text), path
+        assert path.stat().st_size < 100_000, path
+
+
+def test_the_gaussian_experiment_is_accepted_and_states_every_setting_of_its_model() -> None:
+    path = SCENARIOS / "gaussian.toml"
+    experiment = load_experiment(str(path))
+    assert experiment.scenario == "gaussian"
+    written = tomllib.loads(path.read_text(encoding="utf-8"))["gaussian"]
+    assert set(written) == set(vars(experiment.gaussian))
+    assert experiment.gaussian.v_min_kmh < 100 < experiment.gaussian.v_max_kmh
