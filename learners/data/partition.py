@@ -1,0 +1,158 @@
+"""Dealing the training images to the silos: IID, by Dirichlet label skew, or by approach direction."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from vnetsim.errors import InputError, unknown_name
+from vnetsim.experiment import DataSettings
+
+Indices = np.ndarray[tuple[int], np.dtype[np.int64]]
+Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
+
+
+def partition(
+    labels: np.ndarray[Any, np.dtype[np.int64]],
+    *,
+    silos: int,
+    approaches: int,
+    settings: DataSettings,
+    generator: np.random.Generator,
+) -> list[Indices]:
+    """Return the images that each silo holds.
+
+    Every image goes to exactly one silo. Silos get equally many, to within one image (``approach``: within the silos
+    that share classes). The order inside a silo is random and independent of the class.
+
+    - ``iid``: every silo gets equally many of each class, to within one image.
+    - ``dirichlet``: each silo's class shares are drawn from a Dirichlet distribution (Hsu et al. 2019, "Measuring the
+      effects of non-identical data distribution") whose concentration is ``settings.alpha`` times the class's
+      frequency relative to the mean class, so ``alpha`` itself in a balanced set. Silos are served in random order;
+      once a class is used up, the shares of the others are scaled up. ``alpha`` towards infinity gives IID; towards
+      0, one class per silo, except at most (classes - 1) times where a class ran out.
+    - ``approach``: silo i belongs to direction i mod ``approaches``. Class c belongs to direction c mod
+      ``approaches``, and is dealt IID to the silos of that direction. With more directions than classes, direction d
+      holds class d mod classes and shares it with the other directions that hold it.
+
+    Args:
+        labels: class of every training image, shape (N,).
+        silos: number of silos, >= 1.
+        approaches: number of approach directions, >= 1.
+        settings: ``partition``, ``alpha`` and ``min_images``.
+        generator: source of all draws.
+
+    Returns:
+        Indices into ``labels`` for each silo.
+
+    Raises:
+        InputError: when there are fewer images than the silos need, or the partition's name is unknown.
+    """
+    needed = max(settings.min_images, 1)
+    if settings.partition == "iid":
+        _require_enough(len(labels), silos, needed, "training images")
+        dealt = _deal(_shuffled_by_class(labels, generator), silos)
+        shards = [dealt[silo] for silo in generator.permutation(silos)]
+    elif settings.partition == "dirichlet":
+        _require_enough(len(labels), silos, needed, "training images")
+        shards = _dirichlet(labels, silos, settings.alpha, generator)
+    elif settings.partition == "approach":
+        shards = _by_approach(labels, silos, approaches, needed, generator)
+    else:
+        raise unknown_name("partition", settings.partition, ("iid", "dirichlet", "approach"), where="data.partition")
+    return [generator.permutation(shard) for shard in shards]
+
+
+def _require_enough(images: int, silos: int, needed: int, what: str) -> None:
+    if images < silos * needed:
+        raise InputError(
+            f"data: {silos} silos of at least {needed} images need {silos * needed}, but there are {images} {what};"
+            " lower silos.count or data.min_images, or raise data.train_images."
+        )
+
+
+def _shuffled_by_class(labels: np.ndarray[Any, np.dtype[np.int64]], generator: np.random.Generator) -> Indices:
+    """Return all indices, class after class, in random order inside each class."""
+    order = generator.permutation(len(labels))
+    return order[np.argsort(labels[order], kind="stable")]
+
+
+def _deal(cards: Indices, hands: int) -> list[Indices]:
+    """Deal in turn: neither the hands nor, with cards sorted by class, any class in them differ by more than one."""
+    return [cards[hand::hands] for hand in range(hands)]
+
+
+def _by_approach(
+    labels: np.ndarray[Any, np.dtype[np.int64]],
+    silos: int,
+    approaches: int,
+    needed: int,
+    generator: np.random.Generator,
+) -> list[Indices]:
+    _, classes = np.unique(labels, return_inverse=True)
+    groups = min(int(classes.max(initial=0)) + 1, approaches)
+    shards: list[Indices] = [np.empty(0, dtype=np.int64)] * silos
+    cards = _shuffled_by_class(classes, generator)
+    for group in range(groups):
+        members = [silo for silo in range(silos) if silo % approaches % groups == group]
+        pool = cards[classes[cards] % groups == group]
+        _require_enough(len(pool), len(members), needed, f"training images in the classes of approach {group}")
+        if members:
+            for silo, hand in zip(generator.permutation(members), _deal(pool, len(members)), strict=True):
+                shards[silo] = hand
+    return shards
+
+
+def _dirichlet(
+    labels: np.ndarray[Any, np.dtype[np.int64]], silos: int, alpha: float, generator: np.random.Generator
+) -> list[Indices]:
+    sizes = np.unique(labels, return_counts=True)[1]
+    cards = _shuffled_by_class(labels, generator)
+    ends = np.cumsum(sizes)
+    next_card = ends - sizes
+    concentration = np.clip(alpha * (sizes / sizes.mean()), 1e-100, 1e100)  # beyond, logarithms overflow
+    # log Gamma(a) = log Gamma(a + 1) + log(U) / a keeps the order of the shares where they all underflow to 0
+    boost = np.log(generator.uniform(np.finfo(float).tiny, 1.0, size=(silos, len(sizes)))) / concentration
+    log_shares = np.log(generator.standard_gamma(concentration + 1.0, size=(silos, len(sizes)))) + boost
+    shards: list[Indices] = [np.empty(0, dtype=np.int64)] * silos
+    for position, silo in enumerate(generator.permutation(silos)):
+        quota = len(labels) // silos + (position < len(labels) % silos)
+        counts = _apportion(quota, log_shares[silo], ends - next_card)
+        shards[silo] = np.concatenate(
+            [cards[start : start + count] for start, count in zip(next_card, counts, strict=True)]
+        )
+        next_card = next_card + counts
+    return shards
+
+
+def _apportion(quota: int, log_shares: Floats, room: Indices) -> Indices:
+    """Split ``quota`` in proportion to the shares, by largest remainder, no class above its room.
+
+    Ends after at most one pass per class: a pass either fills a class for good or finds that all shares fit.
+
+    Args:
+        quota: images to give out, <= ``room.sum()``.
+        log_shares: logarithms of the shares, not normalised, shape (C,).
+        room: images left in each class, shape (C,).
+
+    Returns:
+        Images of each class, summing to ``quota``, shape (C,).
+    """
+    counts = np.zeros_like(room)
+    is_open = room > 0
+    while quota > 0:
+        scaled = np.where(is_open, log_shares, -np.inf)
+        shares = np.exp(scaled - scaled.max())
+        target = quota * shares / shares.sum()
+        filled = is_open & (target >= room)
+        if filled.any():
+            counts[filled] = room[filled]
+            quota -= int(room[filled].sum())
+            is_open &= ~filled
+            continue
+        whole = np.floor(target).astype(np.int64)
+        remainder = np.where(is_open, target - whole, -1.0)
+        whole[np.argsort(-remainder, kind="stable")[: quota - int(whole.sum())]] += 1
+        return counts + whole
+    return counts
