@@ -31,6 +31,13 @@ def call(program: str, *arguments: object, folder: Path) -> str:
     return done.stdout + done.stderr
 
 
+def child(element: ET.Element, path: str) -> ET.Element:
+    """Return the first descendant at ``path``, which must exist."""
+    found = element.find(path)
+    assert found is not None, path
+    return found
+
+
 @dataclass
 class Drive:
     """What one vehicle did: where it was first and last, how close it came to the RSU, how fast it entered the disc."""
@@ -79,9 +86,8 @@ def rsu_of(name: str) -> tuple[float, float, float]:
     """Return x, y and range (m) of the scenario's only RSU."""
     pois = ET.parse(SCENARIOS / name / f"{name}.add.xml").getroot().findall("poi[@type='rsu']")
     assert len(pois) == 1
-    range_m = pois[0].find("param[@key='range']")
-    assert range_m is not None
-    return float(pois[0].attrib["x"]), float(pois[0].attrib["y"]), float(range_m.attrib["value"])
+    range_m = child(pois[0], "param[@key='range']").attrib["value"]
+    return float(pois[0].attrib["x"]), float(pois[0].attrib["y"]), float(range_m)
 
 
 def lanes_of(name: str) -> dict[str, int]:
@@ -93,8 +99,8 @@ def lanes_of(name: str) -> dict[str, int]:
 def test_runs_without_a_warning_teleport_or_collision(run: Run) -> None:
     assert "Warning" not in run.printed
     assert "Error" not in run.printed
-    assert run.statistics.find("teleports").attrib["total"] == "0"
-    safety = run.statistics.find("safety").attrib
+    assert child(run.statistics, "teleports").attrib["total"] == "0"
+    safety = child(run.statistics, "safety").attrib
     assert (safety["collisions"], safety["emergencyStops"], safety["emergencyBraking"]) == ("0", "0", "0")
 
 
@@ -129,7 +135,7 @@ def test_every_trip_begins_and_ends_outside_the_disc_and_crosses_it(run: Run, re
 @pytest.mark.parametrize("name", NAMES)
 def test_queues_clear_once_the_demand_ends(name: str, tmp_path: Path) -> None:
     call("sumo", "-c", SCENARIOS / f"{name}.sumocfg", "--end", 1200, "--statistic-output", "s.xml", folder=tmp_path)
-    vehicles = ET.parse(tmp_path / "s.xml").getroot().find("vehicles").attrib
+    vehicles = child(ET.parse(tmp_path / "s.xml").getroot(), "vehicles").attrib
     assert (vehicles["running"], vehicles["waiting"]) == ("0", "0")
 
 
@@ -145,7 +151,8 @@ def test_the_seed_decides_the_traffic(name: str, tmp_path: Path) -> None:
     first, again, other = departures(1), departures(1), departures(2)
     assert len(first) > 30
     assert first == again
-    assert first != other
+    assert [depart for *_, depart in first] != [depart for *_, depart in other]
+    assert [kind for _, kind, _ in first] != [kind for _, kind, _ in other]
 
 
 @pytest.mark.parametrize("run", ["expressway"], indirect=True)
@@ -183,7 +190,7 @@ def test_every_green_ends_with_yellow_and_all_red_and_conflicting_streams_never_
         assert yellow == green.replace("G", "y")
         assert set(red) == {"r"}
     assert all(any(state[i] == "G" for state in states) for i in range(len(states[0])))
-    requests = net.find("junction[@id='center']").findall("request")
+    requests = child(net, "junction[@id='center']").findall("request")
     foes = {int(r.attrib["index"]): r.attrib["foes"][::-1] for r in requests}
     for state in states:
         moving = [i for i, signal in enumerate(state) if signal == "G"]
@@ -195,7 +202,7 @@ def test_the_expressways_cross_on_two_levels_without_a_common_node() -> None:
     assert net.findall("connection") == []
     heights = {}
     for edge in net.findall("edge"):
-        lane = edge.find("lane")
+        lane = child(edge, "lane")
         assert float(lane.attrib["speed"]) == pytest.approx(120 * MPS_PER_KMH, abs=0.01)
         heights[edge.attrib["id"]] = {(*p.split(","), "0")[2] for p in lane.attrib["shape"].split()}
     assert heights["eastbound"] == heights["westbound"] == {"7.00"}
