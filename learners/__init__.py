@@ -1,0 +1,1 @@
+"""Federated learners: one file per method, and the mathematics, data and training they share."""

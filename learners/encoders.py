@@ -1,0 +1,165 @@
+"""Encoders of the contrastive learners: images to features, features to L2-normalised projections."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+from torch.utils.hooks import RemovableHandle
+
+from vnetsim.errors import unknown_name
+
+PROJECTION = 128
+
+
+class Encoder(nn.Module):
+    """A convolutional trunk, the mean over positions, and a linear projection.
+
+    Args:
+        trunk: images (N, 3, H, W) to dense features (N, C, H', W').
+        width: C.
+    """
+
+    def __init__(self, trunk: nn.Module, width: int) -> None:
+        super().__init__()
+        self.width = width
+        self.trunk = trunk
+        self.fc = nn.Linear(width, PROJECTION)
+
+    def dense(self, images: Tensor) -> Tensor:
+        """Return the features before pooling, shape (N, C, H', W')."""
+        dense: Tensor = self.trunk(images)
+        return dense
+
+    def features(self, images: Tensor) -> Tensor:
+        """Return the pooled features that evaluation freezes, shape (N, C)."""
+        return self.dense(images).mean(dim=(2, 3))
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return projections of unit length, shape (N, 128)."""
+        return normalize(self.fc(self.features(images)), dim=1)
+
+
+class ResidualBlock(nn.Module):
+    """Two 3x3 convolutions beside a shortcut (He et al. 2016), the shortcut a 1x1 convolution where shapes change."""
+
+    def __init__(self, inputs: int, outputs: int, *, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(outputs)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(outputs)
+        self.shortcut = (
+            nn.Identity()
+            if inputs == outputs and stride == 1
+            else nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+        )
+        self.relu = nn.ReLU(inplace=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the block's output, shape (N, outputs, H / stride, W / stride)."""
+        y = self.bn2(self.conv2(self.relu(self.bn1(self.conv1(x)))))
+        result: Tensor = self.relu(y + self.shortcut(x))
+        return result
+
+
+def _small() -> Encoder:
+    """A residual network of four blocks for 32 x 32 images, made to train on a CPU."""
+    widths = (16, 16, 32, 64)
+    trunk: OrderedDict[str, nn.Module] = OrderedDict(
+        conv1=nn.Conv2d(3, widths[0], 3, padding=1, bias=False),
+        bn1=nn.BatchNorm2d(widths[0]),
+        relu=nn.ReLU(inplace=True),
+    )
+    for i, (inputs, outputs) in enumerate(itertools.pairwise(widths), start=1):
+        trunk[f"layer{i}"] = ResidualBlock(inputs, outputs, stride=2)
+    return Encoder(nn.Sequential(trunk), widths[-1])
+
+
+def _resnet18() -> Encoder:
+    """ResNet-18 for 32 x 32 images as FLSimCo's code builds it: 3x3 stem of stride 1, no max-pool, 512 -> 128."""
+    from torchvision.models import resnet18  # noqa: PLC0415  torchvision is slow to import and only needed here
+
+    network = resnet18()
+    trunk: OrderedDict[str, nn.Module] = OrderedDict(
+        conv1=nn.Conv2d(3, 64, 3, padding=1, bias=False), bn1=network.bn1, relu=network.relu
+    )
+    trunk.update((f"layer{i}", getattr(network, f"layer{i}")) for i in range(1, 5))
+    return Encoder(nn.Sequential(trunk), 512)
+
+
+ENCODERS: dict[str, Callable[[], Encoder]] = {"small": _small, "resnet18": _resnet18}
+
+
+def create_encoder(name: str, *, seed: int) -> Encoder:
+    """Return a new encoder on the CPU with weights that depend on ``name`` and ``seed`` alone.
+
+    The global random state is neither read nor changed. Convolutions follow He et al. (2015, fan out), linear layers
+    the uniform distribution of width 1 / sqrt(fan in), normalisation starts as the identity.
+
+    Raises:
+        InputError: when there is no encoder of that name.
+    """
+    if name not in ENCODERS:
+        raise unknown_name("encoder", name, ENCODERS, where="learning.encoder")
+    with torch.device("meta"):
+        encoder = ENCODERS[name]()
+    encoder.to_empty(device="cpu")
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for module in encoder.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu", generator=generator)
+            elif isinstance(module, nn.Linear):
+                bound = 1 / math.sqrt(module.in_features)
+                module.weight.uniform_(-bound, bound, generator=generator)
+                module.bias.uniform_(-bound, bound, generator=generator)
+            elif isinstance(module, nn.BatchNorm2d):
+                module.reset_parameters()
+    return encoder
+
+
+def parameter_count(encoder: nn.Module) -> int:
+    """Return the number of trainable parameters."""
+    return sum(parameter.numel() for parameter in encoder.parameters() if parameter.requires_grad)
+
+
+def forward_flop(encoder: Encoder, image_shape: tuple[int, int, int]) -> int:
+    """Return the floating-point operations of one image's forward pass.
+
+    Counted are convolutions and linear layers, two operations per multiply-add, from the shapes that occur in a real
+    pass; normalisation and activations are not.
+    """
+    with _counting(encoder) as counts, torch.inference_mode():
+        training = encoder.training
+        encoder.eval()(torch.zeros(1, *image_shape, device=next(encoder.parameters()).device))
+        encoder.train(training)
+    return sum(counts)
+
+
+@contextmanager
+def _counting(encoder: nn.Module) -> Iterator[list[int]]:
+    counts: list[int] = []
+
+    def count(module: nn.Module, _: object, output: Tensor) -> None:
+        weight = module.weight
+        assert isinstance(weight, Tensor)
+        # each output value is a dot product with weight[0]: (inputs / groups) x kernel, or inputs
+        counts.append(2 * output.numel() * weight[0].numel())
+
+    handles: list[RemovableHandle] = [
+        module.register_forward_hook(count)
+        for module in encoder.modules()
+        if isinstance(module, (nn.Conv2d, nn.Linear))
+    ]
+    try:
+        yield counts
+    finally:
+        for handle in handles:
+            handle.remove()

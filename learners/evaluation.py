@@ -1,0 +1,170 @@
+"""How good frozen features are: weighted k-nearest-neighbour vote and linear probe, on images no vehicle holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn.functional import normalize, one_hot
+
+from learners.encoders import Encoder
+
+CHUNK_VALUES = 1 << 24
+"""Most values that one chunk of a pairwise computation holds (64 MiB in float32)."""
+
+
+def knn_predict(
+    queries: Tensor, bank: Tensor, labels: Tensor, *, classes: int, k: int = 200, temperature: float = 0.1
+) -> Tensor:
+    """Return the labels that the nearest neighbours vote for, shape (Q,).
+
+    Each of the ``k`` most similar features of the bank votes for its label with weight exp(cosine / temperature)
+    (Wu et al. 2018, section 3.4). Of equal votes the lowest label wins.
+
+    Args:
+        queries: features (Q, D); a zero vector is equally far from all.
+        bank: labelled features (M, D), M >= 1.
+        labels: their labels (M,), int64 in [0, classes).
+        classes: number of labels.
+        k: neighbours that vote; all of the bank when it is smaller.
+        temperature: > 0; the smaller, the more the nearest decide.
+    """
+    k = min(k, len(bank))
+    bank = normalize(bank, dim=1)
+    votes_of = one_hot(labels, classes).to(bank.dtype)
+    chunk = max(1, CHUNK_VALUES // (len(bank) + k * classes))
+    predictions = []
+    for part in torch.split(normalize(queries, dim=1), chunk):
+        similarity, neighbours = (part @ bank.T).topk(k, dim=1)
+        # the largest exponent is subtracted: it cancels in the comparison and cannot overflow
+        weights = ((similarity - similarity[:, :1]) / temperature).exp()
+        votes = torch.bmm(weights.unsqueeze(1), votes_of[neighbours]).squeeze(1)
+        predictions.append(votes.argmax(dim=1))
+    return torch.cat(predictions)
+
+
+def fit_linear_probe(
+    features: NDArray[np.float64], labels: NDArray[np.int64], *, classes: int, l2: float = 1e-3
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return weights (D, classes) and biases (classes,) of the multinomial logistic regression.
+
+    They minimise the mean cross-entropy plus l2 / 2 times the squared weights (not the biases): a strictly convex
+    problem in the weights, solved by L-BFGS from zero, so the result depends on the data alone.
+
+    Args:
+        features: (M, D).
+        labels: (M,), in [0, classes).
+        classes: number of labels.
+        l2: strength of the penalty.
+    """
+    from scipy.optimize import minimize  # noqa: PLC0415  scipy.optimize is slow to import and used once a run
+
+    count, width = features.shape
+    targets = np.eye(classes)[labels]
+
+    def objective(flat: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        weights = flat.reshape(width + 1, classes)
+        logits = features @ weights[:-1] + weights[-1]
+        logits -= logits.max(axis=1, keepdims=True)
+        logits -= np.log(np.exp(logits).sum(axis=1, keepdims=True))
+        error = (np.exp(logits) - targets) / count
+        gradient = np.vstack([features.T @ error + l2 * weights[:-1], error.sum(axis=0)])
+        value = -(targets * logits).sum() / count + l2 / 2 * (weights[:-1] ** 2).sum()
+        return float(value), gradient.ravel()
+
+    start = np.zeros((width + 1) * classes)
+    solution = minimize(objective, start, jac=True, method="L-BFGS-B", options={"maxiter": 300}).x
+    weights = solution.reshape(width + 1, classes)
+    return weights[:-1], weights[-1]
+
+
+def linear_probe_accuracy(
+    queries: Tensor, query_labels: Tensor, bank: Tensor, bank_labels: Tensor, *, classes: int
+) -> float:
+    """Return the share of queries that a linear probe of the bank's standardised features labels correctly."""
+    x = bank.to("cpu", torch.float64).numpy()
+    mean, deviation = x.mean(axis=0), x.std(axis=0)
+    # a constant feature says nothing; 1 keeps it at zero
+    deviation = np.where(deviation > 0, deviation, 1.0)
+    weights, biases = fit_linear_probe((x - mean) / deviation, bank_labels.cpu().numpy(), classes=classes)
+    logits = (queries.to("cpu", torch.float64).numpy() - mean) / deviation @ weights + biases
+    return float((logits.argmax(axis=1) == query_labels.cpu().numpy()).mean())
+
+
+class Evaluator:
+    """Measures a model against labelled images: a bank of clean training images and the test set.
+
+    Args:
+        encoder: the workspace that a model's state is loaded into.
+        bank: uint8 images (M, C, H, W) on the encoder's device; ``bank_labels`` (M,).
+        bank_labels: see ``bank``.
+        test: uint8 images (Q, C, H, W); ``test_labels`` (Q,).
+        test_labels: see ``test``.
+        classes: number of labels.
+        mean: per-channel mean that images in [0, 1] are normalised with; ``std`` per-channel deviation.
+        std: see ``mean``.
+        recalibrate: estimate BatchNorm statistics on the bank first, for models that carry none.
+        batch: images per encoder pass.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        *,
+        bank: Tensor,
+        bank_labels: Tensor,
+        test: Tensor,
+        test_labels: Tensor,
+        classes: int,
+        mean: Sequence[float],
+        std: Sequence[float],
+        recalibrate: bool = False,
+        batch: int = 256,
+    ) -> None:
+        self._encoder = encoder
+        self._bank, self._bank_labels = bank, bank_labels
+        self._test, self._test_labels = test, test_labels
+        self._classes = classes
+        self._mean, self._std = (torch.tensor(c, device=bank.device).view(1, -1, 1, 1) for c in (mean, std))
+        self._recalibrate = recalibrate
+        self._batch = batch
+
+    @torch.inference_mode()
+    def measure(
+        self, state: Mapping[str, Tensor], *, k: int, temperature: float, linear_probe: bool
+    ) -> dict[str, float]:
+        """Return ``knn_accuracy`` and, if asked for, ``linear_accuracy`` of a model, both in [0, 1]."""
+        self._encoder.load_state_dict(state)
+        if self._recalibrate:
+            self._estimate_statistics()
+        self._encoder.eval()
+        bank, test = self._features(self._bank), self._features(self._test)
+        predicted = knn_predict(test, bank, self._bank_labels, classes=self._classes, k=k, temperature=temperature)
+        metrics = {"knn_accuracy": float((predicted == self._test_labels).double().mean())}
+        if linear_probe:
+            metrics["linear_accuracy"] = linear_probe_accuracy(
+                test, self._test_labels, bank, self._bank_labels, classes=self._classes
+            )
+        return metrics
+
+    def _normalised(self, images: Tensor) -> Tensor:
+        return (images.to(torch.float32) / 255 - self._mean) / self._std
+
+    def _features(self, images: Tensor) -> Tensor:
+        return torch.cat([self._encoder.features(self._normalised(part)) for part in torch.split(images, self._batch)])
+
+    def _estimate_statistics(self) -> None:
+        layers = [module for module in self._encoder.modules() if isinstance(module, nn.BatchNorm2d)]
+        momenta = [layer.momentum for layer in layers]
+        for layer in layers:
+            layer.reset_running_stats()
+            layer.momentum = None  # the plain mean over the batches
+        self._encoder.train()
+        try:
+            self._features(self._bank)
+        finally:
+            for layer, momentum in zip(layers, momenta, strict=True):
+                layer.momentum = momentum

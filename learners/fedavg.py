@@ -1,0 +1,67 @@
+"""FLSimCo's baselines: the same contrastive training, aggregated without regard to blur."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+from learners.aggregation import Weights, discard_weights, equal_weights
+from learners.contrastive import ContrastiveLearner, ContrastiveSettings
+from vnetsim.errors import InputError
+from vnetsim.learning import LearnerContext, Participant
+
+
+@final
+class FedAvg(ContrastiveLearner):
+    """Every committed vehicle counts the same."""
+
+    name: ClassVar[str] = "fedavg"
+    paper: ClassVar[str] = (
+        "McMahan et al. (2017): Communication-efficient learning of deep networks from decentralized data; "
+        "as baseline of FLSimCo"
+    )
+    Settings: ClassVar[type] = ContrastiveSettings
+
+    def weights(self, participants: Sequence[Participant]) -> Weights:
+        """Return 1 / N for each of the N participants."""
+        return equal_weights(len(participants))
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiscardSettings(ContrastiveSettings):
+    """Settings of the baseline that discards fast vehicles.
+
+    Args:
+        limit_kmh: uploads of vehicles above this speed are discarded (km/h), > 0.
+    """
+
+    limit_kmh: float = 100.0
+
+    def __post_init__(self) -> None:
+        """Refuse values without meaning.
+
+        Raises:
+            InputError: naming the key.
+        """
+        super().__post_init__()
+        if not (math.isfinite(self.limit_kmh) and self.limit_kmh > 0):
+            raise InputError(f"learning.limit_kmh must be positive and finite, got {self.limit_kmh}.")
+
+
+@final
+class Discard(ContrastiveLearner):
+    """FedAvg over the vehicles at or below a speed limit; with none of them the global model is kept."""
+
+    name: ClassVar[str] = "discard"
+    paper: ClassVar[str] = "baseline of FLSimCo that discards the uploads of vehicles above 100 km/h"
+    Settings: ClassVar[type] = DiscardSettings
+
+    def __init__(self, context: LearnerContext, settings: DiscardSettings) -> None:
+        super().__init__(context, settings)
+        self._limit_mps = settings.limit_kmh / 3.6
+
+    def weights(self, participants: Sequence[Participant]) -> Weights:
+        """Return 1 / (number at or below the limit) for those and 0 for the others."""
+        return discard_weights([participant.speed_mps for participant in participants], limit_mps=self._limit_mps)

@@ -1,0 +1,26 @@
+"""FLSimCo: federated simple contrastive learning whose aggregation trusts sharp images more."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, final
+
+from learners.aggregation import Weights, blur_weights
+from learners.contrastive import ContrastiveLearner, ContrastiveSettings
+from vnetsim.learning import Participant
+
+
+@final
+class FLSimCo(ContrastiveLearner):
+    """Dual-temperature contrastive learning (Eq. 6-8), aggregated by blur level (Eq. 11)."""
+
+    name: ClassVar[str] = "flsimco"
+    paper: ClassVar[str] = (
+        "Gu, Wu, Fan, Fan, Wang, Fan, Chen, Letaief: FLSimCo, mobility-aware federated self-supervised learning with "
+        "motion blur in vehicular networks"
+    )
+    Settings: ClassVar[type] = ContrastiveSettings
+
+    def weights(self, participants: Sequence[Participant]) -> Weights:
+        """Return w_n = (S - L_n) / ((N - 1) S), Eq. 11: the blurrier a vehicle's images, the less its model counts."""
+        return blur_weights([participant.level_px for participant in participants])

@@ -1,0 +1,79 @@
+"""Contrastive losses on a similarity matrix: the dual-temperature loss of FLSimCo and InfoNCE.
+
+Everything is a function of one number per row, the margin m_i(t) = log sum_{j != i} exp(s_ij / t) - s_ii / t:
+-log p_i(t) = log(1 + exp m_i) and 1 - p_i(t) = 1 / (1 + exp -m_i). Neither subtracts numbers that are almost equal,
+so both keep all their digits when the positive pair dominates, where 1 - softmax has lost them.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+
+def margins(similarity: Tensor, temperature: float) -> Tensor:
+    """Return m_i = logsumexp_{j != i}(s_ij / t) - s_ii / t, shape (B,).
+
+    Args:
+        similarity: s_ij between anchor i and candidate j, shape (B, B); the positives are on the diagonal.
+        temperature: t > 0.
+
+    Raises:
+        ValueError: when there is no negative (B < 2), the matrix is not square or the temperature not positive.
+    """
+    if similarity.ndim != 2 or similarity.shape[0] != similarity.shape[1]:
+        raise ValueError(f"similarities must form a square matrix, got shape {tuple(similarity.shape)}")
+    if similarity.shape[0] < 2:
+        raise ValueError(f"a contrastive loss needs at least 2 images in a batch, got {similarity.shape[0]}")
+    if not temperature > 0:
+        raise ValueError(f"a temperature must be positive, got {temperature}")
+    scaled = similarity / temperature
+    positive = torch.eye(similarity.shape[0], dtype=torch.bool, device=similarity.device)
+    return scaled.masked_fill(positive, -torch.inf).logsumexp(dim=1) - scaled.diagonal()
+
+
+def info_nce_rows(similarity: Tensor, *, temperature: float) -> Tensor:
+    """Return -log p_i(t) with p_i(t) = softmax_j(s_ij / t) at j = i, shape (B,)."""
+    return -logsigmoid(-margins(similarity, temperature))
+
+
+def dual_temperature_rows(similarity: Tensor, *, t_alpha: float, t_beta: float) -> Tensor:
+    """Return FLSimCo's loss of every anchor, Eq. 6-8, shape (B,).
+
+    loss_i = stopgrad[W_i(t_beta) / W_i(t_alpha)] * (-log p_i(t_alpha)) with W_i(t) = 1 - p_i(t), hence
+    d loss_i / d s_ii = -W_i(t_beta) / t_alpha: t_alpha shapes the loss within a row, t_beta weighs the rows.
+
+    Args:
+        similarity: q_i . k_j of L2-normalised projections, shape (B, B), B >= 2.
+        t_alpha: temperature of the logarithm.
+        t_beta: temperature of the weight; equal to ``t_alpha`` the loss is InfoNCE.
+    """
+    margin_alpha = margins(similarity, t_alpha)
+    with torch.no_grad():
+        weight = (logsigmoid(margins(similarity, t_beta)) - logsigmoid(margin_alpha)).exp()
+    return weight * -logsigmoid(-margin_alpha)
+
+
+def dual_temperature_loss(q: Tensor, k: Tensor, *, t_alpha: float = 0.1, t_beta: float = 1.0) -> Tensor:
+    """Return the dual-temperature loss of two views, averaged over anchors and over (q, k) and (k, q).
+
+    The second direction is the transposed similarity matrix, so each view passes the encoder once. Gradients flow
+    through both.
+
+    Args:
+        q: L2-normalised projections of the first views, shape (B, D).
+        k: those of the second views of the same images, shape (B, D).
+        t_alpha: see ``dual_temperature_rows``.
+        t_beta: see ``dual_temperature_rows``.
+    """
+    similarity = q @ k.T
+    forward = dual_temperature_rows(similarity, t_alpha=t_alpha, t_beta=t_beta).mean()
+    return (forward + dual_temperature_rows(similarity.T, t_alpha=t_alpha, t_beta=t_beta).mean()) / 2
+
+
+def info_nce_loss(q: Tensor, k: Tensor, *, temperature: float) -> Tensor:
+    """Return InfoNCE of two views, averaged over anchors and over both directions; arguments as for the dual loss."""
+    similarity = q @ k.T
+    forward = info_nce_rows(similarity, temperature=temperature).mean()
+    return (forward + info_nce_rows(similarity.T, temperature=temperature).mean()) / 2

@@ -1,0 +1,78 @@
+"""The vehicles' images: one pool on the device, dealt to silos, blurred by the speed of whoever carries them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from learners.data.motion import motion_blur
+from vnetsim.errors import InputError
+
+
+class Silos:
+    """Training images on the device, once and as uint8, and which of them each silo holds.
+
+    Args:
+        images: the pool, uint8 of shape (N, C, H, W).
+        indices: the pool's rows that each silo holds, disjoint, at least 2 per silo.
+        device: where the pool lies.
+
+    Raises:
+        InputError: when a silo holds fewer than 2 images, which leaves a contrastive loss without a negative.
+    """
+
+    def __init__(self, images: Tensor, indices: Sequence[NDArray[np.int64]], *, device: torch.device) -> None:
+        for silo, rows in enumerate(indices):
+            if len(rows) < 2:
+                raise InputError(
+                    f"silo {silo} holds {len(rows)} images and needs at least 2: "
+                    "raise data.min_images or data.train_images, or lower silos.count."
+                )
+        self.device = device
+        self._images = images.to(device)
+        self._indices = [torch.as_tensor(rows, dtype=torch.int64, device=device) for rows in indices]
+
+    @property
+    def image_px(self) -> int:
+        """Width of an image (px)."""
+        return int(self._images.shape[3])
+
+    def size(self, silo: int) -> int:
+        """Return the number of images that ``silo`` holds."""
+        return len(self._indices[silo])
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The number of images of every silo."""
+        return tuple(len(rows) for rows in self._indices)
+
+    def label_counts(self, labels: Tensor, classes: int) -> NDArray[np.int64]:
+        """Return the number of images per silo and class, shape (silos, classes), given the pool's labels (N,)."""
+        counts = [torch.bincount(labels[rows.cpu()], minlength=classes) for rows in self._indices]
+        return torch.stack(counts).numpy()
+
+    def draw(
+        self, silo: int, count: int, *, kernel_px: float, blurred_fraction: float, generator: torch.Generator
+    ) -> Tensor:
+        """Return random images of a silo as its vehicle sees them, float in [0, 1], shape (min(count, size), C, H, W).
+
+        They are drawn without replacement; a silo smaller than ``count`` gives all it has.
+
+        Args:
+            silo: which.
+            count: how many.
+            kernel_px: length of the motion kernel (px); up to 1 px leaves images as they are.
+            blurred_fraction: share of the silo that blurs, its first images.
+            generator: source of the draw, on the pool's device.
+        """
+        rows = self._indices[silo]
+        positions = torch.randperm(len(rows), generator=generator, device=self.device)[:count]
+        images = self._images[rows[positions]].to(torch.float32) / 255
+        if kernel_px <= 1 or blurred_fraction == 0:
+            return images
+        lengths = torch.where(positions < blurred_fraction * len(rows), kernel_px, 0.0)
+        return motion_blur(images, lengths)
