@@ -1,0 +1,199 @@
+"""Hand-made traffic and learning: small enough to know every outcome beforehand.
+
+Unless a test says otherwise the link carries 1 MB/s, and a participation alone takes 1 s of download, 3 s of training
+and 2 s of upload.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+
+from vnetsim.coverage import CoverageEvent, Entered, Left, Track, TrafficInfo, Window
+from vnetsim.experiment import ComputeSettings, Experiment, LinkSettings, RoundSettings, SiloSettings
+from vnetsim.learning import Cost, Participant
+from vnetsim.random_streams import Streams
+from vnetsim.rsu import Rsu
+from vnetsim.simulation import RoundResult, RoundSummary, SimulationResult, simulate
+
+RSU = Rsu(id="r", x_m=0.0, y_m=0.0, range_m=250.0)
+CONSTANT = LinkSettings(model="constant", rate_bps=8e6)
+EQUAL = ComputeSettings(median_flops=1e9, spread=0.0)
+COST = Cost(download_bytes=1_000_000, upload_bytes=2_000_000, work_flop=3e9)
+
+
+def window(
+    vehicle_id: str,
+    enter_s: float,
+    exit_s: float,
+    *,
+    rsu_id: str = "r",
+    exit_cause: str = "crossing",
+    path: Sequence[tuple[float, float, float]] = (),
+    start: tuple[float, float] = (0.0, 100.0),
+    speed_mps: float = 10.0,
+) -> Window:
+    """Return a window along straight lines through ``path`` (t, x, y), by default from ``start`` to the east."""
+    points = path or [
+        (enter_s, *start),
+        *(
+            (float(t), start[0] + speed_mps * (t - enter_s), start[1])
+            for t in range(math.floor(enter_s) + 1, math.ceil(exit_s))
+        ),
+        (exit_s, start[0] + speed_mps * (exit_s - enter_s), start[1]),
+    ]
+    t, x, y = (np.array(values, dtype=float) for values in zip(*points, strict=True))
+    length = float(np.hypot(np.diff(x), np.diff(y)).sum())
+    return Window(
+        vehicle_id=vehicle_id,
+        vehicle_type="car",
+        rsu_id=rsu_id,
+        enter_s=enter_s,
+        exit_s=exit_s,
+        entry_cause="crossing",
+        exit_cause=exit_cause,  # type: ignore[arg-type]
+        entry_edge="in",
+        exit_edge="out",
+        entry_speed_mps=speed_mps,
+        mean_speed_mps=length / (exit_s - enter_s),
+        max_speed_mps=speed_mps,
+        path_length_m=length,
+        path_time_s=t,
+        path_x_m=x,
+        path_y_m=y,
+        path_speed_mps=np.full(len(t), speed_mps),
+    )
+
+
+class HandMadeTraffic:
+    """Plays windows; a track is known up to the first path point after the present, as with a live source."""
+
+    def __init__(
+        self, windows: Sequence[Window], rsus: Sequence[Rsu] = (RSU,), begin_s: float = 0.0, end_s: float | None = None
+    ) -> None:
+        self.windows = tuple(windows)
+        self.rsus = tuple(rsus)
+        self.info = TrafficInfo(kind="replay", begin_s=begin_s, end_s=end_s, step_s=1.0, seed=None)
+        self.time_s = begin_s
+        self.closed = False
+
+    def events(self) -> Iterator[CoverageEvent]:
+        tracks: dict[int, Track] = {}
+        plan = sorted(
+            [(w.enter_s, 1, i) for i, w in enumerate(self.windows)]
+            + [(w.exit_s, 0, i) for i, w in enumerate(self.windows)]
+        )
+        for time_s, entering, i in plan:
+            self.time_s = time_s
+            w = self.windows[i]
+            if entering:
+                tracks[i] = Track(
+                    vehicle_id=w.vehicle_id,
+                    vehicle_type=w.vehicle_type,
+                    rsu_id=w.rsu_id,
+                    entry_cause=w.entry_cause,
+                    entry_edge=w.entry_edge,
+                    time_s=[],
+                    x_m=[],
+                    y_m=[],
+                    speed_mps=[],
+                )
+            for j, track in tracks.items():
+                path = self.windows[j]
+                known = min(int(np.searchsorted(path.path_time_s, time_s, side="right")) + 1, len(path.path_time_s))
+                for k in range(len(track.time_s), known):
+                    track.time_s.append(float(path.path_time_s[k]))
+                    track.x_m.append(float(path.path_x_m[k]))
+                    track.y_m.append(float(path.path_y_m[k]))
+                    track.speed_mps.append(float(path.path_speed_mps[k]))
+            yield (
+                Entered(time_s=time_s, track=tracks[i])
+                if entering
+                else Left(time_s=time_s, track=tracks.pop(i), window=w)
+            )
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@dataclass
+class HandMadeLearning:
+    """Equal weights, loss = round + 0.5; rejects the vehicles it is told to."""
+
+    cost_of: Mapping[int, Cost] = field(default_factory=dict)
+    rejects: frozenset[str] = frozenset()
+    calls: list[tuple[RoundSummary, list[Participant]]] = field(default_factory=list)
+
+    def cost(self, silo: int) -> Cost:
+        return self.cost_of.get(silo, COST)
+
+    def close_round(self, summary: RoundSummary, participants: Sequence[Participant]) -> RoundResult:
+        self.calls.append((summary, list(participants)))
+        rejected = [i for i, p in enumerate(participants) if p.vehicle_id in self.rejects]
+        kept = len(participants) - len(rejected)
+        return RoundResult(
+            weights=[None if i in rejected else 1 / kept for i in range(len(participants))],
+            losses=[summary.round + 0.5] * len(participants),
+            rejected=rejected,
+        )
+
+
+class Scene:
+    """What the tests build with."""
+
+    rsu = RSU
+    constant = CONSTANT
+    cost = COST
+    window = staticmethod(window)
+    traffic = HandMadeTraffic
+    learning = HandMadeLearning
+
+    @staticmethod
+    def experiment(
+        *,
+        rounds: int = 1,
+        seed: int = 0,
+        link: LinkSettings = CONSTANT,
+        by: str = "arrival",
+        silos: int = 95,
+        compute: ComputeSettings = EQUAL,
+        **rules: Any,
+    ) -> Experiment:
+        rules = {"quorum": 1, "invited": 8, "deadline_s": 60.0, **rules}
+        return Experiment(
+            scenario="hand-made",
+            seed=seed,
+            rounds=rounds,
+            link=link,
+            compute=compute,
+            round=RoundSettings(**rules),
+            silos=SiloSettings(count=silos, by=by),  # type: ignore[arg-type]
+        )
+
+    @classmethod
+    def run(
+        cls,
+        windows: Sequence[Window],
+        *,
+        learning: HandMadeLearning | None = None,
+        rsus: Sequence[Rsu] = (RSU,),
+        end_s: float | None = None,
+        **settings: Any,
+    ) -> SimulationResult:
+        experiment = cls.experiment(**settings)
+        return simulate(
+            experiment,
+            HandMadeTraffic(windows, rsus, end_s=end_s),
+            learning or HandMadeLearning(),
+            Streams(seed=experiment.seed),
+        )
+
+
+@pytest.fixture(scope="session")
+def scene() -> type[Scene]:
+    return Scene

@@ -1,0 +1,189 @@
+"""One participation of a vehicle in a round: download, training on board, upload."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+import simpy
+
+from vnetsim.channel import Channel, Transfer
+from vnetsim.coverage import Track
+from vnetsim.learning import Cost
+from vnetsim.link import Link
+from vnetsim.rsu import Rsu
+from vnetsim.silos import Binding
+
+Stage = Literal["download", "training", "upload", "over"]
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Vehicle:
+    """A vehicle that was in coverage at least once.
+
+    Args:
+        id: the vehicle's id.
+        binding: silo and approach.
+        entries: windows it had so far, by RSU.
+        stays: its open windows, the earliest first.
+        participation: the one it is in, if any.
+        last_round: the latest round that invited it or took its update; -1 for none.
+        flops: speed of its computer (FLOP/s), None until it is needed.
+    """
+
+    id: str
+    binding: Binding
+    entries: dict[str, int] = field(default_factory=dict)
+    stays: list[Stay] = field(default_factory=list)
+    participation: Participation | None = None
+    last_round: int = -1
+    flops: float | None = None
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Stay:
+    """An open coverage window.
+
+    Args:
+        index: order of entry over all RSUs.
+        vehicle: who.
+        rsu: where.
+        track: the path so far.
+        visit: windows this vehicle had at this RSU before.
+        link: radio link, None until it is needed.
+        invited: whether a participation was started in this window.
+    """
+
+    index: int
+    vehicle: Vehicle
+    rsu: Rsu
+    track: Track
+    visit: int
+    link: Link | None = None
+    invited: bool = False
+
+    @property
+    def enter_s(self) -> float:
+        """When the window opened (s)."""
+        return self.track.time_s[0]
+
+    @property
+    def speed_mps(self) -> float:
+        """Speed at entry (m/s), the one a vehicle reports."""
+        return self.track.speed_mps[0]
+
+
+class Participation:
+    """A vehicle on its way through one round: download, then training, then upload, from the moment it is made.
+
+    Plain callbacks on SimPy events, not a SimPy process: a cut takes effect at once, and whatever a callback raises
+    leaves the event loop as the object it is (SimPy re-creates exceptions that pass through a process).
+
+    Args:
+        env: clock (s).
+        channel: the RSU's airtime.
+        stay: the window in which it happens.
+        link: rates within that window.
+        base_round: the round whose global model is downloaded.
+        cost: payload and work.
+        train_s: seconds of training.
+        on_uploaded: called when the last byte of the upload has arrived.
+
+    Attributes:
+        stage: what it is doing.
+        start_s: when it was made.
+        download_s: seconds spent receiving, likewise ``train_s`` and ``upload_s``.
+        download_bytes: bytes received, likewise ``upload_bytes`` sent; also of a transfer that was cut.
+    """
+
+    __slots__ = (
+        "_channel",
+        "_env",
+        "_link",
+        "_on_uploaded",
+        "_since_s",
+        "_timer",
+        "_train_s",
+        "_transfer",
+        "_upload_size",
+        "base_round",
+        "download_bytes",
+        "download_s",
+        "stage",
+        "start_s",
+        "stay",
+        "train_s",
+        "upload_bytes",
+        "upload_s",
+    )
+
+    def __init__(
+        self,
+        *,
+        env: simpy.Environment,
+        channel: Channel,
+        stay: Stay,
+        link: Link,
+        base_round: int,
+        cost: Cost,
+        train_s: float,
+        on_uploaded: Callable[[Participation], None],
+    ) -> None:
+        self.stay = stay
+        self.base_round = base_round
+        self.stage: Stage = "download"
+        self.start_s: float = env.now
+        self.download_s = self.train_s = self.upload_s = 0.0
+        self.download_bytes = self.upload_bytes = 0.0
+        self._env = env
+        self._channel = channel
+        self._link = link
+        self._on_uploaded = on_uploaded
+        self._train_s = train_s
+        self._upload_size = cost.upload_bytes
+        self._since_s: float = env.now
+        self._timer: simpy.Timeout | None = None
+        self._transfer: Transfer = channel.send(
+            cost.download_bytes, link.downlink_bps, self._downloaded, update_s=link.update_s
+        )
+
+    def cut(self) -> Stage:
+        """End it now, book the seconds and bytes used until now, and return the stage in which it was."""
+        stage = self.stage
+        self._book()
+        if self._timer is not None:
+            self._timer.callbacks.clear()  # it stays in SimPy's queue, but keeps nothing alive
+        self.stage = "over"
+        return stage
+
+    def _book(self) -> None:
+        elapsed_s = self._env.now - self._since_s
+        self._since_s = self._env.now
+        if self.stage == "download":
+            self.download_s = elapsed_s
+            self.download_bytes = self._channel.abort(self._transfer)
+        elif self.stage == "training":
+            self.train_s = elapsed_s
+        elif self.stage == "upload":
+            self.upload_s = elapsed_s
+            self.upload_bytes = self._channel.abort(self._transfer)
+
+    def _downloaded(self) -> None:
+        self._book()
+        self.stage = "training"
+        self._timer = self._env.timeout(self._train_s)
+        self._timer.callbacks.append(self._trained)
+
+    def _trained(self, _: object) -> None:
+        self._book()
+        self._timer = None
+        self.stage = "upload"
+        self._transfer = self._channel.send(
+            self._upload_size, self._link.uplink_bps, self._uploaded, update_s=self._link.update_s
+        )
+
+    def _uploaded(self) -> None:
+        self._book()
+        self.stage = "over"
+        self._on_uploaded(self)

@@ -1,0 +1,190 @@
+"""The event loop that couples traffic, radio, on-board computing and rounds.
+
+Traffic is read one event ahead of the SimPy clock and never influenced. At one instant exits come first, then
+entries, then invitations, then what ends by the clock (transfers, training, deadlines). Windows are half-open, so an
+upload whose last byte arrives exactly at the exit is too late. Only a window that closes because the recording ends
+is the other way round: nothing says that the vehicle left, and what ends at that instant still counts.
+
+Timing never depends on weights: nothing that ``RoundHandler.close_round`` returns has an effect on later events.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
+from typing import Literal, Protocol
+
+import simpy
+
+from vnetsim.coverage import CoverageEvent, Entered, Traffic
+from vnetsim.errors import RunError
+from vnetsim.experiment import Experiment
+from vnetsim.random_streams import Streams
+from vnetsim.rounds import RoundHandler, Rounds
+from vnetsim.simulation_log import (
+    OUTCOMES,
+    Outcome,
+    ParticipationRecord,
+    RoundRecord,
+    RoundResult,
+    RoundSummary,
+    SimulationLog,
+)
+
+__all__ = [
+    "OUTCOMES",
+    "ChannelUse",
+    "Outcome",
+    "ParticipationRecord",
+    "Progress",
+    "RoundHandler",
+    "RoundRecord",
+    "RoundResult",
+    "RoundSummary",
+    "SimulationLog",
+    "SimulationResult",
+    "simulate",
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChannelUse:
+    """How much an RSU's channel was used.
+
+    Args:
+        carried_bytes: bytes of all transfers, also of those cut short (B).
+        busy_s: time with at least one active transfer (s).
+    """
+
+    carried_bytes: float
+    busy_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulationResult:
+    """A simulation that came to its end.
+
+    Args:
+        ended_by: ``rounds`` when all rounds were done, ``traffic`` when there was no more traffic before that.
+        begin_s: first simulated instant (s).
+        time_s: last simulated instant (s).
+        log: the records.
+        channels: use of the radio channels, by RSU.
+    """
+
+    ended_by: Literal["rounds", "traffic"]
+    begin_s: float
+    time_s: float
+    log: SimulationLog
+    channels: Mapping[str, ChannelUse]
+
+
+class Progress(Protocol):
+    """Told how far a simulation is."""
+
+    def __call__(self, *, time_s: float, rounds: int, windows: int) -> None:
+        """Show simulated time (s), finished rounds and closed windows; called often."""
+        ...
+
+
+def simulate(
+    experiment: Experiment,
+    traffic: Traffic,
+    handler: RoundHandler,
+    streams: Streams,
+    *,
+    progress: Progress | None = None,
+    on_round: Callable[[SimulationLog], None] | None = None,
+) -> SimulationResult:
+    """Run an experiment's rounds over its traffic.
+
+    What traffic and handler raise reaches the caller unchanged. The traffic is not closed.
+
+    Args:
+        experiment: the settings.
+        traffic: RSUs and coverage events.
+        handler: learning, called at the close of every round.
+        streams: the experiment's random streams; those called ``radio``, ``compute`` and ``selection`` are used.
+        progress: told after every instant of traffic.
+        on_round: called after every round with the log, when it holds everything about that round.
+
+    Returns:
+        the records and why the run ended. When the traffic ends while a round is open, that round closes by
+        ``traffic_end`` if anybody has committed; otherwise it is dropped and leaves participations, but no record.
+
+    Raises:
+        RunError: when the traffic goes back in time.
+    """
+    begin_s = traffic.info.begin_s
+    env = simpy.Environment(initial_time=begin_s)
+    log = SimulationLog()
+    rounds = Rounds(
+        experiment=experiment,
+        rsus=traffic.rsus,
+        env=env,
+        handler=handler,
+        streams=streams,
+        log=log,
+        on_round=on_round,
+    )
+    last_s = _play(traffic, env, rounds, log, progress)
+    complete = len(log.rounds) == experiment.rounds
+    return SimulationResult(
+        ended_by="rounds" if complete else "traffic",
+        begin_s=begin_s,
+        time_s=log.rounds[-1].close_s if complete else last_s,
+        log=log,
+        channels={
+            rsu_id: ChannelUse(carried_bytes=channel.carried_bytes, busy_s=channel.busy_s)
+            for rsu_id, channel in rounds.channels.items()
+        },
+    )
+
+
+def _play(
+    traffic: Traffic, env: simpy.Environment, rounds: Rounds, log: SimulationLog, progress: Progress | None
+) -> float:
+    """Play the traffic until the last round closes or there is no more of it; return the last instant (s)."""
+    rounds.open()
+    last_s = traffic.info.begin_s
+    time_s: float
+    for time_s, events in groupby(traffic.events(), key=attrgetter("time_s")):
+        if time_s < last_s:
+            raise RunError(f"Traffic went back in time, from {last_s} s to {time_s} s.")
+        last_s = time_s
+        if not (_run_until(env, rounds, time_s) and all(_apply(event, env, rounds) for event in events)):
+            return last_s
+        rounds.fill()
+        if progress is not None:
+            progress(time_s=time_s, rounds=len(log.rounds), windows=len(log.windows))
+    end_s = traffic.info.end_s  # read again: a recording knows it once it has been read to its end
+    if end_s is not None and last_s < end_s < math.inf:
+        last_s = end_s
+    if _run_until(env, rounds, last_s, inclusive=True):
+        rounds.end_of_traffic(last_s)
+    return last_s
+
+
+def _apply(event: CoverageEvent, env: simpy.Environment, rounds: Rounds) -> bool:
+    """Let a vehicle enter or leave; return whether rounds remain."""
+    if isinstance(event, Entered):
+        rounds.enter(event.track)
+        return True
+    if event.window.exit_cause == "end" and not _run_until(env, rounds, event.time_s, inclusive=True):
+        return False
+    rounds.leave(event)
+    return True
+
+
+def _run_until(env: simpy.Environment, rounds: Rounds, time_s: float, *, inclusive: bool = False) -> bool:
+    """Run what happens before ``time_s``, and at it if ``inclusive``; return whether rounds remain."""
+    with suppress(simpy.core.StopSimulation):  # raised when the last round closes
+        if time_s > env.now:
+            env.run(until=time_s)
+        while inclusive and env.peek() <= time_s:
+            env.step()
+    return not rounds.finished

@@ -1,0 +1,47 @@
+"""A coverage window that the end of a run leaves open."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from vnetsim.coverage import Track, Window
+
+
+def cut_window(track: Track, time_s: float) -> Window:
+    """Return an open window as if the traffic had ended at the last point of its path so far.
+
+    That point is at ``time_s`` or a little later, for sources read ahead of the clock. The path keeps the source's
+    own points: a replay of the recording then interpolates the very same numbers.
+
+    Args:
+        track: the path so far.
+        time_s: the end of the run (s); taken as the exit when the path is shorter, contrary to its contract.
+    """
+    times, xs, ys, speeds = (list(v) for v in (track.time_s, track.x_m, track.y_m, track.speed_mps))
+    if len(times) == 1 or times[-1] < time_s:
+        times.append(max(time_s, math.nextafter(times[-1], math.inf)))  # a window is never empty
+        xs.append(xs[-1])
+        ys.append(ys[-1])
+        speeds.append(speeds[-1])
+    length_m = float(np.hypot(np.diff(xs), np.diff(ys)).sum())
+    return Window(
+        vehicle_id=track.vehicle_id,
+        vehicle_type=track.vehicle_type,
+        rsu_id=track.rsu_id,
+        enter_s=times[0],
+        exit_s=times[-1],
+        entry_cause=track.entry_cause,
+        exit_cause="end",
+        entry_edge=track.entry_edge,
+        exit_edge="",
+        entry_speed_mps=speeds[0],
+        mean_speed_mps=length_m / (times[-1] - times[0]),
+        max_speed_mps=max(speeds),
+        path_length_m=length_m,
+        path_time_s=np.array(times),
+        path_x_m=np.array(xs),
+        path_y_m=np.array(ys),
+        path_speed_mps=np.array(speeds),
+    )
