@@ -13,12 +13,14 @@ Layout (a folder the user can zip and send)::
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import tempfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from vnetsim.errors import InputError, RunError
@@ -74,6 +76,12 @@ class RunDirectory:
             raise InputError(f"{self.path}: not a run directory, it has no {name}.") from None
         except (OSError, ValueError) as error:
             raise InputError(f"{path}: unreadable: {error}.") from error
+
+    def write_arrays(self, name: str, **arrays: np.ndarray[Any, Any]) -> None:
+        """Write arrays as a NumPy archive under ``name``; nothing in it depends on when it was written."""
+        buffer = io.BytesIO()
+        np.savez_compressed(buffer, allow_pickle=False, **arrays)
+        write_atomically(self.path / name, buffer.getvalue())
 
     def manifest(self) -> dict[str, Any]:
         """Return ``manifest.json``."""

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import shutil
+import sysconfig
 from pathlib import Path
 
 from vnetsim.errors import InputError, RunError
 
 
 def shipped_scenarios() -> Path:
-    """Return the folder of the shipped scenarios: inside the installed package, or the source tree's.
+    """Return the folder of the shipped scenarios: the source tree's, or the one the wheel put below ``share/``.
 
     Raises:
         RunError: neither is there.
     """
-    package = Path(__file__).resolve().parent
-    for folder in (package / "shipped_scenarios", package.parent / "scenarios"):
+    source = Path(__file__).resolve().parent.parent / "scenarios"
+    installed = Path(sysconfig.get_path("data")) / "share" / "vnetsim" / "scenarios"
+    for folder in (source, installed):
         if (folder / "intersection.sumocfg").is_file():
             return folder
-    raise RunError(f"{package}: the shipped scenarios are missing from this installation; install vnetsim again.")
+    raise RunError(f"{installed}: the shipped scenarios are missing from this installation; install vnetsim again.")
 
 
 def copy_scenarios(folder: Path) -> list[Path]:

@@ -1,0 +1,98 @@
+"""Every command has help; a slip on the command line is one line and exit status 2."""
+
+import subprocess
+import sys
+
+import pytest
+
+from vnetsim.cli import app, main
+
+COMMANDS = ("run", "mobility", "resume", "report", "learners", "init")
+
+
+def status_of(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as stopped:
+        main(arguments)
+    return int(stopped.value.code or 0)
+
+
+def test_the_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert status_of("--help") == 0
+    text = capsys.readouterr().out
+    names = {name for name in app.resolved_commands() if not name.startswith("-")}
+    assert names == set(COMMANDS)
+    assert all(name in text for name in COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_and_every_option_is_explained(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert status_of(command, "--help") == 0
+    assert f"vnetsim {command}" in capsys.readouterr().out
+    for argument in app[command].assemble_argument_collection():
+        assert argument.parameter.help, f"{command} {argument.name} has no help"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["rum", "x"], 'Unknown command "rum". Did you mean "run"?'),
+        (["run"], "SCENARIO requires an argument"),
+        (["run", "gaussian", "--roudns", "3"], "Unknown option: --roudns. Did you mean --rounds?"),
+        (["run", "gaussian", "--rounds", "many"], 'unable to convert "many" into int'),
+        (["run", "gaussian", "--backend", "x"], 'Invalid value "x" for --backend'),
+        (["run", "gaussian", "--learner", "flsimko"], "unknown learner 'flsimko'. Did you mean 'flsimco'?"),
+        (["run", "gaussian", "--set", "learning.bath=3"], "learning: unknown key 'bath'. Did you mean 'batch'?"),
+        (["run", "gaussian", "--device", "tpu"], "--device tpu: must be auto, cpu, cuda or cuda:N"),
+        (["run", "gaussian", "--set", "data.name=mnist"], "unknown data set 'mnist'"),
+        (["run", "gaussian", "--data", "cifar10"], "data-root"),
+        (["run", "gaussian", "--set", "silos.count=100000"], "fewer"),
+        (["run", "nowhere.sumocfg"], "nowhere.sumocfg"),
+        (["run", "pyproject.toml"], "it must name its traffic"),
+        (["mobility", "notes.txt"], "notes.txt"),
+        (["report"], "name at least one run directory"),
+        (["report", "nowhere"], "nowhere"),
+        (["resume", "nowhere"], "nowhere: not a run directory"),
+        (["learners", "x"], "unknown learner 'x'"),
+        (["init", "."], "not an empty folder"),
+    ],
+)
+def test_a_slip_is_one_line_and_exit_status_2(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert status_of(*arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.err.startswith("vnetsim: ")
+    assert captured.err.count("\n") == 1
+    assert message in captured.err
+    assert captured.out == ""
+
+
+def test_no_cuda_when_asked_for_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert status_of("run", "gaussian", "--device", "cuda") == 2
+    assert "no CUDA device is available" in capsys.readouterr().err
+
+
+def test_a_traceback_only_with_debug(capsys: pytest.CaptureFixture[str]) -> None:
+    assert status_of("learners", "x", "--debug") == 2
+    assert "Traceback" in capsys.readouterr().err
+
+
+def imported_by(*arguments: str) -> set[str]:
+    code = f"import sys; sys.argv = {['vnetsim', *arguments]!r}\nfrom vnetsim.cli import main\n"
+    code += "try:\n    main()\nexcept SystemExit:\n    pass\nprint(' '.join(sys.modules), file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(done.stderr.splitlines()[-1].split())
+
+
+def test_help_imports_nothing_heavy() -> None:
+    modules = imported_by("--help")
+    assert not modules & {"torch", "numpy", "polars", "scipy", "matplotlib", "libsumo", "simpy"}
+
+
+@pytest.mark.slow
+def test_mobility_imports_no_torch(tmp_path) -> None:
+    modules = imported_by("mobility", "gaussian", "--out", str(tmp_path / "m"), "--set", "gaussian.duration_s=60")
+    assert (tmp_path / "m" / "report.html").is_file()
+    assert "polars" in modules
+    assert not modules & {"torch", "torchvision", "learners"}
