@@ -1,0 +1,80 @@
+"""Numbers and strings as a reader wants them: three digits, SI prefixes, thin spaces, no control characters."""
+
+from __future__ import annotations
+
+import math
+
+THIN = "\u202f"
+"""Narrow no-break space between digit groups and before units."""
+
+_PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "\u00b5"))
+_SUPERSCRIPTS = str.maketrans("-0123456789", "\u207b\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079")
+
+
+def count(value: float) -> str:
+    """Return a whole number with its digits in groups of three."""
+    return f"{round(value):,}".replace(",", THIN).replace("-", "\u2212")
+
+
+def number(value: float, digits: int = 3) -> str:
+    """Return ``value`` with ``digits`` significant digits; powers of ten only far from one; a dash when not finite."""
+    if not math.isfinite(value):
+        return "\u2013"
+    if value == 0:
+        return "0"
+    exponent = math.floor(math.log10(abs(float(f"{value:.{digits - 1}e}"))))
+    if exponent < -4 or exponent > 6:
+        mantissa = f"{value / 10.0**exponent:.{digits - 1}f}".replace("-", "\u2212")
+        return f"{mantissa}{THIN}\u00d7{THIN}10{str(exponent).translate(_SUPERSCRIPTS)}"
+    rounded = round(value, digits - 1 - exponent)
+    return f"{rounded:,.{max(digits - 1 - exponent, 0)}f}".replace(",", THIN).replace("-", "\u2212")
+
+
+def si(value: float, unit: str, digits: int = 3) -> str:
+    """Return ``value`` with an SI prefix, for example ``44.9 MB`` or ``1.11 GFLOP``."""
+    if not math.isfinite(value) or value == 0:
+        return f"{number(value)}{THIN}{unit}"
+    rounded = abs(float(f"{value:.{digits - 1}e}"))
+    scale, prefix = next(((s, p) for s, p in _PREFIXES if rounded >= s), _PREFIXES[-1])
+    return f"{number(value / scale, digits)}{THIN}{prefix}{unit}"
+
+
+def quantity(value: float, unit: str, digits: int = 3) -> str:
+    """Return ``value`` with its unit, without a prefix."""
+    return f"{number(value, digits)}{THIN}{unit}" if unit else number(value, digits)
+
+
+def percent(fraction: float, digits: int = 1) -> str:
+    """Return a fraction of one in per cent."""
+    return f"{fraction * 100:.{digits}f}{THIN}%".replace("-", "\u2212") if math.isfinite(fraction) else "\u2013"
+
+
+def duration(seconds: float) -> str:
+    """Return a time span in the two units that suit its size."""
+    if not math.isfinite(seconds):
+        return "\u2013"
+    if seconds < 120:
+        return quantity(seconds, "s")
+    whole = round(seconds)
+    if whole < 7200:
+        return f"{whole // 60}{THIN}min" + (f" {whole % 60}{THIN}s" if whole % 60 else "")
+    return f"{count(whole // 3600)}{THIN}h" + (f" {whole % 3600 // 60}{THIN}min" if whole % 3600 // 60 else "")
+
+
+def plural(value: float, noun: str) -> str:
+    """Return a count with its noun, for example ``1 vehicle`` or ``12 vehicles``."""
+    return f"{count(value)} {noun}{'' if value == 1 else 's'}"
+
+
+def sentence_case(text: str) -> str:
+    """Return ``text`` with a capital first letter, unless it begins like ``kNN``."""
+    return text if text[1:2].isupper() else text[:1].upper() + text[1:]
+
+
+def clean(text: object, limit: int = 60) -> str:
+    """Return ``text`` fit for a figure or a page: no control characters or lone surrogates, at most ``limit`` long.
+
+    Markup is not touched: escaping is the business of whoever writes HTML or SVG.
+    """
+    shown = "".join(c if c.isprintable() else "\ufffd" for c in str(text))
+    return shown if len(shown) <= limit else f"{shown[: limit - 1]}\u2026"

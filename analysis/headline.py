@@ -1,0 +1,59 @@
+"""The few numbers that say how a run went, for the top of the report and the end of the terminal."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from analysis.coverage_statistics import in_coverage
+from analysis.formatting import count, duration, percent, plural, quantity, sentence_case, si
+from analysis.loading import RunData
+from analysis.plots.learning import curves
+
+
+def _traffic(run: RunData) -> list[tuple[str, str]]:
+    windows = run.windows
+    begin, end = float(run.manifest["traffic"].get("begin_s") or 0.0), run.manifest.get("time_s")
+    rows = []
+    if end is not None:
+        rows.append(("Simulated time", duration(float(end) - begin)))
+    if windows.is_empty():
+        return [*rows, ("Vehicles in coverage", "none")]
+    enter, leave = windows["enter_s"].to_numpy(), windows["exit_s"].to_numpy()
+    vehicles = windows["vehicle_id"].n_unique()
+    speeds = windows["entry_speed_mps"].to_numpy()
+    return [
+        *rows,
+        ("Vehicles in coverage", f"{count(vehicles)} in {plural(windows.height, 'window')}"),
+        ("Most windows at once", count(in_coverage(enter, leave).peak)),
+        ("Median dwell", quantity(float(np.median(leave - enter)), "s")),
+        ("Median speed at entry", quantity(float(np.median(speeds)) * 3.6, "km/h")),
+        ("Above 100 km/h", percent(float((speeds > 100 / 3.6).mean()))),
+        ("Median blur level", quantity(float(windows["level_px"].median()), "px")),  # type: ignore[arg-type]
+    ]
+
+
+def _learning(run: RunData) -> list[tuple[str, str]]:
+    parts = run.participations
+    wanted = run.experiment.get("rounds")
+    rows = [("Rounds", f"{count(run.rounds.height)} of {count(wanted)}" if wanted else count(run.rounds.height))]
+    if not parts.is_empty():
+        committed = parts.filter(pl.col("outcome") == "committed").height
+        invited = parts.filter(pl.col("outcome") != "not_selected").height
+        if invited:
+            rows.append(
+                ("Committed", f"{count(committed)} of {count(invited)} invited ({percent(committed / invited, 0)})")
+            )
+        rows.append(("Data moved", si(float(parts["download_bytes"].sum()) + float(parts["upload_bytes"].sum()), "B")))
+    for curve in curves(run):
+        value = curve.words(float(curve.value[-1]))
+        before = f" (first {curve.words(float(curve.value[0]))})" if len(curve.value) > 1 else ""
+        rows.append((sentence_case(curve.label), value + before))
+    return rows
+
+
+def headline(run: RunData) -> list[tuple[str, str]]:
+    """Return labels and values with units."""
+    rows = (_learning(run) if run.learning else []) + _traffic(run)
+    wall = sum(float(seconds) for seconds in (run.manifest.get("wall_s") or {}).values())
+    return [*rows, ("Wall time", duration(wall))] if wall > 0 else rows

@@ -1,0 +1,174 @@
+"""A run directory in memory: every table, the manifest and the experiment, checked once."""
+
+from __future__ import annotations
+
+import io
+import tomllib
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from vnetsim.blur import Camera
+from vnetsim.errors import InputError
+from vnetsim.rsu import Rsu
+from vnetsim.run_directory import RunDirectory
+from vnetsim.tables import TABLES
+
+_MANIFEST_KEYS: dict[str, type | tuple[type, ...]] = {
+    "kind": str,
+    "status": str,
+    "seed": int,
+    "traffic": dict,
+    "rsus": list,
+}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Samples:
+    """Example images: ``images`` (levels, count, H, W, C) uint8, ``kernels_px`` and ``speeds_mps`` (levels,)."""
+
+    images: NDArray[np.uint8]
+    kernels_px: NDArray[np.float64]
+    speeds_mps: NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RunData:
+    """What a report is made from. Tables that a run did not (yet) write are empty.
+
+    Args:
+        manifest: ``manifest.json``.
+        experiment: ``experiment.toml`` as tables, ``experiment_text`` as written.
+        experiment_text: see ``experiment``.
+        rsus: the RSUs, at least one.
+        camera: the vehicles' camera.
+        windows: tables of ``vnetsim.tables``, like those that follow.
+        participations: empty for a mobility-only run.
+        rounds: likewise.
+        metrics: likewise.
+        silos: likewise.
+        lanes: the table ``map``.
+        samples: example images, None when there are none.
+    """
+
+    manifest: Mapping[str, Any]
+    experiment: Mapping[str, Any]
+    experiment_text: str
+    rsus: tuple[Rsu, ...]
+    camera: Camera
+    windows: pl.DataFrame
+    participations: pl.DataFrame
+    rounds: pl.DataFrame
+    metrics: pl.DataFrame
+    silos: pl.DataFrame
+    lanes: pl.DataFrame
+    samples: Samples | None
+
+    @property
+    def learning(self) -> bool:
+        """Whether the run was meant to train (not mobility alone)."""
+        return bool(self.manifest["kind"] != "mobility")
+
+    @property
+    def learner(self) -> Mapping[str, Any]:
+        """The manifest's description of the learner; empty for mobility alone."""
+        return _mapping(self.manifest.get("learner"))
+
+    @property
+    def image_px(self) -> int:
+        """Side of a training thumbnail (px)."""
+        shape = self.learner.get("image_shape") or (3, 32, 32)
+        return int(shape[-1])
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _manifest(directory: RunDirectory) -> dict[str, Any]:
+    path = directory.path / "manifest.json"
+    manifest = directory.manifest()
+    if not isinstance(manifest, dict):
+        raise InputError(f"{path}: damaged: expected an object at the top.")
+    for key, kind in _MANIFEST_KEYS.items():
+        if not isinstance(manifest.get(key), kind):
+            raise InputError(f"{path}: damaged: '{key}' is missing or of the wrong type.")
+    return manifest
+
+
+def _rsus(manifest: Mapping[str, Any], path: Path) -> tuple[Rsu, ...]:
+    try:
+        rsus = tuple(
+            Rsu(id=str(r["id"]), x_m=float(r["x_m"]), y_m=float(r["y_m"]), range_m=float(r["range_m"]))
+            for r in manifest["rsus"]
+        )
+    except (KeyError, TypeError, ValueError):
+        rsus = ()
+    if not rsus:
+        raise InputError(f"{path / 'manifest.json'}: damaged: 'rsus' must list id, x_m, y_m and range_m of each RSU.")
+    return rsus
+
+
+def _experiment(path: Path) -> tuple[dict[str, Any], str]:
+    try:
+        text = path.read_text(encoding="utf-8")
+        return tomllib.loads(text), text
+    except FileNotFoundError:
+        raise InputError(f"{path}: missing.") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InputError(f"{path}: unreadable: {error}.") from None
+
+
+def _camera(experiment: Mapping[str, Any], path: Path) -> Camera:
+    try:
+        return Camera(**_mapping(experiment.get("camera")))
+    except TypeError as error:
+        raise InputError(f"{path}: [camera] is not of this version: {error}.") from None
+
+
+def _samples(path: Path) -> Samples | None:
+    if not path.is_file():
+        return None
+    try:
+        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as archive:
+            images = np.asarray(archive["images"])
+            kernels, speeds = (np.asarray(archive[name], np.float64) for name in ("kernels_px", "speeds_mps"))
+    except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise InputError(f"{path}: unreadable: {str(error).splitlines()[0]}.") from None
+    if images.ndim != 5 or images.dtype != np.uint8 or not len(images) == len(kernels) == len(speeds):
+        raise InputError(f"{path}: images must be uint8 (levels, count, H, W, C), got {images.dtype} {images.shape}.")
+    return Samples(images=images, kernels_px=kernels, speeds_mps=speeds) if images.size else None
+
+
+def load(run: Path) -> RunData:
+    """Read the run directory ``run``.
+
+    Raises:
+        InputError: not a run directory, or one of its files is damaged.
+    """
+    directory = RunDirectory(run)
+    manifest = _manifest(directory)
+    experiment, text = _experiment(run / "experiment.toml")
+    tables = {}
+    for name, columns in TABLES.items():
+        required = name == "windows" and manifest["status"] == "finished"
+        if required or directory.has(name):
+            tables[name] = directory.read(name)
+        else:
+            tables[name] = pl.DataFrame(schema={column.name: column.dtype for column in columns})
+    tables["lanes"] = tables.pop("map")
+    return RunData(
+        manifest=manifest,
+        experiment=experiment,
+        experiment_text=text,
+        rsus=_rsus(manifest, run),
+        camera=_camera(experiment, run / "experiment.toml"),
+        samples=_samples(run / "samples.npz"),
+        **tables,
+    )

@@ -1,0 +1,152 @@
+"""What the learner reports, round by round, and how its data lie on the silos. Knows no learner."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
+
+from analysis.formatting import clean, count, number, percent, plural, quantity, sentence_case
+from analysis.loading import RunData
+from analysis.style import CYCLE, FULL_IN, HALF_IN, VIRIDIS, Panel, axes, group_digits, legend, to_svg
+
+_MAX_CLASS_LABELS = 30
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Curve:
+    """One declared metric over rounds; ``value`` is in the unit as declared (a fraction for ``%``)."""
+
+    label: str
+    unit: str
+    caption: str
+    round: NDArray[np.int64]
+    value: NDArray[np.float64]
+
+    def words(self, value: float) -> str:
+        """Return a value with its unit."""
+        return percent(value) if self.unit == "%" else quantity(value, clean(self.unit, 12))
+
+
+def curves(run: RunData) -> list[Curve]:
+    """Return the declared series that were measured, then the rounds' training loss unless a series is called so."""
+    result = []
+    names = set()
+    for series in run.manifest.get("series") or ():
+        name = str(series.get("name", ""))
+        names.add(name)
+        rows = run.metrics.filter((pl.col("name") == name) & pl.col("value").is_finite()).sort(
+            "round", maintain_order=True
+        )
+        if not rows.is_empty():
+            result.append(
+                Curve(
+                    label=clean(series.get("label") or name, 40),
+                    unit=str(series.get("unit", "")),
+                    caption=clean(series.get("caption", ""), 400),
+                    round=rows["round"].to_numpy(),
+                    value=rows["value"].to_numpy(),
+                )
+            )
+    losses = run.rounds.filter(pl.col("loss").is_finite()).sort("round")
+    if not names & {"loss", "train_loss", "training_loss"} and not losses.is_empty():
+        result.append(
+            Curve(
+                label="training loss",
+                unit="",
+                caption="Mean training loss of the aggregated updates.",
+                round=losses["round"].to_numpy() + 1,
+                value=losses["loss"].to_numpy(),
+            )
+        )
+    return result
+
+
+def _one_figure(name: str, group: list[Curve]) -> Panel:
+    figure = Figure((HALF_IN, 2.9))
+    ax = axes(figure, top=0.34 if len(group) <= 2 else 0.5)
+    words, notes = [], []
+    for colour, curve in zip(CYCLE * (1 + len(group) // len(CYCLE)), group, strict=False):
+        factor = 100.0 if curve.unit == "%" else 1.0
+        marker = "o" if len(curve.round) <= 40 else ""
+        ax.plot(curve.round, curve.value * factor, marker=marker, markersize=3.4, color=colour, label=curve.label)
+        last = f"{curve.words(float(curve.value[-1]))} after {plural(int(curve.round[-1]), 'round')}"
+        first = (
+            f"from {curve.words(float(curve.value[0]))} (round {count(curve.round[0])}) to "
+            if len(curve.round) > 1
+            else ""
+        )
+        words.append(f"{curve.label}: {first}{last}.")
+        if curve.caption and curve.caption not in notes:
+            notes.append(curve.caption if curve.caption.endswith(".") else f"{curve.caption}.")
+    unit = f" ({clean(group[0].unit, 12)})" if group[0].unit else ""
+    ax.set_xlabel("rounds aggregated")
+    ax.set_ylabel(f"{group[0].label}{unit}" if len(group) == 1 else f"value{unit}")
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
+    if len(group) > 1:
+        legend(ax, 2)
+    last_round = max(int(curve.round[-1]) for curve in group)
+    first_round = min(int(curve.round[0]) for curve in group)
+    if last_round == first_round:
+        ax.set_xlim(first_round - 1, first_round + 1)
+    title = group[0].label if len(group) == 1 else "; ".join(curve.label for curve in group)
+    return Panel(
+        name=name, title=clean(sentence_case(title), 90), caption=" ".join(words + notes), svg=to_svg(figure, name)
+    )
+
+
+def series_panels(run: RunData) -> list[Panel]:
+    """Draw every declared series: those with the same unit together, those without a unit each alone."""
+    groups: dict[tuple[str, str], list[Curve]] = {}
+    for curve in curves(run):
+        groups.setdefault((curve.unit, "" if curve.unit else curve.label), []).append(curve)
+    if not groups:
+        return [
+            Panel(name="series-1", title="Loss and accuracy by round", caption="Not drawn: nothing was measured yet.")
+        ]
+    return [_one_figure(f"series-{i}", group) for i, group in enumerate(groups.values(), start=1)]
+
+
+def silo_panel(run: RunData) -> Panel:
+    """Draw the number of images of each class in each silo."""
+    title = "Data distribution over silos"
+    silos = run.silos
+    if silos.is_empty():
+        return Panel(name="silos", title=title, caption="Not drawn: this learner's data have no classes.", wide=True)
+    rows, columns = int(silos["class"].max()) + 1, int(silos["silo"].max()) + 1  # type: ignore[arg-type]
+    grid = np.zeros((rows, columns))
+    np.add.at(grid, (silos["class"].to_numpy(), silos["silo"].to_numpy()), silos["images"].to_numpy())
+    names = dict(silos.select("class", "class_name").unique(maintain_order=True).iter_rows())
+    figure = Figure((FULL_IN, 0.75 + min(max(0.21 * rows, 0.8), 4.5)))
+    ax = axes(figure, left=1.25, right=1.0, top=0.12)
+    image = ax.imshow(grid, VIRIDIS, vmin=0, vmax=max(grid.max(), 1), aspect="auto", interpolation="none")
+    left, bottom, width, height = ax.get_position().bounds
+    bar = figure.add_axes((left + width + 0.015, bottom, 0.016, height))
+    figure.colorbar(image, cax=bar, label="images")
+    group_digits(bar)
+    for spine in (*ax.spines.values(), *bar.spines.values()):
+        spine.set_visible(False)
+    bar.grid(visible=False)
+    ax.grid(visible=False)
+    ax.set_xlabel("silo")
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=12))
+    if rows <= _MAX_CLASS_LABELS:
+        ax.set_yticks(range(rows), [clean(names.get(i, i), 18) for i in range(rows)])
+        ax.tick_params(axis="y", length=0)
+    else:
+        ax.set_ylabel("class")
+    sizes = grid.sum(axis=0)
+    held = (grid > 0).sum(axis=0)
+    largest = grid.max(axis=0) / np.maximum(sizes, 1)
+    classes = f"{count(rows)} classes" if rows != 1 else "1 class"
+    caption = (
+        f"{plural(columns, 'silo')} with {count(sizes.min())} to {count(sizes.max())} images "
+        f"(median {count(float(np.median(sizes)))}) of {classes}. A silo holds images of "
+        f"{number(float(np.median(held)), 2)} classes in the median; its most frequent class makes up "
+        f"{percent(float(np.median(largest)), 0)} of them."
+    )
+    return Panel(name="silos", title=title, caption=caption, svg=to_svg(figure, "silos"), wide=True)

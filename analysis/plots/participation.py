@@ -1,0 +1,233 @@
+"""Participations: when, how they ended, what they cost, and what they weighed."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from analysis.formatting import clean, count, number, percent, plural, quantity, si
+from analysis.loading import RunData
+from analysis.plots.time_axis import time_axis
+from analysis.style import BLUE, FULL_IN, GREY, HALF_IN, INK, ORANGE, OUTCOMES, SKY, Panel, axes, legend, to_svg
+
+NO_PARTICIPATION = "no participation was recorded"
+_TIMELINE_ROWS = 40
+_MAX_POINTS = 1500
+
+
+def outcome_order(participations: pl.DataFrame) -> list[str]:
+    """Return the outcomes that occur, in the order to show them; unknown ones last."""
+    present = participations["outcome"].unique().to_list()
+    return [name for name in OUTCOMES if name in present] + sorted(name for name in present if name not in OUTCOMES)
+
+
+def _look(outcome: str) -> tuple[str, str]:
+    return OUTCOMES.get(outcome, (clean(outcome, 24), GREY))
+
+
+def _timeline_rows(run: RunData) -> pl.DataFrame:
+    """Return the participations of the first windows, from the first invitation on, with their windows' exits."""
+    key = ["vehicle_id", "rsu_id", "enter_s"]
+    windows = run.windows.select(*key, "exit_s").unique(subset=key, keep="first", maintain_order=True)
+    joined = run.participations.join(windows, on=key, how="left").with_columns(
+        pl.col("exit_s").fill_null(pl.max_horizontal("end_s", "enter_s"))
+    )
+    invited = joined.filter(pl.col("outcome") != "not_selected")
+    begin = invited["start_s"].min() if not invited.is_empty() else None
+    if begin is not None:
+        joined = joined.filter(pl.col("end_s") >= begin)
+    order = joined.select(key).unique(maintain_order=True).sort("enter_s", "vehicle_id", "rsu_id").head(_TIMELINE_ROWS)
+    return joined.join(order.with_row_index("row"), on=key).sort("row", "start_s")
+
+
+def _draw_phases(ax: Axes, rows: pl.DataFrame, seconds: float) -> None:
+    for row in rows.iter_rows(named=True):
+        y, colour = row["row"], _look(row["outcome"])[1]
+        ax.plot([row["enter_s"] / seconds, row["exit_s"] / seconds], [y, y], color=GREY, linewidth=1.0, zorder=2)
+        if row["outcome"] == "not_selected":
+            continue
+        ax.barh(
+            y,
+            (row["end_s"] - row["start_s"]) / seconds,
+            left=row["start_s"] / seconds,
+            height=0.7,
+            color=colour,
+            zorder=3,
+        )
+        trained = row["start_s"] + row["download_s"]
+        sent = trained + row["train_s"]
+        borders = [t for t, after in ((trained, row["train_s"]), (sent, row["upload_s"])) if after > 0]
+        ax.vlines(np.array(borders) / seconds, y - 0.35, y + 0.35, color="white", linewidth=1.4, zorder=4)
+
+
+def timeline_panel(run: RunData) -> Panel:
+    """Draw the first windows as bars: coverage, participation by outcome, borders between its phases."""
+    title = "Windows and participations"
+    if run.participations.is_empty():
+        return Panel(name="timeline", title=title, caption=f"Not drawn: {NO_PARTICIPATION}.", wide=True)
+    rows = _timeline_rows(run)
+    shown = rows["row"].n_unique()
+    begin, end = float(rows["enter_s"].min()), float(rows["exit_s"].max())  # type: ignore[arg-type]
+    axis = time_axis(end - begin)
+    figure = Figure((FULL_IN, 0.98 + 0.135 * max(shown, 4)))
+    ax = axes(figure, left=1.25, top=0.5)
+    _draw_phases(ax, rows, axis.seconds)
+    closes = run.rounds.filter(pl.col("close_s").is_between(begin, end))["close_s"].to_numpy() / axis.seconds
+    for close in closes:
+        ax.axvline(close, color=INK, linewidth=0.6, linestyle=(0, (1, 2)), zorder=1)
+    names = rows.group_by("row", maintain_order=True).first()["vehicle_id"].to_list()
+    ax.set_yticks(range(shown), [clean(name, 18) for name in names], fontsize=6.5)
+    ax.set(ylim=(shown - 0.4, -0.6), xlim=(begin / axis.seconds, end / axis.seconds), xlabel=axis.label)
+    ax.tick_params(axis="y", length=0)
+    ax.grid(visible=False, axis="y")
+    present = [name for name in outcome_order(rows) if name != "not_selected"]
+    handles: list[Line2D | Patch] = [Line2D([], [], color=GREY, linewidth=1.0, label="in coverage")]
+    handles += [Patch(color=_look(name)[1], label=_look(name)[0]) for name in present]
+    if len(closes):
+        handles.append(Line2D([], [], color=INK, linewidth=0.6, linestyle=(0, (1, 2)), label="round closes"))
+    ax.legend(handles=handles, loc="lower left", bbox_to_anchor=(-0.14, 1.0), ncols=5)
+    total = run.participations.select("vehicle_id", "rsu_id", "enter_s").n_unique()
+    part = (
+        f"The first {count(shown)} of {count(total)} windows from the first invitation on"
+        if shown < total
+        else "All windows"
+    )
+    caption = (
+        f"{part}, one row per window. A bar runs from invitation to end, coloured by outcome; white gaps "
+        "separate download, training and upload. Rows without a bar were not selected."
+    )
+    return Panel(name="timeline", title=title, caption=caption, svg=to_svg(figure, "timeline"), wide=True)
+
+
+def _bin_edges_kmh(
+    speeds: np.ndarray[tuple[int], np.dtype[np.float64]],
+) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    top = max(float(speeds.max()), 1.0)
+    width = next(w for w in (5, 10, 20, 25, 50, 100, 250, 1000, 1e9) if top / w <= 8)
+    first = np.floor(speeds.min() / width)
+    return np.arange(first, np.floor(top / width) + 2) * width
+
+
+def outcome_panel(run: RunData) -> Panel:
+    """Draw shares of outcomes by speed."""
+    title = "Outcome by speed"
+    rows = run.participations.filter(pl.col("speed_mps").is_finite())
+    if rows.is_empty():
+        return Panel(name="outcomes", title=title, caption=f"Not drawn: {NO_PARTICIPATION}.")
+    speeds = rows["speed_mps"].to_numpy() * 3.6
+    edges = _bin_edges_kmh(speeds)
+    index = np.digitize(speeds, edges) - 1
+    totals = np.bincount(index, minlength=len(edges) - 1)
+    outcome = rows["outcome"].to_numpy()
+    figure = Figure((HALF_IN, 3.3))
+    order = outcome_order(rows)
+    ax = axes(figure, top=0.34 + 0.16 * ((len(order) - 1) // 2))
+    ticks = np.flatnonzero(totals)
+    bottom = np.zeros(len(ticks))
+    for name in order:
+        share = np.bincount(index[outcome == name], minlength=len(totals))[ticks] / totals[ticks] * 100
+        words, colour = _look(name)
+        ax.bar(range(len(ticks)), share, 0.8, bottom, color=colour, label=words, edgecolor="white", linewidth=0.6)
+        bottom += share
+    labels = [f"{edges[i]:g}\u2013{edges[i + 1]:g}\nn={count(totals[i])}" for i in ticks]
+    ax.set_xticks(range(len(ticks)), labels, fontsize=7 if len(ticks) > 6 else 8)
+    ax.set(ylim=(0, 100), xlabel="speed at entry (km/h)", ylabel="share of participations (%)")
+    ax.grid(visible=False, axis="x")
+    legend(ax, 2)
+    committed = rows.filter(pl.col("outcome") == "committed")["speed_mps"].median()
+    committed_share = float((outcome == "committed").mean())
+    caption = (
+        f"{plural(rows.height, 'participation')}, {percent(committed_share, 0)} committed. "
+        f"Median speed {quantity(float(np.median(speeds)), 'km/h')}"
+    )
+    caption += f", of the committed {quantity(float(committed) * 3.6, 'km/h')}." if committed is not None else "."  # type: ignore[arg-type]
+    return Panel(name="outcomes", title=title, caption=caption, svg=to_svg(figure, "outcomes"))
+
+
+def weight_panel(run: RunData) -> Panel:
+    """Draw each update's weight relative to equal weights against speed."""
+    title = "Aggregation weight against speed"
+    rows = run.participations.filter(pl.col("weight").is_not_null() & (pl.col("outcome") == "committed"))
+    rows = rows.with_columns(relative=pl.col("weight") * pl.len().over("round"), n=pl.len().over("round"))
+    rows = rows.filter(pl.col("n") > 1)
+    if rows.is_empty():
+        return Panel(name="weights", title=title, caption="Not drawn: no round aggregated more than one update.")
+    speed, relative = rows["speed_mps"].to_numpy() * 3.6, rows["relative"].to_numpy()
+    figure = Figure((HALF_IN, 3.3))
+    ax = axes(figure, top=0.34)
+    ax.axhline(1.0, color=INK, linewidth=1, linestyle=(0, (4, 3)), label="equal weights")
+    ax.plot(
+        speed, relative, "o", markersize=3.6, markeredgewidth=0, alpha=0.55, color=BLUE, label="update",
+        rasterized=len(speed) > _MAX_POINTS,
+    )  # fmt: skip
+    reach = max(float(np.abs(relative - 1).max()) * 1.15, 0.02)
+    ax.set(
+        xlabel="speed at entry (km/h)",
+        ylabel="weight \u00d7 updates in the round (1 = equal)",
+        ylim=(1 - reach, 1 + reach),
+    )
+    legend(ax)
+    deviation = float(np.sqrt(np.mean((relative - 1) ** 2)))
+    caption = (
+        f"{plural(rows.height, 'update')} in {plural(rows['round'].n_unique(), 'round')}. "
+        f"Weights lie between {number(float(relative.min()))} and {number(float(relative.max()))} "
+        f"times the equal weight; "
+        f"rms deviation {percent(deviation)}."
+    )
+    if deviation < 1e-9:
+        caption += " This learner weighs all updates equally."
+    return Panel(name="weights", title=title, caption=caption, svg=to_svg(figure, "weights"))
+
+
+def spent_panel(run: RunData) -> Panel:
+    """Draw bytes and vehicle-seconds used by outcome."""
+    title = "What participations used, by outcome"
+    rows = run.participations.filter(pl.col("outcome") != "not_selected")
+    if rows.is_empty():
+        why = NO_PARTICIPATION if run.participations.is_empty() else "no vehicle was invited"
+        return Panel(name="spent", title=title, caption=f"Not drawn: {why}.", wide=True)
+    order = outcome_order(rows)
+    columns = ("download_bytes", "upload_bytes", "download_s", "train_s", "upload_s")
+    sums = rows.group_by("outcome").agg(pl.col(*columns).sum(), n=pl.len())
+    table = {row["outcome"]: row for row in sums.iter_rows(named=True)}
+    figure = Figure((FULL_IN, 0.9 + 0.3 * len(order)))
+    left = axes(figure, left=1.6, right=FULL_IN / 2 - 0.65, top=0.34)
+    right = axes(figure, left=FULL_IN / 2 + 0.9, top=0.34)
+    total_bytes = float(rows["download_bytes"].sum()) + float(rows["upload_bytes"].sum())
+    scale, unit = next(
+        ((s, u) for s, u in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")) if total_bytes >= s), (1.0, "B")
+    )
+    bars: tuple[tuple[Axes, float, tuple[tuple[str, str, str], ...]], ...] = (
+        (left, scale, (("download_bytes", "download", BLUE), ("upload_bytes", "upload", SKY))),
+        (right, 60.0, (("download_s", "download", BLUE), ("train_s", "training", ORANGE), ("upload_s", "upload", SKY))),
+    )
+    y = np.arange(len(order))
+    for ax, divisor, parts in bars:
+        start = np.zeros(len(order))
+        for column, words, colour in parts:
+            value = np.array([table[name][column] for name in order]) / divisor
+            ax.barh(y, value, 0.7, start, color=colour, label=words)
+            start += value
+        ax.set(ylim=(len(order) - 0.5, -0.5), xlim=(0, max(float(start.max()) * 1.05, 1e-9)))
+        ax.grid(visible=False, axis="y")
+        ax.tick_params(axis="y", length=0)
+        legend(ax)
+    left.set_yticks(y, [f"{_look(name)[0]} ({count(table[name]['n'])})" for name in order])
+    right.set_yticks(y, [""] * len(order))
+    left.set_xlabel(f"data ({unit})")
+    right.set_xlabel("vehicle time (min)")
+    useful = table.get("committed")
+    if useful is None or total_bytes == 0:
+        share = "nothing was committed"
+    else:
+        part = (useful["download_bytes"] + useful["upload_bytes"]) / total_bytes
+        share = f"{percent(part, 0)} of it by vehicles that committed"
+    caption = (
+        f"{plural(rows.height, 'invited participation')} moved {si(total_bytes, 'B')}, {share}. "
+        "Numbers of participations in brackets."
+    )
+    return Panel(name="spent", title=title, caption=caption, svg=to_svg(figure, "spent"), wide=True)

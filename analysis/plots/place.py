@@ -1,0 +1,129 @@
+"""The map: lanes, RSU discs, and how fast vehicles drove where."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
+from matplotlib.patches import Circle
+from numpy.typing import NDArray
+
+from analysis.coverage_statistics import speed_map
+from analysis.formatting import clean, count, number, plural
+from analysis.loading import RunData
+from analysis.style import BLACK, FULL_IN, GREY, PALE, VIRIDIS, Panel, to_svg
+
+_CELLS = 640
+_LABELLED = 12
+_NICE_M = (10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000)
+
+
+def _extent(run: RunData) -> tuple[float, float, float, float]:
+    x, y, r = (np.array([getattr(rsu, name) for rsu in run.rsus]) for name in ("x_m", "y_m", "range_m"))
+    margin = 0.06 * max((x + r).max() - (x - r).min(), (y + r).max() - (y - r).min())
+    return (
+        float((x - r).min() - margin),
+        float((x + r).max() + margin),
+        float((y - r).min() - margin),
+        float((y + r).max() + margin),
+    )
+
+
+def _joined(lanes: pl.DataFrame) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return all polylines as one, with NaN between them: one SVG path instead of thousands."""
+    gap = pl.lit([float("nan")], dtype=pl.List(pl.Float64))
+    joined = lanes.select(pl.concat_list("x_m", gap), pl.concat_list("y_m", gap)).explode("x_m", "y_m")
+    return joined["x_m"].to_numpy(), joined["y_m"].to_numpy()
+
+
+def _scale_bar(ax: Axes, extent: tuple[float, float, float, float]) -> None:
+    width = extent[1] - extent[0]
+    length = max((nice for nice in _NICE_M if nice <= 0.22 * width), default=_NICE_M[0])
+    x, y = extent[1] - 0.03 * width - length, extent[2] + 0.025 * width
+    ax.plot([x, x + length], [y, y], color=BLACK, linewidth=2.2, solid_capstyle="butt")
+    words = f"{length // 1000} km" if length >= 1000 else f"{length} m"
+    ax.annotate(words, (x + length / 2, y), (0, 3), textcoords="offset points", ha="center", va="bottom")
+
+
+def _draw_rsus(ax: Axes, run: RunData, shift: tuple[float, float]) -> None:
+    for rsu in run.rsus:
+        x, y = rsu.x_m - shift[0], rsu.y_m - shift[1]
+        ax.add_patch(Circle((x, y), rsu.range_m, fill=False, edgecolor=BLACK, linewidth=1.1, linestyle=(0, (5, 3))))
+        ax.plot([x], [y], marker="^", color=BLACK, markersize=6, markeredgecolor="white", markeredgewidth=0.8)
+        if len(run.rsus) <= _LABELLED:
+            ax.annotate(
+                clean(rsu.id, 24),
+                (x, y + rsu.range_m),
+                (0, -4),
+                textcoords="offset points",
+                ha="center",
+                va="top",
+                fontsize=8,
+                bbox={"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": "none", "alpha": 0.8},
+            )
+
+
+def _figure(extent: tuple[float, float, float, float]) -> tuple[Figure, Axes, Axes, bool]:
+    """Return a figure whose axes have the extent's aspect, and the axes of its colour bar."""
+    aspect = (extent[1] - extent[0]) / (extent[3] - extent[2])
+    wide = aspect > 1.7
+    left, right, bottom, top = 0.66, 0.85, 0.48, 0.1
+    plot_width = (FULL_IN if wide else 5.2) - left - right
+    plot_height = plot_width / aspect
+    if plot_height > 5.2:
+        plot_width, plot_height = plot_width * 5.2 / plot_height, 5.2
+    width, height = plot_width + left + right, plot_height + bottom + top
+    figure = Figure((width, height))
+    ax = figure.add_axes((left / width, bottom / height, plot_width / width, plot_height / height))
+    bar = figure.add_axes(((left + plot_width + 0.12) / width, bottom / height, 0.13 / width, plot_height / height))
+    return figure, ax, bar, wide
+
+
+def map_panel(run: RunData) -> Panel:
+    """Draw lanes, RSU discs and mean speed where vehicles drove, in equal scale."""
+    title = "Where vehicles drove in coverage, and how fast"
+    if run.windows.is_empty() and run.lanes.is_empty():
+        return Panel(name="map", title=title, caption="There is neither a road net nor a vehicle to draw.")
+    extent = _extent(run)
+    # ticks of projected nets would have seven digits: count from the first RSU there
+    far = max(abs(value) for value in extent) >= 1e5
+    shift = (run.rsus[0].x_m, run.rsus[0].y_m) if far else (0.0, 0.0)
+    shown = (extent[0] - shift[0], extent[1] - shift[0], extent[2] - shift[1], extent[3] - shift[1])
+    figure, ax, bar, wide = _figure(extent)
+    if not run.lanes.is_empty():
+        x, y = _joined(run.lanes)
+        ax.plot(x - shift[0], y - shift[1], color=PALE if not run.windows.is_empty() else GREY, linewidth=0.8)
+    caption = f"{plural(len(run.rsus), 'RSU')}, coverage dashed. "
+    if run.windows.is_empty():
+        bar.remove()
+        caption += "The lanes of the road net are grey. No vehicle entered coverage."
+    else:
+        speeds = speed_map(run.windows, extent, _CELLS)
+        kmh = speeds.mean_mps * 3.6
+        top = max(float(np.nanpercentile(kmh, 99)), 1.0)
+        colour = Normalize(0.0, top)
+        pixels = (VIRIDIS(colour(np.nan_to_num(kmh))) * 255).astype(np.uint8)
+        pixels[..., 3] = np.where(np.isnan(kmh), 0, 255)
+        rows, columns = kmh.shape
+        covered = (shown[0], shown[0] + columns * speeds.cell_m, shown[2], shown[2] + rows * speeds.cell_m)
+        ax.imshow(pixels, extent=covered, origin="lower", interpolation="none", zorder=2)
+        figure.colorbar(ScalarMappable(colour, VIRIDIS), cax=bar, label="mean speed (km/h)")
+        bar.grid(visible=False)
+        used = "all windows" if speeds.every == 1 else f"every {count(speeds.every)}th window"
+        caption += (
+            f"Colour is the mean speed, weighted by distance, in cells of {number(speeds.cell_m, 2)} m "
+            f"over {used} ({count(run.windows.height)} in all)"
+        )
+        caption += "; grey lines are lanes." if not run.lanes.is_empty() else "; no road net is known for this traffic."
+    _draw_rsus(ax, run, shift)
+    if len(run.rsus) > _LABELLED:
+        caption += f" RSU names are left out: there are more than {_LABELLED}."
+    _scale_bar(ax, shown)
+    ax.set(xlim=shown[:2], ylim=shown[2:], aspect="equal")
+    ax.set_xlabel("x from the first RSU (m)" if far else "x in the net (m)")
+    ax.set_ylabel("y from the first RSU (m)" if far else "y in the net (m)")
+    ax.grid(visible=False)
+    return Panel(name="map", title=title, caption=caption, svg=to_svg(figure, "map"), wide=wide)

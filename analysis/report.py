@@ -1,0 +1,176 @@
+"""The report of a run: ``report.html``, one self-contained file, and its figures as SVG files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from analysis.formatting import clean
+from analysis.headline import headline
+from analysis.loading import RunData, load
+from analysis.plots.learning import series_panels, silo_panel
+from analysis.plots.participation import outcome_panel, spent_panel, timeline_panel, weight_panel
+from analysis.plots.place import map_panel
+from analysis.plots.traffic import blur_panel, dwell_panel, occupancy_panel, speed_panel
+from analysis.record import record
+from analysis.samples import sample_strips
+from analysis.style import Panel, inline, styled
+from vnetsim.run_directory import write_atomically
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportResult:
+    """Where the report lies, and its headline numbers as labels and values with units."""
+
+    path: Path
+    headline: list[tuple[str, str]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placed:
+    """A panel and its place in the page: ``layout`` is a list of classes of the style sheet."""
+
+    panel: Panel
+    layout: str
+
+
+def _alone(panel: Panel) -> str:
+    return f"alone {panel.name}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """A titled group of panels."""
+
+    title: str
+    panels: tuple[Panel, ...]
+
+    @property
+    def items(self) -> list[Placed]:
+        """The panels that have a figure, placed: narrow ones in pairs, one without a partner beside its caption."""
+        placed: list[Placed] = []
+        waiting: Panel | None = None
+        for panel in [panel for panel in self.panels if panel.svg]:
+            if panel.wide:
+                placed += [Placed(panel=waiting, layout=_alone(waiting))] if waiting else []
+                placed.append(Placed(panel=panel, layout="wide"))
+                waiting = None
+            elif waiting:
+                placed += [Placed(panel=waiting, layout="half"), Placed(panel=panel, layout="half")]
+                waiting = None
+            else:
+                waiting = panel
+        return placed + ([Placed(panel=waiting, layout=_alone(waiting))] if waiting else [])
+
+    @property
+    def missing(self) -> list[Panel]:
+        """The panels replaced by a sentence."""
+        return [panel for panel in self.panels if not panel.svg]
+
+
+def sections(run: RunData) -> dict[str, Section]:
+    """Draw every figure that this kind of run has, by section."""
+    with styled():
+        result = {
+            "map": Section(title="Place", panels=(map_panel(run),)),
+            "traffic": Section(
+                title="Traffic in coverage", panels=(occupancy_panel(run), speed_panel(run), dwell_panel(run))
+            ),
+            "blur": Section(title="Blur", panels=(blur_panel(run),)),
+        }
+        if run.learning:
+            result["learning"] = Section(title="Learning", panels=(*series_panels(run), weight_panel(run)))
+            result["participations"] = Section(
+                title="Who takes part", panels=(outcome_panel(run), timeline_panel(run), spent_panel(run))
+            )
+            result["data"] = Section(title="Data", panels=(silo_panel(run),))
+    return result
+
+
+def _warnings(run: RunData) -> list[str]:
+    status = run.manifest["status"]
+    lines = []
+    if status == "running":
+        lines.append("The run has not finished: this report shows what had been written when it was made.")
+    elif status == "interrupted":
+        lines.append("The run was interrupted: this report shows the rounds finished until then.")
+    elif status == "failed":
+        lines.append("The run failed: this report shows what had been written until then.")
+    seen = set(run.windows["rsu_id"].unique())
+    silent = [rsu for rsu in run.rsus if rsu.id not in seen]
+    lines += [
+        f"RSU {clean(rsu.id, 40)} had no traffic: no vehicle came within {rsu.range_m:g} m of "
+        f"({rsu.x_m:.6g}, {rsu.y_m:.6g}). Check its position, its range and the simulated time."
+        for rsu in silent[:10]
+    ]
+    if len(silent) > 10:
+        lines.append(f"{len(silent) - 10} more RSUs had no traffic.")
+    return lines
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["inline_svg"] = lambda svg: Markup(inline(svg))  # noqa: S704 - matplotlib escaped its text
+    return environment
+
+
+def _tile(label: str, value: str) -> tuple[str, str, str]:
+    """Split what stands in brackets from a headline value, to be shown smaller."""
+    main, bracket, detail = value.partition(" (")
+    return label, main, detail.removesuffix(")") if bracket else ""
+
+
+def _title(run: RunData) -> str:
+    scenario = clean(Path(str(run.experiment.get("scenario", "run")).replace("\\", "/")).name or "run", 60)
+    if not run.learning:
+        return f"{scenario}: traffic and blur"
+    return f"{scenario}: {clean(run.learner.get('name') or run.experiment.get('learner', 'learner'), 40)}"
+
+
+def build_report(run: Path) -> ReportResult:
+    """Write ``report.html`` and ``figures/*.svg`` into the run directory ``run``, each atomically.
+
+    The same directory gives the same bytes.
+
+    Raises:
+        InputError: not a run directory, or one of its files is damaged.
+        RunError: the directory cannot be written.
+    """
+    data = load(run)
+    parts = sections(data)
+    numbers = headline(data)
+    context: dict[str, Any] = {
+        "title": _title(data),
+        "kind": "Learning run" if data.learning else "Mobility run",
+        "manifest": data.manifest,
+        "tiles": [_tile(label, value) for label, value in numbers],
+        "warnings": _warnings(data),
+        "notes": [clean(note, 400) for note in data.manifest["traffic"].get("notes") or ()],
+        "sections": parts,
+        "strips": sample_strips(data),
+        "record": record(data),
+        "experiment": data.experiment_text,
+    }
+    page = _environment().get_template("report.html.j2").render(context)
+    for section in parts.values():
+        for panel in section.panels:
+            path = run / "figures" / f"{panel.name}.svg"
+            if panel.svg:
+                write_atomically(path, panel.svg.encode())
+            else:
+                path.unlink(missing_ok=True)
+    path = run / "report.html"
+    write_atomically(path, page.encode("utf-8", "replace"))
+    return ReportResult(path=path, headline=numbers)

@@ -1,0 +1,54 @@
+"""Example images for the page: one PNG strip per blur level."""
+
+from __future__ import annotations
+
+import base64
+import io
+from dataclasses import dataclass
+
+import numpy as np
+from PIL import Image
+
+from analysis.formatting import quantity
+from analysis.loading import RunData
+
+_MAX_IMAGES = 8
+_GAP_PX = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Strip:
+    """Images of one level side by side: ``uri`` is a PNG data URI, ``width`` and ``height`` its size (px)."""
+
+    title: str
+    detail: str
+    uri: str
+    width: int
+    height: int
+
+
+def _png(images: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> tuple[str, int, int]:
+    count, height, width, channels = images.shape
+    canvas = np.full((height, count * (width + _GAP_PX) - _GAP_PX, 3), 255, np.uint8)
+    for i, image in enumerate(images):
+        canvas[:, i * (width + _GAP_PX) : i * (width + _GAP_PX) + width] = image if channels == 3 else image[..., :1]
+    buffer = io.BytesIO()
+    Image.fromarray(canvas).save(buffer, format="PNG", optimize=False)
+    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode(), canvas.shape[1], height
+
+
+def sample_strips(run: RunData) -> list[Strip]:
+    """Return one strip per level: sharp first, then the quartiles of the vehicles' speeds."""
+    if run.samples is None:
+        return []
+    blurred = len(run.samples.images) - 1
+    titles = ["sharp"] + (
+        ["first quartile", "median", "third quartile"] if blurred == 3 else [f"level {i + 1}" for i in range(blurred)]
+    )
+    strips = []
+    for i, title in enumerate(titles):
+        uri, width, height = _png(run.samples.images[i, :_MAX_IMAGES])
+        kernel, speed = float(run.samples.kernels_px[i]), float(run.samples.speeds_mps[i])
+        detail = "as captured" if i == 0 else f"{quantity(speed * 3.6, 'km/h')}: kernel {quantity(kernel, 'px')}"
+        strips.append(Strip(title=title, detail=detail, uri=uri, width=width, height=height))
+    return strips

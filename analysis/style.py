@@ -1,0 +1,163 @@
+"""How figures look, and how one becomes an SVG: fixed margins, one font, colours safe for the colour-blind.
+
+Figures are built on ``matplotlib.figure.Figure`` without pyplot. Text stays text (searchable, small), laid out with the
+metrics of matplotlib's own DejaVu Sans and shown in the reader's sans-serif font, which is narrower.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import matplotlib.backends.backend_svg  # noqa: F401 - registers the SVG canvas that savefig looks up
+import numpy as np
+from matplotlib import colormaps, rc_context
+from matplotlib.axes import Axes
+from matplotlib.colors import ListedColormap
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from analysis.formatting import count
+
+FULL_IN, HALF_IN = 8.0, 4.1
+"""Widths of figures (inches): across the page, and two side by side."""
+
+BLUE, ORANGE, GREEN, PINK, SKY, VERMILION, BLACK = (
+    "#0072B2",
+    "#E69F00",
+    "#009E73",
+    "#CC79A7",
+    "#56B4E9",
+    "#D55E00",
+    "#000000",
+)
+"""The colours of Okabe and Ito (2008), told apart with every common colour vision deficiency."""
+
+GREY, PALE, INK = "#9AA0A6", "#D9DCE0", "#24292F"
+CYCLE = (BLUE, ORANGE, GREEN, VERMILION, PINK, SKY, BLACK)
+
+VIRIDIS = ListedColormap(colormaps["viridis"](np.linspace(0, 0.93, 256)), name="viridis_on_white")
+"""Viridis without its lightest yellow, which is lost on white."""
+
+OUTCOMES = {
+    "committed": ("committed", GREEN),
+    "left_download": ("left in download", ORANGE),
+    "left_training": ("left in training", VERMILION),
+    "left_upload": ("left in upload", PINK),
+    "deadline": ("round closed first", SKY),
+    "stale": ("too stale", BLUE),
+    "rejected": ("rejected: not finite", BLACK),
+    "not_selected": ("not selected", PALE),
+}
+"""Words and colour of each outcome, in the order to show them."""
+
+_SETTINGS: Any = {
+    "font.family": "DejaVu Sans",
+    "font.size": 8.5,
+    "axes.labelsize": 8.5,
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+    "legend.fontsize": 8,
+    "text.color": INK,
+    "text.parse_math": False,
+    "axes.edgecolor": "#6E7781",
+    "axes.labelcolor": INK,
+    "axes.linewidth": 0.8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.unicode_minus": True,
+    "axes.formatter.useoffset": False,
+    "grid.color": "#E7E9EC",
+    "grid.linewidth": 0.7,
+    "xtick.color": "#57606A",
+    "ytick.color": "#57606A",
+    "xtick.major.size": 3,
+    "ytick.major.size": 3,
+    "lines.linewidth": 1.6,
+    "legend.frameon": False,
+    "legend.handlelength": 1.4,
+    "legend.columnspacing": 1.2,
+    "legend.borderaxespad": 0.2,
+    "svg.fonttype": "none",
+    "savefig.facecolor": "none",
+    "figure.facecolor": "none",
+}
+_FONTS = "system-ui, 'Segoe UI', 'Helvetica Neue', Arial, 'Liberation Sans', sans-serif"
+_FONT_STYLE = re.compile(r"'DejaVu Sans'[^;\"<]*")
+_GROUP_ID = re.compile(r'<g id="[A-Za-z][A-Za-z0-9.]*_[0-9_]+">')
+
+
+@dataclass(frozen=True, kw_only=True)
+class Panel:
+    """A figure of the report, or the sentence that stands in its place.
+
+    Args:
+        name: file name without suffix.
+        title: what it shows, in a few words.
+        caption: one to three sentences with the key numbers; says why when there is no figure.
+        svg: the figure as a complete SVG document, empty without data.
+        wide: across the page instead of two side by side.
+    """
+
+    name: str
+    title: str
+    caption: str
+    svg: str = ""
+    wide: bool = False
+
+
+@contextmanager
+def styled() -> Iterator[None]:
+    """Use the report's style for the figures made inside."""
+    with rc_context(_SETTINGS):
+        yield
+
+
+def axes(figure: Figure, *, left: float = 0.62, right: float = 0.12, bottom: float = 0.48, top: float = 0.12) -> Axes:
+    """Add axes with margins in inches: nothing is measured, so nothing moves and nothing costs time."""
+    width, height = figure.get_size_inches()
+    return figure.add_axes(
+        (left / width, bottom / height, (width - left - right) / width, (height - bottom - top) / height)
+    )
+
+
+def legend(ax: Axes, columns: int = 4) -> None:
+    """Put the legend above the axes, in rows."""
+    ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=columns)
+
+
+def histogram(ax: Axes, values: NDArray[np.float64], edges: NDArray[np.float64], label: str) -> None:
+    """Draw a filled histogram as one path with white borders between its bars."""
+    counts, _ = np.histogram(values, edges)
+    ax.stairs(counts, edges, fill=True, color=BLUE, alpha=0.55, label=label)
+    ax.vlines(edges[1:-1], 0, np.minimum(counts[1:], counts[:-1]), color="white", linewidth=0.6)
+    ax.set_ylim(bottom=0)
+
+
+def group_digits(ax: Axes, axis: str = "y") -> None:
+    """Write the axis' whole numbers with groups of three digits."""
+    target = ax.yaxis if axis == "y" else ax.xaxis
+    target.set_major_formatter(lambda value, _: count(value) if value == round(value) else f"{value:g}")
+
+
+def to_svg(figure: Figure, name: str, dpi: int = 200) -> str:
+    """Return the figure as an SVG document, the same bytes every time; ``name`` keeps its ids apart from others'."""
+    buffer = io.StringIO()
+    with rc_context({"svg.hashsalt": name}), warnings.catch_warnings():
+        # ids in scripts that DejaVu lacks are drawn by the reader's own fonts
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font", category=UserWarning)
+        figure.savefig(buffer, format="svg", dpi=dpi, metadata={"Date": None, "Creator": None})
+    svg = _GROUP_ID.sub("<g>", buffer.getvalue())
+    return _FONT_STYLE.sub(_FONTS, svg)
+
+
+def inline(svg: str) -> str:
+    """Return an SVG document's root element, for use inside HTML."""
+    return svg[svg.index("<svg") :]

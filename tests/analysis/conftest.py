@@ -1,0 +1,217 @@
+"""Run directories made up for the report: an intersection with a signal, and variants of it."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+import tomli_w
+
+from vnetsim.blur import Camera
+from vnetsim.run_directory import RunDirectory, write_atomically
+
+CAMERA = Camera()
+CLASSES = ("stop", "yield", "priority", "no entry", "limit 30", "limit 50", "bend", "works", "crossing", "roundabout")
+SERIES = [
+    {"name": "knn", "label": "kNN accuracy", "unit": "%", "caption": "kNN on frozen features."},
+    {"name": "linear", "label": "linear-probe accuracy", "unit": "%", "caption": "Linear probe, at the end only"},
+    {"name": "loss", "label": "training loss", "unit": "", "caption": "Dual-temperature loss."},
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scenario:
+    """What to make up."""
+
+    vehicles: int = 420
+    span_s: float = 900.0
+    rounds: int = 25
+    rsus: tuple[tuple[str, float, float, float], ...] = (("centre", 500.0, 500.0, 250.0),)
+    kind: str = "run"
+    status: str = "finished"
+    traffic_kind: str = "sumo"
+    vehicle_name: str = "veh{}"
+    seed: int = 7
+    lanes: bool = True
+    note: str = "no RSU in the scenario: took the busiest signalised junction, 'centre'"
+
+
+def window_rows(scenario: Scenario) -> list[tuple[object, ...]]:
+    """Return made-up rows of the table ``windows``: straight drives past each RSU, most of them held at a signal."""
+    rng = np.random.default_rng(scenario.seed)
+    rows = []
+    for k in range(scenario.vehicles):
+        name, cx, cy, radius = scenario.rsus[k % len(scenario.rsus)]
+        free = scenario.traffic_kind == "gaussian"
+        heading = (k // len(scenario.rsus)) % 4 * np.pi / 2
+        speed = float(np.clip(rng.normal(29, 7), 17, 41.6)) if free else float(rng.normal(13.5, 1.2))
+        offset = 5.0 if not free else 0.0
+        half = np.sqrt(radius**2 - offset**2)
+        wait = 0.0 if free or rng.random() < 0.35 else float(rng.uniform(3, 45))
+        near = half - 12.0
+        times = np.array([0.0, near / speed, near / speed + wait, 2 * half / speed + wait])
+        along = np.array([-half, -12.0, -12.0, half])
+        enter = float(rng.uniform(0, scenario.span_s))
+        samples = np.unique(np.concatenate([times, np.arange(np.ceil(enter), enter + times[-1]) - enter]))
+        samples = samples[(samples >= 0) & (samples <= times[-1])]
+        s = np.interp(samples, times, along)
+        waiting = (samples > times[1]) & (samples < times[2])
+        speeds = np.where(waiting, 0.0, speed)
+        ux, uy = np.sin(heading), np.cos(heading)
+        x, y = cx + s * ux + offset * uy, cy + s * uy - offset * ux
+        departed = k % 29 == 28
+        rows.append(
+            (
+                k, scenario.vehicle_name.format(k), "truck" if k % 9 == 0 else "car", name, enter, enter + float(times[-1]),
+                "departure" if departed else "crossing", "crossing", f"in{k % 4}", f"out{k % 4}", speed,
+                2 * half / float(times[-1]), speed, 2 * half, CAMERA.level_px(speed),
+                (samples + enter).tolist(), x.tolist(), y.tolist(), speeds.tolist(),
+            )
+        )  # fmt: skip
+    rows.sort(key=lambda row: row[5])
+    return [(i, *row[1:]) for i, row in enumerate(rows)]
+
+
+def participation_rows(scenario: Scenario, windows: list[tuple[object, ...]]) -> list[tuple[object, ...]]:
+    """Return made-up rows of the table ``participations``, one per window."""
+    rng = np.random.default_rng(scenario.seed + 1)
+    rows = []
+    ends = [float(row[5]) for row in windows]  # type: ignore[arg-type]
+    for k, row in enumerate(windows):
+        enter, leave, speed = float(row[4]), float(row[5]), float(row[10])  # type: ignore[arg-type]
+        now = min(int(ends[k] / max(scenario.span_s, 1) * scenario.rounds), scenario.rounds - 1)
+        wanted = rng.uniform([3, 4, 3], [9, 12, 9])
+        start = enter + float(rng.uniform(0, 4))
+        phases = np.clip(np.minimum(wanted, leave - start - np.concatenate([[0], np.cumsum(wanted)[:-1]])), 0, None)
+        done = phases >= wanted - 1e-9
+        outcome = (
+            "not_selected" if rng.random() < 0.2
+            else "left_download" if not done[0]
+            else "left_training" if not done[1]
+            else "left_upload" if not done[2]
+            else "deadline" if rng.random() < 0.15
+            else "committed"
+        )  # fmt: skip
+        if outcome == "not_selected":
+            start, phases = enter, np.zeros(3)
+        used = [float(phase) for phase in phases]
+        end = leave if outcome == "not_selected" else start + sum(used)
+        committed = outcome == "committed"
+        rows.append(
+            (
+                k, now, now, row[1], row[3], k % 95, k % 4, enter, outcome, start, end, *used,
+                1.1e6 * used[0] / wanted[0], 1.1e6 * used[2] / wanted[2], speed, CAMERA.level_px(speed),
+                speed if committed else None, 6.2 - 1.5 * now / scenario.rounds if committed else None,
+            )
+        )  # fmt: skip
+    frame = pl.DataFrame(rows, orient="row", infer_schema_length=None)
+    weight = pl.col("column_18")
+    total, n = weight.sum().over("column_1"), weight.count().over("column_1")
+    frame = frame.with_columns(
+        pl.when(weight.is_null())
+        .then(None)
+        .when(n < 2)
+        .then(1.0)
+        .otherwise((total - weight) / ((n - 1) * total))
+        .alias("column_18")
+    )
+    return frame.rows()
+
+
+def write_run(path: Path, scenario: Scenario) -> Path:
+    """Write the run directory ``path``, all through the contracts of ``vnetsim``."""
+    directory = RunDirectory(path)
+    windows = window_rows(scenario)
+    directory.write("windows", windows)
+    if scenario.lanes:
+        lanes = [
+            (4 * i + j, [cx - 400 * (j < 2) * (1 - 2 * (j % 2)), cx], [cy - 400 * (j >= 2) * (1 - 2 * (j % 2)), cy])
+            for i, (_, cx, cy, _) in enumerate(scenario.rsus)
+            for j in range(4)
+        ]
+        directory.write("map", lanes)
+    else:
+        directory.write("map", [])
+    experiment = {
+        "scenario": "scenarios/intersection.sumocfg", "seed": 3, "rounds": scenario.rounds,
+        "gaussian": {"v_min_kmh": 60.0, "v_max_kmh": 150.0}, "blur": {"threshold_kmh": 0.0},
+        "camera": {"exposure_s": CAMERA.exposure_s},
+    }  # fmt: skip
+    write_atomically(path / "experiment.toml", tomli_w.dumps(experiment).encode())
+    manifest = {
+        "vnetsim": "0.1.0", "command": ["vnetsim", scenario.kind, "scenarios/intersection.sumocfg"],
+        "created": "2025-03-01T12:00:00+00:00", "finished": "2025-03-01T12:01:10+00:00", "status": scenario.status,
+        "ended_by": "rounds", "kind": scenario.kind, "seed": 3,
+        "host": {"machine": "x86_64", "cores": 2, "python": "3.11.9", "os": "Linux 6.1"},
+        "packages": {"eclipse-sumo": "1.28.0", "numpy": "2.3.1", "polars": "1.30.0", "torch": "2.7.0"},
+        "device": {"name": "cpu", "threads": 2},
+        "traffic": {
+            "kind": scenario.traffic_kind, "begin_s": 0.0, "end_s": scenario.span_s, "step_s": 1.0, "seed": 23423,
+            "command": ["sumo", "-c", "scenarios/intersection.sumocfg", "--seed", "23423"], "version": "SUMO 1.28.0",
+            "inputs": ["/home/u/scenarios/intersection.sumocfg"], "notes": [scenario.note],
+        },
+        "inputs": {"/home/u/scenarios/intersection.sumocfg": "ab" * 32, "/home/u/scenarios/intersection.net.xml": "cd" * 32},
+        "rsus": [{"id": i, "x_m": x, "y_m": y, "range_m": r} for i, x, y, r in scenario.rsus],
+        "time_s": max([scenario.span_s, *(float(row[5]) for row in windows)]),
+        "wall_s": {"traffic": 4.2, "training": 51.7, "evaluation": 9.3},
+    }  # fmt: skip
+    if scenario.kind == "run":
+        _write_learning(directory, scenario, windows)
+        manifest |= {
+            "series": SERIES,
+            "learner": {
+                "name": "flsimco", "task": "self-supervised image representation", "paper": "FLSimCo (2024)",
+                "encoder": "small residual encoder", "parameters": 77_808, "settings": {"lr": 0.06, "momentum": 0.9},
+                "facts": {"BatchNorm statistics": "averaged with the same weights"}, "image_shape": [3, 32, 32],
+                "cost": {"download_bytes": 311_232, "upload_bytes": 311_232, "work_flop": 2.1e11},
+            },
+        }  # fmt: skip
+    directory.write_json("manifest.json", manifest)
+    return path
+
+
+def _write_learning(directory: RunDirectory, scenario: Scenario, windows: list[tuple[object, ...]]) -> None:
+    rng = np.random.default_rng(scenario.seed + 2)
+    rows = participation_rows(scenario, windows) if windows else []
+    directory.write("participations", rows)
+    length = scenario.span_s / scenario.rounds
+    directory.write(
+        "rounds",
+        [
+            (r, r * length, (r + 1) * length, "quorum", 8, 5, 0, 6.2 - 1.6 * (1 - np.exp(-r / 6)) + 0.05 * rng.normal())
+            for r in range(scenario.rounds)
+        ]
+        if windows
+        else [],
+    )
+    metrics: list[tuple[object, ...]] = [(0, 0.0, "knn", 0.31)]
+    if windows:
+        for r in range(1, scenario.rounds + 1):
+            metrics.append((r, r * length, "knn", 0.31 + 0.4 * (1 - np.exp(-r / 8)) + 0.01 * rng.normal()))
+            metrics.append((r, r * length, "loss", 6.2 - 1.6 * (1 - np.exp(-r / 6)) + 0.05 * rng.normal()))
+        metrics.append((scenario.rounds, scenario.span_s, "linear", 0.763))
+    directory.write("metrics", metrics)
+    dealt = np.stack([rng.multinomial(520, rng.dirichlet(np.full(10, 1.0))) for _ in range(95)])
+    directory.write("silos", [(s, c, CLASSES[c], int(dealt[s, c])) for s in range(95) for c in range(10)])
+    pictures = rng.integers(0, 255, (8, 32, 32, 3))
+    if windows:
+        speeds = np.percentile([float(row[10]) for row in windows], [25, 50, 75])  # type: ignore[arg-type]
+        kernels = np.array([0.0, *(CAMERA.kernel_px(speed, 32) for speed in speeds)])
+        buffer = io.BytesIO()
+        images = np.stack([pictures // (1 + level) for level in range(4)]).astype(np.uint8)
+        np.savez(buffer, images=images, kernels_px=kernels, speeds_mps=np.array([0.0, *speeds]))
+        write_atomically(directory.path / "samples.npz", buffer.getvalue())
+
+
+@pytest.fixture(scope="session")
+def learning_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished learning run, with its report."""
+    from analysis.report import build_report
+
+    run = write_run(tmp_path_factory.mktemp("learning"), Scenario())
+    build_report(run)
+    return run
