@@ -6,10 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
-Floats = NDArray[np.float64]
+from vnetsim.coverage import Floats
 
 
 @dataclass(frozen=True, kw_only=True)

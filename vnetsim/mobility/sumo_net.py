@@ -1,0 +1,167 @@
+"""The road net of a running SUMO: what placing RSUs, drawing a map and sizing a subscription need of it."""
+
+from __future__ import annotations
+
+import gzip
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vnetsim.errors import InputError
+from vnetsim.rsu import Poi, Rsu
+
+# TraCI's numbers, as in traci.constants, which would have to be imported first.
+LANES = 0xA3
+VEHICLES = 0xA4
+SPEED = 0x40
+MAX_SPEED = 0x41
+POSITION = 0x42
+
+MAP_RADIUS = 1.3
+"""Lanes are drawn within this many ranges of an RSU."""
+
+_MAX_LANES = 5000
+_DEMAND_BYTES = 32 * 1024 * 1024
+_ROUTE_EDGES = re.compile(rb'\bedges\s*=\s*["\']([^"\']*)["\']')
+_TRIP_ENDS = re.compile(rb'\b(?:from|to)\s*=\s*["\']([^"\']*)["\']')
+_SPEED_FACTOR = 2.0
+
+
+@dataclass(frozen=True)
+class SumoNet:
+    """The net of a started SUMO.
+
+    Args:
+        api: TraCI's modules.
+        demand: the scenario's route and additional files.
+    """
+
+    api: Any
+    demand: tuple[Path, ...] = ()
+
+    def junction_ids(self) -> Sequence[str]:
+        """Return the junctions, without the internal ones."""
+        return [junction for junction in self.api.junction.getIDList() if not junction.startswith(":")]
+
+    def junction_position(self, junction_id: str) -> tuple[float, float]:
+        """Return x and y of a junction (m)."""
+        x_m, y_m = self.api.junction.getPosition(junction_id)[:2]
+        return x_m, y_m
+
+    def rsu_pois(self) -> Sequence[Poi]:
+        """Return the points of interest of type ``rsu``, by id."""
+        api = self.api.poi
+        return [
+            Poi(id=poi, x_m=position[0], y_m=position[1], range_text=api.getParameter(poi, "range").strip())
+            for poi in sorted(api.getIDList())
+            if api.getType(poi) == "rsu"
+            for position in (api.getPosition(poi),)
+        ]
+
+    def boundary(self) -> tuple[float, float, float, float]:
+        """Return the net's bounding box."""
+        (x_min, y_min), (x_max, y_max) = (corner[:2] for corner in self.api.simulation.getNetBoundary())
+        return x_min, y_min, x_max, y_max
+
+    def busiest_junction(self) -> tuple[str, str]:
+        """Return the signalised junction that most routes of the demand pass, else the one with most incoming lanes.
+
+        A route counts once, however many vehicles drive it; of trips and flows without a route, the first and last
+        edge count. No simulation is needed, and at most 32 MB of the demand are read. In a net without traffic
+        lights all junctions compete.
+        """
+        incoming: dict[str, set[str]] = {}
+        for light in self.api.trafficlight.getIDList():
+            for lane in self.api.trafficlight.getControlledLanes(light):
+                junction = self.api.edge.getToJunction(self.api.lane.getEdgeID(lane))
+                incoming.setdefault(junction, set()).add(lane)
+        kind = "signalised junction"
+        if not incoming:
+            kind = "junction (none is signalised)"
+            for edge in self.api.edge.getIDList():
+                if not edge.startswith(":"):
+                    lanes = {f"{edge}_{index}" for index in range(self.api.edge.getLaneNumber(edge))}
+                    incoming.setdefault(self.api.edge.getToJunction(edge), set()).update(lanes)
+        if not incoming:
+            raise InputError("The net has no junction to place an RSU at; name a position with --rsu x,y.")
+        passes = _edge_passes(self.demand)
+        junction_passes = {
+            junction: sum(passes[edge] for edge in {lane.rpartition("_")[0] for lane in lanes})
+            for junction, lanes in incoming.items()
+        }
+        busiest = min(incoming, key=lambda name: (-junction_passes[name], -len(incoming[name]), name))
+        if junction_passes[busiest]:
+            return busiest, f"the {kind} that most routes pass ({junction_passes[busiest]})"
+        return busiest, f"the {kind} with most incoming lanes ({len(incoming[busiest])})"
+
+
+def _edge_passes(files: Sequence[Path]) -> Counter[str]:
+    """Return how often the route files name each edge."""
+    passes: Counter[str] = Counter()
+    left = _DEMAND_BYTES
+    for path in files:
+        if left <= 0:
+            break
+        try:
+            with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+                text = file.read(left)
+        except (OSError, EOFError):
+            continue
+        left -= len(text)
+        for pattern in (_ROUTE_EDGES, _TRIP_ENDS):
+            for edges in pattern.findall(text):
+                passes.update(edges.decode(errors="replace").split())
+    return passes
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """The SUMO object, junction or POI, that an RSU's subscription hangs on."""
+
+    domain: Any
+    id: str
+
+
+def anchor(api: Any, rsu: Rsu, index: int) -> Anchor:
+    """Return the junction or POI at an RSU's position, adding a POI where there is none."""
+    for domain in (api.poi, api.junction):
+        if rsu.id in domain.getIDList() and domain.getPosition(rsu.id)[:2] == (rsu.x_m, rsu.y_m):
+            return Anchor(domain, rsu.id)
+    poi = f"vnetsim.rsu.{index}"
+    api.poi.add(poi, rsu.x_m, rsu.y_m, (0, 114, 178, 255), "rsu")
+    return Anchor(api.poi, poi)
+
+
+def surroundings(api: Any, place: Anchor, rsu: Rsu) -> tuple[dict[str, NDArray[np.float64]], float]:
+    """Return the lanes around an RSU as polylines by id, and the highest speed limit among them (m/s)."""
+    radius_m = max(MAP_RADIUS * rsu.range_m, rsu.range_m + 100.0)
+    place.domain.subscribeContext(place.id, LANES, radius_m, [MAX_SPEED])
+    found = place.domain.getContextSubscriptionResults(place.id) or {}
+    place.domain.unsubscribeContext(place.id, LANES, radius_m)
+    limit_mps = max((values[MAX_SPEED] for values in found.values()), default=0.0)
+    lanes = {
+        lane: np.array([point[:2] for point in api.lane.getShape(lane)], dtype=np.float64)
+        for lane in sorted(found)[:_MAX_LANES]
+    }
+    return lanes, limit_mps
+
+
+def fastest_mps(api: Any, limit_mps: float) -> float:
+    """Return a bound on the speed (m/s) of any vehicle on lanes of this speed limit.
+
+    SUMO lets a vehicle exceed the limit by its speed factor, by default at most 2.
+    """
+    types = api.vehicletype
+    factor, highest = _SPEED_FACTOR, 0.0
+    for name in types.getIDList():
+        factor = max(factor, types.getSpeedFactor(name) + 4.0 * types.getSpeedDeviation(name))
+        highest = max(highest, types.getMaxSpeed(name))
+    bound = factor * limit_mps
+    return min(bound, highest) if highest > 0 and math.isfinite(highest) else bound
