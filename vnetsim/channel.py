@@ -29,7 +29,7 @@ class Transfer:
     __slots__ = ("_bytes_per_s", "_due_s", "_mark_s", "_moved", "_on_done", "_rate_bps", "active", "size_bytes")
 
     def __init__(self, size_bytes: float, rate_bps: Callable[[float], float], on_done: Callable[[], None]) -> None:
-        self.size_bytes = size_bytes
+        self.size_bytes = float(size_bytes)
         self.active = True
         self._on_done: Callable[[], None] | None = on_done
         self._rate_bps = rate_bps

@@ -1,0 +1,233 @@
+"""When rounds open and close, who is invited, and what becomes of late updates."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from vnetsim.learning import Cost
+from vnetsim.random_streams import Streams
+from vnetsim.simulation import simulate
+
+
+def crowd(scene: Any, count: int, until_s: float = 100.0) -> list[Any]:
+    return [scene.window(f"v{i}", 0.01 * i, until_s) for i in range(count)]
+
+
+def test_the_next_round_opens_when_the_previous_closes(scene: Any) -> None:
+    result = scene.run([scene.window("a", 2, 50)], rounds=3)
+    assert [(r.open_s, r.close_s, r.closed_by) for r in result.log.rounds] == [
+        (0.0, 8.0, "quorum"),
+        (8.0, 14.0, "quorum"),
+        (14.0, 20.0, "quorum"),
+    ]
+    assert [r.round for r in result.log.participations] == [0, 1, 2]
+    assert [r.loss for r in result.log.rounds] == [0.5, 1.5, 2.5]
+
+
+def test_a_quorum_closes_the_round_with_the_commit_that_completes_it(scene: Any) -> None:
+    learning = scene.learning()
+    result = scene.run(crowd(scene, 5), quorum=3, learning=learning)
+    ((_, participants),) = learning.calls
+    assert [p.vehicle_id for p in participants] == ["v0", "v1", "v2"]
+    assert result.log.rounds[0].committed == 3
+    assert result.log.rounds[0].invited == 5
+    assert Counter(r.outcome for r in result.log.participations) == {"committed": 3, "stale": 2}
+    assert [r.weight for r in result.log.participations] == [1 / 3] * 3 + [None] * 2
+
+
+def test_a_deadline_closes_the_round_with_what_has_committed(scene: Any) -> None:
+    learning = scene.learning()
+    result = scene.run(
+        [scene.window("a", 0, 50), scene.window("b", 20, 50)], quorum=2, deadline_s=22, learning=learning
+    )
+    assert [r[:4] for r in result.log.rounds] == [(0, 0.0, 22.0, "deadline")]
+    assert [[p.vehicle_id for p in participants] for _, participants in learning.calls] == [["a"]]
+    assert [r.outcome for r in result.log.participations] == ["committed", "deadline"]
+
+
+def test_empty_rounds_close_at_the_deadline_too(scene: Any) -> None:
+    learning = scene.learning()
+    result = scene.run([scene.window("a", 25, 50)], deadline_s=10, rounds=4, learning=learning)
+    assert [(r.close_s, r.closed_by, r.committed, r.loss) for r in result.log.rounds] == [
+        (10.0, "deadline", 0, None),
+        (20.0, "deadline", 0, None),
+        (30.0, "deadline", 0, None),
+        (36.0, "quorum", 1, 3.5),
+    ]
+    assert [len(participants) for _, participants in learning.calls] == [0, 0, 0, 1]
+    assert [summary.final for summary, _ in learning.calls] == [False, False, False, True]
+
+
+def test_no_more_than_invited_are_in_flight_and_a_freed_place_is_filled_at_once(scene: Any) -> None:
+    windows = [
+        scene.window("a", 0, 2),
+        scene.window("b", 0.1, 90),
+        scene.window("c", 0.2, 90),
+        scene.window("d", 0.3, 90),
+    ]
+    result = scene.run(windows, quorum=2, invited=2)
+    starts = {r.vehicle_id: r.start_s for r in result.log.participations}
+    ends = {r.vehicle_id: r.end_s for r in result.log.participations}
+    assert starts["a"] == 0.0
+    assert starts["b"] == 0.1
+    assert starts["c"] == 2.0  # a left
+    assert starts["d"] == ends["b"]  # b committed
+    records = [r for r in result.log.participations if r.outcome != "not_selected"]
+    for instant in sorted(starts.values()):
+        assert sum(r.start_s <= instant < r.end_s for r in records) <= 2
+
+
+def test_who_entered_first_is_invited_first(scene: Any) -> None:
+    windows = [scene.window("a", 0, 90), scene.window("z", 1, 90), scene.window("b", 2, 90)]
+    result = scene.run(windows, quorum=3, invited=3, rounds=1)
+    assert [r.vehicle_id for r in sorted(result.log.participations, key=lambda r: r.start_s)] == ["a", "z", "b"]
+    result = scene.run(windows, invited=1, rounds=2)
+    # round 1: a may be invited again and entered first
+    assert [(r.vehicle_id, r.round) for r in result.log.participations if r.outcome == "committed"] == [
+        ("a", 0),
+        ("a", 1),
+    ]
+
+
+def test_random_selection_is_seeded_and_fair(scene: Any) -> None:
+    windows = [scene.window("busy", 0, 4.5), *(scene.window(f"v{i}", 1 + i / 10, 90) for i in range(5))]
+
+    def chosen(seed: int) -> str:
+        result = scene.run(windows, invited=1, selection="random", seed=seed)
+        return next(r.vehicle_id for r in result.log.participations if r.outcome == "committed")
+
+    draws = Counter(chosen(seed) for seed in range(200))
+    assert chosen(7) == chosen(7)
+    assert set(draws) == {f"v{i}" for i in range(5)}
+    assert min(draws.values()) > 20  # expected 40, sd 5.7
+
+
+def test_random_selection_chooses_among_all_that_enter_at_one_instant(scene: Any) -> None:
+    windows = [scene.window(f"v{i}", 0, 90) for i in range(4)]
+    chosen = {
+        next(
+            r.vehicle_id
+            for r in scene.run(windows, invited=1, selection="random", seed=seed).log.participations
+            if r.outcome == "committed"
+        )
+        for seed in range(40)
+    }
+    assert chosen == {"v0", "v1", "v2", "v3"}
+
+
+def test_each_vehicle_at_most_once_a_round(scene: Any) -> None:
+    # a leaves and comes back in the same round: no second invitation before round 1
+    windows = [scene.window("a", 0, 2), scene.window("a", 5, 30)]
+    result = scene.run(windows, deadline_s=10, rounds=2)
+    assert [(r.round, r.start_s, r.outcome) for r in result.log.participations] == [
+        (0, 0.0, "left_training"),
+        (1, 10.0, "committed"),
+    ]
+    # a committed once; with a quorum of two it idles until the deadline
+    result = scene.run([scene.window("a", 0, 90)], quorum=2, deadline_s=30)
+    assert [r.outcome for r in result.log.participations] == ["committed"]
+    assert result.log.rounds[0].closed_by == "deadline"
+
+
+def slow_second_silo() -> dict[int, Cost]:
+    return {1: Cost(download_bytes=1, upload_bytes=1, work_flop=10e9)}
+
+
+def test_staleness_accepted(scene: Any) -> None:
+    # a takes 6 s a round, b trains for 10 s and returns during round 1
+    windows = [scene.window("a", 0, 90), scene.window("b", 0, 90)]
+    learning = scene.learning(cost_of=slow_second_silo())
+    result = scene.run(windows, rounds=2, max_staleness=1, learning=learning)
+    late = next(r for r in result.log.participations if r.vehicle_id == "b")
+    assert (late.outcome, late.base_round, late.round) == ("committed", 0, 1)
+    assert late.end_s == pytest.approx(10.0, abs=1e-3)
+    ((_, first), (_, second)) = learning.calls
+    assert [(p.vehicle_id, p.base_round) for p in first] == [("a", 0)]
+    assert [(p.vehicle_id, p.base_round, p.round) for p in second] == [("b", 0, 1)]
+
+
+def test_staleness_dropped_when_older_than_allowed(scene: Any) -> None:
+    windows = [scene.window("a", 0, 90), scene.window("b", 0, 90)]
+    cost = {1: Cost(download_bytes=1, upload_bytes=1, work_flop=15e9)}  # returns in round 2
+    result = scene.run(windows, rounds=3, max_staleness=1, learning=scene.learning(cost_of=cost))
+    late = next(r for r in result.log.participations if r.vehicle_id == "b")
+    assert (late.outcome, late.base_round, late.round, late.end_s) == ("stale", 0, 1, result.log.rounds[1].close_s)
+    result = scene.run(windows, rounds=3, max_staleness=2, learning=scene.learning(cost_of=cost))
+    late = next(r for r in result.log.participations if r.vehicle_id == "b")
+    assert (late.outcome, late.base_round, late.round) == ("committed", 0, 2)
+
+
+def test_a_late_commit_uses_up_the_turn_in_the_round_it_counts_for(scene: Any) -> None:
+    windows = [scene.window("a", 0, 90), scene.window("b", 0, 90)]
+    learning = scene.learning(cost_of=slow_second_silo())
+    result = scene.run(windows, rounds=2, quorum=1, max_staleness=1, learning=learning)
+    assert result.log.rounds[1].committed == 1
+    result = scene.run(windows, rounds=2, quorum=2, max_staleness=1, deadline_s=9, learning=learning)
+    # round 0: a commits, b is in flight at the deadline; round 1: b commits at 10 s and is not invited again in it
+    assert [(r.vehicle_id, r.round, r.base_round) for r in result.log.participations if r.vehicle_id == "b"] == [
+        ("b", 1, 0)
+    ]
+    assert result.log.rounds[1].committed == 2
+
+
+def test_late_updates_end_with_the_run(scene: Any) -> None:
+    windows = [scene.window("a", 0, 90), scene.window("b", 0, 90)]
+    result = scene.run(windows, rounds=1, max_staleness=5, learning=scene.learning(cost_of=slow_second_silo()))
+    assert {r.vehicle_id: r.outcome for r in result.log.participations} == {"a": "committed", "b": "stale"}
+
+
+def test_the_traffic_ends_in_a_round_with_commits(scene: Any) -> None:
+    learning = scene.learning()
+    result = scene.run([scene.window("a", 0, 20)], quorum=2, rounds=2, learning=learning)
+    assert result.ended_by == "traffic"
+    assert result.time_s == 20.0
+    assert [r[:4] for r in result.log.rounds] == [(0, 0.0, 20.0, "traffic_end")]
+    assert [(s.final, len(p)) for s, p in learning.calls] == [(True, 1)]
+    assert result.log.participations[0].weight == 1.0
+
+
+def test_the_traffic_ends_in_a_round_without_commits(scene: Any) -> None:
+    learning = scene.learning()
+    result = scene.run([scene.window("a", 0, 20), scene.window("b", 7, 9)], rounds=5, quorum=1, learning=learning)
+    assert result.ended_by == "traffic"
+    assert [r.round for r in result.log.rounds] == [0, 1, 2]
+    result = scene.run([scene.window("b", 7, 9)], rounds=5, learning=learning)
+    assert result.ended_by == "traffic"
+    assert result.log.rounds == []
+    assert [r.outcome for r in result.log.participations] == ["left_training"]
+
+
+def test_no_traffic_at_all(scene: Any) -> None:
+    result = scene.run([], rounds=5)
+    assert (result.ended_by, result.time_s, result.log.participations) == ("traffic", 0.0, [])
+
+
+def test_deadlines_pass_until_the_traffics_known_end(scene: Any) -> None:
+    result = scene.run([scene.window("a", 0, 2)], rounds=5, deadline_s=10, end_s=35)
+    assert [r.closed_by for r in result.log.rounds] == ["deadline"] * 3
+    assert (result.ended_by, result.time_s) == ("traffic", 35)
+
+
+def test_a_round_is_handed_over_complete(scene: Any) -> None:
+    seen = []
+
+    def on_round(log: Any) -> None:
+        closed = log.rounds[-1].round
+        mine = [r for r in log.participations if r.round == closed]
+        assert sum(r.weight is not None for r in mine) == log.rounds[-1].committed
+        seen.append((closed, len(log.participations)))
+
+    shown = []
+    simulate(
+        scene.experiment(rounds=3),
+        scene.traffic([scene.window("a", 0, 40), scene.window("b", 1, 30)]),
+        scene.learning(),
+        Streams(seed=0),
+        on_round=on_round,
+        progress=lambda **state: shown.append(state),
+    )
+    assert [index for index, _ in seen] == [0, 1, 2]
+    assert [s["time_s"] for s in shown] == [0, 1]

@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vnetsim.experiment import SiloSettings
+from vnetsim.rsu import Rsu
+from vnetsim.silos import SiloBinder, approach_of
+
+RSU = Rsu(id="r", x_m=1000.0, y_m=-500.0, range_m=250.0)
+
+
+def point(bearing_deg: float, distance_m: float = 250.0) -> tuple[float, float]:
+    bearing = math.radians(bearing_deg)
+    return RSU.x_m + distance_m * math.sin(bearing), RSU.y_m + distance_m * math.cos(bearing)
+
+
+@pytest.mark.parametrize(
+    ("bearing_deg", "approach"),
+    [
+        (0, 0),
+        (44, 0),
+        (-44, 0),
+        (46, 1),
+        (90, 1),
+        (134, 1),
+        (136, 2),
+        (180, 2),
+        (-134, 3),
+        (-90, 3),
+        (270, 3),
+        (314, 3),
+    ],
+)
+def test_four_approaches_clockwise_from_north(bearing_deg: float, approach: int) -> None:
+    assert approach_of(*point(bearing_deg), RSU, 4) == approach
+
+
+def test_one_approach_takes_all() -> None:
+    assert {approach_of(*point(b), RSU, 1) for b in range(0, 360, 7)} == {0}
+
+
+def test_a_vehicle_on_the_rsu_counts_as_north() -> None:
+    assert approach_of(RSU.x_m, RSU.y_m, RSU, 4) == 0
+
+
+@given(approaches=st.integers(1, 12), bearing=st.floats(0, 360), distance=st.floats(0.1, 1e4))
+def test_sector_centres_are_less_than_half_a_sector_away(approaches: int, bearing: float, distance: float) -> None:
+    approach = approach_of(*point(bearing, distance), RSU, approaches)
+    away = abs((bearing - 360 * approach / approaches + 180) % 360 - 180)
+    assert away <= 180 / approaches + 1e-6
+
+
+def test_arrival_deals_round_robin_and_still_tells_the_approach() -> None:
+    binder = SiloBinder(SiloSettings(count=3, by="arrival", approaches=2))
+    bindings = [binder.bind(*point(b), RSU) for b in (0, 180, 0, 180, 0)]
+    assert [b.silo for b in bindings] == [0, 1, 2, 0, 1]
+    assert [b.approach for b in bindings] == [0, 1, 0, 1, 0]
+
+
+def test_approach_deals_among_the_silos_of_the_direction() -> None:
+    binder = SiloBinder(SiloSettings(count=10, by="approach", approaches=4))
+    east = [binder.bind(*point(90), RSU).silo for _ in range(4)]
+    west = [binder.bind(*point(270), RSU).silo for _ in range(3)]
+    assert east == [1, 5, 9, 1]
+    assert west == [3, 7, 3]
+
+
+@given(
+    count=st.integers(4, 40),
+    approaches=st.integers(1, 4),
+    bearings=st.lists(st.floats(0, 360), min_size=1, max_size=60),
+)
+def test_silos_belong_to_their_direction_and_are_dealt_evenly(
+    count: int, approaches: int, bearings: list[float]
+) -> None:
+    binder = SiloBinder(SiloSettings(count=count, by="approach", approaches=approaches))
+    dealt: dict[int, list[int]] = {}
+    for bearing in bearings:
+        binding = binder.bind(*point(bearing), RSU)
+        assert 0 <= binding.silo < count
+        assert binding.silo % approaches == binding.approach
+        dealt.setdefault(binding.approach, []).append(binding.silo)
+    for approach, silos in dealt.items():
+        members = len(range(approach, count, approaches))
+        uses = [silos.count(silo) for silo in set(silos)]
+        assert len(uses) == min(members, len(silos))
+        assert max(uses) - min(uses) <= 1
