@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
-from vnetsim.mobility.frame import Floats
 from vnetsim.rsu import Rsu
+
+Floats = NDArray[np.float64]
 
 EntryCause = Literal["crossing", "departure", "teleport", "begin"]
 ExitCause = Literal["crossing", "arrival", "teleport", "end"]
