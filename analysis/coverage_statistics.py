@@ -46,8 +46,8 @@ def in_coverage(enter_s: Floats, exit_s: Floats) -> StepCurve:
 def with_chords(windows: pl.DataFrame) -> pl.DataFrame:
     """Return the windows crossed from rim to rim while moving, with ``dwell_s``, ``chord_m`` and ``chord_time_s``.
 
-    ``chord_m`` is the straight distance between entry and exit; ``chord_time_s`` is that chord at entry speed: the dwell
-    of a vehicle that keeps its speed and its direction.
+    ``chord_m`` is the straight distance between entry and exit; ``chord_time_s`` is that chord at entry speed: the
+    dwell of a vehicle that keeps its speed and its direction.
     """
     x, y = pl.col("path_x_m").list, pl.col("path_y_m").list
     return (
@@ -69,10 +69,10 @@ def with_chords(windows: pl.DataFrame) -> pl.DataFrame:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SpeedMap:
-    """Mean speed (m/s) in square cells, shape (rows, columns), NaN where nobody drove; row 0 is the south.
+    """Space-mean speed (m/s) in square cells, shape (rows, columns), NaN where nobody was; row 0 is the south.
 
     Args:
-        mean_mps: see above.
+        mean_mps: distance driven in the cell over time spent in it, so that queues show.
         cell_m: side of a cell (m).
         every: every how many-th window was used, 1 for all.
     """
@@ -82,10 +82,31 @@ class SpeedMap:
     every: int
 
 
-def speed_map(windows: pl.DataFrame, extent_m: tuple[float, float, float, float], cells: int) -> SpeedMap:
-    """Return the mean speed on the map, weighted by distance driven.
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Pieces:
+    """Straight pieces of paths: start, displacement (m), time (s), and into how many parts each is cut."""
 
-    Paths are straight between their points, speed is linear along each piece. Each drawn line is three cells wide.
+    x: Floats
+    y: Floats
+    dx: Floats
+    dy: Floats
+    dt: Floats
+    parts: NDArray[np.int64]
+
+
+def _pieces(windows: pl.DataFrame, cell_m: float) -> _Pieces:
+    lengths = windows["path_x_m"].list.len().to_numpy()
+    flat = windows.select("path_x_m", "path_y_m", "path_time_s").explode("path_x_m", "path_y_m", "path_time_s")
+    x, y, t = (flat[name].to_numpy().astype(np.float64) for name in flat.columns)
+    same_window = np.ones(max(len(x) - 1, 0), bool)
+    same_window[np.cumsum(lengths)[:-1] - 1] = False
+    dx, dy, dt = (np.diff(values)[same_window] for values in (x, y, t))
+    parts = np.maximum(np.ceil(np.hypot(dx, dy) / cell_m), 1).astype(np.int64)
+    return _Pieces(x=x[:-1][same_window], y=y[:-1][same_window], dx=dx, dy=dy, dt=dt, parts=parts)
+
+
+def speed_map(windows: pl.DataFrame, extent_m: tuple[float, float, float, float], cells: int) -> SpeedMap:
+    """Return the space-mean speed on the map; each path is drawn three cells wide.
 
     Args:
         windows: the table of that name.
@@ -95,34 +116,26 @@ def speed_map(windows: pl.DataFrame, extent_m: tuple[float, float, float, float]
     x_min, x_max, y_min, y_max = extent_m
     cell = max(x_max - x_min, y_max - y_min) / cells
     columns, rows = int(np.ceil((x_max - x_min) / cell)), int(np.ceil((y_max - y_min) / cell))
-    used = windows.select("path_x_m", "path_y_m", "path_speed_mps")
     every = 1
-    while True:
-        lengths = used["path_x_m"].list.len().to_numpy()
-        flat = used.explode("path_x_m", "path_y_m", "path_speed_mps")
-        x, y, v = (flat[name].to_numpy().astype(np.float64) for name in flat.columns)
-        inside_path = np.ones(max(len(x) - 1, 0), bool)
-        inside_path[np.cumsum(lengths)[:-1] - 1] = False
-        dx, dy, dv = np.diff(x)[inside_path], np.diff(y)[inside_path], np.diff(v)[inside_path]
-        pieces = np.maximum(np.ceil(np.hypot(dx, dy) / cell), 1).astype(np.int64)
-        if pieces.sum() <= MAX_MAP_SAMPLES or used.height <= 1:
-            break
-        factor = int(np.ceil(pieces.sum() / MAX_MAP_SAMPLES))
-        used, every = used.gather_every(factor), every * factor
-    start = np.repeat(np.cumsum(pieces) - pieces, pieces)
-    along = (np.arange(pieces.sum()) - start + 0.5) / np.repeat(pieces, pieces)
-    px = np.repeat(x[:-1][inside_path], pieces) + along * np.repeat(dx, pieces)
-    py = np.repeat(y[:-1][inside_path], pieces) + along * np.repeat(dy, pieces)
-    pv = np.repeat(v[:-1][inside_path], pieces) + along * np.repeat(dv, pieces)
-    distance = np.repeat(np.hypot(dx, dy) / pieces, pieces) + 1e-9
-    column, row = ((px - x_min) / cell).astype(np.int64), ((py - y_min) / cell).astype(np.int64)
-    valid = (column >= 0) & (column < columns) & (row >= 0) & (row < rows)
-    index = row[valid] * columns + column[valid]
-    total: Floats = np.bincount(index, distance[valid], rows * columns).reshape(rows, columns)
-    weighted: Floats = np.bincount(index, (distance * pv)[valid], rows * columns).reshape(rows, columns)
-    total, weighted = _thicken(total), _thicken(weighted)
-    with np.errstate(invalid="ignore"):
-        mean = np.where(total > 0, weighted / total, np.nan)
+    paths = _pieces(windows, cell)
+    while paths.parts.sum() > MAX_MAP_SAMPLES and every < windows.height:
+        every *= 1 + int(paths.parts.sum() // MAX_MAP_SAMPLES)
+        paths = _pieces(windows.gather_every(every), cell)
+    parts = paths.parts
+    along = (np.arange(parts.sum()) - np.repeat(np.cumsum(parts) - parts, parts) + 0.5) / np.repeat(parts, parts)
+    column = np.floor((np.repeat(paths.x, parts) + along * np.repeat(paths.dx, parts) - x_min) / cell).astype(np.int64)
+    row = np.floor((np.repeat(paths.y, parts) + along * np.repeat(paths.dy, parts) - y_min) / cell).astype(np.int64)
+    inside = (column >= 0) & (column < columns) & (row >= 0) & (row < rows)
+    index = (row * columns + column)[inside]
+
+    def total(values: Floats) -> Floats:
+        """Return the sum of ``values``, one per piece and shared by its parts, in every cell's neighbourhood."""
+        shared = np.repeat(values / parts, parts)[inside]
+        grid: Floats = np.bincount(index, shared, rows * columns).reshape(rows, columns).astype(np.float64)
+        return _thicken(grid)
+
+    distance, time = total(np.hypot(paths.dx, paths.dy)), total(paths.dt)
+    mean = np.divide(distance, time, out=np.full_like(time, np.nan), where=time > 0)
     return SpeedMap(mean_mps=mean, cell_m=cell, every=every)
 
 

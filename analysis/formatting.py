@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from datetime import UTC, datetime
 
 THIN = "\u202f"
 """Narrow no-break space between digit groups and before units."""
@@ -59,6 +60,17 @@ def duration(seconds: float) -> str:
     if whole < 7200:
         return f"{whole // 60}{THIN}min" + (f" {whole % 60}{THIN}s" if whole % 60 else "")
     return f"{count(whole // 3600)}{THIN}h" + (f" {whole % 3600 // 60}{THIN}min" if whole % 3600 // 60 else "")
+
+
+def timestamp(text: object) -> str:
+    """Return an ISO date to the second in UTC; other text as it is, nothing as nothing."""
+    try:
+        moment = datetime.fromisoformat(str(text))
+    except ValueError:
+        return clean(text or "")
+    if moment.tzinfo is None:
+        return f"{moment:%Y-%m-%d %H:%M:%S}"
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def plural(value: float, noun: str) -> str:

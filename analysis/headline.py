@@ -24,7 +24,7 @@ def _traffic(run: RunData) -> list[tuple[str, str]]:
     speeds = windows["entry_speed_mps"].to_numpy()
     return [
         *rows,
-        ("Vehicles in coverage", f"{count(vehicles)} in {plural(windows.height, 'window')}"),
+        ("Vehicles in coverage", f"{count(vehicles)} ({plural(windows.height, 'window')})"),
         ("Most windows at once", count(in_coverage(enter, leave).peak)),
         ("Median dwell", quantity(float(np.median(leave - enter)), "s")),
         ("Median speed at entry", quantity(float(np.median(speeds)) * 3.6, "km/h")),
@@ -41,9 +41,8 @@ def _learning(run: RunData) -> list[tuple[str, str]]:
         committed = parts.filter(pl.col("outcome") == "committed").height
         invited = parts.filter(pl.col("outcome") != "not_selected").height
         if invited:
-            rows.append(
-                ("Committed", f"{count(committed)} of {count(invited)} invited ({percent(committed / invited, 0)})")
-            )
+            share = percent(committed / invited, 0)
+            rows.append(("Committed", f"{count(committed)} of {count(invited)} ({share} of those invited)"))
         rows.append(("Data moved", si(float(parts["download_bytes"].sum()) + float(parts["upload_bytes"].sum()), "B")))
     for curve in curves(run):
         value = curve.words(float(curve.value[-1]))

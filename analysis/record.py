@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.formatting import clean, count, duration, quantity, si
+from analysis.formatting import clean, count, duration, si, timestamp
 from analysis.loading import RunData
 
 _ENDINGS = {"rounds": "all rounds were done", "traffic": "the traffic ended"}
@@ -58,11 +58,8 @@ def _run_facts(run: RunData) -> Facts:
             ("command", _command(manifest.get("command") or ""), True),
             ("seed", str(manifest["seed"])),
             ("status", clean(status)),
-            (
-                "started (UTC)" if str(manifest.get("created", "")).endswith(("Z", "+00:00")) else "started",
-                manifest.get("created"),
-            ),
-            ("finished", manifest.get("finished")),
+            ("started", timestamp(manifest.get("created"))),
+            ("finished", timestamp(manifest.get("finished"))),
             ("wall time", stages),
         ),
     )
@@ -79,7 +76,7 @@ def _traffic_facts(run: RunData) -> Facts:
     rsus = [
         (
             f"RSU {clean(rsu.id, 40)}",
-            f"x {quantity(rsu.x_m, 'm', 5)}, y {quantity(rsu.y_m, 'm', 5)}, range {quantity(rsu.range_m, 'm', 4)}",
+            f"x {rsu.x_m:.1f} m, y {rsu.y_m:.1f} m, range {rsu.range_m:g} m",
         )
         for rsu in run.rsus[:20]
     ]
@@ -92,7 +89,7 @@ def _traffic_facts(run: RunData) -> Facts:
             ("simulator", traffic.get("version")),
             ("its command", _command(traffic.get("command") or ""), True),
             ("traffic seed", str(traffic["seed"]) if traffic.get("seed") is not None else None),
-            ("step", quantity(float(step), "s") if step else "none: exact times"),
+            ("step", f"{float(step):g} s" if step else "none: exact times"),
             ("simulated time", f"{count(begin)} s to {count(float(end))} s" if end is not None else None),
             *rsus,
             *inputs,

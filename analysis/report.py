@@ -10,7 +10,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from analysis.formatting import clean
+from analysis.formatting import clean, timestamp
 from analysis.headline import headline
 from analysis.loading import RunData, load
 from analysis.plots.learning import series_panels, silo_panel
@@ -84,10 +84,11 @@ def sections(run: RunData) -> dict[str, Section]:
             "blur": Section(title="Blur", panels=(blur_panel(run),)),
         }
         if run.learning:
-            result["learning"] = Section(title="Learning", panels=(*series_panels(run), weight_panel(run)))
             result["participations"] = Section(
-                title="Who takes part", panels=(outcome_panel(run), timeline_panel(run), spent_panel(run))
+                title="Who takes part",
+                panels=(timeline_panel(run), outcome_panel(run), weight_panel(run), spent_panel(run)),
             )
+            result["learning"] = Section(title="Learning", panels=tuple(series_panels(run)))
             result["data"] = Section(title="Data", panels=(silo_panel(run),))
     return result
 
@@ -153,6 +154,7 @@ def build_report(run: Path) -> ReportResult:
     numbers = headline(data)
     context: dict[str, Any] = {
         "title": _title(data),
+        "created": timestamp(data.manifest.get("created")),
         "kind": "Learning run" if data.learning else "Mobility run",
         "manifest": data.manifest,
         "tiles": [_tile(label, value) for label, value in numbers],

@@ -41,7 +41,7 @@ BLUE, ORANGE, GREEN, PINK, SKY, VERMILION, BLACK = (
 GREY, PALE, INK = "#9AA0A6", "#D9DCE0", "#24292F"
 CYCLE = (BLUE, ORANGE, GREEN, VERMILION, PINK, SKY, BLACK)
 
-VIRIDIS = ListedColormap(colormaps["viridis"](np.linspace(0, 0.93, 256)), name="viridis_on_white")
+VIRIDIS = ListedColormap(colormaps["viridis"](np.linspace(0, 0.9, 256)), name="viridis_on_white")
 """Viridis without its lightest yellow, which is lost on white."""
 
 OUTCOMES = {
@@ -134,11 +134,11 @@ def legend(ax: Axes, columns: int = 4) -> None:
 
 
 def histogram(ax: Axes, values: NDArray[np.float64], edges: NDArray[np.float64], label: str) -> None:
-    """Draw a filled histogram as one path with white borders between its bars."""
+    """Draw a filled histogram as one path with white borders between its bars, and fit the vertical axis to it."""
     counts, _ = np.histogram(values, edges)
     ax.stairs(counts, edges, fill=True, color=BLUE, alpha=0.55, label=label)
     ax.vlines(edges[1:-1], 0, np.minimum(counts[1:], counts[:-1]), color="white", linewidth=0.6)
-    ax.set_ylim(bottom=0)
+    ax.set_ylim(0, max(1.06 * int(counts.max()), 1))
 
 
 def group_digits(ax: Axes, axis: str = "y") -> None:

@@ -80,7 +80,7 @@ def _one_figure(name: str, group: list[Curve]) -> Panel:
             if len(curve.round) > 1
             else ""
         )
-        words.append(f"{curve.label}: {first}{last}.")
+        words.append(f"{sentence_case(curve.label)}: {first}{last}.")
         if curve.caption and curve.caption not in notes:
             notes.append(curve.caption if curve.caption.endswith(".") else f"{curve.caption}.")
     unit = f" ({clean(group[0].unit, 12)})" if group[0].unit else ""
@@ -95,7 +95,7 @@ def _one_figure(name: str, group: list[Curve]) -> Panel:
         ax.set_xlim(first_round - 1, first_round + 1)
     title = group[0].label if len(group) == 1 else "; ".join(curve.label for curve in group)
     return Panel(
-        name=name, title=clean(sentence_case(title), 90), caption=" ".join(words + notes), svg=to_svg(figure, name)
+        name=name, title=clean(sentence_case(title), 90), caption=" ".join(notes + words), svg=to_svg(figure, name)
     )
 
 

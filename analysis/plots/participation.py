@@ -159,7 +159,7 @@ def weight_panel(run: RunData) -> Panel:
     speed, relative = rows["speed_mps"].to_numpy() * 3.6, rows["relative"].to_numpy()
     figure = Figure((HALF_IN, 3.3))
     ax = axes(figure, top=0.34)
-    ax.axhline(1.0, color=INK, linewidth=1, linestyle=(0, (4, 3)), label="equal weights")
+    ax.axhline(1.0, color=INK, linewidth=1, linestyle=(0, (4, 3)), label="equal weights (1)")
     ax.plot(
         speed, relative, "o", markersize=3.6, markeredgewidth=0, alpha=0.55, color=BLUE, label="update",
         rasterized=len(speed) > _MAX_POINTS,
@@ -167,7 +167,7 @@ def weight_panel(run: RunData) -> Panel:
     reach = max(float(np.abs(relative - 1).max()) * 1.15, 0.02)
     ax.set(
         xlabel="speed at entry (km/h)",
-        ylabel="weight \u00d7 updates in the round (1 = equal)",
+        ylabel="weight relative to equal",
         ylim=(1 - reach, 1 + reach),
     )
     legend(ax)

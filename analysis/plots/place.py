@@ -56,11 +56,11 @@ def _draw_rsus(ax: Axes, run: RunData, shift: tuple[float, float]) -> None:
         if len(run.rsus) <= _LABELLED:
             ax.annotate(
                 clean(rsu.id, 24),
-                (x, y + rsu.range_m),
-                (0, -4),
+                (x, y),
+                (8, 8),
                 textcoords="offset points",
-                ha="center",
-                va="top",
+                ha="left",
+                va="bottom",
                 fontsize=8,
                 bbox={"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": "none", "alpha": 0.8},
             )
@@ -114,8 +114,8 @@ def map_panel(run: RunData) -> Panel:
         bar.grid(visible=False)
         used = "all windows" if speeds.every == 1 else f"every {count(speeds.every)}th window"
         caption += (
-            f"Colour is the mean speed, weighted by distance, in cells of {number(speeds.cell_m, 2)} m "
-            f"over {used} ({count(run.windows.height)} in all)"
+            f"Colour is distance driven over time spent in cells of {number(speeds.cell_m, 2)} m, so queues are dark; "
+            f"{used} ({count(run.windows.height)} in all)"
         )
         caption += "; grey lines are lanes." if not run.lanes.is_empty() else "; no road net is known for this traffic."
     _draw_rsus(ax, run, shift)

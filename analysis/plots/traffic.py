@@ -115,7 +115,9 @@ def dwell_panel(run: RunData) -> Panel:
     top = float(np.percentile(np.concatenate([dwell, ideal]), 99.0)) * 1.02
     bins = np.linspace(0, top, 33)
     histogram(left, dwell, bins, "dwell time")
-    left.stairs(np.histogram(ideal, bins)[0], bins, color=VERMILION, linewidth=1.6, label="chord / entry speed")
+    ideal_counts = np.histogram(ideal, bins)[0]
+    left.stairs(ideal_counts, bins, color=VERMILION, linewidth=1.6, label="chord / entry speed")
+    left.set_ylim(0, max(left.get_ylim()[1], 1.06 * ideal_counts.max()))
     left.set(xlabel="time (s)", ylabel="windows", xlim=(0, top))
     legend(left)
     low, high = min(dwell.min(), ideal.min()) * 0.9, max(dwell.max(), ideal.max()) * 1.1
@@ -123,18 +125,21 @@ def dwell_panel(run: RunData) -> Panel:
     right.plot(
         ideal, dwell, "o", markersize=3, markeredgewidth=0, color=BLUE, alpha=0.45, rasterized=len(dwell) > _MAX_POINTS
     )
-    right.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high))
-    right.set(xlabel="chord / entry speed (s)", ylabel="dwell time (s)")
-    for axis in (right.xaxis, right.yaxis):
-        axis.set_major_formatter(lambda value, _: f"{value:g}")
-        axis.set_minor_formatter("")
+    right.set(xlabel="chord / entry speed (s)", ylabel="dwell time (s)", xlim=(low, high), ylim=(low, high))
+    if high / low > 12:
+        right.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high))
+        ticks = [m * 10.0**k for k in range(-4, 9) for m in (1, 2, 5) if low <= m * 10.0**k <= high]
+        for axis in (right.xaxis, right.yaxis):
+            axis.set_ticks(ticks, [f"{tick:g}" for tick in ticks])
+            axis.set_ticks([], minor=True)
     legend(right)
     ratio = dwell / ideal
     outside = int((np.maximum(dwell, ideal) > top).sum())
     beyond = f" {plural(outside, 'window')} beyond {number(top, 2)} s in the scatter only." if outside else ""
     caption = (
         f"n = {count(len(dwell))} windows crossed from rim to rim. "
-        f"Median dwell {quantity(float(np.median(dwell)), 's')}, chord over entry speed {quantity(float(np.median(ideal)), 's')}; the median vehicle stays "
+        f"Median dwell {quantity(float(np.median(dwell)), 's')}, "
+        f"chord over entry speed {quantity(float(np.median(ideal)), 's')}; the median vehicle stays "
         f"{number(float(np.median(ratio)), 3)} times as long as at constant speed on a straight line, and "
         f"{percent(float((ratio > 1.5).mean()), 0)} stay more than 1.5 times as long.{beyond}"
     )
@@ -155,7 +160,7 @@ def occupancy_panel(run: RunData) -> Panel:
     if len(chosen) > _MAX_CURVES:
         chosen = sorted(chosen, key=lambda name: -by_rsu[name])[:_MAX_CURVES]
     figure = Figure((FULL_IN, 2.4))
-    ax = axes(figure, top=0.34)
+    ax = axes(figure, top=0.34 if len(chosen) > 1 else 0.12)
     words = []
     for colour, rsu_id in zip(CYCLE, chosen, strict=False):
         own = windows.filter(windows["rsu_id"] == rsu_id)
@@ -169,7 +174,8 @@ def occupancy_panel(run: RunData) -> Panel:
         words.append(f"{clean(rsu_id, 24)}: at most {count(curve.peak)}, {mean} on average")
     ax.set(xlabel=axis.label, ylabel="vehicles", xlim=(begin / axis.seconds, end / axis.seconds))
     ax.set_ylim(bottom=0)
-    legend(ax, 6)
+    if len(chosen) > 1:
+        legend(ax, 6)
     silent = [clean(rsu.id, 24) for rsu in run.rsus if rsu.id not in by_rsu]
     caption = "; ".join(words) + "."
     if len(by_rsu) > len(chosen):
@@ -197,12 +203,11 @@ def blur_panel(run: RunData) -> Panel:
     left.set(xlabel="blur level on the sensor (px)", ylabel="windows")
 
     right = axes(figure, left=FULL_IN / 2 + 0.62, right=0.62, top=0.34)
-    # beyond 30 m/s the axis grows with the traffic, so that slow traffic is seen to be slow
     fastest = max(float(speed.max()) * 1.08, 10.0)
-    right.plot([0, fastest * 3.6], [0, camera.level_px(fastest)], color=BLUE, label="level on the sensor")
+    right.plot([0, fastest * 3.6], [0, camera.level_px(fastest)], color=BLUE, label="level, sensor")
     kernel = right.twinx()
     kernel.plot([0, fastest * 3.6], [0, camera.kernel_px(fastest, px)], color=ORANGE, linestyle=(0, (5, 2)))
-    right.plot([], [], color=ORANGE, linestyle=(0, (5, 2)), label=f"kernel in a {px} px image")
+    right.plot([], [], color=ORANGE, linestyle=(0, (5, 2)), label=f"kernel, {px} px image")
     quartiles = np.percentile(speed, [25, 50, 75])
     right.plot(quartiles * 3.6, [camera.level_px(v) for v in quartiles], "o", color=BLACK, markersize=4)
     right.plot([], [], "o", color=BLACK, markersize=4, label="quartiles")

@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 import tomli_w
 
+from analysis.report import build_report
 from vnetsim.blur import Camera
 from vnetsim.run_directory import RunDirectory, write_atomically
 
@@ -66,8 +67,9 @@ def window_rows(scenario: Scenario) -> list[tuple[object, ...]]:
         departed = k % 29 == 28
         rows.append(
             (
-                k, scenario.vehicle_name.format(k), "truck" if k % 9 == 0 else "car", name, enter, enter + float(times[-1]),
-                "departure" if departed else "crossing", "crossing", f"in{k % 4}", f"out{k % 4}", speed,
+                k, scenario.vehicle_name.format(k), "truck" if k % 9 == 0 else "car", name, enter,
+                enter + float(times[-1]), "departure" if departed else "crossing", "crossing",
+                f"in{k % 4}", f"out{k % 4}", speed,
                 2 * half / float(times[-1]), speed, 2 * half, CAMERA.level_px(speed),
                 (samples + enter).tolist(), x.tolist(), y.tolist(), speeds.tolist(),
             )
@@ -85,7 +87,7 @@ def participation_rows(scenario: Scenario, windows: list[tuple[object, ...]]) ->
         enter, leave, speed = float(row[4]), float(row[5]), float(row[10])  # type: ignore[arg-type]
         now = min(int(ends[k] / max(scenario.span_s, 1) * scenario.rounds), scenario.rounds - 1)
         wanted = rng.uniform([3, 4, 3], [9, 12, 9])
-        start = enter + float(rng.uniform(0, 4))
+        start = enter + float(rng.uniform(0, 1)) ** 2 * (leave - enter)
         phases = np.clip(np.minimum(wanted, leave - start - np.concatenate([[0], np.cumsum(wanted)[:-1]])), 0, None)
         done = phases >= wanted - 1e-9
         outcome = (
@@ -154,7 +156,7 @@ def write_run(path: Path, scenario: Scenario) -> Path:
             "command": ["sumo", "-c", "scenarios/intersection.sumocfg", "--seed", "23423"], "version": "SUMO 1.28.0",
             "inputs": ["/home/u/scenarios/intersection.sumocfg"], "notes": [scenario.note],
         },
-        "inputs": {"/home/u/scenarios/intersection.sumocfg": "ab" * 32, "/home/u/scenarios/intersection.net.xml": "cd" * 32},
+        "inputs": {f"/home/u/scenarios/intersection.{suffix}": "ab" * 32 for suffix in ("sumocfg", "net.xml")},
         "rsus": [{"id": i, "x_m": x, "y_m": y, "range_m": r} for i, x, y, r in scenario.rsus],
         "time_s": max([scenario.span_s, *(float(row[5]) for row in windows)]),
         "wall_s": {"traffic": 4.2, "training": 51.7, "evaluation": 9.3},
@@ -210,8 +212,6 @@ def _write_learning(directory: RunDirectory, scenario: Scenario, windows: list[t
 @pytest.fixture(scope="session")
 def learning_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished learning run, with its report."""
-    from analysis.report import build_report
-
     run = write_run(tmp_path_factory.mktemp("learning"), Scenario())
     build_report(run)
     return run
