@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -29,15 +30,14 @@ def blur_weights(levels_px: Sequence[float]) -> Weights:
     Raises:
         ValueError: when a level is negative or not finite.
     """
-    levels = np.asarray(levels_px, dtype=np.float64)
-    if not (np.isfinite(levels).all() and (levels >= 0).all()):
+    if not all(math.isfinite(level) and level >= 0 for level in levels_px):
         raise ValueError(f"blur levels must be finite and at least 0, got {list(levels_px)}")
-    if len(levels) < 2 or not levels.any():
-        return equal_weights(len(levels))
-    shares = levels / levels.max()
-    shares /= shares.sum()
-    weights: Weights = (1.0 - shares) / (len(levels) - 1)
-    return weights
+    count, total = len(levels_px), math.fsum(levels_px)
+    if count < 2 or total == 0:
+        return equal_weights(count)
+    # S - L_n as the exactly rounded sum of the others: no cancellation, and the order of the vehicles is immaterial
+    others = [math.fsum((*levels_px[:n], *levels_px[n + 1 :])) for n in range(count)]
+    return np.asarray(others) / ((count - 1) * total)
 
 
 def discard_weights(speeds_mps: Sequence[float], *, limit_mps: float) -> Weights:

@@ -65,7 +65,8 @@ class GlobalModel:
         models: dict[str, dict[str, Tensor]] = {}
         for key, tensor in tensors.items():
             owner, name = _split(key)
-            if name in template and _alike(tensor, template[name]):
+            known = owner == "model" or owner.isdecimal()
+            if known and name in template and _alike(tensor, template[name]):
                 models.setdefault(owner, {})[name] = tensor.to(template[name].device, copy=True)
             elif key != "round":
                 raise _misfit(key)
@@ -81,7 +82,9 @@ class GlobalModel:
 def _split(key: str) -> tuple[str, str]:
     """Return whose tensor a key names, ``"model"`` or the round of a snapshot, and its name in the model."""
     kind, _, name = key.partition(".")
-    return (kind, name) if kind != "snapshot" else tuple(name.split(".", 1))  # type: ignore[return-value]
+    if kind == "snapshot":
+        kind, _, name = name.partition(".")
+    return kind, name
 
 
 def _alike(tensor: Tensor, template: Tensor) -> bool:

@@ -1,0 +1,91 @@
+"""A tiny image set of three colours, which the learners get instead of a real one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import hypothesis
+import pytest
+import torch
+
+from learners.data.image_set import ImageSet, channel_statistics
+from vnetsim.blur import Camera
+from vnetsim.experiment import BlurSettings, DataSettings
+from vnetsim.learning import LearnerContext, Participant
+from vnetsim.random_streams import Streams
+
+# how long an example takes says more of the machine's other work than of the code
+hypothesis.settings.register_profile("no deadline", deadline=None)
+hypothesis.settings.load_profile("no deadline")
+
+
+def tiny_images(train: int = 96, test: int = 24) -> ImageSet:
+    """Noisy images of 16 x 16 whose brightest channel is their class."""
+    generator = torch.Generator().manual_seed(5)
+    labels = torch.arange(train + test) % 3
+    images = torch.randint(0, 120, (train + test, 3, 16, 16), generator=generator, dtype=torch.uint8)
+    images[torch.arange(train + test), labels] += 100
+    mean, std = channel_statistics(images[:train])
+    return ImageSet(
+        name="tiny",
+        train=images[:train],
+        train_labels=labels[:train],
+        test=images[train:],
+        test_labels=labels[train:],
+        class_names=("red", "green", "blue"),
+        mean=mean,
+        std=std,
+    )
+
+
+@pytest.fixture
+def images() -> ImageSet:
+    return tiny_images()
+
+
+@pytest.fixture
+def tiny(monkeypatch: pytest.MonkeyPatch, images: ImageSet) -> ImageSet:
+    """Make the learners load the tiny set."""
+    monkeypatch.setattr("learners.contrastive.load_images", lambda _, *, streams: images)  # noqa: ARG005  the signature
+    return images
+
+
+@pytest.fixture
+def context() -> LearnerContext:
+    return make_context()
+
+
+def make_context(**changes: object) -> LearnerContext:
+    values: dict[str, object] = {
+        "streams": Streams(seed=1).child("learner"),
+        "device": "cpu",
+        "rounds": 4,
+        "silos": 6,
+        "approaches": 4,
+        "max_staleness": 0,
+        "data": DataSettings(),
+        "blur": BlurSettings(),
+        "camera": Camera(),
+    }
+    return LearnerContext(**(values | changes))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def new_context() -> Callable[..., LearnerContext]:
+    return make_context
+
+
+@pytest.fixture
+def participant() -> Callable[..., Participant]:
+    def make(round_: int, number: int, *, base_round: int | None = None, speed_mps: float = 25.0) -> Participant:
+        return Participant(
+            round=round_,
+            base_round=round_ if base_round is None else base_round,
+            vehicle_id=f"vehicle {number}",
+            rsu_id="RSU",
+            silo=number % 6,
+            speed_mps=speed_mps,
+            level_px=Camera().level_px(speed_mps),
+        )
+
+    return make
