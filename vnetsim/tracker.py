@@ -16,8 +16,7 @@ from typing import Protocol
 
 import numpy as np
 
-from vnetsim.coverage import CoverageEvent, Entered, EntryCause, ExitCause, Left, Track, Window
-from vnetsim.mobility.frame import Floats
+from vnetsim.coverage import CoverageEvent, Entered, EntryCause, ExitCause, Floats, Left, Track, Window
 from vnetsim.rsu import Rsu
 
 Sample = tuple[str, float, float, float]
@@ -104,7 +103,7 @@ class _Disc:
         self._inside: dict[str, Track] = {}
         self._outside: dict[str, Sample] = {}
 
-    def advance(
+    def advance(  # noqa: C901, PLR0912 - the one hot loop: a call per vehicle and step would cost as much as its body
         self, before_s: float, now_s: float, samples: Iterable[Sample], observer: Observer, events: list[CoverageEvent]
     ) -> None:
         """Move to the instant ``now_s`` and append what happened since ``before_s`` to ``events``."""
@@ -248,9 +247,7 @@ class _Disc:
         _extend(track, last)
         self._close(track, last[0], "crossing", track.entry_edge, events)
 
-    def _close(
-        self, track: Track, exit_s: float, cause: ExitCause, edge: str, events: list[CoverageEvent]
-    ) -> None:
+    def _close(self, track: Track, exit_s: float, cause: ExitCause, edge: str, events: list[CoverageEvent]) -> None:
         if exit_s <= track.time_s[0]:
             # Its entry was at the newest instant and is still held.
             events[:] = [event for event in events if event.track is not track]

@@ -1,6 +1,4 @@
-"""The traffic of an earlier run, from the windows it recorded: the same events, in the same order, with the same
-floats, and no simulator.
-"""
+"""The traffic of an earlier run from the windows it recorded: same events, same order, same floats, no simulator."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from vnetsim.coverage import CoverageEvent, EntryCause, ExitCause, TrafficInfo
+from vnetsim.coverage import CoverageEvent, EntryCause, ExitCause, Floats, TrafficInfo
 from vnetsim.errors import InputError, RunError
 from vnetsim.experiment import TrafficSettings
 from vnetsim.mobility.sumo_net import POSITION, SPEED, VEHICLES, SumoNet, anchor, fastest_mps, surroundings
@@ -24,9 +24,9 @@ from vnetsim.tracker import Sample, Tracker
 class SumoTraffic:
     """A ``.sumocfg``, played once or, with ``repeat``, again and again under the next seed.
 
-    Pass ``k`` (from 0) uses seed ``seed + k``; from the second pass on, vehicle ids carry the suffix ``#2``, ``#3``, ...
-    and SUMO's own output files the prefix ``pass2_``, ``pass3_``, ... Repetition ends with the first pass in which no
-    vehicle meets an RSU.
+    Pass ``k`` (from 0) uses seed ``seed + k``; from the second pass on, vehicle ids carry the suffix ``#2``, ``#3``
+    and so on, and SUMO's own output files the prefix ``pass2_``, ``pass3_``. Repetition ends with the first pass in
+    which no vehicle meets an RSU.
 
     Args:
         config: the ``.sumocfg``.
@@ -73,8 +73,9 @@ class SumoTraffic:
         self._step_s: float = api.simulation.getDeltaT()
         self._begin_s: float = api.simulation.getTime()
         end_s: float = api.simulation.getEndTime()
-        self._time_s = self._begin_s
-        lanes, self._radii_m = {}, []
+        self._time_s: float = self._begin_s
+        lanes: dict[str, Floats] = {}
+        self._radii_m: list[float] = []
         for index, rsu in enumerate(self._rsus):
             around, limit_mps = surroundings(api, anchor(api, rsu, index), rsu)
             lanes |= around

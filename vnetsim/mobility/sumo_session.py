@@ -63,7 +63,7 @@ class SumoSession:
         """
         try:
             self.api.simulationStep()
-        except Exception as error:  # noqa: BLE001 - the two backends share no exception class but Exception
+        except Exception as error:  # the two backends share no exception class but Exception
             raise RunError(f"{self._config}: SUMO failed while running: {self._reason(error)}") from error
 
     def close(self) -> None:
@@ -143,7 +143,9 @@ class SumoSession:
         _, marker, errors = printed.partition("Error: ")
         errors = errors.replace("Error: ", "").replace("Quitting (on error).", "") if marker else ""
         text = str(error)
-        generic = text.startswith(("Process Error", "Could not load configuration", "connection closed", "TraCI server"))
+        generic = text.startswith(
+            ("Process Error", "Could not load configuration", "connection closed", "TraCI server")
+        )
         text = errors if errors and (generic or self._process is not None) else text
         return _one_line(text)
 
