@@ -49,9 +49,10 @@ def view_two(
     mean: Sequence[float] = (0.0, 0.0, 0.0),
     std: Sequence[float] = (1.0, 1.0, 1.0),
 ) -> Tensor:
-    """Return the second view: random resized crop, colour jitter (.4, .4, .4, .1) (p 0.8), greyscale (p 0.4), normalised.
+    """Return the second view: random resized crop, colour jitter (p 0.8), greyscale (p 0.4), normalised.
 
-    The jitter's four operations come in an order of each image's own. Arguments and result as for ``view_one``.
+    The jitter has strengths (0.4, 0.4, 0.4, 0.1); its four operations come in an order of each image's own.
+    Arguments and result as for ``view_one``.
     """
     box = random_boxes(images, generator)
     jittered = _uniform(images, generator) < 0.8
@@ -72,10 +73,10 @@ def _uniform(images: Tensor, generator: torch.Generator, low: float = 0.0, high:
 
 
 def random_boxes(images: Tensor, generator: torch.Generator) -> Tensor:
-    """Draw one crop per image as ``torchvision.transforms.RandomResizedCrop`` does, shape (N, 4): top, left, height, width.
+    """Draw one crop per image as ``torchvision.transforms.RandomResizedCrop`` does.
 
     Area uniform in SCALE, log of the ratio uniform in RATIO, the first of ten attempts that fits, else the largest
-    centred crop; whole pixels.
+    centred crop. In whole pixels: top, left, height and width, shape (N, 4).
     """
     height, width = images.shape[-2:]
     draws = torch.rand(4, len(images), _ATTEMPTS, generator=generator, device=generator.device).to(images.device)

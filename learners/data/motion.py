@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -30,7 +32,7 @@ def motion_blur(images: Tensor, length_px: Tensor, angle_rad: float | Tensor = 0
 
 
 def _overlap(low: Tensor, high: Tensor, length: Tensor) -> Tensor:
-    """Return which part of the interval of ``length`` around 0 lies in [low, high]; lengths broadcast from (N, 1...)."""
+    """Return which part of the interval of ``length`` around 0 lies in [low, high]."""
     half = length / 2
     return (torch.minimum(high, half) - torch.maximum(low, -half)).clamp(min=0) / length
 
@@ -48,8 +50,10 @@ def _along_rows(images: Tensor, length: Tensor) -> Tensor:
 def _along_angle(images: Tensor, length: Tensor, angle_rad: float | Tensor) -> Tensor:
     """Blur along any direction: the 1-D kernel's taps, one pixel apart, shared bilinearly among the pixels they hit."""
     count, channels, height, width = images.shape
+    if count == 0:
+        return images
     angle = torch.as_tensor(angle_rad, dtype=images.dtype, device=images.device).expand(count)
-    radius = int(torch.ceil((length.max() - 1) / 2).item()) if count else 0
+    radius = math.ceil((length.max().item() - 1) / 2)
     taps = torch.arange(-radius, radius + 1, dtype=images.dtype, device=images.device)
     weights = _overlap(taps - 0.5, taps + 0.5, length[:, None])  # (N, taps)
     across = _hat(taps[:, None] * torch.cos(angle)[:, None, None] - taps)  # (N, taps, K)

@@ -10,7 +10,6 @@ from vnetsim.errors import InputError, unknown_name
 from vnetsim.experiment import DataSettings
 
 Indices = np.ndarray[tuple[int], np.dtype[np.int64]]
-Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
 
 
 def partition(
@@ -111,10 +110,7 @@ def _dirichlet(
     cards = _shuffled_by_class(labels, generator)
     ends = np.cumsum(sizes)
     next_card = ends - sizes
-    concentration = np.clip(alpha * (sizes / sizes.mean()), 1e-100, 1e100)  # beyond, logarithms overflow
-    # log Gamma(a) = log Gamma(a + 1) + log(U) / a keeps the order of the shares where they all underflow to 0
-    boost = np.log(generator.uniform(np.finfo(float).tiny, 1.0, size=(silos, len(sizes)))) / concentration
-    log_shares = np.log(generator.standard_gamma(concentration + 1.0, size=(silos, len(sizes)))) + boost
+    log_shares = log_dirichlet(alpha * (sizes / sizes.mean()), silos, generator)
     shards: list[Indices] = [np.empty(0, dtype=np.int64)] * silos
     for position, silo in enumerate(generator.permutation(silos)):
         quota = len(labels) // silos + (position < len(labels) % silos)
@@ -126,7 +122,21 @@ def _dirichlet(
     return shards
 
 
-def _apportion(quota: int, log_shares: Floats, room: Indices) -> Indices:
+def log_dirichlet(
+    concentration: np.ndarray[Any, np.dtype[np.float64]], count: int, generator: np.random.Generator
+) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Draw Dirichlet shares as logarithms up to a constant, shape (count, C); finite for any concentration > 0.
+
+    Small concentrations make all shares but one underflow. Gamma(a) variates drawn as Gamma(a + 1) U^(1/a) (Marsaglia
+    and Tsang 2000) have a logarithm all the same, and so an order.
+    """
+    bounded = np.clip(concentration, 1e-100, 1e100)  # beyond, the logarithms overflow
+    shape = (count, len(bounded))
+    uniform = generator.uniform(np.finfo(np.float64).tiny, 1.0, size=shape)
+    return np.asarray(np.log(generator.standard_gamma(bounded + 1.0, size=shape)) + np.log(uniform) / bounded)
+
+
+def _apportion(quota: int, log_shares: np.ndarray[Any, np.dtype[np.float64]], room: Indices) -> Indices:
     """Split ``quota`` in proportion to the shares, by largest remainder, no class above its room.
 
     Ends after at most one pass per class: a pass either fills a class for good or finds that all shares fit.
@@ -139,7 +149,7 @@ def _apportion(quota: int, log_shares: Floats, room: Indices) -> Indices:
     Returns:
         Images of each class, summing to ``quota``, shape (C,).
     """
-    counts = np.zeros_like(room)
+    counts: Indices = np.zeros_like(room)
     is_open = room > 0
     while quota > 0:
         scaled = np.where(is_open, log_shares, -np.inf)
@@ -151,8 +161,9 @@ def _apportion(quota: int, log_shares: Floats, room: Indices) -> Indices:
             quota -= int(room[filled].sum())
             is_open &= ~filled
             continue
-        whole = np.floor(target).astype(np.int64)
+        whole: Indices = np.floor(target).astype(np.int64)
         remainder = np.where(is_open, target - whole, -1.0)
         whole[np.argsort(-remainder, kind="stable")[: quota - int(whole.sum())]] += 1
-        return counts + whole
+        counts += whole
+        break
     return counts

@@ -9,6 +9,7 @@ never turns one class into another.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -72,7 +73,7 @@ def stroke(u: Floats, v: Floats, start: tuple[float, float], end: tuple[float, f
 def path(u: Floats, v: Floats, points: tuple[tuple[float, float], ...], width: float) -> Floats:
     """Return the distance to a chain of strokes."""
     distance = stroke(u, v, points[0], points[1], width)
-    for start, end in zip(points[1:-1], points[2:], strict=True):
+    for start, end in pairwise(points[1:]):
         distance = np.minimum(distance, stroke(u, v, start, end, width))
     return distance
 
@@ -86,8 +87,6 @@ def _choose(generator: np.random.Generator, count: int, options: int) -> list[ND
 _FAR = np.float32(9.0)
 """A distance beyond every sign: the shape is not there."""
 
-
-# --- numerals, as seven strokes each -----------------------------------------------------------------------------------
 
 _SEGMENTS = (
     ((0, 0), (1, 0)),
@@ -105,15 +104,13 @@ _TENS = np.array([[segment == "1" for segment in _NUMERALS[ten]] for ten in (3, 
 def _number(u: Floats, v: Floats, generator: np.random.Generator) -> Floats:
     """Return the distance to a two-digit limit, 30 to 80, of each image's own."""
     lit = _TENS[generator.integers(len(_TENS), size=len(u))]
-    distance = np.abs(np.maximum(np.abs(u - 0.27) - 0.15, np.abs(v) - 0.30)) - np.float32(0.075)  # the zero
+    distance: Floats = np.abs(box(u - 0.27, v, 0.15, 0.30)) - np.float32(0.075)  # the zero
     for number, ((x0, y0), (x1, y1)) in enumerate(_SEGMENTS):
         ends = ((0.30 * x0 - 0.42, 0.30 * y0 - 0.30), (0.30 * x1 - 0.42, 0.30 * y1 - 0.30))
         segment = stroke(u, v, *ends, 0.15)
         distance = np.minimum(distance, np.where(lit[:, number, None, None], segment, _FAR))
     return distance
 
-
-# --- designs -----------------------------------------------------------------------------------------------------------
 
 _STOP_LETTERS = (
     ((-0.46, -0.22), (-0.66, -0.22), (-0.66, 0.0), (-0.46, 0.0), (-0.46, 0.22), (-0.66, 0.22)),
@@ -155,19 +152,19 @@ def _limit(u: Floats, v: Floats, generator: np.random.Generator) -> list[Layer]:
 
 
 def _warning(u: Floats, v: Floats, generator: np.random.Generator) -> list[Layer]:
-    hazard, junction, bend = _choose(generator, len(u), 3)
+    hazard, junction, _ = _choose(generator, len(u), 3)
     exclamation = np.minimum(stroke(u, v, (0, -0.28), (0, 0.08), 0.17), disc(u, v - 0.32, 0.10))
     cross = np.minimum(stroke(u, v, (0, -0.28), (0, 0.36), 0.17), stroke(u, v, (-0.3, 0.12), (0.3, 0.12), 0.17))
     curve = path(u, v, ((-0.12, 0.36), (-0.12, 0.14), (0.12, -0.02), (0.0, -0.26)), 0.15)
-    symbol = np.select([hazard, junction, bend], [exclamation, cross, curve])
+    symbol = np.where(hazard, exclamation, np.where(junction, cross, curve))
     up = v - 0.22
     return [Layer(triangle(u, up, 0.62), "red"), Layer(triangle(u, up, 0.40), "white"), Layer(symbol, "black")]
 
 
 def _direction(u: Floats, v: Floats, generator: np.random.Generator) -> list[Layer]:
-    ahead, left, right = _choose(generator, len(u), 3)
-    x, y = np.select([ahead, left, right], [u, v, -v]), np.select([ahead, left, right], [v, -u, u])
-    x, y = np.where(ahead, u, np.where(left, -v, v)), np.where(ahead, v, np.where(left, u, -u))
+    ahead, left, _ = _choose(generator, len(u), 3)
+    x = np.where(ahead, u, np.where(left, -v, v))
+    y = np.where(ahead, v, np.where(left, u, -u))
     shaft = stroke(x, y, (0, 0.55), (0, -0.3), 0.20)
     head = np.minimum(stroke(x, y, (0, -0.58), (-0.36, -0.18), 0.20), stroke(x, y, (0, -0.58), (0.36, -0.18), 0.20))
     return [

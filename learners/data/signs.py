@@ -21,6 +21,8 @@ TRAIN_IMAGES = 9500
 """Training images unless ``data.train_images`` says otherwise: 100 for each of 95 silos."""
 TEST_IMAGES = 2000
 _CHUNK = 250
+_Y: Floats
+_X: Floats
 _Y, _X = np.mgrid[0:SIDE_PX, 0:SIDE_PX].astype(np.float32)
 
 
@@ -64,7 +66,9 @@ def _render(name: str, count: int, generator: np.random.Generator) -> Floats:
     image = scene(generator, count)
     u, v, softness = _pose(generator, count)
     pole = np.maximum(np.abs(u) - np.float32(0.075), -v)
-    cover(image, np.clip(0.5 - pole / softness, 0, 1), uniform(generator, 0.35, 0.65, count, 1) * np.ones(3, np.float32))
+    cover(
+        image, np.clip(0.5 - pole / softness, 0, 1), uniform(generator, 0.35, 0.65, count, 1) * np.ones(3, np.float32)
+    )
     fading = uniform(generator, 0, 0.25, count, 1)
     for distance, paint in DESIGNS[name](u, v, generator):
         colour = np.array(PAINTS[paint], dtype=np.float32) + uniform(generator, -0.05, 0.05, count, 3)
@@ -80,7 +84,7 @@ def _pose(generator: np.random.Generator, count: int) -> tuple[Floats, Floats, F
     x = _X - 15.5 - reach * uniform(generator, -1, 1, count, 1, 1)
     y = _Y - 15.5 - reach * uniform(generator, -1, 1, count, 1, 1)
     tilt = np.clip(generator.standard_normal((count, 1, 1), dtype=np.float32), -2, 2) * np.float32(np.deg2rad(8))
-    turn = uniform(generator, 0.65, 1, count, 1, 1)  # cosine of the angle between the sign's normal and the line of sight
+    turn = uniform(generator, 0.65, 1, count, 1, 1)  # cosine of the angle by which the sign faces away
     u = (np.cos(tilt) * x + np.sin(tilt) * y) / (radius * turn)
     v = (np.cos(tilt) * y - np.sin(tilt) * x) / radius + uniform(generator, -0.12, 0.12, count, 1, 1) * u
-    return u, v, 1 / (radius * np.sqrt(turn))
+    return u, v, np.reciprocal(radius * np.sqrt(turn))

@@ -10,6 +10,8 @@ import numpy as np
 from learners.data.sign_designs import Floats
 
 SIDE_PX = 32
+_Y: Floats
+_X: Floats
 _Y, _X = np.mgrid[0:SIDE_PX, 0:SIDE_PX].astype(np.float32)
 
 
@@ -34,14 +36,16 @@ def smooth_noise(generator: np.random.Generator, count: int, cells: int) -> Floa
 
 def _edge(distance: Floats) -> Floats:
     """Return coverage of a shape from the signed distance to its edge (px)."""
-    return np.clip(0.5 - distance, 0, 1)
+    coverage: Floats = np.clip(0.5 - distance, 0, 1)
+    return coverage
 
 
 def _colour(generator: np.random.Generator, count: int, first: tuple[float, ...], second: tuple[float, ...]) -> Floats:
     """Draw colours between two, with some scatter; (N, 3)."""
     mix = uniform(generator, 0, 1, count, 1)
     ends = np.array([first, second], dtype=np.float32)
-    return ends[0] + mix * (ends[1] - ends[0]) + uniform(generator, -0.06, 0.06, count, 3)
+    colour: Floats = ends[0] + mix * (ends[1] - ends[0]) + uniform(generator, -0.06, 0.06, count, 3)
+    return colour
 
 
 def scene(generator: np.random.Generator, count: int) -> Floats:
@@ -50,7 +54,7 @@ def scene(generator: np.random.Generator, count: int) -> Floats:
     zenith = _colour(generator, count, (0.35, 0.55, 0.85), (0.80, 0.82, 0.85))
     haze = _colour(generator, count, (0.75, 0.85, 0.95), (0.90, 0.80, 0.70))
     height = np.clip(_Y / horizon, 0, 1)[:, None]
-    image = zenith[:, :, None, None] * (1 - height) + haze[:, :, None, None] * height
+    image: Floats = zenith[:, :, None, None] * (1 - height) + haze[:, :, None, None] * height
     coarse, fine = smooth_noise(generator, count, 5), smooth_noise(generator, count, 14)
 
     skyline = horizon - uniform(generator, 2, 24, count, 1, 1)
@@ -84,7 +88,8 @@ def _vehicle(generator: np.random.Generator, image: Floats) -> None:
     half_width, half_height = uniform(generator, 2, 8, count, 1, 1), uniform(generator, 1.5, 7, count, 1, 1)
     box = np.maximum(np.abs(_X - x) - half_width, np.abs(_Y - y) - half_height)
     shown = uniform(generator, 0, 1, count, 1, 1) < 0.4
-    cover(image, np.clip(0.5 - box / 2, 0, 1) * shown, uniform(generator, 0.05, 0.9, count, 3))
+    muted = uniform(generator, -0.25, 0.25, count, 3)
+    cover(image, np.clip(0.5 - box / 2, 0, 1) * shown, muted + uniform(generator, 0.1, 0.85, count, 1))
 
 
 def occlude(generator: np.random.Generator, image: Floats) -> None:
@@ -104,9 +109,9 @@ def occlude(generator: np.random.Generator, image: Floats) -> None:
 
 
 def expose(generator: np.random.Generator, image: Floats) -> Floats:
-    """Return the images as a camera records them: shade, colour of the light, haze, contrast, sensor noise; uint8 range.
+    """Return the images as a camera records them: shade, colour of the light, haze, contrast, sensor noise.
 
-    Values stay floating point, in [0, 255], not rounded.
+    Values are in [0, 255], not rounded.
     """
     count = len(image)
     angle = uniform(generator, 0, 2 * np.pi, count, 1, 1)
@@ -114,10 +119,10 @@ def expose(generator: np.random.Generator, image: Floats) -> Floats:
     shade = 1 + uniform(generator, 0, 0.35, count, 1, 1) * across
     dark = (uniform(generator, 0, 1, count, 1, 1) < 0.3) * uniform(generator, 0.25, 0.6, count, 1, 1)
     shade *= 1 - dark * np.clip(0.5 + 4 * (across - uniform(generator, -0.6, 0.6, count, 1, 1)), 0, 1)
-    gain = np.exp2(uniform(generator, -1.5, 0.5, count, 1))
+    gain = np.exp2(uniform(generator, -1.2, 0.5, count, 1))
     cast = 1 + uniform(generator, -0.12, 0.12, count, 1) * np.array([1, 0, -1], dtype=np.float32)
     light = (gain * cast)[:, :, None, None] * shade[:, None]
-    haze = uniform(generator, 0, 1, count, 1, 1, 1) ** 3 * np.float32(0.55)
+    haze = uniform(generator, 0, 1, count, 1, 1, 1) ** 3 * np.float32(0.6)
     image = image * light * (1 - haze) + haze * gain[:, :, None, None] * np.float32(0.75)
     image = np.clip(image, 0, 1) ** uniform(generator, 0.75, 1.15, count, 1, 1, 1)
     grain = uniform(generator, 0.004, 0.05, count, 1, 1, 1)

@@ -1,0 +1,182 @@
+"""Dealing images to silos: nothing lost or doubled, the minimum kept, the limits of the Dirichlet split."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from learners.data.partition import log_dirichlet, partition
+from vnetsim.errors import InputError
+from vnetsim.experiment import DataSettings
+
+CIFAR = np.repeat(np.arange(10), 5000)
+
+
+def deal(labels, silos, *, approaches=1, seed=0, **settings):
+    return partition(
+        np.asarray(labels),
+        silos=silos,
+        approaches=approaches,
+        settings=DataSettings(**settings),
+        generator=np.random.default_rng(seed),
+    )
+
+
+def counts(labels, shards, classes=10):
+    return np.stack([np.bincount(np.asarray(labels)[shard], minlength=classes) for shard in shards])
+
+
+@st.composite
+def cases(draw):
+    labels = draw(st.lists(st.integers(0, 6), min_size=1, max_size=120))
+    return labels, draw(st.integers(1, len(labels))), draw(st.integers(0, 2**32))
+
+
+@given(case=cases())
+def test_iid_uses_every_image_once_and_spreads_every_class(case):
+    labels, silos, seed = case
+    shards = deal(labels, silos, seed=seed)
+    assert sorted(np.concatenate(shards)) == list(range(len(labels)))
+    table = counts(labels, shards, 7)
+    assert np.ptp(table, axis=0).max() <= 1
+    assert np.ptp(table.sum(axis=1)) <= 1
+
+
+def test_iid_cifar10_over_95_vehicles_has_520_images_and_52_of_each_class():
+    table = counts(CIFAR, deal(CIFAR, 95, min_images=520))
+    assert table.min() == 52
+    assert table.sum(axis=1).min() >= 520
+    assert table.sum() == 50000
+
+
+@given(case=cases(), exponent=st.floats(-300, 300))
+def test_dirichlet_uses_every_image_once_in_even_silos_for_any_alpha(case, exponent):
+    labels, silos, seed = case
+    shards = deal(labels, silos, seed=seed, partition="dirichlet", alpha=10.0**exponent)
+    assert sorted(np.concatenate(shards)) == list(range(len(labels)))
+    assert np.ptp([len(shard) for shard in shards]) <= 1
+
+
+@pytest.mark.parametrize("alpha", [0.1, 1.0])
+def test_dirichlet_cifar10_keeps_the_minimum_of_520(alpha):
+    shards = deal(CIFAR, 95, partition="dirichlet", alpha=alpha, min_images=520)
+    assert min(len(shard) for shard in shards) >= 520
+    assert len(np.unique(np.concatenate(shards))) == 50000
+
+
+def test_dirichlet_tends_to_iid_for_large_alpha():
+    table = counts(CIFAR, deal(CIFAR, 50, partition="dirichlet", alpha=1e9))
+    assert np.abs(table - 100).max() <= 1
+
+
+def test_dirichlet_tends_to_iid_for_large_alpha_with_uneven_classes():
+    labels = np.repeat(np.arange(3), [6000, 3000, 1000])
+    table = counts(labels, deal(labels, 20, partition="dirichlet", alpha=1e9), 3)
+    assert np.abs(table - [300, 150, 50]).max() <= 1
+
+
+@pytest.mark.parametrize("alpha", [1e-9, 1e-300])
+def test_dirichlet_tends_to_one_class_for_small_alpha(alpha):
+    """A silo of k classes used up k - 1 of them, so at most silos + classes - 1 pairs of silo and class occur."""
+    table = counts(CIFAR, deal(CIFAR, 95, partition="dirichlet", alpha=alpha))
+    assert np.count_nonzero(table) <= 95 + 10 - 1
+    assert np.count_nonzero(table.max(axis=1) == table.sum(axis=1)) >= 95 - 9
+
+
+def test_dirichlet_shares_have_the_moments_of_the_distribution():
+    concentration = np.array([0.5, 1.0, 2.5])
+    shares = np.exp(log_dirichlet(concentration, 20000, np.random.default_rng(0)))
+    shares /= shares.sum(axis=1, keepdims=True)
+    mean = concentration / 4
+    assert shares.mean(axis=0) == pytest.approx(mean, abs=0.01)
+    assert shares.var(axis=0) == pytest.approx(mean * (1 - mean) / 5, rel=0.05)
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1e-100, 1e-300])
+def test_dirichlet_shares_keep_their_order_where_they_underflow(scale):
+    """The largest share is class c with probability proportional to its concentration, and no two are equal."""
+    draws = log_dirichlet(scale * np.array([1.0, 3.0]), 4000, np.random.default_rng(0))
+    assert np.isfinite(draws).all()
+    assert np.all(draws[:, 0] != draws[:, 1])
+    if scale > 1e-100:
+        assert np.mean(draws[:, 1] > draws[:, 0]) == pytest.approx(0.75, abs=0.03)
+
+
+def test_smaller_alpha_skews_more():
+    skew = [
+        counts(CIFAR, deal(CIFAR, 95, partition="dirichlet", alpha=alpha)).std(axis=1).mean()
+        for alpha in (0.01, 0.1, 1.0, 10.0, 100.0)
+    ]
+    assert skew == sorted(skew, reverse=True)
+    assert skew[0] > 5 * skew[-1]
+
+
+def test_approach_gives_each_direction_its_own_classes_dealt_iid():
+    table = counts(CIFAR, deal(CIFAR, 95, approaches=4, partition="approach"))
+    classes = [set(np.flatnonzero(row)) for row in table]
+    assert classes[:4] == [{0, 4, 8}, {1, 5, 9}, {2, 6}, {3, 7}]
+    for silo in range(95):
+        assert classes[silo] == classes[silo % 4]
+    for direction in range(4):
+        members = table[direction::4]
+        assert np.ptp(members, axis=0).max() <= 1
+        assert np.ptp(members.sum(axis=1)) <= 1
+    assert table.sum() == 50000
+
+
+def test_more_directions_than_classes_share_classes():
+    labels = np.repeat([0, 1, 2], 40)
+    table = counts(labels, deal(labels, 10, approaches=5, partition="approach"), 3)
+    assert [list(np.flatnonzero(row)) for row in table] == [[silo % 5 % 3] for silo in range(10)]
+    assert table.sum() == 120
+
+
+@given(case=cases(), approaches=st.integers(1, 9))
+def test_approach_never_doubles_an_image(case, approaches):
+    labels, silos, seed = case
+    try:
+        shards = deal(labels, silos, approaches=approaches, seed=seed, partition="approach")
+    except InputError:
+        return
+    dealt = np.concatenate(shards)
+    assert len(np.unique(dealt)) == len(dealt)
+    assert min(len(shard) for shard in shards) >= 1
+    if approaches <= silos:
+        assert len(dealt) == len(labels)
+
+
+@pytest.mark.parametrize("kind", ["iid", "dirichlet", "approach"])
+def test_order_inside_a_silo_tells_nothing_of_the_class(kind):
+    """The mean label of the first and the second half of the silos agree within five standard errors."""
+    shards = deal(CIFAR, 10, partition=kind, alpha=1.0)
+    first = np.concatenate([CIFAR[shard[:2000]] - CIFAR[shard].mean() for shard in shards])
+    assert abs(first.mean()) < 5 * 3.0 / len(first) ** 0.5
+    assert all(np.any(np.diff(shard) < 0) for shard in shards)
+
+
+@pytest.mark.parametrize("kind", ["iid", "dirichlet", "approach"])
+def test_same_seed_same_silos(kind):
+    one, two, other = (deal(CIFAR[::50], 20, seed=seed, partition=kind) for seed in (3, 3, 4))
+    assert all(np.array_equal(a, b) for a, b in zip(one, two, strict=True))
+    assert not all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+@pytest.mark.parametrize("kind", ["iid", "dirichlet"])
+def test_too_few_images_are_refused_with_the_numbers(kind):
+    with pytest.raises(
+        InputError, match=r"95 silos of at least 600 images need 57000, but there are 50000 .*silos\.count"
+    ):
+        deal(CIFAR, 95, partition=kind, min_images=600)
+    with pytest.raises(InputError, match="11 silos of at least 1 images need 11, but there are 10"):
+        deal(np.zeros(10, dtype=int), 11, partition=kind)
+
+
+def test_too_few_images_in_the_classes_of_one_direction_are_refused():
+    labels = np.repeat([0, 1], [100, 4])
+    with pytest.raises(InputError, match=r"5 silos .* need 5, but there are 4 .* classes of approach 1"):
+        deal(labels, 10, approaches=2, partition="approach")
+
+
+def test_unknown_partition_lists_those_there_are():
+    with pytest.raises(InputError, match=r"data\.partition: unknown partition 'dirichle'.* Did you mean 'dirichlet'"):
+        deal(CIFAR, 5, partition="dirichle")

@@ -1,0 +1,99 @@
+"""The procedural sign set: seeded, balanced, hard for raw pixels, and closed under the flip of the first view."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.neighbors import KNeighborsClassifier
+
+from learners.data import load_images
+from learners.data.sign_designs import DESIGNS, PAINTS
+from learners.data.signs import TEST_IMAGES, TRAIN_IMAGES, generate
+from vnetsim.experiment import DataSettings
+from vnetsim.random_streams import Streams
+
+
+def load(seed=0, train=300, test=100):
+    return load_images(DataSettings(train_images=train, test_images=test), streams=Streams(seed=seed))
+
+
+def plain(name, *, mirrored=False, seed=0):
+    """Six signs of one class, as wide as the image and without any disturbance, shape (6, H, W, 3)."""
+    side = np.linspace(-1.1, 1.1, 32, dtype=np.float32)
+    u, v = (np.repeat(grid[None], 6, axis=0) for grid in np.meshgrid(-side if mirrored else side, side))
+    image = np.full((6, 32, 32, 3), 0.5)
+    for distance, paint in DESIGNS[name](u, v, np.random.default_rng(seed)):
+        image = np.where(distance[..., None] < 0, np.array(PAINTS[paint]), image)
+    return image
+
+
+def test_shapes_types_and_default_sizes():
+    images = load()
+    assert images.train.shape == (300, 3, 32, 32)
+    assert images.test.shape == (100, 3, 32, 32)
+    assert images.train.dtype == images.test.dtype == torch.uint8
+    assert images.train_labels.dtype == images.test_labels.dtype == torch.int64
+    assert images.name == "signs"
+    assert len(images.class_names) == 10
+    assert (TRAIN_IMAGES, TEST_IMAGES) == (9500, 2000)
+
+
+def test_classes_are_balanced_and_mixed():
+    _, labels = generate(205, np.random.default_rng(0))
+    counts = np.bincount(labels, minlength=10)
+    assert np.ptp(counts) == 1
+    assert len(np.unique(labels[:40])) >= 8
+
+
+def test_same_seed_same_bits():
+    one, two, other = load(), load(), load(seed=1)
+    for name in ("train", "train_labels", "test", "test_labels"):
+        assert torch.equal(getattr(one, name), getattr(two, name))
+        assert not torch.equal(getattr(one, name), getattr(other, name))
+
+
+def test_no_image_occurs_twice_in_training_or_test():
+    images = load(train=1000, test=500)
+    both = torch.cat([images.train, images.test]).flatten(1)
+    assert len(torch.unique(both, dim=0)) == 1500
+
+
+def test_another_number_of_training_images_leaves_the_test_images_alone():
+    assert torch.equal(load(train=50).test, load(train=80).test)
+
+
+def test_mean_and_std_normalise_the_training_images():
+    images = load()
+    scaled = images.train.double() / 255
+    assert images.mean == pytest.approx(scaled.mean(dim=(0, 2, 3)).tolist(), rel=1e-12)
+    assert images.std == pytest.approx(scaled.std(dim=(0, 2, 3), correction=0).tolist(), rel=1e-9)
+
+
+def test_light_and_contrast_vary_within_a_class():
+    images, labels = generate(600, np.random.default_rng(0))
+    brightness = images[labels == 0].mean(axis=(1, 2, 3)) / 255
+    contrast = images[labels == 0].std(axis=(1, 2, 3)) / 255
+    assert np.ptp(brightness) > 0.4
+    assert np.ptp(contrast) > 0.1
+
+
+@pytest.mark.parametrize("mirrored", [False, True])
+def test_no_class_nor_its_mirror_image_looks_like_another(mirrored):
+    """Even the two most alike designs differ by 0.26 root mean square; equal ones by 0."""
+    drawn = {name: np.concatenate([plain(name, mirrored=mirrored, seed=seed) for seed in range(3)]) for name in DESIGNS}
+    for name in DESIGNS:
+        for other in set(DESIGNS) - {name}:
+            differences = plain(name)[:, None] - drawn[other][None]
+            assert np.sqrt(np.square(differences).mean(axis=(2, 3, 4))).min() > 0.2, (name, other)
+
+
+@pytest.mark.slow
+def test_raw_pixels_do_not_separate_the_classes():
+    """Nearest neighbours on pixels stay clearly below 70 %, and above chance, for every k from 1 to 20."""
+    images = load(train=0, test=500)
+    train, test = (pixels.flatten(1).numpy() / np.float32(255) for pixels in (images.train, images.test))
+    neighbours = KNeighborsClassifier(20, algorithm="brute").fit(train, images.train_labels)
+    nearest = images.train_labels.numpy()[neighbours.kneighbors(test, return_distance=False)]
+    for k in range(1, 21):
+        votes = (nearest[:, :k, None] == np.arange(10)).sum(axis=1)
+        accuracy = np.mean(votes.argmax(axis=1) == images.test_labels.numpy())
+        assert 0.15 < accuracy < 0.6
