@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import subprocess
+import sys
 import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import FrozenInstanceError, fields, is_dataclass, replace
@@ -225,6 +227,23 @@ def test_local_statistics_are_not_sent(
     assert torch.equal(before["model.trunk.bn1.running_mean"], after["model.trunk.bn1.running_mean"])
     assert not torch.equal(before["model.fc.weight"], after["model.fc.weight"])
     assert 0 <= local.evaluate(final=False)["knn_accuracy"] <= 1
+
+
+def test_importing_and_stepping_is_light() -> None:
+    """Torch alone takes over a second; nothing heavy comes with it until it is used.
+
+    torch.optim would import torch's compiler, which takes longer than the visits of a small round.
+    """
+    modules = ", ".join(entry_point.partition(":")[0] for entry_point in REGISTERED.values())
+    code = (
+        f"import sys, torch, {modules}; from learners.training import Sgd; "
+        "p = torch.nn.Parameter(torch.ones(2)); s = Sgd([p], learning_rate=.1, momentum=.9, weight_decay=0); "
+        "p.square().sum().backward(); s.step(); assert p[0] < 1; "
+        "heavy = {'torchvision', 'scipy.optimize', 'torch._dynamo', 'simpy', 'polars', 'matplotlib', 'libsumo'}; "
+        "print(sorted(heavy & sys.modules.keys()))"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
 
 
 def test_sample_images(learner_class: Any, new: Callable[..., Any], tiny: ImageSet) -> None:
