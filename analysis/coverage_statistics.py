@@ -33,6 +33,15 @@ class StepCurve:
         return float((self.value[:-1] * np.diff(self.time_s)).sum() / (end_s - begin_s))
 
 
+def averaged(curve: StepCurve, edges_s: Floats) -> Floats:
+    """Return the curve's mean between each two neighbouring ``edges_s``."""
+    if len(curve.time_s) == 0:
+        return np.zeros(len(edges_s) - 1)
+    integral = np.concatenate([[0.0], np.cumsum(curve.value[:-1] * np.diff(curve.time_s))])
+    result: Floats = np.diff(np.interp(edges_s, curve.time_s, integral)) / np.diff(edges_s)
+    return result
+
+
 def in_coverage(enter_s: Floats, exit_s: Floats) -> StepCurve:
     """Return how many of the half-open intervals ``[enter_s, exit_s)`` hold each instant."""
     times = np.concatenate([enter_s, exit_s])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,12 @@ from markupsafe import Markup
 from analysis.formatting import clean, timestamp
 from analysis.headline import headline
 from analysis.loading import RunData, load
+from analysis.plots.blur import blur_speed_panel, level_panel
 from analysis.plots.learning import series_panels, silo_panel
+from analysis.plots.occupancy import occupancy_panel
 from analysis.plots.participation import outcome_panel, spent_panel, timeline_panel, weight_panel
 from analysis.plots.place import map_panel
-from analysis.plots.traffic import blur_panel, dwell_panel, occupancy_panel, speed_panel
+from analysis.plots.traffic import chord_panel, dwell_panel, speed_panel
 from analysis.record import record
 from analysis.samples import sample_strips
 from analysis.style import Panel, inline, styled
@@ -39,10 +42,6 @@ class Placed:
     layout: str
 
 
-def _alone(panel: Panel) -> str:
-    return f"alone {panel.name}"
-
-
 @dataclass(frozen=True, kw_only=True)
 class Section:
     """A titled group of panels."""
@@ -52,20 +51,16 @@ class Section:
 
     @property
     def items(self) -> list[Placed]:
-        """The panels that have a figure, placed: narrow ones in pairs, one without a partner beside its caption."""
+        """The panels that have a figure, narrow ones in pairs from the end and one left over beside its caption."""
         placed: list[Placed] = []
-        waiting: Panel | None = None
-        for panel in [panel for panel in self.panels if panel.svg]:
-            if panel.wide:
-                placed += [Placed(panel=waiting, layout=_alone(waiting))] if waiting else []
-                placed.append(Placed(panel=panel, layout="wide"))
-                waiting = None
-            elif waiting:
-                placed += [Placed(panel=waiting, layout="half"), Placed(panel=panel, layout="half")]
-                waiting = None
-            else:
-                waiting = panel
-        return placed + ([Placed(panel=waiting, layout=_alone(waiting))] if waiting else [])
+        for wide, group in groupby((panel for panel in self.panels if panel.svg), key=lambda panel: panel.wide):
+            row = list(group)
+            if wide:
+                placed += [Placed(panel=panel, layout="wide") for panel in row]
+                continue
+            placed += [Placed(panel=panel, layout=f"alone {panel.name}") for panel in row[: len(row) % 2]]
+            placed += [Placed(panel=panel, layout="half") for panel in row[len(row) % 2 :]]
+        return placed
 
     @property
     def missing(self) -> list[Panel]:
@@ -79,9 +74,10 @@ def sections(run: RunData) -> dict[str, Section]:
         result = {
             "map": Section(title="Place", panels=(map_panel(run),)),
             "traffic": Section(
-                title="Traffic in coverage", panels=(occupancy_panel(run), speed_panel(run), dwell_panel(run))
+                title="Traffic in coverage",
+                panels=(occupancy_panel(run), speed_panel(run), dwell_panel(run), chord_panel(run)),
             ),
-            "blur": Section(title="Blur", panels=(blur_panel(run),)),
+            "blur": Section(title="Blur", panels=(level_panel(run), blur_speed_panel(run))),
         }
         if run.learning:
             result["participations"] = Section(

@@ -56,6 +56,8 @@ OUTCOMES = {
 }
 """Words and colour of each outcome, in the order to show them."""
 
+_MAX_VECTOR_POINTS = 1500
+
 _SETTINGS: Any = {
     "font.family": "DejaVu Sans",
     "font.size": 8.5,
@@ -139,6 +141,16 @@ def histogram(ax: Axes, values: NDArray[np.float64], edges: NDArray[np.float64],
     ax.stairs(counts, edges, fill=True, color=BLUE, alpha=0.55, label=label)
     ax.vlines(edges[1:-1], 0, np.minimum(counts[1:], counts[:-1]), color="white", linewidth=0.6)
     ax.set_ylim(0, max(1.06 * int(counts.max()), 1))
+
+
+def scatter(ax: Axes, x: NDArray[np.float64], y: NDArray[np.float64], label: str = "") -> None:
+    """Draw points, fainter the more there are; above a few thousand as a picture, so that the page stays small."""
+    many = len(x) > _MAX_VECTOR_POINTS
+    alpha = float(np.clip(220 / max(len(x), 1), 0.1, 0.5))
+    size = 2.6 if many else 3.4
+    ax.plot(x, y, "o", markersize=size, markeredgewidth=0, color=BLUE, alpha=alpha, rasterized=many)
+    if label:
+        ax.plot([], [], "o", markersize=3.4, markeredgewidth=0, color=BLUE, alpha=0.6, label=label)
 
 
 def group_digits(ax: Axes, axis: str = "y") -> None:

@@ -12,11 +12,24 @@ from matplotlib.patches import Patch
 from analysis.formatting import clean, count, number, percent, plural, quantity, si
 from analysis.loading import RunData
 from analysis.plots.time_axis import time_axis
-from analysis.style import BLUE, FULL_IN, GREY, HALF_IN, INK, ORANGE, OUTCOMES, SKY, Panel, axes, legend, to_svg
+from analysis.style import (
+    BLUE,
+    FULL_IN,
+    GREY,
+    HALF_IN,
+    INK,
+    ORANGE,
+    OUTCOMES,
+    SKY,
+    Panel,
+    axes,
+    legend,
+    scatter,
+    to_svg,
+)
 
 NO_PARTICIPATION = "no participation was recorded"
 _TIMELINE_ROWS = 40
-_MAX_POINTS = 1500
 
 
 def outcome_order(participations: pl.DataFrame) -> list[str]:
@@ -89,7 +102,8 @@ def timeline_panel(run: RunData) -> Panel:
     handles += [Patch(color=_look(name)[1], label=_look(name)[0]) for name in present]
     if len(closes):
         handles.append(Line2D([], [], color=INK, linewidth=0.6, linestyle=(0, (1, 2)), label="round closes"))
-    ax.legend(handles=handles, loc="lower left", bbox_to_anchor=(-0.14, 1.0), ncols=5)
+    columns = len(handles) if len(handles) <= 6 else (len(handles) + 1) // 2
+    ax.legend(handles=handles, loc="lower left", bbox_to_anchor=(-0.14, 1.0), ncols=columns)
     total = run.participations.select("vehicle_id", "rsu_id", "enter_s").n_unique()
     part = (
         f"The first {count(shown)} of {count(total)} windows from the first invitation on"
@@ -125,7 +139,7 @@ def outcome_panel(run: RunData) -> Panel:
     outcome = rows["outcome"].to_numpy()
     figure = Figure((HALF_IN, 3.3))
     order = outcome_order(rows)
-    ax = axes(figure, top=0.34 + 0.16 * ((len(order) - 1) // 2))
+    ax = axes(figure, bottom=0.62, top=0.34 + 0.16 * ((len(order) - 1) // 2))
     ticks = np.flatnonzero(totals)
     bottom = np.zeros(len(ticks))
     for name in order:
@@ -160,10 +174,7 @@ def weight_panel(run: RunData) -> Panel:
     figure = Figure((HALF_IN, 3.3))
     ax = axes(figure, top=0.34)
     ax.axhline(1.0, color=INK, linewidth=1, linestyle=(0, (4, 3)), label="equal weights (1)")
-    ax.plot(
-        speed, relative, "o", markersize=3.6, markeredgewidth=0, alpha=0.55, color=BLUE, label="update",
-        rasterized=len(speed) > _MAX_POINTS,
-    )  # fmt: skip
+    scatter(ax, speed, relative, "update")
     reach = max(float(np.abs(relative - 1).max()) * 1.15, 0.02)
     ax.set(
         xlabel="speed at entry (km/h)",

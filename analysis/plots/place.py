@@ -112,12 +112,12 @@ def map_panel(run: RunData) -> Panel:
         ax.imshow(pixels, extent=covered, origin="lower", interpolation="none", zorder=2)
         figure.colorbar(ScalarMappable(colour, VIRIDIS), cax=bar, label="mean speed (km/h)")
         bar.grid(visible=False)
-        used = "all windows" if speeds.every == 1 else f"every {count(speeds.every)}th window"
+        used = "all" if speeds.every == 1 else f"every {count(speeds.every)}th of"
         caption += (
-            f"Colour is distance driven over time spent in cells of {number(speeds.cell_m, 2)} m, so queues are dark; "
-            f"{used} ({count(run.windows.height)} in all)"
+            f"Colour is distance driven over time spent, in cells of {number(speeds.cell_m, 2)} m, over {used} "
+            f"{plural(run.windows.height, 'window')}: queues are dark. "
         )
-        caption += "; grey lines are lanes." if not run.lanes.is_empty() else "; no road net is known for this traffic."
+        caption += "Grey lines are lanes." if not run.lanes.is_empty() else "No road net is known for this traffic."
     _draw_rsus(ax, run, shift)
     if len(run.rsus) > _LABELLED:
         caption += f" RSU names are left out: there are more than {_LABELLED}."

@@ -1,0 +1,81 @@
+"""How many vehicles each RSU covers over time."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+from matplotlib.figure import Figure
+
+from analysis.coverage_statistics import Floats, StepCurve, averaged, in_coverage
+from analysis.formatting import clean, count, duration, number, plural
+from analysis.loading import RunData
+from analysis.plots.time_axis import time_axis
+from analysis.plots.traffic import NO_TRAFFIC
+from analysis.style import BLUE, FULL_IN, Panel, axes, to_svg
+
+_MAX_RSUS = 12
+_MAX_STEPS = 1500
+_BINS = 600
+
+
+def _curves(windows: pl.DataFrame) -> dict[str, StepCurve]:
+    """Return the step curve of each RSU that had traffic, the RSU with most windows first."""
+    ids = windows.group_by("rsu_id").len().sort("len", "rsu_id", descending=[True, False])["rsu_id"]
+    own = {name: windows.filter(pl.col("rsu_id") == name) for name in ids}
+    return {name: in_coverage(rows["enter_s"].to_numpy(), rows["exit_s"].to_numpy()) for name, rows in own.items()}
+
+
+def _span(run: RunData) -> tuple[float, float]:
+    begin, end = run.manifest["traffic"].get("begin_s") or 0.0, run.manifest.get("time_s") or 0.0
+    enter, leave = run.windows["enter_s"].to_numpy(), run.windows["exit_s"].to_numpy()
+    return min(float(begin), float(enter.min())), max(float(end), float(leave.max()))
+
+
+def _drawn(curve: StepCurve, begin: float, end: float) -> tuple[Floats, Floats]:
+    """Return times (s) and values of the steps to draw: every one of them, or means over equal times when too many."""
+    if len(curve.time_s) <= _MAX_STEPS:
+        return np.concatenate([[begin], curve.time_s, [end]]), np.concatenate([[0], curve.value, [0]])
+    edges = np.linspace(begin, end, _BINS + 1)
+    means = averaged(curve, edges)
+    return edges, np.append(means, means[-1])
+
+
+def occupancy_panel(run: RunData) -> Panel:
+    """Draw the vehicles in coverage: one curve, or one row for each RSU when there are several."""
+    title = "Vehicles in coverage"
+    if run.windows.is_empty():
+        return Panel(name="occupancy", title=title, caption=f"Not drawn: {NO_TRAFFIC}.", wide=True)
+    begin, end = _span(run)
+    axis = time_axis(end - begin)
+    found = _curves(run.windows)
+    shown = list(found.items())[:_MAX_RSUS]
+    peak = max(curve.peak for _, curve in shown)
+    several = len(shown) > 1
+    figure = Figure((FULL_IN, 2.4 if not several else 0.75 + 0.42 * len(shown)))
+    ax = axes(figure, left=1.25 if several else 0.62)
+    for row, (_, curve) in enumerate(shown):
+        time, value = _drawn(curve, begin, end)
+        time, height = time / axis.seconds, value * (0.86 / peak if several else 1.0)
+        base = len(shown) - 1 - row if several else 0
+        ax.fill_between(time, base, base + height, step="post", color=BLUE, alpha=0.2, linewidth=0)
+        ax.step(time, base + height, where="post", color=BLUE, linewidth=1.0)
+    ax.set(xlabel=axis.label, xlim=(begin / axis.seconds, end / axis.seconds))
+    if several:
+        ax.set_yticks(range(len(shown)), [clean(name, 18) for name, _ in reversed(shown)])
+        ax.set_ylim(-0.08, len(shown))
+        ax.tick_params(axis="y", length=0)
+    else:
+        ax.set_ylabel("vehicles")
+        ax.set_ylim(0, peak * 1.06)
+    words = [
+        f"{clean(name, 24)}: at most {count(curve.peak)}, {number(curve.mean(begin, end))} on average"
+        for name, curve in shown
+    ]
+    caption = "; ".join(words) + "."
+    if several:
+        caption = f"All rows have one scale; the highest curve reaches {plural(peak, 'vehicle')}. {caption}"
+    if any(len(curve.time_s) > _MAX_STEPS for _, curve in shown):
+        caption += f" Long curves are drawn as means over {duration((end - begin) / _BINS)}."
+    if len(found) > len(shown):
+        caption += f" Shown are the {count(len(shown))} of {count(len(found))} RSUs with most windows."
+    return Panel(name="occupancy", title=title, caption=caption, svg=to_svg(figure, "occupancy"), wide=True)
