@@ -93,7 +93,7 @@ _SETTINGS: Any = {
 }
 _FONTS = "system-ui, 'Segoe UI', 'Helvetica Neue', Arial, 'Liberation Sans', sans-serif"
 _FONT_STYLE = re.compile(r"'DejaVu Sans'[^;\"<]*")
-_GROUP_ID = re.compile(r'<g id="[A-Za-z][A-Za-z0-9.]*_[0-9_]+">')
+_GROUP_ID = re.compile(r'<g id="[A-Za-z][A-Za-z0-9.]*_[0-9_]+"')
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,7 +166,7 @@ def to_svg(figure: Figure, name: str, dpi: int = 200) -> str:
         # ids in scripts that DejaVu lacks are drawn by the reader's own fonts
         warnings.filterwarnings("ignore", message="Glyph .* missing from font", category=UserWarning)
         figure.savefig(buffer, format="svg", dpi=dpi, metadata={"Date": None, "Creator": None})
-    svg = _GROUP_ID.sub("<g>", buffer.getvalue())
+    svg = _GROUP_ID.sub("<g", buffer.getvalue())
     return _FONT_STYLE.sub(_FONTS, svg)
 
 

@@ -215,3 +215,13 @@ def learning_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = write_run(tmp_path_factory.mktemp("learning"), Scenario())
     build_report(run)
     return run
+
+
+@pytest.fixture(scope="session")
+def make_run():
+    """A function that writes a run directory from the fields of ``Scenario``."""
+
+    def make(path: Path, **fields: object) -> Path:
+        return write_run(path, Scenario(**fields))  # type: ignore[arg-type]
+
+    return make

@@ -1,0 +1,93 @@
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analysis.formatting import THIN, clean, count, duration, number, percent, plural, sentence_case, si, timestamp
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (0, "0"),
+        (1, "1.00"),
+        (12.345, "12.3"),
+        (0.00012345, "0.000123"),
+        (9.999, "10.0"),
+        (999.6, f"1{THIN}000"),
+        (123456.0, f"123{THIN}000"),
+        (-2.5, "\u22122.50"),
+        (1.5e9, f"1.50{THIN}\u00d7{THIN}10\u2079"),
+        (3e-7, f"3.00{THIN}\u00d7{THIN}10\u207b\u2077"),
+        (math.nan, "\u2013"),
+    ],
+)
+def test_number(value, words):
+    assert number(value) == words
+
+
+@given(st.floats(1e-4, 9.9e5))
+def test_number_is_within_half_a_unit_of_its_last_digit(value):
+    read_back = float(number(value).replace(THIN, ""))
+    assert abs(read_back - value) <= 0.5 * 10 ** (math.floor(math.log10(value)) - 2) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "words"),
+    [
+        (44_937_984, "B", "44.9 MB"),
+        (1.11e9, "FLOP", "1.11 GFLOP"),
+        (999_999, "B", "1.00 MB"),
+        (0, "B", "0 B"),
+        (512, "B", "512 B"),
+        (0.002, "s", "2.00 ms"),
+        (3e16, "FLOP", "30.0 PFLOP"),
+    ],
+)
+def test_si_prefix(value, unit, words):
+    assert si(value, unit).replace(THIN, " ") == words
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (3.21, "3.21 s"),
+        (900, "15 min"),
+        (973, "16 min 13 s"),
+        (7199.7, "2 h"),
+        (9000, "2 h 30 min"),
+        (math.inf, "\u2013"),
+    ],
+)
+def test_duration(seconds, words):
+    assert duration(seconds).replace(THIN, " ") == words
+
+
+def test_counts_and_shares():
+    assert count(1234567) == f"1{THIN}234{THIN}567"
+    assert percent(0.6234) == f"62.3{THIN}%"
+    assert plural(1, "vehicle") == "1 vehicle"
+    assert plural(0, "vehicle") == "0 vehicles"
+
+
+def test_sentence_case_keeps_knn():
+    assert sentence_case("training loss") == "Training loss"
+    assert sentence_case("kNN accuracy") == "kNN accuracy"
+    assert sentence_case("") == ""
+
+
+@given(st.text(max_size=200))
+def test_clean_text_is_short_and_printable(text):
+    assert clean(text).isprintable()
+    assert len(clean(text)) <= 60
+
+
+def test_clean_replaces_control_characters_and_lone_surrogates():
+    assert clean("a\x07b\ud800c\n") == "a\ufffdb\ufffdc\ufffd"
+
+
+def test_timestamp():
+    assert timestamp("2025-03-01T14:00:00.123+02:00") == "2025-03-01 12:00:00 UTC"
+    assert timestamp("yesterday") == "yesterday"
+    assert timestamp(None) == ""

@@ -1,0 +1,81 @@
+import json
+
+import pytest
+
+from analysis.loading import load
+from analysis.report import build_report
+from vnetsim.errors import InputError
+
+
+@pytest.fixture
+def run(tmp_path, make_run):
+    return make_run(tmp_path / "run", vehicles=12, rounds=2)
+
+
+def test_not_a_run_directory(tmp_path):
+    with pytest.raises(InputError, match=r"not a run directory, it has no manifest\.json"):
+        build_report(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["windows", "participations", "rounds", "metrics", "silos", "map"])
+def test_damaged_table(run, name):
+    path = run / f"{name}.parquet"
+    path.write_bytes(path.read_bytes()[:40])
+    with pytest.raises(InputError, match=rf"{name}\.parquet: unreadable"):
+        build_report(run)
+    assert not (run / "report.html").exists()
+
+
+def test_table_of_other_columns(run):
+    (run / "rounds.parquet").write_bytes((run / "silos.parquet").read_bytes())
+    with pytest.raises(InputError, match=r"rounds\.parquet: columns differ"):
+        build_report(run)
+
+
+def test_finished_run_without_windows(run):
+    (run / "windows.parquet").unlink()
+    with pytest.raises(InputError, match=r"windows\.parquet: missing"):
+        build_report(run)
+
+
+@pytest.mark.parametrize("content", [b"PK\x03\x04 broken", b"not a zip", b""])
+def test_damaged_samples(run, content):
+    (run / "samples.npz").write_bytes(content)
+    with pytest.raises(InputError, match=r"samples\.npz: unreadable"):
+        build_report(run)
+
+
+def test_damaged_experiment(run):
+    (run / "experiment.toml").write_text("scenario = ")
+    with pytest.raises(InputError, match=r"experiment\.toml: unreadable"):
+        build_report(run)
+    (run / "experiment.toml").unlink()
+    with pytest.raises(InputError, match=r"experiment\.toml: missing"):
+        build_report(run)
+
+
+@pytest.mark.parametrize("key", ["kind", "status", "seed", "traffic", "rsus"])
+def test_manifest_without_a_needed_key(run, key):
+    path = run / "manifest.json"
+    manifest = json.loads(path.read_text())
+    del manifest[key]
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(InputError, match=rf"manifest\.json: damaged: '{key}'"):
+        build_report(run)
+
+
+@pytest.mark.parametrize("rsus", [[], [{"id": "a"}], ["a"]])
+def test_manifest_with_damaged_rsus(run, rsus):
+    path = run / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"rsus": rsus}))
+    with pytest.raises(InputError, match="'rsus' must list id, x_m, y_m and range_m"):
+        load(run)
+
+
+def test_camera_of_another_version(run):
+    with (run / "experiment.toml").open("a") as file:
+        file.write("\nlens = 1\n")  # lands in [camera], the last table
+    text = (run / "experiment.toml").read_text()
+    assert text.index("[camera]") < text.index("lens")
+    with pytest.raises(InputError, match=r"\[camera\] is not of this version"):
+        load(run)
