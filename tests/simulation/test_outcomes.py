@@ -214,3 +214,11 @@ def test_a_vehicle_waiting_in_two_discs_is_invited_through_the_one_left_when_the
         ("x", "r", "left_upload", 0.0),
         ("a", "near", "committed", 5.0),
     ]
+
+
+def test_a_vehicle_idle_in_two_discs_is_invited_through_the_earlier_window(scene: Any) -> None:
+    near = Rsu(id="near", x_m=100.0, y_m=0.0, range_m=250.0)
+    windows = [scene.window("x", 0, 5), scene.window("a", 1, 20), scene.window("a", 2, 20, rsu_id="near")]
+    result = scene.run(windows, rsus=(scene.rsu, near), invited=1, deadline_s=5.5, rounds=2)
+    served = [(r.round, r.rsu_id, r.start_s) for r in result.log.participations if r.vehicle_id == "a" and r.download_s]
+    assert served == [(0, "r", 5.0), (1, "r", 5.5)]

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from vnetsim.coverage import Entered
 from vnetsim.errors import InputError, RunError
 from vnetsim.experiment import ComputeSettings, LinkSettings
+from vnetsim.learning import Cost
+from vnetsim.link import rate_bps
 from vnetsim.random_streams import Streams
 from vnetsim.rsu import Rsu
 from vnetsim.simulation import OUTCOMES, simulate
@@ -66,6 +68,9 @@ def test_everything_is_conserved(scene: Any, rows: list[tuple[str, str, float, f
     assert len(set(keys)) == len(keys)
     assert {(r.vehicle_id, r.rsu_id, r.enter_s) for r in log.participations} == set(keys)
 
+    visits = Counter((r.vehicle_id, r.rsu_id, r.enter_s) for r in log.participations)
+    assert all(visits[r[3], r[4], r[7]] == 1 for r in log.participations if r.outcome == "not_selected")
+
     # all windows that began by the end of the run are there
     began = sum(t0 <= result.time_s for _, _, t0, _ in rows)
     before = sum(t0 < result.time_s for _, _, t0, _ in rows)
@@ -104,6 +109,7 @@ def test_everything_is_conserved(scene: Any, rows: list[tuple[str, str, float, f
         assert r.invited == len(started) == len({p.vehicle_id for p in started})
         assert r.close_s <= r.open_s + rule["deadline_s"] + 1e-9
         assert r.committed + r.rejected <= rule["quorum"]
+        assert r.closed_by != "deadline" or r.close_s == pytest.approx(r.open_s + rule["deadline_s"], rel=1e-12)
         assert r.closed_by != "quorum" or r.committed + r.rejected == rule["quorum"]
     for _, participants in learning.calls:
         assert len({p.vehicle_id for p in participants}) == len(participants)
@@ -160,13 +166,27 @@ def test_the_clock_starts_with_the_traffic(scene: Any) -> None:
     assert result.log.rounds[0].open_s == 21600.0
 
 
-def test_a_rate_that_falls_with_distance_follows_the_path(scene: Any) -> None:
-    # A vehicle that stands still near the RSU against one that drives off: same sizes, later end.
-    link = LinkSettings(bandwidth_hz=2e6, shadowing_db=0.0, max_spectral_efficiency=50.0, update_s=0.5)
-    near = scene.window("a", 0, 60, path=[(0, 0, 20), (60, 0, 20)])
-    away = scene.window("a", 0, 60, path=[(0, 0, 20), (60, 3000, 20)])
-    ends = [scene.run([w], link=link).log.participations[0].end_s for w in (near, away)]
-    assert ends[1] > ends[0] + 0.1
+def test_both_transfers_follow_the_path_each_with_its_own_power(scene: Any) -> None:
+    link = LinkSettings(
+        bandwidth_hz=1e6,
+        shadowing_db=0.0,
+        max_spectral_efficiency=50.0,
+        update_s=0.5,
+        rsu_power_dbm=30.0,
+        vehicle_power_dbm=15.0,
+    )
+    # straight away from the RSU at 100 m/s; no training, so that both transfers are seen
+    away = scene.window("a", 0, 4.25, path=[(0, 0, 0), (4.25, 425, 0)])
+    bytes_per_s = [
+        [rate_bps(link, 100 * t, power) / 8 for t in (0, 0.5, 1, 1.5, 2, 2.5, 3, 3.5, 4)] for power in (30.0, 15.0)
+    ]
+    # a download that takes exactly two seconds, an upload that the exit cuts after 2.25 s
+    size = 0.5 * sum(bytes_per_s[0][:4])
+    cost = Cost(download_bytes=size, upload_bytes=10**9, work_flop=0.0)  # type: ignore[arg-type]
+    (record,) = scene.run([away], link=link, learning=scene.learning(cost_of={0: cost})).log.participations
+    assert record.download_s == pytest.approx(2.0, rel=1e-9)
+    assert record.upload_s == pytest.approx(2.25, rel=1e-9)
+    assert record.upload_bytes == pytest.approx(0.5 * sum(bytes_per_s[1][4:8]) + 0.25 * bytes_per_s[1][8], rel=1e-6)
 
 
 @pytest.mark.parametrize(
