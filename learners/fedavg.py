@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import ClassVar, final
 
 from learners.aggregation import Weights, discard_weights, equal_weights
-from learners.contrastive import ContrastiveLearner, ContrastiveSettings
+from learners.contrastive import ContrastiveLearner
+from learners.contrastive_settings import ContrastiveSettings
 from vnetsim.errors import InputError
 from vnetsim.learning import LearnerContext, Participant
 
@@ -55,7 +56,9 @@ class Discard(ContrastiveLearner):
     """FedAvg over the vehicles at or below a speed limit; with none of them the global model is kept."""
 
     name: ClassVar[str] = "discard"
-    paper: ClassVar[str] = "baseline of FLSimCo that discards the uploads of vehicles above 100 km/h"
+    paper: ClassVar[str] = (
+        "Gu, Wu, Fan, Fan (2024), arXiv:2408.00256: FLSimCo's baseline without vehicles above 100 km/h"
+    )
     Settings: ClassVar[type] = DiscardSettings
 
     def __init__(self, context: LearnerContext, settings: DiscardSettings) -> None:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import ClassVar, final
 
 from learners.aggregation import Weights, blur_weights
-from learners.contrastive import ContrastiveLearner, ContrastiveSettings
+from learners.contrastive import ContrastiveLearner
+from learners.contrastive_settings import ContrastiveSettings
 from vnetsim.learning import Participant
 
 
@@ -16,8 +17,8 @@ class FLSimCo(ContrastiveLearner):
 
     name: ClassVar[str] = "flsimco"
     paper: ClassVar[str] = (
-        "Gu, Wu, Fan, Fan, Wang, Fan, Chen, Letaief: FLSimCo, mobility-aware federated self-supervised learning with "
-        "motion blur in vehicular networks"
+        "Gu, Wu, Fan, Fan (2024): Mobility-aware federated self-supervised learning in vehicular network, "
+        "arXiv:2408.00256"
     )
     Settings: ClassVar[type] = ContrastiveSettings
 

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from learners.aggregation import blur_weights
-from learners.contrastive import ContrastiveSettings
+from learners.contrastive_settings import ContrastiveSettings
 from learners.data.image_set import ImageSet
 from learners.fedavg import Discard, FedAvg
 from learners.flsimco import FLSimCo
@@ -341,6 +341,18 @@ def test_the_loss_falls_and_features_improve(new: Callable[..., Any], new_contex
 def test_settings_without_meaning_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         ContrastiveSettings(**settings)
+
+
+def test_deviation_from_equal_weights(new: Callable[..., Any], participant: MakeParticipant) -> None:
+    vehicles = [participant(0, i, speed_mps=kmh / 3.6) for i, kmh in enumerate((60, 80, 100, 120, 150))]
+    deviations = {}
+    for cls in (FLSimCo, FedAvg, Discard):
+        learner = new(cls)
+        deviations[cls.name] = learner.aggregate(learner.train(vehicles))[1]["weight_deviation"]
+    weights = np.array([0.220588, 0.210784, 0.200980, 0.191176, 0.176471])
+    assert deviations["flsimco"] == pytest.approx(np.sqrt(np.mean((5 * weights - 1) ** 2)), abs=1e-5)
+    assert deviations["fedavg"] == 0
+    assert deviations["discard"] == pytest.approx(np.sqrt((3 * (2 / 3) ** 2 + 2) / 5))
 
 
 def test_discard_refuses_a_limit_without_meaning() -> None:

@@ -1,0 +1,104 @@
+"""Settings and metrics that FLSimCo and its baselines share."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from learners.encoders import ENCODERS
+from vnetsim.errors import InputError, unknown_name
+from vnetsim.learning import Series
+
+SERIES = (
+    Series(
+        name="loss",
+        label="Training loss",
+        unit="",
+        caption="Dual-temperature loss (FLSimCo Eq. 6-8), mean over the aggregated vehicles and their local steps.",
+    ),
+    Series(
+        name="knn_accuracy",
+        label="kNN accuracy",
+        unit="%",
+        caption="Weighted k-nearest-neighbour vote on frozen features, on test images that no vehicle holds.",
+    ),
+    Series(
+        name="linear_accuracy",
+        label="Linear-probe accuracy",
+        unit="%",
+        caption="Logistic regression on frozen features, on test images that no vehicle holds.",
+    ),
+    Series(
+        name="learning_rate",
+        label="Learning rate",
+        unit="",
+        caption="Step size of the vehicles that started in this round; a cosine over the rounds.",
+    ),
+    Series(
+        name="weight_deviation",
+        label="Deviation from equal weights",
+        unit="",
+        caption="Root mean square of N w_n - 1 over the N uploads of a round: 0 is FedAvg.",
+    ),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContrastiveSettings:
+    """Settings of FLSimCo and its baselines.
+
+    The published values are encoder ``resnet18``, batch 512, 2 steps. The defaults take about a minute on two CPU
+    cores: a smaller encoder, and as many image views per visit as a batch of 256 would give, in more and smaller
+    steps, from which it learns more.
+
+    Args:
+        encoder: ``small`` (86 thousand parameters) or ``resnet18`` (11.2 million, the paper's).
+        batch: images per step, >= 2; a smaller silo gives all it has.
+        steps: optimizer steps per visit.
+        lr: learning rate of the first round; it falls along a cosine.
+        momentum: of SGD, in [0, 1); a new optimizer at each visit.
+        weight_decay: of SGD.
+        t_alpha: temperature of the loss.
+        t_beta: temperature of its weights; equal to ``t_alpha`` it is InfoNCE.
+        batchnorm: ``average`` sends and averages BatchNorm statistics like weights; ``local`` keeps them in the
+            vehicle. Training uses the batch's own statistics either way; for ``local`` evaluation estimates them on
+            the bank.
+        knn_k: neighbours that vote.
+        knn_temperature: temperature of their votes.
+        bank: clean training images, drawn at random, that kNN and linear probe know the labels of; 0 takes all.
+        linear_probe: when the linear probe is fitted.
+    """
+
+    encoder: str = "small"
+    batch: int = 64
+    steps: int = 8
+    lr: float = 0.06
+    momentum: float = 0.9
+    weight_decay: float = 5e-4
+    t_alpha: float = 0.1
+    t_beta: float = 1.0
+    batchnorm: Literal["average", "local"] = "average"
+    knn_k: int = 200
+    knn_temperature: float = 0.1
+    bank: int = 2000
+    linear_probe: Literal["final", "every", "never"] = "final"
+
+    def __post_init__(self) -> None:
+        """Refuse values without meaning.
+
+        Raises:
+            InputError: naming the key.
+        """
+        if self.encoder not in ENCODERS:
+            raise unknown_name("encoder", self.encoder, ENCODERS, where="learning.encoder")
+        for name, least in (("batch", 2), ("steps", 1), ("knn_k", 1), ("bank", 0)):
+            if getattr(self, name) < least:
+                raise InputError(f"learning.{name} must be at least {least}, got {getattr(self, name)}.")
+        for name in ("lr", "t_alpha", "t_beta", "knn_temperature"):
+            if not (math.isfinite(getattr(self, name)) and getattr(self, name) > 0):
+                raise InputError(f"learning.{name} must be positive and finite, got {getattr(self, name)}.")
+        if not 0 <= self.momentum < 1:
+            raise InputError(f"learning.momentum must be in [0, 1), got {self.momentum}.")
+        if not (math.isfinite(self.weight_decay) and self.weight_decay >= 0):
+            raise InputError(f"learning.weight_decay must be at least 0 and finite, got {self.weight_decay}.")
