@@ -1,0 +1,125 @@
+"""Reading a scenario's windows, and the laws every list of windows obeys whatever made it."""
+
+import itertools
+import math
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from vnetsim.coverage import Entered, Left, Track, TrafficInfo, Window
+from vnetsim.experiment import Experiment
+from vnetsim.mobility import open_traffic
+from vnetsim.rsu import Rsu
+
+ON_CIRCLE_M = 1e-6
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="rewrite the golden values instead of comparing")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recording:
+    """A scenario played to its end: windows in the order in which they closed."""
+
+    info: TrafficInfo
+    rsus: tuple[Rsu, ...]
+    windows: tuple[Window, ...]
+
+
+def record(experiment: Experiment) -> Recording:
+    """Play the scenario once and check the laws of its event stream.
+
+    Time never runs back; at equal times exits come before entries; every entry has exactly one later exit, of the
+    same track; a vehicle is at most once inside a disc.
+    """
+    traffic = open_traffic(experiment)
+    open_tracks: dict[tuple[str, str], Track] = {}
+    windows: list[Window] = []
+    last: tuple[float, int] = (-math.inf, 0)
+    try:
+        for event in traffic.events():
+            order = (event.time_s, 0 if isinstance(event, Left) else 1)
+            assert order >= last, f"{order} after {last}"
+            last = order
+            key = (event.track.vehicle_id, event.track.rsu_id)
+            if isinstance(event, Entered):
+                assert key not in open_tracks, key
+                assert event.track.time_s[0] == event.time_s
+                open_tracks[key] = event.track
+            else:
+                assert open_tracks.pop(key) is event.track, key
+                assert event.window.exit_s == event.time_s
+                windows.append(event.window)
+        info, rsus = traffic.info, traffic.rsus
+    finally:
+        traffic.close()
+    assert not open_tracks
+    return Recording(info=info, rsus=rsus, windows=tuple(windows))
+
+
+def check_laws(recording: Recording) -> None:
+    """Assert what holds for the windows of any traffic, with any simulator version."""
+    rsus = {rsu.id: rsu for rsu in recording.rsus}
+    by_vehicle: dict[tuple[str, str], list[Window]] = defaultdict(list)
+    for window in recording.windows:
+        _check_window(window, rsus[window.rsu_id], recording.info)
+        by_vehicle[window.vehicle_id, window.rsu_id].append(window)
+    for key, stays in by_vehicle.items():
+        stays.sort(key=lambda w: w.enter_s)
+        for earlier, later in itertools.pairwise(stays):
+            assert earlier.exit_s <= later.enter_s, key
+        assert len({w.vehicle_type for w in stays}) == 1, key
+    cut_at_begin = {w.enter_s for w in recording.windows if w.entry_cause == "begin"}
+    cut_at_end = {w.exit_s for w in recording.windows if w.exit_cause == "end"}
+    assert cut_at_begin <= {min((w.enter_s for w in recording.windows), default=0.0)}
+    assert cut_at_end <= {max((w.exit_s for w in recording.windows), default=0.0)}
+
+
+def _check_window(window: Window, rsu: Rsu, info: TrafficInfo) -> None:
+    """Assert that a window lies in the simulated time and agrees with its own path and disc."""
+    name = f"{window.vehicle_id} at {window.rsu_id} from {window.enter_s}"
+    end_s = math.inf if info.end_s is None else info.end_s
+    assert info.begin_s <= window.enter_s <= window.exit_s <= end_s, name
+
+    time, x, y = window.path_time_s, window.path_x_m, window.path_y_m
+    assert len(time) == len(x) == len(y) == len(window.path_speed_mps) >= 2, name
+    assert (time[0], time[-1]) == (window.enter_s, window.exit_s), name
+    assert (np.diff(time) >= 0).all(), name
+    assert float(np.diff(time).sum()) == pytest.approx(window.exit_s - window.enter_s, abs=1e-9), name
+    length = float(np.hypot(np.diff(x), np.diff(y)).sum())
+    assert window.path_length_m == pytest.approx(length, abs=1e-6), name
+    if window.exit_s > window.enter_s:
+        assert window.mean_speed_mps == pytest.approx(length / (window.exit_s - window.enter_s), rel=1e-6), name
+    assert (window.path_speed_mps >= 0).all(), name
+    assert window.entry_speed_mps == window.path_speed_mps[0], name
+    assert window.max_speed_mps == window.path_speed_mps.max(), name
+
+    distance = np.hypot(x - rsu.x_m, y - rsu.y_m)
+    assert (distance <= rsu.range_m + ON_CIRCLE_M).all(), name
+    if window.entry_cause == "crossing":
+        assert distance[0] == pytest.approx(rsu.range_m, abs=ON_CIRCLE_M), name
+    if window.exit_cause == "crossing":
+        assert distance[-1] == pytest.approx(rsu.range_m, abs=ON_CIRCLE_M), name
+
+
+@pytest.fixture(scope="session")
+def scenarios() -> Path:
+    """Return the folder of the shipped scenarios."""
+    return Path(__file__).parents[2] / "scenarios"
+
+
+@pytest.fixture(scope="session")
+def recorded() -> Callable[[Experiment], Recording]:
+    """Return a function that plays an experiment's traffic once, checks every law and returns what it saw."""
+
+    def play(experiment: Experiment) -> Recording:
+        recording = record(experiment)
+        check_laws(recording)
+        return recording
+
+    return play
