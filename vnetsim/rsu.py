@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from vnetsim.errors import InputError, unknown_name
+
+_LISTED = 40
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,7 +146,9 @@ def _from_spec(spec: str, default_m: float, net: RoadNet, where: str) -> Rsu:
         junction, _, tail = spec.rpartition(":")
         range_m = _range(tail, f"RSU '{spec}'")
     if junction not in known:
-        raise unknown_name("junction", junction, known, where)
+        # A city has thousands of junctions: then only those that look alike are worth a line.
+        alike = difflib.get_close_matches(junction, known, n=10) if len(known) > _LISTED else known
+        raise unknown_name("junction", junction, alike, where)
     x_m, y_m = net.junction_position(junction)
     return Rsu(id=junction, x_m=x_m, y_m=y_m, range_m=range_m)
 

@@ -18,8 +18,8 @@ from xml.parsers import expat
 
 import numpy as np
 
-from vnetsim.errors import InputError
 from vnetsim.coverage import Floats
+from vnetsim.errors import InputError
 
 _CHUNK_BYTES = 1 << 16
 _BATCH_ROWS = 1 << 16

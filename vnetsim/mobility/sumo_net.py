@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from vnetsim.coverage import Floats
 from vnetsim.errors import InputError
 from vnetsim.rsu import Poi, Rsu
 
@@ -132,24 +132,27 @@ class Anchor:
 def anchor(api: Any, rsu: Rsu, index: int) -> Anchor:
     """Return the junction or POI at an RSU's position, adding a POI where there is none."""
     for domain in (api.poi, api.junction):
-        if rsu.id in domain.getIDList() and domain.getPosition(rsu.id)[:2] == (rsu.x_m, rsu.y_m):
+        if rsu.id in domain.getIDList() and tuple(domain.getPosition(rsu.id)[:2]) == (rsu.x_m, rsu.y_m):
             return Anchor(domain, rsu.id)
     poi = f"vnetsim.rsu.{index}"
-    api.poi.add(poi, rsu.x_m, rsu.y_m, (0, 114, 178, 255), "rsu")
+    if poi not in api.poi.getIDList():
+        api.poi.add(poi, rsu.x_m, rsu.y_m, (0, 114, 178, 255), "rsu")
     return Anchor(api.poi, poi)
 
 
-def surroundings(api: Any, place: Anchor, rsu: Rsu) -> tuple[dict[str, NDArray[np.float64]], float]:
+def surroundings(api: Any, place: Anchor, rsu: Rsu) -> tuple[dict[str, Floats], float]:
     """Return the lanes around an RSU as polylines by id, and the highest speed limit among them (m/s)."""
     radius_m = max(MAP_RADIUS * rsu.range_m, rsu.range_m + 100.0)
     place.domain.subscribeContext(place.id, LANES, radius_m, [MAX_SPEED])
     found = place.domain.getContextSubscriptionResults(place.id) or {}
     place.domain.unsubscribeContext(place.id, LANES, radius_m)
-    limit_mps = max((values[MAX_SPEED] for values in found.values()), default=0.0)
-    lanes = {
-        lane: np.array([point[:2] for point in api.lane.getShape(lane)], dtype=np.float64)
-        for lane in sorted(found)[:_MAX_LANES]
-    }
+    # libsumo still shows what was subscribed in a simulation that ran earlier in this process.
+    names = sorted({name for name, values in found.items() if MAX_SPEED in values}.intersection(api.lane.getIDList()))
+    lanes: dict[str, Floats] = {}
+    limit_mps = 0.0
+    for name in names[:_MAX_LANES]:
+        lanes[name] = np.array([point[:2] for point in api.lane.getShape(name)], dtype=np.float64)
+        limit_mps = max(limit_mps, found[name][MAX_SPEED])
     return lanes, limit_mps
 
 

@@ -1,0 +1,89 @@
+"""A replayed run gives the consumer exactly what the live run gave it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from vnetsim.coverage import CoverageEvent, Left, Track, Window
+from vnetsim.errors import InputError
+from vnetsim.experiment import Experiment, TrafficSettings
+from vnetsim.mobility import open_traffic
+from vnetsim.run_directory import RunDirectory
+from vnetsim.tables import WINDOWS
+
+
+def record(scenario: str, folder: Path, **settings: object) -> list[CoverageEvent]:
+    """Play a scenario and write its windows and manifest as a run does."""
+    traffic = open_traffic(
+        Experiment(scenario=scenario, traffic=TrafficSettings(repeat=False, **settings))  # type: ignore[arg-type]
+    )
+    events = list(traffic.events())
+    traffic.close()
+    rows = []
+    for index, window in enumerate(event.window for event in events if isinstance(event, Left)):
+        values = {field.name: getattr(window, field.name) for field in dataclasses.fields(Window)}
+        values = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in values.items()}
+        rows.append(tuple({"window": index, "level_px": 0.0, **values}[column.name] for column in WINDOWS))
+    directory = RunDirectory(folder)
+    directory.write("windows", rows)
+    info = {k: v for k, v in dataclasses.asdict(traffic.info).items() if k != "lanes"}
+    directory.write_json("manifest.json", {"rsus": [dataclasses.asdict(r) for r in traffic.rsus], "traffic": info})
+    return events
+
+
+@pytest.mark.parametrize("kind", ["sumo", "gaussian"])
+def test_replay_equals_live(kind: str, scenario: Path, tmp_path: Path, events_of: Callable[..., object]) -> None:
+    specs = ("B1:120", "A1:60", "310,505:90.5") if kind == "sumo" else ()
+    live = record(str(scenario) if kind == "sumo" else "gaussian", tmp_path, rsu=specs)
+    replayed = events_of(tmp_path)
+    assert len(live) == len(replayed) > 50
+    for ours, theirs in zip(live, replayed, strict=True):
+        assert type(ours) is type(theirs)
+        assert ours.time_s == theirs.time_s
+        for field in dataclasses.fields(Track):
+            assert getattr(ours.track, field.name) == getattr(theirs.track, field.name)
+        if isinstance(ours, Left):
+            for field in dataclasses.fields(Window):
+                np.testing.assert_array_equal(getattr(ours.window, field.name), getattr(theirs.window, field.name))
+
+
+def test_the_table_itself_can_be_named(tmp_path: Path) -> None:
+    record("gaussian", tmp_path)
+    traffic = open_traffic(Experiment(scenario=str(tmp_path / "windows.parquet")))
+    assert traffic.info.kind == "replay"
+    assert traffic.info.end_s == 900.0
+    assert [rsu.id for rsu in traffic.rsus] == ["0,0"]
+
+
+def test_what_is_no_run_directory_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"not a run directory, it has no manifest\.json"):
+        open_traffic(Experiment(scenario=str(tmp_path)))
+    record("gaussian", tmp_path)
+    (tmp_path / "windows.parquet").write_bytes(b"PAR1")
+    with pytest.raises(InputError, match=r"windows\.parquet: unreadable"):
+        open_traffic(Experiment(scenario=str(tmp_path)))
+
+
+@pytest.mark.parametrize("damage", [{"rsus": [{"id": "a"}]}, {"traffic": {}}, {"rsus": []}, {"rsus": None}])
+def test_a_damaged_manifest_is_refused(tmp_path: Path, damage: dict[str, object]) -> None:
+    record("gaussian", tmp_path)
+    path = tmp_path / "manifest.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **damage}))
+    with pytest.raises(InputError, match=r"manifest\.json: (its record .* damaged|it records no RSU)"):
+        open_traffic(Experiment(scenario=str(tmp_path)))
+
+
+def test_windows_of_a_stranger_rsu_are_refused(tmp_path: Path) -> None:
+    record("gaussian", tmp_path)
+    path = tmp_path / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["rsus"][0]["id"] = "elsewhere"
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(InputError, match=r"RSU '0,0' is not in manifest\.json"):
+        open_traffic(Experiment(scenario=str(tmp_path)))
