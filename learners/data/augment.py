@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 SCALE = (0.08, 1.0)
 """Range of a crop's share of the image's area; torchvision's default."""
@@ -40,7 +41,7 @@ def view_one(
     box = random_boxes(images, generator)
     flipped = _uniform(images, generator) < 0.5
     grey = _uniform(images, generator) < 0.2
-    return _normalised(_grey_where(grey, resized_crop(images, box, flipped)), mean, std)
+    return _finish(resized_crop(images, box, flipped), grey, mean, std)
 
 
 def view_two(
@@ -63,7 +64,7 @@ def view_two(
     views = resized_crop(images, box)
     chosen = jittered.nonzero().squeeze(1)
     views[chosen] = color_jitter(views[chosen], factors[chosen], hue[chosen], keys[chosen].argsort(dim=1))
-    return _normalised(_grey_where(grey, views), mean, std)
+    return _finish(views, grey, mean, std)
 
 
 def _uniform(images: Tensor, generator: torch.Generator, low: float = 0.0, high: float = 1.0) -> Tensor:
@@ -90,14 +91,8 @@ def random_boxes(images: Tensor, generator: torch.Generator) -> Tensor:
     boxes = torch.stack([attempts.gather(1, first)[:, 0] for attempts in (top, left, high, wide)], dim=1)
     fallback_height = min(height, round(width / RATIO[0]))
     fallback_width = min(width, round(height * RATIO[1]))
-    fallback = boxes.new_tensor(
-        [
-            (height - fallback_height) // 2,
-            (width - fallback_width) // 2,
-            fallback_height,
-            fallback_width,
-        ]
-    )
+    central = ((height - fallback_height) // 2, (width - fallback_width) // 2, fallback_height, fallback_width)
+    fallback = boxes.new_tensor(central)
     return torch.where(fits.any(dim=1)[:, None], boxes, fallback).to(torch.int64)
 
 
@@ -105,38 +100,39 @@ def resized_crop(images: Tensor, boxes: Tensor, flipped: Tensor | None = None) -
     """Return each image's crop, bilinearly resized back to the image's size, mirrored where ``flipped``.
 
     Equals ``torchvision.transforms.functional.resized_crop`` without antialiasing, which for a crop that is enlarged
-    or kept equals the antialiased one. Bilinear interpolation is separable: two products with an image's own matrices.
+    or kept equals the antialiased one.
 
     Args:
         images: floating point, shape (N, C, H, W).
         boxes: top, left, height and width in whole pixels, inside the image, shape (N, 4).
         flipped: which images to mirror left to right, shape (N,); none by default.
     """
-    count, channels, height, width = images.shape
-    rows = _interpolation(boxes[:, 0], boxes[:, 2], height, images)
-    columns = _interpolation(boxes[:, 1], boxes[:, 3], width, images)
+    count, _, height, width = images.shape
+    rows = _sources(boxes[:, 0], boxes[:, 2], height, images)
+    columns = _sources(boxes[:, 1], boxes[:, 3], width, images)
     if flipped is not None:
-        columns = torch.where(flipped[:, None, None], columns.flip(1), columns)
-    across = torch.bmm(images.reshape(count, channels * height, width), columns.mT)
-    return torch.matmul(rows[:, None], across.reshape(images.shape))
+        columns = torch.where(flipped[:, None], columns.flip(1), columns)
+    grid = torch.stack(
+        [columns[:, None, :].expand(count, height, width), rows[:, :, None].expand(count, height, width)], dim=3
+    )
+    return functional.grid_sample(images, grid, mode="bilinear", padding_mode="border", align_corners=False)
 
 
-def _interpolation(start: Tensor, length: Tensor, size: int, like: Tensor) -> Tensor:
-    """Return the weights of source pixels (last axis) in target pixels, shape (N, size, size)."""
+def _sources(start: Tensor, length: Tensor, size: int, like: Tensor) -> Tensor:
+    """Return where each target pixel of an axis is read, from -1 to 1 over the whole image, shape (N, size).
+
+    Positions stay between the centres of the crop's border pixels: nothing outside the crop is ever read.
+    """
     pixel = torch.arange(size, dtype=like.dtype, device=like.device)
     first, extent = start.to(like.dtype)[:, None], length.to(like.dtype)[:, None]
     inside = ((pixel + 0.5) * (extent / size) - 0.5).clamp(min=0).minimum(extent - 1)
-    return (1 - ((first + inside)[:, :, None] - pixel).abs()).clamp(min=0)
+    return (2 * (first + inside) + 1) / size - 1
 
 
 def greyscale(images: Tensor) -> Tensor:
     """Return the luma of RGB images (ITU-R BT.601 weights, as in torchvision), shape (N, 1, H, W)."""
     red, green, blue = images.unbind(dim=1)
-    return (_LUMA[0] * red + _LUMA[1] * green + _LUMA[2] * blue)[:, None]
-
-
-def _grey_where(chosen: Tensor, images: Tensor) -> Tensor:
-    return torch.where(chosen[:, None, None, None], greyscale(images), images)
+    return (red * _LUMA[0]).add_(green, alpha=_LUMA[1]).add_(blue, alpha=_LUMA[2])[:, None]
 
 
 def color_jitter(images: Tensor, factors: Tensor, hue: Tensor, order: Tensor) -> Tensor:
@@ -152,12 +148,13 @@ def color_jitter(images: Tensor, factors: Tensor, hue: Tensor, order: Tensor) ->
         order: a permutation of 0 brightness, 1 contrast, 2 saturation, 3 hue for each image, shape (N, 4).
     """
     factors = torch.cat([factors, torch.ones_like(hue)[:, None]], dim=1)  # a blend by 1 leaves hue's turn alone
+    images = images.clone()
     for turn in order.unbind(dim=1):
         factor = factors.gather(1, turn[:, None])[:, :, None, None]
         luma = greyscale(images)
         kind = turn[:, None, None, None]
         target = torch.where(kind == 1, luma.mean(dim=(2, 3), keepdim=True), luma * (kind == 2))
-        images = (factor * images + (1 - factor) * target).clamp(0, 1)
+        images.mul_(factor).add_(target.mul_(1 - factor)).clamp_(0, 1)
         rotated = (turn == 3).nonzero().squeeze(1)
         images[rotated] = rotate_hue(images[rotated], hue[rotated])
     return images
@@ -165,30 +162,29 @@ def color_jitter(images: Tensor, factors: Tensor, hue: Tensor, order: Tensor) ->
 
 def rotate_hue(images: Tensor, hue: Tensor) -> Tensor:
     """Return the images with the hue turned by ``hue`` (share of the circle, shape (N,)); HSV value and chroma stay."""
-    value, chroma, sextant = _hue(images)
-    turned = sextant + 6 * hue[:, None, None]
-    channels = []
-    for offset in (5, 3, 1):
-        distance = torch.remainder(turned + offset, 6)
-        channels.append(value - chroma * torch.minimum(distance, 4 - distance).clamp(0, 1))
-    return torch.stack(channels, dim=1)
-
-
-def _hue(images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return HSV value, chroma, and hue in sextants (0 for greys), each (N, H, W)."""
     red, green, blue = images.unbind(dim=1)
     value, low = images.amax(dim=1), images.amin(dim=1)
     chroma = value - low
     scale = torch.where(chroma > 0, chroma, 1)
     sextant = torch.where(
         value == red,
-        (green - blue) / scale,
-        torch.where(value == green, 2 + (blue - red) / scale, 4 + (red - green) / scale),
+        (green - blue).div_(scale),
+        torch.where(value == green, (blue - red).div_(scale).add_(2), (red - green).div_(scale).add_(4)),
     )
-    return value, chroma, sextant
+    sextant += 6 * hue[:, None, None]
+    sextant -= torch.floor(sextant / 6).mul_(6)  # several times faster on the CPU than remainder
+    shares = (
+        (sextant - 3).abs_().sub_(1),
+        (sextant - 2).abs_().neg_().add_(2),
+        (sextant - 4).abs_().neg_().add_(2),
+    )
+    return torch.stack([share.clamp_(0, 1).mul_(chroma).add_(low) for share in shares], dim=1)
 
 
-def _normalised(images: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
-    center = torch.as_tensor(mean, dtype=images.dtype, device=images.device)[:, None, None]
-    spread = torch.as_tensor(std, dtype=images.dtype, device=images.device)[:, None, None]
-    return (images - center) / spread
+def _finish(views: Tensor, grey: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
+    """Turn the chosen views grey and normalise all, in place: fresh memory costs more than the arithmetic."""
+    chosen = grey.nonzero().squeeze(1)
+    views[chosen] = greyscale(views[chosen]).expand(-1, views.shape[1], -1, -1)
+    center = torch.as_tensor(mean, dtype=views.dtype, device=views.device)[:, None, None]
+    spread = torch.as_tensor(std, dtype=views.dtype, device=views.device)[:, None, None]
+    return views.sub_(center).div_(spread)

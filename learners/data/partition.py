@@ -51,8 +51,7 @@ def partition(
     needed = max(settings.min_images, 1)
     if settings.partition == "iid":
         _require_enough(len(labels), silos, needed, "training images")
-        dealt = _deal(_shuffled_by_class(labels, generator), silos)
-        shards = [dealt[silo] for silo in generator.permutation(silos)]
+        shards = _deal(_shuffled_by_class(labels, generator), silos)
     elif settings.partition == "dirichlet":
         _require_enough(len(labels), silos, needed, "training images")
         shards = _dirichlet(labels, silos, settings.alpha, generator)
@@ -97,9 +96,8 @@ def _by_approach(
         members = [silo for silo in range(silos) if silo % approaches % groups == group]
         pool = cards[classes[cards] % groups == group]
         _require_enough(len(pool), len(members), needed, f"training images in the classes of approach {group}")
-        if members:
-            for silo, hand in zip(generator.permutation(members), _deal(pool, len(members)), strict=True):
-                shards[silo] = hand
+        for silo, hand in zip(members, _deal(pool, len(members)), strict=True):
+            shards[silo] = hand
     return shards
 
 

@@ -52,9 +52,9 @@ def test_same_seed_same_bits():
 
 
 def test_no_image_occurs_twice_in_training_or_test():
-    images = load(train=1000, test=500)
+    images = load(train=500, test=500)  # equal numbers: one stream for both would make them equal
     both = torch.cat([images.train, images.test]).flatten(1)
-    assert len(torch.unique(both, dim=0)) == 1500
+    assert len(torch.unique(both, dim=0)) == 1000
 
 
 def test_another_number_of_training_images_leaves_the_test_images_alone():
@@ -72,7 +72,7 @@ def test_light_and_contrast_vary_within_a_class():
     images, labels = generate(600, np.random.default_rng(0))
     brightness = images[labels == 0].mean(axis=(1, 2, 3)) / 255
     contrast = images[labels == 0].std(axis=(1, 2, 3)) / 255
-    assert np.ptp(brightness) > 0.4
+    assert brightness.std() > 0.13
     assert np.ptp(contrast) > 0.1
 
 
