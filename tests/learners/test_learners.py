@@ -343,6 +343,18 @@ def test_settings_without_meaning_are_refused(settings: dict[str, Any], message:
         ContrastiveSettings(**settings)
 
 
+def test_the_bank_is_a_random_part_of_the_training_images(new: Callable[..., Any], tiny: ImageSet) -> None:
+    def rows(bank: int) -> list[int]:
+        held = new(FLSimCo, bank=bank)._evaluator._bank
+        return [int((tiny.train == image).flatten(1).all(dim=1).nonzero()) for image in held]
+
+    part = rows(40)
+    assert len(set(part)) == 40
+    assert part == rows(40)
+    assert sorted(part) != list(range(40))
+    assert sorted(rows(0)) == list(range(len(tiny.train)))
+
+
 def test_deviation_from_equal_weights(new: Callable[..., Any], participant: MakeParticipant) -> None:
     vehicles = [participant(0, i, speed_mps=kmh / 3.6) for i, kmh in enumerate((60, 80, 100, 120, 150))]
     deviations = {}
