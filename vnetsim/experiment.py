@@ -160,13 +160,17 @@ class LinkSettings:
 class ComputeSettings:
     """On-board computers: sustained speed drawn once per vehicle from a log-normal distribution.
 
+    No source gives these; both are assumptions. The default is what a vehicle's control unit can spare beside its
+    other work, which suits the small encoder: a visit takes about 20 s, a good part of a stay in coverage. The
+    paper's ResNet-18 needs an accelerator, about 1e12.
+
     Args:
         median_flops: median sustained speed (FLOP/s).
         spread: standard deviation of the natural logarithm; 0 makes all vehicles equal.
     """
 
-    median_flops: float = 1e12
-    spread: float = 0.25
+    median_flops: float = 1e9
+    spread: float = 0.5
 
     def __post_init__(self) -> None:
         _positive("compute", self, "median_flops")
@@ -183,14 +187,15 @@ class RoundSettings:
         deadline_s: a round closes this long after it opened with whatever has committed (s).
         max_staleness: 0 ends whoever is still in flight when a round closes; n > 0 lets them commit to one of the
             next n rounds.
-        selection: who is invited first when more vehicles are waiting than may be invited.
+        selection: who is invited first when more vehicles are waiting than may be invited: ``random`` draws, as is
+            usual in federated learning; ``arrival`` takes whoever entered coverage first, and so has least time left.
     """
 
     quorum: int = 5
     invited: int = 8
     deadline_s: float = 60.0
     max_staleness: int = 0
-    selection: Literal["arrival", "random"] = "arrival"
+    selection: Literal["arrival", "random"] = "random"
 
     def __post_init__(self) -> None:
         _positive("round", self, "deadline_s")
