@@ -18,7 +18,10 @@ def _traffic(run: RunData) -> list[tuple[str, str]]:
     if end is not None:
         rows.append(("Simulated time", duration(float(end) - begin)))
     if windows.is_empty():
-        return [*rows, ("Vehicles in coverage", "none")]
+        return [
+            *rows,
+            ("Vehicles in coverage", "none" if run.manifest["status"] == "finished" else "no window ended yet"),
+        ]
     enter, leave = windows["enter_s"].to_numpy(), windows["exit_s"].to_numpy()
     vehicles = windows["vehicle_id"].n_unique()
     speeds = windows["entry_speed_mps"].to_numpy()

@@ -99,7 +99,8 @@ def _warnings(run: RunData) -> list[str]:
     elif status == "failed":
         lines.append("The run failed: this report shows what had been written until then.")
     seen = set(run.windows["rsu_id"].unique())
-    silent = [rsu for rsu in run.rsus if rsu.id not in seen]
+    # windows are written when they end: only a finished run knows that nobody came
+    silent = [rsu for rsu in run.rsus if rsu.id not in seen and status == "finished"]
     lines += [
         f"RSU {clean(rsu.id, 40)} had no traffic: no vehicle came within {rsu.range_m:g} m of "
         f"({rsu.x_m:.6g}, {rsu.y_m:.6g}). Check its position, its range and the simulated time."

@@ -43,7 +43,7 @@ def blur_speed_panel(run: RunData) -> Panel:
         return Panel(name="blur-speed", title=title, caption=f"Not drawn: {NO_TRAFFIC}.")
     px, camera = run.image_px, run.camera
     figure = Figure((HALF_IN, 2.9))
-    ax = axes(figure, right=0.62, top=0.34)
+    ax = axes(figure, right=0.68, top=0.34)
     fastest = max(float(speed.max()) * 1.08, 10.0)
     ax.plot([0, fastest * 3.6], [0, camera.level_px(fastest)], color=BLUE, label="level, sensor")
     kernel = ax.twinx()

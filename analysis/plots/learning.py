@@ -67,8 +67,15 @@ def curves(run: RunData) -> list[Curve]:
 
 
 def _one_figure(name: str, group: list[Curve]) -> Panel:
+    title = clean(sentence_case("; ".join(curve.label for curve in group)), 90)
+    if all(len(curve.round) == 1 for curve in group):
+        words = [
+            f"{curve.words(float(curve.value[0]))} after {plural(int(curve.round[0]), 'round')}" for curve in group
+        ]
+        return Panel(name=name, title=title, caption=f"Measured once: {'; '.join(words)}.")
     figure = Figure((HALF_IN, 2.9))
-    ax = axes(figure, top=0.34 if len(group) <= 2 else 0.5)
+    columns = 1 if max(len(curve.label) for curve in group) > 22 else 2
+    ax = axes(figure, top=0.18 + 0.16 * -(-len(group) // columns))
     words, notes = [], []
     for colour, curve in zip(CYCLE * (1 + len(group) // len(CYCLE)), group, strict=False):
         factor = 100.0 if curve.unit == "%" else 1.0
@@ -88,15 +95,8 @@ def _one_figure(name: str, group: list[Curve]) -> Panel:
     ax.set_ylabel(f"{group[0].label}{unit}" if len(group) == 1 else f"value{unit}")
     ax.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
     if len(group) > 1:
-        legend(ax, 2)
-    last_round = max(int(curve.round[-1]) for curve in group)
-    first_round = min(int(curve.round[0]) for curve in group)
-    if last_round == first_round:
-        ax.set_xlim(first_round - 1, first_round + 1)
-    title = group[0].label if len(group) == 1 else "; ".join(curve.label for curve in group)
-    return Panel(
-        name=name, title=clean(sentence_case(title), 90), caption=" ".join(notes + words), svg=to_svg(figure, name)
-    )
+        legend(ax, columns)
+    return Panel(name=name, title=title, caption=" ".join(notes + words), svg=to_svg(figure, name))
 
 
 def series_panels(run: RunData) -> list[Panel]:
@@ -111,6 +111,23 @@ def series_panels(run: RunData) -> list[Panel]:
     return [_one_figure(f"series-{i}", group) for i, group in enumerate(groups.values(), start=1)]
 
 
+def _silo_words(grid: NDArray[np.float64]) -> str:
+    """Return what the counts (classes, silos) say: sizes, classes in a silo, the most frequent class's share."""
+    sizes, held = grid.sum(axis=0), (grid > 0).sum(axis=0)
+    largest = grid.max(axis=0) / np.maximum(sizes, 1)
+    classes = f"{count(len(grid))} classes" if len(grid) != 1 else "1 class"
+    if sizes.min() == sizes.max():
+        size = f"{plural(sizes[0], 'image')} each"
+    else:
+        median = count(float(np.median(sizes)))
+        size = f"{count(sizes.min())} to {count(sizes.max())} images (median {median})"
+    return (
+        f"{plural(len(sizes), 'silo')} with {size}, {classes} in all. The median silo holds "
+        f"{number(float(np.median(held)), 2)} of them; its most frequent class makes up "
+        f"{percent(float(np.median(largest)), 0)} of its images."
+    )
+
+
 def silo_panel(run: RunData) -> Panel:
     """Draw the number of images of each class in each silo."""
     title = "Data distribution over silos"
@@ -120,9 +137,12 @@ def silo_panel(run: RunData) -> Panel:
     rows, columns = int(silos["class"].max()) + 1, int(silos["silo"].max()) + 1  # type: ignore[arg-type]
     grid = np.zeros((rows, columns))
     np.add.at(grid, (silos["class"].to_numpy(), silos["silo"].to_numpy()), silos["images"].to_numpy())
+    caption = _silo_words(grid)
+    if grid.min() == grid.max():
+        return Panel(name="silos", title=title, caption=f"Not drawn: all silos are alike. {caption}", wide=True)
     names = dict(silos.select("class", "class_name").unique(maintain_order=True).iter_rows())
     figure = Figure((FULL_IN, 0.75 + min(max(0.21 * rows, 0.8), 4.5)))
-    ax = axes(figure, left=1.25, right=1.0, top=0.12)
+    ax = axes(figure, left=1.5, right=1.0, top=0.12)
     image = ax.imshow(grid, VIRIDIS, vmin=0, vmax=max(grid.max(), 1), aspect="auto", interpolation="none")
     left, bottom, width, height = ax.get_position().bounds
     bar = figure.add_axes((left + width + 0.015, bottom, 0.016, height))
@@ -135,18 +155,8 @@ def silo_panel(run: RunData) -> Panel:
     ax.set_xlabel("silo")
     ax.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=12))
     if rows <= _MAX_CLASS_LABELS:
-        ax.set_yticks(range(rows), [clean(names.get(i, i), 18) for i in range(rows)])
+        ax.set_yticks(range(rows), [clean(names.get(i, i), 22) for i in range(rows)])
         ax.tick_params(axis="y", length=0)
     else:
         ax.set_ylabel("class")
-    sizes = grid.sum(axis=0)
-    held = (grid > 0).sum(axis=0)
-    largest = grid.max(axis=0) / np.maximum(sizes, 1)
-    classes = f"{count(rows)} classes" if rows != 1 else "1 class"
-    caption = (
-        f"{plural(columns, 'silo')} with {count(sizes.min())} to {count(sizes.max())} images "
-        f"(median {count(float(np.median(sizes)))}) of {classes}. A silo holds images of "
-        f"{number(float(np.median(held)), 2)} classes in the median; its most frequent class makes up "
-        f"{percent(float(np.median(largest)), 0)} of them."
-    )
     return Panel(name="silos", title=title, caption=caption, svg=to_svg(figure, "silos"), wide=True)

@@ -52,7 +52,7 @@ def occupancy_panel(run: RunData) -> Panel:
     peak = max(curve.peak for _, curve in shown)
     several = len(shown) > 1
     figure = Figure((FULL_IN, 2.4 if not several else 0.75 + 0.42 * len(shown)))
-    ax = axes(figure, left=1.25 if several else 0.62)
+    ax = axes(figure, left=1.25 if several else 0.68)
     for row, (_, curve) in enumerate(shown):
         time, value = _drawn(curve, begin, end)
         time, height = time / axis.seconds, value * (0.86 / peak if several else 1.0)
@@ -68,7 +68,7 @@ def occupancy_panel(run: RunData) -> Panel:
         ax.set_ylabel("vehicles")
         ax.set_ylim(0, peak * 1.06)
     words = [
-        f"{clean(name, 24)}: at most {count(curve.peak)}, {number(curve.mean(begin, end))} on average"
+        f"RSU {clean(name, 24)}: at most {count(curve.peak)}, {number(curve.mean(begin, end))} on average"
         for name, curve in shown
     ]
     caption = "; ".join(words) + "."

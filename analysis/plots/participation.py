@@ -212,9 +212,14 @@ def spent_panel(run: RunData) -> Panel:
     scale, unit = next(
         ((s, u) for s, u in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")) if total_bytes >= s), (1.0, "B")
     )
+    span = time_axis(float(rows.select(pl.sum_horizontal("download_s", "train_s", "upload_s").sum()).item()))
     bars: tuple[tuple[Axes, float, tuple[tuple[str, str, str], ...]], ...] = (
         (left, scale, (("download_bytes", "download", BLUE), ("upload_bytes", "upload", SKY))),
-        (right, 60.0, (("download_s", "download", BLUE), ("train_s", "training", ORANGE), ("upload_s", "upload", SKY))),
+        (
+            right,
+            span.seconds,
+            (("download_s", "download", BLUE), ("train_s", "training", ORANGE), ("upload_s", "upload", SKY)),
+        ),
     )
     y = np.arange(len(order))
     for ax, divisor, parts in bars:
@@ -230,7 +235,7 @@ def spent_panel(run: RunData) -> Panel:
     left.set_yticks(y, [f"{_look(name)[0]} ({count(table[name]['n'])})" for name in order])
     right.set_yticks(y, [""] * len(order))
     left.set_xlabel(f"data ({unit})")
-    right.set_xlabel("vehicle time (min)")
+    right.set_xlabel(f"vehicle time ({span.unit})")
     useful = table.get("committed")
     if useful is None or total_bytes == 0:
         share = "nothing was committed"

@@ -121,7 +121,8 @@ def dwell_panel(run: RunData) -> Panel:
     outside = int((np.maximum(dwell, ideal) > top).sum())
     beyond = f" {plural(outside, 'window')} beyond {number(top, 2)} s not shown." if outside else ""
     caption = (
-        f"n = {count(len(dwell))} windows from rim to rim. Median dwell {quantity(float(np.median(dwell)), 's')}, "
+        f"{count(len(dwell))} of {plural(run.windows.height, 'window')} run from rim to rim. "
+        f"Median dwell {quantity(float(np.median(dwell)), 's')}, "
         f"median chord over entry speed {quantity(float(np.median(ideal)), 's')}.{beyond}"
     )
     return Panel(name="dwell", title=title, caption=caption, svg=to_svg(figure, "dwell"))

@@ -123,9 +123,9 @@ def test_rsu_without_traffic_gives_sentences(tmp_path, make_run):
     run = make_run(tmp_path / "run", vehicles=0)
     result = build_report(run)
     _, page = read(run)
-    assert page.drawn == ["map", "series-1", "silos"]
-    missing = {*TRAFFIC, *LEARNING, "series-2"} - {"map", "series-1", "series-2", "silos"}
-    assert set(page.sentences) == missing
+    assert page.drawn == ["map", "silos"]
+    assert set(page.sentences) == {*TRAFFIC, *LEARNING} - {"map", "series-2", "silos"}
+    assert "Measured once: 31.0\u202f% after 0 rounds" in " ".join(page.text)
     assert "RSU centre had no traffic" in " ".join(page.text)
     assert dict(result.headline)["Vehicles in coverage"] == "none"
 
@@ -185,8 +185,8 @@ def test_several_rsus_one_of_them_silent(tmp_path, make_run):
     build_report(run)
     words = " ".join(read(run)[1].text)
     assert "RSU silent had no traffic" in words
-    assert "east: at most" in words
-    assert "west: at most" in words
+    assert "RSU east: at most" in words
+    assert "RSU west: at most" in words
 
 
 def test_a_learner_declares_its_own_series(tmp_path, make_run):
@@ -226,3 +226,20 @@ def test_unfinished_runs_say_so(tmp_path, make_run, status):
     run = make_run(tmp_path / "run", vehicles=10, kind="mobility", status=status)
     build_report(run)
     assert 'class="warning"' in read(run)[0]
+
+
+def test_equal_silos_need_no_figure(tmp_path, make_run):
+    run = make_run(tmp_path / "run", vehicles=10)
+    directory = RunDirectory(run)
+    directory.write("silos", [(s, c, f"class {c}", 52) for s in range(95) for c in range(10)])
+    build_report(run)
+    _, page = read(run)
+    assert "silos" in page.sentences
+    assert "95 silos with 520 images each, 10 classes in all" in " ".join(page.text)
+
+
+def test_running_before_the_first_window_ended(tmp_path, make_run):
+    run = make_run(tmp_path / "run", vehicles=0, status="running")
+    result = build_report(run)
+    assert "had no traffic" not in " ".join(read(run)[1].text)
+    assert dict(result.headline)["Vehicles in coverage"] == "no window ended yet"
