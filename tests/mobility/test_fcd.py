@@ -101,7 +101,11 @@ BAD = [
     ("v.xml", _replace('speed="20"', 'speed="inf"'), r"v\.xml:2: speed of vehicle 'v' at time 0 s"),
     ("v.xml", _replace('time="3.0"', 'time="1.0"'), r"v\.xml:11: time 1 s follows 2 s; .*sorted"),
     ("v.xml", _replace('time="3.0"', 'time="nan"'), r"v\.xml:11: time nan is not finite"),
-    ("v.csv", lambda text: text[: text.index(";-20") - 1], r"v\.csv:\d: 2 columns instead of 5; the file may be cut off"),
+    (
+        "v.csv",
+        lambda text: text[: text.index(";-20") - 1],
+        r"v\.csv:\d: 2 columns instead of 5; the file may be cut off",
+    ),
     ("v.csv", lambda _: "", r"v\.csv: not an FCD table: column 'timestep_time' is missing"),
     ("v.csv", _replace("vehicle_x", "vehicle_lon"), r"v\.csv: not an FCD table: column 'vehicle_x' is missing"),
     ("v.csv", _replace("-60", "nan"), r"v\.csv:3: x of vehicle 'v' at time 1 s"),
@@ -252,5 +256,3 @@ def test_memory_does_not_grow_with_length(tmp_path: Path, suffix: str) -> None:
     # eight times the length; polars' own pool of buffers varies by some MiB
     assert peaks_kib[1] - peaks_kib[0] < 24 * 1024, peaks_kib
     assert path.stat().st_size > 0
-
-

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,30 +10,42 @@ import pytest
 import sumo
 
 from vnetsim.coverage import CoverageEvent
+from vnetsim.errors import InputError
 from vnetsim.experiment import Experiment, TrafficSettings
 from vnetsim.mobility import open_traffic
+from vnetsim.mobility.sumo import mirrored
 
 GAME = Path(sumo.SUMO_HOME) / "tools" / "game"
 CONFIGS = sorted(path.name for path in GAME.glob("*.sumocfg"))
+LASTS_S = 300
+# Made for sumo-gui with OpenSceneGraph: the plain sumo binary refuses them with the same words.
+GUI_ONLY = {"bs3d.sumocfg", "bs3Dosm.sumocfg"}
+
+
+def _shortened(name: str, folder: Path) -> Path:
+    """Return the scenario with an early end, in a folder of our own, for SUMO writes beside the scenario."""
+    config = mirrored(GAME / name, folder)
+    text = config.read_text()
+    shortened = re.sub(r'<end value="\d+"', f'<end value="{LASTS_S}"', text)
+    shortened = shortened.replace('<end value="16:0:0"', '<end value="15:5:0"')
+    assert shortened != text
+    config.unlink()
+    config.write_text(shortened)
+    return config
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CONFIGS)
-def test_plays(name: str, checked: Callable[[list[CoverageEvent]], None]) -> None:
-    traffic = open_traffic(Experiment(scenario=str(GAME / name), traffic=TrafficSettings(repeat=False)))
-    events = []
-    open_tracks = set()
+def test_plays(name: str, tmp_path: Path, checked: Callable[[list[CoverageEvent]], None]) -> None:
+    config = _shortened(name, tmp_path)
+    if name in GUI_ONLY:
+        with pytest.raises(InputError, match="No option with the name 'osg-view' exists"):
+            open_traffic(Experiment(scenario=str(config)))
+        return
+    traffic = open_traffic(Experiment(scenario=str(config), traffic=TrafficSettings(repeat=False)))
     try:
-        assert traffic.rsus
-        assert traffic.info.lanes
-        for event in traffic.events():
-            events.append(event)
-            open_tracks ^= {id(event.track)}
-            # long enough to meet traffic, and stopped with nobody inside or soon after
-            if len(events) > 400 and (not open_tracks or len(events) > 800):
-                break
+        events = list(traffic.events())
     finally:
         traffic.close()
-    if not open_tracks:
-        checked(events)
-    assert events, "no vehicle ever met the RSU"
+    assert traffic.info.lanes
+    checked(events)

@@ -128,9 +128,7 @@ def test_a_teleport_is_not_drawn_across_the_disc(live: list[Window]) -> None:
         assert steps_m.max() < 20.0
 
 
-def test_seed_of_the_settings_overrides_the_scenario(
-    scenario: Path, windows_of: WindowsOf, live: list[Window]
-) -> None:
+def test_seed_of_the_settings_overrides_the_scenario(scenario: Path, windows_of: WindowsOf, live: list[Window]) -> None:
     again = windows_of(scenario, rsu=RSUS)
     other = windows_of(scenario, rsu=RSUS, seed=4)
     assert [w.enter_s for w in again] == [w.enter_s for w in live]

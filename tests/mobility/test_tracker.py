@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 
@@ -29,10 +30,10 @@ class Reasons:
     def edge(self, vehicle_id: str) -> str:
         return f"edge of {vehicle_id}"
 
-    def appeared(self, vehicle_id: str) -> EntryCause:
+    def appeared(self, vehicle_id: str) -> EntryCause:  # noqa: ARG002 - the protocol's
         return self._appeared
 
-    def vanished(self, vehicle_id: str) -> ExitCause:
+    def vanished(self, vehicle_id: str) -> ExitCause:  # noqa: ARG002 - the protocol's
         return self._vanished
 
 
@@ -130,7 +131,9 @@ def test_a_gap_is_a_teleport_and_not_a_path() -> None:
         (((0, 0, 9, 0), (0, 1, 9, 0), (500, 0, 9, 0)), [("begin", "teleport", 0.0, 1.0)]),
     ],
 )
-def test_a_jump_that_no_speed_explains(points: tuple[tuple[float, ...], ...], expected: list[tuple[object, ...]]) -> None:
+def test_a_jump_that_no_speed_explains(
+    points: tuple[tuple[float, ...], ...], expected: list[tuple[object, ...]]
+) -> None:
     found = windows(path(*points))  # type: ignore[arg-type]
     assert [(w.entry_cause, w.exit_cause, w.enter_s, w.exit_s) for w in found] == expected
 
@@ -176,14 +179,14 @@ point = st.one_of(st.none(), st.tuples(coordinate, coordinate, st.floats(0, 40),
 def test_windows_are_the_time_inside(points: list[tuple[float, float, float, float] | None]) -> None:
     """Sampled densely, the vehicle is inside the disc exactly during its windows, which are disjoint."""
     found = windows(path(*points))
-    for before, after in zip(found, found[1:], strict=False):
+    for before, after in itertools.pairwise(found):
         assert before.exit_s <= after.enter_s
     for window in found:
         assert window.enter_s < window.exit_s
         assert (np.diff(window.path_time_s) > 0).all()
         radii = np.hypot(window.path_x_m - DISC.x_m, window.path_y_m - DISC.y_m)
         assert (radii <= DISC.range_m * (1 + 1e-9)).all()
-    for index, (start, end) in enumerate(zip(points, points[1:], strict=False)):
+    for index, (start, end) in enumerate(itertools.pairwise(points)):
         if start is None or end is None:
             continue
         for share in (np.arange(40) + 0.5) / 40:

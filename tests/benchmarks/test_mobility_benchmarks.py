@@ -1,0 +1,116 @@
+"""Reading coverage events against bare SUMO, and Parquet FCD against sumolib's XML reader.
+
+Run with ``pytest tests/benchmarks/test_mobility_benchmarks.py --benchmark-only -s``. The ratios are printed and kept in
+the benchmark's ``extra_info``. Processor time is compared beside wall time: on a busy machine only it says something.
+``VNETSIM_DATA`` names a folder with ``sumo_bologna_pasubio/run.sumocfg``; without it that scenario is skipped.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sumo
+
+HOME = Path(sumo.SUMO_HOME)
+
+READ = """
+import sys
+from vnetsim.experiment import Experiment, TrafficSettings
+from vnetsim.mobility import open_traffic
+settings = TrafficSettings(rsu=tuple(sys.argv[2:]), repeat=False)
+traffic = open_traffic(Experiment(scenario=sys.argv[1], traffic=settings))
+print(sum(1 for event in traffic.events()), "events")
+traffic.close()
+"""
+
+SUMOLIB = """
+import sys
+import sumolib
+fields = ["id", "x", "y", "speed", "lane"]
+rows = sumolib.xml.parse_fast_nested(sys.argv[1], "timestep", ["time"], "vehicle", fields)
+print(sum(1 for time, vehicle in rows if float(vehicle.x) ** 2 + float(vehicle.y) ** 2 < 2500), "rows")
+"""
+
+
+def _timed(*command: object, cwd: Path | None = None) -> tuple[float, float]:
+    """Run a command; return its wall time and processor time (s)."""
+    environment = {**os.environ, "SUMO_HOME": str(HOME)}
+    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    subprocess.run(list(map(str, command)), cwd=cwd, check=True, capture_output=True, env=environment, timeout=280)
+    wall_s, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
+    return wall_s, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+@pytest.fixture(params=["A10KW", "pasubio"])
+def config(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A scenario in a writable folder."""
+    if request.param == "A10KW":
+        shutil.copytree(HOME / "tools" / "game", tmp_path / "game")
+        return tmp_path / "game" / "A10KW.sumocfg"
+    data = os.environ.get("VNETSIM_DATA")
+    if data is None:
+        pytest.skip("VNETSIM_DATA names no folder with sumo_bologna_pasubio")
+    folder = tmp_path / "pasubio"
+    folder.mkdir()
+    for source in (Path(data) / "sumo_bologna_pasubio").iterdir():
+        (folder / source.name).write_bytes(source.read_bytes())
+    return folder / "run.sumocfg"
+
+
+def _junctions(config: Path, count: int) -> list[str]:
+    """Return junctions spread over the net; all in one process of their own, for libsumo holds one simulation."""
+    code = (
+        "import sys, libsumo\n"
+        "libsumo.start(['sumo', '-c', sys.argv[1], '--no-step-log', 'true', '--verbose', 'false'])\n"
+        "places = {libsumo.edge.getToJunction(libsumo.lane.getEdgeID(lane))\n"
+        "          for light in libsumo.trafficlight.getIDList()\n"
+        "          for lane in libsumo.trafficlight.getControlledLanes(light)}\n"
+        "print('\\n'.join('junction ' + place for place in sorted(places)))\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code, config], check=True, capture_output=True, text=True, timeout=60
+    )
+    found = [line.removeprefix("junction ") for line in result.stdout.splitlines() if line.startswith("junction ")]
+    return found[:: max(1, len(found) // count)][:count]
+
+
+@pytest.mark.parametrize(("rsus", "range_m"), [(1, 250), (8, 250), (8, 100)])
+def test_events_against_bare_sumo(benchmark: Any, config: Path, rsus: int, range_m: int) -> None:
+    specs = [] if rsus == 1 else [f"{junction}:{range_m}" for junction in _junctions(config, rsus)]
+    ratios: list[tuple[float, float]] = []
+
+    def both() -> None:
+        bare = _timed(HOME / "bin" / "sumo", "-c", config, cwd=config.parent)
+        ours = _timed(sys.executable, "-c", READ, config, *specs)
+        ratios.append((ours[0] / bare[0], ours[1] / bare[1]))
+
+    benchmark.pedantic(both, rounds=2, iterations=1)
+    wall, processor = map(min, zip(*ratios, strict=True))
+    benchmark.extra_info.update(wall_ratio=wall, processor_ratio=processor)
+    print(f"\n{config.name}, {rsus} RSUs of {range_m} m: {wall:.2f} x bare sumo (processor time {processor:.2f} x)")
+    assert ratios
+
+
+def test_parquet_against_sumolib_xml(benchmark: Any, config: Path, tmp_path: Path) -> None:
+    paths = {suffix: tmp_path / f"fcd.{suffix}" for suffix in ("xml", "parquet")}
+    for path in paths.values():
+        _timed(HOME / "bin" / "sumo", "-c", config, "--end", "900", "--fcd-output", path, cwd=config.parent)
+    seconds: list[tuple[tuple[float, float], tuple[float, float]]] = []
+
+    def both() -> None:
+        theirs = _timed(sys.executable, "-c", SUMOLIB, paths["xml"])
+        seconds.append((theirs, _timed(sys.executable, "-c", READ, paths["parquet"], "900,700:250")))
+
+    benchmark.pedantic(both, rounds=2, iterations=1)
+    theirs, ours = (min(pair[side][1] for pair in seconds) for side in (0, 1))
+    benchmark.extra_info.update(times_faster=theirs / ours)
+    print(f"\n{config.name}: Parquet {ours:.2f} s, sumolib XML {theirs:.2f} s: {theirs / ours:.1f} x faster")
+    assert seconds
