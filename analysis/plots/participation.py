@@ -175,7 +175,7 @@ def weight_panel(run: RunData) -> Panel:
     ax = axes(figure, top=0.34)
     ax.axhline(1.0, color=INK, linewidth=1, linestyle=(0, (4, 3)), label="equal weights (1)")
     scatter(ax, speed, relative, "update")
-    reach = max(float(np.abs(relative - 1).max()) * 1.15, 0.02)
+    reach = max(float(np.abs(relative - 1).max()) * 1.15, 0.002)
     ax.set(
         xlabel="speed at entry (km/h)",
         ylabel="weight relative to equal",
@@ -185,9 +185,9 @@ def weight_panel(run: RunData) -> Panel:
     deviation = float(np.sqrt(np.mean((relative - 1) ** 2)))
     caption = (
         f"{plural(rows.height, 'update')} in {plural(rows['round'].n_unique(), 'round')}. "
-        f"Weights lie between {number(float(relative.min()))} and {number(float(relative.max()))} "
+        f"Weights lie between {number(float(relative.min()), 4)} and {number(float(relative.max()), 4)} "
         f"times the equal weight; "
-        f"rms deviation {percent(deviation)}."
+        f"rms deviation {percent(deviation, 2)}."
     )
     if deviation < 1e-9:
         caption += " This learner weighs all updates equally."

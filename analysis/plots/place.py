@@ -99,7 +99,7 @@ def map_panel(run: RunData) -> Panel:
     caption = f"{plural(len(run.rsus), 'RSU')}, coverage dashed. "
     if run.windows.is_empty():
         bar.remove()
-        caption += "The lanes of the road net are grey. No vehicle entered coverage."
+        caption += "The lanes of the road net are grey. No coverage window was recorded."
     else:
         speeds = speed_map(run.windows, extent, _CELLS)
         kmh = speeds.mean_mps * 3.6

@@ -22,7 +22,7 @@ from analysis.style import (
 from analysis.truncated_gaussian import BOOTSTRAP_SIZE, BOOTSTRAPS, SpeedFit, fit_truncated_gaussian
 from vnetsim.random_streams import Streams
 
-NO_TRAFFIC = "no vehicle entered coverage"
+NO_TRAFFIC = "no coverage window was recorded"
 
 
 def _declared_bounds_kmh(run: RunData) -> tuple[float, float] | None:

@@ -1,0 +1,35 @@
+from xml.etree import ElementTree as ET
+
+import pytest
+from matplotlib.figure import Figure
+
+from analysis.style import OUTCOMES, inline, styled, to_svg
+
+
+def words_of(svg):
+    return [element.text for element in ET.fromstring(svg).iter() if element.tag.endswith("}text")]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["<script>alert(1)</script>", "$x^2$", "a $ b", "'DejaVu Sans' & <b>", '" onload="x', "]]>", "-->", "\u6f22\u5b57"],
+)
+def test_any_text_is_text(text):
+    with styled():
+        figure = Figure((2, 2))
+        figure.text(0.5, 0.5, text)
+        figure.text(0.5, 0.2, "second")
+        svg = to_svg(figure, "any")
+    assert words_of(svg) == [text, "second"]
+
+
+def test_inline_starts_at_the_root_element():
+    with styled():
+        svg = to_svg(Figure((2, 2)), "empty")
+    assert inline(svg).startswith("<svg ")
+    assert svg.startswith("<?xml")
+
+
+def test_outcome_colours_differ():
+    colours = [colour for _, colour in OUTCOMES.values()]
+    assert len(set(colours)) == len(colours) == 8
