@@ -92,7 +92,7 @@ _SETTINGS: Any = {
     "figure.facecolor": "none",
 }
 _FONTS = "system-ui, 'Segoe UI', 'Helvetica Neue', Arial, 'Liberation Sans', sans-serif"
-_FONT_STYLE = re.compile(r"'DejaVu Sans'[^;\"<]*")
+_FONT_STYLE = re.compile(r"""(<text style="[^"]*?)'DejaVu Sans'[^;"]*""")
 _GROUP_ID = re.compile(r'<g id="[A-Za-z][A-Za-z0-9.]*_[0-9_]+"')
 
 
@@ -168,7 +168,7 @@ def to_svg(figure: Figure, name: str, dpi: int = 200) -> str:
         warnings.filterwarnings("ignore", message="Glyph .* missing from font", category=UserWarning)
         figure.savefig(buffer, format="svg", dpi=dpi, metadata={"Date": None, "Creator": None})
     svg = _GROUP_ID.sub("<g", buffer.getvalue())
-    return _FONT_STYLE.sub(_FONTS, svg)
+    return _FONT_STYLE.sub(rf"\g<1>{_FONTS}", svg)
 
 
 def inline(svg: str) -> str:
