@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-MAX_MAP_SAMPLES = 3_000_000
-"""Points laid along the paths of a map at most; with more, every k-th window is drawn."""
+MAX_MAP_SAMPLES = 600_000
+"""About how many points are laid along the paths of a map at most; with more, every k-th window is drawn."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -125,11 +125,9 @@ def speed_map(windows: pl.DataFrame, extent_m: tuple[float, float, float, float]
     x_min, x_max, y_min, y_max = extent_m
     cell = max(x_max - x_min, y_max - y_min) / cells
     columns, rows = int(np.ceil((x_max - x_min) / cell)), int(np.ceil((y_max - y_min) / cell))
-    every = 1
-    paths = _pieces(windows, cell)
-    while paths.parts.sum() > MAX_MAP_SAMPLES and every < windows.height:
-        every *= 1 + int(paths.parts.sum() // MAX_MAP_SAMPLES)
-        paths = _pieces(windows.gather_every(every), cell)
+    expected = float(windows["path_length_m"].sum()) / cell + float(windows["path_x_m"].list.len().sum())
+    every = max(1, int(np.ceil(expected / MAX_MAP_SAMPLES)))
+    paths = _pieces(windows.gather_every(every), cell)
     parts = paths.parts
     along = (np.arange(parts.sum()) - np.repeat(np.cumsum(parts) - parts, parts) + 0.5) / np.repeat(parts, parts)
     column = np.floor((np.repeat(paths.x, parts) + along * np.repeat(paths.dx, parts) - x_min) / cell).astype(np.int64)

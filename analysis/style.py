@@ -20,6 +20,7 @@ from matplotlib import colormaps, rc_context
 from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from analysis.formatting import count
@@ -142,6 +143,7 @@ def histogram(ax: Axes, values: NDArray[np.float64], edges: NDArray[np.float64],
     ax.stairs(counts, edges, fill=True, color=BLUE, alpha=0.55, label=label)
     ax.vlines(edges[1:-1], 0, np.minimum(counts[1:], counts[:-1]), color="white", linewidth=0.6)
     ax.set_ylim(0, max(1.06 * int(counts.max()), 1))
+    ax.yaxis.set_major_locator(MaxNLocator(integer=True))
 
 
 def scatter(ax: Axes, x: NDArray[np.float64], y: NDArray[np.float64], label: str = "") -> None:

@@ -112,7 +112,7 @@ def map_panel(run: RunData) -> Panel:
         ax.imshow(pixels, extent=covered, origin="lower", interpolation="none", zorder=2)
         figure.colorbar(ScalarMappable(colour, VIRIDIS), cax=bar, label="mean speed (km/h)")
         bar.grid(visible=False)
-        used = "all" if speeds.every == 1 else f"every {count(speeds.every)}th of"
+        used = "all" if speeds.every == 1 else f"one in {count(speeds.every)} of"
         caption += (
             f"Colour is distance driven over time spent, in cells of {number(speeds.cell_m, 2)} m, over {used} "
             f"{plural(run.windows.height, 'window')}: queues are dark. "

@@ -41,6 +41,7 @@ def test_averages_of_a_known_curve():
 def window(x, y, t, *, speed=10.0, entry="crossing", leave="crossing"):
     return {
         "enter_s": t[0], "exit_s": t[-1], "entry_cause": entry, "exit_cause": leave, "entry_speed_mps": speed,
+        "path_length_m": float(np.hypot(np.diff(x), np.diff(y)).sum()),
         "path_time_s": list(map(float, t)), "path_x_m": list(map(float, x)), "path_y_m": list(map(float, y)),
     }  # fmt: skip
 
