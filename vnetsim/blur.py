@@ -46,5 +46,5 @@ class Camera:
         return self.exposure_s * self.focal_length_m * speed_mps / (self.pixel_pitch_m * self.depth_m)
 
     def kernel_px(self, speed_mps: float, image_px: int) -> float:
-        """Return the motion kernel's length L = S v H / W (px) in a thumbnail of ``image_px`` pixels at a speed (m/s)."""
+        """Return the motion kernel's length L = S v H / W (px) in a thumbnail S = ``image_px`` pixels wide."""
         return image_px * speed_mps * self.exposure_s / self.scene_width_m

@@ -32,9 +32,7 @@ Scenario = Annotated[
         "or a run directory whose traffic is replayed."
     ),
 ]
-Out = Annotated[
-    Path | None, Parameter(group=OUTPUT, help="Run directory to make; default: a new folder below runs/.")
-]
+Out = Annotated[Path | None, Parameter(group=OUTPUT, help="Run directory to make; default: a new folder below runs/.")]
 Set = Annotated[
     tuple[str, ...],
     Parameter(name="--set", negative="", help="Any setting as table.key=value, e.g. round.quorum=10. Repeatable."),
@@ -66,6 +64,10 @@ def _overrides(set_: Sequence[str], **options: object) -> list[tuple[tuple[str, 
     return [*(parse_override(text) for text in set_), *given]
 
 
+def _command() -> list[str]:
+    return ["vnetsim", *sys.argv[1:]]
+
+
 def _finish(run: Path, *, what: str) -> None:
     """Build the report and print its headline numbers and path."""
     from analysis.report import build_report  # noqa: PLC0415 - matplotlib only when a report is made
@@ -82,9 +84,7 @@ def run(
     *,
     learner: Annotated[str | None, Parameter(group=LEARNING, help="Learner (default flsimco).")] = None,
     rounds: Annotated[int | None, Parameter(group=LEARNING, help="Rounds to run (default 20).")] = None,
-    device: Annotated[
-        str | None, Parameter(group=LEARNING, help="auto, cpu, cuda or cuda:N (default auto).")
-    ] = None,
+    device: Annotated[str | None, Parameter(group=LEARNING, help="auto, cpu, cuda or cuda:N (default auto).")] = None,
     data: Annotated[str | None, Parameter(group=LEARNING, help="signs (built in, default) or cifar10.")] = None,
     data_root: Annotated[str | None, Parameter(group=LEARNING, help="Folder that holds downloaded data.")] = None,
     data_download: Annotated[
@@ -122,7 +122,7 @@ def run(
         ),
     )
     with progress_display() as progress:
-        folder = start_run(experiment, out, command=sys.argv, progress=progress)
+        folder = start_run(experiment, out, command=_command(), progress=progress)
     _finish(folder, what=f"{experiment.learner} on {Path(experiment.scenario).name}")
     return 0
 
@@ -159,7 +159,7 @@ def mobility(
         ),
     )
     with progress_display() as progress:
-        folder = record_mobility(experiment, out, command=sys.argv, progress=progress)
+        folder = record_mobility(experiment, out, command=_command(), progress=progress)
     if report:
         _finish(folder, what=f"traffic of {Path(experiment.scenario).name}")
     else:
@@ -179,7 +179,7 @@ def resume(
     from vnetsim.terminal import progress_display  # noqa: PLC0415
 
     with progress_display() as progress:
-        already_finished = resume_run(run_directory, command=sys.argv, progress=progress)
+        already_finished = resume_run(run_directory, command=_command(), progress=progress)
     if already_finished:
         print(f"{run_directory}: the run had already finished; nothing to do.", file=sys.stderr)
     _finish(run_directory, what=run_directory.name)

@@ -45,7 +45,8 @@ class Window:
     """One stay of a vehicle inside an RSU's disc: the half-open interval ``[enter_s, exit_s)``.
 
     Windows of one vehicle at one RSU are disjoint. The path arrays have one length >= 2; the first point is the
-    entry, the last the exit.
+    entry, the last the exit. ``exit_edge`` is empty unless the vehicle was still there to be asked: after a crossing,
+    or when the traffic ended.
     """
 
     vehicle_id: str

@@ -3,32 +3,39 @@
 from __future__ import annotations
 
 import dataclasses
-import fcntl
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from vnetsim import __version__
-from vnetsim.checkpoint import Checkpoint
 from vnetsim.coverage import Left, Traffic, Window
-from vnetsim.errors import InputError, RunError, VnetsimError
+from vnetsim.errors import InputError, VnetsimError
 from vnetsim.experiment import Experiment
 from vnetsim.learning import Learner, LearnerContext
-from vnetsim.manifest import changed_inputs, environment, input_hashes, rsu_records, traffic_record
+from vnetsim.manifest import changed_inputs
 from vnetsim.mobility import open_traffic
 from vnetsim.random_streams import Streams
-from vnetsim.records import map_rows, silo_rows, windows_frame
-from vnetsim.run_directory import RunDirectory, write_atomically
-from vnetsim.settings_file import load_experiment, structure, to_plain, to_toml
+from vnetsim.records import silo_rows, windows_frame
+from vnetsim.run_directory import RunDirectory
+from vnetsim.run_writer import (
+    Clock,
+    Manifest,
+    choose_folder,
+    learner_record,
+    locked,
+    write_model,
+    write_samples,
+)
+from vnetsim.settings_file import load_experiment, structure
 from vnetsim.terminal import ProgressDisplay
 
-SAMPLES = 8  # example images a row of the report shows
-QUARTILES = (0.25, 0.5, 0.75)
+if TYPE_CHECKING:
+    from vnetsim.simulation import SimulationLog
+    from vnetsim.training import Training
+
+REPORT_EVERY = 64  # windows between two updates of the progress line
 
 
 def start_run(experiment: Experiment, out: Path | None, *, command: Sequence[str], progress: ProgressDisplay) -> Path:
@@ -45,10 +52,9 @@ def start_run(experiment: Experiment, out: Path | None, *, command: Sequence[str
         RunError: the run failed; what was finished is in the directory.
         KeyboardInterrupt: with the way to resume as its message.
     """
-    folder = _choose_folder(experiment, out, experiment.learner)
-    experiment = _located(experiment)
-    _learn(experiment, RunDirectory(folder), command=command, progress=progress)
-    return folder
+    run = RunDirectory(choose_folder(experiment, out, experiment.learner))
+    _learn(_located(experiment), run, command=command, progress=progress)
+    return run.path
 
 
 def resume_run(folder: Path, *, command: Sequence[str], progress: ProgressDisplay) -> bool:
@@ -69,8 +75,9 @@ def resume_run(folder: Path, *, command: Sequence[str], progress: ProgressDispla
     changed = changed_inputs(manifest.get("inputs", {}))
     if changed:
         raise InputError(f"{changed[0]}: changed or gone since the run started; a resumed run would differ.")
+    began: dict[str, Any] = {key: manifest[key] for key in ("created", "command") if key in manifest}
     experiment = load_experiment(str(folder / "experiment.toml"))
-    _learn(experiment, run, command=command, progress=progress, earlier=manifest)
+    _learn(experiment, run, command=command, progress=progress, began=began)
     return False
 
 
@@ -83,33 +90,30 @@ def record_mobility(
         InputError: the input is at fault; nothing was written.
         RunError: the simulator failed.
     """
-    folder = _choose_folder(experiment, out, "mobility")
-    experiment = _located(dataclasses.replace(experiment, traffic=dataclasses.replace(experiment.traffic, repeat=False)))
-    run = RunDirectory(folder)
-    clock = _Clock()
+    run = RunDirectory(choose_folder(experiment, out, "mobility"))
+    once = dataclasses.replace(experiment.traffic, repeat=False)
+    experiment = _located(dataclasses.replace(experiment, traffic=once))
+    clock = Clock()
     progress.stage("traffic")
-    with _opened(experiment, progress) as traffic, _locked(run):
-        record = _begin(run, experiment, traffic, command, kind="mobility")
-        info = traffic.info
+    with _opened(experiment, progress) as traffic, locked(run):
+        manifest = Manifest(run, experiment, traffic, command, kind="mobility")
         windows: list[Window] = []
         try:
             for event in traffic.events():
                 if isinstance(event, Left):
                     windows.append(event.window)
-                    if len(windows) % 64 == 0:
-                        total = info.end_s - info.begin_s if info.end_s is not None else None
-                        progress.advance(time_s=traffic.time_s, done=traffic.time_s - info.begin_s, total=total)
+                    if len(windows) % REPORT_EVERY == 0:
+                        _show(progress, traffic)
         except BaseException as error:
-            status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
             with suppress(VnetsimError):
                 run.write("windows", windows_frame(windows, experiment.camera))
-                _end(run, record, status=status, time_s=traffic.time_s, wall_s=clock.stages)
+                manifest.close(_status(error), time_s=traffic.time_s, wall_s=clock.stages)
             raise
         clock.mark("traffic")
         run.write("windows", windows_frame(windows, experiment.camera))
         clock.mark("tables")
-        _end(run, record, status="finished", ended_by="traffic", time_s=traffic.time_s, wall_s=clock.stages)
-    return folder
+        manifest.close("finished", time_s=traffic.time_s, wall_s=clock.stages, ended_by="traffic")
+    return run.path
 
 
 def _learn(
@@ -118,116 +122,130 @@ def _learn(
     *,
     command: Sequence[str],
     progress: ProgressDisplay,
-    earlier: Mapping[str, Any] | None = None,
+    began: Mapping[str, Any] | None = None,
 ) -> None:
-    from vnetsim.device import resolve_device  # noqa: PLC0415 - the traffic command needs neither
+    """Run or resume; ``began`` holds the manifest's entries of a resumed run that stay."""
+    from vnetsim.device import resolve_device  # noqa: PLC0415 - brings torch, which the traffic command does without
     from vnetsim.registry import find_learner  # noqa: PLC0415
-    from vnetsim.simulation import SimulationLog, simulate  # noqa: PLC0415
-    from vnetsim.training import Training  # noqa: PLC0415
 
-    clock = _Clock()
+    clock = Clock()
     progress.stage("loading")
     kind = find_learner(experiment.learner)
-    settings = structure(experiment.learning, kind.Settings, "", ("learning",))
+    settings: Any = structure(experiment.learning, kind.Settings, "", ("learning",))
     device = resolve_device(experiment.device)
     clock.mark("imports")
     progress.stage("opening the traffic")
     with _opened(experiment, progress) as traffic:
         clock.mark("traffic set-up")
         progress.stage("preparing the data")
-        streams = Streams(seed=experiment.seed)
-        learner = kind.create(_context(experiment, streams, device), settings)
+        learner = kind.create(_context(experiment, device), settings)
         clock.mark("data")
-        with _locked(run):
-            record = _begin(run, experiment, traffic, command, kind="run")
-            if earlier is not None:
-                record.update({key: earlier[key] for key in ("created", "command") if key in earlier})
-            record.update(_learner_record(learner, kind, settings, device))
-            run.write_json("manifest.json", record)
+        with locked(run):
+            more = {**learner_record(learner, settings, device), **(began or {})}
+            manifest = Manifest(run, experiment, traffic, command, kind="run", more=more)
             run.write("silos", silo_rows(learner.describe()))
-            progress.stage("evaluating the untrained model")
-            training = Training(
-                learner,
-                Checkpoint(run.path / "checkpoint"),
-                evaluate_every=experiment.evaluate_every,
-                begin_s=traffic.info.begin_s,
-            )
-            clock.mark("first evaluation")
-            progress.stage("running")
-            tables = _Tables(run, experiment, training)
-            latest: SimulationLog | None = None
-
-            def on_round(log: SimulationLog) -> None:
-                nonlocal latest
-                latest = log
-                tables.write(log)
-
-            def on_progress(*, time_s: float, rounds: int, windows: int) -> None:  # noqa: ARG001
-                progress.advance(time_s=time_s, done=rounds, total=experiment.rounds)
-
-            try:
-                result = simulate(experiment, traffic, training, streams, progress=on_progress, on_round=on_round)
-                clock.mark("simulation and training")
-                progress.stage("writing")
-                tables.write(result.log, last=True)
-                _write_samples(run, experiment, learner, result.log.windows)
-                _write_model(run, learner)
-            except BaseException as error:
-                status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
-                with suppress(VnetsimError):
-                    if latest is not None:
-                        tables.write(latest, last=True)
-                    _end(run, record, status=status, time_s=traffic.time_s, wall_s=clock.stages)
-                if isinstance(error, KeyboardInterrupt):
-                    raise KeyboardInterrupt(
-                        f"interrupted after {training.finished} of {experiment.rounds} rounds. "
-                        f"Go on with: vnetsim resume {run.path}"
-                    ) from error
-                raise
-            clock.mark("writing")
-            _end(
-                run,
-                record,
-                status="finished",
-                ended_by=result.ended_by,
-                time_s=result.time_s,
-                wall_s=clock.stages,
-            )
+            _Session(experiment, run, traffic, learner, manifest, clock, progress).play()
 
 
-class _Clock:
-    """Wall time by stage (s)."""
+class _Session:
+    """The simulation of one run, from the untrained model to the last file."""
 
-    def __init__(self) -> None:
-        self.stages: dict[str, float] = {}
-        self._last = time.perf_counter()
-
-    def mark(self, stage: str) -> None:
-        now = time.perf_counter()
-        self.stages[stage] = round(now - self._last, 3)
-        self._last = now
-
-
-class _Tables:
-    """Writes the tables after every round; the windows less often, when they have grown large."""
-
-    def __init__(self, run: RunDirectory, experiment: Experiment, training: Any) -> None:
+    def __init__(
+        self,
+        experiment: Experiment,
+        run: RunDirectory,
+        traffic: Traffic,
+        learner: Learner,
+        manifest: Manifest,
+        clock: Clock,
+        progress: ProgressDisplay,
+    ) -> None:
+        self._experiment = experiment
         self._run = run
-        self._camera = experiment.camera
-        self._training = training
+        self._traffic = traffic
+        self._learner = learner
+        self._manifest = manifest
+        self._clock = clock
+        self._progress = progress
+        self._log: SimulationLog | None = None
         self._windows_due_s = 0.0
 
-    def write(self, log: Any, *, last: bool = False) -> None:
+    def play(self) -> None:
+        from vnetsim.checkpoint import Checkpoint  # noqa: PLC0415 - see _learn
+        from vnetsim.simulation import simulate  # noqa: PLC0415
+        from vnetsim.training import Training  # noqa: PLC0415
+
+        experiment, progress = self._experiment, self._progress
+        progress.stage("evaluating the untrained model")
+        self._training: Training = Training(
+            self._learner,
+            Checkpoint(self._run.path / "checkpoint"),
+            evaluate_every=experiment.evaluate_every,
+            begin_s=self._traffic.info.begin_s,
+        )
+        self._clock.mark("first evaluation")
+        progress.stage("running")
+
+        def on_progress(*, time_s: float, rounds: int, windows: int) -> None:  # noqa: ARG001 - the protocol's names
+            progress.advance(time_s=time_s, done=rounds, total=experiment.rounds)
+
+        try:
+            result = simulate(
+                experiment,
+                self._traffic,
+                self._training,
+                Streams(seed=experiment.seed),
+                progress=on_progress,
+                on_round=self._on_round,
+            )
+            self._clock.mark("simulation and training")
+            progress.stage("writing")
+            self._write_tables(result.log, last=True)
+            write_samples(self._run, experiment, self._learner, result.log.windows)
+            write_model(self._run, self._learner)
+            self._clock.mark("writing")
+            self._manifest.close("finished", time_s=result.time_s, wall_s=self._clock.stages, ended_by=result.ended_by)
+        except BaseException as error:
+            self._save_what_there_is(_status(error))
+            if isinstance(error, KeyboardInterrupt):
+                raise KeyboardInterrupt(
+                    f"interrupted after {self._training.finished} of {experiment.rounds} rounds. "
+                    f"Go on with: vnetsim resume {self._run.path}"
+                ) from error
+            raise
+
+    def _on_round(self, log: SimulationLog) -> None:
+        self._log = log
+        self._write_tables(log, last=False)
+
+    def _write_tables(self, log: SimulationLog, *, last: bool) -> None:
+        """Write the tables; those of windows less often once they have grown large."""
         finished = len(log.rounds)
-        known = log.participations if last else [p for p in log.participations if p.round < finished]
-        self._run.write("participations", known)
-        self._run.write("rounds", log.rounds)
-        self._run.write("metrics", self._training.metric_rows)
-        start = time.perf_counter()
-        if last or start >= self._windows_due_s:
-            self._run.write("windows", windows_frame(log.windows, self._camera))
-            done = time.perf_counter()
-            self._windows_due_s = done + 20 * (done - start)
+        known = log.participations if last else [row for row in log.participations if row.round < finished]
+        self._run.write("participations", list(known))
+        self._run.write("rounds", list(log.rounds))
+        self._run.write("metrics", list(self._training.metric_rows))
+        start_s = time.perf_counter()
+        if last or start_s >= self._windows_due_s:
+            self._run.write("windows", windows_frame(log.windows, self._experiment.camera))
+            end_s = time.perf_counter()
+            self._windows_due_s = end_s + 20 * (end_s - start_s)
+
+    def _save_what_there_is(self, status: str) -> None:
+        with suppress(VnetsimError):  # the disk may be what failed
+            if self._log is not None:
+                self._write_tables(self._log, last=True)
+            self._manifest.close(status, time_s=self._traffic.time_s, wall_s=self._clock.stages)
+
+
+def _status(error: BaseException) -> str:
+    return "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+
+
+def _show(progress: ProgressDisplay, traffic: Traffic) -> None:
+    info = traffic.info
+    total_s = None if info.end_s is None else info.end_s - info.begin_s
+    progress.advance(time_s=traffic.time_s, done=traffic.time_s - info.begin_s, total=total_s)
 
 
 @contextmanager
@@ -239,35 +257,6 @@ def _opened(experiment: Experiment, progress: ProgressDisplay) -> Iterator[Traff
         yield traffic
     finally:
         traffic.close()
-
-
-@contextmanager
-def _locked(run: RunDirectory) -> Iterator[None]:
-    """Hold the directory against a second process that would write to it."""
-    try:
-        run.path.mkdir(parents=True, exist_ok=True)
-        file = (run.path / ".lock").open("w")
-    except OSError as error:
-        raise InputError(f"{run.path}: cannot be made or written: {error.strerror}. Choose another --out.") from error
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise InputError(f"{run.path}: another vnetsim process is writing there.") from None
-        yield
-
-
-def _choose_folder(experiment: Experiment, out: Path | None, what: str) -> Path:
-    if out is not None:
-        if out.exists() and (not out.is_dir() or any(out.iterdir())):
-            raise InputError(f"{out}: the output directory is not empty; name a new one with --out.")
-        return out
-    stem = Path(experiment.scenario).resolve().name.split(".")[0] or "run"
-    base = Path("runs") / f"{stem}-{what}-seed{experiment.seed}"
-    folder, number = base, 2
-    while folder.exists():
-        folder, number = base.with_name(f"{base.name}-{number}"), number + 1
-    return folder
 
 
 def _located(experiment: Experiment) -> Experiment:
@@ -283,38 +272,9 @@ def _located(experiment: Experiment) -> Experiment:
     return dataclasses.replace(experiment, **changes)
 
 
-def _begin(
-    run: RunDirectory, experiment: Experiment, traffic: Traffic, command: Sequence[str], *, kind: str
-) -> dict[str, Any]:
-    """Write what is known at the start; return the manifest."""
-    write_atomically(run.path / "experiment.toml", to_toml(experiment).encode())
-    run.write("map", map_rows(traffic.info))
-    record: dict[str, Any] = {
-        "vnetsim": __version__,
-        "kind": kind,
-        "command": list(command),
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "finished": None,
-        "status": "running",
-        "ended_by": None,
-        "seed": experiment.seed,
-        "traffic": traffic_record(traffic.info),
-        "rsus": rsu_records(traffic.rsus),
-        "inputs": input_hashes(traffic.info.inputs),
-        **environment(),
-    }
-    run.write_json("manifest.json", record)
-    return record
-
-
-def _end(run: RunDirectory, record: dict[str, Any], *, status: str, **values: Any) -> None:
-    finished = datetime.now(UTC).isoformat(timespec="seconds")
-    run.write_json("manifest.json", {**record, "status": status, "finished": finished, **values})
-
-
-def _context(experiment: Experiment, streams: Streams, device: str) -> LearnerContext:
+def _context(experiment: Experiment, device: str) -> LearnerContext:
     return LearnerContext(
-        streams=streams.child("learner"),
+        streams=Streams(seed=experiment.seed).child("learner"),
         device=device,
         rounds=experiment.rounds,
         silos=experiment.silos.count,
@@ -324,53 +284,3 @@ def _context(experiment: Experiment, streams: Streams, device: str) -> LearnerCo
         blur=experiment.blur,
         camera=experiment.camera,
     )
-
-
-def _learner_record(learner: Learner, kind: type[Learner], settings: Any, device: str) -> dict[str, Any]:
-    from vnetsim.device import device_record  # noqa: PLC0415
-
-    description = learner.describe()
-    return {
-        "device": device_record(device),
-        "learner": {
-            "name": kind.name,
-            "task": kind.task,
-            "paper": kind.paper,
-            "encoder": description.encoder,
-            "parameters": description.parameters,
-            "image_shape": list(description.image_shape),
-            "facts": dict(description.facts),
-            "settings": to_plain(settings),
-            "cost": dataclasses.asdict(learner.cost(0)),
-        },
-        "series": [dataclasses.asdict(series) for series in learner.series()],
-    }
-
-
-def _write_samples(run: RunDirectory, experiment: Experiment, learner: Learner, windows: Sequence[Window]) -> None:
-    """Write example images: sharp, then blurred as at the quartiles of the vehicles' speeds."""
-    if not windows:
-        return
-    speeds = [0.0, *np.quantile([window.entry_speed_mps for window in windows], QUARTILES).tolist()]
-    side = learner.describe().image_shape[1]
-    kernels = [experiment.camera.kernel_px(speed, side) for speed in speeds]
-    run.write_arrays(
-        "samples.npz",
-        images=learner.sample_images(kernels, SAMPLES),
-        kernels_px=np.array(kernels),
-        speeds_mps=np.array(speeds),
-    )
-
-
-def _write_model(run: RunDirectory, learner: Learner) -> None:
-    from safetensors.torch import save  # noqa: PLC0415
-
-    prefix = "model."
-    model = {
-        name.removeprefix(prefix): tensor.detach().cpu().contiguous()
-        for name, tensor in learner.state_dict().items()
-        if name.startswith(prefix)
-    }
-    if not model:
-        raise RunError(f"learner '{learner.name}' keeps no tensors under 'model.'; nothing to save as its model.")
-    write_atomically(run.path / "model.safetensors", save(model))

@@ -50,7 +50,7 @@ def _converter() -> cattrs.Converter:
 def _first_fault(error: Exception, path: tuple[str, ...], values: Any) -> InputError:
     if isinstance(error, ForbiddenExtraKeysError):
         names = [field.name for field in dataclasses.fields(error.cl)]
-        return unknown_name("key", sorted(error.extra_fields)[0], names, where=".".join(path))
+        return unknown_name("key", min(error.extra_fields), names, where=".".join(path))
     if isinstance(error, BaseValidationError):
         inner = error.exceptions[0]
         notes = [note for note in getattr(inner, "__notes__", ()) if isinstance(note, AttributeValidationNote)]
@@ -170,7 +170,7 @@ def load_experiment(scenario: str, overrides: Sequence[tuple[tuple[str, ...], An
         values, where = read_toml(path), str(path)
         named = values.get("scenario")
         if not isinstance(named, str):
-            raise InputError(f"{path}: it must name its traffic: scenario = \"...\" (or \"gaussian\").")
+            raise InputError(f'{path}: it must name its traffic: scenario = "..." (or "gaussian").')
         values["scenario"] = named if named == "gaussian" else str(path.parent / named)
     elif path.is_dir() and (path / "experiment.toml").is_file():
         values, where = read_toml(path / "experiment.toml"), str(path / "experiment.toml")

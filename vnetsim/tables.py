@@ -123,10 +123,7 @@ def to_parquet(name: str, rows: pl.DataFrame | list[tuple[object, ...]]) -> byte
     )
     fields = Table.from_arrow(frame.clear()).schema
     schema = Schema(
-        [
-            f.with_metadata({"unit": c.unit, "description": c.meaning})
-            for f, c in zip(fields, columns, strict=True)
-        ]
+        [f.with_metadata({"unit": c.unit, "description": c.meaning}) for f, c in zip(fields, columns, strict=True)]
     )
     buffer = io.BytesIO()
     frame.write_parquet(buffer, arrow_schema=schema)

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from vnetsim.checkpoint import Checkpoint, FinishedRound, Progress, digest
 from vnetsim.errors import InputError, RunError, VnetsimError
 from vnetsim.learning import Cost, Learner, Participant
-from vnetsim.rounds import RoundResult, RoundSummary
+from vnetsim.simulation_log import RoundResult, RoundSummary
 
 MetricRow = tuple[int, float, str, float]
 

@@ -32,7 +32,9 @@ def test_only_the_newest_state_stays(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("state-*"))) == 1
 
 
-def test_a_kill_between_the_two_writes_leaves_the_previous_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kill_between_the_two_writes_leaves_the_previous_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     checkpoint = Checkpoint(tmp_path)
     checkpoint.save(Progress(initial={"knn": 0.1}), STATE)
 

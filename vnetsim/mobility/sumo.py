@@ -80,7 +80,7 @@ class SumoTraffic:
             around, limit_mps = surroundings(api, anchor(api, rsu, index), rsu)
             lanes |= around
             # 10 % and 5 m more: lane changes, and lanes drawn longer than their nominal length
-            self._radii_m.append(rsu.range_m + 1.1 * fastest_mps(api, limit_mps) * self._step_s + 5.0)
+            self._radii_m.append(rsu.range_m + 1.1 * fastest_mps(limit_mps) * self._step_s + 5.0)
             if not around:
                 placed = (*placed, f"RSU '{rsu.id}' has no road within {1.3 * rsu.range_m:g} m; it sees no traffic.")
         inputs = (self._config, *(path for paths in files.values() for path in paths))
