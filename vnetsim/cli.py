@@ -181,7 +181,7 @@ def resume(
     with progress_display() as progress:
         already_finished = resume_run(run_directory, command=_command(), progress=progress)
     if already_finished:
-        print(f"{run_directory}: the run had already finished; nothing to do.", file=sys.stderr)
+        print(f"vnetsim: {run_directory}: the run had already finished; nothing to do.", file=sys.stderr)
     _finish(run_directory, what=run_directory.name)
     return 0
 

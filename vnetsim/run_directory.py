@@ -16,6 +16,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,9 @@ import polars as pl
 
 from vnetsim.errors import InputError, RunError
 from vnetsim.tables import TABLES, to_parquet
+
+_TEMPORARY = re.compile(r"\..+\.(html|json|npz|parquet|safetensors|svg|toml)\.[a-z0-9_]{8}")
+"""Names that ``write_atomically`` gives to what it has not finished."""
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -44,9 +48,10 @@ def write_atomically(path: Path, content: bytes) -> None:
         Path(temporary).chmod(0o644)
         Path(temporary).replace(path)
     except OSError as error:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
         raise RunError(f"{path}: cannot write: {error.strerror}. What was finished before is kept.") from error
+    finally:
+        if temporary is not None:
+            Path(temporary).unlink(missing_ok=True)  # it is still there when something went wrong, also Ctrl-C
 
 
 class RunDirectory:
@@ -58,6 +63,12 @@ class RunDirectory:
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
+
+    def remove_leftovers(self) -> None:
+        """Remove the temporary files of writes that a kill cut short; no other process may be writing."""
+        for path in self.path.rglob(".*"):
+            if _TEMPORARY.fullmatch(path.name) and path.is_file():
+                path.unlink()
 
     def write_json(self, name: str, value: Any) -> None:
         """Write ``value`` as JSON under ``name``."""

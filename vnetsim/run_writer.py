@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import fcntl
+import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ from vnetsim.settings_file import to_plain, to_toml
 
 SAMPLES = 8  # example images a row of the report shows
 QUARTILES = (0.25, 0.5, 0.75)
+LOCK = ".lock"
 
 
 class Clock:
@@ -49,7 +51,7 @@ def choose_folder(experiment: Experiment, out: Path | None, what: str) -> Path:
     """
     if out is not None:
         if out.exists() and (not out.is_dir() or any(out.iterdir())):
-            raise InputError(f"{out}: the output directory is not empty; name a new one with --out.")
+            raise _not_empty(out)
         return out
     stem = Path(experiment.scenario).resolve().name.split(".")[0] or "run"
     base = Path("runs") / f"{stem}-{what}-seed{experiment.seed}"
@@ -60,15 +62,21 @@ def choose_folder(experiment: Experiment, out: Path | None, what: str) -> Path:
 
 
 @contextmanager
-def locked(run: RunDirectory) -> Iterator[None]:
+def locked(run: RunDirectory, *, fresh: bool) -> Iterator[None]:
     """Make the directory and hold it against a second process that would write to it.
 
+    Args:
+        run: where.
+        fresh: whether the run starts here. Then the directory must be empty, also when another process has filled it
+            since it was chosen, and wrong input that shows before a round was finished leaves nothing behind.
+
     Raises:
-        InputError: it cannot be made, or another process holds it.
+        InputError: it cannot be made, another process holds it, or it is not empty.
     """
+    existed = run.path.exists()
     try:
         run.path.mkdir(parents=True, exist_ok=True)
-        file = (run.path / ".lock").open("w")
+        file = (run.path / LOCK).open("w")
     except OSError as error:
         raise InputError(f"{run.path}: cannot be made or written: {error.strerror}. Choose another --out.") from error
     with file:
@@ -76,7 +84,29 @@ def locked(run: RunDirectory) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise InputError(f"{run.path}: another vnetsim process is writing there.") from None
-        yield
+        if fresh and any(path.name != LOCK for path in run.path.iterdir()):
+            raise _not_empty(run.path)
+        run.remove_leftovers()
+        try:
+            yield
+        except InputError:
+            if fresh and not run.has("rounds"):
+                _withdraw(run.path, folder_too=not existed)
+            raise
+
+
+def _not_empty(folder: Path) -> InputError:
+    return InputError(f"{folder}: the output directory is not empty; name a new one with --out.")
+
+
+def _withdraw(folder: Path, *, folder_too: bool) -> None:
+    """Remove the files of a run that came to nothing; the directory was empty when it began."""
+    shutil.rmtree(folder / "checkpoint", ignore_errors=True)
+    for path in folder.iterdir():
+        if path.is_file():
+            path.unlink()
+    if folder_too:
+        folder.rmdir()
 
 
 class Manifest:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -10,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vnetsim import __version__
+from vnetsim.checkpoint import Checkpoint
 from vnetsim.coverage import Left, Traffic, Window
-from vnetsim.errors import InputError, VnetsimError
+from vnetsim.errors import InputError, RunError, VnetsimError
 from vnetsim.experiment import Experiment
 from vnetsim.learning import Learner, LearnerContext
 from vnetsim.manifest import changed_inputs
@@ -33,7 +35,7 @@ from vnetsim.terminal import ProgressDisplay
 
 if TYPE_CHECKING:
     from vnetsim.simulation import SimulationLog
-    from vnetsim.training import Training
+    from vnetsim.training import MetricRow, Training
 
 REPORT_EVERY = 64  # windows between two updates of the progress line
 
@@ -48,8 +50,8 @@ def start_run(experiment: Experiment, out: Path | None, *, command: Sequence[str
         progress: where to say how far the run is.
 
     Raises:
-        InputError: the input is at fault; nothing was written.
-        RunError: the run failed; what was finished is in the directory.
+        InputError: the input is at fault; nothing was written, unless it showed after a round had finished.
+        RunError: the run failed; what was finished is in the directory, the way to resume in the message.
         KeyboardInterrupt: with the way to resume as its message.
     """
     run = RunDirectory(choose_folder(experiment, out, experiment.learner))
@@ -61,7 +63,7 @@ def resume_run(folder: Path, *, command: Sequence[str], progress: ProgressDispla
     """Continue an interrupted or killed run; return whether it had finished already.
 
     Raises:
-        InputError: no run directory, a mobility recording, changed input files, an unreadable checkpoint.
+        InputError: no run directory, a mobility recording, changed input files, a missing or unreadable checkpoint.
         RunError: the run failed.
     """
     run = RunDirectory(folder)
@@ -75,6 +77,8 @@ def resume_run(folder: Path, *, command: Sequence[str], progress: ProgressDispla
     changed = changed_inputs(manifest.get("inputs", {}))
     if changed:
         raise InputError(f"{changed[0]}: changed or gone since the run started; a resumed run would differ.")
+    if run.has("rounds") and not Checkpoint(folder / "checkpoint").exists:
+        raise InputError(f"{folder / 'checkpoint'}: the checkpoint is missing; start the run again with `vnetsim run`.")
     began: dict[str, Any] = {key: manifest[key] for key in ("created", "command") if key in manifest}
     experiment = load_experiment(str(folder / "experiment.toml"))
     _learn(experiment, run, command=command, progress=progress, began=began)
@@ -95,7 +99,7 @@ def record_mobility(
     experiment = _located(dataclasses.replace(experiment, traffic=once))
     clock = Clock()
     progress.stage("traffic")
-    with _opened(experiment, progress) as traffic, locked(run):
+    with _opened(experiment, progress) as traffic, locked(run, fresh=True):
         manifest = Manifest(run, experiment, traffic, command, kind="mobility")
         windows: list[Window] = []
         try:
@@ -140,7 +144,7 @@ def _learn(
         progress.stage("preparing the data")
         learner = kind.create(_context(experiment, device), settings)
         clock.mark("data")
-        with locked(run):
+        with locked(run, fresh=began is None):
             more = {**learner_record(learner, settings, device), **(began or {})}
             manifest = Manifest(run, experiment, traffic, command, kind="run", more=more)
             run.write("silos", silo_rows(learner.describe()))
@@ -168,16 +172,31 @@ class _Session:
         self._clock = clock
         self._progress = progress
         self._log: SimulationLog | None = None
+        self._training: Training | None = None
         self._windows_due_s = 0.0
 
     def play(self) -> None:
-        from vnetsim.checkpoint import Checkpoint  # noqa: PLC0415 - see _learn
-        from vnetsim.simulation import simulate  # noqa: PLC0415
+        try:
+            self._play()
+        except BaseException as error:
+            self._save_what_there_is(_status(error))
+            resume = f"vnetsim resume {shlex.quote(str(self._run.path))}"
+            if isinstance(error, KeyboardInterrupt):
+                finished = 0 if self._training is None else self._training.finished
+                raise KeyboardInterrupt(
+                    f"interrupted after {finished} of {self._experiment.rounds} rounds. Go on with: {resume}"
+                ) from error
+            if isinstance(error, RunError):
+                raise RunError(f"{error} Once the cause is removed, go on with: {resume}") from error
+            raise
+
+    def _play(self) -> None:
+        from vnetsim.simulation import simulate  # noqa: PLC0415 - see _learn
         from vnetsim.training import Training  # noqa: PLC0415
 
         experiment, progress = self._experiment, self._progress
         progress.stage("evaluating the untrained model")
-        self._training: Training = Training(
+        self._training = training = Training(
             self._learner,
             Checkpoint(self._run.path / "checkpoint"),
             evaluate_every=experiment.evaluate_every,
@@ -189,42 +208,36 @@ class _Session:
         def on_progress(*, time_s: float, rounds: int, windows: int) -> None:  # noqa: ARG001 - the protocol's names
             progress.advance(time_s=time_s, done=rounds, total=experiment.rounds)
 
-        try:
-            result = simulate(
-                experiment,
-                self._traffic,
-                self._training,
-                Streams(seed=experiment.seed),
-                progress=on_progress,
-                on_round=self._on_round,
-            )
-            self._clock.mark("simulation and training")
-            progress.stage("writing")
-            self._write_tables(result.log, last=True)
-            write_samples(self._run, experiment, self._learner, result.log.windows)
-            write_model(self._run, self._learner)
-            self._clock.mark("writing")
-            self._manifest.close("finished", time_s=result.time_s, wall_s=self._clock.stages, ended_by=result.ended_by)
-        except BaseException as error:
-            self._save_what_there_is(_status(error))
-            if isinstance(error, KeyboardInterrupt):
-                raise KeyboardInterrupt(
-                    f"interrupted after {self._training.finished} of {experiment.rounds} rounds. "
-                    f"Go on with: vnetsim resume {self._run.path}"
-                ) from error
-            raise
+        def on_round(log: SimulationLog) -> None:
+            self._log = log
+            self._write_tables(log, training.metric_rows, last=False)
 
-    def _on_round(self, log: SimulationLog) -> None:
-        self._log = log
-        self._write_tables(log, last=False)
+        result = simulate(
+            experiment,
+            self._traffic,
+            training,
+            Streams(seed=experiment.seed),
+            progress=on_progress,
+            on_round=on_round,
+        )
+        self._log = result.log
+        self._clock.mark("simulation and training")
+        progress.stage("writing")
+        self._write_tables(result.log, training.metric_rows, last=True)
+        write_samples(self._run, experiment, self._learner, result.log.windows)
+        write_model(self._run, self._learner)
+        self._clock.mark("writing")
+        self._manifest.close("finished", time_s=result.time_s, wall_s=self._clock.stages, ended_by=result.ended_by)
+        if result.ended_by == "traffic":
+            progress.note(f"the traffic ended after {len(result.log.rounds)} of {experiment.rounds} rounds.")
 
-    def _write_tables(self, log: SimulationLog, *, last: bool) -> None:
+    def _write_tables(self, log: SimulationLog, metrics: Sequence[MetricRow], *, last: bool) -> None:
         """Write the tables; those of windows less often once they have grown large."""
         finished = len(log.rounds)
         known = log.participations if last else [row for row in log.participations if row.round < finished]
         self._run.write("participations", list(known))
         self._run.write("rounds", list(log.rounds))
-        self._run.write("metrics", list(self._training.metric_rows))
+        self._run.write("metrics", list(metrics))
         start_s = time.perf_counter()
         if last or start_s >= self._windows_due_s:
             self._run.write("windows", windows_frame(log.windows, self._experiment.camera))
@@ -233,8 +246,8 @@ class _Session:
 
     def _save_what_there_is(self, status: str) -> None:
         with suppress(VnetsimError):  # the disk may be what failed
-            if self._log is not None:
-                self._write_tables(self._log, last=True)
+            if self._log is not None and self._training is not None:
+                self._write_tables(self._log, self._training.metric_rows, last=True)
             self._manifest.close(status, time_s=self._traffic.time_s, wall_s=self._clock.stages)
 
 

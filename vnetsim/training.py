@@ -7,7 +7,8 @@ trained; from the first unfinished round on, the learner continues from its save
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from vnetsim.checkpoint import Checkpoint, FinishedRound, Progress, digest
 from vnetsim.errors import InputError, RunError, VnetsimError
@@ -46,7 +47,8 @@ class Training:
                     f"{checkpoint.folder}: unreadable checkpoint: it is not of this learner: {message}."
                 ) from error
         else:
-            self._progress = Progress(initial=dict(learner.evaluate(final=False)))
+            with _blaming(learner, "before the first round"):
+                self._progress = Progress(initial=dict(learner.evaluate(final=False)))
             checkpoint.save(self._progress, learner.state_dict())
         self.metric_rows: list[MetricRow] = _rows(0, begin_s, self._progress.initial)
         self._replayed = 0
@@ -66,34 +68,25 @@ class Training:
         """Return the round's results: recorded ones if it was finished before, else by training.
 
         Raises:
-            RunError: the simulation of a resumed run came to other participants than the recorded one.
+            InputError: the simulation of a resumed run came to other participants than the recorded one.
+            RunError: the learner failed, or the disk is full.
         """
         who = digest(participants)
         if self._replayed < self.finished:
             finished = self._progress.rounds[self._replayed]
             if finished.participants != who:
-                raise RunError(
+                raise InputError(
                     f"round {summary.round}: the simulated traffic differs from the recorded one; "
                     "scenario files or package versions changed. Start the run again with `vnetsim run`."
                 )
         else:
-            finished = self._train(summary, participants, who)
+            with _blaming(self._learner, f"in round {summary.round}"):
+                finished = self._results(summary, participants, who)
             self._progress = Progress(initial=self._progress.initial, rounds=(*self._progress.rounds, finished))
             self._checkpoint.save(self._progress, self._learner.state_dict())
         self._replayed += 1
         self.metric_rows.extend(_rows(summary.round + 1, summary.close_s, finished.metrics))
         return RoundResult(weights=finished.weights, losses=finished.losses, rejected=finished.rejected)
-
-    def _train(self, summary: RoundSummary, participants: Sequence[Participant], who: str) -> FinishedRound:
-        try:
-            return self._results(summary, participants, who)
-        except VnetsimError:
-            raise
-        except Exception as error:
-            reason = " ".join(f"{type(error).__name__}: {error}".split())
-            raise RunError(
-                f"learner '{self._learner.name}' failed in round {summary.round}: {reason}. Earlier rounds are kept."
-            ) from error
 
     def _results(self, summary: RoundSummary, participants: Sequence[Participant], who: str) -> FinishedRound:
         updates = self._learner.train(participants) if participants else []
@@ -110,6 +103,18 @@ class Training:
             losses=tuple(update.loss for update in updates),
             metrics={**metrics, **evaluated},
         )
+
+
+@contextmanager
+def _blaming(learner: Learner, when: str) -> Iterator[None]:
+    """Turn whatever a learner raises into one line that names it."""
+    try:
+        yield
+    except VnetsimError:
+        raise
+    except Exception as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise RunError(f"learner '{learner.name}' failed {when}: {reason}. Earlier rounds are kept.") from error
 
 
 def _rows(round_: int, time_s: float, metrics: Mapping[str, float]) -> list[MetricRow]:
