@@ -44,7 +44,7 @@ class ReplayTraffic:
             self._info = TrafficInfo(
                 kind="replay",
                 begin_s=float(recorded["begin_s"]),
-                end_s=None if recorded.get("end_s") is None else float(recorded["end_s"]),
+                end_s=float(manifest.get("time_s") or recorded["begin_s"]),
                 step_s=None if recorded.get("step_s") is None else float(recorded["step_s"]),
                 seed=recorded.get("seed"),
                 command=tuple(recorded.get("command", ())),
@@ -57,6 +57,9 @@ class ReplayTraffic:
         if not self._rsus:
             raise InputError(f"{where}: it records no RSU.")
         self._table = directory.read("windows")
+        # The recording ends where its run ended, which may be before the scenario's end or after the last exit.
+        last_exit_s = float(self._table["exit_s"].max() or self._info.end_s)  # type: ignore[arg-type]
+        self._info = dataclasses.replace(self._info, end_s=max(last_exit_s, self._info.end_s or last_exit_s))
         known = {rsu.id for rsu in self._rsus}
         if strangers := sorted(set(self._table["rsu_id"].to_list()) - known):
             raise InputError(f"{path / 'windows.parquet'}: RSU '{strangers[0]}' is not in manifest.json.")
