@@ -58,6 +58,7 @@ def test_the_table_itself_can_be_named(tmp_path: Path) -> None:
     traffic = open_traffic(Experiment(scenario=str(tmp_path / "windows.parquet")))
     assert traffic.info.kind == "replay"
     assert traffic.info.end_s == 900.0
+    assert [rsu.id for rsu in traffic.rsus] == ["0,0"]
 
 
 @pytest.mark.parametrize(("recorded_s", "expected_s"), [(2000.0, 2000.0), (1.0, 900.0), (None, 900.0)])
@@ -68,7 +69,6 @@ def test_a_replay_ends_with_its_run_and_not_before_its_last_exit(
     directory = RunDirectory(tmp_path)
     directory.write_json("manifest.json", {**directory.manifest(), "time_s": recorded_s})
     assert open_traffic(Experiment(scenario=str(tmp_path))).info.end_s == expected_s
-    assert [rsu.id for rsu in traffic.rsus] == ["0,0"]
 
 
 def test_what_is_no_run_directory_is_refused(tmp_path: Path) -> None:
