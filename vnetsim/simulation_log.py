@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 from vnetsim.blur import Camera
 from vnetsim.coverage import Window
@@ -21,16 +21,7 @@ Outcome = Literal[
     "not_selected",
     "rejected",
 ]
-OUTCOMES: tuple[Outcome, ...] = (
-    "committed",
-    "left_download",
-    "left_training",
-    "left_upload",
-    "deadline",
-    "stale",
-    "not_selected",
-    "rejected",
-)
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 ClosedBy = Literal["quorum", "deadline", "traffic_end"]
 
 
