@@ -20,6 +20,7 @@ app = App(
     help="Vehicular-network co-simulator: SUMO traffic at a roadside unit, coupled to federated learning.",
     version=__version__,
     result_action="return_value",
+    suppress_keyboard_interrupt=False,  # main says how to go on
 )
 app["--help"].group = app["--version"].group = Group("Options")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import hypothesis
 import pytest
 import torch
 
@@ -13,10 +12,6 @@ from vnetsim.blur import Camera
 from vnetsim.experiment import BlurSettings, DataSettings
 from vnetsim.learning import LearnerContext, Participant
 from vnetsim.random_streams import Streams
-
-# how long an example takes says more of the machine's other work than of the code
-hypothesis.settings.register_profile("no deadline", deadline=None)
-hypothesis.settings.load_profile("no deadline")
 
 
 def tiny_images(train: int = 96, test: int = 24) -> ImageSet:

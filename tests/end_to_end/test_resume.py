@@ -1,0 +1,362 @@
+"""A run that was interrupted, killed or failed goes on to the bits it would have had."""
+
+import errno
+import fcntl
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from learners.contrastive import ContrastiveLearner
+from vnetsim.errors import InputError
+from vnetsim.experiment import Experiment, GaussianSettings
+from vnetsim.run_directory import RunDirectory
+from vnetsim.runner import resume_run, start_run
+from vnetsim.terminal import progress_display
+
+Cli = Callable[..., Any]
+Refused = Callable[..., str]
+ResultsOf = Callable[[Path], dict[str, bytes]]
+SmallRun = Callable[..., tuple[Path, Any]]
+
+
+def interrupt_at(monkeypatch: pytest.MonkeyPatch, target: Any, name: str, call: int) -> None:
+    """Press Ctrl-C when ``target.name`` is called for the ``call``-th time, from 0."""
+    original, calls = getattr(target, name), iter(range(10**6))
+
+    def wrapped(*arguments: Any, **options: Any) -> Any:
+        if next(calls) == call:
+            raise KeyboardInterrupt
+        return original(*arguments, **options)
+
+    monkeypatch.setattr(target, name, wrapped)
+
+
+@pytest.mark.parametrize(
+    ("name", "call", "finished"),
+    [
+        ("evaluate", 0, 0),
+        ("train", 0, 0),
+        ("train", 1, 1),
+        ("aggregate", 1, 1),
+        ("train", 2, 2),
+        ("evaluate", 3, 2),
+        ("sample_images", 0, 3),
+    ],
+)
+def test_ctrl_c_names_the_command_that_goes_on_to_the_same_bits(
+    name: str,
+    call: int,
+    finished: int,
+    cli: Cli,
+    small: tuple[str, ...],
+    small_run: SmallRun,
+    results_of: ResultsOf,
+    scenarios: Path,
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "a run"  # a blank needs quotes
+    with pytest.MonkeyPatch.context() as patch:
+        interrupt_at(patch, ContrastiveLearner, name, call)
+        stopped = cli("run", scenarios / "gaussian.toml", *small, "--out", folder)
+    assert stopped.status == 130
+    resume = f"vnetsim resume {shlex.quote(str(folder))}"
+    assert stopped.err == f"vnetsim: interrupted after {finished} of 3 rounds. Go on with: {resume}\n"
+    assert RunDirectory(folder).manifest()["status"] == "interrupted"
+    rounds = RunDirectory(folder).read("rounds").height if finished else 0
+    assert rounds == finished
+    assert cli("report", folder).status == 0
+    assert "interrupted" in (folder / "report.html").read_text()
+
+    done = cli(*shlex.split(stopped.err.partition("vnetsim resume")[2].join(("resume ", ""))))
+    assert done.status == 0
+    assert done.out.splitlines()[-1] == f"report: {folder / 'report.html'}"
+    assert results_of(folder) == results_of(small_run("gaussian.toml")[0])
+    manifest = RunDirectory(folder).manifest()
+    assert (manifest["status"], manifest["ended_by"]) == ("finished", "rounds")
+
+
+def test_ctrl_c_with_sumo_running(
+    cli: Cli, small: tuple[str, ...], small_run: SmallRun, results_of: ResultsOf, scenarios: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        interrupt_at(patch, ContrastiveLearner, "train", 2)
+        assert cli("run", scenarios / "intersection.sumocfg", *small, "--out", folder).status == 130
+    assert cli("resume", folder).status == 0
+    assert results_of(folder) == results_of(small_run("intersection.sumocfg")[0])
+
+
+def test_ctrl_c_twice(
+    cli: Cli, small: tuple[str, ...], small_run: SmallRun, results_of: ResultsOf, scenarios: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    for name, call, status in (("train", 1, 130), ("train", 1, 130), ("train", 9, 0)):
+        with pytest.MonkeyPatch.context() as patch:
+            interrupt_at(patch, ContrastiveLearner, name, call)
+            command = ("resume", folder) if folder.exists() else ("run", scenarios / "gaussian.toml", *small)
+            assert cli(*command, *(() if folder.exists() else ("--out", folder))).status == status
+    assert results_of(folder) == results_of(small_run("gaussian.toml")[0])
+
+
+TOY_RUN = Experiment(
+    scenario="gaussian", learner="toy", rounds=3, device="cpu", gaussian=GaussianSettings(duration_s=120.0)
+)
+
+
+class Killed(BaseException):
+    """What nothing catches, as nothing catches ``kill -9``."""
+
+
+def start(folder: Path) -> None:
+    with progress_display() as progress:
+        start_run(TOY_RUN, folder, command=["vnetsim"], progress=progress)
+
+
+def go_on(folder: Path) -> None:
+    with progress_display() as progress:
+        resume_run(folder, command=["vnetsim"], progress=progress)
+
+
+def dies_at(monkeypatch: pytest.MonkeyPatch, function: str, call: int, error: BaseException) -> None:
+    """Let ``os.function`` fail from its ``call``-th call on: what is dead, or full, stays so."""
+    original, calls = getattr(os, function), iter(range(10**6))
+
+    def wrapped(*arguments: Any, **options: Any) -> Any:
+        if next(calls) >= call:
+            raise error
+        return original(*arguments, **options)
+
+    monkeypatch.setattr(os, function, wrapped)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("toy")
+@pytest.mark.parametrize("function", ["fsync", "replace"])
+def test_a_kill_at_any_write(function: str, results_of: ResultsOf, tmp_path: Path) -> None:
+    """Between two writes nothing changes on disk: these are all the states that a kill can leave."""
+    start(tmp_path / "whole")
+    whole = results_of(tmp_path / "whole")
+    call, finished, early = 0, False, 0
+    while not finished:
+        folder = tmp_path / f"run {call}"
+        with pytest.MonkeyPatch.context() as patch:
+            dies_at(patch, function, call, Killed())
+            try:
+                start(folder)
+            except Killed:
+                pass
+            else:
+                finished = True
+        if (folder / "manifest.json").exists():
+            go_on(folder)
+            assert results_of(folder) == whole, f"killed at call {call}"
+            assert RunDirectory(folder).manifest()["status"] == "finished"
+        else:
+            early += 1
+            with pytest.raises(InputError, match="not a run directory"):
+                go_on(folder)
+        shutil.rmtree(folder)
+        call += 1
+    assert call > 20
+    assert early <= 3, "the manifest comes first"
+
+
+@pytest.mark.usefixtures("toy")
+def test_a_full_disk_keeps_the_finished_rounds(
+    refused: Refused, cli: Cli, results_of: ResultsOf, tmp_path: Path
+) -> None:
+    command = ("run", "gaussian", "--learner", "toy", "--rounds", "3", "--set", "gaussian.duration_s=120", "--out")
+    assert cli(*command, tmp_path / "whole").status == 0
+    whole = results_of(tmp_path / "whole")
+    states = set()
+    for call in (6, 12, 18):
+        folder = tmp_path / f"run{call}"
+        with pytest.MonkeyPatch.context() as patch:
+            dies_at(patch, "fsync", call, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+            line = refused(*command, folder, status=1)
+        assert f"vnetsim: {folder}/" in line
+        assert "cannot write: No space left on device." in line
+        assert line.endswith(f"go on with: vnetsim resume {folder}\n")
+        progress = folder / "checkpoint" / "progress.json"
+        states.add(len(json.loads(progress.read_text())["rounds"]) if progress.exists() else -1)
+        assert cli("resume", folder).status == 0
+        assert results_of(folder) == whole
+    assert len(states) == 3, "each time another number of rounds had finished"
+
+
+def command_line(*arguments: object) -> list[str]:
+    return [sys.executable, "-c", "from vnetsim.cli import main; main()", *map(str, arguments)]
+
+
+def wait_for(condition: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert process.poll() is None, "the run ended too early"
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", ["locked", "first checkpoint", "second round"])
+def test_kill_9(
+    moment: str,
+    cli: Cli,
+    refused: Refused,
+    small: tuple[str, ...],
+    small_run: SmallRun,
+    results_of: ResultsOf,
+    scenarios: Path,
+    tmp_path: Path,
+) -> None:
+    many = ("--set", "rounds=12")
+    whole = small_run("gaussian.toml", *many)[0]
+    folder = tmp_path / "run"
+    reached = {
+        "locked": (folder / "manifest.json").exists,
+        "first checkpoint": (folder / "checkpoint" / "progress.json").exists,
+        "second round": (folder / "checkpoint" / "state-000002.safetensors").exists,
+    }[moment]
+    process = subprocess.Popen(
+        command_line("run", scenarios / "gaussian.toml", *small, *many, "--out", folder),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    with process:
+        try:
+            wait_for(reached, process)
+            process.send_signal(signal.SIGSTOP)
+            assert refused("resume", folder) == f"vnetsim: {folder}: another vnetsim process is writing there.\n"
+        finally:
+            process.kill()
+    assert process.returncode == -signal.SIGKILL
+    assert RunDirectory(folder).manifest()["status"] == "running"
+    assert cli("resume", folder).status == 0
+    assert results_of(folder) == results_of(whole)
+
+
+@pytest.fixture
+def stopped(toy: type, cli: Cli, tmp_path: Path) -> Path:
+    """A recording's run, interrupted in its third round."""
+    trace = tmp_path / "trace.csv"
+    rows = [f"{t}.0;v{v};{-90 + 10 * t - 40 * v};{v};10" for t in range(60) for v in range(12)]
+    trace.write_text("\n".join(("timestep_time;vehicle_id;vehicle_x;vehicle_y;vehicle_speed", *rows)) + "\n")
+    folder = tmp_path / "run"
+    options = ("--learner", "toy", "--rsu", "0,0:100", "--set", "round.quorum=1", "--rounds", "3")
+    with pytest.MonkeyPatch.context() as patch:
+        interrupt_at(patch, toy, "train", 2)
+        assert cli("run", trace, *options, "--out", folder).status == 130
+    return folder
+
+
+def test_a_recordings_run_goes_on(stopped: Path, cli: Cli) -> None:
+    done = cli("resume", stopped)
+    assert (done.status, done.err) == (0, "")
+    again = cli("resume", stopped)
+    assert again.status == 0
+    assert again.err == f"vnetsim: {stopped}: the run had already finished; nothing to do.\n"
+    assert again.out == done.out
+
+
+def test_the_command_and_start_of_the_first_call_stay(stopped: Path, cli: Cli) -> None:
+    path = stopped / "manifest.json"
+    manifest = json.loads(path.read_text()) | {"created": "2001-02-03T04:05:06+00:00", "command": ["vnetsim", "run"]}
+    path.write_text(json.dumps(manifest))
+    assert cli("resume", stopped).status == 0
+    resumed = RunDirectory(stopped).manifest()
+    assert (resumed["created"], resumed["command"]) == (manifest["created"], manifest["command"])
+
+
+def _delete_checkpoint(run: Path) -> None:
+    shutil.rmtree(run / "checkpoint")
+
+
+def _cut_state(run: Path) -> None:
+    path = next((run / "checkpoint").glob("state-*"))
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def _foreign_state(run: Path) -> None:
+    path = run / "checkpoint" / "progress.json"
+    path.write_text(path.read_text().replace("state-", "stage-"))
+
+
+def _change_input(run: Path) -> None:
+    with (run.parent / "trace.csv").open("a") as file:
+        file.write("\n")
+
+
+def _lose_input(run: Path) -> None:
+    (run.parent / "trace.csv").unlink()
+
+
+def _other_version(run: Path) -> None:
+    path = run / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"vnetsim": "0.0.1"}))
+
+
+def _other_traffic(run: Path) -> None:
+    path = run / "experiment.toml"
+    path.write_text(path.read_text().replace("quorum = 1\n", "quorum = 2\n"))
+
+
+@pytest.mark.parametrize(
+    ("harm", "message"),
+    [
+        (_delete_checkpoint, "run/checkpoint: the checkpoint is missing; start the run again"),
+        (_cut_state, "state-000002.safetensors: unreadable checkpoint: the file was altered or cut."),
+        (_foreign_state, "progress.json: unreadable checkpoint: "),
+        (_change_input, "trace.csv: changed or gone since the run started"),
+        (_lose_input, "trace.csv: changed or gone since the run started"),
+        (_other_version, "made by vnetsim 0.0.1; resume it with that version"),
+        (_other_traffic, "round 0: the simulated traffic differs from the recorded one"),
+    ],
+)
+def test_what_cannot_be_resumed_is_left_as_it_was(
+    harm: Callable[[Path], None], message: str, stopped: Path, refused: Refused, results_of: ResultsOf
+) -> None:
+    harm(stopped)
+    before = results_of(stopped)
+    assert message in refused("resume", stopped)
+    assert results_of(stopped) == before
+
+
+def test_a_recording_of_traffic_is_no_run(cli: Cli, refused: Refused, tmp_path: Path) -> None:
+    folder = tmp_path / "traffic"
+    assert cli("mobility", "gaussian", "--set", "gaussian.duration_s=30", "--no-report", "--out", folder).status == 0
+    assert "a recording of traffic, not a run; there is nothing to resume" in refused("resume", folder)
+
+
+def test_one_process_at_a_time(stopped: Path, refused: Refused, results_of: ResultsOf) -> None:
+    before = results_of(stopped)
+    with (stopped / ".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert "another vnetsim process is writing there" in refused("resume", stopped)
+    assert results_of(stopped) == before
+
+
+def test_a_directory_filled_since_it_was_chosen_is_left_alone(
+    toy: type, refused: Refused, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Two processes may choose the same free name; the second to get there must not take over the first one's run."""
+    folder = tmp_path / "run"
+    create = toy.create
+
+    def meanwhile(context: Any, settings: Any) -> Any:
+        folder.mkdir()
+        (folder / "manifest.json").write_text("of another process")
+        return create(context, settings)
+
+    monkeypatch.setattr(toy, "create", meanwhile)
+    assert "run: the output directory is not empty" in refused("run", "gaussian", "--learner", "toy", "--out", folder)
+    assert (folder / "manifest.json").read_text() == "of another process"

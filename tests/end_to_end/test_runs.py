@@ -1,0 +1,162 @@
+"""Whole runs of the shipped scenarios: what they leave, and that the seed alone decides it."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from safetensors.numpy import load_file
+
+from vnetsim import __version__
+from vnetsim.run_directory import RunDirectory
+from vnetsim.settings_file import load_experiment, to_toml
+from vnetsim.simulation_log import OUTCOMES
+from vnetsim.tables import TABLES
+
+SHIPPED = ("intersection.sumocfg", "expressway.sumocfg", "gaussian.toml")
+SmallRun = Callable[..., tuple[Path, Any]]
+ResultsOf = Callable[[Path], dict[str, bytes]]
+
+
+@pytest.fixture(params=SHIPPED)
+def run(request: pytest.FixtureRequest, small_run: SmallRun) -> RunDirectory:
+    return RunDirectory(small_run(request.param)[0])
+
+
+def test_the_terminal_ends_with_headline_and_report(small_run: SmallRun) -> None:
+    for scenario in SHIPPED:
+        folder, done = small_run(scenario)
+        title, *table = done.out.splitlines()
+        assert title.startswith(f"flsimco on {'gaussian' if scenario == 'gaussian.toml' else scenario}")
+        assert any("Rounds" in line and "3 of 3" in line for line in table)
+        assert any("kNN accuracy" in line and "%" in line for line in table)
+        assert table[-1] == f"report: {folder / 'report.html'}"
+        assert (folder / "report.html").read_text().startswith("<!DOCTYPE html>")
+        assert done.err == ""
+
+
+def test_every_table_is_there_with_its_columns(run: RunDirectory) -> None:
+    tables = {name: run.read(name) for name in TABLES}  # a missing or foreign column raises
+    assert all(tables[name].height for name in TABLES if name != "map")
+    assert tables["map"].is_empty() == (run.manifest()["traffic"]["kind"] == "gaussian")
+
+
+def test_participations_rounds_and_windows_agree(run: RunDirectory) -> None:
+    parts, rounds, windows = (run.read(name) for name in ("participations", "rounds", "windows"))
+    assert rounds["round"].to_list() == [0, 1, 2]
+    assert set(parts["outcome"]) <= set(OUTCOMES)
+    committed = parts.filter(pl.col("outcome") == "committed")
+    assert committed.height == rounds["committed"].sum() > 0
+    assert (rounds["rejected"] == 0).all()
+    assert parts["participation"].to_list() == list(range(parts.height))
+    invited = parts.filter(pl.col("outcome") != "not_selected")
+    assert invited.height == rounds["invited"].sum()
+    assert committed["weight"].is_not_null().all()
+    assert parts.filter(pl.col("outcome") != "committed")["weight"].is_null().all()
+    sums = committed.group_by("round").agg(pl.col("weight").sum(), pl.col("loss").mean()).sort("round")
+    np.testing.assert_allclose(sums["weight"], 1, atol=1e-12)
+    np.testing.assert_allclose(sums["loss"], rounds["loss"], rtol=1e-12)
+    key = ["vehicle_id", "rsu_id", "enter_s"]
+    assert parts.join(windows, on=key, how="anti").is_empty()
+    assert windows.join(parts, on=key, how="anti").is_empty()
+
+
+def test_metrics_are_of_the_declared_series_and_begin_with_the_untrained_model(run: RunDirectory) -> None:
+    metrics = run.read("metrics")
+    assert set(metrics["name"]) == {series["name"] for series in run.manifest()["series"]}
+    assert metrics.filter(pl.col("name") == "knn_accuracy")["round"].to_list() == [0, 1, 2, 3]
+    assert metrics.filter(pl.col("name") == "loss")["value"].to_list() == pytest.approx(run.read("rounds")["loss"])
+
+
+def test_the_experiment_reads_back(run: RunDirectory) -> None:
+    path = run.path / "experiment.toml"
+    experiment = load_experiment(str(path))
+    assert to_toml(experiment) == path.read_text()
+    assert (experiment.rounds, experiment.silos.count, experiment.learning["batch"]) == (3, 10, 8)
+    assert experiment.scenario == "gaussian" or Path(experiment.scenario).is_absolute()
+
+
+def test_the_manifest_says_what_made_the_run(run: RunDirectory) -> None:
+    manifest = run.manifest()
+    assert (manifest["kind"], manifest["status"], manifest["ended_by"]) == ("run", "finished", "rounds")
+    assert (manifest["vnetsim"], manifest["seed"]) == (__version__, 0)
+    assert manifest["learner"]["name"] == "flsimco"
+    assert manifest["learner"]["encoder"] == "small"
+    assert manifest["learner"]["settings"]["lr"] == 0.06
+    assert manifest["device"]["name"] == "cpu"
+    assert {"torch", "numpy", "eclipse-sumo"} <= manifest["packages"].keys()
+    assert manifest["rsus"][0]["range_m"] > 0
+    assert manifest["wall_s"].keys() >= {"data", "simulation and training", "writing"}
+    assert manifest["time_s"] == run.read("rounds")["close_s"][-1]
+    if manifest["traffic"]["kind"] == "sumo":
+        assert manifest["traffic"]["command"][:2] == ["sumo", "-c"]
+        assert manifest["traffic"]["version"].startswith("SUMO ")
+        assert {Path(name).suffixes[-2:][0] for name in manifest["inputs"]} == {".sumocfg", ".net", ".rou", ".add"}
+
+
+def test_the_weights_are_those_of_the_last_checkpoint(run: RunDirectory) -> None:
+    model = load_file(run.path / "model.safetensors")
+    state = load_file(next((run.path / "checkpoint").glob("state-*.safetensors")))
+    assert sum(values.size for values in model.values()) >= run.manifest()["learner"]["parameters"]
+    assert all(np.isfinite(values).all() for values in model.values())
+    assert all(np.array_equal(values, state[f"model.{name}"]) for name, values in model.items())
+
+
+def test_samples_and_silos(run: RunDirectory) -> None:
+    with np.load(run.path / "samples.npz", allow_pickle=False) as samples:
+        assert samples["images"].shape == (4, 8, 32, 32, 3)
+        assert samples["kernels_px"][0] == 0
+        assert (np.diff(samples["speeds_mps"]) >= 0).all()
+    assert run.read("silos")["images"].sum() == 400
+
+
+def test_the_end_of_the_traffic_is_said(cli: Callable[..., Any], toy: type, tmp_path: Path) -> None:
+    once = ("--set", "traffic.repeat=false", "--set", "gaussian.duration_s=30", "--set", "round.invited=20")
+    once += ("--set", "round.quorum=20")
+    done = cli("run", "gaussian", "--learner", toy.name, "--rounds", "500", *once, "--out", tmp_path / "run")
+    run = RunDirectory(tmp_path / "run")
+    finished = run.read("rounds").height
+    assert done.status == 0
+    assert done.err == f"vnetsim: the traffic ended after {finished} of 500 rounds.\n"
+    assert 0 < finished < 500
+    assert (run.manifest()["ended_by"], run.manifest()["status"]) == ("traffic", "finished")
+
+
+@pytest.mark.parametrize("scenario", ["intersection.sumocfg", "gaussian.toml"])
+def test_the_same_seed_gives_the_same_bytes(
+    scenario: str,
+    cli: Callable[..., Any],
+    small: tuple[str, ...],
+    small_run: SmallRun,
+    results_of: ResultsOf,
+    scenarios: Path,
+    tmp_path: Path,
+) -> None:
+    first = results_of(small_run(scenario)[0])
+    assert cli("run", scenarios / scenario, *small, "--out", tmp_path / "again").status == 0
+    again = results_of(tmp_path / "again")
+    assert {"model.safetensors", "samples.npz", "experiment.toml", "checkpoint/progress.json"} < first.keys()
+    assert first.keys() == again.keys()
+    assert [name for name in first if first[name] != again[name]] == []
+
+
+def test_another_seed_gives_another_run(small_run: SmallRun, results_of: ResultsOf) -> None:
+    first, other = (results_of(small_run("gaussian.toml", *seed)[0]) for seed in ((), ("--seed", "1")))
+    for name in ("windows.parquet", "participations.parquet", "model.safetensors", "samples.npz"):
+        assert first[name] != other[name]
+
+
+def test_the_seed_leaves_the_scenarios_own_traffic_alone(small_run: SmallRun) -> None:
+    """A .sumocfg has a seed of its own: --seed 1 draws other radio and silos on the same traffic."""
+    first, other = (RunDirectory(small_run("intersection.sumocfg", *seed)[0]) for seed in ((), ("--seed", "1")))
+    shared = ["vehicle_id", "enter_s", "entry_speed_mps", "entry_edge"]
+    end_s = min(run.manifest()["time_s"] for run in (first, other))
+    windows = [
+        run.read("windows").filter(pl.col("enter_s") < end_s).select(shared).sort(shared) for run in (first, other)
+    ]
+    assert windows[0].height > 3
+    assert windows[0].equals(windows[1])
+    assert not first.read("participations").equals(other.read("participations"))
+    assert other.manifest()["seed"] == 1
