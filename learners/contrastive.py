@@ -18,22 +18,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from learners.aggregation import Weights, weighted_mean
-from learners.contrastive_settings import SERIES, ContrastiveSettings
-from learners.data import load_images
-from learners.data.augment import view_one, view_two
-from learners.data.motion import motion_blur
-from learners.data.partition import partition
-from learners.encoders import create_encoder, forward_flop, parameter_count
-from learners.evaluation import Evaluator
-from learners.global_model import GlobalModel, State
+from learners.contrastive_settings import SERIES, ContrastiveSettings, reported
+from learners.contrastive_task import BACKWARD_FACTOR, ContrastiveTask, payload_bytes
+from learners.global_model import GlobalModel
 from learners.losses import dual_temperature_loss
-from learners.silos import Silos
-from learners.training import SequentialEngine, Visit, copy_state
 from vnetsim.learning import Cost, Description, LearnerContext, Participant, Series, Update
 
 VIEWS = 2
-BACKWARD_FACTOR = 3
-"""Work of forward and backward pass in forward passes: the backward pass computes two products for each one."""
 
 
 class ContrastiveLearner(ABC):
@@ -50,46 +41,10 @@ class ContrastiveLearner(ABC):
     Settings: ClassVar[type]
 
     def __init__(self, context: LearnerContext, settings: ContrastiveSettings) -> None:
-        self._context = context
         self._settings = settings
-        device = torch.device(context.device)
-        streams = context.streams
-        self._data = load_images(context.data, streams=streams.child("data"))
-        indices = partition(
-            self._data.train_labels.numpy(),
-            silos=context.silos,
-            approaches=context.approaches,
-            settings=context.data,
-            generator=streams.generator("silos"),
-        )
-        self._silos = Silos(self._data.train, indices, device=device)
-        encoder = create_encoder(settings.encoder, seed=streams.integer("initial model"))
-        self._flop = forward_flop(encoder, self._image_shape)
-        self._parameters = parameter_count(encoder)
-        # channels last is what CPU and CUDA convolve fastest
-        encoder = encoder.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self._global = GlobalModel(copy_state(encoder.state_dict()), max_staleness=context.max_staleness)
-        self._engine = SequentialEngine(
-            encoder,
-            self._silos,
-            objective=self._loss,
-            steps=settings.steps,
-            batch=settings.batch,
-            momentum=settings.momentum,
-            weight_decay=settings.weight_decay,
-        )
-        bank = streams.generator("bank").permutation(len(self._data.train))[: settings.bank or None]
-        self._evaluator = Evaluator(
-            encoder,
-            bank=self._data.train[bank].to(device),
-            bank_labels=self._data.train_labels[bank].to(device),
-            test=self._data.test.to(device),
-            test_labels=self._data.test_labels.to(device),
-            classes=len(self._data.class_names),
-            mean=self._data.mean,
-            std=self._data.std,
-            recalibrate=settings.batchnorm == "local",
-        )
+        self._task = ContrastiveTask(context, settings)
+        self._global = GlobalModel(self._task.initial_state(), max_staleness=context.max_staleness)
+        self._engine = self._task.engine(self._loss)
 
     @abstractmethod
     def weights(self, participants: Sequence[Participant]) -> Weights:
@@ -104,39 +59,22 @@ class ContrastiveLearner(ABC):
     @final
     def describe(self) -> Description:
         """Return encoder, data distribution and what else the record says."""
-        sizes = self._silos.sizes
-        return Description(
-            encoder=self._settings.encoder,
-            parameters=self._parameters,
-            image_shape=self._image_shape,
-            class_names=tuple(self._data.class_names),
-            silo_label_counts=self._silos.label_counts(self._data.train_labels, len(self._data.class_names)),
-            facts={
-                "Forward pass": f"{self._flop / 1e6:.4g} MFLOP per image (convolutions and linear layers)",
-                "Model": f"{self._payload_bytes / 1e6:.4g} MB each way",
-                "Images per silo": f"{min(sizes)} to {max(sizes)}, {sum(sizes)} in all",
-                "Test images": f"{len(self._data.test)}, held by no vehicle",
-                "BatchNorm statistics": {
-                    "average": "sent and averaged with the same weights as the model",
-                    "local": "kept in the vehicles; estimated on the bank for evaluation",
-                }[self._settings.batchnorm],
-            },
-        )
+        return self._task.describe({})
 
     @final
     def series(self) -> Sequence[Series]:
         """Return the metrics of ``aggregate`` and ``evaluate``."""
-        never = self._settings.linear_probe == "never"
-        return tuple(series for series in SERIES if not (never and series.name == "linear_accuracy"))
+        return reported(SERIES, self._settings)
 
     @final
     def cost(self, silo: int) -> Cost:
         """Return the model's bytes each way, and the work of all steps on both views, forward and backward."""
         images = self._engine.images_per_visit(silo)
+        model = payload_bytes(self._task.sent(self._global.current))
         return Cost(
-            download_bytes=self._payload_bytes,
-            upload_bytes=self._payload_bytes,
-            work_flop=float(images * VIEWS * BACKWARD_FACTOR * self._flop),
+            download_bytes=model,
+            upload_bytes=model,
+            work_flop=float(images * VIEWS * BACKWARD_FACTOR * self._task.flop),
         )
 
     @final
@@ -152,7 +90,7 @@ class ContrastiveLearner(ABC):
         state = dict(self._global.current)
         if weights.any():
             state.update(weighted_mean([update.state for update in finite], weights))
-        metrics = {"learning_rate": self._learning_rate(self._global.round)}
+        metrics = {"learning_rate": self._task.learning_rate(self._global.round)}
         if finite:
             metrics["loss"] = sum(update.loss for update in finite) / len(finite)
             if weights.any():
@@ -164,13 +102,7 @@ class ContrastiveLearner(ABC):
     @final
     def evaluate(self, *, final: bool) -> Mapping[str, float]:
         """Return kNN accuracy, and the linear probe's when it is due."""
-        probe = self._settings.linear_probe
-        return self._evaluator.measure(
-            self._global.current,
-            k=self._settings.knn_k,
-            temperature=self._settings.knn_temperature,
-            linear_probe=probe == "every" or (final and probe == "final"),
-        )
+        return self._task.evaluate(self._global.current, final=final)
 
     @final
     def state_dict(self) -> dict[str, Any]:
@@ -185,54 +117,21 @@ class ContrastiveLearner(ABC):
     @final
     def sample_images(self, kernels_px: Sequence[float], count: int) -> NDArray[np.uint8]:
         """Return the first test images blurred with each kernel length, shape (len(kernels_px), count, H, W, C)."""
-        images = self._data.test[:count].to(torch.float32) / 255
-        rows = [motion_blur(images, torch.full((len(images),), float(kernel))) for kernel in kernels_px]
-        blurred = torch.stack(rows).mul(255).round().clamp(0, 255).to(torch.uint8)
-        return blurred.permute(0, 1, 3, 4, 2).contiguous().numpy()
-
-    @property
-    def _image_shape(self) -> tuple[int, int, int]:
-        channels, height, width = self._data.train.shape[1:]
-        return int(channels), int(height), int(width)
-
-    @property
-    def _payload_bytes(self) -> int:
-        return sum(tensor.numel() * tensor.element_size() for tensor in self._sent(self._global.current).values())
-
-    def _sent(self, state: State) -> dict[str, Tensor]:
-        """The part of a model's state that crosses the radio link."""
-        if self._settings.batchnorm == "average":
-            return dict(state)
-        statistics = ("running_mean", "running_var", "num_batches_tracked")
-        return {name: tensor for name, tensor in state.items() if not name.endswith(statistics)}
+        return self._task.sample_images(kernels_px, count)
 
     def _loss(self, model: nn.Module, images: Tensor, generator: torch.Generator) -> Tensor:
-        q = model(view_one(images, generator, self._data.mean, self._data.std))
-        k = model(view_two(images, generator, self._data.mean, self._data.std))
-        return dual_temperature_loss(q, k, t_alpha=self._settings.t_alpha, t_beta=self._settings.t_beta)
-
-    def _learning_rate(self, base_round: int) -> float:
-        progress = min(base_round / self._context.rounds, 1.0)
-        return self._settings.lr * (1 + math.cos(math.pi * progress)) / 2
+        first, second = self._task.views(images, generator)
+        return dual_temperature_loss(
+            model(first), model(second), t_alpha=self._settings.t_alpha, t_beta=self._settings.t_beta
+        )
 
     def _train_one(self, participant: Participant) -> Update:
-        blur = self._context.blur
-        blurs = participant.speed_mps > blur.threshold_kmh / 3.6
-        kernel_px = self._context.camera.kernel_px(participant.speed_mps, self._silos.image_px) if blurs else 0.0
-        trained = self._engine.train(
-            self._global.at(participant.base_round),
-            Visit(
-                silo=participant.silo,
-                kernel_px=kernel_px,
-                blurred_fraction=blur.fraction,
-                learning_rate=self._learning_rate(participant.base_round),
-                seed=self._context.streams.integer("training", participant.round, participant.vehicle_id),
-            ),
-        )
+        visit = self._task.visit(participant)
+        trained = self._engine.train(self._global.at(participant.base_round), visit)
         return Update(
             participant=participant,
-            state=self._sent(trained.state),
+            state=self._task.sent(trained.state),
             loss=trained.loss,
             finite=trained.finite and math.isfinite(trained.loss),
-            metrics={"kernel_px": kernel_px},
+            metrics={"kernel_px": visit.kernel_px},
         )

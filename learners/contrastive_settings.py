@@ -1,8 +1,9 @@
-"""Settings and metrics that FLSimCo and its baselines share."""
+"""Settings and metrics of the contrastive learners."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,6 +11,24 @@ from learners.encoders import ENCODERS
 from vnetsim.errors import InputError, unknown_name
 from vnetsim.learning import Series
 
+KNN_ACCURACY = Series(
+    name="knn_accuracy",
+    label="kNN accuracy",
+    unit="%",
+    caption="Weighted k-nearest-neighbour vote on frozen features, on test images that no vehicle holds.",
+)
+LINEAR_ACCURACY = Series(
+    name="linear_accuracy",
+    label="Linear-probe accuracy",
+    unit="%",
+    caption="Logistic regression on frozen features, on test images that no vehicle holds.",
+)
+LEARNING_RATE = Series(
+    name="learning_rate",
+    label="Learning rate",
+    unit="",
+    caption="Step size of the vehicles that started in this round; a cosine over the rounds.",
+)
 SERIES = (
     Series(
         name="loss",
@@ -17,24 +36,9 @@ SERIES = (
         unit="",
         caption="Dual-temperature loss (FLSimCo Eq. 6-8), mean over the aggregated vehicles and their local steps.",
     ),
-    Series(
-        name="knn_accuracy",
-        label="kNN accuracy",
-        unit="%",
-        caption="Weighted k-nearest-neighbour vote on frozen features, on test images that no vehicle holds.",
-    ),
-    Series(
-        name="linear_accuracy",
-        label="Linear-probe accuracy",
-        unit="%",
-        caption="Logistic regression on frozen features, on test images that no vehicle holds.",
-    ),
-    Series(
-        name="learning_rate",
-        label="Learning rate",
-        unit="",
-        caption="Step size of the vehicles that started in this round; a cosine over the rounds.",
-    ),
+    KNN_ACCURACY,
+    LINEAR_ACCURACY,
+    LEARNING_RATE,
     Series(
         name="weight_deviation",
         label="Deviation from equal weights",
@@ -45,8 +49,8 @@ SERIES = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class ContrastiveSettings:
-    """Settings of FLSimCo and its baselines.
+class TaskSettings:
+    """Encoder, local training and evaluation of a contrastive learner.
 
     The published values are encoder ``resnet18``, batch 512, 2 steps. The defaults take about a minute on two CPU
     cores: a smaller encoder, and as many image views per visit as a batch of 256 would give, in more and smaller
@@ -59,8 +63,6 @@ class ContrastiveSettings:
         lr: learning rate of the first round; it falls along a cosine.
         momentum: of SGD, in [0, 1); a new optimizer at each visit.
         weight_decay: of SGD.
-        t_alpha: temperature of the loss.
-        t_beta: temperature of its weights; equal to ``t_alpha`` it is InfoNCE.
         batchnorm: ``average`` sends and averages BatchNorm statistics like weights; ``local`` keeps them in the
             vehicle. Training uses the batch's own statistics either way; for ``local`` evaluation estimates them on
             the bank.
@@ -76,8 +78,6 @@ class ContrastiveSettings:
     lr: float = 0.06
     momentum: float = 0.9
     weight_decay: float = 5e-4
-    t_alpha: float = 0.1
-    t_beta: float = 1.0
     batchnorm: Literal["average", "local"] = "average"
     knn_k: int = 200
     knn_temperature: float = 0.1
@@ -95,10 +95,40 @@ class ContrastiveSettings:
         for name, least in (("batch", 2), ("steps", 1), ("knn_k", 1), ("bank", 0)):
             if getattr(self, name) < least:
                 raise InputError(f"learning.{name} must be at least {least}, got {getattr(self, name)}.")
-        for name in ("lr", "t_alpha", "t_beta", "knn_temperature"):
+        for name in ("lr", "knn_temperature"):
             if not (math.isfinite(getattr(self, name)) and getattr(self, name) > 0):
                 raise InputError(f"learning.{name} must be positive and finite, got {getattr(self, name)}.")
         if not 0 <= self.momentum < 1:
             raise InputError(f"learning.momentum must be in [0, 1), got {self.momentum}.")
         if not (math.isfinite(self.weight_decay) and self.weight_decay >= 0):
             raise InputError(f"learning.weight_decay must be at least 0 and finite, got {self.weight_decay}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContrastiveSettings(TaskSettings):
+    """Settings of FLSimCo and its baselines: the task's, and the dual-temperature loss.
+
+    Args:
+        t_alpha: temperature of the loss.
+        t_beta: temperature of its weights; equal to ``t_alpha`` it is InfoNCE.
+    """
+
+    t_alpha: float = 0.1
+    t_beta: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Refuse values without meaning.
+
+        Raises:
+            InputError: naming the key.
+        """
+        super().__post_init__()
+        for name in ("t_alpha", "t_beta"):
+            if not (math.isfinite(getattr(self, name)) and getattr(self, name) > 0):
+                raise InputError(f"learning.{name} must be positive and finite, got {getattr(self, name)}.")
+
+
+def reported(series: Sequence[Series], settings: TaskSettings) -> tuple[Series, ...]:
+    """Return ``series`` without the linear probe's when it is never fitted."""
+    never = settings.linear_probe == "never"
+    return tuple(one for one in series if not (never and one is LINEAR_ACCURACY))
