@@ -28,7 +28,8 @@ SERIES = (
         name="loss",
         label="Training loss",
         unit="",
-        caption="InfoNCE against the queue's keys, mean over the aggregated vehicles and their local steps.",
+        caption="InfoNCE against the queue's keys, mean over the aggregated vehicles and their local steps. The "
+        "negatives change with the queue, so it may rise while the features improve.",
     ),
     KNN_ACCURACY,
     LINEAR_ACCURACY,

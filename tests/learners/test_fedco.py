@@ -1,0 +1,389 @@
+"""FedCo: the queue at the RSU, the momentum encoder, the loss against the queue, and what crosses the radio link."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+from learners.data.augment import view_one, view_two
+from learners.data.image_set import ImageSet
+from learners.fedco import FedCo, FedCoSettings, follow, queue_info_nce
+from learners.key_queue import INITIAL_ROUND, KeyQueue
+from vnetsim.errors import InputError
+from vnetsim.learning import LearnerContext, Participant, Update
+
+CPU = torch.device("cpu")
+MakeParticipant = Callable[..., Participant]
+MakeContext = Callable[..., LearnerContext]
+New = Callable[..., FedCo]
+
+
+@pytest.fixture
+def new(tiny: ImageSet, context: LearnerContext) -> New:  # noqa: ARG001  replaces the images
+    """Return a maker of small FedCos on the tiny set."""
+
+    def make(given_context: LearnerContext | None = None, **settings: Any) -> FedCo:
+        quick = {"batch": 8, "steps": 2, "knn_k": 5, "bank": 40, "queue": 32}
+        return FedCo.create(given_context or context, FedCoSettings(**(quick | settings)))
+
+    return make
+
+
+def unit_vectors(count: int, *, seed: int, width: int = 128) -> Tensor:
+    return normalize(torch.randn(count, width, generator=torch.Generator().manual_seed(seed)), dim=1)
+
+
+def uploads(learner: FedCo, participant: MakeParticipant, count: int, keys: int) -> list[Update]:
+    """Return uploads of the global model as it is, each with keys of its own."""
+    model = {name.removeprefix("model."): tensor for name, tensor in learner.state_dict().items()
+             if name.startswith("model.")}  # fmt: skip
+    round_ = int(learner.state_dict()["round"])
+    states = [{**model, "keys": unit_vectors(keys, seed=i)} for i in range(count)]
+    return [
+        Update(participant=participant(round_, i), state=state, loss=1.0, finite=True) for i, state in enumerate(states)
+    ]
+
+
+def queue_of(learner: FedCo) -> Tensor:
+    return learner.state_dict()["queue.keys"]
+
+
+# the queue
+
+
+def test_eight_vehicles_of_512_keys_replace_a_queue_of_4096(new: New, participant: MakeParticipant) -> None:
+    learner = new(queue=FedCoSettings().queue)
+    before = queue_of(learner)
+    assert before.shape == (4096, 128)
+    sent = uploads(learner, participant, 8, 512)
+    weights, metrics = learner.aggregate(sent)
+    assert torch.equal(queue_of(learner), torch.cat([update.state["keys"] for update in sent]))
+    assert weights == [1 / 8] * 8
+    assert (metrics["queue_fill"], metrics["queue_age"]) == (1.0, 0.0)
+
+
+def test_seven_vehicles_leave_the_newest_512_old_keys(new: New, participant: MakeParticipant) -> None:
+    learner = new(queue=4096)
+    before = queue_of(learner)
+    sent = uploads(learner, participant, 7, 512)
+    _, metrics = learner.aggregate(sent)
+    assert torch.equal(queue_of(learner), torch.cat([before[-512:], *(update.state["keys"] for update in sent)]))
+    assert (metrics["queue_fill"], metrics["queue_age"]) == (7 / 8, 0.0)
+
+
+def test_of_more_than_eight_vehicles_the_first_keys_fall_out_at_once(new: New, participant: MakeParticipant) -> None:
+    learner = new(queue=4096)
+    sent = uploads(learner, participant, 11, 512)
+    learner.aggregate(sent)
+    assert torch.equal(queue_of(learner), torch.cat([update.state["keys"] for update in sent[3:]]))
+    other_order = new(queue=4096)
+    other_order.aggregate(sent[::-1])
+    assert torch.equal(queue_of(other_order), torch.cat([update.state["keys"] for update in sent[7::-1]]))
+
+
+@given(length=st.integers(1, 12), rounds=st.lists(st.lists(st.integers(0, 7), max_size=4), max_size=5))
+def test_the_queue_is_a_deque_of_fixed_length(length: int, rounds: list[list[int]]) -> None:
+    queue = KeyQueue(keys=-torch.arange(1.0, length + 1)[:, None], rounds=torch.full((length,), INITIAL_ROUND))
+    reference = deque([(-float(i), INITIAL_ROUND) for i in range(1, length + 1)], maxlen=length)
+    number = 0.0
+    for round_, sizes in enumerate(rounds):
+        sent = []
+        for size in sizes:
+            sent.append(torch.arange(number, number + size)[:, None])
+            reference.extend((number + i, round_) for i in range(size))
+            number += size
+        queue = queue.enqueue(sent, round_=round_)
+    assert list(zip(queue.keys[:, 0].tolist(), queue.rounds.tolist(), strict=True)) == list(reference)
+    ages = [len(rounds) - round_ for _, round_ in reference if round_ != INITIAL_ROUND]
+    metrics = queue.metrics(len(rounds))
+    assert metrics["queue_fill"] == len(ages) / length
+    assert metrics.get("queue_age") == (pytest.approx(np.mean(ages)) if ages else None)
+
+
+def test_enqueueing_leaves_the_old_queue() -> None:
+    queue = KeyQueue.random(6, 4, generator=np.random.default_rng(0), device=CPU)
+    before = queue.keys.clone()
+    queue.enqueue([unit_vectors(9, seed=1, width=4)], round_=0)
+    assert torch.equal(queue.keys, before)
+
+
+def test_the_first_queue_is_random_and_normalised(new: New, new_context: MakeContext) -> None:
+    keys = queue_of(new(queue=1000))
+    torch.testing.assert_close(keys.norm(dim=1), torch.ones(1000), rtol=0, atol=1e-6)
+    # uniform on the sphere: every coordinate has mean 0 and variance 1 / 128
+    assert float(keys.mean(dim=0).abs().max()) < 5 * math.sqrt(1 / 128 / 1000)
+    assert float(keys.var()) == pytest.approx(1 / 128, rel=0.02)
+    assert torch.equal(keys, queue_of(new(queue=1000)))
+    other = new_context(streams=replace(new_context().streams, seed=2))
+    assert not torch.equal(keys, queue_of(new(other, queue=1000)))
+
+
+def test_age_and_fill_over_the_rounds(new: New, participant: MakeParticipant) -> None:
+    learner = new(queue=32)
+    _, empty = learner.aggregate([])
+    assert empty["queue_fill"] == 0
+    assert "queue_age" not in empty
+    _, one = learner.aggregate(learner.train([participant(1, 0)]))
+    assert (one["queue_fill"], one["queue_age"]) == (8 / 32, 0.0)
+    _, none = learner.aggregate([])
+    assert (none["queue_fill"], none["queue_age"]) == (8 / 32, 1.0)
+    _, three = learner.aggregate(uploads(learner, participant, 1, 24))
+    assert (three["queue_fill"], three["queue_age"]) == (1.0, 8 * 2 / 32)
+
+
+# the loss
+
+
+def test_loss_equals_a_slow_float64_loop() -> None:
+    q, k, queue = (unit_vectors(n, seed=s, width=16).double() for n, s in ((5, 0), (5, 1), (9, 2)))
+    rows = []
+    for i in range(5):
+        logits = [sum(float(a) * float(b) for a, b in zip(q[i], other, strict=True)) / 0.1 for other in (k[i], *queue)]
+        rows.append(-math.log(math.exp(logits[0]) / sum(math.exp(logit) for logit in logits)))
+    assert float(queue_info_nce(q, k, queue, temperature=0.1)) == pytest.approx(np.mean(rows), rel=1e-12)
+
+
+def test_constant_similarities_give_the_logarithm_of_the_candidates() -> None:
+    q = unit_vectors(1, seed=0).double().expand(4, -1)
+    loss = queue_info_nce(q, q, q[:1].expand(511, -1), temperature=0.1)
+    assert float(loss) == pytest.approx(6.238325, abs=1e-6)
+
+
+def test_gradient_is_that_of_the_softmax() -> None:
+    """D loss / d q_i = (sum_c p_ic c - k_i) / (B t) over the candidates c, the positive k_i among them."""
+    q, k, queue = (unit_vectors(n, seed=s, width=16).double() for n, s in ((5, 0), (5, 1), (9, 2)))
+    q.requires_grad_()
+    queue_info_nce(q, k, queue, temperature=0.2).backward()
+    for i in range(5):
+        candidates = np.vstack([k[i].numpy(), queue.numpy()])
+        p = np.exp(candidates @ q[i].detach().numpy() / 0.2)
+        expected = (p / p.sum() @ candidates - k[i].numpy()) / (5 * 0.2)
+        assert q.grad is not None
+        np.testing.assert_allclose(q.grad[i].numpy(), expected, rtol=1e-10, atol=1e-14)
+
+
+def test_a_dominating_positive_keeps_its_digits() -> None:
+    q = torch.tensor([[1.0, 0.0]])
+    loss = queue_info_nce(q, q, -q, temperature=0.05)
+    assert float(loss) == pytest.approx(math.exp(-40), rel=1e-5)
+
+
+# the visit
+
+
+def test_momentum_update_equals_a_slow_loop() -> None:
+    key_encoder, model = nn.Linear(3, 2), nn.Linear(3, 2)
+    expected = [
+        [0.7 * k + 0.3 * q for k, q in zip(a.flatten().tolist(), b.flatten().tolist(), strict=True)]
+        for a, b in zip(key_encoder.parameters(), model.parameters(), strict=True)
+    ]
+    follow(key_encoder, model, momentum=0.7)
+    for parameter, values in zip(key_encoder.parameters(), expected, strict=True):
+        assert parameter.flatten().tolist() == pytest.approx(values, rel=1e-6)
+
+
+def test_a_visit_equals_momentum_contrast_step_by_step(
+    new: New, context: LearnerContext, tiny: ImageSet, participant: MakeParticipant
+) -> None:
+    """MoCo's algorithm 1 with torch's own optimizer, the key encoder moved after every step."""
+    m, t, who = 0.6, 0.2, participant(0, 4)
+    learner = new(steps=3, momentum_encoder=m, temperature=t, keys=20)
+    queue = queue_of(learner)
+    f_q = copy.deepcopy(learner._task.encoder).train()
+    f_k = copy.deepcopy(f_q)
+    optimizer = torch.optim.SGD(f_q.parameters(), lr=0.06, momentum=0.9, weight_decay=5e-4)
+    generator = torch.Generator().manual_seed(context.streams.integer("training", 0, who.vehicle_id))
+    kernel = context.camera.kernel_px(who.speed_mps, 16)
+    keys, losses = [], []
+    for _ in range(3):
+        images = learner._task._silos.draw(4, 8, kernel_px=kernel, blurred_fraction=1.0, generator=generator)
+        q = f_q(view_one(images, generator, tiny.mean, tiny.std))
+        k = f_k(view_two(images, generator, tiny.mean, tiny.std)).detach()
+        logits = torch.cat([(q * k).sum(dim=1, keepdim=True), q @ queue.T], dim=1) / t
+        loss = nn.functional.cross_entropy(logits, torch.zeros(8, dtype=torch.int64))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        with torch.no_grad():
+            for theta_k, theta_q in zip(f_k.parameters(), f_q.parameters(), strict=True):
+                theta_k.copy_(m * theta_k + (1 - m) * theta_q)
+        keys.append(k)
+        losses.append(float(loss.detach()))
+    update = learner.train([who])[0]
+    assert update.loss == pytest.approx(np.mean(losses), rel=1e-5)
+    torch.testing.assert_close(update.state["keys"], torch.cat(keys)[-20:], rtol=1e-4, atol=1e-5)
+    for name, tensor in f_q.state_dict().items():
+        torch.testing.assert_close(update.state[name], tensor, rtol=1e-4, atol=1e-5)
+    assert all(parameter.grad is None for parameter in learner._contrast._encoder.parameters())
+
+
+def test_momentum_one_keeps_the_downloaded_key_encoder(new: New, participant: MakeParticipant) -> None:
+    learner = new(steps=3, momentum_encoder=1.0)
+    before = {name: tensor.clone() for name, tensor in learner._task.encoder.named_parameters()}
+    learner.train([participant(0, 0)])
+    assert all(torch.equal(tensor, before[name]) for name, tensor in learner._contrast._encoder.named_parameters())
+    trailing = new(steps=3)
+    trailing.train([participant(0, 0)])
+    assert not torch.equal(dict(trailing._contrast._encoder.named_parameters())["fc.weight"], before["fc.weight"])
+
+
+@pytest.fixture
+def negatives(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
+    """Return the list that receives the negatives of every step to come."""
+    seen: list[Tensor] = []
+
+    def record(q: Tensor, k: Tensor, queue: Tensor, *, temperature: float) -> Tensor:
+        assert not k.requires_grad
+        assert not queue.requires_grad
+        seen.append(queue.clone())
+        return queue_info_nce(q, k, queue, temperature=temperature)
+
+    monkeypatch.setattr("learners.fedco.queue_info_nce", record)
+    return seen
+
+
+def test_the_queue_is_frozen_while_vehicles_train(
+    new: New, participant: MakeParticipant, negatives: list[Tensor]
+) -> None:
+    learner = new(steps=3)
+    before = queue_of(learner)
+    updates = learner.train([participant(0, i) for i in range(2)])
+    assert len(negatives) == 6
+    assert all(torch.equal(queue, before) for queue in negatives)
+    assert torch.equal(queue_of(learner), before)
+    learner.aggregate(updates)
+    assert torch.equal(queue_of(learner), torch.cat([before[16:], *(update.state["keys"] for update in updates)]))
+
+
+def test_a_stale_vehicle_uses_the_queue_it_downloaded(
+    new: New, new_context: MakeContext, participant: MakeParticipant, negatives: list[Tensor]
+) -> None:
+    learner = new(new_context(max_staleness=1), steps=1)
+    old = queue_of(learner)
+    learner.aggregate(uploads(learner, participant, 2, 5))
+    resumed = new(new_context(max_staleness=1), steps=1)
+    resumed.load_state_dict(learner.state_dict())
+    new_queue = queue_of(learner)
+    group = [participant(1, 7, base_round=0), participant(1, 8)]
+    for one in (learner, resumed):
+        negatives.clear()
+        one.train(group)
+        assert torch.equal(negatives[0], old)
+        assert torch.equal(negatives[1], new_queue)
+    assert not torch.equal(old, new_queue)
+
+
+def test_uploaded_keys_have_unit_length(new: New, participant: MakeParticipant) -> None:
+    keys = new().train([participant(0, 0)])[0].state["keys"]
+    assert keys.shape == (8, 128)
+    assert keys.dtype == torch.float32
+    torch.testing.assert_close(keys.norm(dim=1), torch.ones(8))
+
+
+# rejected uploads
+
+
+def test_keys_of_a_rejected_upload_are_not_enqueued(new: New, participant: MakeParticipant) -> None:
+    learner = new()
+    before = queue_of(learner)
+    first, bad, last = learner.train([participant(0, i) for i in range(3)])
+    spoiled = {name: torch.full_like(t, torch.nan) if name.startswith("fc") else t for name, t in bad.state.items()}
+    weights, metrics = learner.aggregate([first, replace(bad, state=spoiled, finite=False), last])
+    assert weights == [0.5, 0.0, 0.5]
+    assert metrics["loss"] == pytest.approx((first.loss + last.loss) / 2)
+    assert torch.equal(queue_of(learner), torch.cat([before[16:], first.state["keys"], last.state["keys"]]))
+
+
+def test_a_diverging_visit_is_not_finite_and_keeps_model_and_queue(new: New, participant: MakeParticipant) -> None:
+    learner = new(lr=1e30, steps=4)
+    before = learner.state_dict()
+    updates = learner.train([participant(0, 0)])
+    assert not updates[0].finite
+    weights, metrics = learner.aggregate(updates)
+    assert weights == [0.0]
+    assert "loss" not in metrics
+    after = learner.state_dict()
+    assert all(torch.equal(after[name], before[name]) for name in before if name != "round")
+
+
+def test_non_finite_keys_alone_reject_an_upload(
+    new: New, participant: MakeParticipant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "learners.fedco.MomentumContrast.newest_keys", lambda _, count: torch.full((count, 128), torch.inf)
+    )
+    assert not new().train([participant(0, 0)])[0].finite
+
+
+# what crosses the radio link, and what is kept
+
+
+def test_payload_is_model_queue_and_keys(new: New, participant: MakeParticipant) -> None:
+    learner = new(queue=4096, keys=512, steps=32)  # silos of 16 images: 32 steps of 8 see 256
+    model = {name: t for name, t in learner.state_dict().items() if name.startswith("model.")}
+    assert not any("queue" in name for name in model)
+    model_bytes = sum(t.numel() * t.element_size() for t in model.values())
+    cost = learner.cost(0)
+    assert cost.download_bytes == model_bytes + 2 * 2**20
+    assert cost.upload_bytes == model_bytes + 256 * 128 * 4
+    assert new(queue=4096, keys=512, steps=64).cost(0).upload_bytes == model_bytes + 256 * 2**10
+    # each image: forward and backward for the query, forward for the key
+    assert cost.work_flop == 32 * 8 * 4 * learner._task.flop
+    assert "2.097 MB" in learner.describe().facts["Queue"]
+    small = new(queue=16, batch=8, steps=2)
+    update = small.train([participant(0, 0)])[0]
+    assert small.cost(0).upload_bytes == sum(t.numel() * t.element_size() for t in update.state.values())
+    assert small.cost(0).download_bytes == model_bytes + 16 * 128 * 4
+
+
+def test_a_queue_of_another_length_does_not_fit(new: New) -> None:
+    with pytest.raises(InputError, match=r"does not fit this learner's settings \(at 'model.queue.keys'\)"):
+        new(queue=16).load_state_dict(new(queue=32).state_dict())
+
+
+def test_a_checkpoint_without_queue_is_refused(new: New) -> None:
+    learner = new()
+    state = {name: tensor for name, tensor in learner.state_dict().items() if name != "queue.keys"}
+    with pytest.raises(InputError, match=r"does not fit this learner's settings \(at 'queue.keys'\)"):
+        learner.load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"momentum_encoder": 1.1}, r"learning.momentum_encoder must be in \[0, 1\]"),
+        ({"momentum_encoder": math.nan}, r"learning.momentum_encoder must be in \[0, 1\]"),
+        ({"temperature": 0.0}, r"learning.temperature must be positive"),
+        ({"queue": 0}, r"learning.queue must be at least 1"),
+        ({"keys": -1}, r"learning.keys must be at least 0"),
+        ({"batch": 1}, r"learning.batch must be at least 2"),
+    ],
+)
+def test_settings_without_meaning_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        FedCoSettings(**settings)
+
+
+def test_the_loss_falls_within_a_visit(new: New, participant: MakeParticipant) -> None:
+    """Between rounds it may rise, since the negatives change; against a frozen queue of real keys it must fall."""
+    first = new(batch=16, steps=1, queue=48)
+    first.aggregate(first.train([participant(0, i) for i in range(3)]))
+
+    def mean_loss(steps: int) -> float:
+        learner = new(batch=16, steps=steps, queue=48)
+        learner.load_state_dict(first.state_dict())
+        return learner.train([participant(1, 3)])[0].loss
+
+    assert mean_loss(16) < 0.8 * mean_loss(1)
