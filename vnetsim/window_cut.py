@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
+from bisect import bisect_right
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from vnetsim.coverage import Track, Window
 
 
 def cut_window(track: Track, time_s: float) -> Window:
-    """Return an open window as if the traffic had ended at the first point of its path at or after ``time_s``.
+    """Return an open window as if the traffic had ended at the first point of its path after ``time_s``.
 
     The path keeps the source's own points, also the one that a source read ahead of the clock gives beyond the end: a
     replay of the recording then interpolates the very same numbers.
@@ -20,7 +20,7 @@ def cut_window(track: Track, time_s: float) -> Window:
         track: the path so far.
         time_s: the end of the run (s); taken as the exit when the path is shorter, contrary to its contract.
     """
-    known = max(2, bisect_left(track.time_s, time_s) + 1)
+    known = max(2, bisect_right(track.time_s, time_s) + 1)
     times, xs, ys, speeds = (list(v[:known]) for v in (track.time_s, track.x_m, track.y_m, track.speed_mps))
     if len(times) == 1 or times[-1] < time_s:
         times.append(max(time_s, math.nextafter(times[-1], math.inf)))  # a window is never empty

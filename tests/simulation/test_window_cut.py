@@ -21,7 +21,7 @@ def track(*points: tuple[float, float, float, float]) -> Track:
     )
 
 
-def test_the_path_ends_at_the_first_point_that_is_not_before_the_end() -> None:
+def test_the_path_ends_at_its_first_point_after_the_end() -> None:
     window = cut_window(track((1, 0, 0, 4), (2, 3, 4, 6), (4, 3, 10, 2), (5, 3, 20, 9)), 3.0)
     assert (window.enter_s, window.exit_s, window.exit_cause) == (1, 4, "end")
     assert (window.entry_cause, window.entry_edge, window.exit_edge) == ("departure", "in", "")
