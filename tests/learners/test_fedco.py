@@ -57,7 +57,8 @@ def uploads(learner: FedCo, participant: MakeParticipant, count: int, keys: int)
 
 
 def queue_of(learner: FedCo) -> Tensor:
-    return learner.state_dict()["queue.keys"]
+    keys: Tensor = learner.state_dict()["queue.keys"]
+    return keys
 
 
 # the queue
@@ -165,7 +166,7 @@ def test_gradient_is_that_of_the_softmax() -> None:
     """D loss / d q_i = (sum_c p_ic c - k_i) / (B t) over the candidates c, the positive k_i among them."""
     q, k, queue = (unit_vectors(n, seed=s, width=16).double() for n, s in ((5, 0), (5, 1), (9, 2)))
     q.requires_grad_()
-    queue_info_nce(q, k, queue, temperature=0.2).backward()
+    queue_info_nce(q, k, queue, temperature=0.2).backward()  # type: ignore[no-untyped-call]
     for i in range(5):
         candidates = np.vstack([k[i].numpy(), queue.numpy()])
         p = np.exp(candidates @ q[i].detach().numpy() / 0.2)
@@ -214,7 +215,7 @@ def test_a_visit_equals_momentum_contrast_step_by_step(
         logits = torch.cat([(q * k).sum(dim=1, keepdim=True), q @ queue.T], dim=1) / t
         loss = nn.functional.cross_entropy(logits, torch.zeros(8, dtype=torch.int64))
         optimizer.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         with torch.no_grad():
             for theta_k, theta_q in zip(f_k.parameters(), f_q.parameters(), strict=True):
