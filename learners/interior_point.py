@@ -4,193 +4,235 @@ For each problem of a batch: min <c, x> over x >= 0 with row sums a and column s
 max <a, u> + <b, v> with slack s_ij = c_ij - u_i - v_j >= 0. Mehrotra's predictor-corrector (S. Mehrotra, "On the
 implementation of a primal-dual interior point method", SIAM J. Optim. 2(4), 1992) needs in each iteration one
 factorisation of A diag(x / s) A^T, which for transport is a weighted bipartite graph Laplacian: eliminating the column
-potentials leaves a Laplacian on the rows alone, singular by the one redundant constraint, so its last row is dropped.
+potentials leaves a Laplacian on the rows alone, singular by the one redundant constraint, so one row is grounded.
 
-Three properties of transport keep it short. A few Sinkhorn sweeps give a start that is strictly inside and nearly
-centred: the plan x = exp(-(c - u - v) / epsilon) belongs to slacks -epsilon log x > 0. The slacks stay dual feasible, so
-all directions follow from the ratio t = -ds / s. And the Laplacian's diagonal is summed from its off-diagonal
-entries instead of subtracted, which keeps its digits when x / s spans the whole range of float64.
+Four things keep it short and exact. A few Sinkhorn sweeps give a start that is strictly inside and nearly centred: the
+plan x = exp(-(c - u - v) / epsilon) belongs to slacks -epsilon log x > 0. The slacks stay dual feasible, so all
+directions follow from the ratio t = -ds / s. The Laplacian's diagonal is summed from its off-diagonal entries instead
+of subtracted, which keeps its digits when x / s spans the whole range of float64. The grounded row is the one of
+largest marginal: grounding one of tiny marginal would leave the rest almost floating.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.linalg import cholesky_ex, solve_triangular
 
 GAP = 1e-10  # sum x s at which a problem is finished
 MAX_ITERATIONS = 60
-SWEEPS = 10  # of Sinkhorn, for the start
+SWEEPS = 8  # of Sinkhorn, for the start
 EPSILON = 0.15  # entropy of the start in units of the mean cost; less gives a lower but badly centred start
 EXPONENT_RANGE = 30.0  # beyond exp(-30) the start's plan leaves the centre for no gain
-DAMPING = 1e-15  # relative, on the Laplacian's diagonal; far below what the step lengths notice
+DAMPING = 1e-15  # relative, on the Laplacian's diagonal; times 100 whenever the factorisation fails
 MAX_DAMPING = 1e-8
 STEP = 0.99  # share of the way to the boundary, tending to 1 with the gap
+LEAVE_TOGETHER = 0.1  # share of finished problems that makes it worth to repack the others
+REFILL = 0.75  # of a wave in work, at which further problems are started
+
+Problems = Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Iterate:
-    """What the iterations end with, still to be rounded to the exact marginals.
+class Finished:
+    """Problems that have left the iterations, still to be rounded to their exact marginals.
 
     Args:
-        plan: x, shape (B, n, m).
-        potential: v, the dual variable of the columns, shape (B, m); u follows as u_i = min_j (c_ij - v_j).
-        iterations: how many each problem took, shape (B,).
+        index: where each stands in the batch, shape (K,).
+        plan: x, shape (K, n, m).
+        potential: v, the dual variable of the columns, shape (K, m); u follows as u_i = min_j (c_ij - v_j).
+        iterations: how many each took, shape (K,).
     """
 
+    index: Tensor
     plan: Tensor
     potential: Tensor
     iterations: Tensor
 
 
-@dataclass(kw_only=True)
-class _Active:
-    """The problems that iterate at present; ``index`` says where each stands in the batch, ``age`` in iterations."""
+def iterate(problems: Problems, index: Tensor, *, wave: int) -> Iterator[Finished]:
+    """Run every problem to a duality gap of ``GAP`` and yield them in groups, the quick ones first.
 
-    index: Tensor
-    age: Tensor
-    live: Tensor
-    plan: Tensor
-    slack: Tensor
-    potential: Tensor
-    a: Tensor
-    b: Tensor
-    ground: Tensor
-    damping: Tensor
-
-    def keep(self, rows: Tensor) -> None:
-        """Drop all problems but these."""
-        for name, value in vars(self).items():
-            setattr(self, name, value.index_select(0, rows))
-
-    def join(self, other: _Active) -> None:
-        """Take in more problems."""
-        for name, value in vars(self).items():
-            setattr(self, name, torch.cat((value, getattr(other, name))))
-
-
-def iterate(cost: Tensor, a: Tensor, b: Tensor, *, wave: int) -> Iterate:
-    """Run every problem of the batch to a duality gap of ``GAP``.
-
-    A finished problem is written out at once and leaves; when a quarter has left others take the places, so that
-    the slowest problems hold up none and the work stays as large as the cache likes it.
+    A finished problem leaves at once; when a quarter has left others take the places, so that the slowest hold up
+    none and the work stays as large as the cache likes it.
 
     Args:
-        cost: c >= 0 with largest entry about 1 (or all 0), float64, shape (B, n, m) with 2 <= n <= m.
-        a: row sums > 0 of total 1, shape (B, n).
-        b: column sums > 0 of total 1, shape (B, m).
+        problems: for the indices of some problems, their (c, a, b) in float64: c >= 0 with largest entry about 1 (or
+            all 0), shape (K, n, m) with 2 <= n <= m; a, b > 0 of total 1, shapes (K, n) and (K, m).
+        index: of all problems, shape (B,), B >= 1.
         wave: how many problems to iterate at a time.
 
-    Returns:
-        The iterates. A problem that cannot be finished returns with its last one, for the caller to judge.
+    Yields:
+        The iterates, at most ``wave`` problems together; the plans are valid until the next group is asked for.
+        A problem that cannot be finished comes with its last iterate, for the caller to judge.
     """
-    plan, potential = torch.empty_like(cost), torch.empty_like(b)
-    iterations = torch.zeros(len(cost), dtype=torch.int64, device=cost.device)
-    begun = min(wave, len(cost))
-    active = _start(cost, a, b, slice(0, begun))
-    while len(active.index):
-        gap = (active.plan * active.slack).sum((1, 2))
-        finished = active.live & ((gap <= GAP) | (active.damping > MAX_DAMPING) | (active.age >= MAX_ITERATIONS))
-        if finished.any():
-            rows = finished.nonzero()[:, 0]
-            index = active.index[rows]
-            plan[index] = active.plan[rows]
-            potential[index] = active.potential[rows]
-            iterations[index] = active.age[rows]
-            active.live &= ~finished
-            rows = active.live.nonzero()[:, 0]
-            if len(rows) <= 0.9 * len(active.live):
-                active.keep(rows)
-                if begun < len(cost) and len(rows) <= 0.75 * wave:
-                    more = slice(begun, min(begun + wave - len(rows), len(cost)))
-                    active.join(_start(cost, a, b, more))
-                    begun = more.stop
-                continue
-        _advance(active, gap)
-    return Iterate(plan=plan, potential=potential, iterations=iterations)
+    begun = min(wave, len(index))
+    active = _Active(index[:begun], *problems(index[:begun]))
+    while active.count:
+        gap = torch.mul(active.plan, active.slack, out=active.spare(0)).sum((1, 2))
+        leaves = (gap <= GAP) | (active.damping > MAX_DAMPING) | (active.age >= MAX_ITERATIONS)
+        leaving = int(leaves.sum())
+        if leaving <= LEAVE_TOGETHER * active.count and leaving < active.count:
+            active.advance(gap, leaves)
+            continue
+        yield active.release(leaves.nonzero()[:, 0], (~leaves).nonzero()[:, 0])
+        if begun < len(index) and active.count <= REFILL * wave:
+            more = index[begun : begun + wave - active.count]
+            begun += len(more)
+            active.admit(more, *problems(more))
 
 
-def _start(cost: Tensor, a: Tensor, b: Tensor, rows: slice) -> _Active:
-    """Return the start by ``SWEEPS`` sweeps of Sinkhorn, all of it strictly positive."""
-    cost, a, b = cost[rows], a[rows], b[rows]
-    epsilon = (EPSILON * cost.mean((1, 2))).clamp_min(torch.finfo(cost.dtype).tiny)[:, None]
-    kernel = (cost / -epsilon[..., None]).clamp_min_(-EXPONENT_RANGE).exp_()
-    q = torch.ones_like(b)
-    p = torch.empty_like(a)
-    for _ in range(SWEEPS):
-        p = a / (kernel @ q[..., None])[..., 0]
-        q = b / (p[:, None] @ kernel)[:, 0]
-    u, v = epsilon * p.log(), epsilon * q.log()
-    u -= 0.01 * epsilon  # a plan entry near 1 has a slack near 0
-    return _Active(
-        index=torch.arange(rows.start, rows.stop, device=cost.device),
-        age=torch.zeros_like(a[:, 0], dtype=torch.int64),
-        live=torch.ones_like(a[:, 0], dtype=torch.bool),
-        plan=kernel.mul_(p[..., None]).mul_(q[:, None]),
-        slack=cost - u[..., None] - v[:, None],
-        potential=v,
-        a=a,
-        b=b,
-        ground=torch.ones_like(a).scatter_(1, a.argmax(1, keepdim=True), 2),
-        damping=torch.full_like(a[:, 0], DAMPING),
-    )
+class _Active:
+    """The problems in work.
 
-
-def _advance(active: _Active, gap: Tensor) -> None:
-    """Take one predictor-corrector step in place.
-
-    With t = (du_i + dv_j) / s the step has ds = -s t and dx = x (e + t - 1), where e is 0 for the predictor and
-    sigma mu / (x s) + t (t - 1) of the predictor's t for the corrector.
+    All arrays of the size of the costs live in a few buffers for the whole solve: fresh memory for each of them in each
+    iteration would cost more in page faults than the arithmetic.
     """
-    x, s, a, b = active.plan, active.slack, active.a, active.b
-    system = _Laplacian(x / s, active.ground + active.damping[:, None])
-    du, dv = system.solve(a, b)
-    t = _ratio(du, dv, s)
-    low, high = t.flatten(1).aminmax(dim=1)
-    primal, dual = 1 / (1 - low).clamp_min(1), 1 / high.clamp_min(1)
-    # <dx, ds> = 0 for feasible directions leaves of the predicted gap only what is linear in the steps
-    predicted = gap * (1 - primal) + ((a * du).sum(1) + (b * dv).sum(1)) * (primal - dual)
-    target = gap * (predicted / gap).clamp(0, 1) ** 3 / (x.shape[1] * x.shape[2])
 
-    e = torch.div(target[:, None, None], x * s).addcmul_(t, t - 1)
-    push = x * e
-    du, dv = system.solve(a - push.sum(2), b - push.sum(1))
-    t = _ratio(du, dv, s)
-    e.add_(t).sub_(1)
-    reach = torch.maximum(1 - gap, torch.full_like(gap, STEP))
-    low, high = e.flatten(1).amin(1), t.flatten(1).amax(1)
-    primal = torch.where(low < 0, reach / -low, 1).clamp_max(1)
-    dual = torch.where(high > 0, reach / high, 1).clamp_max(1)
+    def __init__(self, index: Tensor, cost: Tensor, a: Tensor, b: Tensor) -> None:
+        self._buffers = [torch.empty_like(cost) for _ in range(6)]
+        square = cost.new_empty(*a.shape, a.shape[1])
+        self._square, self._factor = square, torch.empty_like(square)
+        self._info = torch.empty_like(index, dtype=torch.int32)
+        self.count = 0
+        self.index, self.age, self.damping = index[:0], index[:0], a[:0, 0]
+        self._potential, self._a, self._b, self._ground = b[:0], a[:0], b[:0], a[:0]
+        self.admit(index, cost, a, b)
 
-    failed = (system.info != 0) | ~torch.isfinite(low + high)
-    if failed.any():  # keep these where they are, and try again with more damping
-        e[failed], t[failed], dv[failed] = 0, 0, 0
-        primal, dual = primal.nan_to_num(0), dual.nan_to_num(0)
-        active.damping = torch.where(failed, 100 * active.damping, active.damping)
-    x.addcmul_(x, e.mul_(primal[:, None, None]))
-    s.addcmul_(s, t.mul_(-dual[:, None, None]))
-    active.potential.addcmul_(dv, dual[:, None])
-    active.age += 1
+    @property
+    def plan(self) -> Tensor:
+        return self._buffers[0][: self.count]
 
+    @property
+    def slack(self) -> Tensor:
+        return self._buffers[1][: self.count]
 
-def _ratio(du: Tensor, dv: Tensor, s: Tensor) -> Tensor:
-    return (du[..., None] + dv[:, None]).div_(s)
+    def spare(self, number: int) -> Tensor:
+        """Return one of four arrays of the shape of the plans, for intermediate results."""
+        return self._buffers[2 + number][: self.count]
 
+    def admit(self, index: Tensor, cost: Tensor, a: Tensor, b: Tensor) -> None:
+        """Take in more problems, at the start that ``SWEEPS`` sweeps of Sinkhorn give."""
+        rows = slice(self.count, self.count + len(index))
+        self.count = rows.stop
+        plan, slack = self.plan[rows], self.slack[rows]
+        epsilon = (EPSILON * cost.mean((1, 2))).clamp_min_(torch.finfo(cost.dtype).tiny)[:, None]
+        kernel = torch.mul(cost, -1 / epsilon[..., None], out=plan).clamp_min_(-EXPONENT_RANGE).exp_()
+        q = torch.ones_like(b)
+        p = torch.empty_like(a)
+        for _ in range(SWEEPS):
+            p = a / (kernel @ q[..., None])[..., 0]
+            q = b / (p[:, None] @ kernel)[:, 0]
+        kernel.mul_(p[..., None]).mul_(q[:, None])
+        u, v = (
+            epsilon * (p.log() - 0.01),
+            epsilon * q.log(),
+        )  # a plan entry near 1 has a slack near 0: move off a little
+        torch.sub(cost, u[..., None], out=slack).sub_(v[:, None])
+        self.index = torch.cat((self.index, index))
+        self.age = torch.cat((self.age, torch.zeros_like(index)))
+        self.damping = torch.cat((self.damping, torch.full_like(a[:, 0], DAMPING)))
+        self._potential = torch.cat((self._potential, v))
+        self._a, self._b = torch.cat((self._a, a)), torch.cat((self._b, b))
+        ground = torch.ones_like(a).scatter_(1, a.argmax(1, keepdim=True), 2)
+        self._ground = torch.cat((self._ground, ground))
 
-class _Laplacian:
-    """The normal equations [diag(r) D; D^T diag(q)] [du; dv] = [f; g] with r, q the row and column sums of D > 0."""
+    def release(self, leaving: Tensor, staying: Tensor) -> Finished:
+        """Hand out some problems and repack the others."""
+        plans = torch.index_select(self.plan, 0, leaving, out=self.spare(0)[: len(leaving)])
+        finished = Finished(
+            index=self.index[leaving], plan=plans, potential=self._potential[leaving], iterations=self.age[leaving]
+        )
+        buffers = self._buffers
+        for source, target in ((0, 3), (1, 4)):
+            torch.index_select(buffers[source][: self.count], 0, staying, out=buffers[target][: len(staying)])
+            buffers[source], buffers[target] = buffers[target], buffers[source]
+        self.count = len(staying)
+        self.index, self.age, self.damping = self.index[staying], self.age[staying], self.damping[staying]
+        self._potential, self._ground = self._potential[staying], self._ground[staying]
+        self._a, self._b = self._a[staying], self._b[staying]
+        return finished
 
-    def __init__(self, d: Tensor, ground: Tensor) -> None:
-        self._q = d.sum(1)
-        self._share = d / self._q[:, None]
-        rows = torch.bmm(d, self._share.mT).neg_()
+    def advance(self, gap: Tensor, still: Tensor) -> None:
+        """Take one predictor-corrector step, except where ``still``.
+
+        With t = (du_i + dv_j) / s the step has ds = -s t and dx = push + x (t - 1), where push is 0 for the predictor
+        and sigma mu / s + x t (t - 1) of the predictor's t for the corrector.
+        """
+        x, s, a, b = self.plan, self.slack, self._a, self._b
+        inverse = torch.reciprocal(s, out=self.spare(0))
+        system = self._laplacian(torch.mul(x, inverse, out=self.spare(1)))
+        du, dv = system.solve(a, b)
+        t = torch.add(du[..., None], dv[:, None], out=self.spare(1)).mul_(inverse)
+        primal, dual = 1 / (1 - _least(t)).clamp_min_(1), 1 / _largest(t).clamp_min_(1)
+        # <dx, ds> = 0 for feasible directions leaves of the predicted gap only what is linear in the steps
+        predicted = gap * (1 - primal) + ((a * du).sum(1) + (b * dv).sum(1)) * (primal - dual)
+        target = gap * (predicted / gap).clamp_(0, 1) ** 3 / (x.shape[1] * x.shape[2])
+
+        push = torch.sub(t, 1, out=self.spare(3)).mul_(t).mul_(x).addcmul_(inverse, target[:, None, None])
+        du, dv = system.solve(a - push.sum(2), b - push.sum(1))
+        t = torch.add(du[..., None], dv[:, None], out=t).mul_(inverse)
+        dx = push.sub_(x).addcmul_(x, t)
+        low, high = _least(torch.div(dx, x, out=inverse)), _largest(t)
+        reach = (1 - gap).clamp_min_(STEP)
+        primal = torch.where(low < 0, reach / -low, 1).clamp_max_(1)
+        dual = torch.where(high > 0, reach / high, 1).clamp_max_(1)
+
+        failed = ((system.info != 0) | ~torch.isfinite(low + high)) & ~still
+        stays = failed | still
+        if stays.any():
+            dx[stays], t[stays], dv[stays] = 0, 0, 0
+            primal, dual = primal.nan_to_num_(0), dual.nan_to_num_(0)
+            self.damping = torch.where(failed, 100 * self.damping, self.damping)  # and try again
+        x.addcmul_(dx, primal[:, None, None])
+        s.addcmul_(s, t.mul_(-dual[:, None, None]))
+        self._potential.addcmul_(dv, dual[:, None])
+        self.age += ~still
+
+    def _laplacian(self, d: Tensor) -> _Laplacian:
+        """Factorise the normal equations for D = x / s; D itself is needed no longer."""
+        weight = 1 / d.sum(1)
+        share = torch.mul(d, weight[:, None], out=self.spare(2))
+        rows = torch.bmm(d, share.mT, out=self._square[: self.count]).neg_()
         diagonal = rows.diagonal(dim1=1, dim2=2)
         diagonal.zero_()
-        diagonal.copy_(rows.sum(2).mul_(ground).neg_())
-        self._factor, self.info = torch.linalg.cholesky_ex(rows)
+        diagonal.copy_(rows.sum(2).mul_(self._ground + self.damping[:, None]).neg_())
+        # LAPACK wants its columns contiguous
+        factor, info = cholesky_ex(rows, out=(self._factor[: self.count].mT, self._info[: self.count]))
+        return _Laplacian(share=share, weight=weight, factor=factor, info=info)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Laplacian:
+    """The system [diag(r) D; D^T diag(q)] [du; dv] = [f; g] with r, q the row and column sums of D > 0.
+
+    Only differences of potentials matter: one row is grounded, which has the effect of dropping it.
+
+    Args:
+        share: D / q, shape (K, n, m).
+        weight: 1 / q, shape (K, m).
+        factor: lower Cholesky factor of the grounded Laplacian diag(r) - D diag(1 / q) D^T, shape (K, n, n).
+        info: not 0 where the factorisation failed, shape (K,).
+    """
+
+    share: Tensor
+    weight: Tensor
+    factor: Tensor
+    info: Tensor
 
     def solve(self, f: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
-        reduced = f - (self._share @ g[..., None])[..., 0]
-        du = torch.cholesky_solve(reduced[..., None], self._factor)[..., 0]
-        return du, g / self._q - (du[:, None] @ self._share)[:, 0]
+        reduced = f[..., None] - self.share @ g[..., None]
+        half = solve_triangular(self.factor, reduced, upper=False)
+        du = solve_triangular(self.factor.mT, half, upper=True)[..., 0]
+        return du, g * self.weight - (du[:, None] @ self.share)[:, 0]
+
+
+def _least(values: Tensor) -> Tensor:
+    return values.flatten(1).amin(1)
+
+
+def _largest(values: Tensor) -> Tensor:
+    return values.flatten(1).amax(1)

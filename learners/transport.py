@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -15,14 +15,14 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from learners import interior_point, transport_simplex
+from learners.interior_point import Finished
 from vnetsim.errors import InputError, RunError
 
-GAP_TOLERANCE = 1e-8  # relative; in practice about 1e-12
+GAP_TOLERANCE = 1e-8  # relative; what is left is 1e-9 at most and mostly below 1e-10
 SIMPLEX_GAP = 1e-9  # above it the simplex method takes over, in units of total mass and spread of the costs
 ROUNDING = 1e-15  # of the largest cost: costs that differ by less are equal
 SMALLEST_SHARE = 1e-12  # of the total, given to a marginal of zero while iterating: the interior must not be empty
-# entries of the cost solved together, and of those iterated at a time: on a CPU so few that the cache holds the work
-CHUNK_ENTRIES = {"cpu": 2**21, "cuda": 2**25}
+# entries of the costs iterated at a time: on a CPU so few that they stay near, on a GPU so many that it is full
 WAVE_ENTRIES = {"cpu": 2**17, "cuda": 2**25}
 FLOOR = 1e-3  # of DeepEMD's marginals
 
@@ -65,11 +65,10 @@ def solve(cost: Tensor, a: Tensor, b: Tensor) -> Transport:
     """
     with torch.no_grad():
         _check(cost, a, b)
-        if cost.numel() == 0:
-            return _gather([], cost, a, b)
-        size = _problems(cost, CHUNK_ENTRIES)
-        chunks = zip(cost.split(size), a.split(size), b.split(size), strict=True)
-        return _gather([_solve_chunk(*(part.double() for part in chunk)) for chunk in chunks], cost, a, b)
+        if cost.shape[1] <= cost.shape[2]:
+            return _Batch(cost, a, b).solve()
+        swapped = _Batch(cost.mT, b, a).solve()
+        return replace(swapped, flow=swapped.flow.mT, dual_a=swapped.dual_b, dual_b=swapped.dual_a)
 
 
 def transport_value(cost: Tensor, a: Tensor, b: Tensor) -> Tensor:
@@ -78,7 +77,7 @@ def transport_value(cost: Tensor, a: Tensor, b: Tensor) -> Tensor:
     By the envelope theorem d/dc = x and d/da, d/db are the dual variables. Where the optimum is not unique they are
     one of the subgradients. Arguments and errors are those of ``solve``.
     """
-    value: Tensor = _TransportValue.apply(cost, a, b)  # type: ignore[no-untyped-call]
+    value: Tensor = _TransportValue.apply(cost, a, b)
     return value
 
 
@@ -95,7 +94,9 @@ def emd_similarity(u: Tensor, v: Tensor, a: Tensor | None = None, b: Tensor | No
         InputError: shapes do not fit, or features or weights are not finite.
     """
     if u.ndim != 3 or v.ndim != 3 or u.shape[0] != v.shape[0] or u.shape[2] != v.shape[2]:
-        raise InputError(f"features must have shapes (B, n, C) and (B, m, C), got {tuple(u.shape)} and {tuple(v.shape)}")
+        raise InputError(
+            f"features must have shapes (B, n, C) and (B, m, C), got {tuple(u.shape)} and {tuple(v.shape)}"
+        )
     if (a is None) != (b is None):
         raise InputError("weights must be given for both feature sets or for neither")
     if not (torch.isfinite(u).all() and torch.isfinite(v).all()):
@@ -136,7 +137,7 @@ class _TransportValue(torch.autograd.Function):
         return transport.value
 
     @staticmethod
-    @once_differentiable  # type: ignore[misc, no-untyped-call]
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         flow, dual_a, dual_b = ctx.saved_tensors
         return grad[:, None, None] * flow, grad[:, None] * dual_a, grad[:, None] * dual_b
@@ -157,7 +158,7 @@ def _check(cost: Tensor, a: Tensor, b: Tensor) -> None:
     largest = torch.maximum(total_a, total_b)
     tolerance = max(64 * torch.finfo(cost.dtype).eps, 1e-10)
     faults = {
-        "its cost is not finite": ~torch.isfinite(cost).all(2).all(1),
+        "its cost, or the spread of it, is not finite": ~torch.isfinite(cost.amax((1, 2)) - cost.amin((1, 2))),
         "a marginal is negative or not finite": ~((a >= 0).all(1) & (b >= 0).all(1) & torch.isfinite(largest)),
         "its marginals have unequal totals": (total_a - total_b).abs() > tolerance * largest,
     }
@@ -172,85 +173,100 @@ def _check(cost: Tensor, a: Tensor, b: Tensor) -> None:
             )
 
 
-def _problems(cost: Tensor, entries: dict[str, int]) -> int:
-    """Return how many problems of the cost's size make up as many entries."""
-    return max(1, entries.get(cost.device.type, entries["cuda"]) // (cost.shape[1] * cost.shape[2]))
+class _Batch:
+    """A batch with no more rows than columns, which goes to the solver and comes back in groups."""
 
-
-def _gather(parts: list[Transport], cost: Tensor, a: Tensor, b: Tensor) -> Transport:
-    """Join the chunks and return to the input's dtype."""
-    if not parts:
-        none = cost.new_zeros(0)
-        return Transport(
-            flow=torch.zeros_like(cost),
-            value=none,
-            dual_a=torch.zeros_like(a),
-            dual_b=torch.zeros_like(b),
-            iterations=none.long(),
-            gap=none.double(),
+    def __init__(self, cost: Tensor, a: Tensor, b: Tensor) -> None:
+        self._cost, self._a, self._b = cost, a, b
+        count = len(cost)
+        self._result = Transport(
+            flow=torch.empty_like(cost, memory_format=torch.contiguous_format),
+            value=cost.new_empty(count),
+            dual_a=torch.empty_like(a),
+            dual_b=torch.empty_like(b),
+            iterations=torch.empty(count, dtype=torch.int64, device=cost.device),
+            gap=torch.empty(count, dtype=torch.float64, device=cost.device),
         )
-    return Transport(
-        flow=torch.cat([part.flow for part in parts]).to(cost.dtype),
-        value=torch.cat([part.value for part in parts]).to(cost.dtype),
-        dual_a=torch.cat([part.dual_a for part in parts]).to(cost.dtype),
-        dual_b=torch.cat([part.dual_b for part in parts]).to(cost.dtype),
-        iterations=torch.cat([part.iterations for part in parts]),
-        gap=torch.cat([part.gap for part in parts]),
-    )
+
+    def solve(self) -> Transport:
+        count, n, m = self._cost.shape
+        wave = max(1, WAVE_ENTRIES.get(self._cost.device.type, WAVE_ENTRIES["cuda"]) // (n * m))
+        index = torch.arange(count, device=self._cost.device)
+        if n == 1:
+            for rows in torch.split(index, wave) if count else ():
+                b = _Standard.of(self._cost[rows], self._a[rows], self._b[rows]).b
+                self._store(Finished(index=rows, plan=b[:, None], potential=0 * b, iterations=0 * rows))
+        elif count:
+            for finished in interior_point.iterate(self._interior, index, wave=wave):
+                self._store(finished)
+        return self._result
+
+    def _interior(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the problems as the interior-point method wants them: no marginal is 0."""
+        problem = _Standard.of(self._cost[rows], self._a[rows], self._b[rows])
+        return problem.cost, _positive(problem.a), _positive(problem.b)
+
+    def _store(self, end: Finished) -> None:
+        """Round the plans to their marginals, prove them optimal by the dual, and store them in the input's units."""
+        rows, result = end.index, self._result
+        problem = _Standard.of(self._cost[rows], self._a[rows], self._b[rows])
+        cost, a, b = problem.cost, problem.a, problem.b
+        flow, v = _rounded(end.plan, a, b), end.potential
+        u, v = _tight(cost, v)
+        gap = (cost * flow).sum((1, 2)) - (a * u).sum(1) - (b * v).sum(1)
+        left = (~(gap.abs() <= SIMPLEX_GAP)).nonzero()[:, 0]
+        if len(left):
+            _finish(left, cost, a, b, flow, v)
+            u, v = _tight(cost, v)
+
+        flow *= problem.total[:, None, None]
+        u, v = u * problem.unit[:, None] + problem.row, v * problem.unit[:, None] + problem.column
+        side_a, side_b = (a * u).sum(1), (b * v).sum(1)
+        shift = (side_a - side_b)[:, None] / 2
+        value = (self._cost[rows].double() * flow).sum((1, 2))
+        scale = torch.maximum(value.abs(), problem.total * problem.unit)
+        gap = (value - problem.total * (side_a + side_b)) / scale.masked_fill(scale == 0, 1)
+        wrong = ~(gap.abs() <= GAP_TOLERANCE)
+        if wrong.any():
+            raise RunError(
+                f"{int(wrong.sum())} of {len(self._cost)} transport problems did not converge, first problem "
+                f"{int(rows[wrong][0])}"
+            )
+        result.flow[rows] = flow.to(result.flow.dtype)
+        result.value[rows] = value.to(result.value.dtype)
+        result.dual_a[rows] = (u - shift).to(result.dual_a.dtype)
+        result.dual_b[rows] = (v + shift).to(result.dual_b.dtype)
+        result.iterations[rows] = end.iterations
+        result.gap[rows] = gap
 
 
-def _solve_chunk(cost: Tensor, a: Tensor, b: Tensor) -> Transport:
-    """Solve problems of float64 that fit together into memory; the smaller side becomes the rows."""
-    if cost.shape[1] > cost.shape[2]:
-        swapped = _solve_chunk(cost.mT.contiguous(), b, a)
-        return Transport(
-            flow=swapped.flow.mT,
-            value=swapped.value,
-            dual_a=swapped.dual_b,
-            dual_b=swapped.dual_a,
-            iterations=swapped.iterations,
-            gap=swapped.gap,
-        )
-    total = a.sum(1)
-    b = b * (total / b.sum(1).masked_fill(total == 0, 1))[:, None]  # totals equal to the last digit
-    # potentials taken out of the costs leave their minimum 0 in every row and column, and change no flow
-    row = cost.amin(2)
-    reduced = cost - row[..., None]
-    column = reduced.amin(1)
-    reduced -= column[:, None]
-    spread = torch.maximum(reduced.amax((1, 2)), ROUNDING * cost.abs().amax((1, 2)))
-    reduced /= spread.masked_fill(spread == 0, 1)[:, None, None]
+@dataclass(frozen=True, kw_only=True)
+class _Standard:
+    """Problems in float64, scaled to total mass 1 and to costs in [0, 1] with a 0 in every row and column.
 
-    if cost.shape[1] == 1:
-        flow, v = b[:, None].clone(), torch.zeros_like(b)
-        iterations = torch.zeros(len(cost), dtype=torch.int64, device=cost.device)
-    else:
-        wave = _problems(cost, WAVE_ENTRIES)
-        end = interior_point.iterate(reduced, _positive_shares(a), _positive_shares(b), wave=wave)
-        flow, v, iterations = _rounded(end.plan.mul_(total[:, None, None]), a, b), end.potential, end.iterations
-    u, v = _tight(reduced, v)
-    gap = (reduced * flow).sum((1, 2)) - (a * u).sum(1) - (b * v).sum(1)
-    open_ = (~(gap.abs() <= SIMPLEX_GAP * total)).nonzero()[:, 0]
-    if len(open_):
-        _finish(open_, reduced, a, b, flow, v)
-        u, v = _tight(reduced, v)
+    Taking potentials out of the costs changes no flow: c_ij = unit * cost_ij + row_i + column_j.
+    """
 
-    dual_a, dual_b = u.mul_(spread[:, None]).add_(row), v.mul_(spread[:, None]).add_(column)
-    value = (cost * flow).sum((1, 2))
-    side_a, side_b = (a * dual_a).sum(1), (b * dual_b).sum(1)
-    unit = torch.maximum(value.abs(), total * spread)
-    gap = (value - side_a - side_b) / unit.masked_fill(unit == 0, 1)
-    if not (gap <= GAP_TOLERANCE).all():
-        raise RunError(f"{int((~(gap <= GAP_TOLERANCE)).sum())} of {len(gap)} transport problems did not converge")
-    shift = ((side_a - side_b) / (2 * total.masked_fill(total == 0, 1)))[:, None]
-    return Transport(
-        flow=flow,
-        value=value,
-        dual_a=dual_a.sub_(shift),
-        dual_b=dual_b.add_(shift),
-        iterations=iterations,
-        gap=gap,
-    )
+    cost: Tensor
+    a: Tensor
+    b: Tensor
+    total: Tensor
+    unit: Tensor
+    row: Tensor
+    column: Tensor
+
+    @classmethod
+    def of(cls, cost: Tensor, a: Tensor, b: Tensor) -> _Standard:
+        cost, a, b = cost.double(), a.double(), b.double()
+        total = a.sum(1)
+        largest = torch.maximum(cost.amax((1, 2)), -cost.amin((1, 2)))
+        row = cost.amin(2)
+        cost = cost - row[..., None]
+        column = cost.amin(1)
+        cost -= column[:, None]
+        unit = torch.maximum(cost.amax((1, 2)), ROUNDING * largest)
+        cost /= unit.masked_fill(unit == 0, 1)[:, None, None]
+        return cls(cost=cost, a=_shares(a), b=_shares(b), total=total, unit=unit, row=row, column=column)
 
 
 def _tight(cost: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
@@ -266,24 +282,31 @@ def _tight(cost: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
 def _finish(index: Tensor, cost: Tensor, a: Tensor, b: Tensor, flow: Tensor, v: Tensor) -> None:
     """Finish the few problems that the interior-point method left open by the simplex method, in place."""
     for problem in index.tolist():
+        plan = flow[problem].nan_to_num(0)
         vertex, potential = transport_simplex.finish(
-            *(part[problem].cpu().numpy() for part in (cost, a, b)), flow[problem].nan_to_num(0).cpu().numpy()
+            cost[problem].cpu().numpy(), a[problem].cpu().numpy(), b[problem].cpu().numpy(), plan.cpu().numpy()
         )
         flow[problem] = torch.from_numpy(vertex)
         v[problem] = torch.from_numpy(potential)
 
 
-def _positive_shares(marginal: Tensor) -> Tensor:
-    """Scale to total 1 with no share below ``SMALLEST_SHARE``; an empty marginal becomes uniform."""
+def _shares(marginal: Tensor) -> Tensor:
+    """Scale to total 1; an empty marginal becomes uniform."""
     total = marginal.sum(1, keepdim=True)
-    shares = (marginal / total.masked_fill(total == 0, 1)).clamp_min(SMALLEST_SHARE)
+    return torch.where(total > 0, marginal / total.masked_fill(total == 0, 1), 1 / marginal.shape[1])
+
+
+def _positive(shares: Tensor) -> Tensor:
+    """Raise shares to ``SMALLEST_SHARE`` at least, the total still 1."""
+    shares = shares.clamp_min(SMALLEST_SHARE)
     return shares / shares.sum(1, keepdim=True)
 
 
 def _rounded(flow: Tensor, a: Tensor, b: Tensor) -> Tensor:
     """Give the flow its marginals to rounding: shrink rows, then columns, and spread what is missing as a product.
 
-    J. Altschuler, J. Weed, P. Rigollet, "Near-linear time approximation algorithms for optimal transport", 2017, alg. 2.
+    Algorithm 2 of J. Altschuler, J. Weed, P. Rigollet, "Near-linear time approximation algorithms for optimal transport
+    via Sinkhorn iteration", NeurIPS 2017.
     """
     tiny = torch.finfo(flow.dtype).tiny
     flow.mul_((a / flow.sum(2).clamp_min(tiny)).clamp_max(1)[..., None])
