@@ -15,6 +15,7 @@ from typing import Any
 from vnetsim.coverage import CoverageEvent, EntryCause, ExitCause, Floats, TrafficInfo
 from vnetsim.errors import InputError, RunError
 from vnetsim.experiment import TrafficSettings
+from vnetsim.mobility.entities import refuse_entities
 from vnetsim.mobility.sumo_net import POSITION, SPEED, VEHICLES, SumoNet, anchor, fastest_mps, surroundings
 from vnetsim.mobility.sumo_session import SumoSession
 from vnetsim.rsu import Rsu, place_rsus
@@ -40,6 +41,7 @@ class SumoTraffic:
     def __init__(self, config: Path, settings: TrafficSettings, *, repeat: bool) -> None:
         if not config.is_file():
             raise InputError(f"{config}: no such file.")
+        refuse_entities(config)
         self._settings = settings
         self._repeat = repeat
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
