@@ -22,7 +22,8 @@ import torch
 from torch import Tensor
 from torch.linalg import cholesky_ex, solve_triangular
 
-GAP = 1e-10  # sum x s at which a problem is finished
+GAP = 2e-10  # sum x s, relative to the value, at which a problem is finished
+SMALLEST_GAP = 1e-14  # for values near 0
 MAX_ITERATIONS = 60
 SWEEPS = 8  # of Sinkhorn, for the start
 EPSILON = 0.15  # entropy of the start in units of the mean cost; less gives a lower but badly centred start
@@ -54,7 +55,7 @@ class Finished:
 
 
 def iterate(problems: Problems, index: Tensor, *, wave: int) -> Iterator[Finished]:
-    """Run every problem to a duality gap of ``GAP`` and yield them in groups, the quick ones first.
+    """Run every problem to a relative duality gap of ``GAP`` and yield them in groups, the quick ones first.
 
     A finished problem leaves at once; when a quarter has left others take the places, so that the slowest hold up
     none and the work stays as large as the cache likes it.
@@ -73,7 +74,7 @@ def iterate(problems: Problems, index: Tensor, *, wave: int) -> Iterator[Finishe
     active = _Active(index[:begun], *problems(index[:begun]))
     while active.count:
         gap = torch.mul(active.plan, active.slack, out=active.spare(0)).sum((1, 2))
-        leaves = (gap <= GAP) | (active.damping > MAX_DAMPING) | (active.age >= MAX_ITERATIONS)
+        leaves = (gap <= active.goal(gap)) | (active.damping > MAX_DAMPING) | (active.age >= MAX_ITERATIONS)
         leaving = int(leaves.sum())
         if leaving <= LEAVE_TOGETHER * active.count and leaving < active.count:
             active.advance(gap, leaves)
@@ -99,7 +100,8 @@ class _Active:
         self._info = torch.empty_like(index, dtype=torch.int32)
         self.count = 0
         self.index, self.age, self.damping = index[:0], index[:0], a[:0, 0]
-        self._potential, self._a, self._b, self._ground = b[:0], a[:0], b[:0], a[:0]
+        self._row_potential, self._potential = a[:0], b[:0]
+        self._a, self._b, self._ground = a[:0], b[:0], a[:0]
         self.admit(index, cost, a, b)
 
     @property
@@ -113,6 +115,11 @@ class _Active:
     def spare(self, number: int) -> Tensor:
         """Return one of four arrays of the shape of the plans, for intermediate results."""
         return self._buffers[2 + number][: self.count]
+
+    def goal(self, gap: Tensor) -> Tensor:
+        """Return the gap at which each problem is finished; its value is that of the dual and the gap."""
+        value = gap + (self._a * self._row_potential).sum(1) + (self._b * self._potential).sum(1)
+        return (GAP * value).clamp_(SMALLEST_GAP, GAP)
 
     def admit(self, index: Tensor, cost: Tensor, a: Tensor, b: Tensor) -> None:
         """Take in more problems, at the start that ``SWEEPS`` sweeps of Sinkhorn give."""
@@ -135,10 +142,9 @@ class _Active:
         self.index = torch.cat((self.index, index))
         self.age = torch.cat((self.age, torch.zeros_like(index)))
         self.damping = torch.cat((self.damping, torch.full_like(a[:, 0], DAMPING)))
-        self._potential = torch.cat((self._potential, v))
+        self._row_potential, self._potential = torch.cat((self._row_potential, u)), torch.cat((self._potential, v))
         self._a, self._b = torch.cat((self._a, a)), torch.cat((self._b, b))
-        ground = torch.ones_like(a).scatter_(1, a.argmax(1, keepdim=True), 2)
-        self._ground = torch.cat((self._ground, ground))
+        self._ground = torch.cat((self._ground, grounded(a)))
 
     def release(self, leaving: Tensor, staying: Tensor) -> Finished:
         """Hand out some problems and repack the others."""
@@ -152,8 +158,8 @@ class _Active:
             buffers[source], buffers[target] = buffers[target], buffers[source]
         self.count = len(staying)
         self.index, self.age, self.damping = self.index[staying], self.age[staying], self.damping[staying]
-        self._potential, self._ground = self._potential[staying], self._ground[staying]
-        self._a, self._b = self._a[staying], self._b[staying]
+        self._row_potential, self._potential = self._row_potential[staying], self._potential[staying]
+        self._a, self._b, self._ground = self._a[staying], self._b[staying], self._ground[staying]
         return finished
 
     def advance(self, gap: Tensor, still: Tensor) -> None:
@@ -164,7 +170,11 @@ class _Active:
         """
         x, s, a, b = self.plan, self.slack, self._a, self._b
         inverse = torch.reciprocal(s, out=self.spare(0))
-        system = self._laplacian(torch.mul(x, inverse, out=self.spare(1)))
+        system = laplacian(
+            torch.mul(x, inverse, out=self.spare(1)),
+            self._ground + self.damping[:, None],
+            out=(self.spare(2), self._square[: self.count], self._factor[: self.count], self._info[: self.count]),
+        )
         du, dv = system.solve(a, b)
         t = torch.add(du[..., None], dv[:, None], out=self.spare(1)).mul_(inverse)
         primal, dual = 1 / (1 - _least(t)).clamp_min_(1), 1 / _largest(t).clamp_min_(1)
@@ -184,29 +194,18 @@ class _Active:
         failed = ((system.info != 0) | ~torch.isfinite(low + high)) & ~still
         stays = failed | still
         if stays.any():
-            dx[stays], t[stays], dv[stays] = 0, 0, 0
+            dx[stays], t[stays], du[stays], dv[stays] = 0, 0, 0, 0
             primal, dual = primal.nan_to_num_(0), dual.nan_to_num_(0)
             self.damping = torch.where(failed, 100 * self.damping, self.damping)  # and try again
         x.addcmul_(dx, primal[:, None, None])
         s.addcmul_(s, t.mul_(-dual[:, None, None]))
+        self._row_potential.addcmul_(du, dual[:, None])
         self._potential.addcmul_(dv, dual[:, None])
         self.age += ~still
 
-    def _laplacian(self, d: Tensor) -> _Laplacian:
-        """Factorise the normal equations for D = x / s; D itself is needed no longer."""
-        weight = 1 / d.sum(1)
-        share = torch.mul(d, weight[:, None], out=self.spare(2))
-        rows = torch.bmm(d, share.mT, out=self._square[: self.count]).neg_()
-        diagonal = rows.diagonal(dim1=1, dim2=2)
-        diagonal.zero_()
-        diagonal.copy_(rows.sum(2).mul_(self._ground + self.damping[:, None]).neg_())
-        # LAPACK wants its columns contiguous
-        factor, info = cholesky_ex(rows, out=(self._factor[: self.count].mT, self._info[: self.count]))
-        return _Laplacian(share=share, weight=weight, factor=factor, info=info)
-
 
 @dataclass(frozen=True, kw_only=True)
-class _Laplacian:
+class Laplacian:
     """The system [diag(r) D; D^T diag(q)] [du; dv] = [f; g] with r, q the row and column sums of D > 0.
 
     Only differences of potentials matter: one row is grounded, which has the effect of dropping it.
@@ -224,10 +223,38 @@ class _Laplacian:
     info: Tensor
 
     def solve(self, f: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
+        """Return du, shape (K, n), and dv, shape (K, m), for right-hand sides of the same shapes and equal totals."""
         reduced = f[..., None] - self.share @ g[..., None]
         half = solve_triangular(self.factor, reduced, upper=False)
         du = solve_triangular(self.factor.mT, half, upper=True)[..., 0]
         return du, g * self.weight - (du[:, None] @ self.share)[:, 0]
+
+
+def grounded(a: Tensor) -> Tensor:
+    """Return factors on a Laplacian's diagonal, shape (K, n), that ground the row of largest marginal."""
+    return torch.ones_like(a).scatter_(1, a.argmax(1, keepdim=True), 2)
+
+
+def laplacian(d: Tensor, ground: Tensor, out: tuple[Tensor, Tensor, Tensor, Tensor] | None = None) -> Laplacian:
+    """Factorise diag(r) - D diag(1 / q) D^T with r, q the row and column sums of D >= 0.
+
+    Args:
+        d: D, shape (K, n, m).
+        ground: factors on the diagonal, 1 but for the grounded row, shape (K, n).
+        out: memory for the result's share, for the matrix, for the factor and for its info.
+    """
+    K, n, _ = d.shape
+    if out is None:
+        square = d.new_empty(K, n, n)
+        out = torch.empty_like(d), square, torch.empty_like(square), square.new_empty(K, dtype=torch.int32)
+    weight = 1 / d.sum(1)
+    share = torch.mul(d, weight[:, None], out=out[0])
+    rows = torch.bmm(d, share.mT, out=out[1]).neg_()
+    diagonal = rows.diagonal(dim1=1, dim2=2)
+    diagonal.zero_()
+    diagonal.copy_(rows.sum(2).mul_(ground).neg_())
+    factor, info = cholesky_ex(rows, out=(out[2].mT, out[3]))  # LAPACK wants its columns contiguous
+    return Laplacian(share=share, weight=weight, factor=factor, info=info)
 
 
 def _least(values: Tensor) -> Tensor:

@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from learners import interior_point, transport_simplex
+from learners import interior_point
 from learners.interior_point import Finished
+from learners.transport_purification import purify
 from vnetsim.errors import InputError, RunError
 
-GAP_TOLERANCE = 1e-8  # relative; what is left is 1e-9 at most and mostly below 1e-10
-SIMPLEX_GAP = 1e-9  # above it the simplex method takes over, in units of total mass and spread of the costs
-ROUNDING = 1e-15  # of the largest cost: costs that differ by less are equal
+GAP_TOLERANCE = 1e-8  # relative; what is left is 4e-9 at most and where the optimum is unique rounding
+ROUNDING = 1e-14  # of the largest cost: what costs differ by less is noise
 SMALLEST_SHARE = 1e-12  # of the total, given to a marginal of zero while iterating: the interior must not be empty
 # entries of the costs iterated at a time: on a CPU so few that they stay near, on a GPU so many that it is full
 WAVE_ENTRIES = {"cpu": 2**17, "cuda": 2**25}
@@ -207,18 +207,11 @@ class _Batch:
         return problem.cost, _positive(problem.a), _positive(problem.b)
 
     def _store(self, end: Finished) -> None:
-        """Round the plans to their marginals, prove them optimal by the dual, and store them in the input's units."""
+        """Purify the iterates and store them in the input's units."""
         rows, result = end.index, self._result
         problem = _Standard.of(self._cost[rows], self._a[rows], self._b[rows])
         cost, a, b = problem.cost, problem.a, problem.b
-        flow, v = _rounded(end.plan, a, b), end.potential
-        u, v = _tight(cost, v)
-        gap = (cost * flow).sum((1, 2)) - (a * u).sum(1) - (b * v).sum(1)
-        left = (~(gap.abs() <= SIMPLEX_GAP)).nonzero()[:, 0]
-        if len(left):
-            _finish(left, cost, a, b, flow, v)
-            u, v = _tight(cost, v)
-
+        flow, u, v = purify(cost, a, b, end.plan, end.potential)
         flow *= problem.total[:, None, None]
         u, v = u * problem.unit[:, None] + problem.row, v * problem.unit[:, None] + problem.column
         side_a, side_b = (a * u).sum(1), (b * v).sum(1)
@@ -269,27 +262,6 @@ class _Standard:
         return cls(cost=cost, a=_shares(a), b=_shares(b), total=total, unit=unit, row=row, column=column)
 
 
-def _tight(cost: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the largest feasible u for v, and then the largest v for u.
-
-    As costs lie in [0, 1], a v more than 1 below the largest binds no u, and may be raised to keep its digits.
-    """
-    v = (v - v.amax(1, keepdim=True)).clamp_min(-1)
-    u = (cost - v[:, None]).amin(2)
-    return u, (cost - u[..., None]).amin(1)
-
-
-def _finish(index: Tensor, cost: Tensor, a: Tensor, b: Tensor, flow: Tensor, v: Tensor) -> None:
-    """Finish the few problems that the interior-point method left open by the simplex method, in place."""
-    for problem in index.tolist():
-        plan = flow[problem].nan_to_num(0)
-        vertex, potential = transport_simplex.finish(
-            cost[problem].cpu().numpy(), a[problem].cpu().numpy(), b[problem].cpu().numpy(), plan.cpu().numpy()
-        )
-        flow[problem] = torch.from_numpy(vertex)
-        v[problem] = torch.from_numpy(potential)
-
-
 def _shares(marginal: Tensor) -> Tensor:
     """Scale to total 1; an empty marginal becomes uniform."""
     total = marginal.sum(1, keepdim=True)
@@ -300,17 +272,3 @@ def _positive(shares: Tensor) -> Tensor:
     """Raise shares to ``SMALLEST_SHARE`` at least, the total still 1."""
     shares = shares.clamp_min(SMALLEST_SHARE)
     return shares / shares.sum(1, keepdim=True)
-
-
-def _rounded(flow: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """Give the flow its marginals to rounding: shrink rows, then columns, and spread what is missing as a product.
-
-    Algorithm 2 of J. Altschuler, J. Weed, P. Rigollet, "Near-linear time approximation algorithms for optimal transport
-    via Sinkhorn iteration", NeurIPS 2017.
-    """
-    tiny = torch.finfo(flow.dtype).tiny
-    flow.mul_((a / flow.sum(2).clamp_min(tiny)).clamp_max(1)[..., None])
-    flow.mul_((b / flow.sum(1).clamp_min(tiny)).clamp_max(1)[:, None])
-    missing_a, missing_b = (a - flow.sum(2)).clamp_min(0), (b - flow.sum(1)).clamp_min(0)
-    share = missing_b / missing_b.sum(1, keepdim=True).clamp_min(tiny)
-    return flow.addcmul_(missing_a[..., None], share[:, None])

@@ -97,24 +97,24 @@ MARGINALS: dict[str, Callable[[torch.Generator, int, int, int], tuple[Tensor, Te
 
 
 def highs_values(cost: Tensor, a: Tensor, b: Tensor) -> np.ndarray:
-    """Return the optimal values by HiGHS, many problems to one block-diagonal programme, costs scaled to 1."""
+    """Return the optimal values by HiGHS, many problems to one block-diagonal programme.
+
+    Costs and totals are scaled to 1, as its tolerances are absolute, and the redundant last column sum is left out.
+    """
     B, n, m = cost.shape
-    scale = cost.abs().amax((1, 2), keepdim=True)
-    scaled = (cost / scale).numpy()
-    total = a.sum(1).numpy()
-    one = sp.vstack((sp.kron(sp.eye(n), np.ones((1, m))), sp.kron(np.ones((1, n)), sp.eye(m))))
-    sums = (torch.cat((a, b), dim=1) / a.sum(1, keepdim=True)).numpy()
-    options = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
-    result = linprog(
-        scaled.ravel(),
-        A_eq=sp.block_diag([one] * B, format="csc"),
-        b_eq=sums.ravel(),
-        method="highs-ds",
-        options=options,
-    )
+    total = a.sum(1, keepdim=True)
+    scale = cost.abs().amax((1, 2))
+    scale[scale == 0] = 1
+    scaled = (cost / scale[:, None, None]).numpy()
+    one = sp.vstack((sp.kron(sp.eye(n), np.ones((1, m))), sp.kron(np.ones((1, n)), sp.eye(m)))).tocsr()[:-1]
+    sums = torch.cat((a / total, (b / b.sum(1, keepdim=True))[:, :-1]), dim=1).numpy()
+    options = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10, "presolve": False}
+    A = sp.block_diag([one] * B, format="csc")
+    result = linprog(scaled.ravel(), A_eq=A, b_eq=sums.ravel(), method="highs-ds", options=options)
     assert result.status == 0, result.message
-    flow = result.x.reshape(B, n, m)
-    return (scaled * flow).sum((1, 2)) * scale.flatten().numpy() * total
+    flow: np.ndarray = result.x.reshape(B, n, m)
+    values: np.ndarray = (scaled * flow).sum((1, 2)) * scale.numpy() * total.flatten().numpy()
+    return values
 
 
 def assert_certified(t: Transport, cost: Tensor, a: Tensor, b: Tensor) -> None:
@@ -143,8 +143,13 @@ def compare_with_highs(seed: int, count: int, cost_kind: str, marginal_kind: str
         t = solve(cost, a, b)
         assert_certified(t, cost, a, b)
         expected = highs_values(cost, a, b)
-        size = np.maximum(np.abs(expected), 1e-4 * (cost.abs().amax((1, 2)) * a.sum(1)).numpy())
-        assert (np.abs(t.value.numpy() - expected) <= 1e-8 * size).all(), (n, m)
+        size = (cost.abs().amax((1, 2)) * a.sum(1)).numpy()
+        above = t.value.numpy() - expected
+        # HiGHS ends at reduced costs of -1e-10 and at row sums off by 1e-10. So where costs span decades the certified
+        # value may lie below its own, and where marginals do, above.
+        room = 1e-9 if marginal_kind == "15 decades" else 1e-13
+        assert (above <= 1e-8 * np.abs(expected) + room * size).all(), (n, m)
+        assert (-above <= 1e-8 * np.abs(expected) + 1e-9 * size).all(), (n, m)
     return count * len(SIZES)
 
 
@@ -169,7 +174,7 @@ def test_large_problems_are_those_of_highs(n: int, m: int) -> None:
         a, b = MARGINALS["random"](generator, 2, n, m)
         t = solve(cost, a, b)
         assert_certified(t, cost, a, b)
-        np.testing.assert_allclose(t.value.numpy(), highs_values(cost, a, b), rtol=1e-8)
+        np.testing.assert_allclose(t.value.numpy(), highs_values(cost, a, b), rtol=1e-8, atol=1e-13)
 
 
 @given(seed=st.integers(0, 2**31), n=st.integers(1, 12), m=st.integers(1, 12), kinds=st.sampled_from(FAMILIES))
@@ -270,7 +275,7 @@ def test_gradients_are_flow_and_duals() -> None:
     generator = torch.Generator().manual_seed(9)
     cost = uniform(generator, 12, 5, 6).requires_grad_()
     a, b = (part.requires_grad_() for part in MARGINALS["random"](generator, 12, 5, 6))
-    transport_value(cost, a, b).sum().backward()
+    torch.autograd.backward(transport_value(cost, a, b).sum())
     assert cost.grad is not None
     assert a.grad is not None
     assert b.grad is not None
@@ -367,7 +372,7 @@ def test_features_of_zero_norm_cost_one_and_have_finite_gradients() -> None:
     u.requires_grad_()
     v.requires_grad_()
     similarity = emd_similarity(u, v)
-    similarity.sum().backward()
+    torch.autograd.backward(similarity.sum())
     torch.testing.assert_close(similarity[[0, 2]], torch.zeros(2).double(), rtol=0, atol=1e-12)
     assert u.grad is not None
     assert v.grad is not None
@@ -457,7 +462,7 @@ def test_a_failing_factorisation_is_retried_or_left_to_the_simplex(monkeypatch: 
     cost = uniform(generator, 6, 4, 5)
     a, b = MARGINALS["random"](generator, 6, 4, 5)
     expected = solve(cost, a, b)
-    factorise = interior_point.cholesky_ex
+    factorise = torch.linalg.cholesky_ex
 
     def fails_for_two(rows: Tensor, out: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         factor, info = factorise(rows, out=out)
