@@ -113,7 +113,7 @@ def _blaming(learner: Learner, when: str) -> Iterator[None]:
     except VnetsimError:
         raise
     except Exception as error:
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        reason = ": ".join(filter(None, (type(error).__name__, " ".join(str(error).split()))))
         raise RunError(f"learner '{learner.name}' failed {when}: {reason}. Earlier rounds are kept.") from error
 
 

@@ -170,8 +170,9 @@ class Toy:
         return Update(participant=participant, state=state, loss=float(np.square(step).sum()), finite=True)
 
     def aggregate(self, updates: Sequence[Update]) -> tuple[Sequence[float], Mapping[str, float]]:
-        if updates:
-            self._model = torch.stack([update.state["w"] for update in updates]).mean(0)
+        if not updates:
+            return [], {}
+        self._model = torch.stack([update.state["w"] for update in updates]).mean(0)
         return [1 / len(updates)] * len(updates), {}
 
     def evaluate(self, *, final: bool) -> Mapping[str, float]:  # noqa: ARG002 - the protocol's name

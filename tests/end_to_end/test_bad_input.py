@@ -1,0 +1,285 @@
+"""Wrong input, through the command line: one line, exit status 2, nothing left behind.
+
+Slips in options are in tests/cli, each fault of a recording or scenario in tests/mobility; here one of every kind goes
+the whole way.
+"""
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+Refused = Callable[..., str]
+RSU = ("--rsu", "0,0:50")
+
+
+def trace(rows: int = 20, *, spoil: Callable[[list[dict[str, object]]], None] = lambda _: None) -> pl.DataFrame:
+    """Two vehicles that pass (0, 0) one behind the other."""
+    table: list[dict[str, object]] = [
+        {
+            "timestep_time": float(t),
+            "vehicle_id": f"v{v}",
+            "vehicle_x": 10.0 * t - 100 - 20 * v,
+            "vehicle_y": 0.0,
+            "vehicle_speed": 10.0,
+        }
+        for t in range(rows)
+        for v in range(2)
+    ]
+    spoil(table)
+    return pl.DataFrame(table, strict=False)
+
+
+def as_xml(table: pl.DataFrame) -> str:
+    lines = ["<fcd-export>"]
+    for step in table.with_columns(pl.col("timestep_time").rle_id().alias("step")).partition_by("step"):
+        time_s = step["timestep_time"][0]
+        lines.append(f'<timestep time="{time_s}">')
+        lines += [
+            f'<vehicle id="{row["vehicle_id"]}" x="{row["vehicle_x"]}" y="{row["vehicle_y"]}" '
+            f'speed="{row["vehicle_speed"]}"/>'
+            for row in step.iter_rows(named=True)
+        ]
+        lines.append("</timestep>")
+    return "\n".join([*lines, "</fcd-export>\n"])
+
+
+def write(path: Path, table: pl.DataFrame) -> Path:
+    if path.suffix == ".parquet":
+        table.write_parquet(path)
+    elif path.suffix == ".csv":
+        table.write_csv(path, separator=";")
+    elif path.suffix == ".gz":
+        path.write_bytes(gzip.compress(as_xml(table).encode()))
+    else:
+        path.write_text(as_xml(table))
+    return path
+
+
+def not_a_number(table: list[dict[str, object]]) -> None:
+    table[-1]["vehicle_x"] = float("nan")
+
+
+def unsorted(table: list[dict[str, object]]) -> None:
+    table.append({**table[-2], "timestep_time": 3.0, "vehicle_y": 1.0})
+
+
+def twice(table: list[dict[str, object]]) -> None:
+    table[-1]["vehicle_id"] = table[-2]["vehicle_id"]
+
+
+FAULTS = {
+    "not a number": (not_a_number, "x of vehicle 'v1' at time 19 s is missing or not finite"),
+    "unsorted": (unsorted, "time 3 s follows 19 s; a recording must be sorted by time"),
+    "twice in a step": (twice, "vehicle 'v0' occurs twice at time 19 s"),
+}
+
+
+@pytest.mark.parametrize("suffix", ["xml", "xml.gz", "csv", "parquet"])
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_late_in_a_recording(fault: str, suffix: str, refused: Refused, tmp_path: Path) -> None:
+    """The windows before it have been read by then; still nothing is left."""
+    spoil, message = FAULTS[fault]
+    path = write(tmp_path / f"trace.{suffix}", trace(spoil=spoil))
+    line = refused("mobility", path, *RSU, "--out", tmp_path / "out" / "run")
+    assert message in line
+    assert line.startswith(f"vnetsim: {path}")
+    assert not (tmp_path / "out" / "run").exists()
+
+
+@pytest.mark.parametrize("suffix", ["xml", "xml.gz", "csv", "parquet"])
+@pytest.mark.parametrize("command", [("mobility",), ("run", "--learner", "toy", "--rounds", "99")])
+@pytest.mark.usefixtures("toy")
+def test_a_recording_cut_off(command: tuple[str, ...], suffix: str, refused: Refused, tmp_path: Path) -> None:
+    path = write(tmp_path / f"trace.{suffix}", trace())
+    path.write_bytes(path.read_bytes()[:-30])
+    (tmp_path / "run").mkdir()  # an empty folder of the user's stays
+    line = refused(*command, path, *RSU, "--out", tmp_path / "run")
+    assert line.startswith(f"vnetsim: {path}")
+    assert list((tmp_path / "run").iterdir()) == []
+
+
+def test_wrong_columns(refused: Refused, tmp_path: Path) -> None:
+    for suffix in ("csv", "parquet"):
+        path = write(tmp_path / f"trace.{suffix}", trace().rename({"vehicle_x": "vehicle_lon"}))
+        assert "column 'vehicle_x' is missing" in refused("mobility", path, *RSU, "--out", tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_fault_after_a_finished_round_keeps_it(refused: Refused, toy: type, tmp_path: Path) -> None:
+    path = write(tmp_path / "trace.csv", trace(rows=60, spoil=not_a_number))
+    options = ("--learner", toy.name, "--rounds", "9", "--set", "round.deadline_s=10", *RSU)
+    line = refused("run", path, *options, "--out", tmp_path / "run")
+    assert f"vnetsim: {path}:" in line
+    rounds = pl.read_parquet(tmp_path / "run" / "rounds.parquet")
+    assert 0 < rounds.height < 9
+
+
+BOMB = (
+    '<?xml version="1.0"?><!DOCTYPE x [<!ENTITY a "aaaaaaaaaa">'
+    + "".join(f'<!ENTITY {chr(98 + k)} "{f"&{chr(97 + k)};" * 10}">' for k in range(9))
+    + "]>"
+)
+
+
+@pytest.mark.parametrize("what", ["recording", "net of a recording", "configuration", "routes", "additional", "net"])
+def test_entities_never_expand(what: str, refused: Refused, scenarios: Path, tmp_path: Path) -> None:
+    bomb = tmp_path / "bomb.xml"
+    bomb.write_text(f"{BOMB}<fcd-export>&j;</fcd-export>")
+    out = ("--out", tmp_path / "run")
+    if what == "recording":
+        line = refused("mobility", bomb, *RSU, *out)
+    elif what == "net of a recording":
+        line = refused("mobility", write(tmp_path / "t.csv", trace()), "--rsu", "A", "--net", bomb, *out)
+    else:
+        config = tmp_path / "bomb.sumocfg"
+        text = (scenarios / "intersection.sumocfg").read_text()
+        text = text.replace('value="intersection/', f'value="{scenarios}/intersection/')
+        for part, name in (("routes", "rou"), ("additional", "add"), ("net", "net")):
+            if what == part:
+                text = text.replace(f"{scenarios}/intersection/intersection.{name}.xml", str(bomb))
+        config.write_text(bomb.read_text() if what == "configuration" else text)
+        line = refused("mobility", config, *out)
+    assert "aaaaaaaaaaa" not in line
+    assert "bomb." in line
+    assert len(line) < 500
+    assert not (tmp_path / "run").exists()
+
+
+def part(text: str, name: str, value: str) -> str:
+    """Return the configuration with another file behind option ``name``."""
+    before, _, after = text.partition(f"<{name} value=")
+    return f'{before}<{name} value="{value}"{after[after.index("/>") :]}'
+
+
+CUT = "<net><edge id="
+SCENARIO_FAULTS: dict[str, tuple[Callable[[str], str], str]] = {
+    "not XML": (lambda _: "hello", "faulty.sumocfg: SUMO refuses the scenario"),
+    "cut off": (lambda text: text[: len(text) // 2], "faulty.sumocfg: SUMO refuses the scenario"),
+    "unknown option": (lambda text: text.replace("<begin", "<beginn"), "No option with the name 'beginn'"),
+    "net missing": (lambda text: part(text, "net-file", "gone.net.xml"), "gone.net.xml"),
+    "routes missing": (lambda text: part(text, "route-files", "gone.rou.xml"), "gone.rou.xml"),
+    "additional missing": (lambda text: part(text, "additional-files", "gone.add.xml"), "gone.add.xml"),
+    "net malformed": (lambda text: part(text, "net-file", "cut.xml"), "cut.xml"),
+    "routes malformed": (lambda text: part(text, "route-files", "cut.xml"), "cut.xml"),
+    "additional malformed": (lambda text: part(text, "additional-files", "cut.xml"), "cut.xml"),
+}
+
+
+@pytest.mark.parametrize("command", [("mobility",), ("run", "--learner", "toy")])
+@pytest.mark.parametrize("fault", SCENARIO_FAULTS)
+@pytest.mark.usefixtures("toy")
+def test_a_faulty_scenario(
+    fault: str, command: tuple[str, ...], refused: Refused, scenarios: Path, tmp_path: Path
+) -> None:
+    change, message = SCENARIO_FAULTS[fault]
+    (tmp_path / "cut.xml").write_text(CUT)
+    text = (scenarios / "intersection.sumocfg").read_text()
+    text = text.replace('value="intersection/', f'value="{scenarios}/intersection/')
+    config = tmp_path / "faulty.sumocfg"
+    config.write_text(change(text))
+    line = refused(*command, config, "--out", tmp_path / "run")
+    assert message in line
+    assert line.startswith(f"vnetsim: {config}: ")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_missing_scenario_leaves_nothing(refused: Refused, tmp_path: Path) -> None:
+    config = tmp_path / "gone.sumocfg"
+    assert refused("mobility", config, "--out", tmp_path / "run") == f"vnetsim: {config}: no such file.\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["gaussian.v_min_kmh=160"], "gaussian.v_min_kmh must be below gaussian.v_max_kmh, got 160.0 and 150.0."),
+        (["gaussian.sd_kmh=0"], "gaussian.sd_kmh must be positive and finite, got 0.0."),
+        (["gaussian.sd_kmh=-3"], "gaussian.sd_kmh must be positive and finite, got -3.0."),
+        (["gaussian.sd_kmh=nan"], "gaussian.sd_kmh must be positive and finite, got nan."),
+        (["gaussian.v_min_mps=10"], "gaussian: unknown key 'v_min_mps'. Did you mean 'v_min_kmh'?"),
+        (["gaussian.range_m=500m"], "gaussian.range_m: expected a number, got '500m'."),
+        (["gaussain.sd_kmh=3"], "unknown key 'gaussain'. Did you mean 'gaussian'?"),
+        (["round.quorum=0"], "round.quorum must be at least 1, got 0."),
+        (["link.model=wifi"], "link.model: must be one of 'tr37885', 'constant', got 'wifi'."),
+    ],
+)
+def test_settings_without_meaning(
+    settings: list[str], message: str, refused: Refused, scenarios: Path, tmp_path: Path
+) -> None:
+    options = [text for setting in settings for text in ("--set", setting)]
+    for command in ("run", "mobility"):
+        line = refused(command, scenarios / "gaussian.toml", *options, "--out", tmp_path / "run")
+        assert message in line
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_faulty_experiment_file_is_named(refused: Refused, tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    for text, message in (
+        ('scenario = "gaussian"\n[gaussian]\nsd_kmh = 0\n', "mine.toml: gaussian.sd_kmh must be positive"),
+        ('scenario = "gaussian"\n[gaussian\n', "mine.toml: not valid TOML"),
+        ('scenario = "gone.sumocfg"\n', "gone.sumocfg: no such file."),
+    ):
+        path.write_text(text)
+        assert message in refused("mobility", path, "--out", tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--learner", "flsimko"), "Available: discard, fedavg, "),
+        (("--set", "data.train_images=50"), "50"),
+        (("--set", "data.min_images=100000"), "100000"),
+        (("--data", "cifar10", "--data-root", "gone"), "data.root: "),
+        (("--set", "learning.knn_k=0"), "learning.knn_k must be at least 1, got 0."),
+    ],
+)
+def test_learning_that_cannot_begin(
+    options: tuple[str, ...], message: str, refused: Refused, scenarios: Path, tmp_path: Path
+) -> None:
+    line = refused("run", scenarios / "gaussian.toml", *options, "--out", tmp_path / "run")
+    assert message in line
+    assert not (tmp_path / "run").exists()
+
+
+def test_cuda_that_is_not_there(refused: Refused, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert "no CUDA device" in refused("run", "gaussian", "--device", "cuda:1", "--out", tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("command", ["run", "mobility"])
+def test_an_output_directory_in_use_is_left_alone(command: str, refused: Refused, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    for out in (tmp_path, tmp_path / "notes.txt"):
+        assert f"{out}: the output directory is not empty" in refused(command, "gaussian", "--out", out)
+    line = refused("mobility", "gaussian", "--out", tmp_path / "notes.txt" / "run")
+    assert line.endswith("cannot be made or written: Not a directory. Choose another --out.\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("rsu", "note"),
+    [
+        ("9000,9000:100", "RSU '9000,9000' at (9000, 9000) lies outside the road net"),
+        ("300,300:50", "RSU '300,300' has no road within 65 m; it sees no traffic."),
+    ],
+)
+def test_an_rsu_without_traffic_is_a_warning_and_a_report(
+    rsu: str, note: str, cli: Callable[..., Any], toy: type, scenarios: Path, tmp_path: Path
+) -> None:
+    once = ("--set", "round.deadline_s=600", "--rsu", rsu)
+    for command in (("mobility",), ("run", "--learner", toy.name)):
+        folder = tmp_path / command[0]
+        done = cli(*command, scenarios / "intersection.sumocfg", *once, "--out", folder)
+        assert done.status == 0
+        assert f"vnetsim: {note}" in done.err
+        assert "none" in done.out
+        assert "had no traffic: no vehicle came within" in (folder / "report.html").read_text()
+        assert pl.read_parquet(folder / "windows.parquet").is_empty()

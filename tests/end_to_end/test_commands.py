@@ -1,0 +1,151 @@
+"""The other commands: mobility on every kind of scenario, report, learners, init."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import libsumo
+import polars as pl
+import pytest
+
+from vnetsim.registry import learner_names
+from vnetsim.run_directory import RunDirectory
+
+Cli = Callable[..., Any]
+SmallRun = Callable[..., tuple[Path, Any]]
+
+
+@pytest.fixture(scope="module")
+def recordings(tmp_path_factory: pytest.TempPathFactory, scenarios: Path) -> Path:
+    """One minute of the shipped intersection as SUMO itself records it, in four formats."""
+    folder = tmp_path_factory.mktemp("recordings")
+    for suffix in ("xml", "xml.gz", "csv", "parquet"):
+        options = ("--fcd-output", str(folder / f"trace.{suffix}"), "--end", "60", "--no-step-log", "true")
+        libsumo.start(["sumo", "-c", str(scenarios / "intersection.sumocfg"), *options, "--precision", "12"])
+        while libsumo.simulation.getTime() < 60:
+            libsumo.simulationStep()
+        libsumo.close()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def live_windows(cli: Cli, scenarios: Path, tmp_path_factory: pytest.TempPathFactory) -> pl.DataFrame:
+    """The same minute, live."""
+    folder = tmp_path_factory.mktemp("live")
+    for name in ("net", "rou", "add"):
+        (folder / f"{name}.xml").symlink_to(scenarios / "intersection" / f"intersection.{name}.xml")
+    config = folder / "minute.sumocfg"
+    config.write_text(
+        '<configuration><input><net-file value="net.xml"/><route-files value="rou.xml"/>'
+        '<additional-files value="add.xml"/></input>'
+        '<time><end value="60"/><step-length value="0.5"/></time></configuration>'
+    )
+    done = cli("mobility", config, "--no-report", "--out", folder / "run")
+    assert (done.status, done.err) == (0, "")
+    return RunDirectory(folder / "run").read("windows")
+
+
+@pytest.mark.parametrize("suffix", ["xml", "xml.gz", "csv", "parquet"])
+def test_mobility_of_a_recording(
+    suffix: str, recordings: Path, live_windows: pl.DataFrame, cli: Cli, scenarios: Path, tmp_path: Path
+) -> None:
+    net = ("--net", scenarios / "intersection" / "intersection.net.xml")
+    done = cli("mobility", recordings / f"trace.{suffix}", "--rsu", "0,0:250", *net, "--out", tmp_path / "run")
+    assert (done.status, done.err) == (0, "")
+    assert "Vehicles in coverage" in done.out
+    assert done.out.splitlines()[-1] == f"report: {tmp_path / 'run' / 'report.html'}"
+    run = RunDirectory(tmp_path / "run")
+    windows = run.read("windows")
+    shared = ["vehicle_id", "entry_edge", "vehicle_type"]
+    assert windows.height == live_windows.height > 5
+    assert windows.sort("vehicle_id").select(shared).equals(live_windows.sort("vehicle_id").select(shared))
+    for name in ("enter_s", "exit_s", "entry_speed_mps", "path_length_m"):
+        difference = windows.sort("vehicle_id")[name] - live_windows.sort("vehicle_id")[name]
+        assert difference.abs().max() < 1e-6, name
+    assert not run.read("map").is_empty()
+    assert len(run.manifest()["inputs"]) == 2
+    assert run.manifest()["traffic"]["kind"] == "fcd"
+
+
+def test_mobility_of_a_model_and_of_a_run(cli: Cli, small_run: SmallRun, tmp_path: Path) -> None:
+    model = cli("mobility", "gaussian", "--set", "gaussian.duration_s=60", "--out", tmp_path / "model")
+    assert model.status == 0
+    assert (tmp_path / "model" / "report.html").exists()
+    live = small_run("gaussian.toml")[0]
+    replay = cli("mobility", live, "--no-report", "--out", tmp_path / "replay")
+    assert (replay.status, replay.out) == (0, f"{tmp_path / 'replay'}\n")
+    assert not (tmp_path / "replay" / "report.html").exists()
+    assert not (tmp_path / "replay" / "figures").exists()
+    # a table of its own order: windows are numbered as they end
+    first, again = (RunDirectory(run).read("windows") for run in (live, tmp_path / "replay"))
+    assert again.drop("window").sort("enter_s").equals(first.drop("window").sort("enter_s"))
+    manifest = RunDirectory(tmp_path / "replay").manifest()
+    assert (manifest["kind"], manifest["status"], manifest["ended_by"]) == ("mobility", "finished", "traffic")
+
+
+def test_several_rsus_and_the_busiest_junction(cli: Cli, scenarios: Path, tmp_path: Path) -> None:
+    scenario = scenarios / "intersection.sumocfg"
+    two = ("--rsu", "0,0:100", "--rsu", "150,0:40")
+    assert cli("mobility", scenario, *two, "--out", tmp_path / "two").status == 0
+    run = RunDirectory(tmp_path / "two")
+    assert set(run.read("windows")["rsu_id"]) == {"0,0", "150,0"}
+    assert [rsu["range_m"] for rsu in run.manifest()["rsus"]] == [100.0, 40.0]
+    bare = tmp_path / "bare.sumocfg"
+    lines = scenario.read_text().replace('value="intersection/', f'value="{scenarios}/intersection/').splitlines()
+    bare.write_text("\n".join(line for line in lines if "additional-files" not in line))
+    done = cli("mobility", bare, "--no-report", "--out", tmp_path / "bare")
+    assert done.status == 0
+    assert done.err.startswith("vnetsim: The scenario has no RSU; took junction 'center', ")
+    assert "--rsu JUNCTION or --rsu x,y" in done.err
+
+
+def test_a_report_is_rebuilt_to_the_same_bytes(cli: Cli, small_run: SmallRun) -> None:
+    runs = [small_run(scenario)[0] for scenario in ("gaussian.toml", "expressway.sumocfg")]
+
+    def pages() -> list[bytes]:
+        return [path.read_bytes() for run in runs for path in (run / "report.html", *sorted(run.glob("figures/*.svg")))]
+
+    before = pages()
+    for run in runs:
+        (run / "report.html").unlink()
+        next(run.glob("figures/*.svg")).unlink()
+    done = cli("report", *runs)
+    assert done.status == 0
+    assert [line for line in done.out.splitlines() if line.startswith("report: ")] == [
+        f"report: {run / 'report.html'}" for run in runs
+    ]
+    assert pages() == before
+
+
+def test_learners_are_listed_and_explained(cli: Cli) -> None:
+    listed = cli("learners")
+    assert listed.status == 0
+    assert {"flsimco", "fedavg", "discard"} <= set(learner_names())
+    assert all(name in listed.out for name in learner_names())
+    one = cli("learners", "discard")
+    assert one.status == 0
+    assert "limit_kmh" in one.out
+    assert "100.0" in one.out
+    assert "FedAvg over the vehicles at or below a speed limit" in one.out
+
+
+def test_scenarios_are_copied_and_run_from_where_they_are(
+    cli: Cli, toy: type, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    done = cli("init", tmp_path / "mine")
+    assert done.status == 0
+    names = {Path(line).name for line in done.out.splitlines()}
+    assert names == {"intersection.sumocfg", "expressway.sumocfg", "gaussian.toml"}
+    monkeypatch.chdir(tmp_path / "mine")
+    for scenario in ("expressway.sumocfg", "gaussian.toml"):
+        assert cli("run", scenario, "--learner", toy.name, "--rounds", "2").status == 0
+    # a folder of its own for every run, beside the others
+    assert cli("run", "gaussian.toml", "--learner", toy.name, "--rounds", "2").status == 0
+    assert {path.name for path in Path("runs").iterdir()} == {
+        "expressway-toy-seed0",
+        "gaussian-toy-seed0",
+        "gaussian-toy-seed0-2",
+    }
+    # a run directory needs no working directory
+    monkeypatch.chdir(tmp_path)
+    assert cli("run", "mine/runs/expressway-toy-seed0", "--rounds", "1", "--out", "replay").status == 0

@@ -1,0 +1,114 @@
+"""Recorded traffic gives the run that recorded it; another learner meets the same vehicles."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from vnetsim.run_directory import RunDirectory
+
+SmallRun = Callable[..., tuple[Path, Any]]
+Cli = Callable[..., Any]
+SHIPPED = ("intersection.sumocfg", "gaussian.toml")
+LEARNT = ("weight", "loss")
+
+
+def tables(run: Path, *names: str) -> list[pl.DataFrame]:
+    return [RunDirectory(run).read(name) for name in names]
+
+
+@pytest.mark.parametrize("scenario", SHIPPED)
+@pytest.mark.parametrize("named", ["", "windows.parquet"], ids=["directory", "table"])
+def test_a_replay_is_the_run_again(
+    scenario: str,
+    named: str,
+    cli: Cli,
+    small: tuple[str, ...],
+    small_run: SmallRun,
+    results_of: Callable[[Path], dict[str, bytes]],
+    tmp_path: Path,
+) -> None:
+    live = small_run(scenario)[0]
+    # the directory brings its settings, the table alone does not
+    options = small if named else ()
+    done = cli("run", live / named, *options, "--out", tmp_path / "replay")
+    assert done.status == 0, done.err
+    first, again = results_of(live), results_of(tmp_path / "replay")
+    assert {name for name in first if first[name] != again[name]} == {"experiment.toml"}  # it names the replayed run
+    manifest = RunDirectory(tmp_path / "replay").manifest()
+    assert manifest["traffic"]["kind"] == "replay"
+    assert list(manifest["inputs"]) == [str(live / "windows.parquet")]
+
+
+@pytest.mark.parametrize("scenario", SHIPPED)
+def test_recorded_traffic_gives_the_live_run(
+    scenario: str, cli: Cli, small: tuple[str, ...], small_run: SmallRun, scenarios: Path, tmp_path: Path
+) -> None:
+    """`vnetsim mobility` once, `vnetsim run` on its directory: as if the run had driven the traffic itself."""
+    gaussian = small[-2:]
+    recorded = cli("mobility", scenarios / scenario, *gaussian, "--no-report", "--out", tmp_path / "traffic")
+    assert recorded.out == f"{tmp_path / 'traffic'}\n"
+    done = cli("run", tmp_path / "traffic", *small, "--out", tmp_path / "run")
+    assert done.status == 0, done.err
+    names = ("participations", "rounds", "metrics", "silos", "map")
+    live, replayed = tables(small_run(scenario)[0], *names), tables(tmp_path / "run", *names)
+    assert all(a.equals(b) for a, b in zip(live, replayed, strict=True))
+
+
+@pytest.mark.parametrize("learner", ["fedavg", "discard"])
+def test_another_learner_meets_the_same_vehicles(learner: str, cli: Cli, small_run: SmallRun, tmp_path: Path) -> None:
+    live = small_run("expressway.sumocfg")[0]
+    done = cli("run", live, "--learner", learner, "--out", tmp_path / learner)
+    assert done.status == 0, done.err
+    names = ("participations", "rounds", "silos")
+    first, other = tables(live, *names), tables(tmp_path / learner, *names)
+    assert first[0].drop(LEARNT).equals(other[0].drop(LEARNT))
+    assert first[1].drop("loss").equals(other[1].drop("loss"))
+    assert first[2].equals(other[2])
+    weights = other[0].filter(pl.col("outcome") == "committed").select("round", "speed_mps", "weight")
+    sizes = weights.group_by("round").len().rename({"len": "n"})
+    if learner == "fedavg":
+        assert weights.join(sizes, on="round").select((pl.col("weight") * pl.col("n") == 1).all()).item()
+    else:
+        fast = pl.col("speed_mps") > 100 / 3.6
+        assert weights.filter(fast).height > 0
+        assert (weights.filter(fast)["weight"] == 0).all()
+    assert not first[0]["weight"].equals(other[0]["weight"])
+
+
+def test_a_larger_payload_meets_the_same_windows_but_not_the_same_fates(cli: Cli, toy: type, tmp_path: Path) -> None:
+    """Windows are traffic's, participations the learner's: only the first are common to all learners."""
+    traffic = ("--set", "gaussian.duration_s=60", "--set", "traffic.repeat=false")
+    for name, size in (("light", 10_000), ("heavy", 30_000_000)):
+        payload = ("--set", f"learning.payload_bytes={size}")
+        scenario = tmp_path / "light" if name == "heavy" else "gaussian"
+        options = (*payload, *traffic, "--learner", toy.name, "--rounds", "50", "--set", "round.deadline_s=10")
+        assert cli("run", scenario, *options, "--out", tmp_path / name).status == 0
+    (light, light_windows), (heavy, heavy_windows) = (
+        tables(tmp_path / name, "participations", "windows") for name in ("light", "heavy")
+    )
+    key = ["vehicle_id", "enter_s", "exit_s", "entry_speed_mps"]
+    assert light_windows.select(key).equals(heavy_windows.select(key))
+    assert (light["outcome"] == "committed").sum() > (heavy["outcome"] == "committed").sum()
+    assert {"left_download", "deadline"} & set(heavy["outcome"])
+
+
+def test_a_damaged_recording_is_refused(
+    refused: Callable[..., str], small_run: SmallRun, toy: type, tmp_path: Path
+) -> None:
+    live = small_run("gaussian.toml")[0]
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for name in ("manifest.json", "windows.parquet"):
+        (copy / name).write_bytes((live / name).read_bytes())
+    windows = copy / "windows.parquet"
+    windows.write_bytes(windows.read_bytes()[:-10])
+    command = ("run", copy, "--learner", toy.name, "--out", tmp_path / "run")
+    assert f"{windows}: unreadable" in refused(*command)
+    (copy / "manifest.json").write_text("{}")
+    assert f"{copy / 'manifest.json'}: its record of RSUs and traffic is damaged" in refused(*command)
+    (copy / "manifest.json").unlink()
+    assert f"{copy}: not a run directory" in refused(*command)
+    assert not (tmp_path / "run").exists()

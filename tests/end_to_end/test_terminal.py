@@ -1,0 +1,91 @@
+"""What a person sees while it runs: a line on a terminal, silence in a pipe; Ctrl-C as the terminal sends it."""
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vnetsim.run_directory import RunDirectory
+
+COMMAND = (sys.executable, "-c", "from vnetsim.cli import main; main()")
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "TERM": "xterm", "COLUMNS": "120"}
+
+
+def on_a_terminal(
+    arguments: Sequence[object], *, at: bytes = b"\0", press: Callable[[int], None] = lambda _: None
+) -> tuple[int, str]:
+    """Return exit status and what was shown on standard error; ``press`` gets the process id when ``at`` appears."""
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [*COMMAND, *map(str, arguments)], stdout=subprocess.DEVNULL, stderr=theirs, env=ENVIRONMENT
+    ) as process:
+        os.close(theirs)
+        shown, pressed = b"", False
+        while True:
+            try:
+                piece = os.read(ours, 4096)
+            except OSError:  # Linux says so when the other side has closed
+                break
+            if not piece:
+                break
+            shown += piece
+            if not pressed and at in shown:
+                press(process.pid)
+                pressed = True
+        process.wait()
+    os.close(ours)
+    return process.returncode, shown.decode(errors="replace")
+
+
+def test_a_line_on_a_terminal_that_goes_away(tmp_path: Path) -> None:
+    arguments = ("mobility", "gaussian", "--no-report", "--set", "gaussian.arrivals_per_s=5", "--out", tmp_path / "run")
+    status, shown = on_a_terminal(arguments)
+    assert status == 0
+    assert "simulated" in shown
+    assert "traffic" in shown
+    assert "\x1b[2K" in shown.rpartition("simulated")[2], "the line is erased at the end"
+
+
+@pytest.mark.slow
+def test_ctrl_c_on_a_terminal(
+    cli: Callable[..., Any],
+    small: tuple[str, ...],
+    small_run: Callable[..., tuple[Path, Any]],
+    results_of: Callable[[Path], dict[str, bytes]],
+    tmp_path: Path,
+    scenarios: Path,
+) -> None:
+    many = ("--set", "rounds=12")
+    folder = tmp_path / "run"
+    arguments = ("run", scenarios / "gaussian.toml", *small, *many, "--out", folder)
+    status, shown = on_a_terminal(arguments, at=b"running", press=lambda pid: os.kill(pid, signal.SIGINT))
+    assert status == 130
+    assert "of 12 rounds." in shown
+    assert "vnetsim resume" in shown
+    assert "Traceback" not in shown
+    assert RunDirectory(folder).manifest()["status"] == "interrupted"
+    assert cli("resume", folder).status == 0
+    assert results_of(folder) == results_of(small_run("gaussian.toml", *many)[0])
+
+
+def test_silence_in_a_pipe_but_for_notes(tmp_path: Path, scenarios: Path) -> None:
+    config = tmp_path / "bare.sumocfg"
+    lines = (scenarios / "intersection.sumocfg").read_text().replace('="intersection/', f'="{scenarios}/intersection/')
+    config.write_text("\n".join(line for line in lines.splitlines() if "additional-files" not in line))
+    done = subprocess.run(
+        [*COMMAND, "mobility", config, "--out", tmp_path / "run"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=ENVIRONMENT,
+    )
+    assert done.stderr.count("\n") == 1
+    assert done.stderr.startswith("vnetsim: The scenario has no RSU; took junction ")
+    assert "\x1b" not in done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1] == f"report: {tmp_path / 'run' / 'report.html'}"
