@@ -41,10 +41,10 @@ SERIES = (
         caption="Rounds since a key was enqueued, mean over the keys that vehicles sent; 0 in the round it arrived.",
     ),
     Series(
-        name="queue_fill",
-        label="Queue filled by vehicles",
-        unit="%",
-        caption="Share of the queue's keys that vehicles sent; the others are the random ones it started with.",
+        name="queue_keys",
+        label="Keys from vehicles in the queue",
+        unit="keys",
+        caption="Keys of the queue that vehicles sent; the others are the random ones it started with.",
     ),
 )
 
@@ -194,13 +194,11 @@ class FedCo:
 
     def describe(self) -> Description:
         """Return encoder, data distribution, and what crosses the radio link besides the model."""
-        queue = KeyQueue.of_state(self._global.current)
+        length, keys = self._settings.queue, self._settings.keys or self._settings.batch
         return self._task.describe(
             {
-                "Queue": f"{len(queue.keys)} keys of {PROJECTION} numbers, {_key_bytes(len(queue.keys)) / 1e6:.4g} MB "
-                "down beside the model",
-                "Keys": f"{self._keys_per_visit(0)} per visit, {_key_bytes(self._keys_per_visit(0)) / 1e6:.4g} MB up "
-                "beside the model",
+                "Queue": f"{length} keys of {PROJECTION} values ({_key_bytes(length) / 1e3:.4g} kB), down with it",
+                "Keys": f"at most {keys} per visit ({_key_bytes(keys) / 1e3:.4g} kB), up with it",
             }
         )
 

@@ -59,13 +59,13 @@ class KeyQueue:
         return type(self)(keys=torch.cat([self.keys, *uploads])[-length:], rounds=rounds[-length:])
 
     def metrics(self, round_: int) -> dict[str, float]:
-        """Return ``queue_fill``, the share of keys that vehicles sent, and ``queue_age``, their mean age.
+        """Return ``queue_keys``, the number of keys that vehicles sent, and ``queue_age``, their mean age.
 
         The age of a key in round ``round_`` is the number of rounds since it was enqueued, 0 in that round. Without a
         key from a vehicle there is no age.
         """
         received = self.rounds[self.rounds != INITIAL_ROUND]
-        metrics = {"queue_fill": len(received) / len(self.rounds)}
+        metrics = {"queue_keys": float(len(received))}
         if len(received):
             metrics["queue_age"] = float((round_ - received).double().mean())
         return metrics

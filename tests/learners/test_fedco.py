@@ -72,7 +72,7 @@ def test_eight_vehicles_of_512_keys_replace_a_queue_of_4096(new: New, participan
     weights, metrics = learner.aggregate(sent)
     assert torch.equal(queue_of(learner), torch.cat([update.state["keys"] for update in sent]))
     assert weights == [1 / 8] * 8
-    assert (metrics["queue_fill"], metrics["queue_age"]) == (1.0, 0.0)
+    assert (metrics["queue_keys"], metrics["queue_age"]) == (4096, 0.0)
 
 
 def test_seven_vehicles_leave_the_newest_512_old_keys(new: New, participant: MakeParticipant) -> None:
@@ -81,7 +81,7 @@ def test_seven_vehicles_leave_the_newest_512_old_keys(new: New, participant: Mak
     sent = uploads(learner, participant, 7, 512)
     _, metrics = learner.aggregate(sent)
     assert torch.equal(queue_of(learner), torch.cat([before[-512:], *(update.state["keys"] for update in sent)]))
-    assert (metrics["queue_fill"], metrics["queue_age"]) == (7 / 8, 0.0)
+    assert (metrics["queue_keys"], metrics["queue_age"]) == (7 * 512, 0.0)
 
 
 def test_of_more_than_eight_vehicles_the_first_keys_fall_out_at_once(new: New, participant: MakeParticipant) -> None:
@@ -109,7 +109,7 @@ def test_the_queue_is_a_deque_of_fixed_length(length: int, rounds: list[list[int
     assert list(zip(queue.keys[:, 0].tolist(), queue.rounds.tolist(), strict=True)) == list(reference)
     ages = [len(rounds) - round_ for _, round_ in reference if round_ != INITIAL_ROUND]
     metrics = queue.metrics(len(rounds))
-    assert metrics["queue_fill"] == len(ages) / length
+    assert metrics["queue_keys"] == len(ages)
     assert metrics.get("queue_age") == (pytest.approx(np.mean(ages)) if ages else None)
 
 
@@ -131,17 +131,17 @@ def test_the_first_queue_is_random_and_normalised(new: New, new_context: MakeCon
     assert not torch.equal(keys, queue_of(new(other, queue=1000)))
 
 
-def test_age_and_fill_over_the_rounds(new: New, participant: MakeParticipant) -> None:
+def test_age_and_number_of_keys_over_the_rounds(new: New, participant: MakeParticipant) -> None:
     learner = new(queue=32)
     _, empty = learner.aggregate([])
-    assert empty["queue_fill"] == 0
+    assert empty["queue_keys"] == 0
     assert "queue_age" not in empty
     _, one = learner.aggregate(learner.train([participant(1, 0)]))
-    assert (one["queue_fill"], one["queue_age"]) == (8 / 32, 0.0)
+    assert (one["queue_keys"], one["queue_age"]) == (8, 0.0)
     _, none = learner.aggregate([])
-    assert (none["queue_fill"], none["queue_age"]) == (8 / 32, 1.0)
+    assert (none["queue_keys"], none["queue_age"]) == (8, 1.0)
     _, three = learner.aggregate(uploads(learner, participant, 1, 24))
-    assert (three["queue_fill"], three["queue_age"]) == (1.0, 8 * 2 / 32)
+    assert (three["queue_keys"], three["queue_age"]) == (32, 8 * 2 / 32)
 
 
 # the loss
@@ -345,7 +345,7 @@ def test_payload_is_model_queue_and_keys(new: New, participant: MakeParticipant)
     assert new(queue=4096, keys=512, steps=64).cost(0).upload_bytes == model_bytes + 256 * 2**10
     # each image: forward and backward for the query, forward for the key
     assert cost.work_flop == 32 * 8 * 4 * learner._task.flop
-    assert "2.097 MB" in learner.describe().facts["Queue"]
+    assert "2097 kB" in learner.describe().facts["Queue"]
     small = new(queue=16, batch=8, steps=2)
     update = small.train([participant(0, 0)])[0]
     assert small.cost(0).upload_bytes == sum(t.numel() * t.element_size() for t in update.state.values())
