@@ -161,6 +161,10 @@ class FedCo:
     frozen queue, and uploads its model and its newest keys. The RSU averages the models with equal weights, then
     enqueues the keys in the order of the uploads.
 
+    The key encoder trails within a visit alone; from round to round it jumps with the model. In short runs from a random
+    encoder the model then tells its keys from the queue's by their age rather than by their image, and accuracy may
+    fall below the untrained encoder's.
+
     Args:
         context: what the simulator gives every learner.
         settings: the method's settings.
