@@ -161,8 +161,8 @@ class FedCo:
     frozen queue, and uploads its model and its newest keys. The RSU averages the models with equal weights, then
     enqueues the keys in the order of the uploads.
 
-    The key encoder trails within a visit alone; from round to round it jumps with the model. In short runs from a random
-    encoder the model then tells its keys from the queue's by their age rather than by their image, and accuracy may
+    The key encoder trails within a visit alone; from round to round it jumps with the model. In short runs from random
+    weights the model then tells its keys from the queue's by age rather than by image, and accuracy may
     fall below the untrained encoder's.
 
     Args:
