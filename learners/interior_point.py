@@ -67,9 +67,10 @@ def iterate(problems: Problems, index: Tensor, *, wave: int) -> Iterator[Finishe
         wave: how many problems to iterate at a time.
 
     Yields:
-        The iterates, at most ``wave`` problems together; the plans are valid until the next group is asked for.
+        The iterates, at most one and a half waves together.
         A problem that cannot be finished comes with its last iterate, for the caller to judge.
     """
+    done: list[Finished] = []
     begun = min(wave, len(index))
     active = _Active(index[:begun], *problems(index[:begun]))
     while active.count:
@@ -79,7 +80,10 @@ def iterate(problems: Problems, index: Tensor, *, wave: int) -> Iterator[Finishe
         if leaving <= LEAVE_TOGETHER * active.count and leaving < active.count:
             active.advance(gap, leaves)
             continue
-        yield active.release(leaves.nonzero()[:, 0], (~leaves).nonzero()[:, 0])
+        done.append(active.release(leaves.nonzero()[:, 0], (~leaves).nonzero()[:, 0]))
+        if active.count == 0 or sum(len(part.index) for part in done) > wave / 2:
+            yield Finished(**{name: torch.cat([getattr(part, name) for part in done]) for name in vars(done[0])})
+            done = []
         if begun < len(index) and active.count <= REFILL * wave:
             more = index[begun : begun + wave - active.count]
             begun += len(more)
@@ -132,7 +136,7 @@ class _Active:
         p = torch.empty_like(a)
         for _ in range(SWEEPS):
             p = a / (kernel @ q[..., None])[..., 0]
-            q = b / (p[:, None] @ kernel)[:, 0]
+            q = b / (kernel.mT @ p[..., None])[..., 0]
         kernel.mul_(p[..., None]).mul_(q[:, None])
         u, v = (
             epsilon * (p.log() - 0.01),
@@ -148,9 +152,11 @@ class _Active:
 
     def release(self, leaving: Tensor, staying: Tensor) -> Finished:
         """Hand out some problems and repack the others."""
-        plans = torch.index_select(self.plan, 0, leaving, out=self.spare(0)[: len(leaving)])
         finished = Finished(
-            index=self.index[leaving], plan=plans, potential=self._potential[leaving], iterations=self.age[leaving]
+            index=self.index[leaving],
+            plan=self.plan[leaving],
+            potential=self._potential[leaving],
+            iterations=self.age[leaving],
         )
         buffers = self._buffers
         for source, target in ((0, 3), (1, 4)):
@@ -227,7 +233,7 @@ class Laplacian:
         reduced = f[..., None] - self.share @ g[..., None]
         half = solve_triangular(self.factor, reduced, upper=False)
         du = solve_triangular(self.factor.mT, half, upper=True)[..., 0]
-        return du, g * self.weight - (du[:, None] @ self.share)[:, 0]
+        return du, g * self.weight - (self.share.mT @ du[..., None])[..., 0]
 
 
 def grounded(a: Tensor) -> Tensor:
