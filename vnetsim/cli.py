@@ -101,6 +101,7 @@ def run(
     debug: Debug = False,  # noqa: ARG001 - read by main
 ) -> int:
     """Simulate traffic, train a learner over the vehicles that commit, and report."""
+    from vnetsim.registry import setting_names  # noqa: PLC0415
     from vnetsim.runner import start_run  # noqa: PLC0415
     from vnetsim.settings_file import load_experiment  # noqa: PLC0415
     from vnetsim.terminal import progress_display  # noqa: PLC0415
@@ -121,6 +122,7 @@ def run(
             traffic__gui=gui,
             traffic__net=net,
         ),
+        learner_settings=setting_names,
     )
     with progress_display() as progress:
         folder = start_run(experiment, out, command=_command(), progress=progress)

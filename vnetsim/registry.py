@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -14,6 +15,11 @@ GROUP = "vnetsim.learners"
 def learner_names() -> list[str]:
     """Return the names of all installed learners, sorted. Imports none of them."""
     return sorted({entry.name for entry in entry_points(group=GROUP)})
+
+
+def setting_names(learner: str) -> set[str]:
+    """Return the names of a learner's settings; see ``find_learner`` for errors."""
+    return {field.name for field in dataclasses.fields(find_learner(learner).Settings)}
 
 
 def find_learner(name: str) -> type[Learner]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -152,13 +152,20 @@ def to_toml(experiment: Experiment) -> str:
     return tomli_w.dumps(to_plain(experiment))
 
 
-def load_experiment(scenario: str, overrides: Sequence[tuple[tuple[str, ...], Any]] = ()) -> Experiment:
+def load_experiment(
+    scenario: str,
+    overrides: Sequence[tuple[tuple[str, ...], Any]] = (),
+    *,
+    learner_settings: Callable[[str], Collection[str]] | None = None,
+) -> Experiment:
     """Return the experiment for what the user named on the command line.
 
     Args:
         scenario: a ``.sumocfg``, an FCD file, ``gaussian``, an experiment ``.toml``, or a run directory, whose traffic
             is replayed and whose settings are the defaults.
         overrides: paths and values that go on top, in order.
+        learner_settings: gives the names of a learner's settings. When a run directory is replayed with another
+            learner, the recorded settings that both know stay, so that the runs compare; the others are left out.
 
     Raises:
         InputError: anything wrong with the file, a key or a value.
@@ -175,6 +182,10 @@ def load_experiment(scenario: str, overrides: Sequence[tuple[tuple[str, ...], An
     elif path.is_dir() and (path / "experiment.toml").is_file():
         values, where = read_toml(path / "experiment.toml"), str(path / "experiment.toml")
         values["scenario"] = scenario
+        learner = dict(overrides).get(("learner",))
+        if learner_settings is not None and isinstance(learner, str) and learner != values.get("learner"):
+            common = learner_settings(learner)
+            values["learning"] = {key: value for key, value in values.get("learning", {}).items() if key in common}
     else:
         values["scenario"] = scenario
     if where:

@@ -42,6 +42,18 @@ def test_a_run_directory_gives_its_settings_and_becomes_the_scenario(tmp_path: P
     assert (experiment.scenario, experiment.rounds) == (str(tmp_path), 3)
 
 
+def test_another_learner_keeps_the_recorded_settings_that_it_knows(tmp_path: Path) -> None:
+    text = 'scenario = "gaussian"\nlearner = "a"\n[learning]\nbatch = 8\nqueue = 5\n'
+    (tmp_path / "experiment.toml").write_text(text)
+
+    def learning(learner: str | None) -> dict[str, int]:
+        overrides = [] if learner is None else [(("learner",), learner)]
+        return dict(load_experiment(str(tmp_path), overrides, learner_settings=lambda _: {"batch", "lr"}).learning)
+
+    assert learning("b") == {"batch": 8}
+    assert learning("a") == learning(None) == {"batch": 8, "queue": 5}
+
+
 @pytest.mark.parametrize(
     ("override", "message"),
     [
