@@ -129,14 +129,23 @@ def go_on(folder: Path) -> None:
 
 def dies_at(monkeypatch: pytest.MonkeyPatch, function: str, call: int, error: BaseException) -> None:
     """Let ``os.function`` fail from its ``call``-th call on: what is dead, or full, stays so."""
-    original, calls = getattr(os, function), iter(range(10**6))
+    original, unlink, calls = getattr(os, function), os.unlink, iter(range(10**6))
+    dead = False
 
     def wrapped(*arguments: Any, **options: Any) -> Any:
-        if next(calls) >= call:
+        nonlocal dead
+        if dead or next(calls) >= call:
+            dead = isinstance(error, Killed)
             raise error
         return original(*arguments, **options)
 
+    def tidy(*arguments: Any, **options: Any) -> None:
+        if dead:
+            raise error
+        unlink(*arguments, **options)
+
     monkeypatch.setattr(os, function, wrapped)
+    monkeypatch.setattr(os, "unlink", tidy)
 
 
 @pytest.mark.slow
