@@ -145,10 +145,11 @@ def compare_with_highs(seed: int, count: int, cost_kind: str, marginal_kind: str
         expected = highs_values(cost, a, b)
         size = (cost.abs().amax((1, 2)) * a.sum(1)).numpy()
         above = t.value.numpy() - expected
-        # HiGHS ends at reduced costs of -1e-10 and at row sums off by 1e-10. So where costs span decades the certified
-        # value may lie below its own, and where marginals do, above.
-        room = 1e-9 if marginal_kind == "15 decades" else 1e-13
-        assert (above <= 1e-8 * np.abs(expected) + room * size).all(), (n, m)
+        # Values of 0 are met to 1e-11 of the median cost. And HiGHS ends at reduced costs of -1e-10 and at row sums off
+        # by 1e-10: where costs span decades the certified value may lie below its own, and where marginals do, above.
+        typical = (cost.abs().flatten(1).median(dim=1).values * a.sum(1)).numpy()
+        room = (1e-9 if marginal_kind == "15 decades" else 1e-13) * size + 2e-11 * typical
+        assert (above <= 1e-8 * np.abs(expected) + room).all(), (n, m)
         assert (-above <= 1e-8 * np.abs(expected) + 1e-9 * size).all(), (n, m)
     return count * len(SIZES)
 
@@ -174,7 +175,7 @@ def test_large_problems_are_those_of_highs(n: int, m: int) -> None:
         a, b = MARGINALS["random"](generator, 2, n, m)
         t = solve(cost, a, b)
         assert_certified(t, cost, a, b)
-        np.testing.assert_allclose(t.value.numpy(), highs_values(cost, a, b), rtol=1e-8, atol=1e-13)
+        np.testing.assert_allclose(t.value.numpy(), highs_values(cost, a, b), rtol=1e-8, atol=2e-11)
 
 
 @given(seed=st.integers(0, 2**31), n=st.integers(1, 12), m=st.integers(1, 12), kinds=st.sampled_from(FAMILIES))
@@ -455,6 +456,7 @@ def test_interior_point_alone_solves_the_similarity_of_features(monkeypatch: pyt
             marginals(v, u),
         )
         assert t.iterations.max() <= 30
+        assert t.iterations.double().mean() <= 12.5
 
 
 def test_a_failing_factorisation_is_retried_or_left_to_the_simplex(monkeypatch: pytest.MonkeyPatch) -> None:
