@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,7 +31,7 @@ from vnetsim.run_writer import (
     write_model,
     write_samples,
 )
-from vnetsim.settings_file import load_experiment, structure
+from vnetsim.settings_file import load_experiment, structure, to_plain
 from vnetsim.terminal import ProgressDisplay
 
 if TYPE_CHECKING:
@@ -129,6 +130,9 @@ def _learn(
     began: Mapping[str, Any] | None = None,
 ) -> None:
     """Run or resume; ``began`` holds the manifest's entries of a resumed run that stay."""
+    # Threads that wait for each other by spinning make a run several times slower on a machine that does other work.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # read once, when torch is loaded
+
     from vnetsim.device import resolve_device  # noqa: PLC0415 - brings torch, which the traffic command does without
     from vnetsim.registry import find_learner  # noqa: PLC0415
 
@@ -136,6 +140,7 @@ def _learn(
     progress.stage("loading")
     kind = find_learner(experiment.learner)
     settings: Any = structure(experiment.learning, kind.Settings, "", ("learning",))
+    experiment = dataclasses.replace(experiment, learning=to_plain(settings))  # the record holds the defaults too
     device = resolve_device(experiment.device)
     clock.mark("imports")
     progress.stage("opening the traffic")
