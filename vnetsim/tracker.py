@@ -237,7 +237,9 @@ class _Disc:
     ) -> None:
         """Record a vehicle that entered and left within one step."""
         entry, leaving = _crossings(before, sample, self._rsu)
-        if not 0 <= entry < leaving <= 1 or _jumped(before[1:], sample, now_s - before_s):
+        # Both ends are outside and the closest approach is between them: the chord lies within the step, and a share
+        # a hair outside [0, 1] (an end on the circle) is rounding, which _between takes back.
+        if entry >= leaving or _jumped(before[1:], sample, now_s - before_s):
             return
         first = _between(before[1:], sample, before_s, now_s, entry)
         last = _between(before[1:], sample, before_s, now_s, leaving)

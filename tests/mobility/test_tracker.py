@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from vnetsim.coverage import CoverageEvent, EntryCause, ExitCause, Left, Window
@@ -176,6 +176,7 @@ point = st.one_of(st.none(), st.tuples(coordinate, coordinate, st.floats(0, 40),
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(point, min_size=2, max_size=12))
+@example([(15.0, 23.79839879405553, 0.0, 0.0), (0.0, -10.0, 0.0, 0.0)])  # ends on the circle, by rounding beyond it
 def test_windows_are_the_time_inside(points: list[tuple[float, float, float, float] | None]) -> None:
     """Sampled densely, the vehicle is inside the disc exactly during its windows, which are disjoint."""
     found = windows(path(*points))
