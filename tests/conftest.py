@@ -10,5 +10,5 @@ hypothesis.settings.register_profile("repeatable", deadline=None, derandomize=Tr
 hypothesis.settings.register_profile("explore", deadline=None)
 hypothesis.settings.load_profile("explore" if os.environ.get("VNETSIM_EXPLORE") else "repeatable")
 
-# as vnetsim does before it loads torch: threads that spin starve the simulators that other tests run
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+# as vnetsim does before it loads torch: threads that spin long starve the simulators that other tests run
+os.environ.setdefault("GOMP_SPINCOUNT", "20000")

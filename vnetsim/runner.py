@@ -130,8 +130,9 @@ def _learn(
     began: Mapping[str, Any] | None = None,
 ) -> None:
     """Run or resume; ``began`` holds the manifest's entries of a resumed run that stay."""
-    # Threads that wait for each other by spinning make a run several times slower on a machine that does other work.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # read once, when torch is loaded
+    # On a machine that does other work, threads that spin for milliseconds while they wait for each other make a run
+    # several times slower; spinning for microseconds costs nothing. Read once, when torch loads GNU OpenMP.
+    os.environ.setdefault("GOMP_SPINCOUNT", "20000")
 
     from vnetsim.device import resolve_device  # noqa: PLC0415 - brings torch, which the traffic command does without
     from vnetsim.registry import find_learner  # noqa: PLC0415
