@@ -61,8 +61,18 @@ def _overrides(set_: Sequence[str], **options: object) -> list[tuple[tuple[str, 
     """Return ``--set`` values, then the options' own, as paths and values; options left out are skipped."""
     from vnetsim.settings_file import parse_override  # noqa: PLC0415 - keeps --help quick
 
-    given = [(tuple(key.split("__")), value) for key, value in options.items() if value not in (None, False, ())]
+    # 0 equals False, and is a seed that the user may mean
+    given = [
+        (tuple(key.split("__")), value)
+        for key, value in options.items()
+        if value is not None and value is not False and value != ()
+    ]
     return [*(parse_override(text) for text in set_), *given]
+
+
+def _traffic(rsu: Rsu, backend: Backend, gui: Gui, net: Net) -> dict[str, object]:
+    """Return the traffic options by the setting each one sets."""
+    return {"traffic__rsu": rsu, "traffic__backend": backend, "traffic__gui": gui, "traffic__net": net}
 
 
 def _command() -> list[str]:
@@ -117,10 +127,7 @@ def run(
             data__name=data,
             data__root=data_root,
             data__download=data_download,
-            traffic__rsu=rsu,
-            traffic__backend=backend,
-            traffic__gui=gui,
-            traffic__net=net,
+            **_traffic(rsu, backend, gui, net),
         ),
         learner_settings=setting_names,
     )
@@ -155,10 +162,7 @@ def mobility(
         _overrides(
             set_,
             seed=seed,
-            traffic__rsu=rsu,
-            traffic__backend=backend,
-            traffic__gui=gui,
-            traffic__net=net,
+            **_traffic(rsu, backend, gui, net),
         ),
     )
     with progress_display() as progress:

@@ -238,7 +238,8 @@ class DataSettings:
         name: ``signs`` is the built-in procedural set; ``cifar10`` reads CIFAR-10 through torchvision.
         root: folder that holds (or receives) downloaded data.
         download: fetch missing data into ``root``.
-        train_images: images generated for training by ``signs``; for other sets, the most that are used, 0 for all.
+        train_images: images for training: how many ``signs`` generates, or the first so many of another set, which
+            must have them; 0 is the default of ``signs``, and all of another set.
         test_images: the same for the test set.
         partition: ``iid``, ``dirichlet`` with ``alpha``, or ``approach``: silos of one direction share classes.
         alpha: concentration of the Dirichlet distribution, > 0.

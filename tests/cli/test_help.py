@@ -2,10 +2,12 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from vnetsim.cli import app, main
+from vnetsim.settings_file import load_experiment
 
 COMMANDS = ("run", "mobility", "resume", "report", "learners", "init")
 
@@ -39,6 +41,7 @@ def test_every_command_and_every_option_is_explained(command: str, capsys: pytes
         (["run"], "SCENARIO requires an argument"),
         (["run", "gaussian", "--roudns", "3"], "Unknown option: --roudns. Did you mean --rounds?"),
         (["run", "gaussian", "--rounds", "many"], 'unable to convert "many" into int'),
+        (["run", "gaussian", "--rounds", "0"], "rounds must be at least 1, got 0"),
         (["run", "gaussian", "--backend", "x"], 'Invalid value "x" for --backend'),
         (["run", "gaussian", "--learner", "flsimko"], "unknown learner 'flsimko'. Did you mean 'flsimco'?"),
         (["run", "gaussian", "--set", "learning.bath=3"], "learning: unknown key 'bath'. Did you mean 'batch'?"),
@@ -65,6 +68,15 @@ def test_a_slip_is_one_line_and_exit_status_2(
     assert captured.err.count("\n") == 1
     assert message in captured.err
     assert captured.out == ""
+
+
+def test_seed_0_replaces_a_recorded_seed(tmp_path: Path) -> None:
+    recorded, replayed = tmp_path / "recorded", tmp_path / "replayed"
+    short = ("--no-report", "--set", "gaussian.duration_s=30")
+    assert status_of("mobility", "gaussian", "--seed", "5", "--out", str(recorded), *short) == 0
+    assert status_of("mobility", str(recorded), "--seed", "0", "--out", str(replayed), *short) == 0
+    seeds = [load_experiment(str(folder / "experiment.toml")).seed for folder in (recorded, replayed)]
+    assert seeds == [5, 0]
 
 
 def test_no_cuda_when_asked_for_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
