@@ -22,7 +22,7 @@ from learners.contrastive_settings import SERIES, ContrastiveSettings, reported
 from learners.contrastive_task import BACKWARD_FACTOR, ContrastiveTask, payload_bytes
 from learners.global_model import GlobalModel
 from learners.losses import dual_temperature_loss
-from vnetsim.learning import Cost, Description, LearnerContext, Participant, Series, Update
+from vnetsim.learning import Aggregation, Cost, Description, LearnerContext, Participant, Series, Update
 
 VIEWS = 2
 
@@ -83,7 +83,7 @@ class ContrastiveLearner(ABC):
         return [self._train_one(participant) for participant in participants]
 
     @final
-    def aggregate(self, updates: Sequence[Update]) -> tuple[Sequence[float], Mapping[str, float]]:
+    def aggregate(self, updates: Sequence[Update]) -> Aggregation:
         """Fold the finite updates into the global model and end the round; see ``vnetsim.learning.Learner``."""
         finite = [update for update in updates if update.finite]
         weights = self.weights([update.participant for update in finite])
@@ -97,7 +97,7 @@ class ContrastiveLearner(ABC):
                 metrics["weight_deviation"] = float(np.sqrt(np.mean((weights * len(finite) - 1) ** 2)))
         self._global.advance(state)
         of_finite = iter(weights.tolist())
-        return [next(of_finite) if update.finite else 0.0 for update in updates], metrics
+        return Aggregation(weights=[next(of_finite) if update.finite else 0.0 for update in updates], metrics=metrics)
 
     @final
     def evaluate(self, *, final: bool) -> Mapping[str, float]:

@@ -21,7 +21,7 @@ from learners.encoders import PROJECTION
 from learners.global_model import GlobalModel, State
 from learners.key_queue import KeyQueue
 from vnetsim.errors import InputError
-from vnetsim.learning import Cost, Description, LearnerContext, Participant, Series, Update
+from vnetsim.learning import Aggregation, Cost, Description, LearnerContext, Participant, Series, Update
 
 SERIES = (
     Series(
@@ -229,7 +229,7 @@ class FedCo:
         """
         return [self._train_one(participant) for participant in participants]
 
-    def aggregate(self, updates: Sequence[Update]) -> tuple[Sequence[float], Mapping[str, float]]:
+    def aggregate(self, updates: Sequence[Update]) -> Aggregation:
         """Average the finite updates' models, enqueue their keys in order, and end the round."""
         finite = [update for update in updates if update.finite]
         state, round_ = dict(self._global.current), self._global.round
@@ -240,7 +240,8 @@ class FedCo:
             state.update(weighted_mean(models, equal_weights(len(finite))))
             metrics["loss"] = sum(update.loss for update in finite) / len(finite)
         self._global.advance({**state, **queue.state()})
-        return [1 / len(finite) if update.finite else 0.0 for update in updates], metrics
+        weights = [1 / len(finite) if update.finite else 0.0 for update in updates]
+        return Aggregation(weights=weights, metrics=metrics)
 
     def evaluate(self, *, final: bool) -> Mapping[str, float]:
         """Return kNN accuracy, and the linear probe's when it is due."""

@@ -28,6 +28,7 @@ class FinishedRound:
         weights: weight of each participant in the aggregate, None where rejected.
         losses: mean training loss of each participant.
         metrics: what aggregation and evaluation reported.
+        exchanges: sender, receiver and the learner's figure for exchanges between vehicles.
     """
 
     participants: str
@@ -35,6 +36,7 @@ class FinishedRound:
     weights: tuple[float | None, ...] = ()
     losses: tuple[float, ...] = ()
     metrics: Mapping[str, float] = field(default_factory=dict)
+    exchanges: tuple[tuple[str, str, float], ...] = ()
 
 
 def digest(participants: Sequence[Participant]) -> str:
@@ -110,6 +112,7 @@ class Checkpoint:
                     weights=tuple(item["weights"]),
                     losses=tuple(item["losses"]),
                     metrics=item["metrics"],
+                    exchanges=tuple((sender, receiver, value) for sender, receiver, value in item["exchanges"]),
                 )
                 for item in record["rounds"]
             )

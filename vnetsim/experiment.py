@@ -187,6 +187,7 @@ class RoundSettings:
         deadline_s: a round closes this long after it opened with whatever has committed (s).
         max_staleness: 0 ends whoever is still in flight when a round closes; n > 0 lets them commit to one of the
             next n rounds.
+        distinct_silos: whether a silo takes part at most once a round, whatever the number of vehicles that carry it.
         selection: who is invited first when more vehicles are waiting than may be invited: ``random`` draws, as is
             usual in federated learning; ``arrival`` takes whoever entered coverage first, and so has least time left.
     """
@@ -195,6 +196,7 @@ class RoundSettings:
     invited: int = 8
     deadline_s: float = 60.0
     max_staleness: int = 0
+    distinct_silos: bool = False
     selection: Literal["arrival", "random"] = "random"
 
     def __post_init__(self) -> None:
@@ -205,6 +207,35 @@ class RoundSettings:
             f"round.invited must be at least round.quorum ({self.quorum}), got {self.invited}.",
         )
         _require(self.max_staleness >= 0, f"round.max_staleness must be at least 0, got {self.max_staleness}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExchangeSettings:
+    """Exchange between vehicles, for learners that have one.
+
+    A round first gathers: vehicles that are ready wait for each other until ``round.quorum`` of them are there or the
+    round's deadline has come. Then all exchange at once, over the sidelink whose radio is that of ``link``.
+
+    Args:
+        topology: ``contact`` pairs the vehicles that are in range of each other when the exchange begins; ``ring`` each
+            with the next in order of arrival; ``complete`` all; ``star`` all, through the RSU alone. Learners that
+            average at the RSU under ``star`` exchange nothing among vehicles then.
+        range_m: two vehicles closer than this are in contact (m).
+        relay: pairs out of range exchange through the RSU while both are covered.
+        limit_s: an exchange that is not complete this long after the beginning is cut (s).
+        shadowing_db: standard deviation of the shadowing between two vehicles (dB), drawn per pair and round; the
+            TR specifies 3 dB for LOS.
+    """
+
+    topology: Literal["contact", "star", "ring", "complete"] = "contact"
+    range_m: float = 150.0
+    relay: bool = False
+    limit_s: float = 30.0
+    shadowing_db: float = 3.0
+
+    def __post_init__(self) -> None:
+        _positive("exchange", self, "range_m", "limit_s")
+        _not_negative("exchange", self, "shadowing_db")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,14 +266,26 @@ class DataSettings:
     """The images and how they are dealt to the silos.
 
     Args:
-        name: ``signs`` is the built-in procedural set; ``cifar10`` reads CIFAR-10 through torchvision.
-        root: folder that holds (or receives) downloaded data.
+        name: with classes: ``signs`` is the built-in procedural set, ``cifar10`` reads CIFAR-10 through torchvision,
+            ``npz`` an archive of images and labels (MedMNIST's layout or a plain one), ``folder`` one folder of images
+            per class. With steering angles: ``road`` is the built-in procedural set, ``driving-log`` reads the
+            Udacity simulator's ``driving_log.csv``, ``steering-npz`` an archive of ``imgs`` and ``ground_truths``.
+        root: folder or file that holds (or receives) the data.
         download: fetch missing data into ``root``.
-        train_images: images for training: how many ``signs`` generates, or the first so many of another set, which
-            must have them; 0 is the default of ``signs``, and all of another set.
+        train_images: images for training: how many a built-in set generates, or the first so many of another set, which
+            must have them; 0 is the default of a built-in set, and all of another.
         test_images: the same for the test set.
-        partition: ``iid``, ``dirichlet`` with ``alpha``, or ``approach``: silos of one direction share classes.
+        test_share: share of a set without a test split of its own that is held out, in (0, 1).
+        image_px: side to which the images of ``npz``, ``folder``, ``road``, ``driving-log`` and ``steering-npz`` are
+            brought (px); 0 is the set's default.
+        side_correction: 0 takes the centre camera of a driving log alone; above, the left and right ones too, their
+            steering angle corrected by so much towards the centre, in the log's unit.
+        partition: ``iid``; with classes ``dirichlet`` with ``alpha``, ``approach`` (silos of one direction share
+            classes) or ``label-skew`` (each silo lacks ``unseen_share`` of the classes); with steering angles
+            ``drive``, ``block`` (stretches of time) or ``sign`` (of the angle).
         alpha: concentration of the Dirichlet distribution, > 0.
+        unseen_share: share of the other classes that a silo lacks besides its own first one, in [0, 1]: at 0 it
+            has them all, at 1 only one.
         min_images: every silo gets at least this many images; 0 divides them all, evenly where the partition allows.
     """
 
@@ -251,14 +294,21 @@ class DataSettings:
     download: bool = False
     train_images: int = 0
     test_images: int = 0
-    partition: Literal["iid", "dirichlet", "approach"] = "iid"
+    test_share: float = 0.2
+    image_px: int = 0
+    side_correction: float = 0.0
+    partition: Literal["iid", "dirichlet", "approach", "label-skew", "drive", "block", "sign"] = "iid"
     alpha: float = 0.1
+    unseen_share: float = 0.5
     min_images: int = 0
 
     def __post_init__(self) -> None:
         _positive("data", self, "alpha")
-        for name in ("train_images", "test_images", "min_images"):
+        _not_negative("data", self, "side_correction")
+        for name in ("train_images", "test_images", "min_images", "image_px"):
             _require(getattr(self, name) >= 0, f"data.{name} must be at least 0, got {getattr(self, name)}.")
+        _require(0 < self.test_share < 1, f"data.test_share must be between 0 and 1, got {self.test_share}.")
+        _require(0 <= self.unseen_share <= 1, f"data.unseen_share must be in [0, 1], got {self.unseen_share}.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -303,6 +353,7 @@ class Experiment:
     link: LinkSettings = field(default_factory=LinkSettings)
     compute: ComputeSettings = field(default_factory=ComputeSettings)
     round: RoundSettings = field(default_factory=RoundSettings)
+    exchange: ExchangeSettings = field(default_factory=ExchangeSettings)
     silos: SiloSettings = field(default_factory=SiloSettings)
     data: DataSettings = field(default_factory=DataSettings)
     camera: Camera = field(default_factory=Camera)

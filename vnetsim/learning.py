@@ -13,8 +13,27 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 import numpy as np
 
 from vnetsim.blur import Camera
-from vnetsim.experiment import BlurSettings, DataSettings
+from vnetsim.experiment import BlurSettings, DataSettings, ExchangeSettings
 from vnetsim.random_streams import Streams
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exchange:
+    """What every vehicle of a round sends to each of its neighbours; the simulator settles which exchanges complete.
+
+    Args:
+        before_training: vehicles exchange after the download, before their own training; else after it.
+        mutual: whether an exchange counts only when both directions completed.
+        send_bytes: what goes to the neighbour.
+        work_flop: floating-point operations that the neighbour then does for the sender.
+        return_bytes: what it sends back.
+    """
+
+    before_training: bool
+    mutual: bool
+    send_bytes: int
+    work_flop: float = 0.0
+    return_bytes: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,14 +41,33 @@ class Cost:
     """Payload and work of one visit; properties of the learner, not of its weights.
 
     Args:
-        download_bytes: what a vehicle receives before it trains.
-        upload_bytes: what it sends afterwards.
+        download_bytes: what a vehicle receives from the RSU before it trains.
+        upload_bytes: what it sends to the RSU afterwards.
         work_flop: floating-point operations of its local training.
+        exchange: what it exchanges with other vehicles of the round; None for nothing. All silos have one, or none.
     """
 
     download_bytes: int
     upload_bytes: int
     work_flop: float
+    exchange: Exchange | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Peer:
+    """A vehicle with which a participant completed an exchange; it need not have committed itself.
+
+    Args:
+        vehicle_id: the vehicle.
+        silo: index of its data shard.
+        speed_mps: the speed it reports, at entry into coverage (m/s).
+        level_px: its blur level (Camera.level_px).
+    """
+
+    vehicle_id: str
+    silo: int
+    speed_mps: float
+    level_px: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +82,8 @@ class Participant:
         silo: index of its data shard.
         speed_mps: the speed it reports, at entry into coverage (m/s).
         level_px: its blur level (Camera.level_px).
+        peers: the neighbours with which its exchange completed, in order of arrival in the round: whose model it
+            received, or at which its own was worked on and came back. A mutual exchange makes both each other's peers.
     """
 
     round: int
@@ -53,6 +93,7 @@ class Participant:
     silo: int
     speed_mps: float
     level_px: float
+    peers: tuple[Peer, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -65,6 +106,7 @@ class Update:
         loss: mean training loss of the visit.
         finite: whether every value of ``state`` is finite; others are rejected and not aggregated.
         metrics: further per-participant figures.
+        kept: tensors that are not sent and stay with the silo, for the learner's own bookkeeping.
     """
 
     participant: Participant
@@ -72,6 +114,23 @@ class Update:
     loss: float
     finite: bool
     metrics: Mapping[str, float] = field(default_factory=dict)
+    kept: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Aggregation:
+    """What ``aggregate`` made of a round.
+
+    Args:
+        weights: weight of each update, summing to 1, or all 0 when the model was kept.
+        metrics: figures of the round.
+        exchanges: a figure for completed exchanges by (sender, receiver), both vehicle ids; see
+            ``Description.exchange``. For example the weight that the receiver gives to the sender's model.
+    """
+
+    weights: Sequence[float]
+    metrics: Mapping[str, float]
+    exchanges: Mapping[tuple[str, str], float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,9 +158,10 @@ class Description:
         encoder: name of the network, for example ``"resnet18"``.
         parameters: number of trainable parameters.
         image_shape: (C, H, W).
-        class_names: labels in order; empty when the task has no classes.
+        class_names: labels in order; empty when the task has no classes. A regression may give the names of ranges.
         silo_label_counts: images per silo and class, shape (silos, classes).
         facts: further lines for the record, by title.
+        exchange: what ``Aggregation.exchanges`` tells of an exchange, None for nothing.
     """
 
     encoder: str
@@ -110,6 +170,7 @@ class Description:
     class_names: tuple[str, ...]
     silo_label_counts: np.ndarray[tuple[int, int], np.dtype[np.int64]]
     facts: Mapping[str, str] = field(default_factory=dict)
+    exchange: Series | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,6 +187,7 @@ class LearnerContext:
         data: which images, how partitioned.
         blur: to which images the motion kernel is applied.
         camera: the vehicles' camera.
+        exchange: who exchanges with whom, for learners whose cost depends on it.
     """
 
     streams: Streams
@@ -137,13 +199,20 @@ class LearnerContext:
     data: DataSettings
     blur: BlurSettings
     camera: Camera
+    exchange: ExchangeSettings = field(default_factory=ExchangeSettings)
 
 
 @runtime_checkable
 class Learner(Protocol):
     """A federated learning method.
 
-    Class attributes name it; ``Settings`` is a frozen keyword-only dataclass whose defaults are the method's.
+    Class attributes name it; ``Settings`` is a frozen keyword-only dataclass whose defaults are the method's. Three
+    more class attributes are optional (``vnetsim.registry.about`` reads them):
+
+    - ``payload: str``, what a visit moves over the radio links, in words;
+    - ``equations: tuple[str, ...]``, the equations it implements, one a line;
+    - ``defaults: Mapping[str, object]``, experiment settings by dotted key that suit it better than the general
+      defaults, for example ``{"data.name": "road"}``. What the user sets goes before them.
     """
 
     name: ClassVar[str]
@@ -179,13 +248,10 @@ class Learner(Protocol):
         """
         ...
 
-    def aggregate(self, updates: Sequence[Update]) -> tuple[Sequence[float], Mapping[str, float]]:
-        """Fold finite updates into the global model and end the round.
+    def aggregate(self, updates: Sequence[Update]) -> Aggregation:
+        """Fold finite updates into the global model, or into those of their silos, and end the round.
 
         Called once a round, with an empty list when nobody committed (the model is kept).
-
-        Returns:
-            the weight of each update (summing to 1, or all 0 when the model was kept) and metrics of the round.
         """
         ...
 
@@ -194,7 +260,12 @@ class Learner(Protocol):
         ...
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all state that a resumed run needs: flat names to tensors (the global model under ``model.*``)."""
+        """Return all state that a resumed run needs: flat names to tensors.
+
+        The global model, or the silos' average, stands under ``model.*``; what belongs to silo i under ``silo.i.*``.
+        A silo's tensor that has not changed since the last call may be the same object, and is then not written again;
+        so tensors that were returned are never changed in place.
+        """
         ...
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -10,6 +12,29 @@ from vnetsim.errors import RunError, unknown_name
 from vnetsim.learning import Learner
 
 GROUP = "vnetsim.learners"
+
+
+@dataclass(frozen=True, kw_only=True)
+class About:
+    """A learner's optional class attributes; see ``vnetsim.learning.Learner``.
+
+    Args:
+        payload: what a visit moves over the radio links, in words.
+        equations: the equations it implements, one a line.
+        defaults: experiment settings that suit it, by dotted key.
+    """
+
+    payload: str = ""
+    equations: tuple[str, ...] = ()
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+
+
+def about(learner: type[Learner]) -> About:
+    """Return the optional class attributes of a learner, those it lacks empty."""
+    given = {
+        field.name: getattr(learner, field.name) for field in dataclasses.fields(About) if hasattr(learner, field.name)
+    }
+    return About(**given)
 
 
 def learner_names() -> list[str]:

@@ -302,4 +302,5 @@ def _context(experiment: Experiment, device: str) -> LearnerContext:
         data=experiment.data,
         blur=experiment.blur,
         camera=experiment.camera,
+        exchange=experiment.exchange,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, get_args
 
@@ -110,11 +110,13 @@ class RoundResult:
         weights: weight of each update in the aggregate, None where it was not aggregated.
         losses: mean training loss of each visit, None where it was not trained.
         rejected: positions of the updates with non-finite values.
+        exchanges: the learner's figure for completed exchanges, by sender and receiver.
     """
 
     weights: Sequence[float | None] = ()
     losses: Sequence[float | None] = ()
     rejected: Sequence[int] = ()
+    exchanges: Mapping[tuple[str, str], float] = field(default_factory=dict)
 
 
 class Recorder:

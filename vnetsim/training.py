@@ -86,13 +86,18 @@ class Training:
             self._checkpoint.save(self._progress, self._learner.state_dict())
         self._replayed += 1
         self.metric_rows.extend(_rows(summary.round + 1, summary.close_s, finished.metrics))
-        return RoundResult(weights=finished.weights, losses=finished.losses, rejected=finished.rejected)
+        return RoundResult(
+            weights=finished.weights,
+            losses=finished.losses,
+            rejected=finished.rejected,
+            exchanges={(sender, receiver): value for sender, receiver, value in finished.exchanges},
+        )
 
     def _results(self, summary: RoundSummary, participants: Sequence[Participant], who: str) -> FinishedRound:
         updates = self._learner.train(participants) if participants else []
         accepted = [update for update in updates if update.finite]
-        weights, metrics = self._learner.aggregate(accepted)
-        given = iter(weights)
+        aggregation = self._learner.aggregate(accepted)
+        given = iter(aggregation.weights)
         evaluated = {}
         if summary.final or (summary.round + 1) % self._evaluate_every == 0:
             evaluated = dict(self._learner.evaluate(final=summary.final))
@@ -101,7 +106,8 @@ class Training:
             rejected=tuple(position for position, update in enumerate(updates) if not update.finite),
             weights=tuple(float(next(given)) if update.finite else None for update in updates),
             losses=tuple(update.loss for update in updates),
-            metrics={**metrics, **evaluated},
+            metrics={**aggregation.metrics, **evaluated},
+            exchanges=tuple((*pair, float(value)) for pair, value in aggregation.exchanges.items()),
         )
 
 

@@ -11,9 +11,10 @@ import torch
 from learners.data.image_set import ImageSet, channel_statistics
 from vnetsim.errors import InputError, RunError
 from vnetsim.experiment import DataSettings
+from vnetsim.random_streams import Streams
 
 
-def load(data: DataSettings) -> ImageSet:
+def load(data: DataSettings, *, streams: Streams) -> ImageSet:  # noqa: ARG001 - recorded images need no random draws
     """Return CIFAR-10 read from ``data.root``.
 
     ``data.train_images`` and ``data.test_images`` above 0 keep the first so many images in file order, whose classes

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from vnetsim.cli import main
-from vnetsim.learning import Cost, Description, LearnerContext, Participant, Series, Update
+from vnetsim.learning import Aggregation, Cost, Description, LearnerContext, Participant, Series, Update
 
 SCENARIOS = Path(__file__).resolve().parents[2] / "scenarios"
 
@@ -169,11 +169,11 @@ class Toy:
         state = {"w": self._model + torch.from_numpy(step)}
         return Update(participant=participant, state=state, loss=float(np.square(step).sum()), finite=True)
 
-    def aggregate(self, updates: Sequence[Update]) -> tuple[Sequence[float], Mapping[str, float]]:
+    def aggregate(self, updates: Sequence[Update]) -> Aggregation:
         if not updates:
-            return [], {}
+            return Aggregation(weights=[], metrics={})
         self._model = torch.stack([update.state["w"] for update in updates]).mean(0)
-        return [1 / len(updates)] * len(updates), {}
+        return Aggregation(weights=[1 / len(updates)] * len(updates), metrics={})
 
     def evaluate(self, *, final: bool) -> Mapping[str, float]:  # noqa: ARG002 - the protocol's name
         return {"distance": float(self._model.norm())}

@@ -69,7 +69,9 @@ def test_eight_vehicles_of_512_keys_replace_a_queue_of_4096(new: New, participan
     before = queue_of(learner)
     assert before.shape == (4096, 128)
     sent = uploads(learner, participant, 8, 512)
-    weights, metrics = learner.aggregate(sent)
+    done = learner.aggregate(sent)
+    weights = done.weights
+    metrics = done.metrics
     assert torch.equal(queue_of(learner), torch.cat([update.state["keys"] for update in sent]))
     assert weights == [1 / 8] * 8
     assert (metrics["queue_keys"], metrics["queue_age"]) == (4096, 0.0)
@@ -79,7 +81,8 @@ def test_seven_vehicles_leave_the_newest_512_old_keys(new: New, participant: Mak
     learner = new(queue=4096)
     before = queue_of(learner)
     sent = uploads(learner, participant, 7, 512)
-    _, metrics = learner.aggregate(sent)
+    done = learner.aggregate(sent)
+    metrics = done.metrics
     assert torch.equal(queue_of(learner), torch.cat([before[-512:], *(update.state["keys"] for update in sent)]))
     assert (metrics["queue_keys"], metrics["queue_age"]) == (7 * 512, 0.0)
 
@@ -133,14 +136,18 @@ def test_the_first_queue_is_random_and_normalised(new: New, new_context: MakeCon
 
 def test_age_and_number_of_keys_over_the_rounds(new: New, participant: MakeParticipant) -> None:
     learner = new(queue=32)
-    _, empty = learner.aggregate([])
+    done = learner.aggregate([])
+    empty = done.metrics
     assert empty["queue_keys"] == 0
     assert "queue_age" not in empty
-    _, one = learner.aggregate(learner.train([participant(1, 0)]))
+    done = learner.aggregate(learner.train([participant(1, 0)]))
+    one = done.metrics
     assert (one["queue_keys"], one["queue_age"]) == (8, 0.0)
-    _, none = learner.aggregate([])
+    done = learner.aggregate([])
+    none = done.metrics
     assert (none["queue_keys"], none["queue_age"]) == (8, 1.0)
-    _, three = learner.aggregate(uploads(learner, participant, 1, 24))
+    done = learner.aggregate(uploads(learner, participant, 1, 24))
+    three = done.metrics
     assert (three["queue_keys"], three["queue_age"]) == (32, 8 * 2 / 32)
 
 
@@ -304,7 +311,9 @@ def test_keys_of_a_rejected_upload_are_not_enqueued(new: New, participant: MakeP
     before = queue_of(learner)
     first, bad, last = learner.train([participant(0, i) for i in range(3)])
     spoiled = {name: torch.full_like(t, torch.nan) if name.startswith("fc") else t for name, t in bad.state.items()}
-    weights, metrics = learner.aggregate([first, replace(bad, state=spoiled, finite=False), last])
+    done = learner.aggregate([first, replace(bad, state=spoiled, finite=False), last])
+    weights = done.weights
+    metrics = done.metrics
     assert weights == [0.5, 0.0, 0.5]
     assert metrics["loss"] == pytest.approx((first.loss + last.loss) / 2)
     assert torch.equal(queue_of(learner), torch.cat([before[16:], first.state["keys"], last.state["keys"]]))
@@ -315,7 +324,9 @@ def test_a_diverging_visit_is_not_finite_and_keeps_model_and_queue(new: New, par
     before = learner.state_dict()
     updates = learner.train([participant(0, 0)])
     assert not updates[0].finite
-    weights, metrics = learner.aggregate(updates)
+    done = learner.aggregate(updates)
+    weights = done.weights
+    metrics = done.metrics
     assert weights == [0.0]
     assert "loss" not in metrics
     after = learner.state_dict()

@@ -81,7 +81,8 @@ def test_reports_only_declared_series(
     learner = new(learner_class)
     declared = {series.name: series for series in learner.series()}
     assert all(series.label and series.caption for series in declared.values())
-    _, metrics = learner.aggregate(learner.train([participant(0, i) for i in range(3)]))
+    done = learner.aggregate(learner.train([participant(0, i) for i in range(3)]))
+    metrics = done.metrics
     evaluated = learner.evaluate(final=True)
     assert set(metrics) | set(evaluated) == set(declared)
     assert set(learner.evaluate(final=False)) == {"knn_accuracy"}
@@ -158,7 +159,9 @@ def test_a_resumed_run_gives_the_same_bits(
 def test_an_empty_round_keeps_the_model(learner_class: Any, new: Callable[..., Any]) -> None:
     learner = new(learner_class)
     before = learner.state_dict()
-    weights, metrics = learner.aggregate([])
+    done = learner.aggregate([])
+    weights = done.weights
+    metrics = done.metrics
     assert list(weights) == []
     assert "loss" not in metrics
     after = learner.state_dict()
@@ -172,7 +175,8 @@ def test_identical_uploads_give_that_model_bit_for_bit(
     learner = new(learner_class)
     update = learner.train([participant(0, 0)])[0]
     copies = [replace(update, participant=participant(0, i, speed_mps=20.0 + i)) for i in range(4)]
-    weights, _ = learner.aggregate(copies)
+    done = learner.aggregate(copies)
+    weights = done.weights
     assert sum(weights) == pytest.approx(1, rel=1e-12)
     state = learner.state_dict()
     model = {name.removeprefix("model."): tensor for name, tensor in state.items() if name.startswith("model.")}
@@ -186,7 +190,9 @@ def test_a_non_finite_upload_has_no_weight(
     good, bad = learner.train([participant(0, 0), participant(0, 1)])
     spoiled = {name: torch.full_like(tensor, torch.nan) if tensor.is_floating_point() else tensor
                for name, tensor in bad.state.items()}  # fmt: skip
-    weights, metrics = learner.aggregate([replace(bad, state=spoiled, finite=False, loss=float("nan")), good])
+    done = learner.aggregate([replace(bad, state=spoiled, finite=False, loss=float("nan")), good])
+    weights = done.weights
+    metrics = done.metrics
     assert list(weights) == [0.0, 1.0]
     assert metrics["loss"] == good.loss
     assert all(tensor.isfinite().all() for tensor in learner.state_dict().values())
@@ -261,7 +267,7 @@ def test_sample_images(learner_class: Any, new: Callable[..., Any], tiny: ImageS
 
 def test_learning_rate_follows_a_cosine(new: Callable[..., Any]) -> None:
     learner = new(FLSimCo, lr=0.08)
-    rates = [learner.aggregate([])[1]["learning_rate"] for _ in range(5)]
+    rates = [learner.aggregate([]).metrics["learning_rate"] for _ in range(5)]
     cosine = [0.04 * (1 + np.cos(np.pi * r / 4)) for r in range(4)]
     assert rates == pytest.approx([*cosine, 0.0], abs=1e-15)
 
@@ -290,7 +296,7 @@ def test_the_methods_differ_by_their_weights_alone(new: Callable[..., Any], part
         learner = new(cls)
         updates = learner.train(vehicles)
         states.append([dict(update.state) for update in updates])
-        weights[cls.name] = list(learner.aggregate(updates)[0])
+        weights[cls.name] = list(learner.aggregate(updates).weights)
     assert all(equal(a, b) and equal(b, c) for a, b, c in zip(*states, strict=True))
     assert weights["flsimco"] == pytest.approx(blur_weights([60, 80, 100, 120, 150]).tolist(), rel=1e-12)
     assert weights["fedavg"] == [0.2] * 5
@@ -310,7 +316,9 @@ def test_equal_speeds_make_flsimco_fedavg(new: Callable[..., Any], participant: 
 def test_discard_keeps_the_model_when_all_are_too_fast(new: Callable[..., Any], participant: MakeParticipant) -> None:
     learner = new(Discard, limit_kmh=50.0)
     before = learner.state_dict()
-    weights, metrics = learner.aggregate(learner.train([participant(0, i, speed_mps=20.0) for i in range(2)]))
+    done = learner.aggregate(learner.train([participant(0, i, speed_mps=20.0) for i in range(2)]))
+    weights = done.weights
+    metrics = done.metrics
     assert list(weights) == [0.0, 0.0]
     assert "weight_deviation" not in metrics
     assert torch.equal(learner.state_dict()["model.fc.weight"], before["model.fc.weight"])
@@ -321,7 +329,8 @@ def test_the_loss_falls_and_features_improve(new: Callable[..., Any], new_contex
     learner = new(FLSimCo, new_context(rounds=12), batch=16, steps=4)
     losses = []
     for r in range(12):
-        _, metrics = learner.aggregate(learner.train([participant(r, 6 * r + i) for i in range(3)]))
+        done = learner.aggregate(learner.train([participant(r, 6 * r + i) for i in range(3)]))
+        metrics = done.metrics
         losses.append(metrics["loss"])
     assert np.mean(losses[-3:]) < np.mean(losses[:3]) - 0.1
 
@@ -362,7 +371,7 @@ def test_deviation_from_equal_weights(new: Callable[..., Any], participant: Make
     deviations = {}
     for cls in (FLSimCo, FedAvg, Discard):
         learner = new(cls)
-        deviations[cls.name] = learner.aggregate(learner.train(vehicles))[1]["weight_deviation"]
+        deviations[cls.name] = learner.aggregate(learner.train(vehicles)).metrics["weight_deviation"]
     weights = np.array([0.220588, 0.210784, 0.200980, 0.191176, 0.176471])
     assert deviations["flsimco"] == pytest.approx(np.sqrt(np.mean((5 * weights - 1) ** 2)), abs=1e-5)
     assert deviations["fedavg"] == 0
