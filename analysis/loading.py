@@ -50,6 +50,7 @@ class RunData:
         camera: the vehicles' camera.
         windows: tables of ``vnetsim.tables``, like those that follow.
         participations: empty for a mobility-only run.
+        exchanges: between vehicles; empty for learners without any.
         rounds: likewise.
         metrics: likewise.
         silos: likewise.
@@ -64,6 +65,7 @@ class RunData:
     camera: Camera
     windows: pl.DataFrame
     participations: pl.DataFrame
+    exchanges: pl.DataFrame
     rounds: pl.DataFrame
     metrics: pl.DataFrame
     silos: pl.DataFrame

@@ -110,12 +110,15 @@ class Participation:
         "base_round",
         "download_bytes",
         "download_s",
+        "exchange_bytes",
+        "exchange_s",
         "stage",
         "start_s",
         "stay",
         "train_s",
         "upload_bytes",
         "upload_s",
+        "wait_s",
     )
 
     def __init__(
@@ -135,7 +138,8 @@ class Participation:
         self.stage: Stage = "download"
         self.start_s: float = env.now
         self.download_s = self.train_s = self.upload_s = 0.0
-        self.download_bytes = self.upload_bytes = 0.0
+        self.wait_s = self.exchange_s = 0.0
+        self.download_bytes = self.upload_bytes = self.exchange_bytes = 0.0
         self._env = env
         self._channel = channel
         self._link = link

@@ -4,7 +4,7 @@ Layout (a folder the user can zip and send)::
 
     experiment.toml      the resolved experiment
     manifest.json        versions, seeds, SUMO command, device, input hashes, learner, status
-    windows.parquet      and participations, rounds, metrics, silos, map: see vnetsim.tables
+    windows.parquet      and participations, exchanges, rounds, metrics, silos, map: see vnetsim.tables
     samples.npz          example images, sharp and blurred
     model.safetensors    the final global model
     checkpoint/          the newest finished round: state.safetensors, progress.json

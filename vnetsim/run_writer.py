@@ -183,6 +183,7 @@ def learner_record(learner: Learner, settings: Any, device: str) -> dict[str, An
             "cost": dataclasses.asdict(learner.cost(0)),
         },
         "series": [dataclasses.asdict(series) for series in learner.series()],
+        "exchange": None if description.exchange is None else dataclasses.asdict(description.exchange),
     }
 
 

@@ -16,6 +16,7 @@ Outcome = Literal[
     "left_download",
     "left_training",
     "left_upload",
+    "left_exchange",
     "deadline",
     "stale",
     "not_selected",
@@ -42,12 +43,37 @@ class ParticipationRecord(NamedTuple):
     download_s: float
     train_s: float
     upload_s: float
+    wait_s: float
+    exchange_s: float
     download_bytes: float
     upload_bytes: float
+    exchange_bytes: float
     speed_mps: float
     level_px: float
     weight: float | None
     loss: float | None
+
+
+class ExchangeRecord(NamedTuple):
+    """A row of the table ``exchanges``; ``vnetsim.tables`` gives units and meanings."""
+
+    exchange: int
+    round: int
+    sender_id: str
+    receiver_id: str
+    sender_silo: int
+    receiver_silo: int
+    via: Literal["sidelink", "relay", ""]
+    outcome: Literal["completed", "cut"]
+    start_s: float
+    end_s: float
+    contact_s: float
+    bytes: float
+    sender_x_m: float
+    sender_y_m: float
+    receiver_x_m: float
+    receiver_y_m: float
+    value: float | None
 
 
 class RoundRecord(NamedTuple):
@@ -73,11 +99,13 @@ class SimulationLog:
     Args:
         windows: coverage windows in order of exit.
         participations: in order of end; those of a finished round carry their weight and loss.
+        exchanges: between vehicles, in order of end; those of a finished round carry the learner's figure.
         rounds: finished rounds.
     """
 
     windows: list[Window] = field(default_factory=list)
     participations: list[ParticipationRecord] = field(default_factory=list)
+    exchanges: list[ExchangeRecord] = field(default_factory=list)
     rounds: list[RoundRecord] = field(default_factory=list)
 
 
@@ -184,8 +212,11 @@ class Recorder:
                 download_s=used.download_s if used else 0.0,
                 train_s=used.train_s if used else 0.0,
                 upload_s=used.upload_s if used else 0.0,
+                wait_s=used.wait_s if used else 0.0,
+                exchange_s=used.exchange_s if used else 0.0,
                 download_bytes=used.download_bytes if used else 0.0,
                 upload_bytes=used.upload_bytes if used else 0.0,
+                exchange_bytes=used.exchange_bytes if used else 0.0,
                 speed_mps=stay.speed_mps,
                 level_px=self._camera.level_px(stay.speed_mps),
                 weight=None,

@@ -59,12 +59,40 @@ PARTICIPATIONS = (
     Column("download_s", REAL, "s", "time spent receiving"),
     Column("train_s", REAL, "s", "time spent training on board"),
     Column("upload_s", REAL, "s", "time spent sending"),
+    Column("wait_s", REAL, "s", "time spent waiting for the round's exchange between vehicles to begin"),
+    Column("exchange_s", REAL, "s", "time spent exchanging with other vehicles"),
     Column("download_bytes", REAL, "B", "bytes received, also of a transfer cut short"),
     Column("upload_bytes", REAL, "B", "bytes sent, also of a transfer cut short"),
+    Column("exchange_bytes", REAL, "B", "bytes of its own exchanges, see the table exchanges; also of those cut short"),
     Column("speed_mps", REAL, "m/s", "speed at entry, as reported to the RSU"),
     Column("level_px", REAL, "px", "blur level at that speed, on the sensor"),
     Column("weight", REAL, "", "weight in the aggregate; null when not aggregated"),
     Column("loss", REAL, "", "mean training loss of the visit; null when not trained"),
+)
+
+EXCHANGES = (
+    Column("exchange", INTEGER, "", "index, in order of end"),
+    Column("round", INTEGER, "", "round"),
+    Column("sender_id", TEXT, "", "vehicle whose model is sent"),
+    Column(
+        "receiver_id",
+        TEXT,
+        "",
+        "vehicle that receives it; some learners have it work on it and send it back",
+    ),
+    Column("sender_silo", INTEGER, "", "data shard of the sender"),
+    Column("receiver_silo", INTEGER, "", "data shard of the receiver"),
+    Column("via", TEXT, "", "sidelink, relay (through the RSU), or empty when they were never in contact"),
+    Column("outcome", TEXT, "", "completed or cut"),
+    Column("start_s", REAL, "s", "when the round's exchange began"),
+    Column("end_s", REAL, "s", "when this exchange was complete or cut"),
+    Column("contact_s", REAL, "s", "time in contact between these two"),
+    Column("bytes", REAL, "B", "bytes moved over the air, both ways and both hops of a relay, also when cut"),
+    Column("sender_x_m", REAL, "m", "position at start_s, net coordinates"),
+    Column("sender_y_m", REAL, "m", "position at start_s, net coordinates"),
+    Column("receiver_x_m", REAL, "m", "position at start_s, net coordinates"),
+    Column("receiver_y_m", REAL, "m", "position at start_s, net coordinates"),
+    Column("value", REAL, "", "the learner's figure for it, described in the manifest; null without one"),
 )
 
 ROUNDS = (
@@ -101,6 +129,7 @@ MAP = (
 TABLES = {
     "windows": WINDOWS,
     "participations": PARTICIPATIONS,
+    "exchanges": EXCHANGES,
     "rounds": ROUNDS,
     "metrics": METRICS,
     "silos": SILOS,
