@@ -14,6 +14,7 @@ import tomli_w
 from analysis.report import build_report
 from vnetsim.blur import Camera
 from vnetsim.run_directory import RunDirectory, write_atomically
+from vnetsim.tables import PARTICIPATIONS
 
 CAMERA = Camera()
 CLASSES = ("stop", "yield", "priority", "no entry", "limit 30", "limit 50", "bend", "works", "crossing", "roundabout")
@@ -105,21 +106,22 @@ def participation_rows(scenario: Scenario, windows: list[tuple[object, ...]]) ->
         committed = outcome == "committed"
         rows.append(
             (
-                k, now, now, row[1], row[3], k % 95, k % 4, enter, outcome, start, end, *used,
-                1.1e6 * used[0] / wanted[0], 1.1e6 * used[2] / wanted[2], speed, CAMERA.level_px(speed),
+                k, now, now, row[1], row[3], k % 95, k % 4, enter, outcome, start, end, *used, 0.0, 0.0,
+                1.1e6 * used[0] / wanted[0], 1.1e6 * used[2] / wanted[2], 0.0, speed, CAMERA.level_px(speed),
                 speed if committed else None, 6.2 - 1.5 * now / scenario.rounds if committed else None,
             )
         )  # fmt: skip
-    frame = pl.DataFrame(rows, orient="row", infer_schema_length=None)
-    weight = pl.col("column_18")
-    total, n = weight.sum().over("column_1"), weight.count().over("column_1")
+    names = [column.name for column in PARTICIPATIONS]
+    frame = pl.DataFrame(rows, schema=names, orient="row", infer_schema_length=None)
+    weight = pl.col("weight")
+    total, n = weight.sum().over("round"), weight.count().over("round")
     frame = frame.with_columns(
         pl.when(weight.is_null())
         .then(None)
         .when(n < 2)
         .then(1.0)
         .otherwise((total - weight) / ((n - 1) * total))
-        .alias("column_18")
+        .alias("weight")
     )
     return frame.rows()
 
