@@ -93,7 +93,10 @@ def run(
     scenario: Scenario,
     /,
     *,
-    learner: Annotated[str | None, Parameter(group=LEARNING, help="Learner (default flsimco).")] = None,
+    learner: Annotated[
+        str | None,
+        Parameter(group=LEARNING, help="Learner (default flsimco), or one of a file as path/to/file.py:CLASS."),
+    ] = None,
     rounds: Annotated[int | None, Parameter(group=LEARNING, help="Rounds to run (default 20).")] = None,
     device: Annotated[str | None, Parameter(group=LEARNING, help="auto, cpu, cuda or cuda:N (default auto).")] = None,
     data: Annotated[str | None, Parameter(group=LEARNING, help="signs (built in, default) or cifar10.")] = None,
@@ -111,29 +114,27 @@ def run(
     debug: Debug = False,  # noqa: ARG001 - read by main
 ) -> int:
     """Simulate traffic, train a learner over the vehicles that commit, and report."""
-    from vnetsim.registry import setting_names  # noqa: PLC0415
+    from vnetsim.registry import find_learner, short_name  # noqa: PLC0415
     from vnetsim.runner import start_run  # noqa: PLC0415
     from vnetsim.settings_file import load_experiment  # noqa: PLC0415
     from vnetsim.terminal import progress_display  # noqa: PLC0415
 
-    experiment = load_experiment(
-        scenario,
-        _overrides(
-            set_,
-            learner=learner,
-            rounds=rounds,
-            device=device,
-            seed=seed,
-            data__name=data,
-            data__root=data_root,
-            data__download=data_download,
-            **_traffic(rsu, backend, gui, net),
-        ),
-        learner_settings=setting_names,
+    overrides = _overrides(
+        set_,
+        learner=learner,
+        rounds=rounds,
+        device=device,
+        seed=seed,
+        data__name=data,
+        data__root=data_root,
+        data__download=data_download,
+        **_traffic(rsu, backend, gui, net),
     )
     with progress_display() as progress:
+        progress.stage("loading")
+        experiment = load_experiment(scenario, overrides, find_learner=find_learner)
         folder = start_run(experiment, out, command=_command(), progress=progress)
-    _finish(folder, what=f"{experiment.learner} on {Path(experiment.scenario).name}")
+    _finish(folder, what=f"{short_name(experiment.learner)} on {Path(experiment.scenario).name}")
     return 0
 
 

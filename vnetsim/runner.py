@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,10 +16,11 @@ from vnetsim.coverage import Left, Traffic, Window
 from vnetsim.errors import InputError, RunError, VnetsimError
 from vnetsim.experiment import Experiment
 from vnetsim.learning import Learner, LearnerContext
-from vnetsim.manifest import changed_inputs
+from vnetsim.manifest import changed_inputs, input_hashes
 from vnetsim.mobility import open_traffic
 from vnetsim.random_streams import Streams
 from vnetsim.records import silo_rows, windows_frame
+from vnetsim.registry import at_folder, find_learner, learner_file, short_name
 from vnetsim.run_directory import RunDirectory
 from vnetsim.run_writer import (
     Clock,
@@ -31,7 +31,7 @@ from vnetsim.run_writer import (
     write_model,
     write_samples,
 )
-from vnetsim.settings_file import load_experiment, structure, to_plain
+from vnetsim.settings_file import learner_defaults, load_experiment, structure, to_plain
 from vnetsim.terminal import ProgressDisplay
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def start_run(experiment: Experiment, out: Path | None, *, command: Sequence[str
         RunError: the run failed; what was finished is in the directory, the way to resume in the message.
         KeyboardInterrupt: with the way to resume as its message.
     """
-    run = RunDirectory(choose_folder(experiment, out, experiment.learner))
+    run = RunDirectory(choose_folder(experiment, out, short_name(experiment.learner)))
     _learn(_located(experiment), run, command=command, progress=progress)
     return run.path
 
@@ -130,12 +130,7 @@ def _learn(
     began: Mapping[str, Any] | None = None,
 ) -> None:
     """Run or resume; ``began`` holds the manifest's entries of a resumed run that stay."""
-    # On a machine that does other work, threads that spin for milliseconds while they wait for each other make a run
-    # several times slower; spinning for microseconds costs nothing. Read once, when torch loads GNU OpenMP.
-    os.environ.setdefault("GOMP_SPINCOUNT", "20000")
-
     from vnetsim.device import resolve_device  # noqa: PLC0415 - brings torch, which the traffic command does without
-    from vnetsim.registry import find_learner  # noqa: PLC0415
 
     clock = Clock()
     progress.stage("loading")
@@ -151,7 +146,10 @@ def _learn(
         learner = kind.create(_context(experiment, device), settings)
         clock.mark("data")
         with locked(run, fresh=began is None):
-            more = {**learner_record(learner, settings, device), **(began or {})}
+            file = learner_file(experiment.learner)
+            inputs = input_hashes([*traffic.info.inputs, *([] if file is None else [str(file)])])
+            own = {"learner_defaults": learner_defaults(kind), "inputs": inputs}
+            more = {**learner_record(learner, settings, device), **own, **(began or {})}
             manifest = Manifest(run, experiment, traffic, command, kind="run", more=more)
             run.write("silos", silo_rows(learner.describe()))
             _Session(experiment, run, traffic, learner, manifest, clock, progress).play()
@@ -283,6 +281,7 @@ def _located(experiment: Experiment) -> Experiment:
     changes: dict[str, Any] = {}
     if experiment.scenario != "gaussian":
         changes["scenario"] = str(Path(experiment.scenario).resolve())
+    changes["learner"] = at_folder(experiment.learner, Path.cwd())
     if experiment.data.root:
         changes["data"] = dataclasses.replace(experiment.data, root=str(Path(experiment.data.root).resolve()))
     if experiment.traffic.net:

@@ -7,8 +7,9 @@ or option it came from.
 from __future__ import annotations
 
 import dataclasses
+import json
 import tomllib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,8 +17,10 @@ import cattrs
 import tomli_w
 from cattrs.errors import AttributeValidationNote, BaseValidationError, ForbiddenExtraKeysError
 
-from vnetsim.errors import InputError, unknown_name
+from vnetsim.errors import InputError, RunError, unknown_name
 from vnetsim.experiment import Experiment
+from vnetsim.learning import Learner
+from vnetsim.registry import about, at_folder
 
 T = TypeVar("T")
 
@@ -152,44 +155,147 @@ def to_toml(experiment: Experiment) -> str:
     return tomli_w.dumps(to_plain(experiment))
 
 
-def load_experiment(
-    scenario: str,
-    overrides: Sequence[tuple[tuple[str, ...], Any]] = (),
-    *,
-    learner_settings: Callable[[str], Collection[str]] | None = None,
-) -> Experiment:
-    """Return the experiment for what the user named on the command line.
-
-    Args:
-        scenario: a ``.sumocfg``, an FCD file, ``gaussian``, an experiment ``.toml``, or a run directory, whose traffic
-            is replayed and whose settings are the defaults.
-        overrides: paths and values that go on top, in order.
-        learner_settings: gives the names of a learner's settings. When a run directory is replayed with another
-            learner, the recorded settings that both know stay, so that the runs compare; the others are left out.
+def learner_defaults(learner: type[Learner]) -> dict[str, Any]:
+    """Return a learner's own defaults as plain values by dotted key; see ``vnetsim.learning.Learner``.
 
     Raises:
-        InputError: anything wrong with the file, a key or a value.
+        RunError: a key or value that is wrong, alone or beside the general defaults.
     """
+    given = about(learner).defaults
+    values: dict[str, Any] = {"scenario": "gaussian"}
+    fault = f"learner '{learner.name}': its own defaults are wrong"
+    for key, value in given.items():
+        if key.partition(".")[0] in ("scenario", "learner", "learning"):
+            raise RunError(f"{fault}: {key} is not among what they may set.")
+        if isinstance(value, Mapping):
+            raise RunError(f"{fault}: {key}: expected dotted keys, got the table {value!r}.")
+        values = merge(values, key.split("."), value)
+    try:
+        plain = to_plain(structure(values, Experiment, ""))
+    except InputError as error:
+        raise RunError(f"{fault}: {error}") from error
+    return {key: _at(plain, key) for key in given}
+
+
+def _at(values: Mapping[str, Any], key: str) -> Any:
+    """Return the value at a dotted key, None where there is none."""
+    node: Any = values
+    for part in key.split("."):
+        node = node.get(part) if isinstance(node, Mapping) else None
+    return node
+
+
+def _with_defaults(values: dict[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``values`` with a learner's defaults where they are silent."""
+    for key, default in defaults.items():
+        table = _at(values, key.rpartition(".")[0]) if "." in key else values
+        if (table is None or isinstance(table, Mapping)) and _at(values, key) is None:
+            values = merge(values, key.split("."), default)
+    return values
+
+
+def _with_other_defaults(
+    values: dict[str, Any], old: Mapping[str, Any], new: Mapping[str, Any], general: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return recorded ``values`` with the new learner's defaults where the old one's, or the general ones, stand."""
+    for key in sorted({*old, *new}):
+        if _at(values, key) == old.get(key, _at(general, key)):
+            values = merge(values, key.split("."), new.get(key, _at(general, key)))
+    return values
+
+
+def _recorded_defaults(folder: Path) -> dict[str, Any] | None:
+    """Return the learner's own defaults that went into a recorded run, None where none did."""
+    try:
+        found = json.loads((folder / "manifest.json").read_bytes()).get("learner_defaults")
+    except (OSError, ValueError, AttributeError):  # what reads the recording tells
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _read(scenario: str) -> tuple[dict[str, Any], Path | None]:
+    """Return the settings that come with a scenario, and the file they stand in, None for a scenario without."""
     path = Path(scenario)
-    values: dict[str, Any] = {}
-    where = ""
     if path.suffix == ".toml":
-        values, where = read_toml(path), str(path)
+        values = read_toml(path)
         named = values.get("scenario")
         if not isinstance(named, str):
             raise InputError(f'{path}: it must name its traffic: scenario = "..." (or "gaussian").')
         values["scenario"] = named if named == "gaussian" else str(path.parent / named)
-    elif path.is_dir() and (path / "experiment.toml").is_file():
-        values, where = read_toml(path / "experiment.toml"), str(path / "experiment.toml")
-        values["scenario"] = scenario
-        learner = dict(overrides).get(("learner",))
-        if learner_settings is not None and isinstance(learner, str) and learner != values.get("learner"):
-            common = learner_settings(learner)
-            values["learning"] = {key: value for key, value in values.get("learning", {}).items() if key in common}
-    else:
-        values["scenario"] = scenario
-    if where:
-        structure(values, Experiment, where)  # so that a fault of the file is not blamed on an option
-    for key, value in overrides:
-        values = merge(values, key, value)
-    return structure(values, Experiment, "")
+        if isinstance(values.get("learner"), str):
+            values["learner"] = at_folder(values["learner"], path.parent)
+        return values, path
+    file = path / "experiment.toml"
+    if path.is_dir() and file.is_file():
+        return {**read_toml(file), "scenario": scenario}, file
+    return {"scenario": scenario}, None
+
+
+def _fit_recording(values: dict[str, Any], folder: Path, kind: type[Learner], *, another: bool) -> dict[str, Any]:
+    """Return the recorded settings ``values`` as they are for the learner ``kind``; see ``load_experiment``."""
+    old = _recorded_defaults(folder)
+    if another or old is None:
+        values = _with_other_defaults(values, old or {}, learner_defaults(kind), to_plain(Experiment(scenario="")))
+    if another:
+        known = {field.name for field in dataclasses.fields(kind.Settings)}
+        values["learning"] = {key: value for key, value in values.get("learning", {}).items() if key in known}
+    return values
+
+
+def load_experiment(
+    scenario: str,
+    overrides: Sequence[tuple[tuple[str, ...], Any]] = (),
+    *,
+    find_learner: Callable[[str], type[Learner]] | None = None,
+) -> Experiment:
+    """Return the experiment for what the user named on the command line.
+
+    General defaults come first, then the learner's own, then the file, then ``overrides``.
+
+    A run directory gives its traffic and its settings. Another learner than the recorded one keeps of the learner's
+    settings those that both know, so that the runs compare. A setting of which either learner has a default of its own
+    takes the new learner's default, or else the general one, where the recorded value is the default that the old
+    learner gave; any other value was set by the user, and stays.
+
+    Args:
+        scenario: a ``.sumocfg``, an FCD file, ``gaussian``, an experiment ``.toml``, or a run directory.
+        overrides: paths and values that go on top, in order.
+        find_learner: gives a learner's class by name, for its settings and defaults. Without it (traffic alone, or a
+            run to be resumed) no learner is looked at.
+
+    Raises:
+        InputError: anything wrong with the file, a key or a value.
+        RunError: the learner's own defaults are wrong.
+    """
+    values, file = _read(scenario)
+    before = values.get("learner", Experiment.learner)
+    learner = dict(overrides).get(("learner",), before)
+    own: dict[str, Any] = {}
+    if find_learner is not None and isinstance(learner, str):
+        kind = find_learner(learner)
+        own = learner_defaults(kind)
+        if file is not None and file.parent == Path(scenario):
+            values = _fit_recording(values, file.parent, kind, another=learner != before)
+        else:
+            values = _with_defaults(values, own)
+    try:
+        return _build(values, overrides, file)
+    except InputError as error:
+        untouched = [
+            key for key in own if _at(values, key) == own[key] and tuple(key.split(".")) not in dict(overrides)
+        ]
+        to_blame = ", ".join(f"{key} = {own[key]}" for key in untouched if key in str(error))
+        hint = f" The learner has a default of its own: {to_blame}." if to_blame else ""
+        raise InputError(f"{error}{hint}") from None
+
+
+def _build(values: dict[str, Any], overrides: Sequence[tuple[tuple[str, ...], Any]], file: Path | None) -> Experiment:
+    result = values
+    try:
+        for key, value in overrides:
+            result = merge(result, key, value)
+        return structure(result, Experiment, "")
+    except InputError:
+        if file is not None:
+            structure(values, Experiment, str(file))  # so that a fault of the file is not blamed on an option
+        raise
