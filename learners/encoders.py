@@ -7,6 +7,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +17,8 @@ from torch.utils.hooks import RemovableHandle
 from vnetsim.errors import unknown_name
 
 PROJECTION = 128
+
+Network = TypeVar("Network", bound=nn.Module)
 
 
 class Encoder(nn.Module):
@@ -100,29 +103,40 @@ ENCODERS: dict[str, Callable[[], Encoder]] = {"small": _small, "resnet18": _resn
 def create_encoder(name: str, *, seed: int) -> Encoder:
     """Return a new encoder on the CPU with weights that depend on ``name`` and ``seed`` alone.
 
-    The global random state is neither read nor changed. Convolutions follow He et al. (2015, fan out), linear layers
-    the uniform distribution of width 1 / sqrt(fan in), normalisation starts as the identity.
+    See ``seeded`` for their distribution.
 
     Raises:
         InputError: when there is no encoder of that name.
     """
     if name not in ENCODERS:
         raise unknown_name("encoder", name, ENCODERS, where="learning.encoder")
+    return seeded(ENCODERS[name], seed=seed)
+
+
+def seeded(build: Callable[[], Network], *, seed: int) -> Network:
+    """Return what ``build`` builds, on the CPU, with weights that depend on the architecture and ``seed`` alone.
+
+    The global random state is neither read nor changed. Convolutions follow He et al. (2015, fan out) and start
+    without bias, linear layers the uniform distribution of width 1 / sqrt(fan in), normalisation starts as the
+    identity.
+    """
     with torch.device("meta"):
-        encoder = ENCODERS[name]()
-    encoder.to_empty(device="cpu")
+        network = build()
+    network.to_empty(device="cpu")
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        for module in encoder.modules():
+        for module in network.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu", generator=generator)
+                if module.bias is not None:
+                    module.bias.zero_()
             elif isinstance(module, nn.Linear):
                 bound = 1 / math.sqrt(module.in_features)
                 module.weight.uniform_(-bound, bound, generator=generator)
                 module.bias.uniform_(-bound, bound, generator=generator)
             elif isinstance(module, nn.BatchNorm2d):
                 module.reset_parameters()
-    return encoder
+    return network
 
 
 def parameter_count(encoder: nn.Module) -> int:
@@ -130,7 +144,7 @@ def parameter_count(encoder: nn.Module) -> int:
     return sum(parameter.numel() for parameter in encoder.parameters() if parameter.requires_grad)
 
 
-def forward_flop(encoder: Encoder, image_shape: tuple[int, int, int]) -> int:
+def forward_flop(encoder: nn.Module, image_shape: tuple[int, int, int]) -> int:
     """Return the floating-point operations of one image's forward pass.
 
     Counted are convolutions and linear layers, two operations per multiply-add, from the shapes that occur in a real

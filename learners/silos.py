@@ -22,7 +22,8 @@ class Silos:
         device: where the pool lies.
 
     Raises:
-        InputError: when a silo holds fewer than 2 images, which leaves a contrastive loss without a negative.
+        InputError: when a silo holds fewer than 2 images, which leaves a contrastive loss without a negative and batch
+            normalisation without a spread.
     """
 
     def __init__(self, images: Tensor, indices: Sequence[NDArray[np.int64]], *, device: torch.device) -> None:
@@ -60,7 +61,19 @@ class Silos:
     ) -> Tensor:
         """Return random images of a silo as its vehicle sees them, float in [0, 1], shape (min(count, size), C, H, W).
 
-        They are drawn without replacement; a silo smaller than ``count`` gives all it has.
+        See ``draw_with_rows``.
+        """
+        return self.draw_with_rows(
+            silo, count, kernel_px=kernel_px, blurred_fraction=blurred_fraction, generator=generator
+        )[0]
+
+    def draw_with_rows(
+        self, silo: int, count: int, *, kernel_px: float, blurred_fraction: float, generator: torch.Generator
+    ) -> tuple[Tensor, Tensor]:
+        """Return random images of a silo and their rows in the pool, int64 of shape (min(count, size),).
+
+        The images are as its vehicle sees them, float in [0, 1], shape (min(count, size), C, H, W). They are drawn
+        without replacement; a silo smaller than ``count`` gives all it has.
 
         Args:
             silo: which.
@@ -69,10 +82,11 @@ class Silos:
             blurred_fraction: share of the silo that blurs, its first images.
             generator: source of the draw, on the pool's device.
         """
-        rows = self._indices[silo]
-        positions = torch.randperm(len(rows), generator=generator, device=self.device)[:count]
-        images = self._images[rows[positions]].to(torch.float32) / 255
-        if kernel_px <= 1 or blurred_fraction == 0:
-            return images
-        lengths = torch.where(positions < blurred_fraction * len(rows), kernel_px, 0.0)
-        return motion_blur(images, lengths)
+        held = self._indices[silo]
+        positions = torch.randperm(len(held), generator=generator, device=self.device)[:count]
+        rows = held[positions]
+        images = self._images[rows].to(torch.float32) / 255
+        if kernel_px > 1 and blurred_fraction > 0:
+            lengths = torch.where(positions < blurred_fraction * len(held), kernel_px, 0.0)
+            images = motion_blur(images, lengths)
+        return images, rows
