@@ -1,4 +1,4 @@
-"""Encoders of the contrastive learners: images to features, features to L2-normalised projections."""
+"""Convolutional trunks that turn images into features, and what stands on them: a projection or a classifier."""
 
 from __future__ import annotations
 
@@ -21,19 +21,13 @@ PROJECTION = 128
 Network = TypeVar("Network", bound=nn.Module)
 
 
-class Encoder(nn.Module):
-    """A convolutional trunk, the mean over positions, and a linear projection.
-
-    Args:
-        trunk: images (N, 3, H, W) to dense features (N, C, H', W').
-        width: C.
-    """
+class _Features(nn.Module):
+    """A convolutional trunk and the mean over positions; what ``Encoder`` and ``Classifier`` have in common."""
 
     def __init__(self, trunk: nn.Module, width: int) -> None:
         super().__init__()
         self.width = width
         self.trunk = trunk
-        self.fc = nn.Linear(width, PROJECTION)
 
     def dense(self, images: Tensor) -> Tensor:
         """Return the features before pooling, shape (N, C, H', W')."""
@@ -44,9 +38,41 @@ class Encoder(nn.Module):
         """Return the pooled features that evaluation freezes, shape (N, C)."""
         return self.dense(images).mean(dim=(2, 3))
 
+
+class Encoder(_Features):
+    """Features and their linear projection, for contrastive learning.
+
+    Args:
+        trunk: images (N, 3, H, W) to dense features (N, C, H', W').
+        width: C.
+    """
+
+    def __init__(self, trunk: nn.Module, width: int) -> None:
+        super().__init__(trunk, width)
+        self.fc = nn.Linear(width, PROJECTION)
+
     def forward(self, images: Tensor) -> Tensor:
         """Return projections of unit length, shape (N, 128)."""
         return normalize(self.fc(self.features(images)), dim=1)
+
+
+class Classifier(_Features):
+    """Features and a linear head.
+
+    Args:
+        trunk: see ``Encoder``.
+        width: see ``Encoder``.
+        classes: number of labels.
+    """
+
+    def __init__(self, trunk: nn.Module, width: int, classes: int) -> None:
+        super().__init__(trunk, width)
+        self.head = nn.Linear(width, classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return logits, shape (N, classes)."""
+        logits: Tensor = self.head(self.features(images))
+        return logits
 
 
 class ResidualBlock(nn.Module):
@@ -108,9 +134,24 @@ def create_encoder(name: str, *, seed: int) -> Encoder:
     Raises:
         InputError: when there is no encoder of that name.
     """
+    return seeded(_builder(name), seed=seed)
+
+
+def create_classifier(name: str, *, classes: int, seed: int) -> Classifier:
+    """Return a new classifier on the CPU, on the trunk of the encoder ``name``; see ``create_encoder``."""
+    build = _builder(name)
+
+    def classifier() -> Classifier:
+        encoder = build()
+        return Classifier(encoder.trunk, encoder.width, classes)
+
+    return seeded(classifier, seed=seed)
+
+
+def _builder(name: str) -> Callable[[], Encoder]:
     if name not in ENCODERS:
         raise unknown_name("encoder", name, ENCODERS, where="learning.encoder")
-    return seeded(ENCODERS[name], seed=seed)
+    return ENCODERS[name]
 
 
 def seeded(build: Callable[[], Network], *, seed: int) -> Network:
