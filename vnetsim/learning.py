@@ -21,6 +21,9 @@ from vnetsim.random_streams import Streams
 class Exchange:
     """What every vehicle of a round sends to each of its neighbours; the simulator settles which exchanges complete.
 
+    A vehicle's peers are those from which it received; where the neighbour works on what it received, or sends
+    something back, they are those from which that came back.
+
     Args:
         before_training: vehicles exchange after the download, before their own training; else after it.
         mutual: whether an exchange counts only when both directions completed.

@@ -142,6 +142,21 @@ def rate_bps(settings: LinkSettings, ground_distance_m: float, power_dbm: float,
         shadowing_db: excess loss (dB); negative for a gain.
     """
     distance_m = math.hypot(ground_distance_m, settings.rsu_height_m - settings.vehicle_height_m)
+    return _capacity_bps(settings, distance_m, power_dbm, shadowing_db)
+
+
+def sidelink_bps(settings: LinkSettings, distance_m: float, shadowing_db: float) -> float:
+    """Return the rate of the ``tr37885`` model between two vehicles, antennas at the same height (bit/s).
+
+    Args:
+        settings: carrier, bandwidth, a vehicle's power, noise figure, efficiency and cap.
+        distance_m: between the vehicles (m).
+        shadowing_db: excess loss (dB); negative for a gain.
+    """
+    return _capacity_bps(settings, distance_m, settings.vehicle_power_dbm, shadowing_db)
+
+
+def _capacity_bps(settings: LinkSettings, distance_m: float, power_dbm: float, shadowing_db: float) -> float:
     received_dbm = power_dbm - path_loss_db(distance_m, settings.carrier_hz) - shadowing_db
     snr_db = received_dbm - noise_dbm(settings.bandwidth_hz, settings.noise_figure_db)
     return shannon_bps(snr_db, settings.bandwidth_hz, settings.efficiency, settings.max_spectral_efficiency)

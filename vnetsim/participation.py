@@ -15,7 +15,7 @@ from vnetsim.link import Link
 from vnetsim.rsu import Rsu
 from vnetsim.silos import Binding
 
-Stage = Literal["download", "training", "upload", "over"]
+Stage = Literal["download", "waiting", "exchange", "training", "upload", "over"]
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -77,6 +77,9 @@ class Stay:
 class Participation:
     """A vehicle on its way through one round: download, then training, then upload, from the moment it is made.
 
+    Where the learner has an exchange between vehicles, it waits for that before or after the training: its owner calls
+    ``begin_exchange`` and, when the exchanges are over, ``proceed``.
+
     Plain callbacks on SimPy events, not a SimPy process: a cut takes effect at once, and whatever a callback raises
     leaves the event loop as the object it is (SimPy re-creates exceptions that pass through a process).
 
@@ -88,19 +91,22 @@ class Participation:
         base_round: the round whose global model is downloaded.
         cost: payload and work.
         train_s: seconds of training.
+        on_ready: called when it begins to wait for the round's exchange.
         on_uploaded: called when the last byte of the upload has arrived.
 
     Attributes:
         stage: what it is doing.
+        peers: with whom its exchange completed.
         start_s: when it was made.
-        download_s: seconds spent receiving, likewise ``train_s`` and ``upload_s``.
+        download_s: seconds spent receiving, likewise ``wait_s``, ``exchange_s``, ``train_s`` and ``upload_s``.
         download_bytes: bytes received, likewise ``upload_bytes`` sent; also of a transfer that was cut.
+        exchange_bytes: bytes over the air for the exchanges in which it is the sender.
     """
 
     __slots__ = (
         "_channel",
         "_env",
-        "_link",
+        "_on_ready",
         "_on_uploaded",
         "_since_s",
         "_timer",
@@ -112,6 +118,9 @@ class Participation:
         "download_s",
         "exchange_bytes",
         "exchange_s",
+        "link",
+        "peers",
+        "plan",
         "stage",
         "start_s",
         "stay",
@@ -131,9 +140,13 @@ class Participation:
         base_round: int,
         cost: Cost,
         train_s: float,
+        on_ready: Callable[[Participation], None],
         on_uploaded: Callable[[Participation], None],
     ) -> None:
         self.stay = stay
+        self.link = link
+        self.plan = cost.exchange
+        self.peers: tuple[Participation, ...] = ()
         self.base_round = base_round
         self.stage: Stage = "download"
         self.start_s: float = env.now
@@ -142,7 +155,7 @@ class Participation:
         self.download_bytes = self.upload_bytes = self.exchange_bytes = 0.0
         self._env = env
         self._channel = channel
-        self._link = link
+        self._on_ready = on_ready
         self._on_uploaded = on_uploaded
         self._train_s = train_s
         self._upload_size = cost.upload_bytes
@@ -151,6 +164,26 @@ class Participation:
         self._transfer: Transfer = channel.send(
             cost.download_bytes, link.downlink_bps, self._downloaded, update_s=link.update_s
         )
+
+    @property
+    def needs_coverage(self) -> bool:
+        """Whether anything but its exchange still has to happen inside the window."""
+        return self.plan is None or self.plan.before_training or self._upload_size > 0
+
+    def begin_exchange(self) -> None:
+        """Stop waiting: the round's exchange begins now."""
+        self._book()
+        self.stage = "exchange"
+
+    def proceed(self, peers: tuple[Participation, ...]) -> None:
+        """Go on after the exchange, which completed with ``peers``."""
+        assert self.plan is not None
+        self._book()
+        self.peers = peers
+        if self.plan.before_training:
+            self._start_training()
+        else:
+            self._start_upload()
 
     def cut(self) -> Stage:
         """End it now, book the seconds and bytes used until now, and return the stage in which it was."""
@@ -167,6 +200,10 @@ class Participation:
         if self.stage == "download":
             self.download_s = elapsed_s
             self.download_bytes = self._channel.abort(self._transfer)
+        elif self.stage == "waiting":
+            self.wait_s = elapsed_s
+        elif self.stage == "exchange":
+            self.exchange_s = elapsed_s
         elif self.stage == "training":
             self.train_s = elapsed_s
         elif self.stage == "upload":
@@ -175,6 +212,16 @@ class Participation:
 
     def _downloaded(self) -> None:
         self._book()
+        if self.plan is not None and self.plan.before_training:
+            self._wait()
+        else:
+            self._start_training()
+
+    def _wait(self) -> None:
+        self.stage = "waiting"
+        self._on_ready(self)
+
+    def _start_training(self) -> None:
         self.stage = "training"
         self._timer = self._env.timeout(self._train_s)
         self._timer.callbacks.append(self._trained)
@@ -182,9 +229,15 @@ class Participation:
     def _trained(self, _: object) -> None:
         self._book()
         self._timer = None
+        if self.plan is not None and not self.plan.before_training:
+            self._wait()
+        else:
+            self._start_upload()
+
+    def _start_upload(self) -> None:
         self.stage = "upload"
         self._transfer = self._channel.send(
-            self._upload_size, self._link.uplink_bps, self._uploaded, update_s=self._link.update_s
+            self._upload_size, self.link.uplink_bps, self._uploaded, update_s=self.link.update_s
         )
 
     def _uploaded(self) -> None:

@@ -20,6 +20,7 @@ from typing import Literal, Protocol
 
 import simpy
 
+from vnetsim.channel import Channel
 from vnetsim.coverage import CoverageEvent, Entered, Traffic
 from vnetsim.errors import RunError
 from vnetsim.experiment import Experiment
@@ -74,6 +75,7 @@ class SimulationResult:
         time_s: last simulated instant (s).
         log: the records.
         channels: use of the radio channels, by RSU.
+        sidelinks: use of the channels between vehicles, by the RSU that schedules them.
     """
 
     ended_by: Literal["rounds", "traffic"]
@@ -81,6 +83,7 @@ class SimulationResult:
     time_s: float
     log: SimulationLog
     channels: Mapping[str, ChannelUse]
+    sidelinks: Mapping[str, ChannelUse]
 
 
 class Progress(Protocol):
@@ -138,11 +141,16 @@ def simulate(
         begin_s=begin_s,
         time_s=log.rounds[-1].close_s if complete else last_s,
         log=log,
-        channels={
-            rsu_id: ChannelUse(carried_bytes=channel.carried_bytes, busy_s=channel.busy_s)
-            for rsu_id, channel in rounds.channels.items()
-        },
+        channels=_use(rounds.channels),
+        sidelinks=_use(rounds.sidelinks),
     )
+
+
+def _use(channels: Mapping[str, Channel]) -> dict[str, ChannelUse]:
+    return {
+        rsu_id: ChannelUse(carried_bytes=channel.carried_bytes, busy_s=channel.busy_s)
+        for rsu_id, channel in channels.items()
+    }
 
 
 def _play(

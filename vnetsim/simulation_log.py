@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple, get_args
 
 from vnetsim.blur import Camera
 from vnetsim.coverage import Window
+from vnetsim.exchange import Exchanged
 from vnetsim.participation import Participation, Stay
 
 Outcome = Literal[
@@ -167,8 +168,42 @@ class Recorder:
         """Record that a window ended at ``end_s`` (s) without an invitation."""
         self._append(stay, None, "not_selected", round_index, end_s)
 
+    def exchanged(self, exchange: Exchanged, round_index: int) -> None:
+        """Record an exchange between two vehicles that is complete or cut."""
+        assert exchange.outcome is not None
+        sender, receiver = exchange.sender.stay.vehicle, exchange.receiver.stay.vehicle
+        self._log.exchanges.append(
+            ExchangeRecord(
+                exchange=len(self._log.exchanges),
+                round=round_index,
+                sender_id=sender.id,
+                receiver_id=receiver.id,
+                sender_silo=sender.binding.silo,
+                receiver_silo=receiver.binding.silo,
+                via=exchange.via,
+                outcome=exchange.outcome,
+                start_s=exchange.start_s,
+                end_s=exchange.end_s,
+                contact_s=exchange.contact_s,
+                bytes=exchange.moved_bytes,
+                sender_x_m=exchange.sender_m[0],
+                sender_y_m=exchange.sender_m[1],
+                receiver_x_m=exchange.receiver_m[0],
+                receiver_y_m=exchange.receiver_m[1],
+                value=None,
+            )
+        )
+
     def closed(self, summary: RoundSummary, rows: Sequence[int], result: RoundResult) -> None:
-        """Record a round that closed, and complete the rows of its committed participations."""
+        """Record a round that closed, and complete the rows of its committed participations and its exchanges."""
+        exchanges = self._log.exchanges
+        for row in range(len(exchanges) - 1, -1, -1):
+            exchange = exchanges[row]
+            if exchange.round != summary.round:
+                break
+            value = result.exchanges.get((exchange.sender_id, exchange.receiver_id))
+            if value is not None and exchange.outcome == "completed" and math.isfinite(value):
+                exchanges[row] = exchange._replace(value=value)
         records = self._log.participations
         rejected = frozenset(result.rejected)
         losses = []

@@ -144,8 +144,9 @@ def test_rejected(scene: Any) -> None:
     assert (round_.committed, round_.rejected, round_.loss) == (1, 1, 0.5)
 
 
-def test_the_scenes_above_produce_every_outcome() -> None:
+def test_the_scenes_above_and_of_exchange_produce_every_outcome() -> None:
     assert set(OUTCOMES) == {
+        "left_exchange",
         "committed",
         "left_download",
         "left_training",
