@@ -240,6 +240,8 @@ class _Session:
         finished = len(log.rounds)
         known = log.participations if last else [row for row in log.participations if row.round < finished]
         self._run.write("participations", list(known))
+        if log.exchanges:
+            self._run.write("exchanges", [row for row in log.exchanges if last or row.round < finished])
         self._run.write("rounds", list(log.rounds))
         self._run.write("metrics", list(metrics))
         start_s = time.perf_counter()
