@@ -17,11 +17,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from learners.aggregation import Weights, weighted_mean
+from learners.aggregation import Weights
 from learners.contrastive_settings import SERIES, ContrastiveSettings, reported
 from learners.contrastive_task import BACKWARD_FACTOR, ContrastiveTask, payload_bytes
 from learners.global_model import GlobalModel
 from learners.losses import dual_temperature_loss
+from learners.robust import combine, used_weights
 from vnetsim.learning import Aggregation, Cost, Description, LearnerContext, Participant, Series, Update
 
 VIEWS = 2
@@ -86,10 +87,10 @@ class ContrastiveLearner(ABC):
     def aggregate(self, updates: Sequence[Update]) -> Aggregation:
         """Fold the finite updates into the global model and end the round; see ``vnetsim.learning.Learner``."""
         finite = [update for update in updates if update.finite]
-        weights = self.weights([update.participant for update in finite])
+        weights = used_weights(self.weights([update.participant for update in finite]), self._settings)
         state = dict(self._global.current)
         if weights.any():
-            state.update(weighted_mean([update.state for update in finite], weights))
+            state.update(combine([update.state for update in finite], weights, self._global.current, self._settings))
         metrics = {"learning_rate": self._task.learning_rate(self._global.round)}
         if finite:
             metrics["loss"] = sum(update.loss for update in finite) / len(finite)

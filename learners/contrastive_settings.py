@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from learners.encoders import ENCODERS
+from learners.robust import AveragingSettings
 from vnetsim.errors import InputError, unknown_name
 from vnetsim.learning import Series
 
@@ -49,8 +50,8 @@ SERIES = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaskSettings:
-    """Encoder, local training and evaluation of a contrastive learner.
+class TaskSettings(AveragingSettings):
+    """Encoder, local training, averaging and evaluation of a contrastive learner.
 
     The published values are encoder ``resnet18``, batch 512, 2 steps. The defaults take about a minute on two CPU
     cores: a smaller encoder, and as many image views per visit as a batch of 256 would give, in more and smaller
@@ -90,6 +91,7 @@ class TaskSettings:
         Raises:
             InputError: naming the key.
         """
+        super().__post_init__()
         if self.encoder not in ENCODERS:
             raise unknown_name("encoder", self.encoder, ENCODERS, where="learning.encoder")
         for name, least in (("batch", 2), ("steps", 1), ("knn_k", 1), ("bank", 0)):

@@ -6,7 +6,7 @@ import copy
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, Literal, final
 
 import numpy as np
 import torch
@@ -14,12 +14,14 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
-from learners.aggregation import equal_weights, weighted_mean
+from learners.aggregation import equal_weights
 from learners.contrastive_settings import KNN_ACCURACY, LEARNING_RATE, LINEAR_ACCURACY, TaskSettings, reported
 from learners.contrastive_task import BACKWARD_FACTOR, ContrastiveTask, payload_bytes
 from learners.encoders import PROJECTION
 from learners.global_model import GlobalModel, State
 from learners.key_queue import KeyQueue
+from learners.robust import combine
+from learners.training import copy_state
 from vnetsim.errors import InputError
 from vnetsim.learning import Aggregation, Cost, Description, LearnerContext, Participant, Series, Update
 
@@ -48,6 +50,10 @@ SERIES = (
     ),
 )
 
+KEY_ENCODER = "key_encoder."
+BESIDE_THE_MODEL = ("queue.", KEY_ENCODER)
+"""Beginnings of the names in a global state that are not the model's."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class FedCoSettings(TaskSettings):
@@ -61,12 +67,17 @@ class FedCoSettings(TaskSettings):
         queue: keys that the RSU holds, >= 1.
         keys: images whose keys a vehicle uploads, the last that its visit drew; 0 takes as many as one ``batch``. A
             visit that draws fewer sends all their keys.
+        key_encoder: where a visit's key encoder comes from. ``visit``: it starts as the downloaded model, for that is
+            all that a vehicle gets in the published baseline. ``kept``: the RSU keeps it from round to round, as MoCo
+            does, so that keys of different rounds remain comparable; its parameters go down and up with the model,
+            which nearly doubles the payload, and are averaged like the model.
     """
 
     momentum_encoder: float = 0.99
     temperature: float = 0.1
     queue: int = 4096
     keys: int = 0
+    key_encoder: Literal["visit", "kept"] = "visit"
 
     def __post_init__(self) -> None:
         """Refuse values without meaning.
@@ -104,10 +115,11 @@ def queue_info_nce(q: Tensor, k: Tensor, queue: Tensor, *, temperature: float) -
 class MomentumContrast:
     """The objective of a visit: the key encoder that trails the trained one, and the queue as it was downloaded.
 
-    A workspace for one visit after the other. The key encoder starts each visit as the downloaded model, since the
-    vehicle has no other; before every further step it moves towards the model that the previous step left, which is
-    the order of MoCo's algorithm. Like the trained encoder it normalises with the statistics of its own batch; with
-    one batch on one device there is nothing to shuffle between devices, as MoCo does.
+    A workspace for one visit after the other. The key encoder starts each visit as the downloaded model, or as the
+    downloaded key encoder where there is one; after every step it moves towards the model that the step left, which
+    is the order of MoCo's algorithm. Like the trained encoder it normalises with the statistics of its own batch, so
+    its running statistics have no use and stay where they are; with one batch on one device there is nothing to
+    shuffle between devices, as MoCo does.
 
     Args:
         task: encoder and views.
@@ -123,10 +135,22 @@ class MomentumContrast:
         self._negatives: Tensor | None = None
         self._keys: list[Tensor] = []
 
-    def start(self, queue: Tensor) -> None:
-        """Begin a visit whose negatives are ``queue``, shape (K, D), which stays as it is."""
+    def start(self, queue: Tensor, model: State, key_encoder: Mapping[str, Tensor]) -> None:
+        """Begin a visit.
+
+        Args:
+            queue: the negatives, shape (K, D); they stay as they are.
+            model: the downloaded model.
+            key_encoder: parameters of the key encoder, those of the model where empty.
+        """
         self._negatives = queue
         self._keys = []
+        self._encoder.load_state_dict({**model, **key_encoder})
+
+    def finish(self) -> dict[str, Tensor]:
+        """End a visit: make the key encoder's last move, and return its parameters, a copy."""
+        follow(self._encoder, self._task.encoder, momentum=self._momentum)
+        return copy_state(dict(self._encoder.named_parameters()))
 
     def loss(self, model: nn.Module, images: Tensor, generator: torch.Generator) -> Tensor:
         """Return the loss of a step; an ``Objective``. Gradients flow through the queries alone."""
@@ -135,8 +159,6 @@ class MomentumContrast:
         with torch.no_grad():
             if self._keys:
                 follow(self._encoder, model, momentum=self._momentum)
-            else:
-                self._encoder.load_state_dict(model.state_dict())
             k = self._encoder(second)
         self._keys.append(k)
         return queue_info_nce(model(first), k, self._negatives, temperature=self._temperature)
@@ -188,8 +210,11 @@ class FedCo:
         queue = KeyQueue.random(
             settings.queue, PROJECTION, generator=context.streams.generator("queue"), device=self._task.device
         )
-        # model and queue of a round belong together: one history holds both
-        self._global = GlobalModel({**self._task.initial_state(), **queue.state()}, max_staleness=context.max_staleness)
+        state = {**self._task.initial_state(), **queue.state()}
+        if settings.key_encoder == "kept":
+            state |= {KEY_ENCODER + name: state[name] for name, _ in self._task.encoder.named_parameters()}
+        # model, queue and key encoder of a round belong together: one history holds them
+        self._global = GlobalModel(state, max_staleness=context.max_staleness)
 
     @classmethod
     def create(cls, context: LearnerContext, settings: Any) -> FedCo:
@@ -215,7 +240,8 @@ class FedCo:
 
         An image passes the trained encoder forward and backward, and the key encoder forward.
         """
-        model = payload_bytes(self._task.sent(_model(self._global.current)))
+        state = self._global.current
+        model = payload_bytes(self._task.sent(_model(state))) + payload_bytes(_key_encoder(state))
         return Cost(
             download_bytes=model + _key_bytes(self._settings.queue),
             upload_bytes=model + _key_bytes(self._keys_per_visit(silo)),
@@ -232,12 +258,13 @@ class FedCo:
     def aggregate(self, updates: Sequence[Update]) -> Aggregation:
         """Average the finite updates' models, enqueue their keys in order, and end the round."""
         finite = [update for update in updates if update.finite]
-        state, round_ = dict(self._global.current), self._global.round
+        base, round_ = self._global.current, self._global.round
+        state = dict(base)
         queue = KeyQueue.of_state(state).enqueue([update.state["keys"] for update in finite], round_=round_)
         metrics = {"learning_rate": self._task.learning_rate(round_), **queue.metrics(round_)}
         if finite:
             models = [{n: t for n, t in update.state.items() if n != "keys"} for update in finite]
-            state.update(weighted_mean(models, equal_weights(len(finite))))
+            state.update(combine(models, equal_weights(len(finite)), base, self._settings))
             metrics["loss"] = sum(update.loss for update in finite) / len(finite)
         self._global.advance({**state, **queue.state()})
         weights = [1 / len(finite) if update.finite else 0.0 for update in updates]
@@ -249,13 +276,14 @@ class FedCo:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the models and queues by round, the current queue under ``queue.*``."""
-        return {name.removeprefix("model.") if name.startswith("model.queue.") else name: tensor
+        own = tuple(f"model.{prefix}" for prefix in BESIDE_THE_MODEL)
+        return {name.removeprefix("model.") if name.startswith(own) else name: tensor
                 for name, tensor in self._global.state_dict().items()}  # fmt: skip
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what ``state_dict`` returned."""
         self._global.load_state_dict(
-            {f"model.{name}" if name.startswith("queue.") else name: tensor for name, tensor in state.items()}
+            {f"model.{name}" if name.startswith(BESIDE_THE_MODEL) else name: tensor for name, tensor in state.items()}
         )
 
     def sample_images(self, kernels_px: Sequence[float], count: int) -> NDArray[np.uint8]:
@@ -268,12 +296,14 @@ class FedCo:
     def _train_one(self, participant: Participant) -> Update:
         base = self._global.at(participant.base_round)
         visit = self._task.visit(participant)
-        self._contrast.start(KeyQueue.of_state(base).keys)
+        kept = _key_encoder(base)
+        self._contrast.start(KeyQueue.of_state(base).keys, _model(base), kept)
         trained = self._engine.train(_model(base), visit)
         keys = self._contrast.newest_keys(self._keys_per_visit(participant.silo))
+        moved = {KEY_ENCODER + name: tensor for name, tensor in self._contrast.finish().items()} if kept else {}
         return Update(
             participant=participant,
-            state={**self._task.sent(trained.state), "keys": keys},
+            state={**self._task.sent(trained.state), **moved, "keys": keys},
             loss=trained.loss,
             finite=trained.finite and math.isfinite(trained.loss) and bool(keys.isfinite().all()),
             metrics={"kernel_px": visit.kernel_px},
@@ -281,8 +311,13 @@ class FedCo:
 
 
 def _model(state: State) -> dict[str, Tensor]:
-    """Return the encoder's part of a global state: all but the queue."""
-    return {name: tensor for name, tensor in state.items() if not name.startswith("queue.")}
+    """Return the encoder's part of a global state."""
+    return {name: tensor for name, tensor in state.items() if not name.startswith(BESIDE_THE_MODEL)}
+
+
+def _key_encoder(state: State) -> dict[str, Tensor]:
+    """Return the key encoder's parameters in a global state; empty when none is kept."""
+    return {name.removeprefix(KEY_ENCODER): t for name, t in state.items() if name.startswith(KEY_ENCODER)}
 
 
 def _key_bytes(count: int) -> int:
