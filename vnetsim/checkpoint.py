@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -16,6 +17,9 @@ from typing import Any
 from vnetsim.errors import InputError
 from vnetsim.learning import Participant
 from vnetsim.run_directory import write_atomically
+
+_SILO = re.compile(r"silo\.(\d+)\.")
+_CURE = "The run cannot be resumed; start it again with `vnetsim run`."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,15 +61,25 @@ class Progress:
     rounds: tuple[FinishedRound, ...] = ()
 
 
+@dataclass(frozen=True, kw_only=True)
+class _File:
+    """A file of tensors and its content's hash."""
+
+    name: str
+    sha256: str
+
+
 class Checkpoint:
     """The newest finished round, in ``folder``.
 
-    The state is written under a new name before ``progress.json`` names it, so a kill at any instant leaves a pair
-    that belongs together.
+    The state is written under a new name before ``progress.json`` names it, so a kill at any instant leaves files
+    that belong together. What belongs to a silo (``silo.N.*``) has a file of its own, named by its content and written
+    only when a tensor is another object than at the last call: a round changes few of many silos.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._silos: dict[str, tuple[dict[str, Any], _File]] = {}
 
     @property
     def exists(self) -> bool:
@@ -78,16 +92,55 @@ class Checkpoint:
         Raises:
             RunError: disk full or folder not writable; the previous checkpoint stays.
         """
+        shared: dict[str, Any] = {}
+        silos: dict[str, dict[str, Any]] = {}
+        for name, tensor in state.items():
+            owner = _SILO.match(name)
+            (silos.setdefault(owner[1], {}) if owner else shared)[name] = tensor
+        files = {}
+        for silo, tensors in silos.items():
+            known, file = self._silos.get(silo, ({}, None))
+            if (
+                file is None
+                or known.keys() != tensors.keys()
+                or any(known[name] is not tensors[name] for name in known)
+            ):
+                file = self._write(tensors, f"silo-{silo}-{{hash}}.safetensors")
+                self._silos[silo] = tensors, file
+            files[silo] = file
+        main = self._write(shared, f"state-{len(progress.rounds):06d}.safetensors")
+        record = {
+            **asdict(progress),
+            "state": main.name,
+            "sha256": main.sha256,
+            "silos": {silo: [file.name, file.sha256] for silo, file in files.items()},
+        }
+        write_atomically(self.folder / "progress.json", json.dumps(record).encode())
+        used = {main.name, *(file.name for file in files.values())}
+        for old in self.folder.glob("*.safetensors"):
+            if old.name not in used:
+                old.unlink(missing_ok=True)
+
+    def _write(self, tensors: Mapping[str, Any], name: str) -> _File:
+        """Write tensors under ``name``, in which ``{hash}`` stands for their content; return what was written."""
         from safetensors.torch import save  # noqa: PLC0415 - brings torch, which the traffic commands never load
 
-        content = save({name: tensor.detach().cpu().contiguous() for name, tensor in state.items()})
-        name = f"state-{len(progress.rounds):06d}.safetensors"
-        write_atomically(self.folder / name, content)
-        record = {**asdict(progress), "state": name, "sha256": hashlib.sha256(content).hexdigest()}
-        write_atomically(self.folder / "progress.json", json.dumps(record).encode())
-        for old in self.folder.glob("state-*.safetensors"):
-            if old.name != name:
-                old.unlink(missing_ok=True)
+        content = save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
+        sha256 = hashlib.sha256(content).hexdigest()
+        file = _File(name=name.format(hash=sha256[:16]), sha256=sha256)
+        if "{hash}" not in name or not (self.folder / file.name).is_file():
+            write_atomically(self.folder / file.name, content)
+        return file
+
+    def _read(self, file: _File) -> dict[str, Any]:
+        from safetensors.torch import load  # noqa: PLC0415
+
+        path = self.folder / file.name
+        content = path.read_bytes()
+        if hashlib.sha256(content).hexdigest() != file.sha256:
+            raise InputError(f"{path}: unreadable checkpoint: the file was altered or cut. {_CURE}")
+        tensors: dict[str, Any] = load(content)
+        return tensors
 
     def load(self) -> tuple[Progress, dict[str, Any]]:
         """Return what ``save`` wrote.
@@ -95,16 +148,12 @@ class Checkpoint:
         Raises:
             InputError: missing, damaged or altered.
         """
-        from safetensors.torch import load  # noqa: PLC0415
-
         path = self.folder / "progress.json"
-        cure = "The run cannot be resumed; start it again with `vnetsim run`."
         try:
             record = json.loads(path.read_bytes())
-            state_path = self.folder / str(record.pop("state"))
-            content = state_path.read_bytes()
-            if hashlib.sha256(content).hexdigest() != record.pop("sha256"):
-                raise InputError(f"{state_path}: unreadable checkpoint: the file was altered or cut. {cure}")
+            state = self._read(_File(name=str(record["state"]), sha256=record["sha256"]))
+            for name, sha256 in record["silos"].values():
+                state.update(self._read(_File(name=str(name), sha256=sha256)))
             rounds = tuple(
                 FinishedRound(
                     participants=item["participants"],
@@ -116,6 +165,6 @@ class Checkpoint:
                 )
                 for item in record["rounds"]
             )
-            return Progress(initial=record["initial"], rounds=rounds), load(content)
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise InputError(f"{path}: unreadable checkpoint: {error}. {cure}") from error
+            return Progress(initial=record["initial"], rounds=rounds), state
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise InputError(f"{path}: unreadable checkpoint: {error}. {_CURE}") from error

@@ -7,7 +7,7 @@ Layout (a folder the user can zip and send)::
     windows.parquet      and participations, exchanges, rounds, metrics, silos, map: see vnetsim.tables
     samples.npz          example images, sharp and blurred
     model.safetensors    the final global model
-    checkpoint/          the newest finished round: state.safetensors, progress.json
+    checkpoint/          the newest finished round: progress.json, the state it names, a file for each silo with state
     report.html figures/ made by the analysis
 """
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import vnetsim.checkpoint as checkpoint_module
 from vnetsim.checkpoint import Checkpoint, FinishedRound, Progress, digest
 from vnetsim.errors import InputError
 from vnetsim.learning import Participant
@@ -80,3 +81,58 @@ def test_the_digest_tells_participants_apart() -> None:
     assert digest([one()]) == digest([one()])
     digests = {digest([one()]), digest([]), digest([one(), one()]), digest([one(speed_mps=9.000000001)])}
     assert len(digests) == 4
+
+
+def silo_files(folder: Path) -> set[str]:
+    return {path.name for path in folder.glob("silo-*")}
+
+
+def test_a_silo_is_written_when_one_of_its_tensors_is_another_object(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[str] = []
+    write = checkpoint_module.write_atomically
+
+    def watched(path: Path, content: bytes) -> None:
+        written.append(path.name)
+        write(path, content)
+
+    monkeypatch.setattr(checkpoint_module, "write_atomically", watched)
+    checkpoint = Checkpoint(tmp_path)
+    first = {"silo.0.w": torch.zeros(3), "silo.12.w": torch.ones(3), **STATE}
+    checkpoint.save(Progress(initial={}), first)
+    before = silo_files(tmp_path)
+    assert len(before) == 2
+    written.clear()
+    second = {**first, "silo.12.w": torch.full((3,), 7.0)}
+    checkpoint.save(PROGRESS, second)
+    assert [name.split("-")[:2] for name in written if name.startswith("silo")] == [["silo", "12"]]
+    assert len(silo_files(tmp_path) - before) == 1
+    assert len(silo_files(tmp_path)) == 2
+    progress, state = Checkpoint(tmp_path).load()
+    assert progress == PROGRESS
+    assert state.keys() == second.keys()
+    assert all(torch.equal(state[name], second[name]) for name in second)
+
+
+def test_a_resumed_checkpoint_has_the_same_files(tmp_path: Path) -> None:
+    """File names follow from content, so that a run that was resumed leaves the same folder."""
+    state = {"silo.3.w": torch.arange(4.0), **STATE}
+    checkpoint = Checkpoint(tmp_path)
+    checkpoint.save(Progress(initial={}), state)
+    names = silo_files(tmp_path)
+    again = Checkpoint(tmp_path)
+    _, loaded = again.load()
+    again.save(PROGRESS, loaded)
+    assert silo_files(tmp_path) == names
+
+
+def test_a_damaged_silo_is_named(tmp_path: Path) -> None:
+    Checkpoint(tmp_path).save(PROGRESS, {"silo.3.w": torch.arange(4.0), **STATE})
+    (path,) = tmp_path.glob("silo-3-*")
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(InputError, match=r"silo-3-.*altered or cut"):
+        Checkpoint(tmp_path).load()
+    path.unlink()
+    with pytest.raises(InputError, match="unreadable checkpoint"):
+        Checkpoint(tmp_path).load()
