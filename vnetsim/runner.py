@@ -15,6 +15,7 @@ from vnetsim.checkpoint import Checkpoint
 from vnetsim.coverage import Left, Traffic, Window
 from vnetsim.errors import InputError, RunError, VnetsimError
 from vnetsim.experiment import Experiment
+from vnetsim.learner_faults import blaming
 from vnetsim.learning import Learner, LearnerContext
 from vnetsim.manifest import changed_inputs, input_hashes
 from vnetsim.mobility import open_traffic
@@ -143,15 +144,18 @@ def _learn(
     with _opened(experiment, progress) as traffic:
         clock.mark("traffic set-up")
         progress.stage("preparing the data")
-        learner = kind.create(_context(experiment, device), settings)
+        with blaming(kind, "while it was made", hint=""):
+            learner = kind.create(_context(experiment, device), settings)
+            description = learner.describe()
+            record = learner_record(learner, settings, device)
         clock.mark("data")
         with locked(run, fresh=began is None):
             file = learner_file(experiment.learner)
             inputs = input_hashes([*traffic.info.inputs, *([] if file is None else [str(file)])])
             own = {"learner_defaults": learner_defaults(kind), "inputs": inputs}
-            more = {**learner_record(learner, settings, device), **own, **(began or {})}
+            more = {**record, **own, **(began or {})}
             manifest = Manifest(run, experiment, traffic, command, kind="run", more=more)
-            run.write("silos", silo_rows(learner.describe()))
+            run.write("silos", silo_rows(description))
             _Session(experiment, run, traffic, learner, manifest, clock, progress).play()
 
 

@@ -6,12 +6,11 @@ trained; from the first unfinished round on, the learner continues from its save
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 
 from vnetsim.checkpoint import Checkpoint, FinishedRound, Progress, digest
-from vnetsim.errors import InputError, RunError, VnetsimError
+from vnetsim.errors import InputError
+from vnetsim.learner_faults import aggregated, blaming, checked, model_shapes, numbers, trained
 from vnetsim.learning import Cost, Learner, Participant
 from vnetsim.simulation_log import RoundResult, RoundSummary
 
@@ -47,9 +46,12 @@ class Training:
                     f"{checkpoint.folder}: unreadable checkpoint: it is not of this learner: {message}."
                 ) from error
         else:
-            with _blaming(learner, "before the first round"):
-                self._progress = Progress(initial=dict(learner.evaluate(final=False)))
-            checkpoint.save(self._progress, learner.state_dict())
+            when = "before the first round"
+            with blaming(learner, when):
+                self._progress = Progress(initial=numbers(learner, when, learner.evaluate(final=False)))
+                state = learner.state_dict()
+                checkpoint.save(self._progress, state)
+        self._shapes = model_shapes(state)
         self.metric_rows: list[MetricRow] = _rows(0, begin_s, self._progress.initial)
         self._replayed = 0
 
@@ -61,7 +63,9 @@ class Training:
     def cost(self, silo: int) -> Cost:
         """Return payload and work of a visit; the learner is asked once per silo."""
         if silo not in self._costs:
-            self._costs[silo] = self._learner.cost(silo)
+            when = f"asked for the cost of silo {silo}"
+            with blaming(self._learner, when):
+                self._costs[silo] = checked(self._learner, when, self._learner.cost(silo), Cost)
         return self._costs[silo]
 
     def close_round(self, summary: RoundSummary, participants: Sequence[Participant]) -> RoundResult:
@@ -80,10 +84,10 @@ class Training:
                     "scenario files or package versions changed. Start the run again with `vnetsim run`."
                 )
         else:
-            with _blaming(self._learner, f"in round {summary.round}"):
+            with blaming(self._learner, f"in round {summary.round}"):
                 finished = self._results(summary, participants, who)
-            self._progress = Progress(initial=self._progress.initial, rounds=(*self._progress.rounds, finished))
-            self._checkpoint.save(self._progress, self._learner.state_dict())
+                self._progress = Progress(initial=self._progress.initial, rounds=(*self._progress.rounds, finished))
+                self._checkpoint.save(self._progress, self._learner.state_dict())
         self._replayed += 1
         self.metric_rows.extend(_rows(summary.round + 1, summary.close_s, finished.metrics))
         return RoundResult(
@@ -94,34 +98,22 @@ class Training:
         )
 
     def _results(self, summary: RoundSummary, participants: Sequence[Participant], who: str) -> FinishedRound:
-        updates = self._learner.train(participants) if participants else []
-        accepted = [update for update in updates if update.finite]
-        aggregation = self._learner.aggregate(accepted)
+        when = f"in round {summary.round}"
+        updates = trained(self._learner, participants, self._shapes) if participants else []
+        aggregation = aggregated(self._learner, [update for update in updates if update.finite], when)
         given = iter(aggregation.weights)
-        evaluated = {}
+        metrics = numbers(self._learner, when, aggregation.metrics)
         if summary.final or (summary.round + 1) % self._evaluate_every == 0:
-            evaluated = dict(self._learner.evaluate(final=summary.final))
+            metrics |= numbers(self._learner, when, self._learner.evaluate(final=summary.final))
         return FinishedRound(
             participants=who,
             rejected=tuple(position for position, update in enumerate(updates) if not update.finite),
             weights=tuple(float(next(given)) if update.finite else None for update in updates),
-            losses=tuple(update.loss for update in updates),
-            metrics={**aggregation.metrics, **evaluated},
+            losses=tuple(float(update.loss) for update in updates),
+            metrics=metrics,
             exchanges=tuple((*pair, float(value)) for pair, value in aggregation.exchanges.items()),
         )
 
 
-@contextmanager
-def _blaming(learner: Learner, when: str) -> Iterator[None]:
-    """Turn whatever a learner raises into one line that names it."""
-    try:
-        yield
-    except VnetsimError:
-        raise
-    except Exception as error:
-        reason = ": ".join(filter(None, (type(error).__name__, " ".join(str(error).split()))))
-        raise RunError(f"learner '{learner.name}' failed {when}: {reason}. Earlier rounds are kept.") from error
-
-
 def _rows(round_: int, time_s: float, metrics: Mapping[str, float]) -> list[MetricRow]:
-    return [(round_, time_s, name, value) for name, value in metrics.items() if math.isfinite(value)]
+    return [(round_, time_s, name, value) for name, value in metrics.items()]

@@ -1,5 +1,7 @@
 """Learners that go wrong: the run says which and when, and keeps what was finished."""
 
+import math
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +19,17 @@ Refused = Callable[..., str]
 RUN = ("run", "gaussian", "--learner", "toy", "--set", "rounds=3", "--set", "gaussian.duration_s=120")
 
 
-def test_a_learner_that_raises_is_named_with_its_round(
+def spoil(toy: type, monkeypatch: pytest.MonkeyPatch, method: str, change: Callable[..., Any]) -> None:
+    """Let ``change`` make something else of what a method returns: ``change(result, *arguments)``."""
+    original = getattr(toy, method)
+
+    def spoilt(self: Any, *arguments: Any, **named: Any) -> Any:
+        return change(original(self, *arguments, **named), *arguments)
+
+    monkeypatch.setattr(toy, method, spoilt)
+
+
+def test_a_learner_that_raises_is_named_with_round_and_vehicle(
     toy: type,
     refused: Refused,
     cli: Cli,
@@ -25,17 +37,22 @@ def test_a_learner_that_raises_is_named_with_its_round(
     results_of: Callable[[Path], dict[str, bytes]],
     tmp_path: Path,
 ) -> None:
+    whole = tmp_path / "whole"
+    assert cli(*RUN, "--out", whole).status == 0
+    parts = RunDirectory(whole).read("participations").filter(pl.col("outcome") == "committed", pl.col("round") == 2)
+    silo, vehicle = parts.select("silo", "vehicle_id").row(2)
     train = toy.train
 
-    def fails_late(self: Any, participants: list[Participant]) -> list[Update]:
-        if participants[0].round == 2:
+    def third_raises(updates: list[Update], participants: list[Participant]) -> list[Update]:
+        if any(participant.round == 2 and participant.silo == silo for participant in participants):
             raise ValueError("wrong\nshape")
-        return list(train(self, participants))
+        return updates
 
-    monkeypatch.setattr(toy, "train", fails_late)
+    spoil(toy, monkeypatch, "train", third_raises)
     line = refused(*RUN, "--out", tmp_path / "run", status=1)
     assert line.startswith(
-        "vnetsim: learner 'toy' failed in round 2: ValueError: wrong shape. Earlier rounds are kept."
+        f"vnetsim: learner 'toy' failed in round 2 at vehicle '{vehicle}': ValueError: wrong shape. "
+        "Earlier rounds are kept."
     )
     assert line.endswith(f"go on with: vnetsim resume {tmp_path / 'run'}\n")
     run = RunDirectory(tmp_path / "run")
@@ -46,12 +63,33 @@ def test_a_learner_that_raises_is_named_with_its_round(
 
     monkeypatch.setattr(toy, "train", train)  # mended
     assert cli("resume", run.path).status == 0
-    assert cli(*RUN, "--out", tmp_path / "whole").status == 0
-    assert results_of(run.path) == results_of(tmp_path / "whole")
+    assert results_of(run.path) == results_of(whole)
+
+
+def test_what_fails_for_all_together_alone_blames_no_vehicle(
+    toy: type, refused: Refused, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def several_raise(updates: list[Update], participants: list[Participant]) -> list[Update]:
+        if len(participants) > 1:
+            raise MemoryError
+        return updates
+
+    spoil(toy, monkeypatch, "train", several_raise)
+    line = refused(*RUN, "--out", tmp_path / "run", status=1)
+    assert "failed in round 0 over all participants together, though over none alone: MemoryError." in line
 
 
 @pytest.mark.parametrize(
-    ("method", "when"), [("aggregate", "in round 0"), ("evaluate", "before the first round"), ("train", "in round 0")]
+    ("method", "when"),
+    [
+        ("create", "while it was made"),
+        ("describe", "while it was made"),
+        ("cost", "while it was made"),
+        ("evaluate", "before the first round"),
+        ("state_dict", "before the first round"),
+        ("train", "in round 0 at vehicle '[^']+'"),
+        ("aggregate", "in round 0"),
+    ],
 )
 def test_every_part_of_a_learner_may_fail(
     method: str, when: str, toy: type, refused: Refused, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -61,7 +99,94 @@ def test_every_part_of_a_learner_may_fail(
 
     monkeypatch.setattr(toy, method, fails)
     line = refused(*RUN, "--out", tmp_path / "run", status=1)
-    assert line.startswith(f"vnetsim: learner 'toy' failed {when}: ZeroDivisionError. ")
+    assert re.match(f"vnetsim: learner 'toy' failed {when}: ZeroDivisionError\\.", line), line
+
+
+def with_state(update: Update, **state: Any) -> Update:
+    return replace(update, state=state)
+
+
+W = torch.zeros(4, dtype=torch.float64)
+OF_A_VEHICLE = r"in round 0 at vehicle '[^']+': "
+
+
+@pytest.mark.parametrize(
+    ("method", "change", "message"),
+    [
+        ("train", lambda us, _: us[:-1], r"in round 0: train returned 4 updates for 5 participants"),
+        ("train", lambda us, _: us[::-1], OF_A_VEHICLE + r"its update is of vehicle '[^']+'; expected one each"),
+        ("train", lambda us, _: [*us[:-1], {}], OF_A_VEHICLE + "train returned a dict, expected an Update"),
+        (
+            "train",
+            lambda us, _: [us[0], with_state(us[1], w=W[:1]), *us[2:]],
+            OF_A_VEHICLE + r"tensor 'w' of its update has shape \(1,\), in the model \(4,\)",
+        ),
+        (
+            "train",
+            lambda us, _: [*us[:-1], with_state(us[-1], w=W, v=W)],
+            OF_A_VEHICLE + r"its update and that of vehicle '[^']+' differ in their tensors: v\.",
+        ),
+        (
+            "train",
+            lambda us, _: [with_state(u, w=W, rows=torch.zeros(1 + i, 2 + i // 4)) for i, u in enumerate(us)],
+            OF_A_VEHICLE + r"tensor 'rows' of its update has shape \(5, 3\), that of another vehicle \(1, 2\)",
+        ),
+        ("train", lambda us, _: [with_state(u, w=[1.0]) for u in us], "'w' of its update is a list, expected a tensor"),
+        ("train", lambda us, _: [replace(u, loss="low") for u in us], OF_A_VEHICLE + "its update needs .* as loss"),
+        ("aggregate", lambda a, _: (a.weights, a.metrics), r"in round 0: aggregate returned a tuple, expected .*Agg"),
+        ("aggregate", lambda *_: None, "in round 0: aggregate returned a NoneType, expected an Aggregation"),
+        ("aggregate", lambda a, _: replace(a, weights=a.weights[1:]), "aggregate returned 4 weights for 5 updates"),
+        ("aggregate", lambda a, _: replace(a, weights=[0.1] * 5), r"in round 0: its weights sum to 0\.5, expected 1"),
+        (
+            "aggregate",
+            lambda a, _: replace(a, weights=[0.5, 1.5, -1, 0, 0]),
+            OF_A_VEHICLE + "its weight is -1, expected a finite number of at least 0",
+        ),
+        ("aggregate", lambda a, _: replace(a, metrics={"x": math.inf}), "in round 0: its metric 'x' is inf; what is"),
+        ("aggregate", lambda a, _: replace(a, metrics={"x": "y"}), "in round 0: its metric 'x' is 'y'"),
+        (
+            "aggregate",
+            lambda a, _: replace(a, exchanges={("a", "b"): math.nan}),
+            "in round 0: its metric 'exchange from 'a' to 'b'' is nan",
+        ),
+        ("evaluate", lambda _: {"distance": math.nan}, "before the first round: its metric 'distance' is nan"),
+        ("evaluate", lambda _: 0.5, "before the first round: its metrics are a float, expected numbers by name"),
+        ("cost", lambda cost, silo: 3 if silo else cost, r"asked for the cost of silo \d+: it returned a int"),
+    ],
+)
+def test_what_is_not_as_the_protocol_says_is_told(
+    method: str,
+    change: Callable[..., Any],
+    message: str,
+    toy: type,
+    refused: Refused,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    spoil(toy, monkeypatch, method, change)
+    line = refused(*RUN, "--set", "round.quorum=5", "--out", tmp_path / "run", status=1)
+    assert re.match(f"vnetsim: learner 'toy' failed .*{message}", line), line
+
+
+def test_tensors_may_have_as_many_rows_as_a_vehicle_has_to_tell(
+    toy: type, cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    spoil(
+        toy,
+        monkeypatch,
+        "train",
+        lambda us, _: [with_state(u, w=u.state["w"], rows=torch.zeros(1 + i, 2)) for i, u in enumerate(us)],
+    )
+    assert cli(*RUN, "--out", tmp_path / "run").status == 0
+
+
+def test_a_wrong_round_leaves_the_earlier_ones(
+    toy: type, refused: Refused, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    rounds = iter(range(9))
+    spoil(toy, monkeypatch, "aggregate", lambda a, _: replace(a, metrics={"x": math.inf} if next(rounds) == 2 else {}))
+    assert "in round 2: its metric 'x' is inf" in refused(*RUN, "--out", tmp_path / "run", status=1)
+    assert RunDirectory(tmp_path / "run").read("rounds").height == 2
 
 
 def test_a_traceback_is_there_for_who_writes_a_learner(
@@ -74,7 +199,23 @@ def test_a_traceback_is_there_for_who_writes_a_learner(
     done = cli(*RUN, "--debug", "--out", tmp_path / "run")
     assert done.status == 1
     assert "in a_bug_of_mine" in done.err
-    assert done.err.splitlines()[-1].startswith("vnetsim: learner 'toy' failed in round 0: IndexError: 5.")
+    assert done.err.splitlines()[-1].startswith("vnetsim: learner 'toy' failed in round 0 at vehicle '")
+
+
+def test_an_update_that_only_says_it_is_finite_is_rejected(
+    toy: type, cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def one_of_each(updates: list[Update], participants: list[Participant]) -> list[Update]:
+        if participants[0].round != 1:
+            return updates
+        spoilt = {"w": torch.tensor([0, 0, torch.inf, 0], dtype=torch.float64)}
+        return [replace(updates[0], state=spoilt), replace(updates[1], loss=math.nan), *updates[2:]]
+
+    spoil(toy, monkeypatch, "train", one_of_each)
+    assert cli(*RUN, "--out", tmp_path / "run").status == 0
+    run = RunDirectory(tmp_path / "run")
+    assert run.read("rounds")["rejected"].to_list() == [0, 2, 0]
+    assert run.read("metrics")["value"].is_finite().all()
 
 
 def test_updates_that_are_not_finite_are_rejected_and_the_others_aggregated(
