@@ -1,0 +1,100 @@
+"""A procedural set of drives as seen by a front camera, with the steering angle at every frame; made from a seed.
+
+Each drive has its own world: road width and markings, greys, shadows, light, haze, camera height and pitch. The road
+bends smoothly, so frames that follow each other are alike. What a frame shows decides its angle, by pure pursuit
+(Coulter 1992, "Implementation of the pure pursuit path tracking algorithm"): the car is to drive an arc through the
+middle of the road LOOK_AHEAD_M ahead. Verges are lighter or darker than the road and shadows cross it, so raw pixels
+tell little in a linear way; a small convolutional network finds the road.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from learners.data.road_scene import Course, Doubles, draw_world, render
+from learners.data.steering_set import SteeringSet
+from vnetsim.experiment import DataSettings
+from vnetsim.random_streams import Streams
+
+TRAIN_DRIVES = 11
+TEST_DRIVES = 6
+"""Drives of the test set, none of which any silo holds."""
+TRAIN_IMAGES = 3300
+"""Training frames unless ``data.train_images`` says otherwise: 300 of each drive."""
+TEST_IMAGES = 600
+BLOCK = 50
+"""Frames of a stretch of time."""
+SIDE_PX = 64
+
+LOOK_AHEAD_M = 12.0
+WHEELBASE_M = 2.7
+FULL_LOCK_RAD = 0.25
+"""Angle of the front wheels that counts as 1."""
+
+
+def load(data: DataSettings, *, streams: Streams) -> SteeringSet:
+    """Return the set; every drive comes from a stream of its own.
+
+    Args:
+        data: ``train_images``, ``test_images`` and ``image_px``; 0 takes the defaults.
+        streams: where the draws come from.
+    """
+    side_px = data.image_px or SIDE_PX
+    train = _drives(data.train_images or TRAIN_IMAGES, TRAIN_DRIVES, side_px, streams.child("road", "train"))
+    test = _drives(data.test_images or TEST_IMAGES, TEST_DRIVES, side_px, streams.child("road", "test"))
+    lengths = [len(angles) for _, angles in train]
+    blocks = [np.arange(length) // BLOCK for length in lengths]
+    first_block = np.cumsum([0, *(len(np.unique(block)) for block in blocks[:-1])])
+    return SteeringSet(
+        name="road",
+        train=_images(train),
+        train_angles=_angles(train),
+        train_drives=torch.from_numpy(np.repeat(np.arange(len(train)), lengths)),
+        train_blocks=torch.from_numpy(np.concatenate([a + b for a, b in zip(blocks, first_block, strict=True)])),
+        test=_images(test),
+        test_angles=_angles(test),
+    )
+
+
+def steering_angle(aside_m: Doubles) -> Doubles:
+    """Return the steering angle in [-1, 1], to the right positive, that leads to a point LOOK_AHEAD_M ahead.
+
+    The arc through the point x to the right and z ahead has curvature 2 x / (x^2 + z^2) (Coulter 1992), and a car of
+    wheelbase B follows curvature k with its front wheels at arctan(B k); FULL_LOCK_RAD is 1, and more is cut.
+
+    Args:
+        aside_m: how far to the right of the car's axis the point lies (m).
+    """
+    curvature = 2 * aside_m / (np.square(aside_m) + LOOK_AHEAD_M**2)
+    return np.clip(np.arctan(WHEELBASE_M * curvature) / FULL_LOCK_RAD, -1, 1)
+
+
+def drive(
+    generator: np.random.Generator, frames: int, *, side_px: int = SIDE_PX
+) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
+    """Return the frames of a new drive in order, shape (N, P, P), and their steering angles, shape (N,)."""
+    course = Course(generator, frames=frames, step_m=generator.uniform(1.5, 2.5))
+    target_m = course.middle_m(np.full((frames, 1), LOOK_AHEAD_M))[:, 0]
+    images = render(draw_world(generator), course, generator, side_px=side_px)
+    return images, steering_angle(target_m).astype(np.float32)
+
+
+def _drives(
+    count: int, drives: int, side_px: int, streams: Streams
+) -> list[tuple[NDArray[np.uint8], NDArray[np.float32]]]:
+    """Return ``count`` frames, dealt as evenly as can be over at most so many drives."""
+    drives = min(drives, count)
+    return [
+        drive(streams.generator(number), count // drives + (number < count % drives), side_px=side_px)
+        for number in range(drives)
+    ]
+
+
+def _images(drives: list[tuple[NDArray[np.uint8], NDArray[np.float32]]]) -> torch.Tensor:
+    return torch.from_numpy(np.concatenate([images for images, _ in drives])[:, None])
+
+
+def _angles(drives: list[tuple[NDArray[np.uint8], NDArray[np.float32]]]) -> torch.Tensor:
+    return torch.from_numpy(np.concatenate([angles for _, angles in drives]))

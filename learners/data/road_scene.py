@@ -1,0 +1,239 @@
+"""The course of a procedural drive, and what its front camera sees of it.
+
+Ground coordinates are metres ahead of the camera and metres to the right of it; the road is flat. Arrays hold one
+drive: N frames of P x P pixels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float32]
+Doubles = NDArray[np.float64]
+
+FOCAL = 0.6
+"""Focal length in image widths: a field of view of 80 degrees."""
+VIEW_M = 120.0
+"""What lies farther ahead looks as if it lay here (m)."""
+TIGHTEST_M = 12.0
+"""Smallest radius of a bend (m)."""
+_GRID_M = 0.5
+_TABLE = 512
+
+
+def smooth_noise(generator: np.random.Generator, count: int, scale: float) -> Doubles:
+    """Return ``count`` steps of a stationary Gaussian process, mean 0 and variance 1, correlated over ``scale`` steps.
+
+    White noise under a Gaussian window: the correlation of values d apart is exp(-d^2 / (4 scale^2)).
+    """
+    reach = int(np.ceil(4 * scale))
+    window = np.exp(-0.5 * (np.arange(-reach, reach + 1) / scale) ** 2)
+    noise = np.convolve(generator.standard_normal(count + 2 * reach), window, mode="valid")
+    return np.asarray(noise / np.sqrt(np.square(window).sum()))
+
+
+class Course:
+    """Where the road goes and how the car drives along it.
+
+    The road's curvature is a cubed smooth process, so that it is straight or nearly so most of the time; the car
+    weaves about the middle of the road, its heading error the slope of its offset.
+
+    Args:
+        generator: source of all draws.
+        frames: number of frames N.
+        step_m: how far the car drives between two frames (m).
+    """
+
+    def __init__(self, generator: np.random.Generator, *, frames: int, step_m: float) -> None:
+        self.position_m: Doubles = step_m * np.arange(frames)
+        self._grid_m: Doubles = np.arange(0.0, step_m * frames + VIEW_M + 2 * _GRID_M, _GRID_M)
+        points = len(self._grid_m)
+        curvature = np.tanh(smooth_noise(generator, points, 14.0 / _GRID_M)) ** 3 / TIGHTEST_M
+        self._heading_rad: Doubles = np.cumsum(curvature) * _GRID_M
+        self._sideways_m: Doubles = np.cumsum(self._heading_rad) * _GRID_M
+        weaving_m = 0.4 * smooth_noise(generator, points, 9.0 / _GRID_M)
+        self.offset_m: Doubles = np.interp(self.position_m, self._grid_m, weaving_m)
+        self.heading_error_rad: Doubles = np.interp(self.position_m, self._grid_m, np.gradient(weaving_m, _GRID_M))
+
+    @property
+    def heading_rad(self) -> Doubles:
+        """Direction of the road at every frame, to the right positive (rad), shape (N,)."""
+        return np.interp(self.position_m, self._grid_m, self._heading_rad)
+
+    def middle_m(self, ahead_m: Doubles) -> Doubles:
+        """Return how far to the right of the camera's axis the middle of the road lies (m).
+
+        At distance z ahead of a car at offset e to the right of the middle and turned to the right of the road by psi,
+        with curvature k (to the right positive), for small angles:
+        x(z) = -e - psi z + integral from 0 to z of (z - t) k(t) dt.
+
+        Args:
+            ahead_m: distances, shape (N, R), at most VIEW_M.
+        """
+        here = self.position_m[:, None]
+        bend = (
+            np.interp(here + ahead_m, self._grid_m, self._sideways_m)
+            - np.interp(here, self._grid_m, self._sideways_m)
+            - ahead_m * np.interp(here, self._grid_m, self._heading_rad)
+        )
+        return np.asarray(bend - self.offset_m[:, None] - ahead_m * self.heading_error_rad[:, None])
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class World:
+    """What stays the same through a drive; greys are in [0, 1].
+
+    Args:
+        camera_m: height of the camera above the road (m).
+        horizon: height of the horizon in the image, as a share from the top; it tells the camera's pitch.
+        half_width_m: half of the road's width (m).
+        road: grey of the road; likewise ``sky``, ``skyline`` and ``line``.
+        sky: see ``road``.
+        skyline: see ``road``.
+        line: see ``road``.
+        verges: grey left and right of the road, by half metres along it, periodic, shape (2, _TABLE).
+        edge_line: strength of a line along both edges, in [0, 1].
+        dashes: strength of a broken line in the middle, in [0, 1].
+        shadow: share of the light that shadows take.
+        shade: shadow in [0, 1] along the road, by half metres, periodic, shape (_TABLE,).
+        slant: how far a shadow's edge advances per metre to the right (m).
+        texture: unit noise on the ground, by 0.25 m ahead and to the right, periodic, shape (_TABLE, _TABLE).
+        hills: height of the skyline in image heights by direction, periodic, shape (_TABLE,).
+        visibility_m: distance at which haze has taken 63 % of the contrast (m).
+        gamma: exponent of the camera's response.
+        noise: standard deviation of the sensor's noise.
+    """
+
+    camera_m: float
+    horizon: float
+    half_width_m: float
+    road: float
+    sky: float
+    skyline: float
+    line: float
+    verges: Floats
+    edge_line: float
+    dashes: float
+    shadow: float
+    shade: Floats
+    slant: float
+    texture: Floats
+    hills: Floats
+    visibility_m: float
+    gamma: float
+    noise: float
+
+
+def draw_world(generator: np.random.Generator) -> World:
+    """Draw a drive's world; its verge may be darker or lighter than its road."""
+    road = generator.uniform(0.25, 0.6)
+    contrast = generator.uniform(0.1, 0.25) * np.stack([_periodic(generator, 25.0) for _ in range(2)])
+    coarse, fine = (generator.standard_normal((cells, cells)) for cells in (_TABLE // 16, _TABLE))
+    texture = 0.3 * np.kron(coarse, np.ones((16, 16))) + 0.6 * fine
+    trees = _periodic(generator, generator.uniform(4, 16)) - generator.uniform(0.2, 1.6)
+    return World(
+        camera_m=generator.uniform(1.3, 1.8),
+        horizon=generator.uniform(0.34, 0.42),
+        half_width_m=generator.uniform(1.4, 2.6),
+        road=road,
+        sky=generator.uniform(0.55, 1.0),
+        skyline=generator.uniform(0.1, 0.5),
+        line=generator.uniform(0.7, 1.0),
+        verges=np.clip(road + contrast, 0.05, 0.9).astype(np.float32),
+        edge_line=generator.uniform(0.25, 1.0),
+        dashes=(generator.random() < 0.5) * generator.uniform(0.4, 1.0),
+        shadow=generator.uniform(0.1, 0.5),
+        shade=np.clip(0.5 + 2 * trees, 0, 1).astype(np.float32),
+        slant=generator.uniform(-1.5, 1.5),
+        texture=texture.astype(np.float32),
+        hills=(0.09 + 0.05 * _periodic(generator, 6.0)).astype(np.float32),
+        visibility_m=generator.uniform(80, 300),
+        gamma=generator.uniform(0.7, 1.3),
+        noise=generator.uniform(0.01, 0.04),
+    )
+
+
+def _periodic(generator: np.random.Generator, scale: float) -> Doubles:
+    """Return a smooth process of variance 1 around a ring of _TABLE steps."""
+    frequencies = np.fft.rfftfreq(_TABLE)
+    shaped = np.fft.irfft(
+        np.fft.rfft(generator.standard_normal(_TABLE)) * np.exp(-2 * (np.pi * scale * frequencies) ** 2)
+    )
+    return np.asarray((shaped - shaped.mean()) / shaped.std())
+
+
+def render(world: World, course: Course, generator: np.random.Generator, *, side_px: int) -> NDArray[np.uint8]:
+    """Return what the camera sees at every frame of the course, shape (N, P, P).
+
+    The light and the camera's pitch change smoothly from frame to frame, the sensor's noise does not.
+    """
+    frames = len(course.position_m)
+    focal_px = FOCAL * side_px
+    centres = np.arange(side_px) + 0.5
+    bumps = 0.006 * smooth_noise(generator, frames, 1.5)
+    gain = np.exp2(0.25 * smooth_noise(generator, frames, 25.0))
+    horizon_px = side_px * (world.horizon + bumps)[:, None]
+
+    below_px = centres - horizon_px
+    ahead_m = np.minimum(focal_px * world.camera_m / np.maximum(below_px, 0.5), VIEW_M)
+    along_m = (course.position_m[:, None] + ahead_m).astype(np.float32)
+    scale = (focal_px / ahead_m).astype(np.float32)[:, :, None]  # pixels per metre across
+    across_px = (centres - side_px / 2 - course.middle_m(ahead_m)[:, :, None] * scale).astype(np.float32)
+    across_m = across_px / scale
+
+    image = _ground(world, along_m, across_m, scale)
+    clear = np.exp(-ahead_m / world.visibility_m).astype(np.float32)[:, :, None]
+    haze = np.float32(0.85 * world.sky)
+    image *= clear
+    image += haze * (1 - clear)
+    bearing = course.heading_rad[:, None] + course.heading_error_rad[:, None] + (centres - side_px / 2) / focal_px
+    ridge_px = side_px * world.hills[_index(bearing * (_TABLE / (2 * np.pi)))]
+    above_px = (horizon_px - centres).astype(np.float32)[:, :, None]
+    sky = np.float32(world.sky) * (np.float32(1) - np.float32(0.3 / side_px) * np.maximum(above_px, 0))
+    hills = np.clip(0.5 + ridge_px[:, None, :] - above_px, 0, 1)
+    backdrop = sky + hills * (np.float32(0.5 * (world.skyline + haze)) - sky)
+    image += np.clip(0.5 + above_px, 0, 1) * (backdrop - image)
+
+    image *= gain.astype(np.float32)[:, None, None]
+    np.power(np.clip(image, 0, 1, out=image), np.float32(world.gamma), out=image)
+    image += np.float32(world.noise) * generator.standard_normal(image.shape, dtype=np.float32)
+    return np.asarray(np.rint(np.clip(image, 0, 1, out=image) * np.float32(255)), dtype=np.uint8)
+
+
+def _ground(world: World, along_m: Floats, across_m: Floats, scale: Floats) -> Floats:
+    """Return verge, road, lines and shadows, shape (N, P, P).
+
+    Args:
+        world: their greys.
+        along_m: place along the road of each row, shape (N, P).
+        across_m: place to the right of the middle of the road of each pixel, shape (N, P, P).
+        scale: pixels per metre across of each row, shape (N, P, 1).
+    """
+    half = np.float32(world.half_width_m)
+    distance = np.abs(across_m)
+    left, right = world.verges[:, _index(2 * along_m)][:, :, :, None]
+    image = np.where(across_m < 0, left, right)
+    image += np.clip(0.5 + (half - distance) * scale, 0, 1) * (world.road - image)
+    texture = world.texture[_index(along_m * 4)[:, :, None], _index(across_m * 4)]
+    image *= 1 + np.minimum(np.float32(0.1), scale / 80) * texture  # far grains are smaller than a pixel
+    image += np.float32(world.edge_line) * _stripe(distance - half + np.float32(0.2), scale) * (world.line - image)
+    if world.dashes:
+        painted = np.float32(world.dashes) * (np.mod(along_m, 9) < 4)
+        image += painted[:, :, None] * _stripe(distance, scale) * (world.line - image)
+    shade = world.shade[_index(2 * along_m[:, :, None] + np.float32(2 * world.slant) * across_m)]
+    image *= 1 - np.float32(world.shadow) * shade
+    return np.asarray(image)
+
+
+def _stripe(distance_m: Floats, scale: Floats) -> Floats:
+    """Return how much of each pixel a stripe of 0.16 m covers, from the distance to its middle."""
+    half = np.float32(0.08)
+    return np.asarray(np.clip(0.5 + (half - np.abs(distance_m)) * scale, 0, np.minimum(1, 2 * half * scale)))
+
+
+def _index(place: Floats | Doubles) -> NDArray[np.int32]:
+    """Return places in steps of a periodic table as indices into it."""
+    return np.floor(place).astype(np.int32) & (_TABLE - 1)

@@ -1,0 +1,135 @@
+"""The procedural drives: seeded, held-out drives for the test, angles that follow from what the frame shows."""
+
+import numpy as np
+import pytest
+import torch
+
+from learners.data import load_steering
+from learners.data.road import BLOCK, FULL_LOCK_RAD, LOOK_AHEAD_M, TEST_DRIVES, WHEELBASE_M, drive, steering_angle
+from learners.data.road_scene import FOCAL, Course, draw_world, render, smooth_noise
+from vnetsim.experiment import DataSettings
+from vnetsim.random_streams import Streams
+
+
+def load(seed=0, train=340, test=60, **settings):
+    data = DataSettings(name="road", train_images=train, test_images=test, **settings)
+    return load_steering(data, streams=Streams(seed=seed))
+
+
+def course(frames=40, step_m=1.5, seed=0):
+    return Course(np.random.default_rng(seed), frames=frames, step_m=step_m)
+
+
+def straight(frames=1, offset_m=0.0, heading_error_rad=0.0, curvature=0.0):
+    """A course of constant curvature, with the car at a given place on it."""
+    made = course(frames)
+    along = made._grid_m
+    made._heading_rad = curvature * along
+    made._sideways_m = curvature * np.square(along) / 2
+    made.offset_m = np.full(frames, offset_m)
+    made.heading_error_rad = np.full(frames, heading_error_rad)
+    return made
+
+
+def test_shapes_types_and_default_sizes():
+    frames = load_steering(DataSettings(name="road"), streams=Streams(seed=0))
+    assert frames.name == "road"
+    assert frames.train.shape == (3300, 1, 64, 64)
+    assert frames.test.shape == (600, 1, 64, 64)
+    assert frames.train.dtype == frames.test.dtype == torch.uint8
+    assert frames.train_angles.dtype == frames.test_angles.dtype == torch.float32
+    assert frames.train_drives.dtype == frames.train_blocks.dtype == torch.int64
+    assert torch.bincount(frames.train_drives).tolist() == [300] * 11
+    assert torch.bincount(frames.train_blocks).tolist() == [BLOCK] * 66
+
+
+def test_another_size_of_image_and_few_frames():
+    frames = load(train=5, test=2, image_px=40)
+    assert frames.train.shape == (5, 1, 40, 40)
+    assert frames.train_drives.tolist() == [0, 1, 2, 3, 4]
+    assert len(frames.test) == 2
+
+
+def test_blocks_are_stretches_of_one_drive():
+    frames = load(train=1150)
+    for block in frames.train_blocks.unique():
+        members = torch.nonzero(frames.train_blocks == block)[:, 0]
+        assert torch.equal(members, torch.arange(int(members[0]), int(members[-1]) + 1))
+        assert len(frames.train_drives[members].unique()) == 1
+        assert len(members) <= BLOCK
+
+
+def test_same_seed_same_bits():
+    one, two, other = load(), load(), load(seed=1)
+    for name in ("train", "train_angles", "test", "test_angles"):
+        assert torch.equal(getattr(one, name), getattr(two, name))
+        assert not torch.equal(getattr(one, name), getattr(other, name))
+
+
+def test_test_drives_are_their_own_and_do_not_depend_on_the_training_drives():
+    frames = load(train=11 * 10, test=TEST_DRIVES * 10)
+    everything = torch.cat([frames.train, frames.test]).flatten(1)
+    assert len(torch.unique(everything, dim=0)) == len(everything)
+    assert torch.equal(frames.test, load(train=30, test=TEST_DRIVES * 10).test)
+
+
+def test_angles_are_small_mostly_on_both_sides_and_within_the_range():
+    frames = load(train=0, test=0)
+    angles = torch.cat([frames.train_angles, frames.test_angles])
+    assert angles.abs().max() <= 1
+    assert angles.abs().median() < 0.3
+    assert 0.2 < angles.std() < 0.5
+    assert angles.mean().abs() < 0.15
+    assert (angles > 0.2).float().mean() > 0.1
+    assert (angles < -0.2).float().mean() > 0.1
+
+
+def test_frames_that_follow_each_other_are_alike():
+    images, angles = drive(np.random.default_rng(3), 100)
+    light = images.astype(float)
+    assert np.abs(np.diff(angles)).mean() < 0.1
+    assert np.square(np.diff(light, axis=0)).mean() < 0.5 * np.square(light - light[np.arange(100) - 50]).mean()
+
+
+def test_angle_of_pure_pursuit():
+    """On a circle of radius R about the middle of the road the angle is arctan(B / R), whatever the look-ahead."""
+    radius_m = 20.0
+    aside_m = radius_m - np.sqrt(radius_m**2 - LOOK_AHEAD_M**2)
+    assert steering_angle(np.array([aside_m, -aside_m, 0.0])) == pytest.approx(
+        np.array([1, -1, 0]) * np.arctan(WHEELBASE_M / radius_m) / FULL_LOCK_RAD
+    )
+    assert steering_angle(np.array([12.0, -12.0])).tolist() == pytest.approx(
+        [np.arctan(WHEELBASE_M / 12) / FULL_LOCK_RAD, -np.arctan(WHEELBASE_M / 12) / FULL_LOCK_RAD]
+    )
+
+
+def test_middle_of_the_road_follows_offset_heading_and_curvature():
+    ahead = np.array([[5.0, 10.0, 20.0]])
+    assert straight(offset_m=0.7).middle_m(ahead)[0] == pytest.approx([-0.7, -0.7, -0.7])
+    assert straight(heading_error_rad=0.1).middle_m(ahead)[0] == pytest.approx([-0.5, -1.0, -2.0])
+    assert straight(curvature=0.02).middle_m(ahead)[0] == pytest.approx([0.25, 1.0, 4.0], abs=0.01)
+
+
+def test_the_road_is_seen_where_the_course_says():
+    """Far brighter than its verges, the road's middle lies at the pinhole camera's column and row."""
+    world = draw_world(np.random.default_rng(0))
+    bright = {"road": 0.9, "verges": np.full_like(world.verges, 0.1), "edge_line": 0.0, "dashes": 0.0, "shadow": 0.0}
+    clear = {"noise": 0.0, "visibility_m": 1e9, "gamma": 1.0, "half_width_m": 1.5}
+    world = type(world)(**{**vars(world), **bright, **clear})
+    for aside_m in (-2.0, 0.0, 2.0):
+        seen = render(world, straight(offset_m=-aside_m), np.random.default_rng(1), side_px=128)[0].astype(float)
+        row = round(128 * (world.horizon + FOCAL * world.camera_m / LOOK_AHEAD_M))
+        weight = np.clip(seen[row] - seen[row].min() - 0.5 * np.ptp(seen[row]), 0, None)
+        column = (weight * (np.arange(128) + 0.5)).sum() / weight.sum()
+        assert column == pytest.approx(64 + 128 * FOCAL * aside_m / LOOK_AHEAD_M, abs=1.5)
+
+
+def test_smooth_noise_has_unit_variance_and_the_stated_correlation():
+    noise = smooth_noise(np.random.default_rng(0), 200_000, 5.0)
+    assert noise.var() == pytest.approx(1, abs=0.05)
+    assert (noise[5:] * noise[:-5]).mean() == pytest.approx(np.exp(-0.25), abs=0.05)
+
+
+def test_every_drive_looks_different():
+    first, second = (drive(np.random.default_rng(seed), 60)[0].mean(axis=0) for seed in (0, 1))
+    assert np.abs(first - second).mean() > 10
