@@ -36,6 +36,26 @@ def _traffic(run: RunData) -> list[tuple[str, str]]:
     ]
 
 
+def _data(run: RunData) -> list[tuple[str, str]]:
+    """Return the bytes over the RSUs' links and, where vehicles exchange, those between vehicles."""
+    links = float(run.participations.select(pl.col("download_bytes", "upload_bytes").sum()).sum_horizontal().item())
+    if run.exchanges.is_empty():
+        return [("Data moved", si(links, "B"))]
+    by_via = dict(run.exchanges.group_by("via").agg(pl.col("bytes").sum()).iter_rows())
+    relayed = by_via.get("relay", 0.0)
+    part = f" ({si(relayed, 'B')} of it relayed)" if relayed else ""
+    return [
+        ("Data over RSU links", si(links + relayed, "B") + part),
+        ("Data over sidelinks", si(by_via.get("sidelink", 0.0), "B")),
+        ("Exchanges completed", _exchanges(run)),
+    ]
+
+
+def _exchanges(run: RunData) -> str:
+    completed = run.exchanges.filter(pl.col("outcome") == "completed").height
+    return f"{percent(completed / run.exchanges.height, 0)} ({count(completed)} of {count(run.exchanges.height)})"
+
+
 def _learning(run: RunData) -> list[tuple[str, str]]:
     parts = run.participations
     wanted = run.experiment.get("rounds")
@@ -46,7 +66,7 @@ def _learning(run: RunData) -> list[tuple[str, str]]:
         if invited:
             share = percent(committed / invited, 0)
             rows.append(("Committed", f"{count(committed)} of {count(invited)} ({share} of those invited)"))
-        rows.append(("Data moved", si(float(parts["download_bytes"].sum()) + float(parts["upload_bytes"].sum()), "B")))
+        rows += _data(run)
     for curve in curves(run):
         value = curve.words(float(curve.value[-1]))
         before = f" (first {curve.words(float(curve.value[0]))})" if len(curve.value) > 1 else ""

@@ -83,6 +83,16 @@ class RunData:
         return _mapping(self.manifest.get("learner"))
 
     @property
+    def exchange_plan(self) -> Mapping[str, Any]:
+        """What the learner has vehicles exchange, the keys of ``vnetsim.learning.Exchange``; empty for nothing."""
+        return _mapping(_mapping(self.learner.get("cost")).get("exchange"))
+
+    @property
+    def exchange_figure(self) -> Mapping[str, Any]:
+        """The series that column ``value`` of ``exchanges`` holds, with name, label, unit, caption; empty for none."""
+        return _mapping(self.manifest.get("exchange"))
+
+    @property
     def image_px(self) -> int:
         """Side of a training thumbnail (px)."""
         shape = self.learner.get("image_shape") or (3, 32, 32)

@@ -112,6 +112,25 @@ def _machine_facts(run: RunData) -> Facts:
     )
 
 
+def _exchange_words(run: RunData) -> str:
+    """Return in words what a vehicle sends to each neighbour; empty for learners without exchange."""
+    plan = run.exchange_plan
+    if not plan:
+        return ""
+    words = f"{si(float(plan.get('send_bytes', 0)), 'B')} to each neighbour"
+    if work := float(plan.get("work_flop", 0)):
+        words += f", {si(work, 'FLOP')} there"
+    if back := float(plan.get("return_bytes", 0)):
+        words += f", {si(back, 'B')} back"
+    words += ", before its own training" if plan.get("before_training") else ", after its own training"
+    return f"{words}; counts {'only when both directions completed' if plan.get('mutual') else 'each way on its own'}"
+
+
+def _exchange_settings(run: RunData) -> str:
+    settings = run.experiment.get("exchange")
+    return _value(settings) if run.exchange_plan and isinstance(settings, Mapping) else ""
+
+
 def _learner_facts(run: RunData) -> Facts:
     learner = run.learner
     cost = learner.get("cost") or {}
@@ -134,6 +153,8 @@ def _learner_facts(run: RunData) -> Facts:
             ("trainable parameters", count(float(parameters)) if parameters is not None else None),
             ("image (C, H, W)", " \u00d7 ".join(str(n) for n in learner.get("image_shape") or ())),
             ("one visit", costs),
+            ("exchange between vehicles", _exchange_words(run)),
+            ("its settings", _exchange_settings(run), True),
             *((clean(title, 40), _value(text)) for title, text in facts.items()),
             *((clean(key, 40), _value(value), True) for key, value in settings.items()),
         ),

@@ -15,6 +15,7 @@ from analysis.formatting import clean, timestamp
 from analysis.headline import headline
 from analysis.loading import RunData, load
 from analysis.plots.blur import blur_speed_panel, level_panel
+from analysis.plots.exchanges import exchange_panels
 from analysis.plots.learning import series_panels, silo_panel
 from analysis.plots.occupancy import occupancy_panel
 from analysis.plots.participation import outcome_panel, spent_panel, timeline_panel, weight_panel
@@ -84,6 +85,8 @@ def sections(run: RunData) -> dict[str, Section]:
                 title="Who takes part",
                 panels=(timeline_panel(run), outcome_panel(run), weight_panel(run), spent_panel(run)),
             )
+            if not run.exchanges.is_empty():
+                result["exchanges"] = Section(title="Exchange between vehicles", panels=tuple(exchange_panels(run)))
             result["learning"] = Section(title="Learning", panels=tuple(series_panels(run)))
             result["data"] = Section(title="Data", panels=(silo_panel(run),))
     return result
@@ -108,6 +111,11 @@ def _warnings(run: RunData) -> list[str]:
     ]
     if len(silent) > 10:
         lines.append(f"{len(silent) - 10} more RSUs had no traffic.")
+    if run.exchange_plan and run.exchanges.is_empty() and status == "finished":
+        lines.append(
+            "No exchange between vehicles took place, though this learner has one: no two vehicles of a round were in "
+            "contact. Check exchange.range_m, exchange.relay and round.quorum."
+        )
     return lines
 
 

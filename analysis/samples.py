@@ -12,7 +12,7 @@ from PIL import Image
 from analysis.formatting import quantity
 from analysis.loading import RunData
 
-_MAX_IMAGES = 8
+_MAX_IMAGES, _MIN_IMAGES, _MAX_WIDTH_PX = 8, 3, 1320
 _GAP_PX = 1
 
 
@@ -45,9 +45,11 @@ def sample_strips(run: RunData) -> list[Strip]:
     titles = ["sharp"] + (
         ["first quartile", "median", "third quartile"] if blurred == 3 else [f"level {i + 1}" for i in range(blurred)]
     )
+    # large images: fewer of them, so that the page stays small and none is shrunk beyond recognition
+    shown = int(np.clip(_MAX_WIDTH_PX // run.samples.images.shape[3], _MIN_IMAGES, _MAX_IMAGES))
     strips = []
     for i, title in enumerate(titles):
-        uri, width, height = _png(run.samples.images[i, :_MAX_IMAGES])
+        uri, width, height = _png(run.samples.images[i, :shown])
         kernel, speed = float(run.samples.kernels_px[i]), float(run.samples.speeds_mps[i])
         detail = "as captured" if i == 0 else f"{quantity(speed * 3.6, 'km/h')}: kernel {quantity(kernel, 'px')}"
         strips.append(Strip(title=title, detail=detail, uri=uri, width=width, height=height))

@@ -39,6 +39,9 @@ BLUE, ORANGE, GREEN, PINK, SKY, VERMILION, BLACK = (
 )
 """The colours of Okabe and Ito (2008), told apart with every common colour vision deficiency."""
 
+YELLOW = "#F0E442"
+"""Their yellow, for areas only: lines and dots of it are lost on white."""
+
 GREY, PALE, INK = "#9AA0A6", "#D9DCE0", "#24292F"
 CYCLE = (BLUE, ORANGE, GREEN, VERMILION, PINK, SKY, BLACK)
 
@@ -49,6 +52,7 @@ OUTCOMES = {
     "committed": ("committed", GREEN),
     "left_download": ("left in download", ORANGE),
     "left_training": ("left in training", VERMILION),
+    "left_exchange": ("left in exchange", YELLOW),
     "left_upload": ("left in upload", PINK),
     "deadline": ("round closed first", SKY),
     "stale": ("too stale", BLUE),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import cycle, product
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -15,6 +17,8 @@ from analysis.loading import RunData
 from analysis.style import CYCLE, FULL_IN, HALF_IN, VIRIDIS, Panel, axes, group_digits, legend, to_svg
 
 _MAX_CLASS_LABELS = 30
+_DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1)))
+"""Lines beyond the colours of the cycle are dashed, then dotted."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -66,28 +70,47 @@ def curves(run: RunData) -> list[Curve]:
     return result
 
 
+def _title(group: list[Curve]) -> str:
+    labels = [curve.label for curve in group]
+    named = labels if len(labels) <= 3 else labels[:2]
+    more = f" and {count(len(labels) - len(named))} more" if len(labels) > len(named) else ""
+    return clean(sentence_case("; ".join(named)), 90) + more
+
+
+def _changes(group: list[Curve]) -> str:
+    """Return in words from where to where each curve went; the rounds only once when all have the same."""
+    spans = {(int(curve.round[0]), int(curve.round[-1])) for curve in group}
+    if len(group) > 1 and len(spans) == 1:
+        first, last = spans.pop()
+        changes = [f"{c.label} {c.words(float(c.value[0]))} to {c.words(float(c.value[-1]))}" for c in group]
+        return f"From round {count(first)} to after {plural(last, 'round')}: {'; '.join(changes)}."
+    words = []
+    for curve in group:
+        last_words = f"{curve.words(float(curve.value[-1]))} after {plural(int(curve.round[-1]), 'round')}"
+        start = f"from {curve.words(float(curve.value[0]))} (round {count(curve.round[0])}) to "
+        words.append(f"{sentence_case(curve.label)}: {start if len(curve.round) > 1 else ''}{last_words}.")
+    return " ".join(words)
+
+
 def _one_figure(name: str, group: list[Curve]) -> Panel:
-    title = clean(sentence_case("; ".join(curve.label for curve in group)), 90)
+    title = _title(group)
     if all(len(curve.round) == 1 for curve in group):
         words = [
             f"{curve.words(float(curve.value[0]))} after {plural(int(curve.round[0]), 'round')}" for curve in group
         ]
         return Panel(name=name, title=title, caption=f"Measured once: {'; '.join(words)}.")
-    figure = Figure((HALF_IN, 2.9))
     columns = 1 if max(len(curve.label) for curve in group) > 22 else 2
-    ax = axes(figure, top=0.18 + 0.16 * -(-len(group) // columns))
-    words, notes = [], []
-    for colour, curve in zip(CYCLE * (1 + len(group) // len(CYCLE)), group, strict=False):
+    legend_rows = -(-len(group) // columns)
+    figure = Figure((HALF_IN, 2.9 + 0.16 * max(legend_rows - 2, 0)))
+    ax = axes(figure, top=0.18 + 0.16 * legend_rows)
+    notes = []
+    looks = product(_DASHES, CYCLE)
+    for (dashes, colour), curve in zip(cycle(looks), group, strict=False):
         factor = 100.0 if curve.unit == "%" else 1.0
         marker = "o" if len(curve.round) <= 40 else ""
-        ax.plot(curve.round, curve.value * factor, marker=marker, markersize=3.4, color=colour, label=curve.label)
-        last = f"{curve.words(float(curve.value[-1]))} after {plural(int(curve.round[-1]), 'round')}"
-        first = (
-            f"from {curve.words(float(curve.value[0]))} (round {count(curve.round[0])}) to "
-            if len(curve.round) > 1
-            else ""
+        ax.plot(
+            curve.round, curve.value * factor, marker=marker, markersize=3.4, color=colour, ls=dashes, label=curve.label
         )
-        words.append(f"{sentence_case(curve.label)}: {first}{last}.")
         if curve.caption and curve.caption not in notes:
             notes.append(curve.caption if curve.caption.endswith(".") else f"{curve.caption}.")
     unit = f" ({clean(group[0].unit, 12)})" if group[0].unit else ""
@@ -96,7 +119,7 @@ def _one_figure(name: str, group: list[Curve]) -> Panel:
     ax.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
     if len(group) > 1:
         legend(ax, columns)
-    return Panel(name=name, title=title, caption=" ".join(notes + words), svg=to_svg(figure, name))
+    return Panel(name=name, title=title, caption=" ".join([*notes, _changes(group)]), svg=to_svg(figure, name))
 
 
 def series_panels(run: RunData) -> list[Panel]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import polars as pl
 from matplotlib.axes import Axes
@@ -20,6 +22,7 @@ from analysis.style import (
     INK,
     ORANGE,
     OUTCOMES,
+    PINK,
     SKY,
     Panel,
     axes,
@@ -57,7 +60,33 @@ def _timeline_rows(run: RunData) -> pl.DataFrame:
     return joined.join(order.with_row_index("row"), on=key).sort("row", "start_s")
 
 
-def _draw_phases(ax: Axes, rows: pl.DataFrame, seconds: float) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Phase:
+    """A phase of a participation: the column of its seconds, and how to show it."""
+
+    seconds: str
+    words: str
+    colour: str
+
+
+def phases(run: RunData) -> tuple[Phase, ...]:
+    """Return the phases in this run's order; those of an exchange only if there was one."""
+    download = Phase(seconds="download_s", words="download", colour=BLUE)
+    training = Phase(seconds="train_s", words="training", colour=ORANGE)
+    upload = Phase(seconds="upload_s", words="upload", colour=SKY)
+    spent = run.participations.select(pl.col("wait_s", "exchange_s").fill_null(0).max()).sum_horizontal().item()
+    if not spent:
+        return download, training, upload
+    exchange = (
+        Phase(seconds="wait_s", words="waiting", colour=GREY),
+        Phase(seconds="exchange_s", words="exchange", colour=PINK),
+    )
+    if run.exchange_plan.get("before_training"):
+        return download, *exchange, training, upload
+    return download, training, *exchange, upload
+
+
+def _draw_phases(ax: Axes, rows: pl.DataFrame, order: tuple[Phase, ...], seconds: float) -> None:
     for row in rows.iter_rows(named=True):
         y, colour = row["row"], _look(row["outcome"])[1]
         ax.plot([row["enter_s"] / seconds, row["exit_s"] / seconds], [y, y], color=GREY, linewidth=1.0, zorder=2)
@@ -71,9 +100,14 @@ def _draw_phases(ax: Axes, rows: pl.DataFrame, seconds: float) -> None:
             color=colour,
             zorder=3,
         )
-        trained = row["start_s"] + row["download_s"]
-        sent = trained + row["train_s"]
-        borders = [t for t, after in ((trained, row["train_s"]), (sent, row["upload_s"])) if after > 0]
+        begin, borders = row["start_s"], []
+        for phase in order:
+            spent = row[phase.seconds]
+            if spent > 0 and begin > row["start_s"]:
+                borders.append(begin)
+            if phase.seconds == "wait_s":
+                ax.barh(y, spent / seconds, left=begin / seconds, height=0.7, color="white", alpha=0.6, zorder=3.5)
+            begin += spent
         ax.vlines(np.array(borders) / seconds, y - 0.35, y + 0.35, color="white", linewidth=1.4, zorder=4)
 
 
@@ -88,7 +122,8 @@ def timeline_panel(run: RunData) -> Panel:
     axis = time_axis(end - begin)
     figure = Figure((FULL_IN, 0.98 + 0.135 * max(shown, 4)))
     ax = axes(figure, left=1.25, top=0.5)
-    _draw_phases(ax, rows, axis.seconds)
+    order = phases(run)
+    _draw_phases(ax, rows, order, axis.seconds)
     closes = run.rounds.filter(pl.col("close_s").is_between(begin, end))["close_s"].to_numpy() / axis.seconds
     for close in closes:
         ax.axvline(close, color=INK, linewidth=0.6, linestyle=(0, (1, 2)), zorder=1)
@@ -110,9 +145,10 @@ def timeline_panel(run: RunData) -> Panel:
         if shown < total
         else "All windows"
     )
+    names = [f"{phase.words} (pale)" if phase.seconds == "wait_s" else phase.words for phase in order]
     caption = (
         f"{part}, one row per window. A bar runs from invitation to end, coloured by outcome; white gaps "
-        "separate download, training and upload. Rows without a bar were not selected."
+        f"separate {', '.join(names[:-1])} and {names[-1]}. Rows without a bar were not selected."
     )
     return Panel(name="timeline", title=title, caption=caption, svg=to_svg(figure, "timeline"), wide=True)
 
@@ -202,27 +238,30 @@ def spent_panel(run: RunData) -> Panel:
         why = NO_PARTICIPATION if run.participations.is_empty() else "no vehicle was invited"
         return Panel(name="spent", title=title, caption=f"Not drawn: {why}.", wide=True)
     order = outcome_order(rows)
-    columns = ("download_bytes", "upload_bytes", "download_s", "train_s", "upload_s")
-    sums = rows.group_by("outcome").agg(pl.col(*columns).sum(), n=pl.len())
+    phase_bars = tuple((phase.seconds, phase.words, phase.colour) for phase in phases(run))
+    byte_bars = tuple(
+        (column, words, colour)
+        for column, words, colour in (
+            ("download_bytes", "download", BLUE),
+            ("exchange_bytes", "exchange", PINK),
+            ("upload_bytes", "upload", SKY),
+        )
+        if column != "exchange_bytes" or rows[column].sum() > 0
+    )
+    seconds, sizes = [column for column, _, _ in phase_bars], [column for column, _, _ in byte_bars]
+    sums = rows.group_by("outcome").agg(pl.col(*seconds, *sizes).sum(), n=pl.len())
     table = {row["outcome"]: row for row in sums.iter_rows(named=True)}
-    figure = Figure((FULL_IN, 0.9 + 0.3 * len(order)))
-    left = axes(figure, left=1.6, right=FULL_IN / 2 - 0.65, top=0.34)
-    right = axes(figure, left=FULL_IN / 2 + 0.9, top=0.34)
-    total_bytes = float(rows["download_bytes"].sum()) + float(rows["upload_bytes"].sum())
+    top = 0.18 + 0.16 * -(-len(phase_bars) // 3)
+    figure = Figure((FULL_IN, 0.56 + top + 0.3 * len(order)))
+    left = axes(figure, left=1.6, right=FULL_IN / 2 - 0.65, top=top)
+    right = axes(figure, left=FULL_IN / 2 + 0.9, top=top)
+    total_bytes = float(rows.select(pl.col(sizes).sum()).sum_horizontal().item())
     scale, unit = next(
         ((s, u) for s, u in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")) if total_bytes >= s), (1.0, "B")
     )
-    span = time_axis(float(rows.select(pl.sum_horizontal("download_s", "train_s", "upload_s").sum()).item()))
-    bars: tuple[tuple[Axes, float, tuple[tuple[str, str, str], ...]], ...] = (
-        (left, scale, (("download_bytes", "download", BLUE), ("upload_bytes", "upload", SKY))),
-        (
-            right,
-            span.seconds,
-            (("download_s", "download", BLUE), ("train_s", "training", ORANGE), ("upload_s", "upload", SKY)),
-        ),
-    )
+    span = time_axis(float(rows.select(pl.col(seconds).sum()).sum_horizontal().item()))
     y = np.arange(len(order))
-    for ax, divisor, parts in bars:
+    for ax, divisor, parts in ((left, scale, byte_bars), (right, span.seconds, phase_bars)):
         start = np.zeros(len(order))
         for column, words, colour in parts:
             value = np.array([table[name][column] for name in order]) / divisor
@@ -231,7 +270,7 @@ def spent_panel(run: RunData) -> Panel:
         ax.set(ylim=(len(order) - 0.5, -0.5), xlim=(0, max(float(start.max()) * 1.05, 1e-9)))
         ax.grid(visible=False, axis="y")
         ax.tick_params(axis="y", length=0)
-        legend(ax)
+        legend(ax, 3)
     left.set_yticks(y, [f"{_look(name)[0]} ({count(table[name]['n'])})" for name in order])
     right.set_yticks(y, [""] * len(order))
     left.set_xlabel(f"data ({unit})")
@@ -240,10 +279,15 @@ def spent_panel(run: RunData) -> Panel:
     if useful is None or total_bytes == 0:
         share = "nothing was committed"
     else:
-        part = (useful["download_bytes"] + useful["upload_bytes"]) / total_bytes
+        part = sum(useful[column] for column in sizes) / total_bytes
         share = f"{percent(part, 0)} of it by vehicles that committed"
     caption = (
         f"{plural(rows.height, 'invited participation')} moved {si(total_bytes, 'B')}, {share}. "
         "Numbers of participations in brackets."
     )
+    if "exchange_bytes" in sizes:
+        caption += (
+            f" {si(float(rows['exchange_bytes'].sum()), 'B')} of it were exchanged between vehicles, booked with the "
+            "sender, both hops of what an RSU relayed."
+        )
     return Panel(name="spent", title=title, caption=caption, svg=to_svg(figure, "spent"), wide=True)

@@ -32,7 +32,17 @@ def _extent(run: RunData) -> tuple[float, float, float, float]:
     )
 
 
-def _joined(lanes: pl.DataFrame) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def tick_origin(run: RunData, extent: tuple[float, float, float, float]) -> tuple[tuple[float, float], str]:
+    """Return the point (m) from which the ticks of a map of ``extent`` count, and what it is in words.
+
+    Ticks of projected nets would have seven digits: there they count from the first RSU.
+    """
+    if max(abs(value) for value in extent) >= 1e5:
+        return (run.rsus[0].x_m, run.rsus[0].y_m), "from the first RSU"
+    return (0.0, 0.0), "in the net"
+
+
+def joined(lanes: pl.DataFrame) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return all polylines as one, with NaN between them: one SVG path instead of thousands."""
     gap = pl.lit([float("nan")], dtype=pl.List(pl.Float64))
     joined = lanes.select(pl.concat_list("x_m", gap), pl.concat_list("y_m", gap)).explode("x_m", "y_m")
@@ -88,13 +98,11 @@ def map_panel(run: RunData) -> Panel:
     if run.windows.is_empty() and run.lanes.is_empty():
         return Panel(name="map", title=title, caption="There is neither a road net nor a vehicle to draw.")
     extent = _extent(run)
-    # ticks of projected nets would have seven digits: count from the first RSU there
-    far = max(abs(value) for value in extent) >= 1e5
-    shift = (run.rsus[0].x_m, run.rsus[0].y_m) if far else (0.0, 0.0)
+    shift, origin = tick_origin(run, extent)
     shown = (extent[0] - shift[0], extent[1] - shift[0], extent[2] - shift[1], extent[3] - shift[1])
     figure, ax, bar, wide = _figure(extent)
     if not run.lanes.is_empty():
-        x, y = _joined(run.lanes)
+        x, y = joined(run.lanes)
         ax.plot(x - shift[0], y - shift[1], color=PALE if not run.windows.is_empty() else GREY, linewidth=0.8)
     caption = f"{plural(len(run.rsus), 'RSU')}, coverage dashed. "
     if run.windows.is_empty():
@@ -123,7 +131,6 @@ def map_panel(run: RunData) -> Panel:
         caption += f" RSU names are left out: there are more than {_LABELLED}."
     _scale_bar(ax, shown)
     ax.set(xlim=shown[:2], ylim=shown[2:], aspect="equal")
-    ax.set_xlabel("x from the first RSU (m)" if far else "x in the net (m)")
-    ax.set_ylabel("y from the first RSU (m)" if far else "y in the net (m)")
+    ax.set(xlabel=f"x {origin} (m)", ylabel=f"y {origin} (m)")
     ax.grid(visible=False)
     return Panel(name="map", title=title, caption=caption, svg=to_svg(figure, "map"), wide=wide)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from dataclasses import dataclass
+from itertools import permutations
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,19 @@ SERIES = [
 ]
 
 
+EXCHANGE = {"name": "weight", "label": "mixing weight", "unit": "", "caption": "Weight of the sender's model."}
+STEERING = [
+    *({"name": name, "label": label, "unit": "", "caption": f"{label}, pooled over the held-out drives."}
+      for name, label in (("rmse", "RMSE"), ("mae", "MAE"), ("floor", "constant predictor"))),
+    *({"name": f"silo{i}", "label": f"RMSE of silos, {i * 25}th perc.", "unit": "rad", "caption": "Over silos."}
+      for i in range(5)),
+    *({"name": f"kl{i}", "label": label, "unit": "nat", "caption": "Mean over the round's silos."}
+      for i, label in enumerate(("KL(backbone || sub)", "KL(sub || backbone)"))),
+    {"name": "consensus", "label": "consensus distance", "unit": "", "caption": "Rms distance to the mean model."},
+    {"name": "loss", "label": "training loss", "unit": "", "caption": ""},
+]  # fmt: skip
+
+
 @dataclass(frozen=True, kw_only=True)
 class Scenario:
     """What to make up."""
@@ -39,6 +53,10 @@ class Scenario:
     vehicle_name: str = "veh{}"
     seed: int = 7
     lanes: bool = True
+    exchange: bool = False
+    exchange_range_m: float = 150.0
+    relay: bool = False
+    silos: int = 95
     note: str = "no RSU in the scenario: took the busiest signalised junction, 'centre'"
 
 
@@ -87,7 +105,9 @@ def participation_rows(scenario: Scenario, windows: list[tuple[object, ...]]) ->
     for k, row in enumerate(windows):
         enter, leave, speed = float(row[4]), float(row[5]), float(row[10])  # type: ignore[arg-type]
         now = min(int(ends[k] / max(scenario.span_s, 1) * scenario.rounds), scenario.rounds - 1)
-        wanted = rng.uniform([3, 4, 3], [9, 12, 9])
+        wanted = (
+            rng.uniform([3, 4, 0, 1, 2], [9, 12, 8, 6, 5]) if scenario.exchange else rng.uniform([3, 4, 3], [9, 12, 9])
+        )
         start = enter + float(rng.uniform(0, 1)) ** 2 * (leave - enter)
         phases = np.clip(np.minimum(wanted, leave - start - np.concatenate([[0], np.cumsum(wanted)[:-1]])), 0, None)
         done = phases >= wanted - 1e-9
@@ -95,19 +115,24 @@ def participation_rows(scenario: Scenario, windows: list[tuple[object, ...]]) ->
             "not_selected" if rng.random() < 0.2
             else "left_download" if not done[0]
             else "left_training" if not done[1]
-            else "left_upload" if not done[2]
+            else "left_exchange" if not done[2:-1].all()
+            else "left_upload" if not done[-1]
             else "deadline" if rng.random() < 0.15
             else "committed"
         )  # fmt: skip
         if outcome == "not_selected":
-            start, phases = enter, np.zeros(3)
+            start, phases = enter, np.zeros(len(wanted))
         used = [float(phase) for phase in phases]
+        download, train, upload = used[0], used[1], used[-1]
+        wait, exchange = used[2:4] if scenario.exchange else (0.0, 0.0)
         end = leave if outcome == "not_selected" else start + sum(used)
         committed = outcome == "committed"
         rows.append(
             (
-                k, now, now, row[1], row[3], k % 95, k % 4, enter, outcome, start, end, *used, 0.0, 0.0,
-                1.1e6 * used[0] / wanted[0], 1.1e6 * used[2] / wanted[2], 0.0, speed, CAMERA.level_px(speed),
+                k, now, now, row[1], row[3], k % scenario.silos, k % 4, enter, outcome, start, end,
+                download, train, upload, wait, exchange,
+                1.1e6 * download / wanted[0], 1.1e6 * upload / wanted[-1], 6e5 * exchange,
+                speed, CAMERA.level_px(speed),
                 speed if committed else None, 6.2 - 1.5 * now / scenario.rounds if committed else None,
             )
         )  # fmt: skip
@@ -124,6 +149,38 @@ def participation_rows(scenario: Scenario, windows: list[tuple[object, ...]]) ->
         .alias("weight")
     )
     return frame.rows()
+
+
+def _place(row: tuple[object, ...], time_s: float) -> np.ndarray:
+    return np.array([np.interp(time_s, row[15], row[16]), np.interp(time_s, row[15], row[17])])  # type: ignore[arg-type]
+
+
+def exchange_rows(scenario: Scenario, windows: list[tuple[object, ...]]) -> list[tuple[object, ...]]:
+    """Return made-up rows of the table ``exchanges``: once a round, among up to ten of the vehicles in coverage."""
+    rng = np.random.default_rng(scenario.seed + 3)
+    length = scenario.span_s / scenario.rounds
+    rows: list[tuple[object, ...]] = []
+    for now in range(scenario.rounds):
+        start = (now + 0.6) * length
+        members = [row for row in windows if float(row[4]) <= start < float(row[5])][:10]  # type: ignore[arg-type]
+        places = [_place(row, start) for row in members]
+        for i, j in permutations(range(len(members)), 2):
+            near = float(np.hypot(*(places[i] - places[j]))) < scenario.exchange_range_m
+            if not near and not scenario.relay:
+                continue
+            needed, held = float(rng.gamma(4, 0.6)), float(rng.exponential(12 if near else 25))
+            done = held > needed
+            moved = 1.26e6 * (1 if near else 2) * min(1, held / needed)
+            value = float(rng.uniform(0.05, 0.45)) if done else None
+            silos = [int(str(members[k][0])) % scenario.silos for k in (i, j)]
+            rows.append(
+                (
+                    len(rows), now, members[i][1], members[j][1], *silos, "sidelink" if near else "relay",
+                    "completed" if done else "cut", start, start + min(needed, held), min(needed, held), moved,
+                    *map(float, places[i]), *map(float, places[j]), value,
+                )
+            )  # fmt: skip
+    return rows
 
 
 def write_run(path: Path, scenario: Scenario) -> Path:
@@ -174,6 +231,15 @@ def write_run(path: Path, scenario: Scenario) -> Path:
                 "cost": {"download_bytes": 311_232, "upload_bytes": 311_232, "work_flop": 2.1e11},
             },
         }  # fmt: skip
+    if scenario.exchange:
+        directory.write("exchanges", exchange_rows(scenario, windows))
+        experiment["exchange"] = {"topology": "contact", "range_m": 150.0, "relay": scenario.relay, "limit_s": 30.0}
+        write_atomically(path / "experiment.toml", tomli_w.dumps(experiment).encode())
+        plan = {"before_training": False, "mutual": True, "send_bytes": 1_258_628, "work_flop": 0.0, "return_bytes": 0}
+        manifest["exchange"] = EXCHANGE
+        manifest["series"] = STEERING
+        manifest["learner"] |= {"name": "cdl", "task": "steering angle", "image_shape": [1, 64, 64]}
+        manifest["learner"]["cost"] |= {"exchange": plan}
     directory.write_json("manifest.json", manifest)
     return path
 
@@ -198,13 +264,19 @@ def _write_learning(directory: RunDirectory, scenario: Scenario, windows: list[t
             metrics.append((r, r * length, "knn", 0.31 + 0.4 * (1 - np.exp(-r / 8)) + 0.01 * rng.normal()))
             metrics.append((r, r * length, "loss", 6.2 - 1.6 * (1 - np.exp(-r / 6)) + 0.05 * rng.normal()))
         metrics.append((scenario.rounds, scenario.span_s, "linear", 0.763))
+    if windows and scenario.exchange:
+        for k, series in enumerate(STEERING[:-1]):
+            for r in range(scenario.rounds + 1):
+                value = 0.3 * np.exp(-r / (6 + k)) + 0.02 * k + 0.01 * rng.random()
+                metrics.append((r, r * length, series["name"], value))
     directory.write("metrics", metrics)
     dealt = np.stack([rng.multinomial(520, rng.dirichlet(np.full(10, 1.0))) for _ in range(95)])
-    directory.write("silos", [(s, c, CLASSES[c], int(dealt[s, c])) for s in range(95) for c in range(10)])
-    pictures = rng.integers(0, 255, (8, 32, 32, 3))
+    names = ("left", "straight", "right") if scenario.exchange else CLASSES
+    directory.write("silos", [(s, c, names[c], int(dealt[s, c])) for s in range(95) for c in range(len(names))])
+    pictures = rng.integers(0, 255, (8, 64, 64, 1) if scenario.exchange else (8, 32, 32, 3))
     if windows:
         speeds = np.percentile([float(row[10]) for row in windows], [25, 50, 75])  # type: ignore[arg-type]
-        kernels = np.array([0.0, *(CAMERA.kernel_px(speed, 32) for speed in speeds)])
+        kernels = np.array([0.0, *(CAMERA.kernel_px(speed, pictures.shape[1]) for speed in speeds)])
         buffer = io.BytesIO()
         images = np.stack([pictures // (1 + level) for level in range(4)]).astype(np.uint8)
         np.savez(buffer, images=images, kernels_px=kernels, speeds_mps=np.array([0.0, *speeds]))
@@ -215,6 +287,14 @@ def _write_learning(directory: RunDirectory, scenario: Scenario, windows: list[t
 def learning_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished learning run, with its report."""
     run = write_run(tmp_path_factory.mktemp("learning"), Scenario())
+    build_report(run)
+    return run
+
+
+@pytest.fixture(scope="session")
+def exchange_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of a learner whose vehicles exchange, with its report."""
+    run = write_run(tmp_path_factory.mktemp("exchange"), Scenario(exchange=True, relay=True, rounds=25, silos=20))
     build_report(run)
     return run
 

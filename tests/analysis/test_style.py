@@ -32,4 +32,4 @@ def test_inline_starts_at_the_root_element():
 
 def test_outcome_colours_differ():
     colours = [colour for _, colour in OUTCOMES.values()]
-    assert len(set(colours)) == len(colours) == 8
+    assert len(set(colours)) == len(colours) == 9

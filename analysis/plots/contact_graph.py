@@ -1,0 +1,268 @@
+"""Which vehicles exchanged with which, on the map: the contact graph of a few rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import polars as pl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Circle
+from numpy.typing import NDArray
+
+from analysis.formatting import clean, count, plural, quantity, si
+from analysis.loading import RunData
+from analysis.plots.place import joined, tick_origin
+from analysis.style import BLACK, BLUE, FULL_IN, GREY, INK, ORANGE, PALE, VERMILION, Panel, to_svg
+from vnetsim.rsu import Rsu
+
+Extent = tuple[float, float, float, float]
+
+_STATES: tuple[tuple[str, str, str, Any], ...] = (
+    ("both", "both ways", BLUE, "-"),
+    ("one", "one way", ORANGE, (0, (5, 2))),
+    ("none", "cut", VERMILION, (0, (1, 1.4))),
+)
+"""State of a pair, in which directions its exchange completed, colour and dashes."""
+
+_POSITION = {"x_m": "sender_x_m", "y_m": "sender_y_m", "to_x_m": "receiver_x_m", "to_y_m": "receiver_y_m"}
+_MAX_VECTOR_EDGES = 600
+_LEAST_SIDE_M = 40.0
+_BULGE, _ARC_POINTS = 0.1, 13
+"""Height of an arc over its length, and how finely it is drawn."""
+
+
+def pairs(exchanges: pl.DataFrame) -> pl.DataFrame:
+    """Return one row for each round and pair of vehicles that was to exchange, in order of round.
+
+    Columns: ``round``; ``state``, "both", "one" (direction completed) or "none"; ``relayed`` and ``met``, whether
+    through an RSU and whether they were in contact at all; ``contact_s``; ``bytes``; and both ends' positions
+    ``x_m``, ``y_m``, ``to_x_m``, ``to_y_m``.
+    """
+    done = (pl.col("outcome") == "completed").sum()
+    return (
+        exchanges.with_columns(
+            one=pl.min_horizontal("sender_id", "receiver_id"), other=pl.max_horizontal("sender_id", "receiver_id")
+        )
+        .group_by("round", "one", "other", maintain_order=True)
+        .agg(
+            state=pl.when(done >= 2).then(pl.lit("both")).when(done == 1).then(pl.lit("one")).otherwise(pl.lit("none")),
+            relayed=(pl.col("via") == "relay").any(),
+            met=(pl.col("via") != "").any(),
+            contact_s=pl.col("contact_s").max(),
+            bytes=pl.col("bytes").sum(),
+            **{name: pl.col(column).first() for name, column in _POSITION.items()},
+        )
+        .sort("round", maintain_order=True)
+    )
+
+
+def _shown_rounds(rounds: Sequence[int]) -> list[int]:
+    """Return the first, a middle and the last of the rounds."""
+    return sorted({rounds[0], rounds[len(rounds) // 2], rounds[-1]})
+
+
+def _inside(edges: pl.DataFrame, rsu: Rsu) -> pl.DataFrame:
+    def near(x: str, y: str) -> pl.Expr:
+        return (pl.col(x) - rsu.x_m).pow(2) + (pl.col(y) - rsu.y_m).pow(2) <= (1.05 * rsu.range_m) ** 2
+
+    return edges.filter(near("x_m", "y_m") & near("to_x_m", "to_y_m"))
+
+
+def _arcs(edges: pl.DataFrame) -> NDArray[np.float64]:
+    """Return each edge as points of a flat arc, shape (edges, points, 2): pairs along one road stay apart."""
+    ends = edges.select(*_POSITION).to_numpy().reshape(-1, 2, 2)
+    backwards = (ends[:, 0, 0] > ends[:, 1, 0]) | ((ends[:, 0, 0] == ends[:, 1, 0]) & (ends[:, 0, 1] > ends[:, 1, 1]))
+    ends[backwards] = ends[backwards, ::-1]
+    begin, way = ends[:, :1], ends[:, 1:] - ends[:, :1]
+    left = np.stack([-way[..., 1], way[..., 0]], axis=-1)
+    share = np.linspace(0, 1, _ARC_POINTS)[:, None]
+    return np.asarray(begin + share * way + _BULGE * 4 * share * (1 - share) * left)
+
+
+def _bounds(edges: pl.DataFrame) -> Extent:
+    points = _arcs(edges)
+    (left, low), (right, high) = points.min(axis=(0, 1)), points.max(axis=(0, 1))
+    return float(left), float(right), float(low), float(high)
+
+
+def _focus(run: RunData, edges: pl.DataFrame) -> tuple[pl.DataFrame, Rsu | None]:
+    """Return the pairs to draw in one scale, and the RSU around which they are when those elsewhere are left out."""
+    left, right, low, high = _bounds(edges)
+    if max(right - left, high - low) <= 4 * max(rsu.range_m for rsu in run.rsus):
+        return edges, None
+    around = [(_inside(edges, rsu), rsu) for rsu in run.rsus]
+    kept, rsu = max(around, key=lambda found: found[0].height)
+    return (kept, rsu) if not kept.is_empty() else (edges, None)
+
+
+def _padded(bounds: Extent) -> Extent:
+    """Return the bounds with a margin, neither flatter than 1 : 7 nor much taller than wide."""
+    left, right, low, high = bounds
+    longest = max(right - left, high - low, _LEAST_SIDE_M)
+    width, height = right - left + 0.16 * longest, high - low + 0.16 * longest
+    width, height = max(width, 0.8 * height, _LEAST_SIDE_M), max(height, width / 7)
+    x, y = (left + right) / 2, (low + high) / 2
+    return x - width / 2, x + width / 2, y - height / 2, y + height / 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facets:
+    """A figure with one map for each round, side by side or, when they are flat, one above the other."""
+
+    figure: Figure
+    maps: tuple[Axes, ...]
+    stacked: bool
+
+
+def _facets(extent: Extent, number: int) -> Facets:
+    left, right, bottom, top, gap, title = 0.72, 0.12, 0.48, 0.3, 0.22, 0.24
+    aspect = (extent[1] - extent[0]) / (extent[3] - extent[2])
+    stacked = aspect > 2.2
+    across = 1 if stacked else number
+    width = min((FULL_IN - left - right - (across - 1) * gap) / across, 3.6 * aspect)
+    height = width / aspect
+    down = number if stacked else 1
+    total = top + down * (height + title) + (down - 1) * gap + bottom
+    figure = Figure((FULL_IN, total))
+    maps = []
+    for i in range(number):
+        x = left if stacked else left + i * (width + gap)
+        y = bottom + (number - 1 - i) * (height + title + gap) if stacked else bottom
+        maps.append(figure.add_axes((x / FULL_IN, y / total, width / FULL_IN, height / total)))
+    return Facets(figure=figure, maps=tuple(maps), stacked=stacked)
+
+
+def _near_lanes(run: RunData, extent: Extent) -> pl.DataFrame:
+    """Return the lanes that may be seen."""
+    if run.lanes.is_empty():
+        return run.lanes
+    x, y = pl.col("x_m").list, pl.col("y_m").list
+    return run.lanes.filter(
+        (x.max() >= extent[0]) & (x.min() <= extent[1]) & (y.max() >= extent[2]) & (y.min() <= extent[3])
+    )
+
+
+def _draw_ground(ax: Axes, run: RunData, extent: Extent, shift: tuple[float, float]) -> None:
+    lanes = _near_lanes(run, extent)
+    if not lanes.is_empty():
+        x, y = joined(lanes)
+        ax.plot(x - shift[0], y - shift[1], color=PALE, linewidth=0.8, zorder=1)
+    for rsu in run.rsus:
+        place = (rsu.x_m - shift[0], rsu.y_m - shift[1])
+        disc = Circle(place, rsu.range_m, fill=False, edgecolor=GREY, linewidth=0.8, linestyle=(0, (5, 3)), zorder=1)
+        ax.add_patch(disc)
+        ax.plot(*place, "^", color=BLACK, markersize=5, markeredgecolor="white", markeredgewidth=0.7, zorder=2)
+    ax.set(
+        xlim=(extent[0] - shift[0], extent[1] - shift[0]),
+        ylim=(extent[2] - shift[1], extent[3] - shift[1]),
+        aspect="equal",
+    )
+    ax.locator_params(nbins=5)
+    ax.grid(visible=False)
+
+
+def _draw_graph(ax: Axes, edges: pl.DataFrame, shift: tuple[float, float]) -> None:
+    raster = edges.height > _MAX_VECTOR_EDGES
+    width = 1.4 if edges.height <= 60 else 0.8 if edges.height <= 300 else 0.5
+    for layer, (state, _, colour, dashes) in enumerate(_STATES):
+        arcs = _arcs(edges.filter(pl.col("state") == state)) - shift
+        # one path with gaps in it, whose dashes begin anew at each edge
+        path = np.concatenate([arcs, np.full((len(arcs), 1, 2), np.nan)], axis=1).reshape(-1, 2)
+        ax.plot(*path.T, color=colour, linewidth=width, linestyle=dashes, zorder=3 + layer, rasterized=raster)
+    middles = _arcs(edges.filter("relayed"))[:, _ARC_POINTS // 2] - shift
+    look: dict[str, Any] = {"color": "white", "markeredgecolor": INK, "markeredgewidth": 0.8, "rasterized": raster}
+    ax.plot(*middles.T, "D", markersize=3.6 if edges.height <= 60 else 2.4, zorder=6, **look)
+    dots = np.unique(_arcs(edges)[:, [0, -1]].reshape(-1, 2), axis=0) - shift
+    ax.plot(*dots.T, "o", color=INK, markersize=4.4, markeredgecolor="white", markeredgewidth=0.6, zorder=7)
+
+
+def _legend(facets: Facets, edges: pl.DataFrame) -> None:
+    present = set(edges["state"].unique())
+    handles = [
+        Line2D([], [], color=colour, linestyle=dashes, label=words)
+        for state, words, colour, dashes in _STATES
+        if state in present
+    ]
+    marker = partial(Line2D, [], [], linestyle="none", markersize=4.4)
+    if edges["relayed"].any():
+        handles.append(marker(marker="D", color="white", markeredgecolor=INK, label="relayed"))
+    handles.append(marker(marker="o", color=INK, label="vehicle"))
+    handles.append(marker(marker="^", color=BLACK, label="RSU"))
+    corner = facets.maps[0].get_position()
+    facets.figure.legend(
+        handles=handles, loc="upper left", bbox_to_anchor=(corner.x0, 1.0), ncols=len(handles), handlelength=2.4
+    )
+
+
+def _words(edges: pl.DataFrame) -> str:
+    """Return what became of the pairs: how many completed, were cut, how long in contact, what they moved."""
+    states = dict(edges["state"].value_counts().iter_rows())
+    met = edges.filter("met")
+    parts = [f"{count(states[state])} {words}" for state, words, _, _ in _STATES if states.get(state)]
+    never = edges.height - met.height
+    text = f"{plural(edges.height, 'pair')} ({', '.join(parts)}"
+    if never:
+        text += f", {count(never)} of them never in contact"
+    text += ")"
+    if not met.is_empty():
+        text += f"; in contact for {quantity(float(met['contact_s'].median()), 's')} in the median"  # type: ignore[arg-type]
+    return f"{text}; {si(float(edges['bytes'].sum()), 'B')} over the air"
+
+
+def contact_graph_panel(run: RunData) -> Panel:
+    """Draw vehicles and exchanging pairs on the map for the first, a middle and the last round with exchanges."""
+    title = "Who exchanged with whom"
+    edges = pairs(run.exchanges)
+    rounds = edges["round"].unique().sort().to_list()
+    shown = _shown_rounds(rounds)
+    drawable = edges.filter(
+        pl.col("round").is_in(shown) & pl.all_horizontal(pl.col(*_POSITION).is_finite().fill_null(value=False))
+    )
+    overall = f"{plural(len(rounds), 'round')} with exchanges, {_words(edges)}."
+    if drawable.is_empty():
+        return Panel(
+            name="contacts", title=title, caption=f"Not drawn: no position is known. Over {overall}", wide=True
+        )
+    drawn, rsu = _focus(run, drawable)
+    extent = _padded(_bounds(drawn))
+    shift, origin = tick_origin(run, extent)
+    facets = _facets(extent, len(shown))
+    for i, (number, ax) in enumerate(zip(shown, facets.maps, strict=True)):
+        here = drawn.filter(pl.col("round") == number)
+        _draw_ground(ax, run, extent, shift)
+        _draw_graph(ax, here, shift)
+        ax.set_title(f"round {count(number)}: {plural(here.height, 'pair')}", fontsize=8.5, loc="left", pad=4)
+        if facets.stacked or i == 0:
+            ax.set_ylabel(f"y {origin} (m)")
+        else:
+            ax.tick_params(labelleft=False)
+        if not facets.stacked or i == len(shown) - 1:
+            ax.set_xlabel(f"x {origin} (m)")
+        else:
+            ax.tick_params(labelbottom=False)
+    _legend(facets, drawn)
+    caption = (
+        "Vehicles where they were when the round's exchange began, and an arc for each pair that was to exchange: "
+        "solid where both directions completed, dashed where one did, dotted where none did"
+    )
+    if rsu is not None:
+        caption += (
+            f"; only those in the coverage of RSU {clean(rsu.id, 24)}, {count(drawn.height)} of "
+            f"{plural(drawable.height, 'pair')} in these rounds"
+        )
+    rest = [f"Round {count(number)}: {_words(edges.filter(pl.col('round') == number))}." for number in shown]
+    if len(rounds) > len(shown):
+        rest.append(f"All {overall}")
+    return Panel(
+        name="contacts",
+        title=title,
+        caption=" ".join([f"{caption}.", *rest]),
+        svg=to_svg(facets.figure, "contacts"),
+        wide=True,
+    )

@@ -1,0 +1,222 @@
+"""Exchanges between vehicles: how many by round, how long in contact, and the learner's own figure for them."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
+
+from analysis.formatting import clean, count, number, percent, plural, quantity, sentence_case, si
+from analysis.loading import RunData
+from analysis.plots.contact_graph import contact_graph_panel
+from analysis.style import (
+    BLUE,
+    HALF_IN,
+    ORANGE,
+    SKY,
+    VERMILION,
+    VIRIDIS,
+    Panel,
+    axes,
+    group_digits,
+    histogram,
+    legend,
+    to_svg,
+)
+
+Floats = NDArray[np.float64]
+
+_HEIGHT_IN = 3.3
+_MAX_BARS = 120
+_MAX_SILOS = 40
+_UNITS = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+
+
+def _by_round(run: RunData) -> tuple[Floats, int, pl.DataFrame]:
+    """Return the bars' edges, the rounds in each, and for each bar the means per round of numbers and bytes.
+
+    Every round from 0 to the last known one counts, also one without an exchange.
+    """
+    numbers = run.exchanges["round"]
+    ends = [int(series.max()) for series in (numbers, run.rounds["round"]) if len(series)]  # type: ignore[arg-type]
+    rounds = max(ends) + 1
+    width = 1 if rounds <= _MAX_BARS else -(-rounds // (_MAX_BARS // 2))
+    bars = -(-rounds // width)
+    done, via = pl.col("outcome") == "completed", pl.col("via")
+    sums = (
+        run.exchanges.group_by(bar=pl.col("round") // width)
+        .agg(
+            completed=done.sum(),
+            cut=(~done).sum(),
+            sidelink=pl.col("bytes").filter(via == "sidelink").sum(),
+            relay=pl.col("bytes").filter(via == "relay").sum(),
+        )
+        .cast(pl.Float64)
+    )
+    every = pl.DataFrame({"bar": np.arange(bars, dtype=float)}).join(sums, on="bar", how="left").fill_null(0.0)
+    edges = np.minimum(np.arange(bars + 1) * width, rounds).astype(float)
+    held = pl.Series(np.diff(edges))
+    return edges - 0.5, width, every.sort("bar").select(pl.exclude("bar") / held)
+
+
+def _stack(ax: Axes, edges: Floats, layers: list[tuple[Floats, str, str]]) -> None:
+    """Draw histograms on top of each other, each as one path; layers of zeros only are left out."""
+    base = np.zeros(len(edges) - 1)
+    for values, words, colour in layers:
+        if values.any():
+            ax.stairs(base + values, edges, baseline=base, fill=True, color=colour, label=words, linewidth=0)
+            base = base + values
+    if len(edges) <= 60:
+        ax.vlines(edges[1:-1], 0, np.maximum(base[1:], base[:-1]), color="white", linewidth=0.6)
+    ax.set(xlim=(edges[0], edges[-1]), ylim=(0, max(1.06 * float(base.max()), 1e-9)))
+
+
+def rounds_panel(run: RunData) -> Panel:
+    """Draw how many exchanges completed and were cut in each round, and the bytes they moved."""
+    edges, width, bars = _by_round(run)
+    figure = Figure((HALF_IN, _HEIGHT_IN))
+    upper, lower = axes(figure, bottom=1.5, top=0.34), axes(figure, bottom=0.48, top=2.14)
+    layers = [(bars["completed"].to_numpy(), "completed", BLUE), (bars["cut"].to_numpy(), "cut", VERMILION)]
+    _stack(upper, edges, layers)
+    moved = float(bars.select(pl.sum_horizontal("sidelink", "relay").max()).item())
+    scale, unit = next(((s, u) for s, u in _UNITS if moved >= s), (1.0, "B"))
+    traffic = [
+        (bars["sidelink"].to_numpy() / scale, "sidelink", SKY),
+        (bars["relay"].to_numpy() / scale, "relayed by RSU", ORANGE),
+    ]
+    _stack(lower, edges, traffic)
+    upper.set_ylabel("exchanges" if width == 1 else "exchanges (mean)")
+    upper.tick_params(labelbottom=False)
+    upper.yaxis.set_major_locator(MaxNLocator(nbins=5, integer=width == 1))
+    lower.set(xlabel="round, the first is 0", ylabel=f"data ({unit})")
+    lower.yaxis.set_major_locator(MaxNLocator(nbins=3))
+    for ax in (upper, lower):
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
+        group_digits(ax)
+        ax.grid(visible=False, axis="x")
+    group_digits(lower, "x")
+    legend(upper)
+    if moved > 0:
+        legend(lower)
+    rows = run.exchanges
+    completed = float((rows["outcome"] == "completed").mean())  # type: ignore[arg-type]
+    by_via = dict(rows.group_by("via").agg(pl.col("bytes").sum()).iter_rows())
+    rounds, total = int(edges[-1] + 0.5), float(rows["bytes"].sum())
+    caption = (
+        f"{plural(rows.height, 'exchange')}, each from one vehicle to another, {percent(completed, 0)} completed. "
+        f"They moved {si(total, 'B')} over the air, {si(total / rounds, 'B')} per round on average"
+    )
+    relayed = by_via.get("relay", 0.0)
+    caption += f", {si(relayed, 'B')} of it relayed by RSUs, both hops counted." if relayed else "."
+    if width > 1:
+        caption += f" Bars are means over {count(width)} rounds."
+    return Panel(name="exchange-rounds", title="Exchanges by round", caption=caption, svg=to_svg(figure, "exrounds"))
+
+
+def _spread(seconds: Floats) -> str:
+    low, middle, high = np.percentile(seconds, [10, 50, 90])
+    if len(seconds) < 10:
+        return f"{quantity(float(middle), 's')} in the median"
+    return f"{quantity(float(middle), 's')} in the median, four in five between {number(low)} and {quantity(high, 's')}"
+
+
+def contact_time_panel(run: RunData) -> Panel:
+    """Draw the seconds in contact of completed and of cut exchanges."""
+    name, title = "exchange-contact", "Time in contact"
+    met = run.exchanges.filter((pl.col("via") != "") & pl.col("contact_s").is_finite())
+    never = run.exchanges.height - met.height
+    if met.is_empty():
+        return Panel(name=name, title=title, caption="Not drawn: no two vehicles that were to exchange ever met.")
+    done = (met["outcome"] == "completed").to_numpy()
+    seconds = met["contact_s"].to_numpy()
+    top = float(seconds.max())
+    edges = np.linspace(0, top if top > 0 else 1.0, int(np.clip(np.sqrt(len(seconds)), 8, 36)) + 1)
+    figure = Figure((HALF_IN, _HEIGHT_IN))
+    ax = axes(figure, top=0.34)
+    parts = ((seconds[done], "completed", BLUE), (seconds[~done], "cut", VERMILION))
+    _stack(ax, edges, [(np.histogram(values, edges)[0].astype(float), words, c) for values, words, c in parts])
+    ax.set(xlabel="time in contact until completed or cut (s)", ylabel="exchanges")
+    ax.yaxis.set_major_locator(MaxNLocator(integer=True))
+    group_digits(ax)
+    legend(ax)
+    words = [f"{sentence_case(words)}: {_spread(values)}." for values, words, _ in parts if len(values)]
+    caption = " ".join([f"n = {count(met.height)}.", *words])
+    if never:
+        caption += f" {plural(never, 'exchange')} between vehicles that never were in contact not counted."
+    return Panel(name=name, title=title, caption=caption, svg=to_svg(figure, "excontact"))
+
+
+def _matrix(figure: Figure, values: pl.DataFrame, silos: list[int], label: str) -> None:
+    """Draw mean values, sender silo by receiver silo; pairs that never exchanged stay white."""
+    place = {silo: i for i, silo in enumerate(silos)}
+    grid = np.full((len(silos), len(silos)), np.nan)
+    for sender, receiver, value in values.group_by("sender_silo", "receiver_silo").agg(pl.col("value").mean()).rows():
+        grid[place[sender], place[receiver]] = value
+    ax = axes(figure, right=0.86, top=0.12)
+    image = ax.imshow(grid, VIRIDIS, aspect="auto", interpolation="none")
+    left, bottom, width, height = ax.get_position().bounds
+    bar = figure.add_axes((left + width + 0.02, bottom, 0.03, height))
+    figure.colorbar(image, cax=bar, label=label)
+    for spine in bar.spines.values():
+        spine.set_visible(False)
+    bar.grid(visible=False)
+    ax.grid(visible=False)
+    step = -(-len(silos) // 12)
+    ticks, names = range(0, len(silos), step), [str(silo) for silo in silos[::step]]
+    ax.set_xticks(ticks, names)
+    ax.set_yticks(ticks, names)
+    ax.set(xlabel="silo of the receiver", ylabel="silo of the sender")
+
+
+def value_panel(run: RunData) -> Panel | None:
+    """Draw the learner's figure for exchanges between silos; None when the learner has none."""
+    series = run.exchange_figure
+    if not series:
+        return None
+    words = clean(series.get("label") or series.get("name") or "the learner's figure", 40)
+    unit = str(series.get("unit") or "")
+    factor = 100.0 if unit == "%" else 1.0
+    label = f"{words} ({clean(unit, 12)})" if unit else words
+    name, title = "exchange-value", f"{sentence_case(words)} by silo"
+    rows = run.exchanges.filter(pl.col("value").is_finite())
+    if rows.is_empty():
+        return Panel(name=name, title=title, caption="Not drawn: no completed exchange was given a value.")
+    rows = rows.with_columns(pl.col("value") * factor)
+    silos = sorted({*rows["sender_silo"].unique(), *rows["receiver_silo"].unique()})
+    values = rows["value"].to_numpy()
+    caption = clean(series.get("caption") or "", 400)
+    caption += "" if not caption or caption.endswith(".") else "."
+    figure = Figure((HALF_IN, 3.5))
+    if len(silos) <= _MAX_SILOS:
+        _matrix(figure, rows, silos, label)
+        shown = rows.select("sender_silo", "receiver_silo").unique().height
+        shape = (
+            f"Mean over the run for {plural(shown, 'pair')} of sender and receiver among {plural(len(silos), 'silo')}; "
+            "white where no exchange completed."
+        )
+    else:
+        ax = axes(figure, top=0.34)
+        low, high = float(values.min()), float(values.max())
+        pad = 0.5 * max(abs(low), 1e-3) if high == low else 0.0
+        histogram(ax, values, np.linspace(low - pad, high + pad, 31), "exchanges")
+        ax.set(xlabel=label, ylabel="exchanges")
+        group_digits(ax)
+        legend(ax)
+        shape = f"Its distribution, as {count(len(silos))} silos are too many for a matrix."
+    mean, least, most = (quantity(float(f(values)), clean(unit, 12)) for f in (np.mean, np.min, np.max))
+    numbers = f"{plural(len(values), 'exchange')}: mean {mean}, from {least} to {most}."
+    return Panel(
+        name=name,
+        title=title,
+        caption=" ".join(part for part in (caption, shape, numbers) if part),
+        svg=to_svg(figure, "exvalue"),
+    )
+
+
+def exchange_panels(run: RunData) -> list[Panel]:
+    """Draw everything there is to say of exchanges; the table must not be empty."""
+    panels = [contact_graph_panel(run), value_panel(run), rounds_panel(run), contact_time_panel(run)]
+    return [panel for panel in panels if panel is not None]

@@ -1,0 +1,287 @@
+"""The report's section on exchanges between vehicles."""
+
+import dataclasses
+from xml.etree import ElementTree as ET
+
+import numpy as np
+import polars as pl
+import pytest
+
+from analysis.headline import headline
+from analysis.loading import load
+from analysis.plots.contact_graph import contact_graph_panel, pairs
+from analysis.plots.exchanges import exchange_panels, value_panel
+from analysis.plots.participation import phases
+from analysis.record import record
+from analysis.report import build_report
+from analysis.style import styled
+from vnetsim.rsu import Rsu
+from vnetsim.run_directory import RunDirectory
+from vnetsim.tables import EXCHANGES
+
+FIGURES = {"contacts", "exchange-value", "exchange-rounds", "exchange-contact"}
+
+
+def row(sender, receiver, **fields):
+    """A completed exchange in round 0; vehicle ``k`` stands at x = 400 + 20 k."""
+    base = {
+        "exchange": 0, "round": 0, "sender_id": f"v{sender}", "receiver_id": f"v{receiver}", "sender_silo": sender,
+        "receiver_silo": receiver, "via": "sidelink", "outcome": "completed", "start_s": 10.0, "end_s": 12.0,
+        "contact_s": 2.0, "bytes": 1e6, "sender_x_m": 400.0 + 20 * sender, "sender_y_m": 500.0,
+        "receiver_x_m": 400.0 + 20 * receiver, "receiver_y_m": 500.0, "value": 0.5,
+    }  # fmt: skip
+    return base | fields
+
+
+@pytest.fixture
+def exchanged(exchange_run):
+    """Return the made-up run with other exchanges, no finished round, and other entries in its manifest."""
+    data = load(exchange_run)
+
+    def make(rows, manifest=None, **fields):
+        frame = pl.DataFrame(rows, schema={column.name: column.dtype for column in EXCHANGES})
+        return dataclasses.replace(
+            data, exchanges=frame, rounds=data.rounds.clear(), manifest={**data.manifest, **(manifest or {})}, **fields
+        )
+
+    return make
+
+
+def panels(run):
+    with styled():
+        return {panel.name: panel for panel in exchange_panels(run)}
+
+
+def plain(text):
+    return text.replace("\u202f", " ")
+
+
+def words_of(panel):
+    return [element.text for element in ET.fromstring(panel.svg).iter() if element.tag.endswith("}text")]
+
+
+def test_report_has_the_section(exchange_run):
+    page = (exchange_run / "report.html").read_text(encoding="utf-8")
+    assert "<h2>Exchange between vehicles</h2>" in page
+    for label in ("x in the net (m)", "time in contact until completed or cut (s)", "data (MB)", "silo of the sender"):
+        assert label in page
+    assert {path.stem for path in (exchange_run / "figures").glob("*.svg")} >= FIGURES
+    assert "Mixing weight by silo" in page
+    assert "Weight of the sender&#39;s model." in page
+
+
+def test_pairs_count_directions():
+    rows = [
+        row(0, 1), row(1, 0, contact_s=3.0),
+        row(2, 0, outcome="cut"), row(0, 2),
+        row(1, 2, outcome="cut", via=""), row(2, 1, outcome="cut", via=""),
+        row(3, 1, via="relay", round=7),
+    ]  # fmt: skip
+    table = pairs(pl.DataFrame(rows))
+    assert table["state"].to_list() == ["both", "one", "none", "one"]
+    assert table["round"].to_list() == [0, 0, 0, 7]
+    assert table["relayed"].to_list() == [False, False, False, True]
+    assert table["met"].to_list() == [True, True, False, True]
+    assert table["contact_s"].to_list()[:2] == [3.0, 2.0]
+    assert table["bytes"].to_list() == [2e6, 2e6, 2e6, 1e6]
+
+
+def test_pairs_equal_brute_force(exchange_run):
+    rows = load(exchange_run).exchanges
+    done = {}
+    for r in rows.iter_rows(named=True):
+        key = (r["round"], *sorted((r["sender_id"], r["receiver_id"])))
+        done[key] = done.get(key, 0) + (r["outcome"] == "completed")
+    table = pairs(rows)
+    states = dict(table["state"].value_counts().iter_rows())
+    expected = list(done.values())
+    assert states == {"both": expected.count(2), "one": expected.count(1), "none": expected.count(0)}
+    assert table["bytes"].sum() == pytest.approx(rows["bytes"].sum())
+
+
+def test_captions_and_headline_hold_the_numbers(exchanged):
+    rows = [row(0, 1), row(1, 0), row(0, 2, outcome="cut", via="relay", bytes=2e6, contact_s=7.0, value=None)]
+    run = exchanged(rows)
+    captions = {name: plain(panel.caption) for name, panel in panels(run).items()}
+    expected = "Round 0: 2 pairs (1 both ways, 1 cut); in contact for 4.50 s in the median; 4.00 MB over the air."
+    assert expected in captions["contacts"]
+    assert "3 exchanges, each from one vehicle to another, 67 % completed" in captions["exchange-rounds"]
+    assert "4.00 MB over the air, 4.00 MB per round on average, 2.00 MB of it" in captions["exchange-rounds"]
+    assert captions["exchange-contact"] == "n = 3. Completed: 2.00 s in the median. Cut: 7.00 s in the median."
+    assert "2 exchanges: mean 0.500, from 0.500 to 0.500." in captions["exchange-value"]
+    numbers = {label: plain(value) for label, value in headline(run)}
+    assert numbers["Exchanges completed"] == "67 % (2 of 3)"
+    assert numbers["Data over sidelinks"] == "2.00 MB"
+    assert numbers["Data over RSU links"].endswith("(2.00 MB of it relayed)")
+    assert "Data moved" not in numbers
+
+
+def test_rounds_without_exchange_count_for_the_mean(exchanged):
+    caption = panels(exchanged([row(0, 1, round=3)]))["exchange-rounds"].caption
+    assert "1.00 MB over the air, 250 kB per round" in plain(caption)
+
+
+def test_many_rounds_are_drawn_as_means(exchanged):
+    panel = panels(exchanged([row(0, 1, round=r) for r in range(600)]))["exchange-rounds"]
+    assert "Bars are means over 10 rounds." in panel.caption
+    assert "exchanges (mean)" in words_of(panel)
+
+
+def test_no_exchange_no_section_but_a_warning(tmp_path, make_run):
+    run = make_run(tmp_path / "run", vehicles=40, rounds=4, exchange=True)
+    RunDirectory(run).write("exchanges", [])
+    numbers = dict(build_report(run).headline)
+    page = (run / "report.html").read_text(encoding="utf-8")
+    assert "<h2>Exchange between vehicles</h2>" not in page
+    assert "No exchange between vehicles took place" in page
+    assert "Exchanges completed" not in numbers
+    assert "Data moved" in numbers
+
+
+def test_learners_without_exchange_do_not_hear_of_it(learning_run):
+    assert "xchange" not in (learning_run / "report.html").read_text(encoding="utf-8")
+
+
+CUT = {"outcome": "cut", "value": None}
+
+
+@pytest.mark.parametrize(
+    ("rows", "figures"),
+    [
+        ([row(0, 1)], FIGURES),
+        ([row(0, 1, **CUT), row(1, 0, **CUT)], FIGURES - {"exchange-value"}),
+        ([row(0, 1, **CUT, via="", bytes=0.0, contact_s=0.0)], {"contacts", "exchange-rounds"}),
+        ([row(0, 1, receiver_x_m=400.0, contact_s=0.0, bytes=0.0)], FIGURES),
+        ([row(0, 1, sender_x_m=float("nan"))], FIGURES - {"contacts"}),
+        ([row(0, 1, round=1_000_000)], FIGURES),
+        ([row(0, 1, value=float("nan"))], FIGURES - {"exchange-value"}),
+        ([row(0, 1), row(1, 2, round=3)], FIGURES),
+        ([row(0, 1, value=-1.0), row(1, 0, value=1e6)], FIGURES),
+    ],
+    ids=["single", "all-cut", "never-met", "same-place", "nowhere", "late", "nan", "two-rounds", "wide"],
+)
+def test_odd_tables(exchanged, rows, figures):
+    found = panels(exchanged(rows))
+    assert set(found) == FIGURES
+    assert {name for name, panel in found.items() if panel.svg} == figures
+    assert all(panel.caption for panel in found.values())
+
+
+def test_a_round_without_record_is_drawn(tmp_path, make_run):
+    run = make_run(tmp_path / "run", vehicles=40, rounds=4, exchange=True)
+    RunDirectory(run).write("exchanges", [tuple(row(0, 1, round=9).values())])
+    build_report(run)
+    assert "round 9: 1 pair" in (run / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("declared", [None, [], "text", {}])
+def test_no_figure_declared(exchanged, declared):
+    assert set(panels(exchanged([row(0, 1)], {"exchange": declared}))) == FIGURES - {"exchange-value"}
+
+
+def test_hostile_names(exchanged):
+    hostile = "<script>alert(1)</script>$x^2$\x07"
+    rows = [row(0, 1, sender_id=hostile), row(1, 0, receiver_id=hostile)]
+    rsus = (Rsu(id=hostile, x_m=400.0, y_m=500.0, range_m=200.0), Rsu(id="b", x_m=9e4, y_m=500.0, range_m=200.0))
+    far = row(5, 6, sender_x_m=90_000.0, receiver_x_m=90_020.0)
+    figure = dict.fromkeys(("name", "label", "unit", "caption"), hostile)
+    for panel in panels(exchanged([*rows, far], {"exchange": figure}, rsus=rsus)).values():
+        tags = {element.tag.rpartition("}")[2] for element in ET.fromstring(panel.svg).iter()}
+        assert "script" not in tags
+        assert "\x07" not in panel.svg + panel.caption + panel.title
+
+
+def test_per_cent_are_shown_as_such(exchanged):
+    figure = {"name": "a", "label": "agreement", "unit": "%", "caption": ""}
+    run = exchanged([row(0, 1, value=0.25), row(1, 0, value=0.75)], {"exchange": figure})
+    with styled():
+        panel = value_panel(run)
+    assert "mean 50.0 %, from 25.0 % to 75.0 %" in plain(panel.caption)
+    assert "agreement (%)" in words_of(panel)
+
+
+def test_many_silos_give_a_distribution(exchanged):
+    with styled():
+        panel = value_panel(exchanged([row(k, k + 1, value=k / 60) for k in range(60)]))
+    assert "61 silos are too many for a matrix" in panel.caption
+
+
+def test_matrix_shows_only_silos_that_occur(exchanged):
+    with styled():
+        panel = value_panel(exchanged([row(3, 90), row(90, 3, value=0.25)]))
+    assert {"3", "90", "silo of the sender", "silo of the receiver", "mixing weight"} <= set(words_of(panel))
+    assert "2 pairs of sender and receiver among 2 silos" in panel.caption
+
+
+def test_far_rsus_draw_the_busiest_surroundings(exchanged):
+    rsus = tuple(Rsu(id=name, x_m=x, y_m=500.0, range_m=200.0) for name, x in (("east", 400.0), ("west", 90_000.0)))
+    rows = [row(0, 1), row(1, 2), row(5, 6, sender_x_m=90_000.0, receiver_x_m=90_020.0)]
+    with styled():
+        panel = contact_graph_panel(exchanged(rows, rsus=rsus))
+    assert "only those in the coverage of RSU east, 2 of 3 pairs in these rounds" in panel.caption
+    assert "round 0: 2 pairs" in words_of(panel)
+
+
+def test_first_middle_and_last_round(exchanged):
+    with styled():
+        panel = contact_graph_panel(exchanged([row(0, 1, round=k) for k in (2, 3, 5, 8, 40)]))
+    drawn = [words for words in words_of(panel) if words.startswith("round ")]
+    assert drawn == ["round 2: 1 pair", "round 5: 1 pair", "round 40: 1 pair"]
+    assert "All 5 rounds with exchanges" in panel.caption
+
+
+def test_states_differ_without_colour(exchanged):
+    rows = [row(0, 1), row(1, 0), row(1, 2), row(2, 3, outcome="cut"), row(3, 4, via="relay")]
+    with styled():
+        panel = contact_graph_panel(exchanged(rows))
+    assert {"both ways", "one way", "cut", "relayed", "vehicle", "RSU"} <= set(words_of(panel))
+    assert "stroke-dasharray" in panel.svg
+
+
+def test_very_many_rows_stay_small_and_readable(exchanged):
+    rng = np.random.default_rng(1)
+    every = [(r, i, j) for r in range(4) for i in range(60) for j in range(60) if i != j]
+    rows = [row(i, j, round=r, contact_s=float(rng.exponential(5))) for r, i, j in every]
+    found = panels(exchanged(rows))
+    assert sum(len(panel.svg) for panel in found.values()) < 1_000_000
+
+
+def test_phases_of_a_participation(exchange_run, learning_run):
+    page = (exchange_run / "report.html").read_text(encoding="utf-8")
+    assert "separate download, training, waiting (pale), exchange and upload" in page
+    assert "left in exchange" in page
+    assert "were exchanged between vehicles" in page
+    assert "separate download, training and upload" in (learning_run / "report.html").read_text(encoding="utf-8")
+
+
+def test_phases_of_an_exchange_before_the_training(exchanged):
+    run = exchanged([row(0, 1)])
+    run.manifest["learner"]["cost"]["exchange"]["before_training"] = True
+    assert [phase.words for phase in phases(run)] == ["download", "waiting", "exchange", "training", "upload"]
+
+
+def facts(run):
+    return {name: plain(value) for table in record(run) for name, value, _ in table.rows}
+
+
+def test_record_says_what_is_exchanged(exchanged):
+    run = exchanged([row(0, 1)])
+    assert (
+        facts(run)["exchange between vehicles"]
+        == "1.26 MB to each neighbour, after its own training; counts only when both directions completed"
+    )
+    assert "topology = contact, range_m = 150.0" in facts(run)["its settings"]
+
+
+def test_record_of_work_at_the_neighbour(exchanged):
+    run = exchanged([row(0, 1)])
+    run.manifest["learner"]["cost"]["exchange"] |= {
+        "before_training": True, "mutual": False, "work_flop": 2.1e12, "return_bytes": 5_000_000
+    }  # fmt: skip
+    assert facts(run)["exchange between vehicles"] == (
+        "1.26 MB to each neighbour, 2.10 TFLOP there, 5.00 MB back, before its own training; counts each way on its own"
+    )
+
+
+def test_record_of_learners_without_exchange(learning_run):
+    assert not {"exchange between vehicles", "its settings"} & set(facts(load(learning_run)))
