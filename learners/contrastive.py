@@ -1,8 +1,8 @@
 """Federated contrastive learning among vehicles: everything that FLSimCo and its baselines have in common.
 
 Per round, every vehicle that commits downloads theta^r, takes a few SGD steps on its own images with the
-dual-temperature loss, and uploads theta_n; the RSU averages. The methods differ in the weights alone, so a method is
-a subclass that names itself and gives ``weights``; nothing else is overridden.
+dual-temperature loss, and uploads theta_n; the RSU averages. A method is a subclass that names itself and gives
+``weights``, and ``loss`` where its own is another; nothing else is overridden.
 """
 
 from __future__ import annotations
@@ -20,12 +20,18 @@ from torch import Tensor, nn
 from learners.aggregation import Weights
 from learners.contrastive_settings import SERIES, ContrastiveSettings, reported
 from learners.contrastive_task import BACKWARD_FACTOR, ContrastiveTask, payload_bytes
-from learners.global_model import GlobalModel
+from learners.global_model import GlobalModel, State
 from learners.losses import dual_temperature_loss
 from learners.robust import combine, used_weights
 from vnetsim.learning import Aggregation, Cost, Description, LearnerContext, Participant, Series, Update
 
 VIEWS = 2
+
+DUAL_TEMPERATURE = (
+    "similarities: s_ij = q_i . k_j,  p_i(t) = exp(s_ii / t) / sum_j exp(s_ij / t),  W_i(t) = 1 - p_i(t)",
+    "loss: L_i = stopgrad[ W_i(t_beta) / W_i(t_alpha) ] * ( -log p_i(t_alpha) ); mean over i, qk and kq  (Eq. 6-8)",
+)
+"""FLSimCo's loss, as ``vnetsim learners NAME`` shows it."""
 
 
 class ContrastiveLearner(ABC):
@@ -39,17 +45,39 @@ class ContrastiveLearner(ABC):
     name: ClassVar[str]
     task: ClassVar[str] = "contrastive"
     paper: ClassVar[str]
+    payload: ClassVar[str] = "the model down, the model up"
     Settings: ClassVar[type]
 
     def __init__(self, context: LearnerContext, settings: ContrastiveSettings) -> None:
         self._settings = settings
         self._task = ContrastiveTask(context, settings)
         self._global = GlobalModel(self._task.initial_state(), max_staleness=context.max_staleness)
-        self._engine = self._task.engine(self._loss)
+        self._engine = self._task.engine(self._objective)
+        self._base: State = self._global.current  # the model that the present visit downloaded
 
     @abstractmethod
     def weights(self, participants: Sequence[Participant]) -> Weights:
         """Return the aggregation weight of every participant: summing to 1, or all 0 to keep the global model."""
+
+    def loss(
+        self,
+        model: nn.Module,
+        images: Tensor,
+        generator: torch.Generator,
+        base: State,  # noqa: ARG002 - for methods that compare with it
+    ) -> Tensor:
+        """Return the loss of a local step: FLSimCo's dual-temperature loss on two random views.
+
+        Args:
+            model: the encoder as the steps before have left it; gradients flow to its parameters.
+            images: a batch of the vehicle's images in [0, 1], shape (B, C, H, W).
+            generator: source of every random draw.
+            base: the state that the vehicle downloaded, tensors by name; not to be changed.
+        """
+        first, second = self._task.views(images, generator)
+        return dual_temperature_loss(
+            model(first), model(second), t_alpha=self._settings.t_alpha, t_beta=self._settings.t_beta
+        )
 
     @classmethod
     @final
@@ -120,15 +148,13 @@ class ContrastiveLearner(ABC):
         """Return the first test images blurred with each kernel length, shape (len(kernels_px), count, H, W, C)."""
         return self._task.sample_images(kernels_px, count)
 
-    def _loss(self, model: nn.Module, images: Tensor, generator: torch.Generator) -> Tensor:
-        first, second = self._task.views(images, generator)
-        return dual_temperature_loss(
-            model(first), model(second), t_alpha=self._settings.t_alpha, t_beta=self._settings.t_beta
-        )
+    def _objective(self, model: nn.Module, images: Tensor, generator: torch.Generator) -> Tensor:
+        return self.loss(model, images, generator, self._base)
 
     def _train_one(self, participant: Participant) -> Update:
         visit = self._task.visit(participant)
-        trained = self._engine.train(self._global.at(participant.base_round), visit)
+        self._base = self._global.at(participant.base_round)
+        trained = self._engine.train(self._base, visit)
         return Update(
             participant=participant,
             state=self._task.sent(trained.state),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar, final
 
 from learners.aggregation import Weights, discard_weights, equal_weights
-from learners.contrastive import ContrastiveLearner
+from learners.contrastive import DUAL_TEMPERATURE, ContrastiveLearner
 from learners.contrastive_settings import ContrastiveSettings
 from vnetsim.errors import InputError
 from vnetsim.learning import LearnerContext, Participant
@@ -22,6 +22,10 @@ class FedAvg(ContrastiveLearner):
     paper: ClassVar[str] = (
         "McMahan et al. (2017): Communication-efficient learning of deep networks from decentralized data; "
         "as baseline of FLSimCo"
+    )
+    equations: ClassVar[tuple[str, ...]] = (
+        *DUAL_TEMPERATURE,
+        "average: theta^(r+1) = 1 / N sum_n theta_n  (McMahan et al., Algorithm 1, with silos of one size)",
     )
     Settings: ClassVar[type] = ContrastiveSettings
 
@@ -58,6 +62,10 @@ class Discard(ContrastiveLearner):
     name: ClassVar[str] = "discard"
     paper: ClassVar[str] = (
         "Gu, Wu, Fan, Fan (2024), arXiv:2408.00256: FLSimCo's baseline without vehicles above 100 km/h"
+    )
+    equations: ClassVar[tuple[str, ...]] = (
+        *DUAL_TEMPERATURE,
+        "average: theta^(r+1) = 1 / |K| sum_(n in K) theta_n, K = {n: v_n <= limit_kmh}; theta^r where K is empty",
     )
     Settings: ClassVar[type] = DiscardSettings
 

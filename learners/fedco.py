@@ -198,6 +198,16 @@ class FedCo:
         "He et al. (2020): Momentum contrast for unsupervised visual representation learning, arXiv:1911.05722; "
         "federated with a global queue as baseline of FLSimCo, arXiv:2408.00256"
     )
+    payload: ClassVar[str] = (
+        "the model and the queue down, the model and the visit's newest keys up; a kept key encoder both ways"
+    )
+    equations: ClassVar[tuple[str, ...]] = (
+        "loss: L_i = -log( exp(q_i . k_i / t) / (exp(q_i . k_i / t) + sum_j exp(q_i . u_j / t)) )  (Eq. 1)",
+        "negatives: the u_j are the queue's keys, as downloaded",
+        "key encoder, after every step: theta_k <- m theta_k + (1 - m) theta_q  (Eq. 2)",
+        "average: theta^(r+1) = 1 / N sum_n theta_n",
+        "queue: the round's keys replace the oldest, in the order of the uploads",
+    )
     Settings: ClassVar[type] = FedCoSettings
 
     def __init__(self, context: LearnerContext, settings: FedCoSettings) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import ClassVar, final
 
 from learners.aggregation import Weights, blur_weights
-from learners.contrastive import ContrastiveLearner
+from learners.contrastive import DUAL_TEMPERATURE, ContrastiveLearner
 from learners.contrastive_settings import ContrastiveSettings
 from vnetsim.learning import Participant
 
@@ -19,6 +19,12 @@ class FLSimCo(ContrastiveLearner):
     paper: ClassVar[str] = (
         "Gu, Wu, Fan, Fan (2024): Mobility-aware federated self-supervised learning in vehicular network, "
         "arXiv:2408.00256"
+    )
+    equations: ClassVar[tuple[str, ...]] = (
+        *DUAL_TEMPERATURE,
+        "blur level: L_n = H s v_n / Q  (Eq. 2)",
+        "weights: w_n = (S - L_n) / ((N - 1) S), S = sum_n L_n  (Eq. 11); 1 / N where N = 1 or S = 0",
+        "average: theta^(r+1) = sum_n w_n theta_n",
     )
     Settings: ClassVar[type] = ContrastiveSettings
 

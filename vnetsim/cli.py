@@ -209,19 +209,21 @@ def report(
 
 @app.command
 def learners(
-    name: Annotated[str | None, Parameter(help="Show only this learner, with its settings.")] = None,
+    name: Annotated[
+        str | None, Parameter(help="Explain this learner, installed or of a file as path/to/file.py:CLASS.")
+    ] = None,
     /,
     *,
     debug: Debug = False,  # noqa: ARG001
 ) -> int:
-    """List the learners there are: name, task, paper; with NAME also its settings and defaults."""
+    """List the learners there are: name, task, payload, paper; with NAME also equations, settings and defaults."""
     from vnetsim.registry import find_learner, learner_names  # noqa: PLC0415
     from vnetsim.terminal import print_learner, print_learners  # noqa: PLC0415
 
     if name is None:
         print_learners({known: find_learner(known) for known in learner_names()})
     else:
-        print_learner(name, find_learner(name))
+        print_learner(find_learner(name))
     return 0
 
 

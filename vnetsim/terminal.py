@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from vnetsim.learning import Learner
+from vnetsim.registry import about
 
 
 class ProgressDisplay(Protocol):
@@ -94,20 +95,50 @@ def print_headline(headline: Sequence[tuple[str, str]], report: Path, *, title: 
 
 
 def print_learners(learners: Mapping[str, type[Learner]]) -> None:
-    """Print one line a learner: name, task, paper."""
-    table = Table("learner", "task", "paper")
+    """Print one row a learner: name, task, payload, paper."""
+    table = Table(show_lines=True)
+    table.add_column("learner", no_wrap=True)
+    for title in ("task", "payload", "paper"):
+        table.add_column(title)
     for name, learner in learners.items():
-        table.add_row(Text(name), Text(learner.task), Text(learner.paper))
+        table.add_row(Text(name), Text(learner.task), Text(about(learner).payload), Text(learner.paper))
     Console().print(table)
 
 
-def print_learner(name: str, learner: type[Learner]) -> None:
-    """Print a learner's description and its settings with their defaults."""
+def print_learner(learner: type[Learner]) -> None:
+    """Print what a learner says of itself: description, citation, payload, equations, settings, own defaults."""
     console = Console()
-    console.print(Text(f"{name}: {learner.task}", style="bold"))
-    console.print(Text(learner.paper))
-    console.print(Text(inspect.getdoc(learner) or ""))
-    table = Table("setting", "default", title="settings (--set learning.NAME=VALUE)", title_justify="left")
-    for field in dataclasses.fields(learner.Settings):
-        table.add_row(Text(field.name), Text(repr(field.default)))
+    own = about(learner)
+    console.print(Text(f"{learner.name}: {learner.task}", style="bold"))
+    described = inspect.cleandoc(learner.__doc__ or "").partition("\nArgs:")[0]
+    for paragraph in described.strip().split("\n\n"):
+        console.print(Text(" ".join(paragraph.split())))
+    console.print(Text(f"\npaper: {learner.paper}"))
+    if own.payload:
+        console.print(Text(f"payload of a visit: {own.payload}"))
+    if own.equations:
+        console.print(Text("\nequations", style="bold"))
+        for equation in own.equations:
+            console.print(Text(f"  {equation}"), soft_wrap=True)
+    settings = {field.name: _default(field) for field in dataclasses.fields(learner.Settings)}
+    _print_defaults(console, "settings (--set learning.NAME=VALUE)", "setting", settings)
+    if own.defaults:
+        defaults = {key: repr(value) for key, value in own.defaults.items()}
+        _print_defaults(
+            console, "general settings of which it has a default of its own (--set KEY=VALUE)", "key", defaults
+        )
+
+
+def _print_defaults(console: Console, title: str, kind: str, defaults: Mapping[str, str]) -> None:
+    console.print(Text(f"\n{title}", style="bold"))
+    table = Table(kind, "default")
+    for name, default in defaults.items():
+        table.add_row(Text(name), Text(default))
     console.print(table)
+
+
+def _default(field: dataclasses.Field[Any]) -> str:
+    """Return a setting's default as text."""
+    if field.default is not dataclasses.MISSING:
+        return repr(field.default)
+    return "(must be given)" if field.default_factory is dataclasses.MISSING else repr(field.default_factory())

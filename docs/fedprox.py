@@ -1,0 +1,55 @@
+"""FedProx: local training that is held near the model it started from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from learners.aggregation import Weights, equal_weights
+from learners.contrastive import ContrastiveLearner
+from learners.contrastive_settings import ContrastiveSettings
+from learners.global_model import State
+from vnetsim.errors import InputError
+from vnetsim.learning import LearnerContext, Participant
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedProxSettings(ContrastiveSettings):
+    """Those of contrastive learning, and the strength mu >= 0 of the proximal term."""
+
+    mu: float = 0.01
+
+    def __post_init__(self) -> None:
+        """Refuse what has no meaning; the message names the key."""
+        super().__post_init__()
+        if not (math.isfinite(self.mu) and self.mu >= 0):
+            raise InputError(f"learning.mu must be at least 0 and finite, got {self.mu}.")
+
+
+class FedProx(ContrastiveLearner):
+    """FedAvg with a proximal term in the local loss, here on FLSimCo's contrastive task."""
+
+    name = "fedprox"
+    paper = "Li et al. (2020): Federated optimization in heterogeneous networks, arXiv:1812.06127"
+    equations = (
+        "loss of a step: h(theta; theta^r) = F(theta) + mu / 2 |theta - theta^r|^2  (Eq. 2)",
+        "average: theta^(r+1) = 1 / N sum_n theta_n  (Algorithm 2)",
+    )
+    Settings = FedProxSettings
+
+    def __init__(self, context: LearnerContext, settings: FedProxSettings) -> None:
+        super().__init__(context, settings)
+        self._mu = settings.mu
+
+    def weights(self, participants: Sequence[Participant]) -> Weights:
+        """Return 1 / N for each of the N participants."""
+        return equal_weights(len(participants))
+
+    def loss(self, model: nn.Module, images: Tensor, generator: torch.Generator, base: State) -> Tensor:
+        """Return F(theta) and the proximal term; ``base`` is theta^r, as the vehicle downloaded it."""
+        distance = sum((theta - base[name]).square().sum() for name, theta in model.named_parameters())
+        return super().loss(model, images, generator, base) + self._mu / 2 * distance
