@@ -1,0 +1,166 @@
+"""A learner from outside: the documented example, and a run whose learner is a file."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from vnetsim.run_directory import RunDirectory
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+EXAMPLE = DOCS / "fedprox.py"
+FEDPROX = f"{EXAMPLE}:FedProx"
+
+Cli = Callable[..., Any]
+Refused = Callable[..., str]
+SmallRun = Callable[..., tuple[Path, Any]]
+
+
+def blocks(kind: str) -> list[str]:
+    return re.findall(rf"^```{kind}\n(.*?)^```$", (DOCS / "own_learner.md").read_text(), re.DOTALL | re.MULTILINE)
+
+
+def test_the_document_quotes_the_example_as_it_is() -> None:
+    text = EXAMPLE.read_text()
+    assert blocks("python") == [text]
+    assert text.count("\n") < 60
+
+
+@pytest.mark.slow
+def test_the_documents_commands_run(cli: Cli, small: tuple[str, ...], tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(DOCS.parent)
+    run, explain = (shlex.split(line) for line in blocks("sh")[0].splitlines())
+    done = cli(*run[1:], *small, "--out", tmp_path / "run")
+    assert (done.status, done.err) == (0, "")
+    assert "FedProx on gaussian" in done.out
+    manifest = RunDirectory(tmp_path / "run").manifest()
+    assert (manifest["learner"]["name"], manifest["learner"]["settings"]["mu"]) == ("fedprox", 0.1)
+    assert (tmp_path / "run" / "report.html").is_file()
+    told = cli(*explain[1:])
+    assert told.status == 0
+    for words in (
+        "fedprox: contrastive",
+        "FedAvg with a proximal term",
+        "mu / 2 |theta - theta^r|^2",
+        "0.01",
+        "1812.06127",
+    ):
+        assert words in told.out
+
+
+@pytest.mark.slow
+def test_mu_0_is_fedavg_bit_for_bit_and_a_large_mu_stays_near_the_start(
+    cli: Cli, small: tuple[str, ...], small_run: SmallRun, scenarios: Path, tmp_path: Path
+) -> None:
+    fedavg = small_run("gaussian.toml", "--learner", "fedavg", "--set", "learning.steps=2")[0]
+    for mu in (0, 3):
+        options = ("--learner", FEDPROX, "--set", f"learning.mu={mu}", "--set", "learning.steps=2")
+        assert cli("run", scenarios / "gaussian.toml", *small, *options, "--out", tmp_path / f"{mu}").status == 0
+    tables = ("participations", "metrics", "rounds")
+    expected, same, other = (
+        [RunDirectory(run).read(name) for name in tables] for run in (fedavg, tmp_path / "0", tmp_path / "3")
+    )
+    assert all(a.equals(b) for a, b in zip(expected, same, strict=True))
+    assert not expected[1].equals(other[1])
+    assert (fedavg / "model.safetensors").read_bytes() == (tmp_path / "0" / "model.safetensors").read_bytes()
+    assert (fedavg / "model.safetensors").read_bytes() != (tmp_path / "3" / "model.safetensors").read_bytes()
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Path:
+    """A learner's file in a folder of its own, beside an experiment that names it."""
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "prox.py").write_text(EXAMPLE.read_text())
+    (folder / "e.toml").write_text('scenario = "gaussian"\nlearner = "prox.py:FedProx"\n')
+    return folder
+
+
+@pytest.mark.slow
+def test_a_file_that_an_experiment_names_is_recorded_replayed_and_resumed(
+    mine: Path,
+    cli: Cli,
+    refused: Refused,
+    small: tuple[str, ...],
+    results_of: Callable[[Path], dict[str, bytes]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli("run", mine / "e.toml", *small).status == 0
+    run = next(Path("runs").iterdir())
+    assert run.name == "gaussian-FedProx-seed0"
+    assert f'learner = "{mine / "prox.py"}:FedProx"' in (run / "experiment.toml").read_text()
+    assert list(RunDirectory(run).manifest()["inputs"]) == [str(mine / "prox.py")]
+
+    # a replay, and a run that was killed at its end
+    assert cli("run", run, "--out", "again").status == 0
+    first, again = results_of(run), results_of(Path("again"))
+    assert {name for name in first if first[name] != again[name]} == {"experiment.toml"}
+    manifest = json.loads((run / "manifest.json").read_text())
+    (run / "manifest.json").write_text(json.dumps(manifest | {"status": "running"}))
+    assert cli("resume", run).status == 0
+    assert results_of(run) == first
+
+    # another learner takes what both know; then the file changes
+    assert cli("run", run, "--learner", "fedavg", "--out", "other").status == 0
+    assert "mu" not in RunDirectory("other").manifest()["learner"]["settings"]
+    (run / "manifest.json").write_text(json.dumps(manifest | {"status": "running"}))
+    (mine / "prox.py").write_text(EXAMPLE.read_text() + "\n")
+    assert f"{mine / 'prox.py'}: changed or gone since the run started" in refused("resume", run)
+    (mine / "prox.py").unlink()
+    assert f"{mine / 'prox.py'}: changed or gone since the run started" in refused("resume", run)
+    assert f"{mine / 'prox.py'}: no such file." in refused("run", run, "--out", "gone")
+
+
+def test_a_fault_of_the_file_is_one_line_and_leaves_nothing(mine: Path, refused: Refused, tmp_path: Path) -> None:
+    out = ("--out", tmp_path / "run")
+    assert "Did you mean 'FedProx'?" in refused("run", "gaussian", "--learner", f"{mine / 'prox.py'}:FedProxx", *out)
+    assert "learning: unknown key 'nu'." in refused(
+        "run", "gaussian", "--learner", FEDPROX, "--set", "learning.nu=0.1", *out
+    )
+    assert "learning.mu must be at least 0" in refused(
+        "run", "gaussian", "--learner", FEDPROX, "--set", "learning.mu=-1", *out
+    )
+    (mine / "prox.py").write_text("import torch\n1 / 0\n")
+    assert refused("run", mine / "e.toml", *out) == (
+        f"vnetsim: {mine / 'prox.py'}:2: ZeroDivisionError: division by zero.\n"
+    )
+    assert not (tmp_path / "run").exists()
+
+
+def test_its_own_defaults_reach_the_run_and_the_record(
+    mine: Path, cli: Cli, refused: Refused, small: tuple[str, ...], tmp_path: Path
+) -> None:
+    text = EXAMPLE.read_text()
+    own = '    defaults = {"round.quorum": 2, "data.partition": "dirichlet", "silos.count": 40}\n'
+    (mine / "prox.py").write_text(
+        text.replace("    Settings = FedProxSettings\n", f"    Settings = FedProxSettings\n{own}")
+    )
+    assert cli("run", mine / "e.toml", *small, "--out", tmp_path / "run").status == 0
+    recorded = RunDirectory(tmp_path / "run")
+    assert recorded.manifest()["learner_defaults"] == {
+        "round.quorum": 2,
+        "data.partition": "dirichlet",
+        "silos.count": 40,
+    }
+    assert recorded.read("rounds").select((pl.col("committed") == 2).all()).item()
+    assert recorded.read("silos")["silo"].n_unique() == 10, "given on the command line"
+    assert cli("run", tmp_path / "run", "--learner", "fedavg", "--out", tmp_path / "other").status == 0
+    experiment = (tmp_path / "other" / "experiment.toml").read_text()
+    assert "quorum = 5" in experiment
+    assert 'partition = "iid"' in experiment
+    assert "count = 10" in experiment, "the user had set it"
+    (mine / "prox.py").write_text((mine / "prox.py").read_text().replace("round.quorum", "round.quorom"))
+    assert refused("run", mine / "e.toml", "--out", tmp_path / "wrong", status=1) == (
+        "vnetsim: learner 'fedprox': its own defaults are wrong: "
+        "round: unknown key 'quorom'. Did you mean 'quorum'? Available: deadline_s, distinct_silos, invited, "
+        "max_staleness, quorum, selection.\n"
+    )
