@@ -29,11 +29,12 @@ class Strip:
 
 def _png(images: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> tuple[str, int, int]:
     count, height, width, channels = images.shape
-    canvas = np.full((height, count * (width + _GAP_PX) - _GAP_PX, 3), 255, np.uint8)
+    kept = 3 if channels == 3 else 1  # anything but red, green and blue is drawn grey, by its first channel
+    canvas = np.full((height, count * (width + _GAP_PX) - _GAP_PX, kept), 255, np.uint8)
     for i, image in enumerate(images):
-        canvas[:, i * (width + _GAP_PX) : i * (width + _GAP_PX) + width] = image if channels == 3 else image[..., :1]
+        canvas[:, i * (width + _GAP_PX) : i * (width + _GAP_PX) + width] = image[..., :kept]
     buffer = io.BytesIO()
-    Image.fromarray(canvas).save(buffer, format="PNG", optimize=False)
+    Image.fromarray(canvas if kept == 3 else canvas[..., 0]).save(buffer, format="PNG", optimize=False)
     return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode(), canvas.shape[1], height
 
 

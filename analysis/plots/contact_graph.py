@@ -32,9 +32,10 @@ _STATES: tuple[tuple[str, str, str, Any], ...] = (
 
 _POSITION = {"x_m": "sender_x_m", "y_m": "sender_y_m", "to_x_m": "receiver_x_m", "to_y_m": "receiver_y_m"}
 _MAX_VECTOR_EDGES = 600
-_LEAST_SIDE_M = 40.0
-_BULGE, _ARC_POINTS = 0.1, 13
-"""Height of an arc over its length, and how finely it is drawn."""
+_MAX_MARKED = 60
+_LEAST_SIDE_M = 150.0
+_BULGE, _BULGE_ON_A_ROAD, _ARC_POINTS = 0.1, 0.2, 13
+"""Height of an arc over its length, also where all vehicles are on one straight road; and how finely it is drawn."""
 
 
 def pairs(exchanges: pl.DataFrame) -> pl.DataFrame:
@@ -74,19 +75,22 @@ def _inside(edges: pl.DataFrame, rsu: Rsu) -> pl.DataFrame:
     return edges.filter(near("x_m", "y_m") & near("to_x_m", "to_y_m"))
 
 
-def _arcs(edges: pl.DataFrame) -> NDArray[np.float64]:
-    """Return each edge as points of a flat arc, shape (edges, points, 2): pairs along one road stay apart."""
+def _arcs(edges: pl.DataFrame, bulge: float = 0.0) -> NDArray[np.float64]:
+    """Return each edge as points of a flat arc, shape (edges, points, 2): so pairs along one road stay apart.
+
+    ``bulge`` is its height over its length.
+    """
     ends = edges.select(*_POSITION).to_numpy().reshape(-1, 2, 2)
     backwards = (ends[:, 0, 0] > ends[:, 1, 0]) | ((ends[:, 0, 0] == ends[:, 1, 0]) & (ends[:, 0, 1] > ends[:, 1, 1]))
-    ends[backwards] = ends[backwards, ::-1]
+    ends = np.where(backwards[:, None, None], ends[:, ::-1], ends)
     begin, way = ends[:, :1], ends[:, 1:] - ends[:, :1]
     left = np.stack([-way[..., 1], way[..., 0]], axis=-1)
     share = np.linspace(0, 1, _ARC_POINTS)[:, None]
-    return np.asarray(begin + share * way + _BULGE * 4 * share * (1 - share) * left)
+    return np.asarray(begin + share * way + bulge * 4 * share * (1 - share) * left)
 
 
-def _bounds(edges: pl.DataFrame) -> Extent:
-    points = _arcs(edges)
+def _bounds(edges: pl.DataFrame, bulge: float = 0.0) -> Extent:
+    points = _arcs(edges, bulge)
     (left, low), (right, high) = points.min(axis=(0, 1)), points.max(axis=(0, 1))
     return float(left), float(right), float(low), float(high)
 
@@ -102,11 +106,12 @@ def _focus(run: RunData, edges: pl.DataFrame) -> tuple[pl.DataFrame, Rsu | None]
 
 
 def _padded(bounds: Extent) -> Extent:
-    """Return the bounds with a margin, neither flatter than 1 : 7 nor much taller than wide."""
+    """Return the bounds with a margin, neither flatter than 1 : 7 nor much taller than wide, and not tiny."""
     left, right, low, high = bounds
-    longest = max(right - left, high - low, _LEAST_SIDE_M)
-    width, height = right - left + 0.16 * longest, high - low + 0.16 * longest
-    width, height = max(width, 0.8 * height, _LEAST_SIDE_M), max(height, width / 7)
+    margin = 0.16 * max(right - left, high - low)
+    width, height = right - left + margin, high - low + margin
+    width = max(width, 0.8 * height, _LEAST_SIDE_M)
+    height = max(height, width / 7, 0.5 * _LEAST_SIDE_M)
     x, y = (left + right) / 2, (low + high) / 2
     return x - width / 2, x + width / 2, y - height / 2, y + height / 2
 
@@ -167,17 +172,18 @@ def _draw_ground(ax: Axes, run: RunData, extent: Extent, shift: tuple[float, flo
     ax.grid(visible=False)
 
 
-def _draw_graph(ax: Axes, edges: pl.DataFrame, shift: tuple[float, float]) -> None:
+def _draw_graph(ax: Axes, edges: pl.DataFrame, bulge: float, shift: tuple[float, float]) -> None:
     raster = edges.height > _MAX_VECTOR_EDGES
-    width = 1.4 if edges.height <= 60 else 0.8 if edges.height <= 300 else 0.5
+    width, alpha = (1.4, 1.0) if edges.height <= 60 else (0.8, 0.8) if edges.height <= 300 else (0.5, 0.5)
     for layer, (state, _, colour, dashes) in enumerate(_STATES):
-        arcs = _arcs(edges.filter(pl.col("state") == state)) - shift
+        arcs = _arcs(edges.filter(pl.col("state") == state), bulge) - shift
         # one path with gaps in it, whose dashes begin anew at each edge
         path = np.concatenate([arcs, np.full((len(arcs), 1, 2), np.nan)], axis=1).reshape(-1, 2)
-        ax.plot(*path.T, color=colour, linewidth=width, linestyle=dashes, zorder=3 + layer, rasterized=raster)
-    middles = _arcs(edges.filter("relayed"))[:, _ARC_POINTS // 2] - shift
-    look: dict[str, Any] = {"color": "white", "markeredgecolor": INK, "markeredgewidth": 0.8, "rasterized": raster}
-    ax.plot(*middles.T, "D", markersize=3.6 if edges.height <= 60 else 2.4, zorder=6, **look)
+        look: dict[str, Any] = {"color": colour, "linewidth": width, "linestyle": dashes, "alpha": alpha}
+        ax.plot(*path.T, zorder=3 + layer, rasterized=raster, **look)
+    if edges.height <= _MAX_MARKED:
+        middles = _arcs(edges.filter("relayed"), bulge)[:, _ARC_POINTS // 2] - shift
+        ax.plot(*middles.T, "D", color="white", markersize=3.6, markeredgecolor=INK, markeredgewidth=0.8, zorder=6)
     dots = np.unique(_arcs(edges)[:, [0, -1]].reshape(-1, 2), axis=0) - shift
     ax.plot(*dots.T, "o", color=INK, markersize=4.4, markeredgecolor="white", markeredgewidth=0.6, zorder=7)
 
@@ -190,7 +196,7 @@ def _legend(facets: Facets, edges: pl.DataFrame) -> None:
         if state in present
     ]
     marker = partial(Line2D, [], [], linestyle="none", markersize=4.4)
-    if edges["relayed"].any():
+    if edges.filter("relayed", pl.len().over("round") <= _MAX_MARKED).height:
         handles.append(marker(marker="D", color="white", markeredgecolor=INK, label="relayed"))
     handles.append(marker(marker="o", color=INK, label="vehicle"))
     handles.append(marker(marker="^", color=BLACK, label="RSU"))
@@ -209,6 +215,8 @@ def _words(edges: pl.DataFrame) -> str:
     text = f"{plural(edges.height, 'pair')} ({', '.join(parts)}"
     if never:
         text += f", {count(never)} of them never in contact"
+    if relayed := edges.filter("relayed").height:
+        text += f"; {count(relayed)} relayed"
     text += ")"
     if not met.is_empty():
         text += f"; in contact for {quantity(float(met['contact_s'].median()), 's')} in the median"  # type: ignore[arg-type]
@@ -224,19 +232,21 @@ def contact_graph_panel(run: RunData) -> Panel:
     drawable = edges.filter(
         pl.col("round").is_in(shown) & pl.all_horizontal(pl.col(*_POSITION).is_finite().fill_null(value=False))
     )
-    overall = f"{plural(len(rounds), 'round')} with exchanges, {_words(edges)}."
+    overall = f"{plural(len(rounds), 'round')} with exchanges: {_words(edges)}."
     if drawable.is_empty():
         return Panel(
             name="contacts", title=title, caption=f"Not drawn: no position is known. Over {overall}", wide=True
         )
     drawn, rsu = _focus(run, drawable)
-    extent = _padded(_bounds(drawn))
+    left, right, low, high = _bounds(drawn)
+    bulge = _BULGE_ON_A_ROAD if right - left > 4 * (high - low) else _BULGE
+    extent = _padded(_bounds(drawn, bulge))
     shift, origin = tick_origin(run, extent)
     facets = _facets(extent, len(shown))
     for i, (number, ax) in enumerate(zip(shown, facets.maps, strict=True)):
         here = drawn.filter(pl.col("round") == number)
         _draw_ground(ax, run, extent, shift)
-        _draw_graph(ax, here, shift)
+        _draw_graph(ax, here, bulge, shift)
         ax.set_title(f"round {count(number)}: {plural(here.height, 'pair')}", fontsize=8.5, loc="left", pad=4)
         if facets.stacked or i == 0:
             ax.set_ylabel(f"y {origin} (m)")
@@ -263,6 +273,6 @@ def contact_graph_panel(run: RunData) -> Panel:
         name="contacts",
         title=title,
         caption=" ".join([f"{caption}.", *rest]),
-        svg=to_svg(facets.figure, "contacts"),
+        svg=to_svg(facets.figure, "contacts", dpi=150),
         wide=True,
     )

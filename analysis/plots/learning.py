@@ -99,9 +99,10 @@ def _one_figure(name: str, group: list[Curve]) -> Panel:
             f"{curve.words(float(curve.value[0]))} after {plural(int(curve.round[0]), 'round')}" for curve in group
         ]
         return Panel(name=name, title=title, caption=f"Measured once: {'; '.join(words)}.")
-    columns = 1 if max(len(curve.label) for curve in group) > 22 else 2
+    wide = len(group) > 6
+    columns = (1 if max(len(curve.label) for curve in group) > 22 else 2) * (2 if wide else 1)
     legend_rows = -(-len(group) // columns)
-    figure = Figure((HALF_IN, 2.9 + 0.16 * max(legend_rows - 2, 0)))
+    figure = Figure((FULL_IN if wide else HALF_IN, 2.9 + 0.16 * max(legend_rows - 2, 0)))
     ax = axes(figure, top=0.18 + 0.16 * legend_rows)
     notes = []
     looks = product(_DASHES, CYCLE)
@@ -119,7 +120,9 @@ def _one_figure(name: str, group: list[Curve]) -> Panel:
     ax.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
     if len(group) > 1:
         legend(ax, columns)
-    return Panel(name=name, title=title, caption=" ".join([*notes, _changes(group)]), svg=to_svg(figure, name))
+    return Panel(
+        name=name, title=title, caption=" ".join([*notes, _changes(group)]), svg=to_svg(figure, name), wide=wide
+    )
 
 
 def series_panels(run: RunData) -> list[Panel]:

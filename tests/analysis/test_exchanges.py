@@ -103,7 +103,9 @@ def test_captions_and_headline_hold_the_numbers(exchanged):
     rows = [row(0, 1), row(1, 0), row(0, 2, outcome="cut", via="relay", bytes=2e6, contact_s=7.0, value=None)]
     run = exchanged(rows)
     captions = {name: plain(panel.caption) for name, panel in panels(run).items()}
-    expected = "Round 0: 2 pairs (1 both ways, 1 cut); in contact for 4.50 s in the median; 4.00 MB over the air."
+    expected = (
+        "Round 0: 2 pairs (1 both ways, 1 cut; 1 relayed); in contact for 4.50 s in the median; 4.00 MB over the air."
+    )
     assert expected in captions["contacts"]
     assert "3 exchanges, each from one vehicle to another, 67 % completed" in captions["exchange-rounds"]
     assert "4.00 MB over the air, 4.00 MB per round on average, 2.00 MB of it" in captions["exchange-rounds"]

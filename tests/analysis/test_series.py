@@ -1,0 +1,71 @@
+import dataclasses
+from xml.etree import ElementTree as ET
+
+import polars as pl
+import pytest
+
+from analysis.loading import load
+from analysis.plots.learning import series_panels, silo_panel
+from analysis.style import styled
+
+LABELS = [f"accuracy on classes {k:02d}" for k in range(12)]
+
+
+@pytest.fixture
+def measured(learning_run):
+    """Return the panels of a run that measured made-up series: ``values[name]`` after 0, 1, ... rounds."""
+
+    def draw(values, unit="%"):
+        data = load(learning_run)
+        rows = [(r, 0.0, name, value) for name, row in values.items() for r, value in enumerate(row)]
+        series = [{"name": name, "label": name, "unit": unit, "caption": "Same."} for name in values]
+        with styled():
+            return series_panels(
+                dataclasses.replace(
+                    data,
+                    manifest={**data.manifest, "series": series},
+                    metrics=pl.DataFrame(rows, schema=data.metrics.schema, orient="row"),
+                    rounds=data.rounds.clear(),
+                )
+            )
+
+    return draw
+
+
+def words_of(panel):
+    return [element.text for element in ET.fromstring(panel.svg).iter() if element.tag.endswith("}text")]
+
+
+def test_a_dozen_series_share_one_wide_figure(measured):
+    (panel,) = measured({label: [0.1, 0.2, 0.3] for label in LABELS})
+    assert panel.wide
+    assert set(LABELS) <= set(words_of(panel))
+    assert panel.title == "Accuracy on classes 00; accuracy on classes 01 and 10 more"
+    assert panel.caption.count("Same.") == 1
+    assert "From round 0 to after 2 rounds: accuracy on classes 00 10.0\u202f% to 30.0\u202f%;" in panel.caption
+
+
+def test_more_series_than_colours_differ_in_their_dashes(measured):
+    (few,) = measured({label: [0.1, 0.2] for label in LABELS[:7]})
+    (many,) = measured({label: [0.1, 0.2] for label in LABELS[:8]})
+    assert "stroke-dasharray" not in few.svg
+    assert "stroke-dasharray" in many.svg
+
+
+def test_series_without_unit_are_drawn_apart(measured):
+    panels = measured({label: [0.1, 0.2] for label in LABELS[:4]}, unit="")
+    assert [panel.title for panel in panels] == [label.capitalize() for label in LABELS[:4]]
+    assert panels[0].caption == "Same. Accuracy on classes 00: from 0.100 (round 0) to 0.200 after 1 round."
+
+
+def test_series_of_different_length_say_each_its_rounds(measured):
+    (panel,) = measured({"first": [0.1, 0.2, 0.3], "second": [0.5]})
+    assert "First: from 10.0\u202f% (round 0) to 30.0\u202f% after 2 rounds." in panel.caption
+    assert "Second: 50.0\u202f% after 0 rounds." in panel.caption
+
+
+def test_three_classes(exchange_run):
+    with styled():
+        panel = silo_panel(load(exchange_run))
+    assert {"left", "straight", "right", "silo", "images"} <= set(words_of(panel))
+    assert "3 classes in all" in panel.caption
