@@ -1,4 +1,4 @@
-"""Dealing the training images to the silos: IID, by Dirichlet label skew, or by approach direction."""
+"""Dealing the training images to the silos: IID, by Dirichlet or class-wise label skew, or by approach direction."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from vnetsim.experiment import DataSettings
 
 Indices = np.ndarray[tuple[int], np.dtype[np.int64]]
 
+FITTING = ("iid", "dirichlet", "approach", "label-skew")
+_OF_FRAMES = ("drive", "block", "sign")
+
 
 def partition(
     labels: np.ndarray[Any, np.dtype[np.int64]],
@@ -22,8 +25,9 @@ def partition(
 ) -> list[Indices]:
     """Return the images that each silo holds.
 
-    Every image goes to exactly one silo. Silos get equally many, to within one image (``approach``: within the silos
-    that share classes). The order inside a silo is random and independent of the class.
+    No image goes to two silos, and every image to one if any silo holds its class. Silos get equally many, to within
+    one image, for ``iid`` and ``dirichlet``, and among the silos that share classes for ``approach``. The order inside
+    a silo is random and independent of the class.
 
     - ``iid``: every silo gets equally many of each class, to within one image.
     - ``dirichlet``: each silo's class shares are drawn from a Dirichlet distribution (Hsu et al. 2019, "Measuring the
@@ -34,19 +38,22 @@ def partition(
     - ``approach``: silo i belongs to direction i mod ``approaches``. Class c belongs to direction c mod
       ``approaches``, and is dealt IID to the silos of that direction. With more directions than classes, direction d
       holds class d mod classes and shares it with the other directions that hold it.
+    - ``label-skew``: every silo holds 1 + round((1 - u) (C - 1)) of the C classes, u being ``settings.unseen_share``
+      (halves are rounded to even), and no image of the others. Any two classes are held by equally many silos to
+      within one, so none is left out when the silos are enough, and a class is dealt evenly to those that hold it.
 
     Args:
         labels: class of every training image, shape (N,).
         silos: number of silos, >= 1.
         approaches: number of approach directions, >= 1.
-        settings: ``partition``, ``alpha`` and ``min_images``.
+        settings: ``partition``, ``alpha``, ``unseen_share`` and ``min_images``.
         generator: source of all draws.
 
     Returns:
         Indices into ``labels`` for each silo.
 
     Raises:
-        InputError: when there are fewer images than the silos need, or the partition's name is unknown.
+        InputError: when there are fewer images than the silos need, or the partition does not fit.
     """
     needed = max(settings.min_images, 1)
     if settings.partition == "iid":
@@ -57,8 +64,15 @@ def partition(
         shards = _dirichlet(labels, silos, settings.alpha, generator)
     elif settings.partition == "approach":
         shards = _by_approach(labels, silos, approaches, needed, generator)
+    elif settings.partition == "label-skew":
+        shards = _label_skew(labels, silos, settings.unseen_share, needed, generator)
+    elif settings.partition in _OF_FRAMES:
+        raise InputError(
+            f"data.partition: '{settings.partition}' needs frames with steering angles; images with classes are dealt"
+            f" by one of {', '.join(FITTING)}."
+        )
     else:
-        raise unknown_name("partition", settings.partition, ("iid", "dirichlet", "approach"), where="data.partition")
+        raise unknown_name("partition", settings.partition, FITTING, where="data.partition")
     return [generator.permutation(shard) for shard in shards]
 
 
@@ -98,6 +112,38 @@ def _by_approach(
         _require_enough(len(pool), len(members), needed, f"training images in the classes of approach {group}")
         for silo, hand in zip(members, _deal(pool, len(members)), strict=True):
             shards[silo] = hand
+    return shards
+
+
+def _label_skew(
+    labels: np.ndarray[Any, np.dtype[np.int64]],
+    silos: int,
+    unseen_share: float,
+    needed: int,
+    generator: np.random.Generator,
+) -> list[Indices]:
+    _, classes = np.unique(labels, return_inverse=True)
+    count = int(classes.max(initial=0)) + 1
+    held = 1 + round((1 - unseen_share) * (count - 1))
+    holders: list[list[int]] = [[] for _ in range(count)]
+    for silo in range(silos):  # the classes that fewest silos hold so far, drawn among equals
+        order = generator.permutation(count)
+        for label in order[np.argsort([len(holders[label]) for label in order], kind="stable")][:held]:
+            holders[label].append(silo)
+    shards: list[Indices] = [np.empty(0, dtype=np.int64)] * silos
+    cards = _shuffled_by_class(classes, generator)
+    for label, hands in enumerate(holders):
+        if not hands:  # fewer silos than it takes to hold every class
+            continue
+        neediest = sorted(hands, key=lambda silo: len(shards[silo]))  # who holds least gets what cannot be halved
+        for silo, hand in zip(neediest, _deal(cards[classes[cards] == label], len(hands)), strict=True):
+            shards[silo] = np.concatenate([shards[silo], hand])
+    least = min(len(shard) for shard in shards)
+    if least < needed:
+        raise InputError(
+            f"data: {len(labels)} training images dealt to {silos} silos of {held} of {count} classes leave a silo with"
+            f" {least}, and {needed} are needed; lower silos.count or data.min_images, or raise data.train_images."
+        )
     return shards
 
 

@@ -48,7 +48,7 @@ class Course:
     """
 
     def __init__(self, generator: np.random.Generator, *, frames: int, step_m: float) -> None:
-        self.position_m: Doubles = step_m * np.arange(frames)
+        self.position_m: Doubles = step_m * np.arange(frames, dtype=np.float64)
         self._grid_m: Doubles = np.arange(0.0, step_m * frames + VIEW_M + 2 * _GRID_M, _GRID_M)
         points = len(self._grid_m)
         curvature = np.tanh(smooth_noise(generator, points, 14.0 / _GRID_M)) ** 3 / TIGHTEST_M
@@ -137,22 +137,22 @@ def draw_world(generator: np.random.Generator) -> World:
     return World(
         camera_m=generator.uniform(1.3, 1.8),
         horizon=generator.uniform(0.34, 0.42),
-        half_width_m=generator.uniform(1.4, 2.6),
+        half_width_m=generator.uniform(1.4, 2.3),
         road=road,
         sky=generator.uniform(0.55, 1.0),
         skyline=generator.uniform(0.1, 0.5),
-        line=generator.uniform(0.7, 1.0),
+        line=generator.uniform(0.85, 1.0),
         verges=np.clip(road + contrast, 0.05, 0.9).astype(np.float32),
-        edge_line=generator.uniform(0.25, 1.0),
+        edge_line=generator.uniform(0.5, 1.0),
         dashes=(generator.random() < 0.5) * generator.uniform(0.4, 1.0),
-        shadow=generator.uniform(0.1, 0.5),
+        shadow=generator.uniform(0.1, 0.45),
         shade=np.clip(0.5 + 2 * trees, 0, 1).astype(np.float32),
         slant=generator.uniform(-1.5, 1.5),
         texture=texture.astype(np.float32),
         hills=(0.09 + 0.05 * _periodic(generator, 6.0)).astype(np.float32),
         visibility_m=generator.uniform(80, 300),
         gamma=generator.uniform(0.7, 1.3),
-        noise=generator.uniform(0.01, 0.04),
+        noise=generator.uniform(0.005, 0.03),
     )
 
 
@@ -218,7 +218,7 @@ def _ground(world: World, along_m: Floats, across_m: Floats, scale: Floats) -> F
     image = np.where(across_m < 0, left, right)
     image += np.clip(0.5 + (half - distance) * scale, 0, 1) * (world.road - image)
     texture = world.texture[_index(along_m * 4)[:, :, None], _index(across_m * 4)]
-    image *= 1 + np.minimum(np.float32(0.1), scale / 80) * texture  # far grains are smaller than a pixel
+    image *= 1 + np.minimum(np.float32(0.07), scale / 80) * texture  # far grains are smaller than a pixel
     image += np.float32(world.edge_line) * _stripe(distance - half + np.float32(0.2), scale) * (world.line - image)
     if world.dashes:
         painted = np.float32(world.dashes) * (np.mod(along_m, 9) < 4)

@@ -1,0 +1,195 @@
+"""Recordings of the Udacity simulator: ``driving_log.csv`` with its three cameras' images.
+
+The columns are centre, left and right image, steering in [-1, 1], throttle, brake and speed; a header line may stand
+before them. Images become grey squares. A pause in the recording begins a new drive.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from learners.data.image_files import existing, read_images
+from learners.data.splits import first, renumbered, split_by_time
+from learners.data.steering_set import SteeringSet
+from vnetsim.errors import InputError
+from vnetsim.experiment import DataSettings
+from vnetsim.random_streams import Streams
+
+LOG = "driving_log.csv"
+SIDE_PX = 64
+PAUSE_S = 5.0
+"""Two frames farther apart in time are of different drives (s)."""
+_COLUMNS = 7
+_CAMERAS = ("centre", "left", "right")
+_STAMP = re.compile(r"(\d{4}_\d\d_\d\d_\d\d_\d\d_\d\d_\d{3})\.\w+$")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A line of the log.
+
+    Args:
+        place: file and line, for messages.
+        images: the three cameras' images as written.
+        steering: the recorded angle in [-1, 1].
+    """
+
+    place: str
+    images: tuple[str, str, str]
+    steering: float
+
+
+def load(data: DataSettings, *, streams: Streams) -> SteeringSet:
+    """Return the frames of a log, split by stretches of time (``split_by_time``).
+
+    The test set is of the centre camera alone. With ``data.side_correction`` above 0 the training set has the left
+    and the right camera's images too, after the centre one's, as if the centre camera had been there: the correction
+    is added to the left one's angle and subtracted from the right one's, cut to [-1, 1].
+
+    Args:
+        data: ``root`` is the log or the folder in which it lies; ``test_share``, ``image_px``, ``side_correction``,
+            ``train_images``, ``test_images``.
+        streams: where the test blocks are drawn from.
+
+    Raises:
+        InputError: when log or images are missing or damaged, in one line with file and line.
+    """
+    path = existing(data.root, "driving-log", f"a {LOG} or the folder in which it lies")
+    log = path / LOG if path.is_dir() else path
+    rows = read_log(log)
+    drives = drives_of([row.images[0] for row in rows])
+    train, test, blocks = split_by_time(drives, data.test_share, streams.generator("driving-log", "test blocks"))
+
+    cameras = 3 if data.side_correction > 0 else 1
+    shift = np.array([0.0, data.side_correction, -data.side_correction])[:cameras]
+    steering = np.array([row.steering for row in rows])
+    views = np.arange(len(rows) * cameras).reshape(len(rows), cameras)  # of row r the camera c is r * cameras + c
+    train = first(views[train].ravel(), data.train_images, key="data.train_images", name="driving-log")
+    test = first(views[test, 0], data.test_images, key="data.test_images", name="driving-log")
+    angles = np.clip(steering[:, None] + shift, -1, 1).ravel().astype(np.float32)
+
+    used = np.concatenate([train, test])
+    files = _find_images(log.parent, [(rows[view // cameras], int(view % cameras)) for view in used])
+    places = [rows[view // cameras].place for view in used]
+    images = torch.from_numpy(read_images(files, grey=True, side_px=data.image_px or SIDE_PX, places=places))
+    return SteeringSet(
+        name="driving-log",
+        train=images[: len(train)],
+        train_angles=torch.from_numpy(angles[train]),
+        train_drives=torch.from_numpy(renumbered(drives[train // cameras])),
+        train_blocks=torch.from_numpy(renumbered(blocks[train // cameras])),
+        test=images[len(train) :],
+        test_angles=torch.from_numpy(angles[test]),
+    )
+
+
+def read_log(path: Path) -> list[Row]:
+    """Return the lines of a log; empty ones are passed over.
+
+    Raises:
+        InputError: when it is missing, empty, or a line does not have seven columns with steering in [-1, 1].
+    """
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file, skipinitialspace=True)
+            lines = [(f"{path}:{reader.line_num}", [cell.strip() for cell in line]) for line in reader if any(line)]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        reason = "does not exist" if isinstance(error, FileNotFoundError) else "cannot be read as text"
+        raise InputError(f"data.root: '{path}' {reason}; driving-log needs a {LOG}.") from error
+    if lines and len(lines[0][1]) == _COLUMNS and lines[0][1][3].lower().startswith("steering"):
+        del lines[0]
+    if not lines:
+        raise InputError(f"{path}: the log is empty; record a drive or name another with --data-root PATH.")
+    return [_row(place, cells) for place, cells in lines]
+
+
+def _row(place: str, cells: Sequence[str]) -> Row:
+    if len(cells) != _COLUMNS:
+        raise InputError(
+            f"{place}: {len(cells)} columns instead of {_COLUMNS}: centre, left and right image, steering, throttle,"
+            " brake, speed."
+        )
+    try:
+        steering = float(cells[3])
+    except ValueError:
+        raise InputError(f"{place}: steering '{cells[3]}' is not a number.") from None
+    if not (math.isfinite(steering) and -1 <= steering <= 1):
+        raise InputError(f"{place}: steering {steering} is not in [-1, 1].")
+    return Row(place=place, images=(cells[0], cells[1], cells[2]), steering=steering)
+
+
+def drives_of(images: Sequence[str]) -> NDArray[np.int64]:
+    """Return which drive each frame is of, shape (N,).
+
+    The simulator writes the time into the file's name, as in ``center_2016_12_01_13_30_48_287.jpg``. More than
+    PAUSE_S to the frame before, or a time before it, begins a new drive. All is one drive when a name has no time.
+    """
+    times = [_time_of(image) for image in images]
+    drives = np.zeros(len(images), dtype=np.int64)
+    for number in range(1, len(times)):
+        before, now = times[number - 1], times[number]
+        if before is None or now is None:
+            return np.zeros(len(images), dtype=np.int64)
+        follows = timedelta(0) <= now - before <= timedelta(seconds=PAUSE_S)
+        drives[number] = drives[number - 1] + (not follows)
+    return drives
+
+
+def _time_of(image: str) -> datetime | None:
+    stamp = _STAMP.search(image)
+    try:
+        return datetime.strptime(stamp[1], "%Y_%m_%d_%H_%M_%S_%f") if stamp else None  # noqa: DTZ007 - only differences count
+    except ValueError:
+        return None
+
+
+def _find_images(folder: Path, views: Sequence[tuple[Row, int]]) -> list[Path]:
+    """Return the files of rows' cameras.
+
+    Raises:
+        InputError: when some are missing.
+    """
+    found: list[Path] = []
+    missing: list[str] = []
+    for row, camera in views:
+        written = row.images[camera]
+        if not written:
+            raise InputError(
+                f"{row.place}: no {_CAMERAS[camera]} image"
+                + (", which data.side_correction above 0 needs; set it to 0." if camera else " in this line.")
+            )
+        path = find_image(folder, written)
+        if path is None:
+            missing.append(
+                f"{row.place}: {len(views)} images are named, {{}} of them are missing, the first '{written}'"
+            )
+        else:
+            found.append(path)
+    if missing:
+        raise InputError(missing[0].format(len(missing)) + f"; looked there, in '{folder / 'IMG'}' and in '{folder}'.")
+    return found
+
+
+def find_image(folder: Path, written: str) -> Path | None:
+    """Return an image that a log names, or None.
+
+    Logs are moved between machines, so the image is looked for, in this order, under the path as written (relative to
+    the log's folder), the same with Windows' separators, and by its bare name in ``IMG`` and in the log's folder.
+    """
+    forward = written.replace("\\", "/")
+    name = forward.rsplit("/", 1)[-1]
+    for candidate in (folder / written, folder / forward, folder / "IMG" / name, folder / name):
+        if os.path.isfile(candidate):  # noqa: PTH113 - false, not an error, for a name that no file can have
+            return candidate
+    return None

@@ -1,0 +1,93 @@
+"""Folders of images, one per class: ``root/CLASS/*``, or ``root/train/CLASS/*`` and ``root/test/CLASS/*``.
+
+A class is called as its folder; classes are in the order of their names. Files that are not images by their ending,
+and whatever begins with a dot, are passed over.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from learners.data.classed_set import Part, classed_set, require_two_classes
+from learners.data.image_files import SUFFIXES, existing, listed, read_images
+from learners.data.image_set import ImageSet
+from learners.data.splits import Indices, first, split_by_class
+from vnetsim.errors import InputError
+from vnetsim.experiment import DataSettings
+from vnetsim.random_streams import Streams
+
+SIDE_PX = 32
+
+
+def load(data: DataSettings, *, streams: Streams) -> ImageSet:
+    """Return the images of a folder, in random order.
+
+    Without folders ``train`` and ``test``, ``data.test_share`` of every class is held out (``split_by_class``).
+
+    Args:
+        data: ``root`` is the folder; ``test_share``, ``image_px``, ``train_images``, ``test_images``.
+        streams: where order and test images are drawn from.
+
+    Raises:
+        InputError: when folders are missing or empty, images cannot be read, or there are fewer than two classes.
+    """
+    root = existing(data.root, "folder", "a folder with one folder of images per class")
+    generator = streams.generator("folder", "test images")
+    if (root / "train").is_dir() and (root / "test").is_dir():
+        names = _class_folders(root / "train")
+        unknown = sorted(set(_class_folders(root / "test")) - set(names))
+        if unknown:
+            raise InputError(f"data.root: '{root / 'test'}' has classes that 'train' lacks: {listed(unknown)}.")
+        train_files, train_labels = _files(root / "train", names)
+        test_files, test_labels = _files(root / "test", names)
+        files, labels = train_files + test_files, np.concatenate([train_labels, test_labels])
+        train = generator.permutation(len(train_files))
+        test = len(train_files) + generator.permutation(len(test_files))
+    else:
+        names = _class_folders(root)
+        files, labels = _files(root, names)
+        require_two_classes(labels, data.root, tuple(names))
+        train, test = split_by_class(labels, data.test_share, generator)
+
+    def part(indices: Indices, count: int, key: str) -> Part:
+        kept = first(indices, count, key=key, name="folder")
+        paths = [files[index] for index in kept]
+        return read_images(paths, grey=False, side_px=data.image_px or SIDE_PX), labels[kept]
+
+    return classed_set(
+        "folder",
+        data.root,
+        train=part(train, data.train_images, "data.train_images"),
+        test=part(test, data.test_images, "data.test_images"),
+        class_names=tuple(names),
+    )
+
+
+def _class_folders(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+
+
+def _files(folder: Path, names: list[str]) -> tuple[list[Path], Indices]:
+    """Return the image files of the classes, in the order of their names, and each one's class.
+
+    A class without a folder has none; a folder without images is an InputError.
+    """
+    files: list[Path] = []
+    labels: list[int] = []
+    for label, name in enumerate(names):
+        if not (folder / name).is_dir():
+            continue
+        members = sorted(
+            path
+            for path in (folder / name).iterdir()
+            if path.suffix.lower() in SUFFIXES and not path.name.startswith(".")
+        )
+        if not members:
+            raise InputError(
+                f"data.root: '{folder / name}' holds no images ({', '.join(SUFFIXES)}); remove or fill it."
+            )
+        files += members
+        labels += [label] * len(members)
+    return files, np.array(labels, dtype=np.int64)

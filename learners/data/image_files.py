@@ -1,0 +1,165 @@
+"""Reading recorded images: files through Pillow, arrays out of ``.npz`` archives, all brought to one square size.
+
+Aspect is not kept: height and width are resized each on its own (antialiased bilinear), so that nothing is cut off.
+"""
+
+from __future__ import annotations
+
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from vnetsim.errors import InputError
+
+SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff")
+"""What the names of image files end in, in lower case."""
+_NAMED = 5
+# what Pillow raises on files that are no images, are damaged, or are far too large
+_UNREADABLE = (OSError, ValueError, SyntaxError, EOFError, struct.error, zlib.error, Image.DecompressionBombError)
+
+
+def read_images(paths: Sequence[Path], *, grey: bool, side_px: int, places: Sequence[str] = ()) -> NDArray[np.uint8]:
+    """Return the images of files, shape (N, C, P, P), one channel when ``grey`` and else three.
+
+    Args:
+        paths: the files.
+        grey: whether to keep the luma alone (ITU-R BT.601).
+        side_px: height and width to bring them to (px).
+        places: what to call each file in a message, for example the line that names it; its path by default.
+
+    Raises:
+        InputError: when files cannot be read, saying how many and naming the first of them.
+    """
+    images = np.empty((len(paths), 1 if grey else 3, side_px, side_px), dtype=np.uint8)
+    faults: list[str] = []
+    for number, path in enumerate(paths):
+        try:
+            with Image.open(path) as image:
+                image.draft("L" if grey else "RGB", (side_px, side_px))  # a large JPEG is decoded at a fraction
+                images[number] = _square(image, grey=grey, side_px=side_px)
+        except _UNREADABLE:
+            faults.append(f"{places[number]}: '{path}'" if places else f"'{path}'")
+    if faults:
+        raise InputError(
+            f"data.root: {len(faults)} of {len(paths)} images cannot be read: {listed(faults)};"
+            " replace them or leave them out."
+        )
+    return images
+
+
+def listed(items: Sequence[str]) -> str:
+    """Return the first few items and how many more there are."""
+    more = f" and {len(items) - _NAMED} more" if len(items) > _NAMED else ""
+    return ", ".join(items[:_NAMED]) + more
+
+
+def _square(image: Image.Image, *, grey: bool, side_px: int) -> NDArray[np.uint8]:
+    """Return one image as (C, P, P)."""
+    if image.mode.startswith("I"):  # 16 bits, which Pillow would cut off at 255 instead of scaling
+        image = Image.fromarray((np.asarray(image) >> 8).clip(0, 255).astype(np.uint8))
+    image = image.convert("L" if grey else "RGB")
+    if image.size != (side_px, side_px):
+        image = image.resize((side_px, side_px), Image.Resampling.BILINEAR)
+    pixels = np.asarray(image, dtype=np.uint8)
+    return pixels[None] if grey else pixels.transpose(2, 0, 1)
+
+
+def read_archive(path: Path, needed: Iterable[str], optional: Iterable[str] = ()) -> dict[str, NDArray[Any]]:
+    """Return arrays of an ``.npz`` archive by name; pickled objects in it are refused and never executed.
+
+    Args:
+        path: the archive.
+        needed: arrays that it must have.
+        optional: arrays to return as well if it has them.
+
+    Raises:
+        InputError: when it cannot be read or lacks an array; the message lists those it has.
+    """
+    try:
+        archive = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise InputError(f"data.root: '{path}' is no .npz archive that can be read; name another file.") from error
+    if not isinstance(archive, np.lib.npyio.NpzFile):
+        raise InputError(f"data.root: '{path}' holds one bare array; an .npz archive with names is needed.")
+    with archive:
+        missing = [name for name in needed if name not in archive.files]
+        if missing:
+            raise InputError(
+                f"data.root: '{path}' lacks {', '.join(missing)}; it has {', '.join(archive.files) or 'no arrays'}."
+            )
+        wanted = [*needed, *(name for name in optional if name in archive.files)]
+        try:
+            return {name: archive[name] for name in wanted}
+        except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+            reason = "holds Python objects" if "pickle" in str(error) else "is damaged"
+            raise InputError(f"data.root: '{path}' {reason}; plain arrays are needed.") from error
+
+
+def images_of_array(array: NDArray[Any], *, grey: bool, side_px: int, where: str) -> NDArray[np.uint8]:
+    """Return the images of an array, shape (N, C, P, P), one channel when ``grey`` and else three.
+
+    Grey images are repeated in three channels, and of colour the luma is kept, as asked.
+
+    Args:
+        array: shape (N, H, W), (N, H, W, 1 or 3) or (N, 1 or 3, H, W); whole numbers in 0..255, or floating point in
+            [0, 1] when no value of the array exceeds 1, else in [0, 255].
+        grey: whether to keep the luma alone (ITU-R BT.601).
+        side_px: height and width to bring them to (px).
+        where: file and name of the array, for messages.
+
+    Raises:
+        InputError: when shape, type or values are others.
+    """
+    channels = (1, 3)
+    if array.ndim == 4 and array.shape[3] not in channels and array.shape[1] in channels:
+        array = array.transpose(0, 2, 3, 1)
+    if array.ndim not in {3, 4} or (array.ndim == 4 and array.shape[3] not in channels) or 0 in array.shape:
+        raise InputError(
+            f"{where}: shape {array.shape} is not that of images: (N, H, W), (N, H, W, 1 or 3) or (N, 1 or 3, H, W)."
+        )
+    pixels = _bytes(array, where)
+    if pixels.ndim == 4 and pixels.shape[3] == 1:
+        pixels = pixels[..., 0]
+    images = np.empty((len(pixels), 1 if grey else 3, side_px, side_px), dtype=np.uint8)
+    for number, image in enumerate(pixels):
+        images[number] = _square(Image.fromarray(image), grey=grey, side_px=side_px)
+    return images
+
+
+def _bytes(array: NDArray[Any], where: str) -> NDArray[np.uint8]:
+    """Return pixels of any type as uint8."""
+    if array.dtype == np.uint8:
+        return np.ascontiguousarray(array)
+    if array.dtype.kind not in "iuf":
+        raise InputError(f"{where}: pixels of type {array.dtype} are not numbers; store them as uint8.")
+    low, high = array.min(), array.max()
+    if not (low >= 0 and high <= 255):  # NaN too
+        raise InputError(f"{where}: pixels from {low} to {high} are not in 0..255 nor in [0, 1]; store them as uint8.")
+    scale = 255 if array.dtype.kind == "f" and high <= 1 else 1
+    return np.asarray(np.rint(array * array.dtype.type(scale)), dtype=np.uint8)
+
+
+def existing(root: str, name: str, what: str) -> Path:
+    """Return ``data.root`` as a path that exists.
+
+    Args:
+        root: the setting.
+        name: the set that needs it.
+        what: what it should name, for the message.
+
+    Raises:
+        InputError: when it is not given or does not exist.
+    """
+    if not root:
+        raise InputError(f"data.root: {name} needs {what}: --data-root PATH.")
+    path = Path(root)
+    if not path.exists():
+        raise InputError(f"data.root: '{root}' does not exist; {name} needs {what}.")
+    return path

@@ -1,0 +1,103 @@
+"""Archives of images with classes: MedMNIST's layout, or plain ``images`` and ``labels``.
+
+MedMNIST (Yang et al. 2023) has ``train_images``, ``train_labels``, ``test_images`` and ``test_labels``; its ``val_``
+arrays are left alone. The plain layout may name its classes in ``classes``, and a test set is held out of it. Images
+may have the forms of ``images_of_array``; labels are whole numbers from 0, shape (N,) or (N, 1).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learners.data.classed_set import classed_set
+from learners.data.image_files import existing, images_of_array, listed, read_archive
+from learners.data.image_set import ImageSet
+from learners.data.splits import first, split_by_class
+from vnetsim.errors import InputError
+from vnetsim.experiment import DataSettings
+from vnetsim.random_streams import Streams
+
+SIDE_PX = 32
+_PLAIN = ("images", "labels")
+_MEDMNIST = ("train_images", "train_labels", "test_images", "test_labels")
+
+Arrays = dict[str, NDArray[Any]]
+
+
+def load(data: DataSettings, *, streams: Streams) -> ImageSet:
+    """Return the images of an archive.
+
+    ``data.train_images`` and ``data.test_images`` above 0 keep the first so many: in the archive's order where it has a
+    test set, else in the random order in which it was split class by class (``split_by_class``).
+
+    Args:
+        data: ``root`` is the archive; ``test_share``, ``image_px``, ``train_images``, ``test_images``.
+        streams: where the test images are drawn from.
+
+    Raises:
+        InputError: when the archive is missing or damaged, or does not hold images of at least two classes.
+    """
+    path = existing(data.root, "npz", "an .npz archive")
+    arrays = _read(path)
+    if "images" in arrays:
+        train = test = (arrays["images"], _labels(arrays, "labels", "images", path))
+        orders = split_by_class(train[1], data.test_share, streams.generator("npz", "test images"))
+    else:
+        train = (arrays["train_images"], _labels(arrays, "train_labels", "train_images", path))
+        test = (arrays["test_images"], _labels(arrays, "test_labels", "test_images", path))
+        orders = (np.arange(len(train[1])), np.arange(len(test[1])))
+    names = _class_names(arrays.get("classes"), np.concatenate([train[1], test[1]]), path)
+    kept_train = first(orders[0], data.train_images, key="data.train_images", name="npz")
+    kept_test = first(orders[1], data.test_images, key="data.test_images", name="npz")
+
+    def part(images: NDArray[Any], labels: NDArray[np.int64], kept: NDArray[np.int64]) -> Any:
+        side_px = data.image_px or SIDE_PX
+        return images_of_array(images[kept], grey=False, side_px=side_px, where=str(path)), labels[kept]
+
+    return classed_set("npz", data.root, train=part(*train, kept_train), test=part(*test, kept_test), class_names=names)
+
+
+def _read(path: Path) -> Arrays:
+    """Return the arrays of either layout; the plain one goes first."""
+    arrays = read_archive(path, (), (*_PLAIN, *_MEDMNIST, "classes"))
+    for layout in (_PLAIN, _MEDMNIST):
+        if set(layout) <= set(arrays):
+            return {name: arrays[name] for name in (*layout, "classes") if name in arrays}
+    return read_archive(path, _MEDMNIST if "train_images" in arrays else _PLAIN)  # says what is missing
+
+
+def _labels(arrays: Arrays, name: str, of: str, path: Path) -> NDArray[np.int64]:
+    """Return the labels called ``name`` of the images called ``of``, int64, shape (N,)."""
+    labels, images = arrays[name], len(arrays[of]) if arrays[of].ndim else 0
+    where = f"{path}: {name}"
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    if labels.ndim != 1:
+        raise InputError(f"{where}: shape {labels.shape} is not one label for each image, (N,) or (N, 1).")
+    if labels.dtype.kind not in "iub":
+        raise InputError(f"{where}: labels of type {labels.dtype} are not whole numbers.")
+    if len(labels) != images:
+        raise InputError(f"{where}: {len(labels)} labels for {images} images in {of}.")
+    if len(labels) and int(labels.min()) < 0:
+        raise InputError(f"{where}: label {labels.min()} at {labels.argmin()} is negative; classes count from 0.")
+    return labels.astype(np.int64)
+
+
+def _class_names(classes: NDArray[Any] | None, labels: NDArray[np.int64], path: Path) -> tuple[str, ...]:
+    """Return the names of the classes; numbers unless the archive has names."""
+    highest = int(labels.max(initial=0))
+    if classes is not None:
+        names = tuple(str(name) for name in classes.ravel())
+        if highest >= len(names):
+            raise InputError(
+                f"{path}: label {highest} at {labels.argmax()} is out of range for {len(names)} classes:"
+                f" {listed(names)}."
+            )
+        return names
+    if highest >= max(len(labels), 1):
+        raise InputError(f"{path}: label {highest} is out of range: {len(labels)} images cannot be of so many classes.")
+    return tuple(str(label) for label in range(highest + 1))

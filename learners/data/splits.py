@@ -1,0 +1,106 @@
+"""Holding out a test set where the data brings none of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vnetsim.errors import InputError
+
+Indices = NDArray[np.int64]
+
+BLOCK = 50
+"""Frames of a stretch of time, about; fewer when there are less than ten times as many."""
+
+
+def gap_of(frames: int) -> int:
+    """Return how many frames beside each test block are used on neither side, for so many frames in all."""
+    return _block_length(frames) // 5
+
+
+def _block_length(frames: int) -> int:
+    return max(1, min(BLOCK, frames // 10))
+
+
+def split_by_time(
+    drives: NDArray[np.int64], share: float, generator: np.random.Generator
+) -> tuple[Indices, Indices, Indices]:
+    """Return training frames, test frames, and the block of every frame.
+
+    Each drive is cut into blocks of nearly equal length. Blocks drawn at random are the test set: as many as come
+    closest to ``share`` of the frames, but at least one and not all. Frames of the same drive that are closer than
+    ``gap_of`` to a test block are used on neither side, so that no frame is tested whose neighbour was trained on.
+
+    Args:
+        drives: which drive each frame is of, in order of time, a drive in one piece, shape (N,).
+        share: share of the frames to hold out, in (0, 1).
+        generator: source of the draw.
+
+    Raises:
+        InputError: when there are too few frames to hold any out.
+    """
+    frames = len(drives)
+    lengths = np.diff(np.flatnonzero(np.diff(drives, prepend=-1, append=-1)))
+    pieces = [
+        np.full(len(piece), drive)
+        for drive, length in enumerate(lengths)
+        for piece in np.array_split(np.arange(length), max(1, round(length / _block_length(frames))))
+    ]
+    if len(pieces) < 2:
+        raise InputError(f"data.root: {frames} frames are too few to hold some out by stretches of time.")
+    sizes = np.array([len(piece) for piece in pieces])
+    blocks = np.repeat(np.arange(len(pieces)), sizes)
+    order = generator.permutation(len(pieces))
+    held_out = np.cumsum(sizes[order])[:-1]
+    is_test = np.isin(blocks, order[: 1 + int(np.abs(held_out - share * frames).argmin())])
+
+    is_near = is_test.copy()
+    for shift in range(1, gap_of(frames) + 1):
+        same = drives[shift:] == drives[:-shift]
+        is_near[shift:] |= is_test[:-shift] & same
+        is_near[:-shift] |= is_test[shift:] & same
+    return np.flatnonzero(~is_near), np.flatnonzero(is_test), blocks
+
+
+def split_by_class(labels: NDArray[np.int64], share: float, generator: np.random.Generator) -> tuple[Indices, Indices]:
+    """Return training and test images, each in random order.
+
+    Of every class ``share`` is held out, rounded, but at least one image and not all; a class of one image stays in
+    training.
+
+    Args:
+        labels: class of each image, shape (N,).
+        share: share to hold out, in (0, 1).
+        generator: source of all draws.
+
+    Raises:
+        InputError: when no class has two images.
+    """
+    order = generator.permutation(len(labels))
+    is_test = np.zeros(len(labels), dtype=bool)
+    for label in np.unique(labels):
+        members = order[labels[order] == label]
+        count = min(max(round(share * len(members)), 1), len(members) - 1)
+        is_test[members[:count]] = True
+    if not is_test.any():
+        raise InputError("data.root: no class has two images, so that none can be held out for the test.")
+    return order[~is_test[order]], order[is_test[order]]
+
+
+def first(indices: Indices, count: int, *, key: str, name: str) -> Indices:
+    """Return the first ``count`` indices, all for 0.
+
+    Raises:
+        InputError: when there are fewer; ``key`` and ``name`` are the setting and the set that the message names.
+    """
+    if count > len(indices):
+        raise InputError(f"{key}: {count} images asked for, '{name}' has {len(indices)}; 0 takes all.")
+    return indices[: count or len(indices)]
+
+
+def renumbered(groups: Sequence[Any] | NDArray[np.int64]) -> Indices:
+    """Return the groups numbered 0, 1, 2, ... in their order, without gaps."""
+    return np.unique(np.asarray(groups), return_inverse=True)[1].astype(np.int64)

@@ -1,0 +1,74 @@
+"""Archives of road images with steering angles, in the layout of the CDL and FADNet authors.
+
+``imgs`` are the images (``images_of_array`` says in which forms), ``ground_truths`` their angles in [-1, 1], shape (N,)
+or (N, K); of K columns the first is the angle.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from learners.data.image_files import existing, images_of_array, read_archive
+from learners.data.splits import first, renumbered, split_by_time
+from learners.data.steering_set import SteeringSet
+from vnetsim.errors import InputError
+from vnetsim.experiment import DataSettings
+from vnetsim.random_streams import Streams
+
+SIDE_PX = 64
+
+
+def load(data: DataSettings, *, streams: Streams) -> SteeringSet:
+    """Return the frames of one archive or of a folder of archives, each a drive, split by stretches of time.
+
+    Args:
+        data: ``root`` is the archive or the folder; ``test_share``, ``image_px``, ``train_images``, ``test_images``.
+        streams: where the test blocks are drawn from.
+
+    Raises:
+        InputError: when an archive is missing or damaged, or does not hold images and angles.
+    """
+    path = existing(data.root, "steering-npz", "an .npz archive or a folder of them")
+    archives = sorted(path.glob("*.npz")) if path.is_dir() else [path]
+    if not archives:
+        raise InputError(f"data.root: there is no .npz archive in '{path}'.")
+    recordings = [_read(archive, data.image_px or SIDE_PX) for archive in archives]
+    images = np.concatenate([recording[0] for recording in recordings])
+    angles = np.concatenate([recording[1] for recording in recordings])
+    drives = np.repeat(np.arange(len(recordings)), [len(recording[1]) for recording in recordings])
+    train, test, blocks = split_by_time(drives, data.test_share, streams.generator("steering-npz", "test blocks"))
+    train = first(train, data.train_images, key="data.train_images", name="steering-npz")
+    test = first(test, data.test_images, key="data.test_images", name="steering-npz")
+    return SteeringSet(
+        name="steering-npz",
+        train=torch.from_numpy(images[train]),
+        train_angles=torch.from_numpy(angles[train]),
+        train_drives=torch.from_numpy(renumbered(drives[train])),
+        train_blocks=torch.from_numpy(renumbered(blocks[train])),
+        test=torch.from_numpy(images[test]),
+        test_angles=torch.from_numpy(angles[test]),
+    )
+
+
+def _read(path: Path, side_px: int) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
+    """Return images (N, 1, P, P) and angles (N,) of one archive."""
+    arrays = read_archive(path, ("imgs", "ground_truths"))
+    images = images_of_array(arrays["imgs"], grey=True, side_px=side_px, where=f"{path}: imgs")
+    angles = arrays["ground_truths"]
+    where = f"{path}: ground_truths"
+    if angles.dtype.kind not in "iuf" or angles.ndim not in {1, 2} or 0 in angles.shape[1:]:
+        raise InputError(f"{where}: {angles.dtype} of shape {angles.shape} are not angles: numbers, (N,) or (N, K).")
+    angles = angles.reshape(len(angles), -1)[:, 0]
+    if len(angles) != len(images):
+        raise InputError(f"{where}: {len(angles)} angles for {len(images)} images in imgs.")
+    wrong = np.flatnonzero(~(np.abs(angles) <= 1))  # NaN too
+    if len(wrong):
+        raise InputError(
+            f"{where}: {len(wrong)} of {len(angles)} angles are not in [-1, 1], the first is {angles[wrong[0]]}"
+            f" at {wrong[0]}."
+        )
+    return images, angles.astype(np.float32)
