@@ -13,12 +13,11 @@ from torch import Tensor
 from learners.contrastive_settings import TaskSettings
 from learners.data import load_images
 from learners.data.augment import view_one, view_two
-from learners.data.motion import motion_blur
 from learners.data.partition import partition
 from learners.encoders import create_encoder, forward_flop, parameter_count
 from learners.evaluation import Evaluator
 from learners.global_model import State
-from learners.silos import Silos
+from learners.silos import Silos, blurred_samples, kernel_px
 from learners.training import Objective, SequentialEngine, Visit, copy_state
 from vnetsim.learning import Description, LearnerContext, Participant
 
@@ -95,12 +94,10 @@ class ContrastiveTask:
 
     def visit(self, participant: Participant) -> Visit:
         """Return a participant's local training: its silo, blur, step size and seed."""
-        blur = self._context.blur
-        blurs = participant.speed_mps > blur.threshold_kmh / 3.6
         return Visit(
             silo=participant.silo,
-            kernel_px=self._context.camera.kernel_px(participant.speed_mps, self._silos.image_px) if blurs else 0.0,
-            blurred_fraction=blur.fraction,
+            kernel_px=kernel_px(self._context, participant.speed_mps, self._silos.image_px),
+            blurred_fraction=self._context.blur.fraction,
             learning_rate=self.learning_rate(participant.base_round),
             seed=self._context.streams.integer("training", participant.round, participant.vehicle_id),
         )
@@ -151,10 +148,7 @@ class ContrastiveTask:
 
     def sample_images(self, kernels_px: Sequence[float], count: int) -> NDArray[np.uint8]:
         """Return the first test images blurred with each kernel length, shape (len(kernels_px), count, H, W, C)."""
-        images = self._data.test[:count].to(torch.float32) / 255
-        rows = [motion_blur(images, torch.full((len(images),), float(kernel))) for kernel in kernels_px]
-        blurred = torch.stack(rows).mul(255).round().clamp(0, 255).to(torch.uint8)
-        return blurred.permute(0, 1, 3, 4, 2).contiguous().numpy()
+        return blurred_samples(self._data.test[:count], kernels_px)
 
     @property
     def _image_shape(self) -> tuple[int, int, int]:

@@ -66,15 +66,15 @@ class GlobalModel:
         for key, tensor in tensors.items():
             owner, name = _split(key)
             known = owner == "model" or owner.isdecimal()
-            if known and name in template and _alike(tensor, template[name]):
+            if known and name in template and alike(tensor, template[name]):
                 models.setdefault(owner, {})[name] = tensor.to(template[name].device, copy=True)
             elif key != "round":
-                raise _misfit(key)
+                raise misfit(key)
         if "round" not in tensors or "model" not in models:
-            raise _misfit("model")
+            raise misfit("model")
         for state in models.values():
             if state.keys() != template.keys():
-                raise _misfit(min(template.keys() - state.keys()))
+                raise misfit(min(template.keys() - state.keys()))
         self.round = int(tensors["round"])
         self._models = {self.round if owner == "model" else int(owner): state for owner, state in models.items()}
 
@@ -87,11 +87,13 @@ def _split(key: str) -> tuple[str, str]:
     return kind, name
 
 
-def _alike(tensor: Tensor, template: Tensor) -> bool:
+def alike(tensor: Tensor, template: Tensor) -> bool:
+    """Return whether a tensor has the shape and the type of another."""
     return tensor.shape == template.shape and tensor.dtype == template.dtype
 
 
-def _misfit(key: str) -> InputError:
+def misfit(key: str) -> InputError:
+    """Return the error for saved tensors that are not of this learner, ``key`` the first of them."""
     return InputError(
         f"the saved model does not fit this learner's settings (at '{key}'): use the settings it was saved with."
     )

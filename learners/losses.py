@@ -1,15 +1,15 @@
-"""Contrastive losses on a similarity matrix: the dual-temperature loss of FLSimCo and InfoNCE.
+"""Losses: FLSimCo's dual-temperature loss and InfoNCE on a similarity matrix, and CDL's divergence of two networks.
 
-Everything is a function of one number per row, the margin m_i(t) = log sum_{j != i} exp(s_ij / t) - s_ii / t:
--log p_i(t) = log(1 + exp m_i) and 1 - p_i(t) = 1 / (1 + exp -m_i). Neither subtracts numbers that are almost equal,
-so both keep all their digits when the positive pair dominates, where 1 - softmax has lost them.
+Everything contrastive is a function of one number per row, the margin m_i(t) = log sum_{j != i} exp(s_ij / t) -
+s_ii / t: -log p_i(t) = log(1 + exp m_i) and 1 - p_i(t) = 1 / (1 + exp -m_i). Neither subtracts numbers that are almost
+equal, so both keep all their digits when the positive pair dominates, where 1 - softmax has lost them.
 """
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn.functional import logsigmoid
+from torch.nn.functional import log_softmax, logsigmoid
 
 
 def margins(similarity: Tensor, temperature: float) -> Tensor:
@@ -78,3 +78,29 @@ def info_nce_loss(q: Tensor, k: Tensor, *, temperature: float) -> Tensor:
     similarity = q @ k.T
     forward = info_nce_rows(similarity, temperature=temperature).mean()
     return (forward + info_nce_rows(similarity.T, temperature=temperature).mean()) / 2
+
+
+def divergence_rows(z: Tensor, other: Tensor, *, tau: float = 1.0) -> Tensor:
+    """Return KL(softmax(z / tau) || softmax(other / tau)) of every row in nats, shape (B,).
+
+    With b = softmax(z_b / tau) and s = softmax(z_s / tau), CDL's two terms are ``divergence_rows(z_b, z_s.detach())``,
+    KL(b || stopgrad s), and ``divergence_rows(z_s, z_b.detach())``. Gradients flow through both arguments;
+    d KL(s || b) / d z_b = (b - s) / tau.
+
+    Args:
+        z: features, shape (B, d), d > 1.
+        other: features to compare with, same shape.
+        tau: temperature > 0.
+
+    Raises:
+        ValueError: when the shapes differ, there are fewer than two features, whose softmax is 1 whatever they are and
+            the divergence 0, or the temperature is not positive.
+    """
+    if z.ndim != 2 or z.shape != other.shape:
+        raise ValueError(f"features must be two matrices of one shape, got {tuple(z.shape)} and {tuple(other.shape)}")
+    if z.shape[1] < 2:
+        raise ValueError(f"a divergence needs at least 2 features, got {z.shape[1]}: the softmax of one is always 1")
+    if not tau > 0:
+        raise ValueError(f"a temperature must be positive, got {tau}")
+    log_p, log_q = log_softmax(z / tau, dim=1), log_softmax(other / tau, dim=1)
+    return (log_p.exp() * (log_p - log_q)).sum(dim=1)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from learners.data.motion import motion_blur
 from vnetsim.errors import InputError
+from vnetsim.learning import LearnerContext
 
 
 class Silos:
@@ -90,3 +91,17 @@ class Silos:
             lengths = torch.where(positions < blurred_fraction * len(held), kernel_px, 0.0)
             images = motion_blur(images, lengths)
         return images, rows
+
+
+def kernel_px(context: LearnerContext, speed_mps: float, image_px: int) -> float:
+    """Return the motion kernel's length (px) in images ``image_px`` wide at a speed (m/s), 0 up to the threshold."""
+    blurs = speed_mps > context.blur.threshold_kmh / 3.6
+    return context.camera.kernel_px(speed_mps, image_px) if blurs else 0.0
+
+
+def blurred_samples(images: Tensor, kernels_px: Sequence[float]) -> NDArray[np.uint8]:
+    """Return images, uint8 of shape (N, C, H, W), blurred with each kernel length: (len(kernels_px), N, H, W, C)."""
+    sharp = images.to(torch.float32) / 255
+    rows = [motion_blur(sharp, torch.full((len(sharp),), float(kernel))) for kernel in kernels_px]
+    blurred = torch.stack(rows).mul(255).round().clamp(0, 255).to(torch.uint8)
+    return blurred.permute(0, 1, 3, 4, 2).contiguous().numpy()

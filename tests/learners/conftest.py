@@ -1,16 +1,18 @@
-"""A tiny image set of three colours, which the learners get instead of a real one."""
+"""Tiny sets, which the learners get instead of real ones: images of three colours, and roads that are a bright line."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+import numpy as np
 import pytest
 import torch
 
 from learners.data.image_set import ImageSet, channel_statistics
+from learners.data.steering_set import SteeringSet
 from vnetsim.blur import Camera
 from vnetsim.experiment import BlurSettings, DataSettings
-from vnetsim.learning import LearnerContext, Participant
+from vnetsim.learning import LearnerContext, Participant, Peer
 from vnetsim.random_streams import Streams
 
 
@@ -45,6 +47,42 @@ def tiny(monkeypatch: pytest.MonkeyPatch, images: ImageSet) -> ImageSet:
     return images
 
 
+def tiny_roads(train: int = 96, test: int = 24) -> SteeringSet:
+    """Noisy frames of 16 x 16 with a bright vertical line at a place that is their steering angle."""
+    generator = torch.Generator().manual_seed(6)
+    angles = torch.rand(train + test, generator=generator) * 2 - 1
+    frames = torch.randint(0, 60, (train + test, 1, 16, 16), generator=generator, dtype=torch.uint8)
+    columns = ((angles + 1) * 7.5).round().to(torch.int64)
+    frames[torch.arange(train + test), 0, :, columns] += 180
+    drives = torch.arange(train) // (train // 6)
+    return SteeringSet(
+        name="tiny",
+        train=frames[:train],
+        train_angles=angles[:train],
+        train_drives=drives,
+        train_blocks=drives,
+        test=frames[train:],
+        test_angles=angles[train:],
+    )
+
+
+@pytest.fixture
+def roads() -> SteeringSet:
+    return tiny_roads()
+
+
+@pytest.fixture
+def on_tiny_roads(monkeypatch: pytest.MonkeyPatch, roads: SteeringSet) -> SteeringSet:
+    """Make the steering learners load the tiny roads, silo i with the i-th part of them."""
+
+    def parts(frames: SteeringSet, *, silos: int, **_: object) -> list[np.ndarray]:
+        return np.array_split(np.arange(len(frames.train)), silos)
+
+    monkeypatch.setattr("learners.steering_task.load_steering", lambda _, *, streams: roads)  # noqa: ARG005  the signature
+    monkeypatch.setattr("learners.steering_task.partition_steering", parts)
+    return roads
+
+
 @pytest.fixture
 def context() -> LearnerContext:
     return make_context()
@@ -72,7 +110,14 @@ def new_context() -> Callable[..., LearnerContext]:
 
 @pytest.fixture
 def participant() -> Callable[..., Participant]:
-    def make(round_: int, number: int, *, base_round: int | None = None, speed_mps: float = 25.0) -> Participant:
+    def make(
+        round_: int,
+        number: int,
+        *,
+        base_round: int | None = None,
+        speed_mps: float = 25.0,
+        peers: Sequence[Participant] = (),
+    ) -> Participant:
         return Participant(
             round=round_,
             base_round=round_ if base_round is None else base_round,
@@ -81,6 +126,9 @@ def participant() -> Callable[..., Participant]:
             silo=number % 6,
             speed_mps=speed_mps,
             level_px=Camera().level_px(speed_mps),
+            peers=tuple(
+                Peer(vehicle_id=p.vehicle_id, silo=p.silo, speed_mps=p.speed_mps, level_px=p.level_px) for p in peers
+            ),
         )
 
     return make

@@ -1,4 +1,4 @@
-"""The contrastive losses against a slow port in 60-digit decimals, closed forms and published numbers."""
+"""The losses against a slow port in 60-digit decimals, closed forms and published numbers."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from torch.nn.functional import normalize
 
 from learners.losses import (
+    divergence_rows,
     dual_temperature_loss,
     dual_temperature_rows,
     info_nce_loss,
@@ -161,3 +162,63 @@ def test_refuses_what_is_no_similarity_matrix() -> None:
         margins(torch.zeros(3, 4), 0.1)
     with pytest.raises(ValueError, match="positive"):
         margins(torch.zeros(3, 3), 0.0)
+
+
+FEATURES = st.integers(2, 7).flatmap(
+    lambda d: st.lists(st.lists(st.floats(-30, 30), min_size=d, max_size=d), min_size=2, max_size=2)
+)
+
+
+def slow_divergence(z: list[float], other: list[float], tau: float) -> float:
+    with localcontext() as context:
+        context.prec = 60
+
+        def softmax(row: list[float]) -> list[Decimal]:
+            exponentials = [(Decimal(value) / Decimal(tau)).exp() for value in row]
+            return [value / sum(exponentials) for value in exponentials]
+
+        return float(sum(p * (p.ln() - q.ln()) for p, q in zip(softmax(z), softmax(other), strict=True)))
+
+
+@given(FEATURES, st.sampled_from([0.3, 1.0, 4.0]))
+def test_divergence_equals_the_slow_port(rows: list[list[float]], tau: float) -> None:
+    z, other = torch.tensor(rows, dtype=torch.float64)[:, None].unbind()
+    expected = slow_divergence(*rows, tau)
+    assert float(divergence_rows(z, other, tau=tau)) == pytest.approx(expected, rel=1e-11, abs=1e-13)
+    assert expected >= 0
+
+
+@given(FEATURES)
+def test_divergence_of_a_distribution_from_itself_is_0(rows: list[list[float]]) -> None:
+    z = torch.tensor(rows, dtype=torch.float64)
+    assert divergence_rows(z, z).tolist() == [0.0, 0.0]
+    # a common shift changes no softmax
+    torch.testing.assert_close(divergence_rows(z, z + 3), torch.zeros(2, dtype=torch.float64), rtol=0, atol=1e-13)
+
+
+def test_gradient_of_the_divergence() -> None:
+    z_b, z_s = projections(3)
+    z_b.requires_grad_()
+    z_s.requires_grad_()
+    tau = 0.7
+    b, s = torch.softmax(z_b.detach() / tau, dim=1), torch.softmax(z_s.detach() / tau, dim=1)
+    to_b, to_s = torch.autograd.grad(divergence_rows(z_s, z_b, tau=tau).sum(), (z_b, z_s))
+    torch.testing.assert_close(to_b, (b - s) / tau)
+    ratio = s.log() - b.log()
+    torch.testing.assert_close(to_s, s * (ratio - (s * ratio).sum(dim=1, keepdim=True)) / tau)
+
+
+def test_small_shifts_give_half_the_variance() -> None:
+    z, shift = projections(4)
+    p = torch.softmax(z, dim=1)
+    variance = (p * shift.square()).sum(dim=1) - (p * shift).sum(dim=1).square()
+    torch.testing.assert_close(divergence_rows(z, z + 1e-4 * shift) / 1e-8, variance / 2, rtol=1e-3, atol=0)
+
+
+def test_one_feature_has_no_divergence() -> None:
+    with pytest.raises(ValueError, match="at least 2 features, got 1"):
+        divergence_rows(torch.zeros(4, 1), torch.ones(4, 1))
+    with pytest.raises(ValueError, match="two matrices of one shape"):
+        divergence_rows(torch.zeros(4, 2), torch.zeros(4, 3))
+    with pytest.raises(ValueError, match="positive"):
+        divergence_rows(torch.zeros(4, 2), torch.zeros(4, 2), tau=0.0)
