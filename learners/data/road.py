@@ -75,7 +75,7 @@ def drive(
     generator: np.random.Generator, frames: int, *, side_px: int = SIDE_PX
 ) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
     """Return the frames of a new drive in order, shape (N, P, P), and their steering angles, shape (N,)."""
-    course = Course(generator, frames=frames, step_m=generator.uniform(1.5, 2.5))
+    course = Course.draw(generator, frames=frames, step_m=generator.uniform(1.5, 2.5))
     target_m = course.middle_m(np.full((frames, 1), LOOK_AHEAD_M))[:, 0]
     images = render(draw_world(generator), course, generator, side_px=side_px)
     return images, steering_angle(target_m).astype(np.float32)

@@ -6,6 +6,7 @@ drive: N frames of P x P pixels.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +21,8 @@ VIEW_M = 120.0
 """What lies farther ahead looks as if it lay here (m)."""
 TIGHTEST_M = 12.0
 """Smallest radius of a bend (m)."""
-_GRID_M = 0.5
+GRID_M = 0.5
+"""Distance between the places at which a course is given (m)."""
 _TABLE = 512
 
 
@@ -35,33 +37,45 @@ def smooth_noise(generator: np.random.Generator, count: int, scale: float) -> Do
     return np.asarray(noise / np.sqrt(np.square(window).sum()))
 
 
+def _integral(values: Doubles) -> Doubles:
+    """Return the integral from the first place to every place, by the trapezoidal rule."""
+    steps = GRID_M * (values[1:] + values[:-1]) / 2
+    return np.concatenate([[0.0], np.cumsum(steps)])
+
+
 class Course:
     """Where the road goes and how the car drives along it.
 
-    The road's curvature is a cubed smooth process, so that it is straight or nearly so most of the time; the car
-    weaves about the middle of the road, its heading error the slope of its offset.
-
     Args:
-        generator: source of all draws.
         frames: number of frames N.
         step_m: how far the car drives between two frames (m).
+        curvature: of the road every GRID_M from the first frame, to the right positive (1/m), shape (G,), reaching
+            VIEW_M beyond the last frame.
+        offset_m: of the car to the right of the middle of the road at the same places (m), shape (G,); its slope is the
+            car's heading error.
     """
 
-    def __init__(self, generator: np.random.Generator, *, frames: int, step_m: float) -> None:
+    def __init__(self, *, frames: int, step_m: float, curvature: Doubles, offset_m: Doubles) -> None:
         self.position_m: Doubles = step_m * np.arange(frames, dtype=np.float64)
-        self._grid_m: Doubles = np.arange(0.0, step_m * frames + VIEW_M + 2 * _GRID_M, _GRID_M)
-        points = len(self._grid_m)
-        curvature = np.tanh(smooth_noise(generator, points, 14.0 / _GRID_M)) ** 3 / TIGHTEST_M
-        self._heading_rad: Doubles = np.cumsum(curvature) * _GRID_M
-        self._sideways_m: Doubles = np.cumsum(self._heading_rad) * _GRID_M
-        weaving_m = 0.4 * smooth_noise(generator, points, 9.0 / _GRID_M)
-        self.offset_m: Doubles = np.interp(self.position_m, self._grid_m, weaving_m)
-        self.heading_error_rad: Doubles = np.interp(self.position_m, self._grid_m, np.gradient(weaving_m, _GRID_M))
+        self._grid_m: Doubles = GRID_M * np.arange(len(curvature), dtype=np.float64)
+        self._road_heading_rad = _integral(curvature)
+        self._sideways_m = _integral(self._road_heading_rad)
+        self._offset_m: Doubles = np.interp(self.position_m, self._grid_m, offset_m)
+        self._heading_error_rad: Doubles = np.interp(self.position_m, self._grid_m, np.gradient(offset_m, GRID_M))
+
+    @classmethod
+    def draw(cls, generator: np.random.Generator, *, frames: int, step_m: float) -> Course:
+        """Draw a course: its curvature a cubed smooth process, so that the road is nearly straight most of the time."""
+        points = math.ceil((step_m * frames + VIEW_M) / GRID_M) + 1
+        curvature = np.tanh(smooth_noise(generator, points, 14.0 / GRID_M)) ** 3 / TIGHTEST_M
+        offset_m = 0.4 * smooth_noise(generator, points, 9.0 / GRID_M)
+        return cls(frames=frames, step_m=step_m, curvature=curvature, offset_m=offset_m)
 
     @property
     def heading_rad(self) -> Doubles:
-        """Direction of the road at every frame, to the right positive (rad), shape (N,)."""
-        return np.interp(self.position_m, self._grid_m, self._heading_rad)
+        """Direction of the car at every frame, to the right positive (rad), shape (N,)."""
+        along: Doubles = np.interp(self.position_m, self._grid_m, self._road_heading_rad)
+        return along + self._heading_error_rad
 
     def middle_m(self, ahead_m: Doubles) -> Doubles:
         """Return how far to the right of the camera's axis the middle of the road lies (m).
@@ -77,9 +91,9 @@ class Course:
         bend = (
             np.interp(here + ahead_m, self._grid_m, self._sideways_m)
             - np.interp(here, self._grid_m, self._sideways_m)
-            - ahead_m * np.interp(here, self._grid_m, self._heading_rad)
+            - ahead_m * np.interp(here, self._grid_m, self._road_heading_rad)
         )
-        return np.asarray(bend - self.offset_m[:, None] - ahead_m * self.heading_error_rad[:, None])
+        return np.asarray(bend - self._offset_m[:, None] - ahead_m * self._heading_error_rad[:, None])
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -100,7 +114,7 @@ class World:
         shadow: share of the light that shadows take.
         shade: shadow in [0, 1] along the road, by half metres, periodic, shape (_TABLE,).
         slant: how far a shadow's edge advances per metre to the right (m).
-        texture: unit noise on the ground, by 0.25 m ahead and to the right, periodic, shape (_TABLE, _TABLE).
+        texture: noise on the ground, by 0.25 m ahead and to the right, periodic, shape (_TABLE, _TABLE).
         hills: height of the skyline in image heights by direction, periodic, shape (_TABLE,).
         visibility_m: distance at which haze has taken 63 % of the contrast (m).
         gamma: exponent of the camera's response.
@@ -128,7 +142,7 @@ class World:
 
 
 def draw_world(generator: np.random.Generator) -> World:
-    """Draw a drive's world; its verge may be darker or lighter than its road."""
+    """Draw a drive's world. Along the way its verges turn darker than the road and lighter."""
     road = generator.uniform(0.25, 0.6)
     contrast = generator.uniform(0.1, 0.25) * np.stack([_periodic(generator, 25.0) for _ in range(2)])
     coarse, fine = (generator.standard_normal((cells, cells)) for cells in (_TABLE // 16, _TABLE))
@@ -189,7 +203,7 @@ def render(world: World, course: Course, generator: np.random.Generator, *, side
     haze = np.float32(0.85 * world.sky)
     image *= clear
     image += haze * (1 - clear)
-    bearing = course.heading_rad[:, None] + course.heading_error_rad[:, None] + (centres - side_px / 2) / focal_px
+    bearing = course.heading_rad[:, None] + (centres - side_px / 2) / focal_px
     ridge_px = side_px * world.hills[_index(bearing * (_TABLE / (2 * np.pi)))]
     above_px = (horizon_px - centres).astype(np.float32)[:, :, None]
     sky = np.float32(world.sky) * (np.float32(1) - np.float32(0.3 / side_px) * np.maximum(above_px, 0))

@@ -6,7 +6,7 @@ import torch
 
 from learners.data import load_steering
 from learners.data.road import BLOCK, FULL_LOCK_RAD, LOOK_AHEAD_M, TEST_DRIVES, WHEELBASE_M, drive, steering_angle
-from learners.data.road_scene import FOCAL, Course, draw_world, render, smooth_noise
+from learners.data.road_scene import FOCAL, GRID_M, Course, draw_world, render, smooth_noise
 from vnetsim.experiment import DataSettings
 from vnetsim.random_streams import Streams
 
@@ -16,19 +16,15 @@ def load(seed=0, train=340, test=60, **settings):
     return load_steering(data, streams=Streams(seed=seed))
 
 
-def course(frames=40, step_m=1.5, seed=0):
-    return Course(np.random.default_rng(seed), frames=frames, step_m=step_m)
-
-
-def straight(frames=1, offset_m=0.0, heading_error_rad=0.0, curvature=0.0):
-    """A course of constant curvature, with the car at a given place on it."""
-    made = course(frames)
-    along = made._grid_m
-    made._heading_rad = curvature * along
-    made._sideways_m = curvature * np.square(along) / 2
-    made.offset_m = np.full(frames, offset_m)
-    made.heading_error_rad = np.full(frames, heading_error_rad)
-    return made
+def course(*, offset_m=0.0, heading_error_rad=0.0, curvature=0.0):
+    """One frame on a road of constant curvature."""
+    along_m = GRID_M * np.arange(300)
+    return Course(
+        frames=1,
+        step_m=1.5,
+        curvature=np.full(300, curvature),
+        offset_m=offset_m + heading_error_rad * along_m,
+    )
 
 
 def test_shapes_types_and_default_sizes():
@@ -105,19 +101,19 @@ def test_angle_of_pure_pursuit():
 
 def test_middle_of_the_road_follows_offset_heading_and_curvature():
     ahead = np.array([[5.0, 10.0, 20.0]])
-    assert straight(offset_m=0.7).middle_m(ahead)[0] == pytest.approx([-0.7, -0.7, -0.7])
-    assert straight(heading_error_rad=0.1).middle_m(ahead)[0] == pytest.approx([-0.5, -1.0, -2.0])
-    assert straight(curvature=0.02).middle_m(ahead)[0] == pytest.approx([0.25, 1.0, 4.0], abs=0.01)
+    assert course(offset_m=0.7).middle_m(ahead)[0] == pytest.approx([-0.7, -0.7, -0.7])
+    assert course(heading_error_rad=0.1).middle_m(ahead)[0] == pytest.approx([-0.5, -1.0, -2.0])
+    assert course(curvature=0.02).middle_m(ahead)[0] == pytest.approx([0.25, 1.0, 4.0])
 
 
 def test_the_road_is_seen_where_the_course_says():
-    """Far brighter than its verges, the road's middle lies at the pinhole camera's column and row."""
+    """The middle of a road much brighter than its verges lies where a pinhole camera has it."""
     world = draw_world(np.random.default_rng(0))
     bright = {"road": 0.9, "verges": np.full_like(world.verges, 0.1), "edge_line": 0.0, "dashes": 0.0, "shadow": 0.0}
     clear = {"noise": 0.0, "visibility_m": 1e9, "gamma": 1.0, "half_width_m": 1.5}
     world = type(world)(**{**vars(world), **bright, **clear})
     for aside_m in (-2.0, 0.0, 2.0):
-        seen = render(world, straight(offset_m=-aside_m), np.random.default_rng(1), side_px=128)[0].astype(float)
+        seen = render(world, course(offset_m=-aside_m), np.random.default_rng(1), side_px=128)[0].astype(float)
         row = round(128 * (world.horizon + FOCAL * world.camera_m / LOOK_AHEAD_M))
         weight = np.clip(seen[row] - seen[row].min() - 0.5 * np.ptp(seen[row]), 0, None)
         column = (weight * (np.arange(128) + 0.5)).sum() / weight.sum()
