@@ -1,0 +1,231 @@
+"""FedAvg on the classification task: training, averaging, seen and unseen labels, cost, resumption."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from learners.classification_fedavg import ClassificationFedAvg
+from learners.classification_settings import ClassificationSettings
+from learners.data.image_set import ImageSet
+from learners.encoders import create_classifier, forward_flop
+from vnetsim.errors import InputError, RunError
+from vnetsim.experiment import BlurSettings, DataSettings
+from vnetsim.learning import Learner, LearnerContext, Participant
+
+MakeParticipant = Callable[..., Participant]
+MakeContext = Callable[..., LearnerContext]
+
+QUICK = {"batch": 8, "steps": 3}
+# silo i holds label i mod 3 alone
+ONE_LABEL = {"data": DataSettings(partition="approach"), "approaches": 3}
+
+
+@pytest.fixture
+def new(monkeypatch: pytest.MonkeyPatch, images: ImageSet, new_context: MakeContext) -> Callable[..., Any]:
+    """Return a maker of learners on the tiny set; ``context`` changes what they are told."""
+    monkeypatch.setattr("learners.classification_task.load_images", lambda _, *, streams: images)  # noqa: ARG005
+
+    def make(context: dict[str, Any] | None = None, **settings: Any) -> ClassificationFedAvg:
+        return ClassificationFedAvg.create(new_context(**(context or {})), ClassificationSettings(**QUICK | settings))
+
+    return make
+
+
+def equal(a: Any, b: Any) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def play(learner: Any, rounds: range, participant: MakeParticipant) -> None:
+    for r in rounds:
+        group = [participant(r, 10 * r + i, speed_mps=20.0 + 5 * i) for i in range(3)]
+        if r == 2:
+            group[0] = replace(group[0], base_round=1)
+        learner.aggregate(learner.train(group))
+
+
+def test_conforms_to_the_protocol(new: Callable[..., Any], participant: MakeParticipant) -> None:
+    learner = new()
+    assert isinstance(learner, Learner)
+    described = learner.describe()
+    assert described.class_names == ("red", "green", "blue")
+    assert described.parameters == 77_680 + 64 * 3 + 3
+    done = learner.aggregate(learner.train([participant(0, i) for i in range(3)]))
+    metrics = {**done.metrics, **learner.evaluate(final=True)}
+    assert set(metrics) == {series.name for series in learner.series()}
+    assert "unseen_accuracy" not in metrics  # every silo holds all labels
+    assert learner.sample_images([0.0, 4.0], 5).shape == (2, 5, 16, 16, 3)
+
+
+def test_one_head_over_all_labels() -> None:
+    classifier = create_classifier("small", classes=10, seed=1)
+    logits = classifier(torch.zeros(2, 3, 32, 32))
+    assert logits.shape == (2, 10)
+    assert classifier.dense(torch.zeros(2, 3, 32, 32)).shape == (2, 64, 4, 4)
+    heads = [module for module in classifier.modules() if isinstance(module, torch.nn.Linear)]
+    assert len(heads) == 1
+
+
+def test_cross_entropy_covers_labels_that_the_silo_lacks(new: Callable[..., Any], participant: MakeParticipant) -> None:
+    learner = new(ONE_LABEL, steps=20)
+    before = {name: tensor.clone() for name, tensor in learner._global.current.items()}
+    update = learner.train([participant(0, 1)])[0]  # green alone
+    step = update.state["head.bias"] - before["head.bias"]
+    # nothing is masked: green rises, and the two labels it never sees fall
+    assert step[1] > 0
+    assert step[0] < 0
+    assert step[2] < 0
+    assert update.loss < np.log(3)
+
+
+def test_seen_and_unseen_labels(new: Callable[..., Any], participant: MakeParticipant, images: ImageSet) -> None:
+    learner = new(ONE_LABEL)
+    assert "unseen_accuracy" in {series.name for series in learner.series()}
+    update = learner.train([participant(0, 0), participant(0, 2)])
+    # models that say green whatever they see
+    state = dict(update[0].state)
+    state["head.weight"] = torch.zeros_like(state["head.weight"])
+    state["head.bias"] = torch.tensor([0.0, 1.0, 0.0])
+    green = int((images.test_labels == 1).sum())
+    not_red = int((images.test_labels != 0).sum())
+    metrics = learner.aggregate([replace(one, state=state) for one in update]).metrics
+    # one silo holds red, the other blue: green is among the labels that each lacks, and the other one is always wrong
+    assert metrics["seen_accuracy"] == 0
+    assert metrics["unseen_accuracy"] == pytest.approx(green / not_red)
+    assert learner.evaluate(final=False)["accuracy"] == pytest.approx(green / len(images.test))
+    # the silo that holds green always says the only label it holds
+    metrics = learner.aggregate([replace(update[0], state=state, participant=participant(1, 1))]).metrics
+    assert metrics["seen_accuracy"] == 1
+    assert metrics["unseen_accuracy"] == 0
+
+
+def test_the_local_test_is_a_fixed_sample(new: Callable[..., Any], participant: MakeParticipant) -> None:
+    update = new().train([participant(0, 0)])[0]
+    small, again, whole = new(local_test=7), new(local_test=7), new(local_test=0)
+    assert len(small._task._local_test) == 7
+    assert len(whole._task._local_test) == 24
+    first = small._task.local_accuracies(update.state, 0)
+    assert again._task.local_accuracies(update.state, 0)[0] == first[0]
+    assert np.isnan(first[1])
+    assert whole._task.local_accuracies(update.state, 0)[0] == whole._task.accuracy(update.state)
+
+
+def test_training_depends_on_the_participant_alone(new: Callable[..., Any], participant: MakeParticipant) -> None:
+    rng = torch.random.get_rng_state()
+    learner = new()
+    before = learner.state_dict()
+    three = [participant(0, i) for i in range(3)]
+    together = learner.train(three)
+    alone = learner.train(three[1:2])[0]
+    assert equal(together[1].state, alone.state)
+    assert together[1].loss == alone.loss
+    assert not equal(together[0].state, alone.state)
+    assert learner.train([replace(three[1], vehicle_id="other")])[0].loss != alone.loss
+    assert equal(learner.state_dict(), before)
+    learner.aggregate(together)
+    learner.evaluate(final=True)
+    assert torch.equal(torch.random.get_rng_state(), rng)
+
+
+def test_a_resumed_run_gives_the_same_bits(new: Callable[..., Any], participant: MakeParticipant) -> None:
+    whole, first, second = (new({"max_staleness": 1}) for _ in range(3))
+    play(whole, range(4), participant)
+    play(first, range(2), participant)
+    second.load_state_dict(first.state_dict())
+    play(second, range(2, 4), participant)
+    assert equal(second.state_dict(), whole.state_dict())
+    assert second.evaluate(final=True) == whole.evaluate(final=True)
+
+
+def test_uploads_average_alike_and_rejected_ones_are_left_out(
+    new: Callable[..., Any], participant: MakeParticipant
+) -> None:
+    learner = new()
+    a, b, bad = learner.train([participant(0, i) for i in range(3)])
+    spoiled = replace(bad, state={**bad.state, "head.weight": bad.state["head.weight"] * torch.nan}, finite=False)
+    done = learner.aggregate([a, spoiled, b])
+    assert list(done.weights) == [0.5, 0.0, 0.5]
+    assert done.metrics["loss"] == (a.loss + b.loss) / 2
+    torch.testing.assert_close(
+        learner.state_dict()["model.head.weight"], (a.state["head.weight"] + b.state["head.weight"]) / 2
+    )
+    kept = learner.state_dict()
+    done = learner.aggregate([])
+    assert list(done.weights) == []
+    assert set(done.metrics) == {"learning_rate"}
+    after = learner.state_dict()
+    assert after.pop("round") == kept.pop("round") + 1
+    assert equal(after, kept)
+    with pytest.raises(RunError, match="no global model of round 0"):
+        learner.train([participant(2, 0, base_round=0)])
+
+
+def test_a_diverging_visit_is_not_finite(new: Callable[..., Any], participant: MakeParticipant) -> None:
+    assert not new(lr=1e30, steps=8).train([participant(0, 0)])[0].finite
+
+
+def test_robust_averaging_is_an_option(new: Callable[..., Any], participant: MakeParticipant) -> None:
+    learner = new(aggregation="median")
+    a, b, c = learner.train([participant(0, i) for i in range(3)])
+    scaled = {n: t * 1000 if t.is_floating_point() else t for n, t in c.state.items()}
+    learner.aggregate([a, b, replace(c, state=scaled)])
+    head = learner.state_dict()["model.head.weight"]
+    among = torch.stack([u.state["head.weight"] for u in (a, b)])
+    assert ((head >= among.amin(0)) & (head <= among.amax(0)) | (head.abs() < among.abs().amax(0))).all()
+
+
+def test_cost_is_what_the_visit_moves_and_computes(new: Callable[..., Any]) -> None:
+    learner = new()
+    state = learner._global.current
+    cost = learner.cost(0)
+    assert cost.download_bytes == cost.upload_bytes == sum(t.numel() * t.element_size() for t in state.values())
+    assert cost.exchange is None
+    flop = forward_flop(create_classifier("small", classes=3, seed=0), (3, 16, 16))
+    assert cost.work_flop == 3 * 8 * 3 * flop
+    assert new(batch=512).cost(0).work_flop == 3 * 16 * 3 * flop  # a silo of 16 images gives no more
+
+
+def test_images_blur_with_speed(new: Callable[..., Any], participant: MakeParticipant) -> None:
+    def train(threshold_kmh: float) -> Any:
+        context = {"blur": BlurSettings(threshold_kmh=threshold_kmh)}
+        return new(context).train([participant(0, 0, speed_mps=40.0)])[0]
+
+    blurred, sharp = train(100.0), train(144.1)
+    assert blurred.metrics["kernel_px"] == pytest.approx(16 * 40.0 * 0.01 / 4.5)
+    assert sharp.metrics["kernel_px"] == 0
+    assert blurred.loss != sharp.loss
+
+
+def test_it_learns(new: Callable[..., Any], participant: MakeParticipant) -> None:
+    learner = new({"rounds": 6}, steps=6, lr=0.02)
+    for r in range(6):
+        done = learner.aggregate(learner.train([participant(r, i) for i in range(3)]))
+    assert learner.evaluate(final=True)["accuracy"] > 0.8
+    rates = done.metrics["learning_rate"]
+    assert rates == pytest.approx(0.01 * (1 + np.cos(np.pi * 5 / 6)))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("encoder", "smal"), ("batch", 1), ("steps", 0), ("lr", 0.0), ("lr", float("inf")), ("momentum", 1.0),
+     ("weight_decay", -1.0), ("local_test", -1), ("trim", 0.5)],
+)  # fmt: skip
+def test_settings_without_meaning_are_refused(name: str, value: Any) -> None:
+    with pytest.raises(InputError, match=f"learning.{name}"):
+        ClassificationSettings(**{name: value})
+
+
+def test_one_class_is_no_classification(
+    monkeypatch: pytest.MonkeyPatch, images: ImageSet, context: LearnerContext
+) -> None:
+    one = replace(
+        images, train_labels=images.train_labels * 0, test_labels=images.test_labels * 0, class_names=("red",)
+    )
+    monkeypatch.setattr("learners.classification_task.load_images", lambda _, *, streams: one)  # noqa: ARG005
+    with pytest.raises(InputError, match="one class"):
+        ClassificationFedAvg.create(context, ClassificationSettings())

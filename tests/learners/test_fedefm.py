@@ -1,0 +1,352 @@
+"""FedEFM: overseas training that nobody else notices, weights from transport, exact losses, FedAvg without peers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import cross_entropy, one_hot
+
+from learners.aggregation import weighted_mean
+from learners.classification_fedavg import ClassificationFedAvg
+from learners.classification_settings import ClassificationSettings
+from learners.classification_task import label_loss
+from learners.data.image_set import ImageSet
+from learners.encoders import create_classifier, forward_flop
+from learners.fedefm import FedEFM, FedEFMSettings
+from learners.training import Trained
+from vnetsim.errors import InputError
+from vnetsim.experiment import DataSettings
+from vnetsim.learning import Learner, LearnerContext, Participant, Peer
+
+MakeParticipant = Callable[..., Participant]
+MakeContext = Callable[..., LearnerContext]
+
+TASK = {"batch": 8, "steps": 2}
+QUICK = TASK | {"overseas_steps": 1}
+
+
+@pytest.fixture
+def new(monkeypatch: pytest.MonkeyPatch, images: ImageSet, new_context: MakeContext) -> Callable[..., Any]:
+    """Return a maker of learners on the tiny set; ``context`` changes what they are told."""
+    monkeypatch.setattr("learners.classification_task.load_images", lambda _, *, streams: images)  # noqa: ARG005
+
+    def make(context: dict[str, Any] | None = None, **settings: Any) -> FedEFM:
+        return FedEFM.create(new_context(**(context or {})), FedEFMSettings(**QUICK | settings))
+
+    return make
+
+
+@pytest.fixture
+def learner(new: Callable[..., Any]) -> FedEFM:
+    """Return a learner in round 1, the first whose vehicles learn from each other."""
+    made = new()
+    made.aggregate([])
+    return made
+
+
+@pytest.fixture
+def group(participant: MakeParticipant) -> Callable[..., list[Participant]]:
+    """Return a maker of ``count`` participants of a round, each the peer of all others."""
+
+    def make(round_: int, count: int = 3, *, first: int = 0) -> list[Participant]:
+        alone = [participant(round_, first + i, speed_mps=20.0 + i) for i in range(count)]
+        return [replace(one, peers=tuple(peer(other) for other in alone if other is not one)) for one in alone]
+
+    return make
+
+
+def peer(participant: Participant) -> Peer:
+    return Peer(
+        vehicle_id=participant.vehicle_id,
+        silo=participant.silo,
+        speed_mps=participant.speed_mps,
+        level_px=participant.level_px,
+    )
+
+
+def equal(a: Any, b: Any) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def without_peers(participants: list[Participant]) -> list[Participant]:
+    return [replace(one, peers=()) for one in participants]
+
+
+def test_conforms_to_the_protocol(new: Callable[..., Any], group: Callable[..., list[Participant]]) -> None:
+    context = {"data": DataSettings(partition="approach"), "approaches": 3}
+    for variant in ("emd", "guest-average"):
+        learner = new(context, variant=variant)
+        assert isinstance(learner, Learner)
+        learner.aggregate(learner.train(group(0)))
+        done = learner.aggregate(learner.train(group(1)))
+        metrics = {**done.metrics, **learner.evaluate(final=True)}
+        assert set(metrics) == {series.name for series in learner.series()}
+        assert all(np.isfinite(value) for value in metrics.values())
+        assert (learner.describe().exchange is None) == (variant == "guest-average")
+
+
+def test_without_peers_it_is_fedavg(
+    new: Callable[..., Any], new_context: MakeContext, group: Callable[..., list[Participant]]
+) -> None:
+    fedefm, fedavg = new(), ClassificationFedAvg.create(new_context(), ClassificationSettings(**TASK))
+    for r in range(3):
+        vehicles = without_peers(group(r))
+        mine, theirs = fedefm.train(vehicles), fedavg.train(vehicles)
+        assert all(equal(a.state, b.state) and a.loss == b.loss for a, b in zip(mine, theirs, strict=True))
+        done = fedefm.aggregate(mine)
+        assert done.metrics == {**fedavg.aggregate(theirs).metrics, "teachers": 0.0}
+        assert not done.exchanges
+    assert equal(fedefm.state_dict(), fedavg.state_dict())
+    assert fedefm.evaluate(final=True) == fedavg.evaluate(final=True)
+
+
+def test_round_0_is_plain_local_training(new: Callable[..., Any], group: Callable[..., list[Participant]]) -> None:
+    learner = new({"max_staleness": 1})
+    taught, plain = learner.train(group(0)), learner.train(without_peers(group(0)))
+    assert all(equal(a.state, b.state) and not a.kept for a, b in zip(taught, plain, strict=True))
+    learner.aggregate(taught)
+    late = replace(group(1)[0], base_round=0)
+    assert learner.train([late])[0].metrics["teachers"] == 0
+    assert learner.train(group(1)[:1])[0].metrics["teachers"] == 2
+
+
+def test_overseas_training_is_noticed_by_nobody(learner: FedEFM, group: Callable[..., list[Participant]]) -> None:
+    rng = torch.random.get_rng_state()
+    before = learner.state_dict()
+    vehicles = group(1)
+    host = replace(vehicles[1], peers=())
+    alone = learner.train([host])[0]
+    base = dict(learner._global.at(1))
+    kept = {name: tensor.clone() for name, tensor in base.items()}
+    copies = learner._overseas(vehicles[0], base)
+    # theta_i, BatchNorm statistics included, and the RSU's model are as they were
+    assert equal(base, kept)
+    assert equal(learner.state_dict(), before)
+    # the host trains as if no guest had come: its optimizer, statistics and random draws are its own
+    after = learner.train([vehicles[0], host])[1]
+    assert equal(after.state, alone.state)
+    assert after.loss == alone.loss
+    assert torch.equal(torch.random.get_rng_state(), rng)
+    assert all(not equal(copy, base) for copy in copies.values())
+
+
+def test_a_copy_depends_on_round_host_and_guest_alone(learner: FedEFM, group: Callable[..., list[Participant]]) -> None:
+    guest, host, other = group(1)
+    base = learner._global.at(1)
+    both = learner._overseas(guest, base)
+    assert list(both) == [host.vehicle_id, other.vehicle_id]
+    alone = learner._overseas(replace(guest, peers=(peer(host),)), base)
+    assert equal(alone[host.vehicle_id], both[host.vehicle_id])
+    # guests of one host differ by their draws
+    second = learner._overseas(replace(other, peers=(peer(host),)), base)
+    assert not equal(second[host.vehicle_id], alone[host.vehicle_id])
+    # the images are the host's, blurred by its speed
+    for change in ({"silo": 5}, {"speed_mps": 60.0}):
+        changed = learner._overseas(replace(guest, peers=(replace(peer(host), **change),)), base)
+        assert not equal(changed[host.vehicle_id], alone[host.vehicle_id])
+
+
+def test_a_participant_trains_the_same_in_any_company(learner: FedEFM, group: Callable[..., list[Participant]]) -> None:
+    vehicles = group(1)
+    together = learner.train(vehicles)
+    # the others left without committing, and still taught it
+    alone = learner.train(vehicles[:1])[0]
+    assert equal(together[0].state, alone.state)
+    assert together[0].loss == alone.loss
+    assert equal(together[0].kept, alone.kept)
+    assert alone.metrics["teachers"] == 2
+    assert not equal(alone.state, learner.train(without_peers(vehicles))[0].state)
+
+
+def test_a_model_is_like_itself(learner: FedEFM, group: Callable[..., list[Participant]]) -> None:
+    one = group(1)[0]
+    base = learner._global.at(1)
+    assert learner._similarities(one, base, {"same": base})["same"] == pytest.approx(1, abs=1e-12)
+    similarities = learner._similarities(one, base, learner._overseas(one, base))
+    assert all(0 < value < 1 for value in similarities.values())
+
+
+def objective_gradient(learner: FedEFM, copies: Any, similarities: dict[str, float]) -> tuple[Any, Any, Any, Any]:
+    """Return logits, gradient on them, labels and the teachers' logits for the objective of a visit."""
+    model = create_classifier("small", classes=3, seed=7).train()
+    images = torch.rand(6, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+    labels = torch.arange(6) % 3
+    seen = []
+
+    def student(batch: torch.Tensor) -> torch.Tensor:
+        logits = model(batch)
+        logits.retain_grad()
+        seen.append(logits)
+        return logits
+
+    learner._objective(copies, similarities)(student, images, labels).backward()
+    taught = torch.stack([teacher(images) for teacher in learner._frozen(list(copies.values()))])
+    return seen[0].detach(), seen[0].grad, labels, taught
+
+
+@pytest.mark.parametrize("reduce", ["sum", "mean"])
+def test_gradient_on_the_students_logits(new: Callable[..., Any], reduce: str) -> None:
+    learner = new(beta=0.3, temperature=2.0, reduce=reduce)
+    copies = {str(seed): create_classifier("small", classes=3, seed=seed).state_dict() for seed in (1, 2, 3)}
+    similarities = {"1": 0.9, "2": -0.4, "3": 0.5}  # the second sees the contrary: it has no say
+    logits, gradient, labels, taught = objective_gradient(learner, copies, similarities)
+    weights = torch.tensor([0.9, 0.0, 0.5]) / (3 if reduce == "mean" else 1)
+    q_s, q_t = (logits / 2).softmax(1), (taught / 2).softmax(2)
+    expected = 0.3 * 2.0 * (weights[:, None, None] * (q_s - q_t)).sum(0)
+    expected += 0.7 * (logits.softmax(1) - one_hot(labels, 3))
+    torch.testing.assert_close(gradient, expected / 6, rtol=1e-4, atol=1e-6)
+
+
+def test_a_teacher_like_the_student_has_no_gradient(new: Callable[..., Any]) -> None:
+    same = create_classifier("small", classes=3, seed=7).state_dict()
+    logits, gradient, labels, taught = objective_gradient(new(), {"same": same}, {"same": 1.0})
+    torch.testing.assert_close(taught[0], logits)
+    torch.testing.assert_close(gradient, 0.5 * (logits.softmax(1) - one_hot(labels, 3)) / 6, rtol=1e-5, atol=1e-7)
+
+
+def test_a_similarity_of_zero_removes_the_term(
+    learner: FedEFM, group: Callable[..., list[Participant]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = group(1)[0]
+    monkeypatch.setattr("learners.fedefm.dense_similarity", lambda _, v: -torch.arange(len(v)).double())
+    update = learner.train([one])[0]
+    assert update.kept == {"vehicle 1": 0, "vehicle 2": -1}
+    half = learner._task.train(
+        learner._global.at(1), learner._visit(one), lambda model, x, y: 0.5 * cross_entropy(model(x), y), steps=2
+    )
+    assert equal(update.state, half.state)
+
+
+def test_identical_silos_stay_identical(
+    new_context: MakeContext,
+    group: Callable[..., list[Participant]],
+    images: ImageSet,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows = torch.arange(96) % 16
+    same = replace(images, train=images.train[rows], train_labels=images.train_labels[rows])
+    monkeypatch.setattr(
+        "learners.classification_task.partition", lambda *_, **__: [16 * silo + np.arange(16) for silo in range(6)]
+    )
+    monkeypatch.setattr("learners.classification_task.load_images", lambda _, *, streams: same)  # noqa: ARG005
+    learner = FedEFM.create(new_context(), FedEFMSettings(**QUICK | {"batch": 16, "lr": 0.01}))
+    for r in range(2):
+        vehicles = [replace(one, speed_mps=0.0) for one in group(r)]
+        vehicles = [replace(one, peers=tuple(replace(p, speed_mps=0.0) for p in one.peers)) for one in vehicles]
+        updates = learner.train(vehicles)
+        for update in updates[1:]:  # but for rounding: every batch is the whole silo, in another order
+            for name, tensor in updates[0].state.items():
+                torch.testing.assert_close(update.state[name], tensor, rtol=1e-3, atol=2e-4)
+        done = learner.aggregate(updates)
+        values = list(done.exchanges.values())
+        assert len(values) == (6 if r else 0)
+        assert np.ptp(values or [0]) < 1e-3
+
+
+def test_similarities_go_to_the_record(learner: FedEFM, group: Callable[..., list[Participant]]) -> None:
+    updates = learner.train(group(1))
+    rejected = replace(updates[2], finite=False)
+    done = learner.aggregate([*updates[:2], rejected])
+    names = [f"vehicle {i}" for i in range(3)]
+    # sender and host; of rejected uploads none, but they hosted
+    assert set(done.exchanges) == {(names[i], names[j]) for i in range(2) for j in range(3) if i != j}
+    assert done.exchanges[names[0], names[1]] == float(updates[0].kept[names[1]])
+    assert done.metrics["emd"] == pytest.approx(sum(done.exchanges.values()) / 4)
+    assert done.metrics["teachers"] == 2
+    assert list(done.weights) == [0.5, 0.5, 0.0]
+    mean = weighted_mean([update.state for update in updates[:2]], [0.5, 0.5])
+    assert equal(dict(learner._global.current), mean)
+
+
+def test_a_copy_that_diverged_is_left_out(
+    learner: FedEFM, group: Callable[..., list[Participant]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = group(1)[0]
+    base = learner._global.at(1)
+    broken = {name: tensor * torch.nan if "trunk.conv1" in name else tensor for name, tensor in base.items()}
+    assert list(learner._similarities(one, base, {"good": base, "broken": broken})) == ["good"]
+    assert learner._similarities(one, broken, {"good": base}) == {}
+    train = learner._task.train
+
+    def diverge(base: Any, visit: Any, objective: Any, *, steps: int) -> Trained:
+        trained = train(base, visit, objective, steps=steps)
+        return replace(trained, finite=trained.finite and visit.silo != one.peers[0].silo)
+
+    monkeypatch.setattr(learner._task, "train", diverge)
+    assert list(learner.train([one])[0].kept) == [one.peers[1].vehicle_id]
+
+
+def test_only_so_many_teachers(new: Callable[..., Any], group: Callable[..., list[Participant]]) -> None:
+    learner = new(max_teachers=2)
+    learner.aggregate([])
+    one = group(1, 5)[0]
+    update = learner.train([one])[0]
+    assert list(update.kept) == ["vehicle 1", "vehicle 2"]
+    assert equal(update.state, learner.train([replace(one, peers=one.peers[:2])])[0].state)
+
+
+def test_guest_average_uploads_a_mean(new: Callable[..., Any], group: Callable[..., list[Participant]]) -> None:
+    learner = new(variant="guest-average")
+    learner.aggregate([])
+    one = group(1)[0]
+    update = learner.train([one])[0]
+    base = learner._global.at(1)
+    local = learner._task.train(base, learner._visit(one), label_loss, steps=2)
+    guests = list(learner._overseas(one, base).values())
+    for name in ("head.weight", "trunk.bn1.running_mean"):
+        expected = local.state[name] / 2 + (guests[0][name] + guests[1][name]) / 4
+        torch.testing.assert_close(update.state[name], expected)
+    assert update.loss == local.loss
+    assert not update.kept
+    assert "emd" not in learner.aggregate([update]).metrics
+    plain = learner.train(without_peers(group(2)))[0]
+    assert equal(plain.state, learner._task.train(learner._global.at(2), learner._visit(group(2)[0]), label_loss,
+                                                  steps=2).state)  # fmt: skip
+
+
+def test_a_resumed_run_gives_the_same_bits(new: Callable[..., Any], group: Callable[..., list[Participant]]) -> None:
+    def play(learner: Any, rounds: range) -> None:
+        for r in rounds:
+            vehicles = group(r, 2, first=r)
+            if r == 2:  # one that started a round earlier
+                vehicles[0] = replace(vehicles[0], base_round=1)
+            learner.aggregate(learner.train(vehicles))
+
+    whole, first, second = (new({"max_staleness": 1}) for _ in range(3))
+    play(whole, range(4))
+    play(first, range(2))
+    second.load_state_dict(first.state_dict())
+    play(second, range(2, 4))
+    assert equal(second.state_dict(), whole.state_dict())
+    assert second.evaluate(final=True) == whole.evaluate(final=True)
+
+
+def test_cost_counts_teachers_and_overseas_work(new: Callable[..., Any]) -> None:
+    flop = forward_flop(create_classifier("small", classes=3, seed=0), (3, 16, 16))
+    learner = new(max_teachers=2)
+    cost = learner.cost(0)
+    # two steps of eight images forward and backward and past two teachers; one batch past both and the own model
+    assert cost.work_flop == 8 * flop * (2 * 3 + 2 * 2 + 3)
+    model = sum(tensor.numel() * tensor.element_size() for tensor in learner._global.current.values())
+    assert cost.download_bytes == cost.upload_bytes == model
+    assert cost.exchange is not None
+    assert cost.exchange.before_training
+    assert not cost.exchange.mutual
+    assert cost.exchange.send_bytes == cost.exchange.return_bytes == model
+    assert cost.exchange.work_flop == 1 * 8 * 3 * flop
+    assert new(variant="guest-average").cost(0).work_flop == 2 * 8 * 3 * flop
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("beta", -0.1), ("beta", 1.1), ("beta", float("nan")), ("temperature", 0.0), ("temperature", float("inf")),
+     ("overseas_steps", 0), ("max_teachers", 0), ("steps", 0)],
+)  # fmt: skip
+def test_settings_without_meaning_are_refused(name: str, value: Any) -> None:
+    with pytest.raises(InputError, match=f"learning.{name}"):
+        FedEFMSettings(**{name: value})
