@@ -105,13 +105,19 @@ def _focus(run: RunData, edges: pl.DataFrame) -> tuple[pl.DataFrame, Rsu | None]
     return (kept, rsu) if not kept.is_empty() else (edges, None)
 
 
-def _padded(bounds: Extent) -> Extent:
-    """Return the bounds with a margin, neither flatter than 1 : 7 nor much taller than wide, and not tiny."""
+def _aspect(bounds: Extent) -> float:
+    """Return width over height of a map that shows ``bounds``: neither very flat nor much taller than wide."""
     left, right, low, high = bounds
     margin = 0.16 * max(right - left, high - low)
-    width, height = right - left + margin, high - low + margin
-    width = max(width, 0.8 * height, _LEAST_SIDE_M)
-    height = max(height, width / 7, 0.5 * _LEAST_SIDE_M)
+    return float(np.clip((right - left + margin) / max(high - low + margin, 0.5 * _LEAST_SIDE_M), 0.8, 7.0))
+
+
+def _fitted(bounds: Extent, aspect: float) -> Extent:
+    """Return the bounds with a margin, grown to an aspect and to a least size."""
+    left, right, low, high = bounds
+    margin = 0.16 * max(right - left, high - low)
+    width = max(right - left + margin, aspect * (high - low + margin), _LEAST_SIDE_M)
+    height = width / aspect
     x, y = (left + right) / 2, (low + high) / 2
     return x - width / 2, x + width / 2, y - height / 2, y + height / 2
 
@@ -125,10 +131,10 @@ class Facets:
     stacked: bool
 
 
-def _facets(extent: Extent, number: int) -> Facets:
-    left, right, bottom, top, gap, title = 0.72, 0.12, 0.48, 0.3, 0.22, 0.24
-    aspect = (extent[1] - extent[0]) / (extent[3] - extent[2])
+def _facets(aspect: float, number: int) -> Facets:
+    left, right, bottom, top, title = 0.72, 0.12, 0.48, 0.3, 0.24
     stacked = aspect > 2.2
+    gap = 0.28 if stacked else 0.45
     across = 1 if stacked else number
     width = min((FULL_IN - left - right - (across - 1) * gap) / across, 3.6 * aspect)
     height = width / aspect
@@ -240,22 +246,20 @@ def contact_graph_panel(run: RunData) -> Panel:
     drawn, rsu = _focus(run, drawable)
     left, right, low, high = _bounds(drawn)
     bulge = _BULGE_ON_A_ROAD if right - left > 4 * (high - low) else _BULGE
-    extent = _padded(_bounds(drawn, bulge))
-    shift, origin = tick_origin(run, extent)
-    facets = _facets(extent, len(shown))
+    everything = _bounds(drawn, bulge)
+    aspect = _aspect(everything)
+    shift, origin = tick_origin(run, everything)
+    facets = _facets(aspect, len(shown))
     for i, (number, ax) in enumerate(zip(shown, facets.maps, strict=True)):
         here = drawn.filter(pl.col("round") == number)
+        extent = _fitted(everything if here.is_empty() else _bounds(here, bulge), aspect)
         _draw_ground(ax, run, extent, shift)
         _draw_graph(ax, here, bulge, shift)
         ax.set_title(f"round {count(number)}: {plural(here.height, 'pair')}", fontsize=8.5, loc="left", pad=4)
         if facets.stacked or i == 0:
             ax.set_ylabel(f"y {origin} (m)")
-        else:
-            ax.tick_params(labelleft=False)
         if not facets.stacked or i == len(shown) - 1:
             ax.set_xlabel(f"x {origin} (m)")
-        else:
-            ax.tick_params(labelbottom=False)
     _legend(facets, drawn)
     caption = (
         "Vehicles where they were when the round's exchange began, and an arc for each pair that was to exchange: "
@@ -266,6 +270,8 @@ def contact_graph_panel(run: RunData) -> Panel:
             f"; only those in the coverage of RSU {clean(rsu.id, 24)}, {count(drawn.height)} of "
             f"{plural(drawable.height, 'pair')} in these rounds"
         )
+    if len(shown) > 1:
+        caption += ". Each map has its own scale"
     rest = [f"Round {count(number)}: {_words(edges.filter(pl.col('round') == number))}." for number in shown]
     if len(rounds) > len(shown):
         rest.append(f"All {overall}")

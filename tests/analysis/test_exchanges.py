@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from analysis.formatting import si
 from analysis.headline import headline
 from analysis.loading import load
 from analysis.plots.contact_graph import contact_graph_panel, pairs
@@ -75,15 +76,15 @@ def test_pairs_count_directions():
         row(0, 1), row(1, 0, contact_s=3.0),
         row(2, 0, outcome="cut"), row(0, 2),
         row(1, 2, outcome="cut", via=""), row(2, 1, outcome="cut", via=""),
-        row(3, 1, via="relay", round=7),
+        row(3, 1, via="relay", round=7), row(1, 3, via="sidelink", round=7),
     ]  # fmt: skip
     table = pairs(pl.DataFrame(rows))
-    assert table["state"].to_list() == ["both", "one", "none", "one"]
+    assert table["state"].to_list() == ["both", "one", "none", "both"]
     assert table["round"].to_list() == [0, 0, 0, 7]
     assert table["relayed"].to_list() == [False, False, False, True]
     assert table["met"].to_list() == [True, True, False, True]
     assert table["contact_s"].to_list()[:2] == [3.0, 2.0]
-    assert table["bytes"].to_list() == [2e6, 2e6, 2e6, 1e6]
+    assert table["bytes"].to_list() == [2e6, 2e6, 2e6, 2e6]
 
 
 def test_pairs_equal_brute_force(exchange_run):
@@ -114,7 +115,8 @@ def test_captions_and_headline_hold_the_numbers(exchanged):
     numbers = {label: plain(value) for label, value in headline(run)}
     assert numbers["Exchanges completed"] == "67 % (2 of 3)"
     assert numbers["Data over sidelinks"] == "2.00 MB"
-    assert numbers["Data over RSU links"].endswith("(2.00 MB of it relayed)")
+    links = run.participations.select(pl.col("download_bytes", "upload_bytes").sum()).sum_horizontal().item()
+    assert numbers["Data over RSU links"] == f"{plain(si(links + 2e6, 'B'))} (2.00 MB of it relayed)"
     assert "Data moved" not in numbers
 
 
