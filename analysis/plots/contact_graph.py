@@ -96,7 +96,7 @@ def _bounds(edges: pl.DataFrame, bulge: float = 0.0) -> Extent:
 
 
 def _focus(run: RunData, edges: pl.DataFrame) -> tuple[pl.DataFrame, Rsu | None]:
-    """Return the pairs to draw in one scale, and the RSU around which they are when those elsewhere are left out."""
+    """Return the pairs to draw, and the RSU around which they are when those far away are left out."""
     left, right, low, high = _bounds(edges)
     if max(right - left, high - low) <= 4 * max(rsu.range_m for rsu in run.rsus):
         return edges, None
