@@ -79,17 +79,17 @@ def load(data: DataSettings, *, streams: Streams) -> SteeringSet:
     test = first(views[test, 0], data.test_images, key="data.test_images", name="driving-log")
     angles = np.clip(steering[:, None] + shift, -1, 1).ravel().astype(np.float32)
 
-    used = np.concatenate([train, test])
+    used = np.sort(np.concatenate([train, test]))  # so that the first fault is the first in the log
     files = _find_images(log.parent, [(rows[view // cameras], int(view % cameras)) for view in used])
     places = [rows[view // cameras].place for view in used]
     images = torch.from_numpy(read_images(files, grey=True, side_px=data.image_px or SIDE_PX, places=places))
     return SteeringSet(
         name="driving-log",
-        train=images[: len(train)],
+        train=images[np.searchsorted(used, train)],
         train_angles=torch.from_numpy(angles[train]),
         train_drives=torch.from_numpy(renumbered(drives[train // cameras])),
         train_blocks=torch.from_numpy(renumbered(blocks[train // cameras])),
-        test=images[len(train) :],
+        test=images[np.searchsorted(used, test)],
         test_angles=torch.from_numpy(angles[test]),
     )
 

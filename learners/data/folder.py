@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from learners.data.classed_set import Part, classed_set, require_two_classes
+from learners.data.classed_set import classed_set, require_two_classes
 from learners.data.image_files import SUFFIXES, existing, listed, read_images
 from learners.data.image_set import ImageSet
 from learners.data.splits import Indices, first, split_by_class
@@ -34,6 +34,8 @@ def load(data: DataSettings, *, streams: Streams) -> ImageSet:
         InputError: when folders are missing or empty, images cannot be read, or there are fewer than two classes.
     """
     root = existing(data.root, "folder", "a folder with one folder of images per class")
+    if not root.is_dir():
+        raise InputError(f"data.root: '{root}' is not a folder; folder needs one with a folder of images per class.")
     generator = streams.generator("folder", "test images")
     if (root / "train").is_dir() and (root / "test").is_dir():
         names = _class_folders(root / "train")
@@ -51,16 +53,15 @@ def load(data: DataSettings, *, streams: Streams) -> ImageSet:
         require_two_classes(labels, data.root, tuple(names))
         train, test = split_by_class(labels, data.test_share, generator)
 
-    def part(indices: Indices, count: int, key: str) -> Part:
-        kept = first(indices, count, key=key, name="folder")
-        paths = [files[index] for index in kept]
-        return read_images(paths, grey=False, side_px=data.image_px or SIDE_PX), labels[kept]
-
+    train = first(train, data.train_images, key="data.train_images", name="folder")
+    test = first(test, data.test_images, key="data.test_images", name="folder")
+    used = np.sort(np.concatenate([train, test]))
+    images = read_images([files[index] for index in used], grey=False, side_px=data.image_px or SIDE_PX)
     return classed_set(
         "folder",
         data.root,
-        train=part(train, data.train_images, "data.train_images"),
-        test=part(test, data.test_images, "data.test_images"),
+        train=(images[np.searchsorted(used, train)], labels[train]),
+        test=(images[np.searchsorted(used, test)], labels[test]),
         class_names=tuple(names),
     )
 

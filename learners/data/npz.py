@@ -43,22 +43,32 @@ def load(data: DataSettings, *, streams: Streams) -> ImageSet:
     """
     path = existing(data.root, "npz", "an .npz archive")
     arrays = _read(path)
+    classes = arrays.get("classes")
     if "images" in arrays:
-        train = test = (arrays["images"], _labels(arrays, "labels", "images", path))
-        orders = split_by_class(train[1], data.test_share, streams.generator("npz", "test images"))
+        train_name = test_name = "images"
+        train_labels = test_labels = _labels(arrays, "labels", "images", path)
+        names = _class_names(classes, train_labels, path)
+        train, test = split_by_class(train_labels, data.test_share, streams.generator("npz", "test images"))
     else:
-        train = (arrays["train_images"], _labels(arrays, "train_labels", "train_images", path))
-        test = (arrays["test_images"], _labels(arrays, "test_labels", "test_images", path))
-        orders = (np.arange(len(train[1])), np.arange(len(test[1])))
-    names = _class_names(arrays.get("classes"), np.concatenate([train[1], test[1]]), path)
-    kept_train = first(orders[0], data.train_images, key="data.train_images", name="npz")
-    kept_test = first(orders[1], data.test_images, key="data.test_images", name="npz")
+        train_name, test_name = "train_images", "test_images"
+        train_labels = _labels(arrays, "train_labels", train_name, path)
+        test_labels = _labels(arrays, "test_labels", test_name, path)
+        names = _class_names(classes, np.concatenate([train_labels, test_labels]), path)
+        train, test = np.arange(len(train_labels)), np.arange(len(test_labels))
+    train = first(train, data.train_images, key="data.train_images", name="npz")
+    test = first(test, data.test_images, key="data.test_images", name="npz")
 
-    def part(images: NDArray[Any], labels: NDArray[np.int64], kept: NDArray[np.int64]) -> Any:
+    def images(name: str, kept: NDArray[np.int64]) -> NDArray[np.uint8]:
         side_px = data.image_px or SIDE_PX
-        return images_of_array(images[kept], grey=False, side_px=side_px, where=str(path)), labels[kept]
+        return images_of_array(arrays[name][kept], grey=False, side_px=side_px, where=f"{path}: {name}")
 
-    return classed_set("npz", data.root, train=part(*train, kept_train), test=part(*test, kept_test), class_names=names)
+    return classed_set(
+        "npz",
+        data.root,
+        train=(images(train_name, train), train_labels[train]),
+        test=(images(test_name, test), test_labels[test]),
+        class_names=names,
+    )
 
 
 def _read(path: Path) -> Arrays:

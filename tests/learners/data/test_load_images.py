@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from learners.data import load_images
+from learners.data import WITH_ANGLES, WITH_CLASSES, load_images, load_steering
 from learners.data.image_set import channel_statistics
 from vnetsim.errors import InputError
 from vnetsim.experiment import DataSettings
@@ -15,18 +15,41 @@ from vnetsim.random_streams import Streams
 
 def test_unknown_set_lists_those_there_are():
     with pytest.raises(
-        InputError, match=r"data\.name: unknown data set 'sings'\. Did you mean 'signs'\? Available: cifar10, signs\."
+        InputError, match=r"unknown data set 'sings'\. Did you mean 'signs'\? Available: cifar10, folder, npz, signs\."
     ):
         load_images(DataSettings(name="sings"), streams=Streams(seed=0))
+    with pytest.raises(
+        InputError,
+        match=r"unknown data set 'raod'\. Did you mean 'road'\? Available: driving-log, road, steering-npz\.",
+    ):
+        load_steering(DataSettings(name="raod"), streams=Streams(seed=0))
 
 
-def test_the_default_set_needs_no_torchvision():
+@pytest.mark.parametrize("name", WITH_ANGLES)
+def test_steering_angles_do_not_fit_a_learner_of_classes(name):
+    with pytest.raises(
+        InputError, match=rf"data\.name: the images of '{name}' have steering angles, .* needs classes: signs, cifar10"
+    ):
+        load_images(DataSettings(name=name), streams=Streams(seed=0))
+
+
+@pytest.mark.parametrize("name", WITH_CLASSES)
+def test_classes_do_not_fit_a_learner_of_steering_angles(name):
+    with pytest.raises(
+        InputError,
+        match=rf"data\.name: the images of '{name}' have classes, .* needs steering angles: road, driving-log",
+    ):
+        load_steering(DataSettings(name=name), streams=Streams(seed=0))
+
+
+@pytest.mark.parametrize(("load", "name"), [("load_images", "signs"), ("load_steering", "road")])
+def test_the_built_in_sets_need_no_torchvision(load, name):
     code = (
         "import sys\n"
-        "from learners.data import load_images\n"
+        f"from learners.data import {load}\n"
         "from vnetsim.experiment import DataSettings\n"
         "from vnetsim.random_streams import Streams\n"
-        "load_images(DataSettings(train_images=20, test_images=20), streams=Streams(seed=0))\n"
+        f"{load}(DataSettings(name='{name}', train_images=20, test_images=20), streams=Streams(seed=0))\n"
         "sys.exit('torchvision' in sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -145,7 +145,66 @@ def test_approach_never_doubles_an_image(case, approaches):
         assert len(dealt) == len(labels)
 
 
-@pytest.mark.parametrize("kind", ["iid", "dirichlet", "approach"])
+@given(case=cases(), unseen_share=st.floats(0, 1))
+def test_label_skew_leaves_out_the_share_of_classes_and_never_doubles_an_image(case, unseen_share):
+    labels, silos, seed = case
+    try:
+        shards = deal(labels, silos, seed=seed, partition="label-skew", unseen_share=unseen_share)
+    except InputError:
+        return
+    dealt = np.concatenate(shards)
+    assert len(np.unique(dealt)) == len(dealt)
+    assert min(len(shard) for shard in shards) >= 1
+    table = counts(labels, shards, 7)[:, np.unique(labels)]
+    held = 1 + round((1 - unseen_share) * (table.shape[1] - 1))
+    assert np.count_nonzero(table, axis=1).max() <= held
+    if silos * held >= table.shape[1]:
+        assert len(dealt) == len(labels)
+
+
+@given(
+    classes=st.integers(1, 9),
+    silos=st.integers(1, 12),
+    unseen_share=st.floats(0, 1),
+    seed=st.integers(0, 2**32),
+)
+def test_label_skew_spreads_classes_over_silos_and_images_over_their_holders(classes, silos, unseen_share, seed):
+    labels = np.repeat(np.arange(classes), 20)
+    shards = deal(labels, silos, seed=seed, partition="label-skew", unseen_share=unseen_share)
+    table = counts(labels, shards, classes)
+    held = 1 + round((1 - unseen_share) * (classes - 1))
+    assert (np.count_nonzero(table, axis=1) == held).all()
+    assert np.ptp(np.count_nonzero(table, axis=0)) <= 1
+    for column in table.T:
+        holders = column[column > 0]
+        assert np.ptp(holders) <= 1 if len(holders) else silos * held < classes
+
+
+def test_label_skew_at_its_ends():
+    table = counts(CIFAR, deal(CIFAR, 20, partition="label-skew", unseen_share=0.0))
+    assert (table == 250).all()
+    table = counts(CIFAR, deal(CIFAR, 20, partition="label-skew", unseen_share=1.0))
+    assert (np.sort(table, axis=1)[:, -2:] == [0, 2500]).all()
+    table = counts(CIFAR, deal(CIFAR, 95, partition="label-skew", unseen_share=0.5))
+    assert (np.count_nonzero(table, axis=1) == 5).all()  # 1 + round(4.5)
+    assert table.sum() == 50000
+    assert len({tuple(row > 0) for row in table}) > 10
+
+
+def test_label_skew_too_few_images():
+    with pytest.raises(InputError, match=r"20 .* dealt to 4 silos of 2 of 3 classes leave a silo with \d+, and 8 are"):
+        deal(np.arange(20) % 3, 4, partition="label-skew", min_images=8)
+
+
+@pytest.mark.parametrize("kind", ["drive", "block", "sign"])
+def test_partitions_of_frames_do_not_fit_classes(kind):
+    with pytest.raises(
+        InputError, match=rf"data\.partition: '{kind}' needs frames .* iid, dirichlet, approach, label-"
+    ):
+        deal(CIFAR, 5, partition=kind)
+
+
+@pytest.mark.parametrize("kind", ["iid", "dirichlet", "approach", "label-skew"])
 def test_order_inside_a_silo_tells_nothing_of_the_class(kind):
     """The mean label of the first and the second half of the silos agree within five standard errors."""
     shards = deal(CIFAR, 10, partition=kind, alpha=1.0)
@@ -154,7 +213,7 @@ def test_order_inside_a_silo_tells_nothing_of_the_class(kind):
     assert all(np.any(np.diff(shard) < 0) for shard in shards)
 
 
-@pytest.mark.parametrize("kind", ["iid", "dirichlet", "approach"])
+@pytest.mark.parametrize("kind", ["iid", "dirichlet", "approach", "label-skew"])
 def test_same_seed_same_silos(kind):
     one, two, other = (deal(CIFAR[::50], 20, seed=seed, partition=kind) for seed in (3, 3, 4))
     assert all(np.array_equal(a, b) for a, b in zip(one, two, strict=True))

@@ -1,0 +1,288 @@
+"""Logs of the Udacity simulator: paths as people have them, three cameras, drives, blocks, every fault in a line."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from learners.data import load_steering
+from learners.data.driving_log import drives_of
+from learners.data.splits import gap_of, split_by_time
+from vnetsim.errors import InputError
+from vnetsim.experiment import DataSettings
+from vnetsim.random_streams import Streams
+
+HEADER = "center,left,right,steering,throttle,brake,speed\n"
+
+
+def load(root, seed=0, **settings):
+    return load_steering(DataSettings(name="driving-log", root=str(root), **settings), streams=Streams(seed=seed))
+
+
+def save(path, level, size=(32, 16)):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("L", size, int(level)).save(path)
+
+
+def stamp(camera, second, milli=0):
+    return f"{camera}_2016_12_01_13_{second // 60:02d}_{second % 60:02d}_{milli:03d}.png"
+
+
+def record(folder, rows=40, *, path="IMG/{}", header="", cameras=("center", "left", "right"), drives=1):
+    """A log whose row r has images of level 6 r (+ 1 left, + 2 right) and the angle (r - 20) / 20."""
+    lines = []
+    for row in range(rows):
+        second = row + 100 * (row * drives // rows)
+        names = [stamp(camera, second) for camera in cameras]
+        for camera, name in enumerate(names):
+            save(folder / "IMG" / name, 6 * row + camera)
+        written = [path.format(name) for name in names] + [""] * (3 - len(names))
+        lines.append(",".join([*written, str((row - 20) / 20), "0.5", "0", "30.1"]) + "\n")
+    log = folder / "driving_log.csv"
+    log.write_text(header + "".join(lines))
+    return log
+
+
+def rows_of(images):
+    """The rows that images of a recorded log are of, and their camera."""
+    levels = images.flatten(1)[:, 0].long()
+    return (levels // 6).tolist(), (levels % 6).tolist()
+
+
+@pytest.mark.parametrize("header", ["", HEADER])
+def test_frames_and_angles_are_those_of_the_log(tmp_path, header):
+    record(tmp_path, header=header)
+    frames = load(tmp_path)
+    assert frames.name == "driving-log"
+    assert frames.train.shape[1:] == frames.test.shape[1:] == (1, 64, 64)
+    assert frames.train.dtype == torch.uint8
+    for images, angles in ((frames.train, frames.train_angles), (frames.test, frames.test_angles)):
+        rows, cameras = rows_of(images)
+        assert set(cameras) == {0}
+        assert rows == sorted(rows)
+        assert angles.tolist() == pytest.approx([(row - 20) / 20 for row in rows])
+    rows = rows_of(frames.train)[0] + rows_of(frames.test)[0]
+    assert sorted(rows) == list(range(40))  # a log so short has no gap
+    assert len(frames.test) == 8
+    assert frames.train_angles.dtype == torch.float32
+    assert frames.train_drives.tolist() == [0] * 32
+
+
+def test_the_log_itself_may_be_the_root_and_images_any_size(tmp_path):
+    log = record(tmp_path)
+    assert torch.equal(load(log, image_px=20).train, load(tmp_path, image_px=20).train)
+    assert load(log, image_px=20).train.shape[2:] == (20, 20)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "IMG/{}",
+        " IMG/{}",
+        "{}",
+        "./IMG/{}",
+        "IMG\\{}",
+        "/home/someone/recording/IMG/{}",
+        "C:\\Users\\Some One\\Desktop\\IMG\\{}",
+        "nowhere/{}",
+        '"  IMG/{}"',
+    ],
+)
+def test_images_are_found_wherever_the_log_says_they_were(tmp_path, path):
+    record(tmp_path / "moved", path=path)
+    rows = rows_of(load(tmp_path / "moved").train)[0]
+    assert len(rows) == 32
+
+
+def test_images_beside_the_log_and_under_an_absolute_path(tmp_path):
+    log = record(tmp_path / "there", path=str(tmp_path / "there" / "IMG" / "{}"))
+    elsewhere = tmp_path / "here" / "driving_log.csv"
+    elsewhere.parent.mkdir()
+    elsewhere.write_text(log.read_text())
+    assert len(load(elsewhere).train) == 32
+    for image in (tmp_path / "there" / "IMG").iterdir():
+        image.rename(elsewhere.parent / image.name)
+    assert len(load(elsewhere).train) == 32
+
+
+def test_the_path_as_written_goes_before_the_bare_name(tmp_path):
+    log = record(tmp_path, rows=20)
+    save(tmp_path / "other" / stamp("center", 3), 255)
+    log.write_text(log.read_text().replace(f"IMG/{stamp('center', 3)}", f"other/{stamp('center', 3)}"))
+    frames = load(tmp_path)
+    assert 255 in torch.cat([frames.train, frames.test])
+
+
+def test_aspect_is_not_kept_and_colour_becomes_luma(tmp_path):
+    record(tmp_path, rows=20)
+    wide = np.zeros((10, 40, 3), dtype=np.uint8)
+    wide[:, 20:] = (255, 0, 0)
+    for path in (tmp_path / "IMG").glob("center*"):
+        Image.fromarray(wide).save(path)
+    image = load(tmp_path, image_px=10).train[0, 0]
+    assert (image[:, :4] == 0).all()
+    assert (image[:, 6:] == 76).all()
+
+
+def test_side_cameras_are_corrected_towards_the_middle_and_not_tested(tmp_path):
+    record(tmp_path)
+    plain, frames = load(tmp_path), load(tmp_path, side_correction=0.2)
+    rows, cameras = rows_of(frames.train)
+    assert len(frames.train) == 3 * len(plain.train)
+    assert cameras == [0, 1, 2] * len(plain.train)
+    expected = np.clip((np.array(rows) - 20) / 20 + np.array([0, 0.2, -0.2])[cameras], -1, 1)
+    assert frames.train_angles.tolist() == pytest.approx(expected.tolist())
+    assert frames.train_angles.min() == -1
+    assert torch.equal(frames.test, plain.test)
+    assert torch.equal(frames.test_angles, plain.test_angles)
+    assert torch.equal(frames.train_blocks[::3], plain.train_blocks)
+
+
+def test_a_pause_begins_a_new_drive(tmp_path):
+    record(tmp_path, rows=40, drives=2)
+    frames = load(tmp_path)
+    assert frames.train_drives.tolist() == [int(row >= 20) for row in rows_of(frames.train)[0]]
+    for block in frames.train_blocks.unique():
+        assert len(frames.train_drives[frames.train_blocks == block].unique()) == 1
+
+
+def test_drives_by_the_time_in_the_names():
+    names = [stamp("center", second) for second in (0, 5, 11, 12, 3, 4)]
+    assert drives_of(names).tolist() == [0, 0, 1, 1, 2, 2]  # 6 s later; then a time before
+    assert drives_of([stamp("center", 0), stamp("center", 5, 1)]).tolist() == [0, 1]
+    assert drives_of([stamp("center", 0), "image7.jpg", stamp("center", 99)]).tolist() == [0, 0, 0]
+    assert drives_of([stamp("center", 0), "center_2016_13_41_25_61_61_000.jpg"]).tolist() == [0, 0]
+
+
+@given(
+    lengths=st.lists(st.integers(1, 700), min_size=1, max_size=6),
+    share=st.floats(0.02, 0.98),
+    seed=st.integers(0, 2**32),
+)
+def test_neighbouring_frames_never_fall_on_both_sides(lengths, share, seed):
+    drives = np.repeat(np.arange(len(lengths)), lengths)
+    if len(drives) < 2:
+        return
+    train, test, blocks = split_by_time(drives, share, np.random.default_rng(seed))
+    assert len(train) > 0
+    assert len(test) > 0
+    nearest = np.abs(train[:, None] - test[None]) + len(drives) * (drives[train][:, None] != drives[test][None])
+    assert nearest.min() > gap_of(len(drives))
+    unused = np.setdiff1d(np.arange(len(drives)), np.concatenate([train, test]))
+    assert all(np.abs(test - frame).min() <= gap_of(len(drives)) for frame in unused)
+    assert set(blocks[test]).isdisjoint(blocks[train])
+    for block in np.unique(blocks):
+        members = np.flatnonzero(blocks == block)
+        assert len(np.unique(drives[members])) == 1
+        assert len(members) == members[-1] - members[0] + 1 <= 75
+
+
+def test_the_share_held_out_is_about_what_was_asked():
+    drives = np.zeros(3000, dtype=np.int64)
+    for share in (0.1, 0.2, 0.5):
+        train, test, _ = split_by_time(drives, share, np.random.default_rng(0))
+        assert len(test) == pytest.approx(3000 * share, abs=30)
+        assert len(train) > 3000 * (1 - share) * 0.6
+    assert gap_of(3000) == 10
+
+
+def test_a_split_of_two_frames_and_of_one():
+    train, test, _ = split_by_time(np.zeros(2, dtype=np.int64), 0.2, np.random.default_rng(0))
+    assert (len(train), len(test)) == (1, 1)
+    with pytest.raises(InputError, match="1 frames are too few"):
+        split_by_time(np.zeros(1, dtype=np.int64), 0.2, np.random.default_rng(0))
+
+
+def test_same_seed_same_blocks(tmp_path):
+    record(tmp_path)
+    one, two = load(tmp_path), load(tmp_path)
+    assert torch.equal(one.test, two.test)
+    assert any(not torch.equal(one.test_angles, load(tmp_path, seed=seed).test_angles) for seed in range(1, 4))
+
+
+def test_a_number_of_images_keeps_the_first(tmp_path):
+    record(tmp_path)
+    every, few = load(tmp_path), load(tmp_path, train_images=7, test_images=2)
+    assert torch.equal(few.train, every.train[:7])
+    assert torch.equal(few.test_angles, every.test_angles[:2])
+    with pytest.raises(InputError, match=r"data\.train_images: 33 images asked for, 'driving-log' has 32; 0 takes all"):
+        load(tmp_path, train_images=33)
+
+
+def replaced_line(log, line, text):
+    lines = log.read_text().splitlines()
+    lines[line - 1] = text
+    log.write_text("\n".join(lines) + "\n")
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("a.jpg,b.jpg,c.jpg,0.1,0,0", r"driving_log\.csv:3: 6 columns instead of 7: centre, left"),
+        ("a.jpg,b.jpg,c.jpg,0.1,0,0,1,9", r"driving_log\.csv:3: 8 columns instead of 7"),
+        ("a.jpg,b.jpg,c.jpg,straight,0,0,1", r"driving_log\.csv:3: steering 'straight' is not a number"),
+        ("a.jpg,b.jpg,c.jpg,,0,0,1", r"driving_log\.csv:3: steering '' is not a number"),
+        ("a.jpg,b.jpg,c.jpg,nan,0,0,1", r"driving_log\.csv:3: steering nan is not in \[-1, 1\]"),
+        ("a.jpg,b.jpg,c.jpg,inf,0,0,1", r"driving_log\.csv:3: steering inf is not in \[-1, 1\]"),
+        ("a.jpg,b.jpg,c.jpg,-12.5,0,0,1", r"driving_log\.csv:3: steering -12\.5 is not in \[-1, 1\]"),
+        (",b.jpg,c.jpg,0.1,0,0,1", r"driving_log\.csv:3: no centre image"),
+    ],
+)
+def test_a_faulty_line_is_named(tmp_path, line, message):
+    log = record(tmp_path, rows=10, header=HEADER)
+    replaced_line(log, 3, line)
+    with pytest.raises(InputError, match=message) as caught:
+        load(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_images_are_counted_and_the_first_named(tmp_path):
+    log = record(tmp_path, rows=20)
+    for line in (6, 7, 12):
+        replaced_line(log, line, f"gone/{line}.jpg,,,0,0,0,0")
+    with pytest.raises(
+        InputError, match=r"csv:6: 20 images are named, 3 of them are missing, the first 'gone/6\.jpg'; looked"
+    ) as caught:
+        load(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_unreadable_image_is_named_with_its_line(tmp_path):
+    record(tmp_path, rows=20)
+    (tmp_path / "IMG" / stamp("center", 4)).write_bytes(b"no image")
+    with pytest.raises(InputError, match=r"images cannot be read: .*driving_log\.csv:5: '.*_04_000\.png'; replace"):
+        load(tmp_path)
+
+
+def test_side_images_that_are_not_there_are_not_needed_without_a_correction(tmp_path):
+    record(tmp_path, cameras=("center",))
+    assert len(load(tmp_path).train) == 32
+    with pytest.raises(InputError, match=r"csv:\d+: no left image, which data\.side_correction above 0 needs"):
+        load(tmp_path, side_correction=0.2)
+
+
+@pytest.mark.parametrize("content", ["", HEADER, "\n\n"])
+def test_an_empty_log(tmp_path, content):
+    (tmp_path / "driving_log.csv").write_text(content)
+    with pytest.raises(InputError, match=r"driving_log\.csv: the log is empty"):
+        load(tmp_path)
+
+
+def test_a_log_that_is_not_there_or_no_text(tmp_path):
+    with pytest.raises(InputError, match=r"data\.root: driving-log needs a driving_log\.csv .* --data-root"):
+        load("")
+    with pytest.raises(InputError, match=r"data\.root: '.*absent' does not exist"):
+        load(tmp_path / "absent")
+    with pytest.raises(InputError, match=r"driving_log\.csv' does not exist; driving-log needs"):
+        load(tmp_path)
+    (tmp_path / "driving_log.csv").write_bytes(b"\xff\xfe\x00,,,")
+    with pytest.raises(InputError, match=r"driving_log\.csv' cannot be read as text"):
+        load(tmp_path)
+
+
+def test_one_image_is_too_few(tmp_path):
+    record(tmp_path, rows=1)
+    with pytest.raises(InputError, match="1 frames are too few to hold some out"):
+        load(tmp_path)

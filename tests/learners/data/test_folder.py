@@ -1,0 +1,161 @@
+"""One folder of images per class, with and without a test set of its own, and every fault in a line."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from learners.data import load_images
+from vnetsim.errors import InputError
+from vnetsim.experiment import DataSettings
+from vnetsim.random_streams import Streams
+
+CLASSES = {"cat": 10, "ant": 20, "bee": 5}
+
+
+def load(root, seed=0, **settings):
+    data = DataSettings(name="folder", root=str(root), **{"image_px": 8, **settings})
+    return load_images(data, streams=Streams(seed=seed))
+
+
+def fill(root, classes=CLASSES, *, first=0, ending="png"):
+    """Images whose colour is (number, 100 + number, 255 - number), counted on through the classes by name."""
+    number = first
+    for name in sorted(classes):
+        (root / name).mkdir(parents=True)
+        for _ in range(classes[name]):
+            image = Image.new("RGB", (10, 12), (number, 100 + number, 255 - number))
+            image.save(root / name / f"{number:03d}.{ending}")
+            number += 1
+    return root
+
+
+def which(images):
+    numbers = images[:, 0, 0, 0].int()
+    assert torch.equal(images[:, 1, 0, 0].int(), 100 + numbers)
+    return numbers.tolist()
+
+
+def label_of(number):
+    return int(number >= 20) + int(number >= 25)
+
+
+def test_classes_by_name_and_a_share_of_each_held_out(tmp_path):
+    images = load(fill(tmp_path))
+    assert images.name == "folder"
+    assert images.class_names == ("ant", "bee", "cat")
+    assert images.train.shape == (28, 3, 8, 8)
+    assert images.train.dtype == torch.uint8
+    assert torch.bincount(images.test_labels).tolist() == [4, 1, 2]
+    assert sorted(which(images.train) + which(images.test)) == list(range(35))
+    for part, labels in ((images.train, images.train_labels), (images.test, images.test_labels)):
+        assert labels.dtype == torch.int64
+        assert labels.tolist() == [label_of(number) for number in which(part)]
+    scaled = images.train.double() / 255
+    assert images.mean == pytest.approx(scaled.mean(dim=(0, 2, 3)).tolist(), rel=1e-12)
+    assert load(tmp_path, image_px=0).train.shape[2:] == (32, 32)
+
+
+def test_folders_train_and_test_are_kept_apart(tmp_path):
+    fill(tmp_path / "train")
+    fill(tmp_path / "test", {"cat": 2, "ant": 3}, first=50)
+    images = load(tmp_path)
+    assert sorted(which(images.train)) == list(range(35))
+    assert sorted(zip(which(images.test), images.test_labels.tolist(), strict=True)) == [
+        (50, 0),
+        (51, 0),
+        (52, 0),
+        (53, 2),
+        (54, 2),
+    ]
+
+
+def test_the_first_images_are_of_all_classes_and_order_follows_the_seed(tmp_path):
+    fill(tmp_path / "train")
+    fill(tmp_path / "test", first=50)
+    for root in (tmp_path, tmp_path / "train"):
+        every, few = load(root), load(root, train_images=15, test_images=2)
+        assert len(few.train_labels.unique()) == 3
+        assert torch.equal(few.train, every.train[:15])
+        assert torch.equal(load(root).train, every.train)
+        assert not torch.equal(load(root, seed=1).train, every.train)
+        with pytest.raises(InputError, match=r"data\.train_images: 99 images asked for, 'folder' has \d+; 0 takes all"):
+            load(root, train_images=99)
+
+
+@pytest.mark.parametrize("ending", ["jpg", "JPEG", "bmp", "webp", "tiff"])
+def test_kinds_of_files(tmp_path, ending):
+    images = load(fill(tmp_path, {"a": 4, "b": 4}, ending=ending))
+    assert images.train.shape == (6, 3, 8, 8)
+    greens = [100 + number for number in range(8)]
+    found = sorted(torch.cat([images.train, images.test])[:, 1, 4, 4].tolist())
+    assert found == pytest.approx(greens, abs=3)
+
+
+def test_grey_transparent_and_16_bit_images(tmp_path):
+    fill(tmp_path, {"a": 4, "b": 4})
+    for path in tmp_path.glob("a/*"):
+        Image.new("LA", (4, 4), (77, 128)).save(path)
+    for path in tmp_path.glob("b/*"):
+        Image.fromarray(np.full((4, 4), 51 * 256, dtype=np.uint16)).save(path)
+    images = load(tmp_path)
+    assert torch.equal(images.train[:, :, 2, 2], torch.where(images.train_labels == 0, 77, 51)[:, None].expand(-1, 3))
+
+
+def test_other_files_and_hidden_ones_are_passed_over(tmp_path):
+    fill(tmp_path)
+    (tmp_path / "ant" / "notes.txt").write_text("text")
+    (tmp_path / "ant" / ".hidden.png").write_bytes(b"no image")
+    (tmp_path / ".cache").mkdir()
+    (tmp_path / "labels.csv").write_text("")
+    assert len(load(tmp_path).train) == 28
+
+
+def test_unreadable_images_are_counted_and_named(tmp_path):
+    fill(tmp_path)
+    broken = [tmp_path / "ant" / "003.png", tmp_path / "cat" / "030.png"]
+    broken[0].write_bytes(b"no image")
+    broken[1].write_bytes(broken[1].read_bytes()[:45])
+    with pytest.raises(InputError, match=r"data\.root: 2 of 35 images cannot be read: .*; replace them") as caught:
+        load(tmp_path)
+    assert f"'{broken[0]}', '{broken[1]}'" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    for path in (tmp_path / "ant").iterdir():
+        path.write_bytes(b"")
+    with pytest.raises(InputError, match=r"21 of 35 images cannot be read: (.*ant.*){5} and 16 more; replace"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("classes", "message"),
+    [
+        ({"cat": 4}, r"4 training images of '.*' are of one class, cat; learning needs at least two classes"),
+        ({"cat": 1}, r"1 training images of '.*' are of one class, cat"),
+        ({}, r"0 training images of '.*' are of no class"),
+        ({"cat": 4, "dog": 0}, r"'.*dog' holds no images"),
+        ({"cat": 1, "dog": 1}, "no class has two images"),
+    ],
+)
+def test_too_few_classes_or_images(tmp_path, classes, message):
+    with pytest.raises(InputError, match=message):
+        load(fill(tmp_path, classes))
+
+
+def test_faults_of_folders_train_and_test(tmp_path):
+    fill(tmp_path / "train")
+    (tmp_path / "test").mkdir()
+    with pytest.raises(InputError, match="has no test images"):
+        load(tmp_path)
+    fill(tmp_path / "test", {"dog": 1, "ant": 1}, first=50)
+    with pytest.raises(InputError, match=r"test' has classes that 'train' lacks: dog\."):
+        load(tmp_path)
+
+
+def test_root_not_given_missing_or_a_file(tmp_path):
+    with pytest.raises(InputError, match=r"data\.root: folder needs a folder with one folder of images per class"):
+        load("")
+    with pytest.raises(InputError, match=r"data\.root: '.*absent' does not exist"):
+        load(tmp_path / "absent")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match=r"data\.root: '.*file' is not a folder"):
+        load(tmp_path / "file")
