@@ -1,4 +1,7 @@
-"""Every registered learner keeps the protocol's promises; the contrastive ones differ by their weights alone."""
+"""Laws that every registered learner keeps, whatever its task: what the simulator relies on.
+
+A learner of a known task is tested as soon as ``pyproject.toml`` names it. A new task needs an entry in ``TASKS``.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,8 @@ import importlib
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable, Sequence
-from dataclasses import FrozenInstanceError, fields, is_dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import FrozenInstanceError, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,102 +18,188 @@ import numpy as np
 import pytest
 import torch
 
-from learners.aggregation import blur_weights
-from learners.contrastive_settings import ContrastiveSettings
 from learners.data.image_set import ImageSet
-from learners.fedavg import Discard, FedAvg
-from learners.flsimco import FLSimCo
-from vnetsim.errors import InputError, RunError
-from vnetsim.experiment import BlurSettings
-from vnetsim.learning import Learner, LearnerContext, Participant, Update
+from learners.data.steering_set import SteeringSet
+from vnetsim.learner_faults import aggregated, model_shapes, numbers, trained
+from vnetsim.learning import Learner, LearnerContext, Participant, Peer, Update
+from vnetsim.registry import about
+from vnetsim.settings_file import learner_defaults
 
 PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
 REGISTERED = tomllib.loads(PYPROJECT.read_text())["project"]["entry-points"]["vnetsim.learners"]
-QUICK = {"batch": 8, "knn_k": 5, "bank": 40}
 
 MakeParticipant = Callable[..., Participant]
 MakeContext = Callable[..., LearnerContext]
 
 
-def find(entry_point: str) -> Any:
-    module, _, name = entry_point.partition(":")
-    return getattr(importlib.import_module(module), name)
+def tiny_drives(images: ImageSet) -> SteeringSet:
+    """Return as many noisy frames as there are images, brighter on the side to which they steer."""
+    train, test = len(images.train), len(images.test)
+    generator = torch.Generator().manual_seed(6)
+    angles = torch.rand(train + test, generator=generator) * 2 - 1
+    frames = torch.randint(0, 120, (train + test, 1, 40, 40), generator=generator, dtype=torch.uint8)
+    frames[angles > 0, :, :, 20:] += 100
+    frames[angles < 0, :, :, :20] += 100
+    return SteeringSet(
+        name="tiny",
+        train=frames[:train],
+        train_angles=angles[:train],
+        train_drives=torch.arange(train) // 16,
+        train_blocks=torch.arange(train) // 8,
+        test=frames[train:],
+        test_angles=angles[train:],
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """How the learners of a task are made quick.
+
+    Args:
+        loads: where their task's module calls for its data.
+        data: what it gets instead, made of the tiny image set.
+        settings: of the learner, so that a visit takes milliseconds.
+    """
+
+    loads: str
+    data: Callable[[ImageSet], Any]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+TASKS = {
+    "contrastive": Task(
+        loads="learners.contrastive_task.load_images",
+        data=lambda images: images,
+        settings={"batch": 8, "steps": 2, "knn_k": 5, "bank": 40},
+    ),
+    "steering": Task(
+        loads="learners.steering_task.load_steering",
+        data=tiny_drives,
+        settings={"batch": 4, "steps": 2},
+    ),
+    "classification": Task(
+        loads="learners.classification_task.load_images",
+        data=lambda images: images,
+        settings={"batch": 4, "steps": 2, "local_test": 12},
+    ),
+}
 
 
 @pytest.fixture(params=sorted(REGISTERED))
 def learner_class(request: pytest.FixtureRequest) -> Any:
-    cls = find(REGISTERED[request.param])
+    module, _, name = REGISTERED[request.param].partition(":")
+    cls = getattr(importlib.import_module(module), name)
     assert cls.name == request.param
+    assert cls.task in TASKS, f"add the task of '{cls.name}' to TASKS"
     return cls
 
 
 @pytest.fixture
-def new(tiny: ImageSet, context: LearnerContext) -> Callable[..., Any]:  # noqa: ARG001  replaces the images
-    """Return a maker of learners on the tiny set."""
+def new(
+    learner_class: Any, images: ImageSet, context: LearnerContext, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Any]:
+    """Return a maker of learners on tiny data."""
+    task = TASKS[learner_class.task]
+    data = task.data(images)
+    monkeypatch.setattr(task.loads, lambda _, *, streams: data)  # noqa: ARG005 - the signature
 
-    def make(cls: Any, given: LearnerContext | None = None, **settings: Any) -> Any:
-        return cls.create(given or context, cls.Settings(**(QUICK | settings)))
+    def make(given: LearnerContext | None = None, **settings: Any) -> Any:
+        return learner_class.create(given or context, learner_class.Settings(**(task.settings | settings)))
 
     return make
 
 
-def equal(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
+def met(participants: Sequence[Participant]) -> list[Participant]:
+    """Return participants of whom each has exchanged with the next one, both ways."""
+
+    def peer(one: Participant) -> Peer:
+        return Peer(vehicle_id=one.vehicle_id, silo=one.silo, speed_mps=one.speed_mps, level_px=one.level_px)
+
+    count = len(participants)
+    beside = [[j for j in (i - 1, i + 1) if 0 <= j < count] for i in range(count)]
+    return [
+        replace(one, peers=tuple(peer(participants[j]) for j in near))
+        for one, near in zip(participants, beside, strict=True)
+    ]
+
+
+def equal(a: Mapping[str, torch.Tensor], b: Mapping[str, torch.Tensor]) -> bool:
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
-def test_conforms_to_the_protocol(learner_class: Any, new: Callable[..., Any], tiny: ImageSet) -> None:
-    learner = new(learner_class)
+def model_of(learner: Any) -> dict[str, torch.Tensor]:
+    return {name: tensor for name, tensor in learner.state_dict().items() if name.startswith("model.")}
+
+
+def copied(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {name: tensor.clone() for name, tensor in state.items()}
+
+
+def test_conforms_to_the_protocol(learner_class: Any, new: Callable[..., Any], images: ImageSet) -> None:
+    learner = new()
     assert isinstance(learner, Learner)
     assert learner_class.task
     assert learner_class.paper
+    assert about(learner_class).payload
+    assert about(learner_class).equations
+    assert set(learner_defaults(learner_class)) == set(about(learner_class).defaults)
     settings: Any = learner_class.Settings()
     assert is_dataclass(settings)
     with pytest.raises(FrozenInstanceError, match="cannot assign"):
         setattr(settings, fields(settings)[0].name, None)
     described = learner.describe()
-    assert described.image_shape == tuple(tiny.train.shape[1:])
-    assert described.class_names == ("red", "green", "blue")
-    assert described.silo_label_counts.shape == (6, 3)
-    assert described.silo_label_counts.sum() == len(tiny.train)
+    assert len(described.image_shape) == 3
+    assert described.silo_label_counts.shape == (6, len(described.class_names))
+    assert described.silo_label_counts.sum() == len(images.train)
     assert described.parameters > 0
+    assert model_of(learner), "the model stands under model.*"
 
 
-def test_reports_only_declared_series(
-    learner_class: Any, new: Callable[..., Any], participant: MakeParticipant
-) -> None:
-    learner = new(learner_class)
+def test_cost_is_a_property_of_the_silo(new: Callable[..., Any], participant: MakeParticipant) -> None:
+    learner = new()
+    before = [learner.cost(silo) for silo in range(6)]
+    assert all(cost.download_bytes > 0 and cost.upload_bytes > 0 and cost.work_flop > 0 for cost in before)
+    assert len({cost.exchange is None for cost in before}) == 1
+    learner.aggregate(learner.train(met([participant(0, i) for i in range(3)])))
+    assert [learner.cost(silo) for silo in range(6)] == before, "it does not depend on weights"
+
+
+def test_reports_only_declared_series(new: Callable[..., Any], participant: MakeParticipant) -> None:
+    learner = new()
     declared = {series.name: series for series in learner.series()}
+    assert len(declared) == len(learner.series())
     assert all(series.label and series.caption for series in declared.values())
-    done = learner.aggregate(learner.train([participant(0, i) for i in range(3)]))
-    metrics = done.metrics
-    evaluated = learner.evaluate(final=True)
-    assert set(metrics) | set(evaluated) == set(declared)
-    assert set(learner.evaluate(final=False)) == {"knn_accuracy"}
-    for name, value in (metrics | evaluated).items():
-        assert np.isfinite(value)
+    metrics = {**numbers(learner, "", learner.evaluate(final=False))}
+    for round_ in range(2):
+        group = met([participant(round_, i) for i in range(3)])
+        metrics |= aggregated(learner, learner.train(group), "").metrics
+    metrics |= learner.evaluate(final=True)
+    assert set(metrics) <= set(declared)
+    for name, value in numbers(learner, "", metrics).items():
         assert declared[name].unit != "%" or 0 <= value <= 1
-    with_probe = new(learner_class, linear_probe="every")
-    assert "linear_accuracy" in with_probe.evaluate(final=False)
-    without = new(learner_class, linear_probe="never")
-    assert "linear_accuracy" not in without.evaluate(final=True)
-    assert "linear_accuracy" not in {series.name for series in without.series()}
 
 
 def test_training_leaves_the_model_and_the_global_random_state(
-    learner_class: Any, new: Callable[..., Any], participant: MakeParticipant
+    new: Callable[..., Any], participant: MakeParticipant
 ) -> None:
-    rng = torch.random.get_rng_state()
+    rng, numpy_rng = torch.random.get_rng_state(), np.random.get_state()[1].copy()  # type: ignore[union-attr]  # noqa: NPY002
     flags = (torch.is_grad_enabled(), torch.get_default_dtype(), torch.are_deterministic_algorithms_enabled())
-    learner = new(learner_class)
-    before = learner.state_dict()
-    updates = learner.train([participant(0, 1), participant(0, 2)])
-    assert equal(learner.state_dict(), before)
-    assert [update.participant.vehicle_id for update in updates] == ["vehicle 1", "vehicle 2"]
+    learner = new()
+    state = learner.state_dict()
+    before = copied(state)
+    group = met([participant(0, 1), participant(0, 2)])
+    updates = trained(learner, group, model_shapes(state))
     assert all(update.finite and np.isfinite(update.loss) for update in updates)
-    learner.aggregate(updates)
+    assert equal(learner.state_dict(), before)
+    done = aggregated(learner, updates, "")
+    assert sum(done.weights) == pytest.approx(1)
+    now = copied(learner.state_dict())
     learner.evaluate(final=True)
-    assert not equal(learner.state_dict(), before)
+    assert equal(learner.state_dict(), now)
+    assert not equal(now, before)
+    assert equal(state, before), "what was returned is never changed in place"
     assert torch.equal(torch.random.get_rng_state(), rng)
+    assert np.array_equal(np.random.get_state()[1], numpy_rng)  # noqa: NPY002
     assert flags == (
         torch.is_grad_enabled(),
         torch.get_default_dtype(),
@@ -118,17 +207,17 @@ def test_training_leaves_the_model_and_the_global_random_state(
     )
 
 
-def test_a_participant_trains_the_same_in_any_company(
-    learner_class: Any, new: Callable[..., Any], participant: MakeParticipant
-) -> None:
-    learner = new(learner_class)
-    three = [participant(0, i) for i in range(3)]
+def test_a_participant_trains_the_same_in_any_company(new: Callable[..., Any], participant: MakeParticipant) -> None:
+    learner = new()
+    three = met([participant(0, i) for i in range(3)])
     together = learner.train(three)
     alone = learner.train(three[1:2])[0]
-    assert equal(dict(together[1].state), dict(alone.state))
+    assert equal(together[1].state, alone.state)
+    assert equal(together[1].kept, alone.kept)
     assert together[1].loss == alone.loss
-    assert not equal(dict(together[0].state), dict(alone.state))
-    # another round or another vehicle draws other images and views
+    assert not equal(together[0].state, alone.state)
+    assert equal(learner.train(three[::-1])[1].state, alone.state)
+    # another vehicle draws other images
     assert learner.train([replace(three[1], vehicle_id="other")])[0].loss != alone.loss
 
 
@@ -138,103 +227,67 @@ def play(learner: Any, rounds: Sequence[int], participant: MakeParticipant) -> N
         group = [participant(r, 10 * r + i, speed_mps=speed) for i, speed in enumerate(speeds)]
         if r == 2:  # one that started a round earlier
             group[0] = replace(group[0], base_round=1)
-        learner.aggregate(learner.train(group))
+        learner.aggregate(learner.train(met(group)))
         learner.evaluate(final=False)
 
 
 def test_a_resumed_run_gives_the_same_bits(
-    learner_class: Any, new: Callable[..., Any], new_context: MakeContext, participant: MakeParticipant
+    new: Callable[..., Any], new_context: MakeContext, participant: MakeParticipant
 ) -> None:
     context = new_context(max_staleness=1)
-    whole, first = new(learner_class, context), new(learner_class, context)
+    whole, first = new(context), new(context)
     play(whole, range(4), participant)
     play(first, range(2), participant)
-    second = new(learner_class, context)
-    second.load_state_dict(first.state_dict())
+    saved = first.state_dict()
+    assert all(isinstance(tensor, torch.Tensor) and tensor.device.type == "cpu" for tensor in saved.values())
+    second = new(context)
+    second.load_state_dict(copied(saved))
+    assert equal(second.state_dict(), saved)
     play(second, range(2, 4), participant)
     assert equal(second.state_dict(), whole.state_dict())
     assert second.evaluate(final=True) == whole.evaluate(final=True)
 
 
-def test_an_empty_round_keeps_the_model(learner_class: Any, new: Callable[..., Any]) -> None:
-    learner = new(learner_class)
-    before = learner.state_dict()
-    done = learner.aggregate([])
-    weights = done.weights
-    metrics = done.metrics
-    assert list(weights) == []
-    assert "loss" not in metrics
-    after = learner.state_dict()
-    assert after.pop("round") == before.pop("round") + 1
-    assert equal(after, before)
+def test_an_empty_round_keeps_the_model(new: Callable[..., Any]) -> None:
+    learner = new()
+    before = copied(model_of(learner))
+    done = aggregated(learner, [], "")
+    assert list(done.weights) == []
+    assert "loss" not in done.metrics
+    assert equal(model_of(learner), before)
 
 
-def test_identical_uploads_give_that_model_bit_for_bit(
-    learner_class: Any, new: Callable[..., Any], participant: MakeParticipant
-) -> None:
-    learner = new(learner_class)
-    update = learner.train([participant(0, 0)])[0]
-    copies = [replace(update, participant=participant(0, i, speed_mps=20.0 + i)) for i in range(4)]
-    done = learner.aggregate(copies)
-    weights = done.weights
-    assert sum(weights) == pytest.approx(1, rel=1e-12)
-    state = learner.state_dict()
-    model = {name.removeprefix("model."): tensor for name, tensor in state.items() if name.startswith("model.")}
-    assert equal(model, {name: update.state[name] for name in model})
-
-
-def test_a_non_finite_upload_has_no_weight(
-    learner_class: Any, new: Callable[..., Any], participant: MakeParticipant
-) -> None:
-    learner = new(learner_class)
-    good, bad = learner.train([participant(0, 0), participant(0, 1)])
-    spoiled = {name: torch.full_like(tensor, torch.nan) if tensor.is_floating_point() else tensor
-               for name, tensor in bad.state.items()}  # fmt: skip
-    done = learner.aggregate([replace(bad, state=spoiled, finite=False, loss=float("nan")), good])
-    weights = done.weights
-    metrics = done.metrics
-    assert list(weights) == [0.0, 1.0]
-    assert metrics["loss"] == good.loss
+def test_a_rejected_update_does_not_enter_the_model(new: Callable[..., Any], participant: MakeParticipant) -> None:
+    """The simulator leaves it out; those that met its vehicle are folded without it."""
+    learner = new()
+    updates: list[Update] = learner.train(met([participant(0, i) for i in range(3)]))
+    done = aggregated(learner, [updates[0], updates[2]], "")
+    assert len(done.weights) == 2
+    assert sum(done.weights) == pytest.approx(1)
     assert all(tensor.isfinite().all() for tensor in learner.state_dict().values())
+    play(learner, [1], participant)
 
 
-def test_a_base_model_that_is_gone_is_an_error(
-    learner_class: Any, new: Callable[..., Any], participant: MakeParticipant
+def test_divergence_shows_as_an_update_that_is_not_finite(
+    new: Callable[..., Any], participant: MakeParticipant
 ) -> None:
-    learner = new(learner_class)
+    learner = new(lr=1e30, steps=6)
+    before = copied(model_of(learner))
+    updates = trained(learner, [participant(0, 0)], model_shapes(learner.state_dict()))
+    assert not updates[0].finite
     learner.aggregate([])
-    with pytest.raises(RunError, match="no global model of round 0"):
-        learner.train([participant(1, 0, base_round=0)])
+    assert equal(model_of(learner), before)
 
 
-@pytest.mark.parametrize("cls", [FLSimCo, FedAvg, Discard])
-def test_cost_is_what_the_visit_moves_and_computes(cls: Any, new: Callable[..., Any]) -> None:
-    learner = new(cls, batch=8, steps=3)
-    state = learner.state_dict()
-    model_bytes = sum(t.numel() * t.element_size() for name, t in state.items() if name.startswith("model."))
-    cost = learner.cost(0)
-    assert (cost.download_bytes, cost.upload_bytes) == (model_bytes, model_bytes)
-    per_image = cost.work_flop / (3 * 8 * 2 * 3)
-    assert per_image == learner._task.flop
-    # a silo of 16 images gives no more than that, whatever the batch
-    assert new(cls, batch=512, steps=3).cost(0).work_flop == per_image * 3 * 16 * 2 * 3
-
-
-def test_local_statistics_are_not_sent(
-    learner_class: Any, new: Callable[..., Any], participant: MakeParticipant
-) -> None:
-    average, local = new(learner_class), new(learner_class, batchnorm="local")
-    assert local.cost(0).upload_bytes < average.cost(0).upload_bytes
-    vehicles = [participant(0, i) for i in range(2)]
-    update = local.train(vehicles)[0]
-    assert not any("running" in name or "tracked" in name for name in update.state)
-    assert update.loss == average.train(vehicles)[0].loss  # training uses the batch's own statistics
-    before = local.state_dict()
-    local.aggregate(local.train(vehicles))
-    after = local.state_dict()
-    assert torch.equal(before["model.trunk.bn1.running_mean"], after["model.trunk.bn1.running_mean"])
-    assert not torch.equal(before["model.fc.weight"], after["model.fc.weight"])
-    assert 0 <= local.evaluate(final=False)["knn_accuracy"] <= 1
+def test_sample_images(new: Callable[..., Any]) -> None:
+    learner = new()
+    channels, height, width = learner.describe().image_shape
+    samples = learner.sample_images([0.0, 1.0, 4.0], 5)
+    assert samples.shape == (3, 5, height, width, channels)
+    assert samples.dtype == np.uint8
+    np.testing.assert_array_equal(samples[0], samples[1])
+    # blur along x: differences between neighbours shrink
+    assert np.diff(samples[2].astype(float), axis=2).std() < 0.6 * np.diff(samples[0].astype(float), axis=2).std()
 
 
 def test_importing_and_stepping_is_light() -> None:
@@ -254,148 +307,10 @@ def test_importing_and_stepping_is_light() -> None:
     assert result.stdout.strip() == "[]"
 
 
-def test_sample_images(learner_class: Any, new: Callable[..., Any], tiny: ImageSet) -> None:
-    samples = new(learner_class).sample_images([0.0, 1.0, 4.0], 5)
-    assert samples.shape == (3, 5, 16, 16, 3)
-    assert samples.dtype == np.uint8
-    sharp = tiny.test[:5].permute(0, 2, 3, 1).numpy()
-    np.testing.assert_array_equal(samples[0], sharp)
-    np.testing.assert_array_equal(samples[1], sharp)
-    # blur along x: differences between neighbours shrink
-    assert np.diff(samples[2].astype(float), axis=2).std() < 0.5 * np.diff(sharp.astype(float), axis=2).std()
-
-
-def test_learning_rate_follows_a_cosine(new: Callable[..., Any]) -> None:
-    learner = new(FLSimCo, lr=0.08)
-    rates = [learner.aggregate([]).metrics["learning_rate"] for _ in range(5)]
-    cosine = [0.04 * (1 + np.cos(np.pi * r / 4)) for r in range(4)]
-    assert rates == pytest.approx([*cosine, 0.0], abs=1e-15)
-
-
-def test_images_blur_above_the_threshold(
-    new: Callable[..., Any], new_context: MakeContext, participant: MakeParticipant
-) -> None:
-    def kernel_and_loss(threshold_kmh: float, fraction: float = 1.0) -> tuple[float, float]:
-        blur = BlurSettings(threshold_kmh=threshold_kmh, fraction=fraction)
-        update: Update = new(FLSimCo, new_context(blur=blur)).train([participant(0, 0, speed_mps=40.0)])[0]
-        return update.metrics["kernel_px"], update.loss
-
-    kernel, blurred = kernel_and_loss(100.0)
-    assert kernel == pytest.approx(16 * 40.0 * 0.01 / 4.5)
-    assert kernel > 1
-    none, sharp = kernel_and_loss(144.1)
-    assert none == 0
-    assert blurred != sharp
-    assert kernel_and_loss(100.0, fraction=0.0) == (kernel, sharp)
-
-
-def test_the_methods_differ_by_their_weights_alone(new: Callable[..., Any], participant: MakeParticipant) -> None:
-    vehicles = [participant(0, i, speed_mps=kmh / 3.6) for i, kmh in enumerate((60, 80, 100, 120, 150))]
-    states, weights = [], {}
-    for cls in (FLSimCo, FedAvg, Discard):
-        learner = new(cls)
-        updates = learner.train(vehicles)
-        states.append([dict(update.state) for update in updates])
-        weights[cls.name] = list(learner.aggregate(updates).weights)
-    assert all(equal(a, b) and equal(b, c) for a, b, c in zip(*states, strict=True))
-    assert weights["flsimco"] == pytest.approx(blur_weights([60, 80, 100, 120, 150]).tolist(), rel=1e-12)
-    assert weights["fedavg"] == [0.2] * 5
-    assert weights["discard"] == pytest.approx([1 / 3] * 3 + [0, 0])
-
-
-def test_equal_speeds_make_flsimco_fedavg(new: Callable[..., Any], participant: MakeParticipant) -> None:
-    models = []
-    for cls in (FLSimCo, FedAvg):
-        learner = new(cls)
-        learner.aggregate(learner.train([participant(0, i) for i in range(4)]))
-        models.append(learner.state_dict())
-    for name, tensor in models[0].items():
-        torch.testing.assert_close(tensor, models[1][name], rtol=1e-6, atol=1e-8)
-
-
-def test_discard_keeps_the_model_when_all_are_too_fast(new: Callable[..., Any], participant: MakeParticipant) -> None:
-    learner = new(Discard, limit_kmh=50.0)
-    before = learner.state_dict()
-    done = learner.aggregate(learner.train([participant(0, i, speed_mps=20.0) for i in range(2)]))
-    weights = done.weights
-    metrics = done.metrics
-    assert list(weights) == [0.0, 0.0]
-    assert "weight_deviation" not in metrics
-    assert torch.equal(learner.state_dict()["model.fc.weight"], before["model.fc.weight"])
-
-
-def test_the_loss_falls_and_features_improve(new: Callable[..., Any], new_context: MakeContext,
-                                             participant: MakeParticipant) -> None:  # fmt: skip
-    learner = new(FLSimCo, new_context(rounds=12), batch=16, steps=4)
-    losses = []
-    for r in range(12):
-        done = learner.aggregate(learner.train([participant(r, 6 * r + i) for i in range(3)]))
-        metrics = done.metrics
-        losses.append(metrics["loss"])
-    assert np.mean(losses[-3:]) < np.mean(losses[:3]) - 0.1
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"batch": 1}, r"learning.batch must be at least 2"),
-        ({"steps": 0}, r"learning.steps must be at least 1"),
-        ({"knn_k": 0}, r"learning.knn_k must be at least 1"),
-        ({"bank": -1}, r"learning.bank must be at least 0"),
-        ({"lr": float("nan")}, r"learning.lr must be positive"),
-        ({"t_alpha": 0.0}, r"learning.t_alpha must be positive"),
-        ({"momentum": 1.0}, r"learning.momentum must be in"),
-        ({"weight_decay": -1.0}, r"learning.weight_decay must be at least 0"),
-        ({"encoder": "vgg"}, r"learning.encoder: unknown encoder 'vgg'"),
-    ],
-)
-def test_settings_without_meaning_are_refused(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        ContrastiveSettings(**settings)
-
-
-def test_the_bank_is_a_random_part_of_the_training_images(new: Callable[..., Any], tiny: ImageSet) -> None:
-    def rows(bank: int) -> list[int]:
-        held = new(FLSimCo, bank=bank)._task.evaluator._bank
-        return [int((tiny.train == image).flatten(1).all(dim=1).nonzero()) for image in held]
-
-    part = rows(40)
-    assert len(set(part)) == 40
-    assert part == rows(40)
-    assert sorted(part) != list(range(40))
-    assert sorted(rows(0)) == list(range(len(tiny.train)))
-
-
-def test_deviation_from_equal_weights(new: Callable[..., Any], participant: MakeParticipant) -> None:
-    vehicles = [participant(0, i, speed_mps=kmh / 3.6) for i, kmh in enumerate((60, 80, 100, 120, 150))]
-    deviations = {}
-    for cls in (FLSimCo, FedAvg, Discard):
-        learner = new(cls)
-        deviations[cls.name] = learner.aggregate(learner.train(vehicles)).metrics["weight_deviation"]
-    weights = np.array([0.220588, 0.210784, 0.200980, 0.191176, 0.176471])
-    assert deviations["flsimco"] == pytest.approx(np.sqrt(np.mean((5 * weights - 1) ** 2)), abs=1e-5)
-    assert deviations["fedavg"] == 0
-    assert deviations["discard"] == pytest.approx(np.sqrt((3 * (2 / 3) ** 2 + 2) / 5))
-
-
-def test_discard_refuses_a_limit_without_meaning() -> None:
-    with pytest.raises(InputError, match=r"learning.limit_kmh must be positive"):
-        Discard.Settings(limit_kmh=0.0)
-    with pytest.raises(InputError, match=r"learning.batch must be at least 2"):
-        Discard.Settings(batch=1)
-
-
-def test_silos_of_one_image_are_refused(new: Callable[..., Any], new_context: MakeContext) -> None:
-    with pytest.raises(InputError, match="needs at least 2"):
-        new(FLSimCo, new_context(silos=80))
-
-
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_a_round_on_cuda(
-    learner_class: Any, new: Callable[..., Any], new_context: MakeContext, participant: MakeParticipant
-) -> None:
-    learner = new(learner_class, new_context(device="cuda"))
+def test_a_round_on_cuda(new: Callable[..., Any], new_context: MakeContext, participant: MakeParticipant) -> None:
+    learner = new(new_context(device="cuda"))
     play(learner, range(2), participant)
     assert all(tensor.device.type == "cpu" for tensor in learner.state_dict().values())
-    assert learner.evaluate(final=True)["knn_accuracy"] > 0.3
+    numbers(learner, "", learner.evaluate(final=True))

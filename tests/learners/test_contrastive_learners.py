@@ -1,0 +1,301 @@
+"""What the contrastive learners have in common, and that they differ by their weights alone."""
+
+from __future__ import annotations
+
+import importlib
+import tomllib
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from learners.aggregation import blur_weights
+from learners.contrastive_settings import ContrastiveSettings
+from learners.data.image_set import ImageSet
+from learners.fedavg import Discard, FedAvg
+from learners.flsimco import FLSimCo
+from vnetsim.errors import InputError, RunError
+from vnetsim.experiment import BlurSettings
+from vnetsim.learning import LearnerContext, Participant, Update
+
+PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
+REGISTERED = tomllib.loads(PYPROJECT.read_text())["project"]["entry-points"]["vnetsim.learners"]
+QUICK = {"batch": 8, "knn_k": 5, "bank": 40}
+
+MakeParticipant = Callable[..., Participant]
+MakeContext = Callable[..., LearnerContext]
+
+
+def find(entry_point: str) -> Any:
+    module, _, name = entry_point.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+CONTRASTIVE = [cls for cls in map(find, REGISTERED.values()) if cls.task == "contrastive"]
+
+
+@pytest.fixture(params=CONTRASTIVE, ids=lambda cls: str(cls.name))
+def learner_class(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+@pytest.fixture
+def new(tiny: ImageSet, context: LearnerContext) -> Callable[..., Any]:  # noqa: ARG001  replaces the images
+    """Return a maker of learners on the tiny set."""
+
+    def make(cls: Any, given: LearnerContext | None = None, **settings: Any) -> Any:
+        return cls.create(given or context, cls.Settings(**(QUICK | settings)))
+
+    return make
+
+
+def equal(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def test_describes_the_task(learner_class: Any, new: Callable[..., Any], tiny: ImageSet) -> None:
+    described = new(learner_class).describe()
+    assert described.image_shape == tuple(tiny.train.shape[1:])
+    assert described.class_names == ("red", "green", "blue")
+
+
+def test_reports_only_declared_series(
+    learner_class: Any, new: Callable[..., Any], participant: MakeParticipant
+) -> None:
+    learner = new(learner_class)
+    declared = {series.name: series for series in learner.series()}
+    assert all(series.label and series.caption for series in declared.values())
+    done = learner.aggregate(learner.train([participant(0, i) for i in range(3)]))
+    metrics = done.metrics
+    evaluated = learner.evaluate(final=True)
+    assert set(metrics) | set(evaluated) == set(declared)
+    assert set(learner.evaluate(final=False)) == {"knn_accuracy"}
+    for name, value in (metrics | evaluated).items():
+        assert np.isfinite(value)
+        assert declared[name].unit != "%" or 0 <= value <= 1
+    with_probe = new(learner_class, linear_probe="every")
+    assert "linear_accuracy" in with_probe.evaluate(final=False)
+    without = new(learner_class, linear_probe="never")
+    assert "linear_accuracy" not in without.evaluate(final=True)
+    assert "linear_accuracy" not in {series.name for series in without.series()}
+
+
+def test_an_empty_round_keeps_the_model(learner_class: Any, new: Callable[..., Any]) -> None:
+    learner = new(learner_class)
+    before = learner.state_dict()
+    done = learner.aggregate([])
+    weights = done.weights
+    metrics = done.metrics
+    assert list(weights) == []
+    assert "loss" not in metrics
+    after = learner.state_dict()
+    assert after.pop("round") == before.pop("round") + 1
+    assert equal(after, before)
+
+
+def test_identical_uploads_give_that_model_bit_for_bit(
+    learner_class: Any, new: Callable[..., Any], participant: MakeParticipant
+) -> None:
+    learner = new(learner_class)
+    update = learner.train([participant(0, 0)])[0]
+    copies = [replace(update, participant=participant(0, i, speed_mps=20.0 + i)) for i in range(4)]
+    done = learner.aggregate(copies)
+    weights = done.weights
+    assert sum(weights) == pytest.approx(1, rel=1e-12)
+    state = learner.state_dict()
+    model = {name.removeprefix("model."): tensor for name, tensor in state.items() if name.startswith("model.")}
+    assert equal(model, {name: update.state[name] for name in model})
+
+
+def test_a_non_finite_upload_has_no_weight(
+    learner_class: Any, new: Callable[..., Any], participant: MakeParticipant
+) -> None:
+    learner = new(learner_class)
+    good, bad = learner.train([participant(0, 0), participant(0, 1)])
+    spoiled = {name: torch.full_like(tensor, torch.nan) if tensor.is_floating_point() else tensor
+               for name, tensor in bad.state.items()}  # fmt: skip
+    done = learner.aggregate([replace(bad, state=spoiled, finite=False, loss=float("nan")), good])
+    weights = done.weights
+    metrics = done.metrics
+    assert list(weights) == [0.0, 1.0]
+    assert metrics["loss"] == good.loss
+    assert all(tensor.isfinite().all() for tensor in learner.state_dict().values())
+
+
+def test_a_base_model_that_is_gone_is_an_error(
+    learner_class: Any, new: Callable[..., Any], participant: MakeParticipant
+) -> None:
+    learner = new(learner_class)
+    learner.aggregate([])
+    with pytest.raises(RunError, match="no global model of round 0"):
+        learner.train([participant(1, 0, base_round=0)])
+
+
+@pytest.mark.parametrize("cls", [FLSimCo, FedAvg, Discard])
+def test_cost_is_what_the_visit_moves_and_computes(cls: Any, new: Callable[..., Any]) -> None:
+    learner = new(cls, batch=8, steps=3)
+    state = learner.state_dict()
+    model_bytes = sum(t.numel() * t.element_size() for name, t in state.items() if name.startswith("model."))
+    cost = learner.cost(0)
+    assert (cost.download_bytes, cost.upload_bytes) == (model_bytes, model_bytes)
+    per_image = cost.work_flop / (3 * 8 * 2 * 3)
+    assert per_image == learner._task.flop
+    # a silo of 16 images gives no more than that, whatever the batch
+    assert new(cls, batch=512, steps=3).cost(0).work_flop == per_image * 3 * 16 * 2 * 3
+
+
+def test_local_statistics_are_not_sent(
+    learner_class: Any, new: Callable[..., Any], participant: MakeParticipant
+) -> None:
+    average, local = new(learner_class), new(learner_class, batchnorm="local")
+    assert local.cost(0).upload_bytes < average.cost(0).upload_bytes
+    vehicles = [participant(0, i) for i in range(2)]
+    update = local.train(vehicles)[0]
+    assert not any("running" in name or "tracked" in name for name in update.state)
+    assert update.loss == average.train(vehicles)[0].loss  # training uses the batch's own statistics
+    before = local.state_dict()
+    local.aggregate(local.train(vehicles))
+    after = local.state_dict()
+    assert torch.equal(before["model.trunk.bn1.running_mean"], after["model.trunk.bn1.running_mean"])
+    assert not torch.equal(before["model.fc.weight"], after["model.fc.weight"])
+    assert 0 <= local.evaluate(final=False)["knn_accuracy"] <= 1
+
+
+def test_sample_images(learner_class: Any, new: Callable[..., Any], tiny: ImageSet) -> None:
+    samples = new(learner_class).sample_images([0.0, 1.0, 4.0], 5)
+    assert samples.shape == (3, 5, 16, 16, 3)
+    assert samples.dtype == np.uint8
+    sharp = tiny.test[:5].permute(0, 2, 3, 1).numpy()
+    np.testing.assert_array_equal(samples[0], sharp)
+    np.testing.assert_array_equal(samples[1], sharp)
+    # blur along x: differences between neighbours shrink
+    assert np.diff(samples[2].astype(float), axis=2).std() < 0.5 * np.diff(sharp.astype(float), axis=2).std()
+
+
+def test_learning_rate_follows_a_cosine(new: Callable[..., Any]) -> None:
+    learner = new(FLSimCo, lr=0.08)
+    rates = [learner.aggregate([]).metrics["learning_rate"] for _ in range(5)]
+    cosine = [0.04 * (1 + np.cos(np.pi * r / 4)) for r in range(4)]
+    assert rates == pytest.approx([*cosine, 0.0], abs=1e-15)
+
+
+def test_images_blur_above_the_threshold(
+    new: Callable[..., Any], new_context: MakeContext, participant: MakeParticipant
+) -> None:
+    def kernel_and_loss(threshold_kmh: float, fraction: float = 1.0) -> tuple[float, float]:
+        blur = BlurSettings(threshold_kmh=threshold_kmh, fraction=fraction)
+        update: Update = new(FLSimCo, new_context(blur=blur)).train([participant(0, 0, speed_mps=40.0)])[0]
+        return update.metrics["kernel_px"], update.loss
+
+    kernel, blurred = kernel_and_loss(100.0)
+    assert kernel == pytest.approx(16 * 40.0 * 0.01 / 4.5)
+    assert kernel > 1
+    none, sharp = kernel_and_loss(144.1)
+    assert none == 0
+    assert blurred != sharp
+    assert kernel_and_loss(100.0, fraction=0.0) == (kernel, sharp)
+
+
+def test_the_methods_differ_by_their_weights_alone(new: Callable[..., Any], participant: MakeParticipant) -> None:
+    vehicles = [participant(0, i, speed_mps=kmh / 3.6) for i, kmh in enumerate((60, 80, 100, 120, 150))]
+    states, weights = [], {}
+    for cls in (FLSimCo, FedAvg, Discard):
+        learner = new(cls)
+        updates = learner.train(vehicles)
+        states.append([dict(update.state) for update in updates])
+        weights[cls.name] = list(learner.aggregate(updates).weights)
+    assert all(equal(a, b) and equal(b, c) for a, b, c in zip(*states, strict=True))
+    assert weights["flsimco"] == pytest.approx(blur_weights([60, 80, 100, 120, 150]).tolist(), rel=1e-12)
+    assert weights["fedavg"] == [0.2] * 5
+    assert weights["discard"] == pytest.approx([1 / 3] * 3 + [0, 0])
+
+
+def test_equal_speeds_make_flsimco_fedavg(new: Callable[..., Any], participant: MakeParticipant) -> None:
+    models = []
+    for cls in (FLSimCo, FedAvg):
+        learner = new(cls)
+        learner.aggregate(learner.train([participant(0, i) for i in range(4)]))
+        models.append(learner.state_dict())
+    for name, tensor in models[0].items():
+        torch.testing.assert_close(tensor, models[1][name], rtol=1e-6, atol=1e-8)
+
+
+def test_discard_keeps_the_model_when_all_are_too_fast(new: Callable[..., Any], participant: MakeParticipant) -> None:
+    learner = new(Discard, limit_kmh=50.0)
+    before = learner.state_dict()
+    done = learner.aggregate(learner.train([participant(0, i, speed_mps=20.0) for i in range(2)]))
+    weights = done.weights
+    metrics = done.metrics
+    assert list(weights) == [0.0, 0.0]
+    assert "weight_deviation" not in metrics
+    assert torch.equal(learner.state_dict()["model.fc.weight"], before["model.fc.weight"])
+
+
+def test_the_loss_falls_and_features_improve(new: Callable[..., Any], new_context: MakeContext,
+                                             participant: MakeParticipant) -> None:  # fmt: skip
+    learner = new(FLSimCo, new_context(rounds=12), batch=16, steps=4)
+    losses = []
+    for r in range(12):
+        done = learner.aggregate(learner.train([participant(r, 6 * r + i) for i in range(3)]))
+        metrics = done.metrics
+        losses.append(metrics["loss"])
+    assert np.mean(losses[-3:]) < np.mean(losses[:3]) - 0.1
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"batch": 1}, r"learning.batch must be at least 2"),
+        ({"steps": 0}, r"learning.steps must be at least 1"),
+        ({"knn_k": 0}, r"learning.knn_k must be at least 1"),
+        ({"bank": -1}, r"learning.bank must be at least 0"),
+        ({"lr": float("nan")}, r"learning.lr must be positive"),
+        ({"t_alpha": 0.0}, r"learning.t_alpha must be positive"),
+        ({"momentum": 1.0}, r"learning.momentum must be in"),
+        ({"weight_decay": -1.0}, r"learning.weight_decay must be at least 0"),
+        ({"encoder": "vgg"}, r"learning.encoder: unknown encoder 'vgg'"),
+    ],
+)
+def test_settings_without_meaning_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        ContrastiveSettings(**settings)
+
+
+def test_the_bank_is_a_random_part_of_the_training_images(new: Callable[..., Any], tiny: ImageSet) -> None:
+    def rows(bank: int) -> list[int]:
+        held = new(FLSimCo, bank=bank)._task.evaluator._bank
+        return [int((tiny.train == image).flatten(1).all(dim=1).nonzero()) for image in held]
+
+    part = rows(40)
+    assert len(set(part)) == 40
+    assert part == rows(40)
+    assert sorted(part) != list(range(40))
+    assert sorted(rows(0)) == list(range(len(tiny.train)))
+
+
+def test_deviation_from_equal_weights(new: Callable[..., Any], participant: MakeParticipant) -> None:
+    vehicles = [participant(0, i, speed_mps=kmh / 3.6) for i, kmh in enumerate((60, 80, 100, 120, 150))]
+    deviations = {}
+    for cls in (FLSimCo, FedAvg, Discard):
+        learner = new(cls)
+        deviations[cls.name] = learner.aggregate(learner.train(vehicles)).metrics["weight_deviation"]
+    weights = np.array([0.220588, 0.210784, 0.200980, 0.191176, 0.176471])
+    assert deviations["flsimco"] == pytest.approx(np.sqrt(np.mean((5 * weights - 1) ** 2)), abs=1e-5)
+    assert deviations["fedavg"] == 0
+    assert deviations["discard"] == pytest.approx(np.sqrt((3 * (2 / 3) ** 2 + 2) / 5))
+
+
+def test_discard_refuses_a_limit_without_meaning() -> None:
+    with pytest.raises(InputError, match=r"learning.limit_kmh must be positive"):
+        Discard.Settings(limit_kmh=0.0)
+    with pytest.raises(InputError, match=r"learning.batch must be at least 2"):
+        Discard.Settings(batch=1)
+
+
+def test_silos_of_one_image_are_refused(new: Callable[..., Any], new_context: MakeContext) -> None:
+    with pytest.raises(InputError, match="needs at least 2"):
+        new(FLSimCo, new_context(silos=80))
