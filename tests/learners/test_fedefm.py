@@ -22,6 +22,7 @@ from learners.training import Trained
 from vnetsim.errors import InputError
 from vnetsim.experiment import DataSettings
 from vnetsim.learning import Learner, LearnerContext, Participant, Peer
+from vnetsim.settings_file import learner_defaults
 
 MakeParticipant = Callable[..., Participant]
 MakeContext = Callable[..., LearnerContext]
@@ -88,6 +89,16 @@ def test_conforms_to_the_protocol(new: Callable[..., Any], group: Callable[..., 
         assert set(metrics) == {series.name for series in learner.series()}
         assert all(np.isfinite(value) for value in metrics.values())
         assert (learner.describe().exchange is None) == (variant == "guest-average")
+
+
+@pytest.mark.parametrize("cls", [FedEFM, ClassificationFedAvg])
+def test_silos_lack_labels_by_default(cls: Any, new: Callable[..., Any]) -> None:
+    defaults = learner_defaults(cls)
+    assert defaults["round.distinct_silos"] is True
+    data = DataSettings(partition=defaults["data.partition"])
+    learner = new({"data": data})
+    assert learner._task.lacks_labels
+    assert (learner.describe().silo_label_counts > 0).sum(axis=1).tolist() == [2] * 6  # of three
 
 
 def test_without_peers_it_is_fedavg(
