@@ -1,0 +1,84 @@
+"""Every installed learner, from the command line: on each kind of traffic, and interrupted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vnetsim.registry import find_learner, learner_names
+from vnetsim.run_directory import RunDirectory
+
+Cli = Callable[..., Any]
+ROUNDS = ("--device", "cpu", "--rounds", "3", "--set", "silos.count=6", "--set", "compute.median_flops=4e9")
+QUICK = {
+    "contrastive": ("learning.batch=8", "learning.steps=1", "learning.bank=60", "learning.knn_k=5", *(
+        "learning.linear_probe=never", "data.train_images=120", "data.test_images=30")),
+    "classification": ("learning.batch=8", "learning.steps=1", "data.train_images=120", "data.test_images=30"),
+    "steering": ("learning.batch=8", "learning.steps=2", "data.train_images=120", "data.test_images=30"),
+}  # fmt: skip
+"""Settings by task, for runs of seconds."""
+SCENARIOS = ("intersection.sumocfg", "expressway.sumocfg", "gaussian.toml")
+
+
+def quick(learner: str) -> tuple[str, ...]:
+    settings = QUICK[find_learner(learner).task]
+    return (*ROUNDS, *(part for setting in settings for part in ("--set", setting)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("learner", learner_names())
+def test_it_runs_everywhere(learner: str, scenario: str, cli: Cli, scenarios: Path, tmp_path: Path) -> None:
+    done = cli("run", scenarios / scenario, "--learner", learner, *quick(learner), "--out", tmp_path / "run")
+    assert done.status == 0, done.err
+    run = RunDirectory(tmp_path / "run")
+    assert run.manifest()["status"] == "finished"
+    assert run.read("rounds").height == 3
+    metrics = set(run.read("metrics")["name"])
+    assert metrics <= {series["name"] for series in run.manifest()["series"]}
+    exchanges = run.manifest()["learner"]["cost"]["exchange"] is not None
+    assert run.has("exchanges") == exchanges
+    assert (run.path / "model.safetensors").stat().st_size > 1000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("learner", learner_names())
+def test_interrupted_it_goes_on_to_the_same_bits(
+    learner: str,
+    cli: Cli,
+    scenarios: Path,
+    tmp_path: Path,
+    results_of: Callable[[Path], dict[str, bytes]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    command = ("run", scenarios / "gaussian.toml", "--learner", learner, *quick(learner))
+    assert cli(*command, "--out", tmp_path / "whole").status == 0
+    kind = find_learner(learner)
+    original, calls = kind.train, iter(range(10**6))
+
+    def interrupted(*arguments: Any) -> Any:
+        if next(calls) == 2:
+            raise KeyboardInterrupt
+        return original(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(kind, "train", interrupted)
+        assert cli(*command, "--out", tmp_path / "broken").status == 130
+    assert cli("resume", tmp_path / "broken").status == 0
+    assert results_of(tmp_path / "broken") == results_of(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("learner", [name for name in learner_names() if name != "flsimco"])
+def test_it_takes_over_recorded_traffic(
+    learner: str, small_run: Callable[..., tuple[Path, Any]], cli: Cli, tmp_path: Path
+) -> None:
+    """A run of FLSimCo, replayed: the same vehicles come, whoever learns."""
+    recorded = small_run("gaussian.toml")[0]
+    done = cli("run", recorded, "--learner", learner, *quick(learner)[-6:], "--out", tmp_path / "run")
+    assert done.status == 0, done.err
+    seen, again = (RunDirectory(folder).read("windows") for folder in (recorded, tmp_path / "run"))
+    both = seen.join(again, on=["vehicle_id", "rsu_id", "enter_s"])
+    assert both.height == min(seen.height, again.height)
