@@ -183,9 +183,11 @@ class FedCo:
     frozen queue, and uploads its model and its newest keys. The RSU averages the models with equal weights, then
     enqueues the keys in the order of the uploads.
 
-    The key encoder trails within a visit alone; from round to round it jumps with the model. In short runs from random
-    weights the model then tells its keys from the queue's by age rather than by image, and accuracy may
-    fall below the untrained encoder's.
+    As published, the key encoder trails within a visit alone and jumps with the model from round to round. In short
+    runs from random weights the model then tells its keys from the queue's by age rather than by image, and accuracy
+    falls below the untrained encoder's. With ``key_encoder = "kept"`` it trails over the rounds, and the model learns:
+    on the built-in signs, 20 rounds of 5 vehicles, all else at its default, kNN accuracy went from 20.8 and 21.1 % (two
+    seeds) to 13.2 and 12.6 % as published, to 25.9 and 23.6 % with the key encoder kept.
 
     Args:
         context: what the simulator gives every learner.
@@ -234,12 +236,14 @@ class FedCo:
     def describe(self) -> Description:
         """Return encoder, data distribution, and what crosses the radio link besides the model."""
         length, keys = self._settings.queue, self._settings.keys or self._settings.batch
-        return self._task.describe(
-            {
-                "Queue": f"{length} keys of {PROJECTION} values ({_key_bytes(length) / 1e3:.4g} kB), down with it",
-                "Keys": f"at most {keys} per visit ({_key_bytes(keys) / 1e3:.4g} kB), up with it",
-            }
-        )
+        facts = {
+            "Queue": f"{length} keys of {PROJECTION} values ({_key_bytes(length) / 1e3:.4g} kB), down with it",
+            "Keys": f"at most {keys} per visit ({_key_bytes(keys) / 1e3:.4g} kB), up with it",
+        }
+        kept = payload_bytes(_key_encoder(self._global.current))
+        if kept:
+            facts["Key encoder"] = f"{kept / 1e6:.4g} MB each way with it; kept and averaged by the RSU"
+        return self._task.describe(facts)
 
     def series(self) -> Sequence[Series]:
         """Return the metrics of ``aggregate`` and ``evaluate``."""

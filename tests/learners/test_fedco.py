@@ -375,6 +375,117 @@ def test_a_checkpoint_without_queue_is_refused(new: New) -> None:
         learner.load_state_dict(state)
 
 
+# a key encoder that is kept
+
+
+def kept_of(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor for name, tensor in state.items() if name.startswith("key_encoder.")}
+
+
+def test_a_kept_key_encoder_starts_as_the_model_and_doubles_the_payload(new: New) -> None:
+    kept, visit = new(key_encoder="kept"), new()
+    state = kept.state_dict()
+    parameters = dict(kept._task.encoder.named_parameters())
+    assert kept_of(state).keys() == {f"key_encoder.{name}" for name in parameters}
+    assert all(torch.equal(state[f"key_encoder.{name}"], parameter) for name, parameter in parameters.items())
+    assert not any("key_encoder" in name for name in state if name.startswith("model."))
+    assert not kept_of(visit.state_dict())
+    assert "Key encoder" in kept.describe().facts
+    assert "Key encoder" not in visit.describe().facts
+    more = sum(parameter.numel() * 4 for parameter in parameters.values())
+    assert kept.cost(0).download_bytes - visit.cost(0).download_bytes == more
+    assert kept.cost(0).upload_bytes - visit.cost(0).upload_bytes == more
+    assert more > 0.9 * visit.cost(0).upload_bytes - 8 * 128 * 4
+    assert kept.cost(0).work_flop == visit.cost(0).work_flop
+    update = kept.train(
+        [Participant(round=0, base_round=0, vehicle_id="a", rsu_id="R", silo=0, speed_mps=9, level_px=1)]
+    )[0]
+    assert kept.cost(0).upload_bytes == sum(t.numel() * t.element_size() for t in update.state.values())
+
+
+def test_a_kept_key_encoder_trails_every_step_from_visit_to_visit(
+    new: New, participant: MakeParticipant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After S steps it has moved S times, at last towards the uploaded model; the next visit goes on from there."""
+    learner = new(key_encoder="kept", steps=3, momentum_encoder=0.6)
+    models: list[dict[str, Tensor]] = []
+
+    def record(key_encoder: nn.Module, model: nn.Module, *, momentum: float) -> None:
+        models.append({name: parameter.detach().clone() for name, parameter in model.named_parameters()})
+        follow(key_encoder, model, momentum=momentum)
+
+    monkeypatch.setattr("learners.fedco.follow", record)
+    expected = {name.removeprefix("key_encoder."): t for name, t in kept_of(learner.state_dict()).items()}
+    for round_ in range(2):
+        models.clear()
+        update = learner.train([participant(round_, 1), participant(round_, 4)])[1]
+        assert len(models) == 6
+        for model in models[3:]:
+            expected = {name: 0.6 * theta_k + 0.4 * model[name] for name, theta_k in expected.items()}
+        for name, tensor in expected.items():
+            torch.testing.assert_close(update.state[f"key_encoder.{name}"], tensor, rtol=1e-5, atol=1e-7)
+            assert torch.equal(models[-1][name], update.state[name])
+        learner.aggregate([update])
+        state = learner.state_dict()
+        assert all(torch.equal(state[name], update.state[name]) for name in kept_of(state))
+
+
+def test_kept_key_encoders_are_averaged_and_clipped_with_their_models(new: New, participant: MakeParticipant) -> None:
+    learner = new(key_encoder="kept")
+    before = learner.state_dict()
+    updates = learner.train([participant(0, i) for i in range(3)])
+    learner.aggregate(updates)
+    for name, tensor in kept_of(learner.state_dict()).items():
+        mean = torch.stack([update.state[name] for update in updates]).mean(dim=0)
+        torch.testing.assert_close(tensor, mean, rtol=1e-6, atol=1e-8)
+        assert name == "key_encoder.fc.bias" or not torch.equal(tensor, before[name])
+    held = new(key_encoder="kept", clip_norm=1e-6)
+    held.aggregate(updates)
+    for name, tensor in kept_of(held.state_dict()).items():
+        torch.testing.assert_close(tensor, before[name], rtol=0, atol=2e-6)
+
+
+def test_momentum_1_never_moves_the_kept_key_encoder(new: New, participant: MakeParticipant) -> None:
+    learner = new(key_encoder="kept", momentum_encoder=1.0)
+    before = kept_of(learner.state_dict())
+    for round_ in range(2):
+        learner.aggregate(learner.train([participant(round_, i) for i in range(2)]))
+    after = learner.state_dict()
+    assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
+
+
+def test_a_kept_key_encoder_survives_a_resume_and_reaches_the_stale(
+    new: New, new_context: MakeContext, participant: MakeParticipant
+) -> None:
+    def make() -> FedCo:
+        return new(new_context(max_staleness=1), key_encoder="kept")
+
+    learner, resumed = make(), make()
+    learner.aggregate(learner.train([participant(0, i) for i in range(2)]))
+    resumed.load_state_dict(learner.state_dict())
+    group = [participant(1, 7, base_round=0), participant(1, 8)]
+    for a, b in zip(learner.train(group), resumed.train(group), strict=True):
+        assert all(torch.equal(a.state[name], b.state[name]) for name in a.state)
+    with pytest.raises(InputError, match="does not fit this learner's settings"):
+        new(new_context(max_staleness=1)).load_state_dict(learner.state_dict())
+
+
+def test_a_first_visit_is_the_same_either_way(new: New, participant: MakeParticipant) -> None:
+    kept, visit = (new(key_encoder=choice).train([participant(0, 0)])[0] for choice in ("kept", "visit"))
+    assert kept.loss == visit.loss
+    assert all(torch.equal(kept.state[name], tensor) for name, tensor in visit.state.items())
+
+
+def test_a_robust_rule_leaves_the_uploads_keys_in_the_queue(new: New, participant: MakeParticipant) -> None:
+    learner = new(aggregation="median")
+    updates = learner.train([participant(0, i) for i in range(3)])
+    learner.aggregate(updates)
+    state = learner.state_dict()
+    median = torch.stack([update.state["fc.weight"] for update in updates]).median(dim=0).values
+    assert torch.equal(state["model.fc.weight"], median)
+    assert torch.equal(queue_of(learner)[-24:], torch.cat([update.state["keys"] for update in updates]))
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

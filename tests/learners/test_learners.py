@@ -158,7 +158,7 @@ def test_conforms_to_the_protocol(learner_class: Any, new: Callable[..., Any], i
 def test_cost_is_a_property_of_the_silo(new: Callable[..., Any], participant: MakeParticipant) -> None:
     learner = new()
     before = [learner.cost(silo) for silo in range(6)]
-    assert all(cost.download_bytes > 0 and cost.upload_bytes > 0 and cost.work_flop > 0 for cost in before)
+    assert all(cost.download_bytes >= 0 and cost.upload_bytes >= 0 and cost.work_flop > 0 for cost in before)
     assert len({cost.exchange is None for cost in before}) == 1
     learner.aggregate(learner.train(met([participant(0, i) for i in range(3)])))
     assert [learner.cost(silo) for silo in range(6)] == before, "it does not depend on weights"
