@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from vnetsim.coverage import CoverageEvent, EntryCause, ExitCause, Floats, TrafficInfo
 from vnetsim.errors import InputError, RunError
 from vnetsim.experiment import TrafficSettings
 from vnetsim.mobility.entities import refuse_entities
-from vnetsim.mobility.sumo_net import POSITION, SPEED, VEHICLES, SumoNet, anchor, fastest_mps, surroundings
+from vnetsim.mobility.sumo_net import POSITION, SPEED, VEHICLES, Anchor, SumoNet, anchor, fastest_mps, surroundings
 from vnetsim.mobility.sumo_session import SumoSession
+from vnetsim.mobility.sumo_stream import ARRIVED, DEPARTED, NAMES, TELEPORTING, SumoStream
 from vnetsim.rsu import Rsu, place_rsus
 from vnetsim.tracker import Sample, Tracker
 
@@ -160,68 +162,158 @@ class SumoTraffic:
             self._session = None
 
 
+class _Reader(Protocol):
+    """SUMO's steps, one by one, and what it tells of the vehicles near some places after the newest of them."""
+
+    time_s: float
+    expected: int
+
+    def request(self) -> None:
+        """Ask for the next step."""
+        ...
+
+    def receive(self) -> None:
+        """Wait for it."""
+        ...
+
+    def near(self, suffix: str) -> list[list[Sample]]:
+        """Return the vehicles around each place; ``suffix`` is appended to their ids."""
+        ...
+
+    def vehicle_type(self, vehicle_id: str) -> str:
+        """Return the type of a vehicle near one of the places."""
+        ...
+
+    def edge(self, vehicle_id: str) -> str:
+        """Return the edge of a vehicle near one of the places."""
+        ...
+
+    def listed(self, what: int, vehicle_id: str) -> bool:
+        """Return whether a vehicle is in one of SUMO's lists of vehicles."""
+        ...
+
+    def drain(self) -> None:
+        """Wait for a step asked for and not received."""
+        ...
+
+
+class _Library:
+    """SUMO within this process (``_Reader``)."""
+
+    def __init__(self, api: Any, places: list[tuple[Anchor, float]]) -> None:
+        self._api = api
+        self._lists: dict[int, frozenset[str]] = {}
+        self._results = []
+        for place, radius_m in places:
+            place.domain.subscribeContext(place.id, VEHICLES, radius_m, [POSITION, SPEED])
+            self._results.append((place.domain.getContextSubscriptionResults, place.id))
+        self.time_s = 0.0
+        self.expected = 0
+
+    def request(self) -> None:
+        """Do nothing: SUMO runs while it is waited for."""
+
+    def receive(self) -> None:
+        self._api.simulationStep()
+        self._lists.clear()
+        self.time_s = self._api.simulation.getTime()
+        self.expected = self._api.simulation.getMinExpectedNumber()
+
+    def near(self, suffix: str) -> list[list[Sample]]:
+        return [_samples(get(place_id), suffix) for get, place_id in self._results]
+
+    def vehicle_type(self, vehicle_id: str) -> str:
+        name: str = self._api.vehicle.getTypeID(vehicle_id)
+        return name
+
+    def edge(self, vehicle_id: str) -> str:
+        name: str = self._api.vehicle.getRoadID(vehicle_id)
+        return name
+
+    def listed(self, what: int, vehicle_id: str) -> bool:
+        if what not in self._lists:
+            simulation = self._api.simulation
+            getters = {
+                DEPARTED: simulation.getDepartedIDList,
+                ARRIVED: simulation.getArrivedIDList,
+                TELEPORTING: simulation.getStartingTeleportIDList,
+                NAMES: self._api.vehicle.getIDList,
+            }
+            self._lists[what] = frozenset(getters[what]())
+        return vehicle_id in self._lists[what]
+
+    def drain(self) -> None:
+        """Do nothing: a step begun is a step ended."""
+
+
 class _Pass:
     """One pass through the scenario. Also tells the tracker about single vehicles (``vnetsim.tracker.Observer``)."""
 
     def __init__(self, session: SumoSession, rsus: tuple[Rsu, ...], radii_m: list[float], suffix: str) -> None:
         self._session = session
-        self._api: Any = session.api
         self._rsus = rsus
-        self._radii_m = radii_m
         self._suffix = suffix
-        self._lists: dict[str, frozenset[str]] = {}
         self.duration_s = 0.0
+        api = session.api
+        places = [(anchor(api, rsu, index), radii_m[index]) for index, rsu in enumerate(rsus)]
+        simulation = api.simulation
+        self._begin_s, self._end_s, self._step_s = (
+            simulation.getTime(),
+            simulation.getEndTime(),
+            simulation.getDeltaT(),
+        )
+        self._reader: _Reader = SumoStream(api, places) if session.remote else _Library(api, places)
 
     def batches(self, shift_s: float) -> Iterator[tuple[float, list[CoverageEvent]]]:
         """Yield, for each step, its time on FCD's clock plus ``shift_s`` and the events that are certain by then."""
-        api, step, suffix = self._api, self._session.step, self._suffix
-        get_time, get_expected = api.simulation.getTime, api.simulation.getMinExpectedNumber
-        readers = []
-        for index, rsu in enumerate(self._rsus):
-            place = anchor(api, rsu, index)
-            place.domain.subscribeContext(place.id, VEHICLES, self._radii_m[index], [POSITION, SPEED])
-            readers.append((place.domain.getContextSubscriptionResults, place.id))
-        begin_s, end_s, step_s = get_time(), api.simulation.getEndTime(), api.simulation.getDeltaT()
-        begin_ms, step_ms = round(begin_s * 1000), round(step_s * 1000)
+        reader, suffix, end_s = self._reader, self._suffix, self._end_s
+        begin_ms, step_ms = round(self._begin_s * 1000), round(self._step_s * 1000)
         tracker = Tracker(self._rsus)
         steps = 0
-        # As SUMO itself does: at least one step, then until the end or until nobody is left or expected.
-        while steps == 0 or ((end_s < 0 or get_time() < end_s) and get_expected() > 0):
-            step()
-            self._lists.clear()
-            # After a step SUMO's clock is at the step's end; FCD labels it with its start.
-            time_s = (begin_ms + steps * step_ms) / 1000 + shift_s
-            steps += 1
-            near = [_samples(get(place_id), suffix) for get, place_id in readers]
-            yield time_s, tracker.advance(time_s, near, self)
+        going_on = True
+        try:
+            self._trying(reader.request)
+            while going_on:
+                self._trying(reader.receive)
+                # As SUMO itself does: at least one step, then until the end or until nobody is left or expected.
+                going_on = (end_s < 0 or reader.time_s < end_s) and reader.expected > 0
+                if going_on:
+                    self._trying(reader.request)
+                # After a step SUMO's clock is at the step's end; FCD labels it with its start.
+                time_s = (begin_ms + steps * step_ms) / 1000 + shift_s
+                steps += 1
+                yield time_s, tracker.advance(time_s, reader.near(suffix), self)
+        finally:
+            with suppress(OSError):
+                reader.drain()
         self.duration_s = steps * step_ms / 1000
         yield time_s, tracker.finish(self)
 
+    def _trying(self, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except Exception as error:  # the two backends share no exception class but Exception
+            raise self._session.failed(error) from error
+
     def vehicle_type(self, vehicle_id: str) -> str:
         """Return the vehicle's type."""
-        name: str = self._api.vehicle.getTypeID(self._own(vehicle_id))
-        return name
+        return self._reader.vehicle_type(self._own(vehicle_id))
 
     def edge(self, vehicle_id: str) -> str:
         """Return the edge it is on."""
-        name: str = self._api.vehicle.getRoadID(self._own(vehicle_id))
-        return name
+        return self._reader.edge(self._own(vehicle_id))
 
     def appeared(self, vehicle_id: str) -> EntryCause:
         """Return ``departure`` in the step of its insertion, else ``teleport``."""
-        return "departure" if self._listed("getDepartedIDList", vehicle_id) else "teleport"
+        return "departure" if self._reader.listed(DEPARTED, self._own(vehicle_id)) else "teleport"
 
     def vanished(self, vehicle_id: str) -> ExitCause:
         """Return ``teleport`` for a vehicle that is being moved, else ``arrival``."""
-        if self._listed("getArrivedIDList", vehicle_id):
+        name = self._own(vehicle_id)
+        if self._reader.listed(ARRIVED, name):
             return "arrival"
-        started = self._listed("getStartingTeleportIDList", vehicle_id)
-        return "teleport" if started or self._own(vehicle_id) in self._api.vehicle.getIDList() else "arrival"
-
-    def _listed(self, getter: str, vehicle_id: str) -> bool:
-        if getter not in self._lists:
-            self._lists[getter] = frozenset(getattr(self._api.simulation, getter)())
-        return self._own(vehicle_id) in self._lists[getter]
+        moved = self._reader.listed(TELEPORTING, name) or self._reader.listed(NAMES, name)
+        return "teleport" if moved else "arrival"
 
     def _own(self, vehicle_id: str) -> str:
         return vehicle_id.removesuffix(self._suffix) if self._suffix else vehicle_id
@@ -238,9 +330,9 @@ def mirrored(config: Path, folder: Path) -> Path:
     return folder / config.name
 
 
-def _samples(found: dict[str, dict[int, Any]] | None, suffix: str) -> Iterable[Sample]:
+def _samples(found: dict[str, dict[int, Any]] | None, suffix: str) -> list[Sample]:
     if not found:
-        return ()
+        return []
     if suffix:
         return [(name + suffix, *values[POSITION], values[SPEED]) for name, values in found.items()]
     return [(name, *values[POSITION], values[SPEED]) for name, values in found.items()]

@@ -55,16 +55,14 @@ class SumoSession:
             self.close()
             raise
 
-    def step(self) -> None:
-        """Simulate one step.
+    @property
+    def remote(self) -> bool:
+        """Whether SUMO is a process of its own."""
+        return self._process is not None
 
-        Raises:
-            RunError: when SUMO fails.
-        """
-        try:
-            self.api.simulationStep()
-        except Exception as error:  # the two backends share no exception class but Exception
-            raise RunError(f"{self._config}: SUMO failed while running: {self._reason(error)}") from error
+    def failed(self, error: Exception) -> RunError:
+        """Return what to raise when SUMO failed in a step."""
+        return RunError(f"{self._config}: SUMO failed while running: {self._reason(error)}")
 
     def close(self) -> None:
         """End SUMO; may be called twice."""
