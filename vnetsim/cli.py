@@ -220,11 +220,19 @@ def learners(
     from vnetsim.registry import find_learner, learner_names  # noqa: PLC0415
     from vnetsim.terminal import print_learner, print_learners  # noqa: PLC0415
 
-    if name is None:
-        print_learners({known: find_learner(known) for known in learner_names()})
-    else:
+    if name is not None:
         print_learner(find_learner(name))
-    return 0
+        return 0
+    found, faults = {}, []
+    for known in learner_names():
+        try:
+            found[known] = find_learner(known)
+        except RunError as error:  # one package at fault must not hide the others
+            faults.append(str(error))
+    print_learners(found)
+    for fault in faults:
+        print(f"vnetsim: {fault}", file=sys.stderr)
+    return RunError.exit_code if faults else 0
 
 
 @app.command

@@ -99,7 +99,7 @@ def print_learners(learners: Mapping[str, type[Learner]]) -> None:
     table = Table(show_lines=True)
     table.add_column("learner", no_wrap=True)
     for title in ("task", "payload", "paper"):
-        table.add_column(title)
+        table.add_column(title, overflow="fold")
     for name, learner in learners.items():
         table.add_row(Text(name), Text(learner.task), Text(about(learner).payload), Text(learner.paper))
     Console().print(table)
