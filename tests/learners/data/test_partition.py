@@ -158,6 +158,8 @@ def test_label_skew_leaves_out_the_share_of_classes_and_never_doubles_an_image(c
     table = counts(labels, shards, 7)[:, np.unique(labels)]
     held = 1 + round((1 - unseen_share) * (table.shape[1] - 1))
     assert np.count_nonzero(table, axis=1).max() <= held
+    if held == table.shape[1]:
+        assert np.ptp(table.sum(axis=1)) <= 1
     if silos * held >= table.shape[1]:
         assert len(dealt) == len(labels)
 
@@ -189,6 +191,10 @@ def test_label_skew_at_its_ends():
     assert (np.count_nonzero(table, axis=1) == 5).all()  # 1 + round(4.5)
     assert table.sum() == 50000
     assert len({tuple(row > 0) for row in table}) > 10
+
+
+def test_label_skew_deals_single_images_to_who_holds_least():
+    assert [len(shard) for shard in deal(np.arange(8), 4, partition="label-skew", unseen_share=0.0)] == [2] * 4
 
 
 def test_label_skew_too_few_images():
