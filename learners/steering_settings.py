@@ -1,0 +1,113 @@
+"""Settings and metrics of the steering learners."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from vnetsim.errors import InputError
+from vnetsim.learning import Series
+
+LOSS = Series(
+    name="loss",
+    label="Training loss",
+    unit="",
+    caption="Error of the steering angle (learning.loss), mean over the aggregated vehicles and their local steps.",
+)
+RMSE = Series(
+    name="rmse",
+    label="Average model",
+    unit="RMSE",
+    caption="Root mean square error of the steering angle in [-1, 1], pooled over test frames that no silo holds.",
+)
+MAE = Series(
+    name="mae",
+    label="Average model",
+    unit="MAE",
+    caption="Mean absolute error of the steering angle in [-1, 1], pooled over test frames that no silo holds.",
+)
+RMSE_CONSTANT = Series(
+    name="rmse_constant",
+    label="Constant predictor",
+    unit="RMSE",
+    caption="The constant predictor always answers the mean angle of the training frames.",
+)
+MAE_CONSTANT = Series(name="mae_constant", label="Constant predictor", unit="MAE", caption=RMSE_CONSTANT.caption)
+GLOBAL_SERIES = (LOSS, RMSE, RMSE_CONSTANT, MAE, MAE_CONSTANT)
+"""What a learner with one model at the RSU reports; the average model is that one."""
+
+_OF_SILOS = "Average model: the mean of the models of the silos that took part so far; the others are those silos' own."
+SILO_SERIES = (
+    LOSS,
+    RMSE,
+    Series(name="rmse_silos", label="Silos, mean", unit="RMSE", caption=_OF_SILOS),
+    Series(name="rmse_best", label="Best silo", unit="RMSE", caption=_OF_SILOS),
+    Series(name="rmse_worst", label="Worst silo", unit="RMSE", caption=_OF_SILOS),
+    RMSE_CONSTANT,
+    MAE,
+    Series(name="mae_silos", label="Silos, mean", unit="MAE", caption=_OF_SILOS),
+    MAE_CONSTANT,
+    Series(
+        name="consensus_distance",
+        label="Consensus distance",
+        unit="",
+        caption="Root mean square distance of the silos' parameters from their mean, after the round's mixing, over "
+        "the silos that took part so far.",
+    ),
+)
+"""What a learner reports whose silos have models of their own."""
+
+MIXING_WEIGHT = Series(
+    name="mixing_weight",
+    label="Mixing weight",
+    unit="",
+    caption="Weight A_ij that the receiver i gives to the model of the sender j; 0 when the sender did not take part "
+    "in the mixing, because it left before it was committed or sent non-finite values.",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SteeringSettings:
+    """Local training and evaluation of a steering learner.
+
+    The published values are a batch of 32, Adam with a learning rate of 1e-3 and a weight decay of 1e-5, a dropout of
+    0.5, one step between two mixings, and more than a thousand rounds. The defaults make a run of 20 rounds learn: more
+    steps in a visit, a higher learning rate, no dropout.
+
+    Args:
+        batch: frames per step, >= 2; a smaller silo gives all it has.
+        steps: local steps of a visit, after which models are mixed once; the method's u, which takes every
+            (u + 1)-th step of its count for the mixing.
+        optimizer: ``adam``, or ``sgd`` without momentum.
+        lr: learning rate.
+        weight_decay: factor of the parameters added to their gradients.
+        loss: error of the steering angle that training descends, ``mse`` or ``mae``.
+        dropout: share of the features that the linear layer does not see during training, in [0, 1).
+        test_frames: test frames to evaluate on, evenly spread over the set; 0 takes all.
+    """
+
+    batch: int = 32
+    steps: int = 16
+    optimizer: Literal["adam", "sgd"] = "adam"
+    lr: float = 3e-3
+    weight_decay: float = 1e-5
+    loss: Literal["mse", "mae"] = "mse"
+    dropout: float = 0.0
+    test_frames: int = 300
+
+    def __post_init__(self) -> None:
+        """Refuse values without meaning.
+
+        Raises:
+            InputError: naming the key.
+        """
+        for name, least in (("batch", 2), ("steps", 1), ("test_frames", 0)):
+            if getattr(self, name) < least:
+                raise InputError(f"learning.{name} must be at least {least}, got {getattr(self, name)}.")
+        if not (math.isfinite(self.lr) and self.lr > 0):
+            raise InputError(f"learning.lr must be positive and finite, got {self.lr}.")
+        if not (math.isfinite(self.weight_decay) and self.weight_decay >= 0):
+            raise InputError(f"learning.weight_decay must be at least 0 and finite, got {self.weight_decay}.")
+        if not 0 <= self.dropout < 1:
+            raise InputError(f"learning.dropout must be in [0, 1), got {self.dropout}.")

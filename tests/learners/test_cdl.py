@@ -1,0 +1,302 @@
+"""CDL: who descends what, what stays with the silo, and why the published code's loss is only a variant."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch.nn.functional import kl_div
+
+from learners.cdl import Cdl, CdlSettings, contrastive_divergence, released_divergence
+from learners.data.steering_set import SteeringSet
+from learners.losses import divergence_rows
+from learners.steering_baselines import DecentralisedSgd
+from vnetsim.errors import InputError
+from vnetsim.experiment import BlurSettings, ExchangeSettings
+from vnetsim.learning import LearnerContext, Participant
+
+QUICK = {"batch": 8, "steps": 2, "lr": 1e-3}
+
+MakeParticipant = Callable[..., Participant]
+MakeContext = Callable[..., LearnerContext]
+New = Callable[..., Any]
+
+
+@pytest.fixture
+def new(on_tiny_roads: SteeringSet, new_context: MakeContext) -> New:  # noqa: ARG001  replaces the frames
+    def make(cls: Any = Cdl, topology: str = "contact", **settings: Any) -> Any:
+        context = new_context(exchange=ExchangeSettings(topology=topology), blur=BlurSettings(fraction=0.0))  # type: ignore[arg-type]
+        return cls.create(context, cls.Settings(**(QUICK | settings)))
+
+    return make
+
+
+def of(state: Any, prefix: str) -> dict[str, torch.Tensor]:
+    return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
+
+
+def equal(a: Any, b: Any) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def features(seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    z = torch.randn(2, 5, 7, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return z[0].requires_grad_(), z[1].requires_grad_()
+
+
+@pytest.mark.parametrize(
+    ("settings", "of_backbone", "of_sub"),
+    [
+        (CdlSettings(tau=2.0), (1.0, 0.0), (0.0, 1.0)),
+        (CdlSettings(tau=2.0, coupling="beta", beta=0.2), (0.2, 0.0), (0.0, 0.8)),
+        (CdlSettings(tau=2.0, coupling="joint", beta=0.2), (0.2, 0.8), (0.2, 0.8)),
+    ],
+    ids=["unit", "beta", "joint"],
+)
+def test_who_descends_what(
+    settings: CdlSettings, of_backbone: tuple[float, float], of_sub: tuple[float, float]
+) -> None:
+    """The gradient of each network is that of its own combination of KL(b || s) and KL(s || b)."""
+    z_b, z_s = features(0)
+    to_b, to_s = torch.autograd.grad(contrastive_divergence(z_b, z_s, settings=settings), (z_b, z_s))
+
+    def mixture(weights: tuple[float, float]) -> torch.Tensor:
+        forward, backward = divergence_rows(z_b, z_s, tau=2.0), divergence_rows(z_s, z_b, tau=2.0)
+        return (weights[0] * forward + weights[1] * backward).mean()
+
+    torch.testing.assert_close(to_b, torch.autograd.grad(mixture(of_backbone), z_b)[0])
+    torch.testing.assert_close(to_s, torch.autograd.grad(mixture(of_sub), z_s)[0])
+    assert to_b.abs().max() > 1e-3
+    assert to_s.abs().max() > 1e-3
+
+
+def test_equal_networks_have_no_divergence() -> None:
+    z, _ = features(1)
+    other = z.detach().clone().requires_grad_()
+    for coupling in ("unit", "beta", "joint"):
+        total = contrastive_divergence(z, other, settings=CdlSettings(coupling=coupling))  # type: ignore[arg-type]
+        assert total.item() == 0
+        for gradient in torch.autograd.grad(total, (z, other)):
+            torch.testing.assert_close(gradient, torch.zeros_like(gradient), rtol=0, atol=1e-16)
+
+
+def test_the_first_visit_copies_the_backbone_and_the_second_compares(new: New, participant: MakeParticipant) -> None:
+    learner, plain = new(), new(DecentralisedSgd)
+    first, of_plain = learner.train([participant(0, 1)])[0], plain.train([participant(0, 1)])[0]
+    assert equal(dict(first.state), dict(of_plain.state))  # no divergence yet
+    assert equal(of(first.kept, "sub."), dict(first.state))
+    assert "kl_b_s" not in first.metrics
+    assert not of(first.kept, "sub_optimizer.")
+    learner.aggregate([first])
+    plain.aggregate([of_plain])
+    second, of_plain = learner.train([participant(1, 1)])[0], plain.train([participant(1, 1)])[0]
+    assert not equal(dict(second.state), dict(of_plain.state))
+    assert not equal(of(second.kept, "sub."), of(first.kept, "sub."))
+    assert second.metrics["kl_b_s"] > 0
+    assert second.metrics["kl_s_b"] > 0
+    assert int(second.kept["visits"]) == 2
+    assert int(second.kept["sub_optimizer.steps"]) == 2
+    assert int(second.kept["backbone_optimizer.steps"]) == 4
+    # the sub-network's linear layer sees no loss
+    assert torch.equal(second.kept["sub.fc.weight"], first.kept["sub.fc.weight"])
+
+
+def test_the_first_step_of_a_visit_by_hand(new: New, participant: MakeParticipant) -> None:
+    """Plain descent, one step: both networks against the definition, with the other held fixed."""
+    learner = new(
+        optimizer="sgd", lr=0.1, steps=1, weight_decay=0.0, tau=0.5, coupling="beta", beta=0.3, divergence=4.0
+    )
+    a, b = participant(0, 1), participant(0, 2)
+    learner.aggregate(learner.train([replace(a, peers=peers_of(b)), replace(b, peers=peers_of(a))]))
+    state, visit = learner.state_dict(), participant(1, 1)
+    backbone, sub = learner._task.new_network(), learner._task.new_network()
+    backbone.load_state_dict(of(state, "silo.1.shared."))
+    sub.load_state_dict(of(state, "silo.1.own.sub."))
+    assert not equal(backbone.state_dict(), sub.state_dict())
+    update = learner.train([visit])[0]
+    batch = next(iter(learner._task.batches(visit)))
+    z_b, z_s = backbone.train().features(batch.images), sub.train().features(batch.images)
+    log_b, log_s = (z_b / 0.5).log_softmax(dim=1), (z_s / 0.5).log_softmax(dim=1)
+    error = (backbone.head(z_b) - batch.angles).square().mean()
+    to_backbone = error + 4.0 * 0.3 * kl_div(log_s.detach(), log_b, log_target=True, reduction="batchmean")
+    to_sub = 4.0 * 0.7 * kl_div(log_b.detach(), log_s, log_target=True, reduction="batchmean")
+    for network, total in ((backbone, to_backbone), (sub, to_sub)):
+        total.backward()
+        with torch.no_grad():
+            for parameter in network.parameters():
+                if parameter.grad is not None:
+                    parameter.sub_(0.1 * parameter.grad)
+    for name, tensor in backbone.state_dict().items():
+        torch.testing.assert_close(update.state[name], tensor, rtol=1e-4, atol=1e-6)
+    for name, tensor in sub.state_dict().items():
+        torch.testing.assert_close(update.kept[f"sub.{name}"], tensor, rtol=1e-4, atol=1e-6)
+    assert update.loss == pytest.approx(error.item(), rel=1e-5)
+
+
+def peers_of(*others: Participant) -> Any:
+    from vnetsim.learning import Peer  # noqa: PLC0415
+
+    return tuple(Peer(vehicle_id=p.vehicle_id, silo=p.silo, speed_mps=p.speed_mps, level_px=p.level_px) for p in others)
+
+
+@pytest.mark.parametrize("topology", ["contact", "ring", "complete", "star"])
+def test_mixing_leaves_the_sub_network(new: New, participant: MakeParticipant, topology: str) -> None:
+    learner = new(topology=topology)
+    for r in range(2):
+        a, b = participant(r, 1), participant(r, 2)
+        updates = learner.train([replace(a, peers=peers_of(b)), replace(b, peers=peers_of(a))])
+        assert not any(name.startswith("sub.") for update in updates for name in update.state)
+        learner.aggregate(updates)
+        state = learner.state_dict()
+        for silo, update in zip((1, 2), updates, strict=True):
+            assert equal(of(state, f"silo.{silo}.own."), dict(update.kept))
+        mixed = of(state, "model.") if topology == "star" else of(state, "silo.1.shared.")
+        torch.testing.assert_close(
+            mixed["fc.weight"], (updates[0].state["fc.weight"] + updates[1].state["fc.weight"]) / 2
+        )
+        assert bool(of(state, "silo.1.shared.")) == (topology != "star")
+
+
+@pytest.mark.parametrize("topology", ["contact", "star"])
+def test_a_directed_edge_carries_the_backbone_alone(new: New, topology: str) -> None:
+    plain, described, released = (
+        new(cls, topology, **settings).cost(0)
+        for cls, settings in ((DecentralisedSgd, {}), (Cdl, {}), (Cdl, {"variant": "released"}))
+    )
+    if topology == "star":
+        assert (described.download_bytes, described.upload_bytes) == (plain.download_bytes, plain.upload_bytes)
+        assert released.upload_bytes == 2 * plain.upload_bytes
+    else:
+        assert described.exchange == plain.exchange
+        assert described.download_bytes == described.upload_bytes == 0
+        assert released.exchange.send_bytes == 2 * plain.exchange.send_bytes
+    assert described.work_flop == 2 * plain.work_flop
+
+
+def test_without_divergence_it_is_decentralised_sgd(new: New, participant: MakeParticipant) -> None:
+    cdl, plain = new(divergence=0.0, dropout=0.4), new(DecentralisedSgd, dropout=0.4)
+    for r in range(3):
+        a, b = participant(r, 1), participant(r, 2)
+        group = [replace(a, peers=peers_of(b)), replace(b, peers=peers_of(a))]
+        for learner in (cdl, plain):
+            learner.aggregate(learner.train(group))
+    for silo in (1, 2):
+        assert equal(of(cdl.state_dict(), f"silo.{silo}.shared."), of(plain.state_dict(), f"silo.{silo}.shared."))
+    assert equal(of(cdl.state_dict(), "model."), of(plain.state_dict(), "model."))
+
+
+def test_under_star_a_visit_starts_from_the_rsu_and_the_silo(new: New, participant: MakeParticipant) -> None:
+    learner = new(topology="star", steps=1, optimizer="sgd", lr=1e-9, weight_decay=0.0)
+    learner.aggregate(learner.train([participant(0, 1), participant(0, 2)]))
+    before = learner.state_dict()
+    update = learner.train([participant(1, 1)])[0]
+    names = [name for name, _ in learner._task.network.named_parameters()]
+    for name in names:  # the step is next to nothing, so both networks end where they began
+        torch.testing.assert_close(update.state[name], before[f"model.{name}"], rtol=0, atol=1e-6)
+        torch.testing.assert_close(update.kept[f"sub.{name}"], before[f"silo.1.own.sub.{name}"], rtol=0, atol=1e-6)
+
+
+def test_the_released_term_is_what_torch_makes_of_sigmoids() -> None:
+    y_b, y_s = torch.randn(2, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    p, s = y_b.sigmoid()[:, None], y_s.sigmoid()[:, None]
+    expected = 0.3 * kl_div(p, s, reduction="batchmean") + 0.7 * kl_div(s, p, reduction="batchmean")
+    torch.testing.assert_close(released_divergence(y_b, y_s, beta=0.3), expected)
+
+
+def test_the_released_term_pulls_a_constant_target_of_0_to_a_tenth() -> None:
+    y = torch.zeros(2, dtype=torch.float64, requires_grad=True)
+    for _ in range(3000):
+        total = y[0] ** 2 + released_divergence(y[:1], y[1:], beta=0.5)
+        with torch.no_grad():
+            y -= 0.5 * torch.autograd.grad(total, y)[0]
+    angle = y[0].item()
+    assert angle == pytest.approx(0.10, abs=0.005)
+    # where S has come close to 1, the derivative in y_b of y_b^2 + (S (log S - P) + P (log P - S)) / 2 is 0
+    root = brentq(lambda v: 2 * v + sigmoid(v) * (1 - sigmoid(v)) * (math.log(sigmoid(v)) - 1) / 2)
+    assert angle == pytest.approx(root, abs=0.002)
+
+
+def sigmoid(value: float) -> float:
+    return 1 / (1 + math.exp(-value))
+
+
+def brentq(function: Callable[[float], float]) -> float:
+    from scipy.optimize import brentq as solve  # noqa: PLC0415
+
+    return float(solve(function, 0.0, 1.0))
+
+
+@pytest.mark.slow
+def test_a_constant_target_stays_with_the_description_and_moves_with_the_released_code(
+    new: New, participant: MakeParticipant, roads: SteeringSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    level = replace(roads, train_angles=torch.zeros(96), test_angles=torch.zeros(24))
+    monkeypatch.setattr("learners.steering_task.load_steering", lambda _, *, streams: level)  # noqa: ARG005
+    means = {}
+    for variant in ("described", "released"):
+        learner = new(variant=variant, batch=16, steps=40, lr=3e-3)
+        for r in range(4):
+            learner.aggregate(learner.train([participant(r, 1)]))
+        network = learner._task.new_network()
+        shared = of(learner.state_dict(), "silo.1.shared.")
+        network.load_state_dict({name: tensor for name, tensor in shared.items() if not name.startswith("sub.")})
+        with torch.no_grad():
+            means[variant] = float(network.eval()(level.train[16:32].float() / 255).mean())
+    assert means["described"] == pytest.approx(0, abs=0.02)
+    assert means["released"] == pytest.approx(0.10, abs=0.03)
+
+
+def test_the_released_variant_mixes_the_sub_network(new: New, participant: MakeParticipant) -> None:
+    for topology in ("contact", "star"):
+        learner = new(topology=topology, variant="released")
+        for r in range(2):
+            a, b = participant(r, 1), participant(r, 2)
+            updates = learner.train([replace(a, peers=peers_of(b)), replace(b, peers=peers_of(a))])
+            learner.aggregate(updates)
+        assert not any(name.startswith("sub.") for name in updates[0].kept)
+        mixed = of(learner.state_dict(), "model." if topology == "star" else "silo.1.shared.")
+        sub = [update.state["sub.fc.weight"] for update in updates]
+        torch.testing.assert_close(mixed["sub.fc.weight"], (sub[0] + sub[1]) / 2)
+        assert not torch.equal(sub[0], sub[1])
+        resumed = new(topology=topology, variant="released")
+        resumed.load_state_dict(learner.state_dict())
+        assert equal(resumed.state_dict(), learner.state_dict())
+        assert resumed.evaluate(final=True) == learner.evaluate(final=True)
+
+
+def test_a_non_finite_sub_network_is_rejected(new: New, participant: MakeParticipant) -> None:
+    learner = new()
+    learner.aggregate(learner.train([participant(0, 1)]))
+    state = copy.deepcopy(learner.state_dict())
+    state["silo.1.own.sub.trunk.conv1.weight"][0] = torch.inf
+    learner.load_state_dict(state)
+    update = learner.train([participant(1, 1)])[0]
+    assert not update.finite
+    before = learner.state_dict()
+    learner.aggregate([update])
+    assert equal(of(learner.state_dict(), "silo."), of(before, "silo."))
+
+
+def test_a_head_of_one_logit_is_refused(new: New) -> None:
+    with pytest.raises(InputError, match=r"learning.compare: 'output' gives 1 value.*use features"):
+        new(compare="output")
+    assert new(compare="output", variant="released").cost(0).exchange is not None
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"beta": 1.5}, r"learning.beta must be in"),
+        ({"divergence": -1.0}, r"learning.divergence must be at least 0"),
+        ({"tau": 0.0}, r"learning.tau must be positive"),
+        ({"batch": 1}, r"learning.batch must be at least 2"),
+    ],
+)
+def test_settings_without_meaning_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        CdlSettings(**settings)

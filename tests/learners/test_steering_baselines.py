@@ -1,0 +1,520 @@
+"""Every steering learner keeps the protocol's promises; without the divergence they are well-known methods."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from learners.adam import Adam
+from learners.cdl import Cdl
+from learners.data.steering_set import SteeringSet
+from learners.resnet8 import ResNet8
+from learners.steering_baselines import DecentralisedSgd, FedAvgSteering
+from learners.steering_settings import SteeringSettings
+from learners.training import Sgd
+from vnetsim.errors import InputError, RunError
+from vnetsim.experiment import BlurSettings, ExchangeSettings
+from vnetsim.learning import Learner, LearnerContext, Participant, Update
+
+LEARNERS = [Cdl, DecentralisedSgd, FedAvgSteering]
+QUICK = {"batch": 8, "steps": 2, "lr": 1e-3}
+TOPOLOGIES = ["contact", "ring", "complete", "star"]
+
+MakeParticipant = Callable[..., Participant]
+MakeContext = Callable[..., LearnerContext]
+New = Callable[..., Any]
+
+
+@pytest.fixture(params=LEARNERS, ids=lambda cls: cls.name)
+def learner_class(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+@pytest.fixture
+def new(on_tiny_roads: SteeringSet, new_context: MakeContext) -> New:  # noqa: ARG001  replaces the frames
+    """Return a maker of steering learners on the tiny roads."""
+
+    def make(cls: Any, topology: str = "contact", context: dict[str, Any] | None = None, **settings: Any) -> Any:
+        given = new_context(exchange=ExchangeSettings(topology=topology), **(context or {}))  # type: ignore[arg-type]
+        return cls.create(given, cls.Settings(**(QUICK | settings)))
+
+    return make
+
+
+@pytest.fixture
+def in_contact(participant: MakeParticipant) -> Callable[..., list[Participant]]:
+    """Return a maker of participants that all exchanged with each other."""
+
+    def make(round_: int, numbers: Sequence[int]) -> list[Participant]:
+        alone = [participant(round_, number) for number in numbers]
+        return [
+            participant(round_, number, peers=[p for p in alone if p is not me])
+            for number, me in zip(numbers, alone, strict=True)
+        ]
+
+    return make
+
+
+def equal(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def of(state: dict[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
+    return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
+
+
+def spoiled(update: Update) -> Update:
+    broken = {n: torch.full_like(t, torch.nan) if t.is_floating_point() else t for n, t in update.state.items()}
+    return replace(update, state=broken, finite=False, loss=float("nan"))
+
+
+def test_conforms_to_the_protocol(learner_class: Any, new: New, on_tiny_roads: SteeringSet) -> None:
+    learner = new(learner_class)
+    assert isinstance(learner, Learner)
+    assert learner_class.task == "steering"
+    assert learner_class.paper
+    assert learner_class.payload
+    assert all(learner_class.equations)
+    assert learner_class.defaults["data.name"] == "road"
+    described = learner.describe()
+    assert described.encoder == "resnet8"
+    assert described.image_shape == (1, 16, 16)
+    assert described.parameters == 307_680 + 704 + 129
+    angles = on_tiny_roads.train_angles.numpy().reshape(6, 16)
+    by_hand = np.stack([(angles < -0.05).sum(1), (abs(angles) <= 0.05).sum(1), (angles > 0.05).sum(1)], axis=1)
+    np.testing.assert_array_equal(described.silo_label_counts, by_hand)
+    assert described.class_names == ("left", "straight", "right")
+    assert (described.exchange is None) == (learner_class is FedAvgSteering)
+    assert new(learner_class, "star").describe().exchange is None
+
+
+@pytest.mark.parametrize("topology", ["contact", "star"])
+def test_reports_what_it_declares(
+    learner_class: Any, topology: str, new: New, in_contact: Callable[..., list[Participant]]
+) -> None:
+    learner = new(learner_class, topology)
+    declared = {series.name: series for series in learner.series()}
+    assert all(series.label and len(series.label) <= 22 and series.caption for series in declared.values())
+    found: dict[str, float] = {}
+    for r in range(2):
+        found |= learner.aggregate(learner.train(in_contact(r, range(3)))).metrics
+        found |= learner.evaluate(final=False)
+    assert found.keys() == declared.keys()
+    assert all(math.isfinite(value) for value in found.values())
+    assert set(learner.evaluate(final=True)) <= declared.keys()
+
+
+def test_training_leaves_the_state_and_the_global_random_state(
+    learner_class: Any, new: New, in_contact: Callable[..., list[Participant]]
+) -> None:
+    rng = torch.random.get_rng_state()
+    learner = new(learner_class, dropout=0.5)
+    learner.aggregate(learner.train(in_contact(0, [1, 2])))
+    before = learner.state_dict()
+    copies = {name: tensor.clone() for name, tensor in before.items()}
+    updates = learner.train(in_contact(1, [1, 2, 3]))
+    assert equal(learner.state_dict(), before)
+    learner.aggregate(updates)
+    learner.evaluate(final=True)
+    assert not equal(learner.state_dict(), before)
+    assert equal(before, copies)  # what was returned is never changed in place
+    assert torch.equal(torch.random.get_rng_state(), rng)
+
+
+def test_a_participant_trains_the_same_in_any_company(
+    learner_class: Any, new: New, participant: MakeParticipant
+) -> None:
+    learner = new(learner_class, dropout=0.3)
+    learner.aggregate(learner.train([participant(0, i) for i in range(3)]))
+    three = [participant(1, i) for i in range(3)]
+    together = learner.train(three)
+    alone = learner.train(three[1:2])[0]
+    assert equal(dict(together[1].state), dict(alone.state))
+    assert equal(dict(together[1].kept), dict(alone.kept))
+    assert together[1].loss == alone.loss
+    assert learner.train([replace(three[1], vehicle_id="other")])[0].loss != alone.loss
+
+
+def play(learner: Any, rounds: Sequence[int], in_contact: Callable[..., list[Participant]]) -> None:
+    for r in rounds:
+        group = in_contact(r, [r, r + 1, 10 + r])
+        if r == 2:  # one that started a round earlier
+            group[0] = replace(group[0], base_round=1)
+        learner.aggregate(learner.train(group))
+        learner.evaluate(final=False)
+
+
+@pytest.mark.parametrize(
+    ("topology", "settings"),
+    [
+        ("contact", {"optimizer": "adam", "dropout": 0.2}),
+        ("contact", {"optimizer": "sgd", "loss": "mae"}),
+        ("star", {"optimizer": "adam"}),
+    ],
+)
+def test_a_resumed_run_gives_the_same_bits(
+    learner_class: Any, topology: str, settings: Any, new: New, in_contact: Callable[..., list[Participant]]
+) -> None:
+    def make() -> Any:
+        return new(learner_class, topology, {"max_staleness": 1}, **settings)
+
+    whole, first, second = make(), make(), make()
+    play(whole, range(3), in_contact)
+    play(first, range(2), in_contact)
+    second.load_state_dict({name: tensor.clone() for name, tensor in first.state_dict().items()})
+    assert equal(second.state_dict(), first.state_dict())
+    play(second, range(2, 3), in_contact)
+    assert equal(second.state_dict(), whole.state_dict())
+    assert second.evaluate(final=True) == whole.evaluate(final=True)
+
+
+def test_a_state_of_other_settings_is_refused(new: New, participant: MakeParticipant) -> None:
+    cdl = new(Cdl)
+    cdl.aggregate(cdl.train([participant(0, 1)]))
+    state = cdl.state_dict()
+    with pytest.raises(InputError, match=r"does not fit this learner's settings \(at 'silo.1.own"):
+        new(DecentralisedSgd).load_state_dict(state)
+    with pytest.raises(InputError, match=r"does not fit .*silo.9.shared"):
+        cdl.load_state_dict({name.replace("silo.1.", "silo.9."): tensor for name, tensor in state.items()})
+    with pytest.raises(InputError, match=r"does not fit .*at 'silo.1.shared.fc.bias'"):
+        cdl.load_state_dict({name: tensor for name, tensor in state.items() if name != "silo.1.shared.fc.bias"})
+
+
+def test_an_empty_round_keeps_everything(learner_class: Any, new: New, participant: MakeParticipant) -> None:
+    learner = new(learner_class)
+    learner.aggregate(learner.train([participant(0, 1)]))
+    before = learner.state_dict()
+    done = learner.aggregate([])
+    assert list(done.weights) == []
+    assert "loss" not in done.metrics
+    after = learner.state_dict()
+    assert after.pop("round") == before.pop("round") + 1
+    assert equal(after, before)
+
+
+@pytest.mark.parametrize("topology", ["contact", "ring", "star"])
+def test_a_rejected_update_is_left_out(
+    learner_class: Any, topology: str, new: New, in_contact: Callable[..., list[Participant]]
+) -> None:
+    learner = new(learner_class, topology)
+    one, two, bad = learner.train(in_contact(0, [0, 1, 2]))
+    done = learner.aggregate([one, spoiled(bad), two])
+    assert list(done.weights) == [0.5, 0.0, 0.5]
+    assert done.metrics["loss"] == pytest.approx((one.loss + two.loss) / 2)
+    state = learner.state_dict()
+    assert all(tensor.isfinite().all() for tensor in state.values())
+    for name, tensor in of(state, "model.").items():
+        if tensor.is_floating_point():
+            torch.testing.assert_close(tensor, (one.state[name] + two.state[name]) / 2)
+    if topology != "star" and learner_class is not FedAvgSteering:
+        assert not of(state, "silo.2.")
+        # the graph is that of the two that are left: each takes half of the other
+        assert equal(of(state, "silo.0.shared."), of(state, "silo.1.shared."))
+        ids = [update.participant.vehicle_id for update in (one, two, bad)]
+        expected = {(s, r): 0.0 if s == ids[2] else 0.5 for s in ids for r in ids[:2] if s != r}
+        assert done.exchanges == expected
+
+
+def test_only_exchanges_that_completed_mix(new: New, participant: MakeParticipant) -> None:
+    learner = new(DecentralisedSgd)
+    a, b, c, d = (participant(0, i) for i in range(4))
+    gone = participant(0, 5)  # completed an exchange, but did not commit
+    chain = [
+        participant(0, 0, peers=[b, gone]),
+        participant(0, 1, peers=[a, c]),
+        participant(0, 2, peers=[b]),
+        participant(0, 3, peers=[]),
+    ]
+    updates = learner.train(chain)
+    done = learner.aggregate(updates)
+    state = learner.state_dict()
+    w = [update.state["fc.weight"] for update in updates]
+    expected = [(2 * w[0] + w[1]) / 3, (w[0] + w[1] + w[2]) / 3, (w[1] + 2 * w[2]) / 3]
+    for silo in range(3):
+        torch.testing.assert_close(state[f"silo.{silo}.shared.fc.weight"], expected[silo])
+    assert torch.equal(state["silo.3.shared.fc.weight"], w[3])
+    third = pytest.approx(1 / 3)
+    ids = [p.vehicle_id for p in (a, b, c, d, gone)]
+    assert done.exchanges == {
+        (ids[1], ids[0]): third,
+        (ids[4], ids[0]): 0.0,
+        (ids[0], ids[1]): third,
+        (ids[2], ids[1]): third,
+        (ids[1], ids[2]): third,
+    }
+
+
+def test_the_directed_ring_takes_half_from_the_one_before(new: New, participant: MakeParticipant) -> None:
+    learner = new(DecentralisedSgd, "ring")
+    a, b, c = (participant(0, i) for i in range(3))
+    ring = [participant(0, 0, peers=[c]), participant(0, 1, peers=[a]), participant(0, 2, peers=[])]
+    updates = learner.train(ring)
+    done = learner.aggregate(updates)
+    state, w = learner.state_dict(), [update.state["fc.weight"] for update in updates]
+    torch.testing.assert_close(state["silo.0.shared.fc.weight"], (w[0] + w[2]) / 2)
+    torch.testing.assert_close(state["silo.1.shared.fc.weight"], (w[1] + w[0]) / 2)
+    assert torch.equal(state["silo.2.shared.fc.weight"], w[2])
+    assert done.exchanges == {(c.vehicle_id, a.vehicle_id): 0.5, (a.vehicle_id, b.vehicle_id): 0.5}
+
+
+def test_a_silo_survives_the_vehicle_that_carried_it(new: New, participant: MakeParticipant) -> None:
+    learner = new(DecentralisedSgd)
+    first = learner.train([participant(0, 1)])[0]
+    learner.aggregate([first])
+    second = learner.train([participant(1, 7)])[0]  # another vehicle, the same silo
+    assert second.participant.silo == first.participant.silo == 1
+    assert int(second.kept["optimizer.steps"]) == 4
+    # the steps of one silo are those of one optimizer on one model, whoever drives
+    network, optimizer = learner._task.new_network(), None
+    for visit in (first.participant, second.participant):
+        network.train()
+        optimizer = Adam(
+            dict(network.named_parameters()),
+            learning_rate=1e-3,
+            weight_decay=1e-5,
+            state=optimizer.state() if optimizer else {},
+        )
+        take_steps(learner, visit, network, optimizer)
+    assert equal(network.state_dict(), dict(second.state))
+    # silos that nobody visited share the first model and take no room
+    assert {name.split(".")[1] for name in learner.state_dict() if name.startswith("silo.")} == {"1"}
+
+
+def take_steps(learner: Any, visit: Participant, network: ResNet8, optimizer: Any) -> None:
+    for batch in learner._task.batches(visit):
+        (network(batch.images) - batch.angles).square().mean().backward()
+        optimizer.step()
+        network.zero_grad()
+
+
+def test_two_vehicles_with_one_silo(new: New, participant: MakeParticipant) -> None:
+    learner = new(DecentralisedSgd)
+    updates = learner.train([participant(0, 1), participant(0, 7)])
+    assert updates[0].loss != updates[1].loss
+    learner.aggregate(updates)
+    assert equal(of(learner.state_dict(), "silo.1.shared."), dict(updates[1].state))
+
+
+@pytest.mark.parametrize("settings", [{"optimizer": "adam"}, {"optimizer": "sgd", "lr": 0.05, "weight_decay": 1e-3}])
+def test_alone_it_is_the_local_optimizer_of_torch(new: New, participant: MakeParticipant, settings: Any) -> None:
+    learner = new(DecentralisedSgd, dropout=0.0, **settings)
+    network = learner._task.new_network().train()
+    reference = (
+        torch.optim.Adam(network.parameters(), lr=1e-3, weight_decay=1e-5)
+        if settings["optimizer"] == "adam"
+        else torch.optim.SGD(network.parameters(), lr=0.05, weight_decay=1e-3)
+    )
+    for r in range(3):
+        take_steps(learner, participant(r, 2), network, reference)
+        learner.aggregate(learner.train([participant(r, 2)]))
+    state = of(learner.state_dict(), "silo.2.shared.")
+    for name, tensor in network.state_dict().items():
+        torch.testing.assert_close(state[name], tensor, rtol=1e-4, atol=1e-6)
+
+
+def test_complete_mixing_after_one_plain_step_is_a_centralised_step(
+    new: New, in_contact: Callable[..., list[Participant]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With normalisation by fixed statistics: batch statistics are those of each silo's batch, not of the union."""
+    monkeypatch.setattr(nn.BatchNorm2d, "forward", fixed_norm)
+    context = {"blur": BlurSettings(fraction=0.0)}
+    learner = new(
+        DecentralisedSgd, "complete", context, optimizer="sgd", lr=0.1, steps=1, batch=16, dropout=0.0, weight_decay=0.0
+    )
+    network = learner._task.new_network()
+    for r in range(2):
+        learner.aggregate(learner.train(in_contact(r, range(6))))
+        silos = learner._task._silos
+        images, angles = silos._images.float() / 255, learner._task._angles
+        (network(images) - angles).square().mean().backward()
+        with torch.no_grad():
+            for parameter in network.parameters():
+                parameter.sub_(0.1 * parameter.grad)
+                parameter.grad = None
+    state = learner.state_dict()
+    first = learner._task.initial_state()
+    for name, parameter in network.named_parameters():
+        for silo in range(6):
+            torch.testing.assert_close(
+                state[f"silo.{silo}.shared.{name}"] - first[name],
+                parameter.detach() - first[name],
+                rtol=1e-3,
+                atol=1e-6,
+            )
+
+
+def fixed_norm(module: nn.BatchNorm2d, x: torch.Tensor) -> torch.Tensor:
+    return x * module.weight[:, None, None] + module.bias[:, None, None]
+
+
+def test_equal_data_and_models_stay_equal(new: New, in_contact: Callable[..., list[Participant]]) -> None:
+    learner = new(DecentralisedSgd)
+    update = learner.train(in_contact(0, [0]))[0]
+    group = in_contact(0, range(4))
+    learner.aggregate([replace(update, participant=member) for member in group])
+    state = learner.state_dict()
+    assert all(equal(of(state, f"silo.{silo}.shared."), dict(update.state)) for silo in range(4))
+    assert equal(of(state, "model."), dict(update.state))
+
+
+def test_fedavg_averages_at_the_rsu(new: New, participant: MakeParticipant) -> None:
+    learner = new(FedAvgSteering, "contact", {"max_staleness": 1})
+    updates = learner.train([participant(0, i) for i in range(3)])
+    assert all(not update.kept for update in updates)
+    learner.aggregate(updates)
+    model = of(learner.state_dict(), "model.")
+    for name, tensor in model.items():
+        if tensor.is_floating_point():
+            torch.testing.assert_close(tensor, torch.stack([u.state[name] for u in updates]).mean(dim=0))
+    assert not of(learner.state_dict(), "silo.")
+    # a visit starts from the model of its base round, with a new optimizer
+    stale, fresh = learner.train([participant(1, 1, base_round=0), participant(1, 1)])
+    network = learner._task.new_network().train()
+    take_steps(
+        learner,
+        stale.participant,
+        network,
+        Adam(dict(network.named_parameters()), learning_rate=1e-3, weight_decay=1e-5, state={}),
+    )
+    assert equal(network.state_dict(), dict(stale.state))
+    assert not equal(dict(stale.state), dict(fresh.state))
+    learner.aggregate([])
+    with pytest.raises(RunError, match="no global model of round 0"):
+        learner.train([participant(2, 0, base_round=0)])
+
+
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+def test_cost(learner_class: Any, topology: str, new: New) -> None:
+    learner = new(learner_class, topology, steps=3, batch=8)
+    model = sum(t.numel() * t.element_size() for t in learner._task.network.state_dict().values())
+    cost = learner.cost(0)
+    if topology == "star" or learner_class is FedAvgSteering:
+        assert (cost.download_bytes, cost.upload_bytes, cost.exchange) == (model, model, None)
+    else:
+        assert (cost.download_bytes, cost.upload_bytes) == (0, 0)
+        exchange = cost.exchange
+        assert (exchange.send_bytes, exchange.work_flop, exchange.return_bytes) == (model, 0, 0)
+        assert not exchange.before_training
+        assert exchange.mutual == (topology != "ring")
+    networks = 2 if learner_class is Cdl else 1
+    assert cost.work_flop == 3 * 8 * 3 * networks * learner._task.flop
+    # a silo of 16 frames gives no more than that, whatever the batch
+    assert new(learner_class, topology, steps=3, batch=64).cost(0).work_flop == 2 * cost.work_flop
+
+
+def test_errors_are_pooled_over_all_test_frames(
+    new: New, in_contact: Callable[..., list[Participant]], roads: SteeringSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("learners.steering_task.EVALUATION_BATCH", 7)
+    learner = new(DecentralisedSgd)
+    done = learner.aggregate(learner.train([replace(p, peers=()) for p in in_contact(0, [0, 3])]))
+    state, measured = learner.state_dict(), learner.evaluate(final=False)
+
+    def by_hand(prefix: str) -> tuple[float, float]:
+        network = learner._task.new_network()
+        network.load_state_dict(of(state, prefix))
+        with torch.no_grad():
+            error = network.eval()(roads.test.float() / 255) - roads.test_angles
+        return float(error.square().mean().sqrt()), float(error.abs().mean())
+
+    average, one, two = by_hand("model."), by_hand("silo.0.shared."), by_hand("silo.3.shared.")
+    assert measured["rmse"] == pytest.approx(average[0], rel=1e-5)
+    assert measured["mae"] == pytest.approx(average[1], rel=1e-5)
+    assert measured["rmse_silos"] == pytest.approx((one[0] + two[0]) / 2, rel=1e-5)
+    assert measured["mae_silos"] == pytest.approx((one[1] + two[1]) / 2, rel=1e-5)
+    assert measured["rmse_best"] == pytest.approx(min(one[0], two[0]), rel=1e-5)
+    assert measured["rmse_worst"] == pytest.approx(max(one[0], two[0]), rel=1e-5)
+    constant = roads.test_angles - roads.train_angles.mean()
+    assert measured["rmse_constant"] == pytest.approx(float(constant.square().mean().sqrt()), rel=1e-5)
+    assert measured["mae_constant"] == pytest.approx(float(constant.abs().mean()), rel=1e-5)
+    names = [name for name, _ in learner._task.network.named_parameters()]
+    vectors = [torch.cat([state[f"silo.{i}.shared.{n}"].double().flatten() for n in names]) for i in (0, 3)]
+    distance = float((vectors[0] - vectors[1]).norm() / 2)
+    assert done.metrics["consensus_distance"] == pytest.approx(distance, rel=1e-5)
+
+
+def test_before_the_first_round_only_the_first_model_is_measured(new: New) -> None:
+    learner = new(DecentralisedSgd)
+    assert set(learner.evaluate(final=False)) == {"rmse", "mae", "rmse_constant", "mae_constant"}
+
+
+def test_test_frames_are_spread_evenly(new: New, roads: SteeringSet) -> None:
+    few = new(DecentralisedSgd, test_frames=4)._task
+    assert few._test_angles.tolist() == roads.test_angles[[0, 8, 15, 23]].tolist()
+    assert len(new(DecentralisedSgd, test_frames=1000)._task._test) == 24
+
+
+def test_frames_blur_with_the_vehicle(new: New, participant: MakeParticipant) -> None:
+    learner = new(DecentralisedSgd)
+    slow, fast = learner.train([participant(0, 0, speed_mps=1.0), participant(0, 0, speed_mps=60.0)])
+    assert fast.metrics["kernel_px"] == pytest.approx(16 * 60.0 * 0.01 / 4.5)
+    assert slow.loss != fast.loss
+
+
+def test_sample_images(learner_class: Any, new: New, roads: SteeringSet) -> None:
+    samples = new(learner_class).sample_images([0.0, 4.0], 4)
+    assert samples.shape == (2, 4, 16, 16, 1)
+    assert samples.dtype == np.uint8
+    np.testing.assert_array_equal(samples[0], roads.test[[0, 8, 15, 23]].permute(0, 2, 3, 1).numpy())
+
+
+def test_dropout_keeps_the_expectation(new: New) -> None:
+    task = new(DecentralisedSgd, dropout=0.25)._task
+    dropped = task.dropout(torch.ones(200, 500), torch.Generator().manual_seed(0))
+    assert dropped.unique().tolist() == [0.0, pytest.approx(4 / 3)]
+    assert float(dropped.mean()) == pytest.approx(1, abs=0.01)
+
+
+def test_mae_is_the_loss_on_request(new: New) -> None:
+    error = torch.tensor([0.5, -0.1])
+    assert float(new(DecentralisedSgd)._task.steering_loss(error, torch.zeros(2))) == pytest.approx(0.13)
+    assert float(new(DecentralisedSgd, loss="mae")._task.steering_loss(error, torch.zeros(2))) == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"batch": 1}, r"learning.batch must be at least 2"),
+        ({"steps": 0}, r"learning.steps must be at least 1"),
+        ({"test_frames": -1}, r"learning.test_frames must be at least 0"),
+        ({"lr": 0.0}, r"learning.lr must be positive"),
+        ({"weight_decay": float("inf")}, r"learning.weight_decay must be at least 0"),
+        ({"dropout": 1.0}, r"learning.dropout must be in"),
+    ],
+)
+def test_settings_without_meaning_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        SteeringSettings(**settings)
+
+
+def test_a_parameter_without_a_gradient_stays() -> None:
+    used, unused = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2))
+    adam = Adam({"used": used, "unused": unused}, learning_rate=0.1, weight_decay=0.5, state={})
+    used.sum().backward()  # type: ignore[no-untyped-call]
+    adam.step()
+    assert used.tolist() == pytest.approx([0.9, 0.9])
+    assert unused.tolist() == [1.0, 1.0]
+    assert set(adam.state()) == {"steps", "mean.used", "square.used"}
+
+
+def test_plain_descent_needs_no_state(new: New, participant: MakeParticipant) -> None:
+    learner = new(DecentralisedSgd, optimizer="sgd")
+    assert isinstance(learner._task.optimizer(learner._task.network, {}), Sgd)
+    assert not learner.train([participant(0, 0)])[0].kept
+
+
+@pytest.mark.slow
+def test_it_learns_to_steer(learner_class: Any, new: New, in_contact: Callable[..., list[Participant]]) -> None:
+    context = {"blur": BlurSettings(fraction=0.0), "silos": 3}
+    learner = new(learner_class, "contact", context, batch=16, steps=12, lr=3e-3)
+    for r in range(4):
+        learner.aggregate(learner.train(in_contact(r, range(3))))
+    measured = learner.evaluate(final=True)
+    assert measured["rmse"] < 0.7 * measured["rmse_constant"]
