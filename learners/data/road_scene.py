@@ -24,6 +24,7 @@ TIGHTEST_M = 12.0
 GRID_M = 0.5
 """Distance between the places at which a course is given (m)."""
 _TABLE = 512
+_CHUNK = 25
 
 
 def smooth_noise(generator: np.random.Generator, count: int, scale: float) -> Doubles:
@@ -185,67 +186,100 @@ def render(world: World, course: Course, generator: np.random.Generator, *, side
     The light and the camera's pitch change smoothly from frame to frame, the sensor's noise does not.
     """
     frames = len(course.position_m)
-    focal_px = FOCAL * side_px
-    centres = np.arange(side_px) + 0.5
-    bumps = 0.006 * smooth_noise(generator, frames, 1.5)
-    gain = np.exp2(0.25 * smooth_noise(generator, frames, 25.0))
-    horizon_px = side_px * (world.horizon + bumps)[:, None]
+    pitch = 0.006 * smooth_noise(generator, frames, 1.5)
+    gain = np.exp2(0.25 * smooth_noise(generator, frames, 25.0)).astype(np.float32)
+    horizon_px = side_px * (world.horizon + pitch)[:, None]
+    below_px = np.arange(side_px) + 0.5 - horizon_px
+    ahead_m = np.minimum(FOCAL * side_px * world.camera_m / np.maximum(below_px, 0.5), VIEW_M)
+    along_m = course.position_m[:, None] + ahead_m
+    middle_m = course.middle_m(ahead_m)
 
-    below_px = centres - horizon_px
-    ahead_m = np.minimum(focal_px * world.camera_m / np.maximum(below_px, 0.5), VIEW_M)
-    along_m = (course.position_m[:, None] + ahead_m).astype(np.float32)
-    scale = (focal_px / ahead_m).astype(np.float32)[:, :, None]  # pixels per metre across
-    across_px = (centres - side_px / 2 - course.middle_m(ahead_m)[:, :, None] * scale).astype(np.float32)
-    across_m = across_px / scale
+    images = np.empty((frames, side_px, side_px), dtype=np.uint8)
+    for start in range(0, frames, _CHUNK):  # small enough to stay in the processor's cache
+        part = slice(start, start + _CHUNK)
+        image = _scene(
+            world,
+            below_px=_of_rows(below_px[part]),
+            ahead_m=_of_rows(ahead_m[part]),
+            along_m=_of_rows(along_m[part]),
+            middle_m=_of_rows(middle_m[part]),
+            heading_rad=course.heading_rad[part],
+        )
+        image *= gain[part, None, None]
+        np.power(np.clip(image, 0, 1, out=image), np.float32(world.gamma), out=image)
+        image += np.float32(world.noise) * generator.standard_normal(image.shape, dtype=np.float32)
+        images[part] = np.rint(np.clip(image, 0, 1, out=image) * np.float32(255))
+    return images
 
-    image = _ground(world, along_m, across_m, scale)
-    clear = np.exp(-ahead_m / world.visibility_m).astype(np.float32)[:, :, None]
+
+def _of_rows(values: Doubles) -> Floats:
+    """Return values of rows, shape (N, P), so that they apply to all pixels of their row, shape (N, P, 1)."""
+    return values[:, :, None].astype(np.float32)
+
+
+def _scene(
+    world: World, *, below_px: Floats, ahead_m: Floats, along_m: Floats, middle_m: Floats, heading_rad: Doubles
+) -> Floats:
+    """Return ground and sky in even light, shape (N, P, P).
+
+    Args:
+        world: their greys.
+        below_px: how far each row lies below the horizon (px), shape (N, P, 1).
+        ahead_m: how far ahead the ground is that each row shows (m), shape (N, P, 1).
+        along_m: the same along the road from the beginning of the drive (m), shape (N, P, 1).
+        middle_m: how far to the right the middle of the road lies there (m), shape (N, P, 1).
+        heading_rad: direction of the car (rad), shape (N,).
+    """
+    side_px = below_px.shape[1]
+    focal_px = np.float32(FOCAL * side_px)
+    aside_px = np.arange(side_px, dtype=np.float32) + np.float32(0.5 - side_px / 2)
+    px_per_m = focal_px / ahead_m  # across the road
+    image = _ground(world, along_m, aside_px / px_per_m - middle_m, px_per_m)
+    clear = np.exp(-ahead_m / np.float32(world.visibility_m))
     haze = np.float32(0.85 * world.sky)
     image *= clear
     image += haze * (1 - clear)
-    bearing = course.heading_rad[:, None] + (centres - side_px / 2) / focal_px
+
+    bearing = heading_rad[:, None] + aside_px / focal_px
     ridge_px = side_px * world.hills[_index(bearing * (_TABLE / (2 * np.pi)))]
-    above_px = (horizon_px - centres).astype(np.float32)[:, :, None]
-    sky = np.float32(world.sky) * (np.float32(1) - np.float32(0.3 / side_px) * np.maximum(above_px, 0))
-    hills = np.clip(0.5 + ridge_px[:, None, :] - above_px, 0, 1)
+    sky = np.float32(world.sky) * (1 - np.float32(0.3 / side_px) * np.maximum(-below_px, 0))
+    hills = np.clip(0.5 + ridge_px[:, None, :] + below_px, 0, 1)
     backdrop = sky + hills * (np.float32(0.5 * (world.skyline + haze)) - sky)
-    image += np.clip(0.5 + above_px, 0, 1) * (backdrop - image)
-
-    image *= gain.astype(np.float32)[:, None, None]
-    np.power(np.clip(image, 0, 1, out=image), np.float32(world.gamma), out=image)
-    image += np.float32(world.noise) * generator.standard_normal(image.shape, dtype=np.float32)
-    return np.asarray(np.rint(np.clip(image, 0, 1, out=image) * np.float32(255)), dtype=np.uint8)
+    image += np.clip(0.5 - below_px, 0, 1) * (backdrop - image)
+    return image
 
 
-def _ground(world: World, along_m: Floats, across_m: Floats, scale: Floats) -> Floats:
+def _ground(world: World, along_m: Floats, across_m: Floats, px_per_m: Floats) -> Floats:
     """Return verge, road, lines and shadows, shape (N, P, P).
 
     Args:
         world: their greys.
-        along_m: place along the road of each row, shape (N, P).
+        along_m: place along the road of each row, shape (N, P, 1).
         across_m: place to the right of the middle of the road of each pixel, shape (N, P, P).
-        scale: pixels per metre across of each row, shape (N, P, 1).
+        px_per_m: pixels per metre across the road in each row, shape (N, P, 1).
     """
-    half = np.float32(world.half_width_m)
-    distance = np.abs(across_m)
-    left, right = world.verges[:, _index(2 * along_m)][:, :, :, None]
-    image = np.where(across_m < 0, left, right)
-    image += np.clip(0.5 + (half - distance) * scale, 0, 1) * (world.road - image)
-    texture = world.texture[_index(along_m * 4)[:, :, None], _index(across_m * 4)]
-    image *= 1 + np.minimum(np.float32(0.07), scale / 80) * texture  # far grains are smaller than a pixel
-    image += np.float32(world.edge_line) * _stripe(distance - half + np.float32(0.2), scale) * (world.line - image)
+    half_m = np.float32(world.half_width_m)
+    distance_m = np.abs(across_m)
+    left, right = world.verges[:, _index(2 * along_m)]
+    image: Floats = np.where(across_m < 0, left, right)
+    image += np.clip(0.5 + (half_m - distance_m) * px_per_m, 0, 1) * (np.float32(world.road) - image)
+    texture = world.texture[_index(4 * along_m), _index(4 * across_m)]
+    image *= 1 + np.minimum(np.float32(0.07), px_per_m / 80) * texture  # far grains are smaller than a pixel
+    edges = _stripe(distance_m - half_m + np.float32(0.2), px_per_m)
+    image += np.float32(world.edge_line) * edges * (np.float32(world.line) - image)
     if world.dashes:
         painted = np.float32(world.dashes) * (np.mod(along_m, 9) < 4)
-        image += painted[:, :, None] * _stripe(distance, scale) * (world.line - image)
-    shade = world.shade[_index(2 * along_m[:, :, None] + np.float32(2 * world.slant) * across_m)]
+        image += painted * _stripe(distance_m, px_per_m) * (np.float32(world.line) - image)
+    shade = world.shade[_index(2 * along_m + np.float32(2 * world.slant) * across_m)]
     image *= 1 - np.float32(world.shadow) * shade
-    return np.asarray(image)
+    return image
 
 
-def _stripe(distance_m: Floats, scale: Floats) -> Floats:
+def _stripe(distance_m: Floats, px_per_m: Floats) -> Floats:
     """Return how much of each pixel a stripe of 0.16 m covers, from the distance to its middle."""
-    half = np.float32(0.08)
-    return np.asarray(np.clip(0.5 + (half - np.abs(distance_m)) * scale, 0, np.minimum(1, 2 * half * scale)))
+    half_m = np.float32(0.08)
+    covered: Floats = np.clip(0.5 + (half_m - np.abs(distance_m)) * px_per_m, 0, np.minimum(1, 2 * half_m * px_per_m))
+    return covered
 
 
 def _index(place: Floats | Doubles) -> NDArray[np.int32]:
