@@ -95,6 +95,10 @@ class FedEFM(ClassificationFedAvg):
     optimizer of its own, so neither the host's training nor another guest notices. All start at the model that the RSU
     sent, so a host's guests learn the same but for the images they draw.
 
+    The teachers are copies of the student that took a few steps elsewhere, and each is as weighty as its similarity is
+    close to 1. With several of them and a high temperature they hold the student near the downloaded model, so that in
+    short runs it learns more slowly than FedAvg does.
+
     The similarity is measured once a visit, before the vehicle's first step, on one batch of its images. Round 0 is
     plain local training: the copies are exchanged as in every round, but an untrained model is no teacher.
 
