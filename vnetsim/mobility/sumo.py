@@ -7,17 +7,29 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from itertools import count
+from itertools import compress, count
 from pathlib import Path
 from typing import Any, Protocol
+
+import numpy as np
 
 from vnetsim.coverage import CoverageEvent, EntryCause, ExitCause, Floats, TrafficInfo
 from vnetsim.errors import InputError, RunError
 from vnetsim.experiment import TrafficSettings
 from vnetsim.mobility.entities import refuse_entities
-from vnetsim.mobility.sumo_net import POSITION, SPEED, VEHICLES, Anchor, SumoNet, anchor, fastest_mps, surroundings
+from vnetsim.mobility.sumo_net import (
+    POSITION,
+    SPEED,
+    VEHICLES,
+    Anchor,
+    SumoNet,
+    anchor,
+    fastest_mps,
+    shared_place,
+    surroundings,
+)
 from vnetsim.mobility.sumo_session import SumoSession
 from vnetsim.mobility.sumo_stream import ARRIVED, DEPARTED, NAMES, TELEPORTING, SumoStream
 from vnetsim.rsu import Rsu, place_rsus
@@ -255,7 +267,11 @@ class _Pass:
         self._suffix = suffix
         self.duration_s = 0.0
         api = session.api
-        places = [(anchor(api, rsu, index), radii_m[index]) for index, rsu in enumerate(rsus)]
+        self._radii_m = radii_m
+        each = [(anchor(api, rsu, index), radii_m[index]) for index, rsu in enumerate(rsus)]
+        shared = shared_place(api, rsus, each)
+        self._shared = shared is not None
+        places = each if shared is None else [shared]
         simulation = api.simulation
         self._begin_s, self._end_s, self._step_s = (
             simulation.getTime(),
@@ -282,12 +298,23 @@ class _Pass:
                 # After a step SUMO's clock is at the step's end; FCD labels it with its start.
                 time_s = (begin_ms + steps * step_ms) / 1000 + shift_s
                 steps += 1
-                yield time_s, tracker.advance(time_s, reader.near(suffix), self)
+                yield time_s, tracker.advance(time_s, self._near(reader.near(suffix)), self)
         finally:
             with suppress(OSError):
                 reader.drain()
         self.duration_s = steps * step_ms / 1000
         yield time_s, tracker.finish(self)
+
+    def _near(self, found: list[list[Sample]]) -> Iterable[Iterable[Sample]]:
+        """Return the vehicles around each RSU from those around each place."""
+        if not self._shared:
+            return found
+        rows = found[0] if found else []
+        x_m, y_m = np.array([row[1] for row in rows]), np.array([row[2] for row in rows])
+        return [
+            compress(rows, ((x_m - rsu.x_m) ** 2 + (y_m - rsu.y_m) ** 2 <= radius_m * radius_m).tolist())
+            for rsu, radius_m in zip(self._rsus, self._radii_m, strict=True)
+        ]
 
     def _trying(self, action: Callable[[], None]) -> None:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import math
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -27,6 +28,7 @@ MAP_RADIUS = 1.3
 """Lanes are drawn within this many ranges of an RSU."""
 
 _MAX_LANES = 5000
+_SHARED = "vnetsim.shared"
 _DEMAND_BYTES = 32 * 1024 * 1024
 _ROUTE_EDGES = re.compile(rb'\bedges\s*=\s*["\']([^"\']*)["\']')
 _TRIP_ENDS = re.compile(rb'\b(?:from|to)\s*=\s*["\']([^"\']*)["\']')
@@ -139,19 +141,49 @@ def anchor(api: Any, rsu: Rsu, index: int) -> Anchor:
     return Anchor(api.poi, poi)
 
 
-def surroundings(api: Any, place: Anchor, rsu: Rsu) -> tuple[dict[str, Floats], float]:
-    """Return the lanes around an RSU as polylines by id, and the highest speed limit among them (m/s)."""
-    radius_m = max(MAP_RADIUS * rsu.range_m, rsu.range_m + 100.0)
+def shared_place(api: Any, rsus: Sequence[Rsu], places: Sequence[tuple[Anchor, float]]) -> tuple[Anchor, float] | None:
+    """Return one place and radius (m) that cover the circles around all RSUs, if that is less to watch than each alone.
+
+    SUMO reports a vehicle once for every circle it is in. So one circle is chosen when it holds fewer lanes than all
+    of them together, each counted as often as it is in a circle: those of neighbouring junctions overlap much.
+
+    Args:
+        api: TraCI's modules.
+        rsus: the RSUs.
+        places: for each RSU its place and radius (m).
+    """
+    if len(rsus) == 1:
+        return None
+    circles = [(rsu.x_m, rsu.y_m, radius_m) for rsu, (_, radius_m) in zip(rsus, places, strict=True)]
+    left_m, right_m = min(x - r for x, _, r in circles), max(x + r for x, _, r in circles)
+    bottom_m, top_m = min(y - r for _, y, r in circles), max(y + r for _, y, r in circles)
+    x_m, y_m = (left_m + right_m) / 2, (bottom_m + top_m) / 2
+    if _SHARED not in api.poi.getIDList():
+        api.poi.add(_SHARED, x_m, y_m, (0, 0, 0, 0))
+    # one metre more: SUMO's own arithmetic may round
+    shared = Anchor(api.poi, _SHARED), 1.0 + max(math.hypot(x - x_m, y - y_m) + r for x, y, r in circles)
+    return shared if len(_limits(*shared)) < sum(len(_limits(*place)) for place in places) else None
+
+
+def _limits(place: Anchor, radius_m: float) -> dict[str, Any]:
+    """Return the speed limits (m/s) of the lanes around a place by id."""
     place.domain.subscribeContext(place.id, LANES, radius_m, [MAX_SPEED])
     found = place.domain.getContextSubscriptionResults(place.id) or {}
     place.domain.unsubscribeContext(place.id, LANES, radius_m)
+    return {name: values[MAX_SPEED] for name, values in found.items() if MAX_SPEED in values}
+
+
+def surroundings(api: Any, place: Anchor, rsu: Rsu) -> tuple[dict[str, Floats], float]:
+    """Return the lanes around an RSU as polylines by id, and the highest speed limit among them (m/s)."""
+    radius_m = max(MAP_RADIUS * rsu.range_m, rsu.range_m + 100.0)
+    found = _limits(place, radius_m)
     # libsumo still shows what was subscribed in a simulation that ran earlier in this process.
-    names = sorted({name for name, values in found.items() if MAX_SPEED in values}.intersection(api.lane.getIDList()))
+    names = sorted(set(found).intersection(api.lane.getIDList()))
     lanes: dict[str, Floats] = {}
     limit_mps = 0.0
     for name in names[:_MAX_LANES]:
         lanes[name] = np.array([point[:2] for point in api.lane.getShape(name)], dtype=np.float64)
-        limit_mps = max(limit_mps, found[name][MAX_SPEED])
+        limit_mps = max(limit_mps, found[name])
     return lanes, limit_mps
 
 
