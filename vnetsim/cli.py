@@ -99,8 +99,14 @@ def run(
     ] = None,
     rounds: Annotated[int | None, Parameter(group=LEARNING, help="Rounds to run (default 20).")] = None,
     device: Annotated[str | None, Parameter(group=LEARNING, help="auto, cpu, cuda or cuda:N (default auto).")] = None,
-    data: Annotated[str | None, Parameter(group=LEARNING, help="signs (built in, default) or cifar10.")] = None,
-    data_root: Annotated[str | None, Parameter(group=LEARNING, help="Folder that holds downloaded data.")] = None,
+    data: Annotated[
+        str | None,
+        Parameter(
+            group=LEARNING,
+            help="signs or road (built in), cifar10, npz, folder, driving-log, steering-npz; default: the learner's.",
+        ),
+    ] = None,
+    data_root: Annotated[str | None, Parameter(group=LEARNING, help="Folder or file that holds the data.")] = None,
     data_download: Annotated[
         bool, Parameter(group=LEARNING, negative="", help="Fetch missing data into --data-root.")
     ] = False,

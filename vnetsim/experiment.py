@@ -337,7 +337,7 @@ class Experiment:
         seed: seed of every random stream, >= 0.
         rounds: rounds to run, >= 1.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
-        learner: name of an entry point in ``vnetsim.learners``.
+        learner: name of an entry point in ``vnetsim.learners``, or ``path/to/file.py:Class``.
         evaluate_every: rounds between evaluations; the first and the last model are always evaluated.
         learning: the learner's own settings, validated by its ``Settings``.
     """

@@ -14,8 +14,8 @@ import pytest
 
 from vnetsim.run_directory import RunDirectory
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
-EXAMPLE = DOCS / "fedprox.py"
+FOLDER = Path(__file__).resolve().parents[2] / "scenarios"
+EXAMPLE = FOLDER / "fedprox.py"
 FEDPROX = f"{EXAMPLE}:FedProx"
 
 Cli = Callable[..., Any]
@@ -24,7 +24,7 @@ SmallRun = Callable[..., tuple[Path, Any]]
 
 
 def blocks(kind: str) -> list[str]:
-    return re.findall(rf"^```{kind}\n(.*?)^```$", (DOCS / "own_learner.md").read_text(), re.DOTALL | re.MULTILINE)
+    return re.findall(rf"^```{kind}\n(.*?)^```$", (FOLDER / "own_learner.md").read_text(), re.DOTALL | re.MULTILINE)
 
 
 def test_the_document_quotes_the_example_as_it_is() -> None:
@@ -35,7 +35,7 @@ def test_the_document_quotes_the_example_as_it_is() -> None:
 
 @pytest.mark.slow
 def test_the_documents_commands_run(cli: Cli, small: tuple[str, ...], tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.chdir(DOCS.parent)
+    monkeypatch.chdir(FOLDER.parent)
     run, explain = (shlex.split(line) for line in blocks("sh")[0].splitlines())
     done = cli(*run[1:], *small, "--out", tmp_path / "run")
     assert (done.status, done.err) == (0, "")
