@@ -40,7 +40,8 @@ class CdlSettings(SteeringSettings):
         beta: see ``coupling``, in [0, 1].
         divergence: factor of both terms beside the steering error, >= 0; at 0 the steering network trains as in
             decentralised SGD.
-        tau: temperature of the softmax over the features, > 0.
+        tau: temperature of the softmax over the features, > 0. None is published. At 1 the divergence outweighs the
+            steering error on the built-in roads, and 20 rounds learn little.
         compare: ``features``, the input of the linear layer. ``output``, the steering angle, is refused: it is one
             number, whose softmax is 1 whatever the networks do.
         variant: ``described``, or ``released``, the loss of the authors' published code for comparison. That code feeds
@@ -56,7 +57,7 @@ class CdlSettings(SteeringSettings):
     coupling: Literal["unit", "beta", "joint"] = "unit"
     beta: float = 0.5
     divergence: float = 1.0
-    tau: float = 1.0
+    tau: float = 4.0
     compare: Literal["features", "output"] = "features"
     variant: Literal["described", "released"] = "described"
 
