@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from vnetsim.coverage import Window
 from vnetsim.errors import RunError
 from vnetsim.experiment import Experiment, TrafficSettings
 from vnetsim.mobility import open_traffic
+from vnetsim.mobility.sumo_net import shared_place
 
 WindowsOf = Callable[..., list[Window]]
 RSUS = ("B1:120", "A1:60", "310,505:90.5")
@@ -53,6 +56,28 @@ def test_every_cause_occurs(live: list[Window]) -> None:
 
 def test_socket_gives_the_same_windows(live: list[Window], scenario: Path, windows_of: WindowsOf) -> None:
     _assert_same(live, windows_of(scenario, rsu=RSUS, backend="traci"))
+
+
+@pytest.mark.parametrize("backend", ["libsumo", "traci"])
+def test_overlapping_discs_watched_as_one_give_the_same_windows(
+    scenario: Path, windows_of: WindowsOf, monkeypatch: pytest.MonkeyPatch, backend: str
+) -> None:
+    chosen = []
+
+    def spied(*arguments: Any) -> Any:
+        chosen.append(shared_place(*arguments))
+        return chosen[-1]
+
+    rsus = ("B1:120", "500,520:110", "480,500:150")
+    monkeypatch.setattr("vnetsim.mobility.sumo.shared_place", spied)
+    as_one = windows_of(scenario, rsu=rsus, backend=backend)
+    assert chosen[0] is not None
+    monkeypatch.setattr("vnetsim.mobility.sumo.shared_place", lambda *_: None)
+    one_by_one = windows_of(scenario, rsu=rsus)
+    assert len(as_one) == len(one_by_one) > 100
+    for ours, theirs in zip(as_one, one_by_one, strict=True):
+        for field in dataclasses.fields(Window):
+            np.testing.assert_array_equal(getattr(ours, field.name), getattr(theirs, field.name))
 
 
 @pytest.mark.parametrize("suffix", ["xml", "xml.gz", "csv", "csv.gz", "parquet"])
