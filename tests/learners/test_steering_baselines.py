@@ -518,3 +518,13 @@ def test_it_learns_to_steer(learner_class: Any, new: New, in_contact: Callable[.
         learner.aggregate(learner.train(in_contact(r, range(3))))
     measured = learner.evaluate(final=True)
     assert measured["rmse"] < 0.7 * measured["rmse_constant"]
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_rounds_on_cuda(learner_class: Any, new: New, in_contact: Callable[..., list[Participant]]) -> None:
+    learner = new(learner_class, context={"device": "cuda"}, dropout=0.2)
+    for r in range(2):
+        learner.aggregate(learner.train(in_contact(r, range(3))))
+    assert all(tensor.device.type == "cpu" for tensor in learner.state_dict().values())
+    assert math.isfinite(learner.evaluate(final=True)["rmse"])
