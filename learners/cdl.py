@@ -138,6 +138,7 @@ class Cdl(SteeringLearner):
         "first visit of a silo: no divergence; theta_s <- theta_b at its end",
     )
     networks_trained: ClassVar[int] = 2
+    _settings: CdlSettings
     own_series: ClassVar[tuple[Series, ...]] = (
         Series(
             name="kl_b_s",
@@ -156,7 +157,6 @@ class Cdl(SteeringLearner):
     )
 
     def __init__(self, context: LearnerContext, settings: CdlSettings) -> None:
-        self._settings = settings
         self._released = settings.variant == "released"
         super().__init__(context, settings)
         compared = self._task.network.width if settings.compare == "features" else 1

@@ -25,6 +25,7 @@ from learners.aggregation import equal_weights, weighted_mean
 from learners.contrastive_task import BACKWARD_FACTOR, payload_bytes
 from learners.global_model import GlobalModel, State
 from learners.mixing import Matrix, half_received, metropolis_hastings, mix
+from learners.robust import combine, used_weights
 from learners.silo_states import SiloState, SiloStates
 from learners.steering_settings import GLOBAL_SERIES, MIXING_WEIGHT, SILO_SERIES, SteeringSettings
 from learners.steering_task import Errors, SteeringTask
@@ -91,6 +92,7 @@ class SteeringLearner(ABC):
     always_star: ClassVar[bool] = False
 
     def __init__(self, context: LearnerContext, settings: SteeringSettings) -> None:
+        self._settings = settings
         self._task = SteeringTask(context, settings)
         self._star = star = self.always_star or context.exchange.topology == "star"
         self._ring = context.exchange.topology == "ring"
@@ -180,7 +182,7 @@ class SteeringLearner(ABC):
         mixed: Sequence[State] = [{}] * len(finite)
         model = self._model.current
         if self._star and finite:
-            model = weighted_mean(states, equal_weights(len(finite)))
+            model = combine(states, used_weights(equal_weights(len(finite)), self._settings), model, self._settings)
         elif finite:
             weights = self._weights([update.participant for update in finite])
             exchanges = _told(weights, [update.participant for update in finite])

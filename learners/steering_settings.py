@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from learners.robust import AveragingSettings
 from vnetsim.errors import InputError
 from vnetsim.learning import Series
 
@@ -68,8 +69,10 @@ MIXING_WEIGHT = Series(
 
 
 @dataclass(frozen=True, kw_only=True)
-class SteeringSettings:
-    """Local training and evaluation of a steering learner.
+class SteeringSettings(AveragingSettings):
+    """Local training, averaging at the RSU and evaluation of a steering learner.
+
+    How an RSU averages has no effect where neighbours mix.
 
     The published values are a batch of 32, Adam with a learning rate of 1e-3 and a weight decay of 1e-5, a dropout of
     0.5, one step between two mixings, and more than a thousand rounds. The defaults make a run of 20 rounds learn: more
@@ -102,6 +105,7 @@ class SteeringSettings:
         Raises:
             InputError: naming the key.
         """
+        super().__post_init__()
         for name, least in (("batch", 2), ("steps", 1), ("test_frames", 0)):
             if getattr(self, name) < least:
                 raise InputError(f"learning.{name} must be at least {least}, got {getattr(self, name)}.")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
+import threading
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
@@ -49,8 +51,12 @@ Rsu = Annotated[
 ]
 Seed = Annotated[int | None, Parameter(help="Seed of every random stream (default 0).")]
 Backend = Annotated[
-    Literal["libsumo", "traci"] | None,
-    Parameter(group=TRAFFIC, help="How SUMO is driven: in this process or over a socket (default libsumo)."),
+    Literal["auto", "libsumo", "traci"] | None,
+    Parameter(
+        group=TRAFFIC,
+        help="SUMO in this process (libsumo) or beside it, over a socket (traci). Default auto: libsumo, but traci for "
+        "vnetsim mobility.",
+    ),
 ]
 Gui = Annotated[bool, Parameter(group=TRAFFIC, negative="", help="Show sumo-gui (implies --backend traci).")]
 Net = Annotated[str | None, Parameter(group=TRAFFIC, help="Net file that names the junctions of an FCD recording.")]
@@ -172,6 +178,8 @@ def mobility(
             **_traffic(rsu, backend, gui, net),
         ),
     )
+    if report:  # SUMO leaves this process idle time enough to load what the report needs
+        threading.Thread(target=importlib.import_module, args=("analysis.report",), daemon=True).start()
     with progress_display() as progress:
         folder = record_mobility(experiment, out, command=_command(), progress=progress)
     if report:

@@ -37,7 +37,8 @@ class TrafficSettings:
     """Where vehicles come from.
 
     Args:
-        backend: ``libsumo`` runs SUMO in this process, ``traci`` over a socket.
+        backend: ``libsumo`` runs SUMO in this process, ``traci`` beside it, over a socket; ``auto`` is ``libsumo``, but
+            ``traci`` where traffic alone is recorded. The traffic is the same.
         gui: show sumo-gui (implies ``traci``).
         seed: SUMO's seed; None honours the .sumocfg's own (SUMO's default 23423 when it sets none).
         repeat: play the scenario again, with the next seed, until the rounds are done; time runs on.
@@ -47,7 +48,7 @@ class TrafficSettings:
         net: net file for FCD recordings whose RSU is named by junction; empty for none.
     """
 
-    backend: Literal["libsumo", "traci"] = "libsumo"
+    backend: Literal["auto", "libsumo", "traci"] = "auto"
     gui: bool = False
     seed: int | None = None
     repeat: bool = True

@@ -97,8 +97,9 @@ def record_mobility(
         RunError: the simulator failed.
     """
     run = RunDirectory(choose_folder(experiment, out, "mobility"))
-    # SUMO as a process of its own leaves this one's processor to the reading, and is faster than the library.
-    once = dataclasses.replace(experiment.traffic, repeat=False, backend="traci")
+    # SUMO as a process of its own leaves this one's processor to the reading.
+    backend: Any = "traci" if experiment.traffic.backend == "auto" else experiment.traffic.backend
+    once = dataclasses.replace(experiment.traffic, repeat=False, backend=backend)
     experiment = _located(dataclasses.replace(experiment, traffic=once))
     clock = Clock()
     progress.stage("traffic")

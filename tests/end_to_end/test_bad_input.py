@@ -232,7 +232,7 @@ def test_a_faulty_experiment_file_is_named(refused: Refused, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--learner", "flsimko"), "Available: discard, fedavg, "),
+        (("--learner", "flsimko"), "Did you mean 'flsimco'? Available: cdl, discard, "),
         (("--set", "data.train_images=50"), "50"),
         (("--set", "data.min_images=100000"), "100000"),
         (("--data", "cifar10", "--data-root", "gone"), "data.root: "),

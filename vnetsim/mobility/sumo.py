@@ -164,7 +164,7 @@ class SumoTraffic:
     def _start(self, seed: int | None, *options: str) -> SumoSession:
         settings = self._settings
         seeded = () if seed is None else ("--seed", str(seed), "--random", "false")
-        backend = "traci" if settings.gui else settings.backend
+        backend = "traci" if settings.gui or settings.backend == "traci" else "libsumo"
         self._session = SumoSession(self._config, backend=backend, gui=settings.gui, options=(*seeded, *options))
         return self._session
 
