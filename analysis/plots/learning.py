@@ -74,7 +74,8 @@ def _title(group: list[Curve]) -> str:
     labels = [curve.label for curve in group]
     named = labels if len(labels) <= 3 else labels[:2]
     more = f" and {count(len(labels) - len(named))} more" if len(labels) > len(named) else ""
-    return clean(sentence_case("; ".join(named)), 90) + more
+    unit = f" ({clean(group[0].unit, 12)})" if len(group) > 1 and group[0].unit not in ("", "%") else ""
+    return clean(sentence_case("; ".join(named)), 90) + more + unit
 
 
 def _changes(group: list[Curve]) -> str:
