@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from itertools import groupby
@@ -120,19 +121,20 @@ def _warnings(run: RunData) -> list[str]:
 
 
 @cache
-def _environment() -> jinja2.Environment:
-    environment = jinja2.Environment(
+def environment() -> jinja2.Environment:
+    """Return the templates of pages; what users named is escaped."""
+    result = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["inline_svg"] = lambda svg: Markup(inline(svg))  # noqa: S704 - matplotlib escaped its text
-    return environment
+    result.filters["inline_svg"] = lambda svg: Markup(inline(svg))  # noqa: S704 - matplotlib escaped its text
+    return result
 
 
-def _tile(label: str, value: str) -> tuple[str, str, str]:
+def tile(label: str, value: str) -> tuple[str, str, str]:
     """Split what stands in brackets from a headline value, to be shown smaller."""
     main, bracket, detail = value.partition(" (")
     return label, main, detail.removesuffix(")") if bracket else ""
@@ -143,6 +145,17 @@ def _title(run: RunData) -> str:
     if not run.learning:
         return f"{scenario}: traffic and blur"
     return f"{scenario}: {clean(run.learner.get('name') or run.experiment.get('learner', 'learner'), 40)}"
+
+
+def write_figures(folder: Path, parts: Mapping[str, Section]) -> None:
+    """Write ``figures/*.svg`` and remove those that are no longer drawn."""
+    for section in parts.values():
+        for panel in section.panels:
+            path = folder / "figures" / f"{panel.name}.svg"
+            if panel.svg:
+                write_atomically(path, panel.svg.encode())
+            else:
+                path.unlink(missing_ok=True)
 
 
 def build_report(run: Path) -> ReportResult:
@@ -162,7 +175,7 @@ def build_report(run: Path) -> ReportResult:
         "created": timestamp(data.manifest.get("created")),
         "kind": "Learning run" if data.learning else "Mobility run",
         "manifest": data.manifest,
-        "tiles": [_tile(label, value) for label, value in numbers],
+        "tiles": [tile(label, value) for label, value in numbers],
         "warnings": _warnings(data),
         "notes": [clean(note, 400) for note in data.manifest["traffic"].get("notes") or ()],
         "sections": parts,
@@ -170,14 +183,8 @@ def build_report(run: Path) -> ReportResult:
         "record": record(data),
         "experiment": data.experiment_text,
     }
-    page = _environment().get_template("report.html.j2").render(context)
-    for section in parts.values():
-        for panel in section.panels:
-            path = run / "figures" / f"{panel.name}.svg"
-            if panel.svg:
-                write_atomically(path, panel.svg.encode())
-            else:
-                path.unlink(missing_ok=True)
+    page = environment().get_template("report.html.j2").render(context)
+    write_figures(run, parts)
     path = run / "report.html"
     write_atomically(path, page.encode("utf-8", "replace"))
     return ReportResult(path=path, headline=numbers)

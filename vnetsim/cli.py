@@ -86,12 +86,25 @@ def _command() -> list[str]:
 
 
 def _finish(run: Path, *, what: str) -> None:
-    """Build the report and print its headline numbers and path."""
+    """Build the report and print its headline numbers and path; for a comparison, its verdicts."""
+    if (run / "comparison.json").is_file():
+        _finish_comparison(run, what=what)
+        return
     from analysis.report import build_report  # noqa: PLC0415 - matplotlib only when a report is made
     from vnetsim.terminal import print_headline  # noqa: PLC0415
 
     result = build_report(run)
     print_headline(result.headline, result.path, title=what)
+
+
+def _finish_comparison(folder: Path, *, what: str) -> None:
+    from analysis.comparison import build_comparison  # noqa: PLC0415 - see _finish
+    from vnetsim.terminal import print_verdicts  # noqa: PLC0415
+
+    result = build_comparison(folder)
+    for line in result.warnings:
+        print(f"vnetsim: {line}", file=sys.stderr)
+    print_verdicts(result.verdicts, result.path, title=what)
 
 
 @app.command
@@ -190,6 +203,58 @@ def mobility(
 
 
 @app.command
+def compare(
+    scenario: Scenario,
+    /,
+    *,
+    learners: Annotated[
+        str,
+        Parameter(group=LEARNING, help="Learners of one task, as a,b,c; one of a file as path/to/file.py:CLASS."),
+    ],
+    seeds: Annotated[
+        str, Parameter(group=LEARNING, help="FIRST:END, where 0:10 are the seeds 0 to 9, or a list such as 0,3,7.")
+    ] = "0:10",
+    rounds: Annotated[int | None, Parameter(group=LEARNING, help="Rounds to run (default 20).")] = None,
+    device: Annotated[str | None, Parameter(group=LEARNING, help="auto, cpu, cuda or cuda:N (default auto).")] = None,
+    rsu: Rsu = (),
+    backend: Backend = None,
+    net: Net = None,
+    set_: Set = (),
+    out: Annotated[
+        Path | None,
+        Parameter(
+            group=OUTPUT,
+            help="Folder of the comparison; one that holds it already is gone on with. Default: runs/SCENARIO-compare.",
+        ),
+    ] = None,
+    yes: Annotated[bool, Parameter(group=OUTPUT, negative="", help="Run however many cells these are.")] = False,
+    debug: Debug = False,  # noqa: ARG001
+) -> int:
+    """Compare learners over seeds on the same recorded traffic; a second call runs only what is missing."""
+    from vnetsim.registry import short_name  # noqa: PLC0415
+    from vnetsim.study import MOST_CELLS, parse_names, parse_seeds, plan  # noqa: PLC0415
+    from vnetsim.study import compare as run_comparison  # noqa: PLC0415
+    from vnetsim.terminal import progress_display  # noqa: PLC0415
+
+    names, numbers = parse_names(learners), parse_seeds(seeds)
+    cells = len(names) * len(numbers)
+    if cells > MOST_CELLS and not yes:
+        raise InputError(f"{cells} cells ({len(names)} learners, {len(numbers)} seeds): add --yes if you mean it.")
+    overrides = _overrides(set_, rounds=rounds, device=device, **_traffic(rsu, backend, gui=False, net=net))
+    folder = out or Path("runs") / f"{Path(scenario).resolve().name.split('.')[0]}-compare"
+    with progress_display() as progress:
+        progress.stage("loading")
+        traffic, grid = plan(scenario, names, numbers, overrides)
+        result = run_comparison(traffic, grid, folder, command=_command(), progress=progress)
+    failed = len(result.failed)
+    if failed < cells:
+        _finish(folder, what=f"{', '.join(map(short_name, names))} on {Path(scenario).name}")
+    if failed:
+        raise RunError(f"{failed} of {cells} cells failed; the same command runs them again.")
+    return 0
+
+
+@app.command
 def resume(
     run_directory: Annotated[Path, Parameter(help="Run directory of a run that was interrupted or killed.")],
     /,
@@ -210,10 +275,10 @@ def resume(
 
 @app.command
 def report(
-    *run_directories: Annotated[Path, Parameter(help="Run directories.")],
+    *run_directories: Annotated[Path, Parameter(help="Run directories, or folders of comparisons.")],
     debug: Debug = False,  # noqa: ARG001
 ) -> int:
-    """Rebuild figures and report.html of run directories."""
+    """Rebuild figures and report.html of run directories, or comparison.html of comparisons."""
     if not run_directories:
         raise InputError("vnetsim report: name at least one run directory.")
     for folder in run_directories:

@@ -27,7 +27,7 @@ import polars as pl
 from vnetsim.errors import InputError, RunError
 from vnetsim.tables import TABLES, to_parquet
 
-_TEMPORARY = re.compile(r"\..+\.(html|json|npz|parquet|safetensors|svg|toml)\.[a-z0-9_]{8}")
+_TEMPORARY = re.compile(r"\..+\.(csv|html|json|npz|parquet|safetensors|svg|toml)\.[a-z0-9_]{8}")
 """Names that ``write_atomically`` gives to what it has not finished."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import polars as pl
@@ -126,6 +127,19 @@ MAP = (
     Column("y_m", REALS, "m", "y of its points, net coordinates"),
 )
 
+COMPARISON = (
+    Column("learner", TEXT, "", "learner"),
+    Column("seed", INTEGER, "", "seed of the cell"),
+    Column("metric", TEXT, "", "series, described in the manifest of the cell"),
+    Column("unit", TEXT, "", "unit of the value; % stands for a fraction"),
+    Column("value", REAL, "", "last value measured in the cell"),
+    Column("rounds", INTEGER, "", "rounds the cell aggregated"),
+    Column("time_s", REAL, "s", "simulated time at the end of the cell"),
+    Column("bytes", REAL, "B", "bytes over the radio links and between vehicles, also of transfers cut short"),
+    Column("cell", TEXT, "", "folder of the cell"),
+)
+"""Table of a comparison: one row for each cell and metric."""
+
 TABLES = {
     "windows": WINDOWS,
     "participations": PARTICIPATIONS,
@@ -144,7 +158,11 @@ def to_parquet(name: str, rows: pl.DataFrame | list[tuple[object, ...]]) -> byte
         name: key of ``TABLES``.
         rows: a frame with the table's columns, or tuples in their order.
     """
-    columns = TABLES[name]
+    return parquet(TABLES[name], rows)
+
+
+def parquet(columns: Sequence[Column], rows: pl.DataFrame | list[tuple[object, ...]]) -> bytes:
+    """Return a Parquet file of these columns; see ``to_parquet``."""
     frame = (
         rows.select([pl.col(c.name).cast(c.dtype) for c in columns])
         if isinstance(rows, pl.DataFrame)

@@ -94,6 +94,16 @@ def print_headline(headline: Sequence[tuple[str, str]], report: Path, *, title: 
     print(f"report: {report}")
 
 
+def print_verdicts(verdicts: Sequence[tuple[str, str, str]], page: Path, *, title: str) -> None:
+    """Print what a comparison found (metric, pair of learners, verdict) and the page's path."""
+    console = Console()
+    table = Table("metric", "learners", "verdict", title=Text(title), title_justify="left", title_style="bold")
+    for metric, pair, verdict in verdicts:
+        table.add_row(Text(metric), Text(pair), Text(verdict))
+    console.print(table)
+    print(f"comparison: {page}")
+
+
 def print_learners(learners: Mapping[str, type[Learner]]) -> None:
     """Print one row a learner: name, task, payload, paper."""
     table = Table(show_lines=True)

@@ -9,7 +9,7 @@ import pytest
 from vnetsim.cli import app, main
 from vnetsim.settings_file import load_experiment
 
-COMMANDS = ("run", "mobility", "resume", "report", "learners", "init")
+COMMANDS = ("run", "mobility", "compare", "resume", "report", "learners", "init")
 
 
 def status_of(*arguments: str) -> int:

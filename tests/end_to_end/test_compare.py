@@ -1,0 +1,307 @@
+"""Learners compared over seeds, from the command line: whole, interrupted, extended, failed, refused."""
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Callable
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, ClassVar
+
+import polars as pl
+import pytest
+
+from vnetsim.run_directory import RunDirectory
+
+Cli = Callable[..., Any]
+Refused = Callable[..., str]
+ResultsOf = Callable[[Path], dict[str, bytes]]
+
+SHORT = ("--rounds", "3", "--device", "cpu", "--set", "gaussian.duration_s=120")
+TABLES = ("comparison.parquet", "comparison.csv")
+
+
+@pytest.fixture
+def toys(toy: Any, monkeypatch: pytest.MonkeyPatch) -> type[Any]:
+    """Installs beside the toy ``shifted``, whose result is larger by one, and returns that."""
+
+    class Shifted(toy):
+        name: ClassVar[str] = "shifted"
+
+        def evaluate(self, *, final: bool) -> dict[str, float]:
+            return {"distance": super().evaluate(final=final)["distance"] + 1.0}
+
+    class Entry:
+        def __init__(self, name: str, learner: type) -> None:
+            self.name, self.value, self._learner = name, f"tests:{name}", learner
+
+        def load(self) -> type:
+            return self._learner
+
+    entries = [Entry("toy", toy), Entry("shifted", Shifted)]
+    monkeypatch.setattr("vnetsim.registry.entry_points", lambda group: [*entry_points(group=group), *entries])
+    return Shifted
+
+
+def command(out: Path, *options: str, seeds: str = "0:6") -> tuple[object, ...]:
+    return "compare", "gaussian", "--learners", "toy,shifted", "--seeds", seeds, *SHORT, *options, "--out", out
+
+
+def tables_of(folder: Path) -> list[bytes]:
+    return [(folder / name).read_bytes() for name in TABLES]
+
+
+@pytest.mark.usefixtures("toys")
+def test_a_whole_comparison(cli: Cli, tmp_path: Path) -> None:
+    done = cli(*command(tmp_path / "all"))
+    assert (done.status, done.err) == (0, "")
+    assert "shifted higher by" in done.out
+    assert done.out.splitlines()[-1] == f"comparison: {tmp_path / 'all' / 'comparison.html'}"
+    table = pl.read_parquet(tmp_path / "all" / "comparison.parquet")
+    assert table.select("seed", "learner").rows() == [(seed, name) for seed in range(6) for name in ("toy", "shifted")]
+    assert set(table["rounds"]) == {3}
+    assert table["bytes"].min() > 0
+    ours, theirs = (table.filter(pl.col("learner") == name)["value"] for name in ("toy", "shifted"))
+    assert (theirs - ours - 1.0).abs().max() < 1e-12, "at one seed, all draws are common"
+    assert ours.n_unique() == 6
+    page = (tmp_path / "all" / "comparison.html").read_text()
+    assert "shifted higher by 1.0" in page
+    assert "Holm p = 0.031" in page
+    digest = json.loads((tmp_path / "all" / "comparison.json").read_text())["traffic_sha256"]
+    assert digest in page
+    for cell in (tmp_path / "all" / "cells").iterdir():
+        assert digest in RunDirectory(cell).manifest()["inputs"].values()
+
+
+@pytest.mark.usefixtures("toys")
+def test_a_cell_is_the_run_that_replays_the_traffic(cli: Cli, results_of: ResultsOf, tmp_path: Path) -> None:
+    assert cli(*command(tmp_path / "all", seeds="3,5")).status == 0
+    replay = ("run", tmp_path / "all" / "traffic", "--learner", "shifted", "--seed", "5", *SHORT)
+    assert cli(*replay, "--out", tmp_path / "run").status == 0
+    (cell,) = (tmp_path / "all" / "cells").glob("shifted-seed5-*")
+    ours, theirs = results_of(cell), results_of(tmp_path / "run")
+    for results in (ours, theirs):
+        del results["experiment.toml"]  # its traffic.repeat, which a replay does not heed, is as recorded
+    assert ours == theirs
+
+
+def test_a_second_call_runs_what_is_missing(
+    toys: Any, cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    made = []
+    create = toys.create.__func__
+    monkeypatch.setattr(
+        toys, "create", classmethod(lambda kind, *given: (made.append(kind.name), create(kind, *given))[1])
+    )
+    assert cli(*command(tmp_path / "all", seeds="0:3")).status == 0
+    before, first = tables_of(tmp_path / "all"), (tmp_path / "all" / "comparison.html").read_bytes()
+    assert len(made) == 3
+    again = cli(*command(tmp_path / "all", seeds="0:3"))
+    assert (again.status, len(made)) == (0, 3)
+    assert tables_of(tmp_path / "all") == before
+    assert (tmp_path / "all" / "comparison.html").read_bytes() == first
+    assert cli(*command(tmp_path / "all", seeds="0:4")).status == 0
+    assert len(made) == 4
+    assert pl.read_parquet(tmp_path / "all" / "comparison.parquet")["seed"].max() == 3
+    (tmp_path / "all" / "comparison.html").unlink()
+    shown = cli("report", tmp_path / "all")
+    assert shown.status == 0
+    assert "distance" in shown.out.lower()
+    assert (tmp_path / "all" / "comparison.html").is_file()
+
+
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [("record", 0), ("create", 0), ("evaluate", 0), ("train", 0), ("train", 2), ("aggregate", 4), ("evaluate", 7),
+     ("sample_images", 1), ("create", 2)],
+)  # fmt: skip
+def test_ctrl_c_and_the_same_command_again(toys: Any, name: str, call: int, cli: Cli, tmp_path: Path) -> None:
+    assert cli(*command(tmp_path / "whole", seeds="0:3")).status == 0
+    folder = tmp_path / "broken"
+    target, attribute = ("vnetsim.study", "record_mobility") if name == "record" else (toys, name)
+    with pytest.MonkeyPatch.context() as patch:
+        stop_at(patch, target, attribute, call, KeyboardInterrupt())
+        stopped = cli(*command(folder, seeds="0:3"))
+    assert stopped.status == 130
+    assert stopped.err.count("\n") == 1
+    assert "Go on with the same command: vnetsim " in stopped.err
+    if name != "record":
+        assert " of 6 (shifted, seed " in stopped.err
+    assert cli(*command(folder, seeds="0:3")).status == 0
+    assert tables_of(folder) == tables_of(tmp_path / "whole")
+
+
+def stop_at(patch: pytest.MonkeyPatch, target: Any, name: str, call: int, error: BaseException) -> None:
+    """Let ``target.name`` raise at its ``call``-th call, from 0."""
+    if isinstance(target, str):
+        patch.setattr(f"{target}.{name}", lambda *_, **__: (_ for _ in ()).throw(error))
+        return
+    original, calls = getattr(target, name), iter(range(10**6))
+    bound = name == "create"  # a class method
+
+    def wrapped(*arguments: Any, **options: Any) -> Any:
+        if next(calls) == call:
+            raise error
+        return original(*(arguments[1:] if bound else arguments), **options)
+
+    patch.setattr(target, name, classmethod(wrapped) if bound else wrapped)
+
+
+class Killed(BaseException):
+    """What nothing catches, as nothing catches ``kill -9``."""
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("toys")
+def test_a_kill_at_many_writes(cli: Cli, tmp_path: Path) -> None:
+    assert cli(*command(tmp_path / "whole", seeds="0:2")).status == 0
+    original = os.replace
+    for call in range(0, 100, 13):
+        folder, calls, dead = tmp_path / f"run {call}", iter(range(10**6)), []
+
+        def dying(*arguments: Any, at: int = call, calls: Any = calls, dead: list[bool] = dead, **options: Any) -> None:
+            if dead or next(calls) >= at:
+                dead.append(True)
+                raise Killed
+            original(*arguments, **options)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(os, "replace", dying)
+            with pytest.raises(Killed):
+                cli(*command(folder, seeds="0:2"))
+        assert cli(*command(folder, seeds="0:2")).status == 0
+        assert tables_of(folder) == tables_of(tmp_path / "whole"), f"killed at call {call}"
+
+
+def test_a_failed_cell_is_told_and_the_rest_goes_on(toys: Any, cli: Cli, tmp_path: Path) -> None:
+    folder = tmp_path / "all"
+    with pytest.MonkeyPatch.context() as patch:
+        stop_at(patch, toys, "train", 4, RuntimeError("out of luck"))  # the second round of its second seed
+        done = cli(*command(folder))
+    assert done.status == 1
+    assert "cell 4 of 12 (shifted, seed 1) failed: learner 'shifted'" in done.err
+    assert "out of luck" in done.err
+    assert done.err.splitlines()[-1] == "vnetsim: 1 of 12 cells failed; the same command runs them again."
+    assert pl.read_parquet(folder / "comparison.parquet").height == 11
+    page = (folder / "comparison.html").read_text()
+    assert "out of luck" in page
+    assert "11 of 12" in page
+    again = cli(*command(folder))
+    assert (again.status, again.err) == (0, "")
+    assert pl.read_parquet(folder / "comparison.parquet").height == 12
+    assert "out of luck" not in (folder / "comparison.html").read_text()
+
+
+def test_when_all_fail_there_is_no_page(toys: Any, toy: Any, cli: Cli, tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        for kind in (toy, toys):
+            patch.setattr(kind, "train", lambda *_: 1 / 0)
+        done = cli(*command(tmp_path / "all", seeds="0:2"))
+    assert done.status == 1
+    assert "4 of 4 cells failed" in done.err
+    assert not (tmp_path / "all" / "comparison.html").exists()
+    assert "no cell of this comparison has finished" in cli("report", tmp_path / "all").err
+
+
+@pytest.mark.usefixtures("toys")
+def test_the_end_of_the_traffic_is_told(cli: Cli, tmp_path: Path) -> None:
+    options = ("--learners", "toy,shifted", "--seeds", "0:2", "--rounds", "200", "--set", "gaussian.duration_s=15")
+    done = cli("compare", "gaussian", *options, "--out", tmp_path / "all")
+    assert done.status == 0, done.err
+    assert "The recorded traffic ended before all rounds were done in 4 of 4 cells" in done.err
+    assert "no interval and no test" in done.err
+    assert "of 200 rounds" in (tmp_path / "all" / "comparison.html").read_text()
+
+
+def _other_file(folder: Path) -> None:
+    shutil.rmtree(folder)
+    folder.mkdir()
+    (folder / "thesis.txt").write_text("dear to its owner")
+
+
+def _alter_traffic(folder: Path) -> None:
+    with (folder / "traffic" / "windows.parquet").open("ab") as file:
+        file.write(b"x")
+
+
+def _other_version(folder: Path) -> None:
+    path = folder / "comparison.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"vnetsim": "0.0.1"}))
+
+
+def _nothing(folder: Path) -> None:
+    pass
+
+
+@pytest.mark.usefixtures("toys")
+@pytest.mark.parametrize(
+    ("harm", "options", "message"),
+    [
+        (_other_file, (), "neither empty nor a comparison; name another folder"),
+        (_alter_traffic, (), "windows.parquet: changed or gone since it was recorded"),
+        (_other_version, (), "made by vnetsim 0.0.1"),
+        (_nothing, ("--set", "gaussian.mean_kmh=70"), "its traffic was recorded with other settings"),
+    ],
+)
+def test_a_folder_that_does_not_fit_is_refused(
+    harm: Callable[[Path], None],
+    options: tuple[str, ...],
+    message: str,
+    cli: Cli,
+    refused: Refused,
+    results_of: ResultsOf,
+    tmp_path: Path,
+) -> None:
+    assert cli(*command(tmp_path / "all", seeds="0:1")).status == 0
+    harm(tmp_path / "all")
+    before = results_of(tmp_path / "all")
+    assert message in refused(*command(tmp_path / "all", *options, seeds="0:1"))
+    assert results_of(tmp_path / "all") == before
+
+
+@pytest.mark.usefixtures("toys")
+def test_two_at_once(refused: Refused, tmp_path: Path) -> None:
+    with (tmp_path / ".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert "another vnetsim process is writing there" in refused(*command(tmp_path))
+
+
+@pytest.mark.usefixtures("toys")
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("--learners", "toy"), "name at least two"),
+        (("--learners", "toy,shiftet"), "unknown learner 'shiftet'. Did you mean 'shifted'?"),
+        (("--learners", "toy,flsimco"), "learners of different tasks cannot be compared (toy: random walk; flsimco"),
+        (("--seeds", "3:3"), "--seeds 3:3: no seed"),
+        (("--seeds", "0:251"), "502 cells (2 learners, 251 seeds): add --yes"),
+        (("--set", "learning.payload=3"), "learning: unknown key 'payload'"),
+    ],
+)
+def test_wrong_options(change: tuple[str, str], message: str, refused: Refused, tmp_path: Path) -> None:
+    given = {"--learners": "toy,shifted", "--seeds": "0:2"} | dict([change])
+    options = [part for pair in given.items() for part in pair]
+    assert message in refused("compare", "gaussian", *options, "--out", tmp_path / "all")
+    assert not (tmp_path / "all").exists()
+
+
+@pytest.mark.usefixtures("toys")
+def test_traffic_that_cannot_be_opened_leaves_nothing(refused: Refused, tmp_path: Path) -> None:
+    options = ("--learners", "toy,shifted", "--out", tmp_path / "all")
+    assert "nowhere.sumocfg: no such file" in refused("compare", tmp_path / "nowhere.sumocfg", *options)
+    assert not (tmp_path / "all").exists()
+
+
+@pytest.mark.slow
+def test_real_learners_on_sumo(cli: Cli, small: tuple[str, ...], scenarios: Path, tmp_path: Path) -> None:
+    """FedCo alone knows a queue, and its loss is not that of FLSimCo."""
+    options = ("--learners", "flsimco,fedco", "--seeds", "0:3", *small, "--set", "learning.queue=64")
+    done = cli("compare", scenarios / "intersection.sumocfg", *options, "--out", tmp_path / "all")
+    assert done.status == 0, done.err
+    table = pl.read_parquet(tmp_path / "all" / "comparison.parquet")
+    assert set(table["metric"]) == {"knn_accuracy"}
+    assert table.height == 6
+    page = (tmp_path / "all" / "comparison.html").read_text()
+    assert "because learners measure it differently: Training loss." in page
+    assert "The same for all learners at every seed: Learning rate" in page
