@@ -116,7 +116,7 @@ def test_mobility_against_bare_sumo(benchmark: Any, config: Path, tmp_path: Path
     best = {name: min(values) for name, values in ratios.items()}
     benchmark.extra_info.update(best)
     figures = ", ".join(f"{name} {value:.2f}" for name, value in best.items())
-    print(f"\n{config.name}, {rsus} RSUs of {range_m} m, wall time relative to bare sumo: {figures}")
+    print(f"\n{config.name}, {len(specs) or 1} RSUs of {range_m} m, wall time relative to bare sumo: {figures}")
     assert all(values for values in ratios.values())
 
 
