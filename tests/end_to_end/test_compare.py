@@ -125,7 +125,7 @@ def test_ctrl_c_and_the_same_command_again(toys: Any, name: str, call: int, cli:
         stopped = cli(*command(folder, seeds="0:3"))
     assert stopped.status == 130
     assert stopped.err.count("\n") == 1
-    assert "Go on with the same command: vnetsim " in stopped.err
+    assert "Go on with the same command: vnetsim" in stopped.err
     if name != "record":
         assert " of 6 (shifted, seed " in stopped.err
     assert cli(*command(folder, seeds="0:3")).status == 0

@@ -299,9 +299,13 @@ class _Pass:
                 time_s = (begin_ms + steps * step_ms) / 1000 + shift_s
                 steps += 1
                 yield time_s, tracker.advance(time_s, self._near(reader.near(suffix)), self)
-        finally:
+        except GeneratorExit:  # enough was read: SUMO ends in order
             with suppress(OSError):
                 reader.drain()
+            raise
+        except BaseException:  # Ctrl-C may have swallowed a part of an answer: nothing more to be understood
+            self._session.kill()
+            raise
         self.duration_s = steps * step_ms / 1000
         yield time_s, tracker.finish(self)
 

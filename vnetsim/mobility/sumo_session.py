@@ -64,6 +64,11 @@ class SumoSession:
         """Return what to raise when SUMO failed in a step."""
         return RunError(f"{self._config}: SUMO failed while running: {self._reason(error)}")
 
+    def kill(self) -> None:
+        """End a SUMO of its own process at once, in whatever state the connection is; nothing for the library."""
+        if self._process is not None:
+            self._process.kill()
+
     def close(self) -> None:
         """End SUMO; may be called twice."""
         if not self._open:
