@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from learners.aggregation import equal_weights
 from learners.classification_settings import (
     ACCURACY,
-    LEARNING_RATE,
     LOSS,
     SEEN_ACCURACY,
     UNSEEN_ACCURACY,
     ClassificationSettings,
 )
 from learners.classification_task import ClassificationTask, label_loss
+from learners.contrastive_settings import LEARNING_RATE
 from learners.contrastive_task import payload_bytes
 from learners.global_model import GlobalModel
 from learners.robust import combine, used_weights

@@ -35,12 +35,6 @@ UNSEEN_ACCURACY = Series(
     caption="Of each aggregated upload by itself on test images whose label its silo lacks, mean over the uploads "
     "of silos that lack one.",
 )
-LEARNING_RATE = Series(
-    name="learning_rate",
-    label="Learning rate",
-    unit="",
-    caption="Step size of the vehicles that started in this round; a cosine over the rounds.",
-)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,7 @@ from learners.data.partition import partition
 from learners.encoders import Classifier, create_classifier, forward_flop, parameter_count
 from learners.global_model import State
 from learners.silos import Silos, blurred_samples, kernel_px
-from learners.training import Sgd, Trained, Visit, copy_state
+from learners.training import Sgd, Trained, Visit, copy_state, cosine
 from vnetsim.errors import InputError
 from vnetsim.learning import Description, LearnerContext
 
@@ -97,8 +97,7 @@ class ClassificationTask:
 
     def learning_rate(self, base_round: int) -> float:
         """Return the step size of a visit that started in ``base_round``: a cosine over the rounds."""
-        progress = min(base_round / self._context.rounds, 1.0)
-        return self._settings.lr * (1 + math.cos(math.pi * progress)) / 2
+        return cosine(self._settings.lr, base_round, self._context.rounds)
 
     def train(self, base: State, visit: Visit, objective: Objective, *, steps: int) -> Trained:
         """Return what a vehicle makes of the model ``base``, which stays as it is, in ``steps`` steps of SGD.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -18,7 +17,7 @@ from learners.encoders import create_encoder, forward_flop, parameter_count
 from learners.evaluation import Evaluator
 from learners.global_model import State
 from learners.silos import Silos, blurred_samples, kernel_px
-from learners.training import Objective, SequentialEngine, Visit, copy_state
+from learners.training import Objective, SequentialEngine, Visit, copy_state, cosine
 from vnetsim.learning import Description, LearnerContext, Participant
 
 BACKWARD_FACTOR = 3
@@ -104,8 +103,7 @@ class ContrastiveTask:
 
     def learning_rate(self, base_round: int) -> float:
         """Return the step size of a visit that started in ``base_round``: a cosine over the rounds."""
-        progress = min(base_round / self._context.rounds, 1.0)
-        return self._settings.lr * (1 + math.cos(math.pi * progress)) / 2
+        return cosine(self._settings.lr, base_round, self._context.rounds)
 
     def sent(self, state: State) -> dict[str, Tensor]:
         """Return the part of a model's state that crosses the radio link."""

@@ -7,6 +7,7 @@ must reproduce this one.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -152,6 +153,11 @@ class SequentialEngine:
         state = copy_state(model.state_dict())
         finite = torch.stack([tensor.isfinite().all() for tensor in state.values()]).all()
         return Trained(state=state, loss=float(torch.stack(losses).mean()), finite=bool(finite))
+
+
+def cosine(first: float, round_: int, rounds: int) -> float:
+    """Return the step size of a round: ``first`` in round 0, falling along half a cosine to 0 after ``rounds``."""
+    return first * (1 + math.cos(math.pi * min(round_ / rounds, 1.0))) / 2
 
 
 def copy_state(state: Mapping[str, Tensor]) -> dict[str, Tensor]:

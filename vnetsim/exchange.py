@@ -120,7 +120,6 @@ class ExchangePhase:
         self._start_s: float = air.env.now
         self._exchanges = [self._new(sender, receiver) for sender, receiver in self._pairs()]
         self._under_way = Counter(member for e in self._exchanges for member in (e.sender, e.receiver))
-        self._over = False
 
     def begin(self) -> None:
         """Start what can start now; members without any exchange are done at once."""
@@ -141,7 +140,6 @@ class ExchangePhase:
         """Cut whatever is still under way and report to nobody who is done."""
         self._present.clear()
         self._cut(self._exchanges)
-        self._over = True
 
     def peers(self, member: Participation) -> Peers:
         """Return the members with which ``member`` completed what the learner counts, in order of arrival."""
@@ -332,8 +330,7 @@ class ExchangePhase:
         self._tick_after(count + 1)
 
     def _limit(self, _: object) -> None:
-        if not self._over:
-            self._cut(self._exchanges)
+        self._cut(self._exchanges)
 
     def _sidelink_bps(self, source: Participation, target: Participation, time_s: float) -> float:
         link = self._air.link
