@@ -179,8 +179,8 @@ def build_comparison(folder: Path) -> ComparisonResult:
             ),
             "outcomes": Section(title="Who takes part", panels=(outcome_panel(data),)),
         }
-    digest = str(data.record["traffic_sha256"])
-    traffic = data.record.get("traffic") or {}
+    digest = str(data.record["traffic"][0]["sha256"])
+    traffic = data.record["traffic"][0].get("settings") or {}
     scenario = clean(Path(str(traffic.get("scenario", "scenario"))).name, 60)
     tiles = [
         ("Learners", count(len(data.learners))),

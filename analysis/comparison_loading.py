@@ -182,11 +182,12 @@ def load_comparison(folder: Path) -> ComparisonData:
     record = RunDirectory(folder).read_json(RECORD)
     where = folder / RECORD
     try:
-        entries, digest = record["cells"], str(record["traffic_sha256"])
+        entries = record["cells"]
+        digests = {str(traffic["folder"]): str(traffic["sha256"]) for traffic in record["traffic"]}
         found = {}
         for entry in entries:
             name = Path(entry["folder"]).name  # never outside the folder, whatever the record says
-            found[name] = _cell(folder / "cells" / name, entry, digest)
+            found[name] = _cell(folder / "cells" / name, entry, digests[entry["traffic"]])
         failed = set(record["failed"])
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(
@@ -198,7 +199,7 @@ def load_comparison(folder: Path) -> ComparisonData:
     learners = tuple(dict.fromkeys(str(entry["learner"]) for entry in entries))
     data = ComparisonData(
         record=record,
-        traffic=RunDirectory(folder / "traffic").manifest(),
+        traffic=RunDirectory(folder / "traffic" / Path(next(iter(digests))).name).manifest(),
         learners=learners,
         seeds=tuple(dict.fromkeys(int(entry["seed"]) for entry in entries)),
         cells=cells,

@@ -233,7 +233,7 @@ def compare(
     """Compare learners over seeds on the same recorded traffic; a second call runs only what is missing."""
     from vnetsim.registry import short_name  # noqa: PLC0415
     from vnetsim.study import MOST_CELLS, parse_names, parse_seeds, plan  # noqa: PLC0415
-    from vnetsim.study import compare as run_comparison  # noqa: PLC0415
+    from vnetsim.study_runner import compare as run_comparison  # noqa: PLC0415
     from vnetsim.terminal import progress_display  # noqa: PLC0415
 
     names, numbers = parse_names(learners), parse_seeds(seeds)
@@ -244,8 +244,8 @@ def compare(
     folder = out or Path("runs") / f"{Path(scenario).resolve().name.split('.')[0]}-compare"
     with progress_display() as progress:
         progress.stage("loading")
-        traffic, grid = plan(scenario, names, numbers, overrides)
-        result = run_comparison(traffic, grid, folder, command=_command(), progress=progress)
+        study = plan(scenario, names, numbers, overrides)
+        result = run_comparison(study, folder, command=_command(), progress=progress)
     failed = len(result.failed)
     if failed < cells:
         _finish(folder, what=f"{', '.join(map(short_name, names))} on {Path(scenario).name}")

@@ -1,67 +1,59 @@
-"""Comparisons: every learner at every seed on the same recorded traffic.
+"""What a study compares: every arm under every condition at every seed, on the same recorded traffic.
 
-A comparison is a folder::
-
-    comparison.json      what is compared: traffic, cells, and the errors of those that failed
-    traffic/             one pass of the scenario's traffic, which every cell replays
-    cells/NAME/          an ordinary run directory for each learner and seed, named by the hash of its experiment
-    comparison.*         the page and the tables made by the analysis
-
-The random streams of a run depend on its seed alone. At one seed, silos, radio and initial weights are therefore common
-to all learners.
+An arm is a learner with its settings, what is compared. A condition is everything else that a study varies: scenario,
+traffic, partition of the data. The random streams of a run depend on its seed alone. At one seed and condition, silos,
+radio and initial weights are therefore common to all arms.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
-import shlex
-import shutil
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import tomli_w
 
-from vnetsim import __version__
-from vnetsim.errors import InputError, VnetsimError, unknown_name
+from vnetsim.errors import InputError, unknown_name
 from vnetsim.experiment import Experiment
 from vnetsim.learning import Learner
-from vnetsim.manifest import changed_inputs, sha256_of
-from vnetsim.registry import at_folder, find_learner, learner_file, short_name
-from vnetsim.run_directory import RunDirectory
-from vnetsim.run_writer import LOCK, locked
-from vnetsim.runner import record_mobility, resume_run, start_run
+from vnetsim.manifest import sha256_of
+from vnetsim.registry import find_learner, learner_file, short_name
 from vnetsim.settings_file import load_experiment, structure, to_plain
-from vnetsim.terminal import ProgressDisplay
 
 MOST_CELLS = 500
 """More cells are run only when the user says so."""
-RECORD = "comparison.json"
 
 Override = tuple[tuple[str, ...], Any]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """One learner at one seed.
+    """One run: an arm under a condition at a seed.
 
     Args:
+        arm: what is compared, as the page names it; the learner's name where its settings do not vary.
+        condition: under what, as the page names it; empty where there is one only.
         learner: its name as given, ``path/to/file.py:CLASS`` included.
-        experiment: resolved, but for its traffic: ``scenario`` is still that of the whole comparison.
+        experiment: resolved, but for its traffic: ``scenario`` is still that which is recorded.
+        traffic: index of its traffic in ``Plan.traffics``.
     """
 
+    arm: str
+    condition: str = ""
     learner: str
     experiment: Experiment
+    traffic: int = 0
 
     @property
     def words(self) -> str:
         """The cell as messages name it."""
-        return f"{short_name(self.learner)}, seed {self.experiment.seed}"
+        return ", ".join([self.arm, *([self.condition] if self.condition else []), f"seed {self.experiment.seed}"])
 
     def folder(self, traffic_sha256: str) -> str:
-        """Return the name of its folder: learner, seed, and a hash of all that decides its result.
+        """Return the name of its folder: arm, seed, and a hash of all that decides its result.
 
         Traffic and a learner's own file go in by their bytes, not by their paths.
         """
@@ -70,22 +62,36 @@ class Cell:
         if file is not None:
             plain["learner_file"] = sha256_of(file)
         digest = hashlib.sha256(tomli_w.dumps(plain).encode()).hexdigest()
-        return f"{short_name(self.learner)}-seed{self.experiment.seed}-{digest[:12]}"
+        name = re.sub(r"[^A-Za-z0-9._-]+", "-", self.arm).strip("-.") or "arm"
+        return f"{name[:40]}-seed{self.experiment.seed}-{digest[:12]}"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
-    """A comparison that came to its end.
+class Skipped:
+    """A pair of arm and condition that makes no sense, and why."""
+
+    arm: str
+    condition: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Everything that a study runs.
 
     Args:
-        path: its folder.
-        ran: cells that were run or resumed by this call.
-        failed: one line for each cell that failed, by folder name.
+        traffics: the experiments whose traffic is recorded, once each, and replayed by the cells.
+        cells: in the order to run them: all arms and conditions at the first seed, then at the next.
+        skipped: what is left out.
+        title: of the page; empty for one made of scenario and arms.
+        notes: what the page must say of the study, for example its assumptions.
     """
 
-    path: Path
-    ran: int
-    failed: Mapping[str, str]
+    traffics: tuple[Experiment, ...]
+    cells: tuple[Cell, ...]
+    skipped: tuple[Skipped, ...] = ()
+    title: str = ""
+    notes: tuple[str, ...] = ()
 
 
 def parse_names(text: str) -> list[str]:
@@ -128,10 +134,8 @@ def parse_seeds(text: str) -> list[int]:
     return list(range(*numbers))
 
 
-def plan(
-    scenario: str, learners: Sequence[str], seeds: Sequence[int], overrides: Sequence[Override]
-) -> tuple[Experiment, list[Cell]]:
-    """Return the experiment whose traffic is recorded, and the cells: all learners at the first seed, then the next.
+def plan(scenario: str, learners: Sequence[str], seeds: Sequence[int], overrides: Sequence[Override]) -> Plan:
+    """Return the study of some learners at some seeds on one traffic.
 
     A setting of the table ``learning`` goes to the learners that know it.
 
@@ -153,12 +157,16 @@ def plan(
         for name in learners
     }
     _refuse_unknown(resolved, kinds)
-    cells = [
-        Cell(learner=name, experiment=dataclasses.replace(_fitted(resolved[name], kinds[name]), seed=seed))
+    cells = tuple(
+        Cell(
+            arm=short_name(name),
+            learner=name,
+            experiment=dataclasses.replace(_fitted(resolved[name], kinds[name]), seed=seed),
+        )
         for seed in seeds
         for name in learners
-    ]
-    return load_experiment(scenario, overrides), cells
+    )
+    return Plan(traffics=(load_experiment(scenario, overrides),), cells=cells)
 
 
 def _fields(kind: type[Learner]) -> set[str]:
@@ -178,167 +186,3 @@ def _fitted(experiment: Experiment, kind: type[Learner]) -> Experiment:
     own = {key: value for key, value in experiment.learning.items() if key in _fields(kind)}
     settings: Any = structure(own, kind.Settings, "", ("learning",))
     return dataclasses.replace(experiment, learning=to_plain(settings))
-
-
-def compare(
-    traffic: Experiment, cells: Sequence[Cell], folder: Path, *, command: Sequence[str], progress: ProgressDisplay
-) -> Comparison:
-    """Run every cell that the folder does not hold finished yet.
-
-    Args:
-        traffic: the experiment whose traffic all cells replay.
-        cells: from ``plan``.
-        folder: of the comparison; new, empty, or that of an earlier call with the same traffic.
-        command: the command line, for the record and for the way to go on.
-        progress: where to say how far the comparison is.
-
-    Raises:
-        InputError: the folder is something else, is in use, or holds other traffic or altered files.
-        RunError: the simulator failed while the traffic was recorded.
-        KeyboardInterrupt: with the way to go on as its message.
-    """
-    run = RunDirectory(folder)
-    existed = folder.exists()
-    with locked(run, fresh=False):
-        if not (folder / RECORD).is_file() and any(path.name != LOCK for path in folder.iterdir()):
-            raise InputError(f"{folder}: neither empty nor a comparison; name another folder with --out.")
-        try:
-            digest = _recorded(traffic, run, command=command, progress=progress)
-        except InputError:
-            if not existed:
-                shutil.rmtree(folder)
-            raise
-        except KeyboardInterrupt:
-            raise KeyboardInterrupt(_go_on("interrupted while the traffic was recorded.", command)) from None
-        return _Study(run, cells, digest, command, progress).play()
-
-
-def _go_on(what: str, command: Sequence[str]) -> str:
-    return f"{what} What is finished is kept. Go on with the same command: {shlex.join(command)}"
-
-
-def _recorded(traffic: Experiment, run: RunDirectory, *, command: Sequence[str], progress: ProgressDisplay) -> str:
-    """Record the traffic unless it is there; return the SHA-256 of its windows."""
-    folder = run.path / "traffic"
-    known = run.read_json(RECORD) if (run.path / RECORD).is_file() else {}
-    settings = _traffic_settings(traffic)
-    if known and known.get("vnetsim") != __version__:
-        raise InputError(f"{run.path}: made by vnetsim {known.get('vnetsim')}; go on with that version, or elsewhere.")
-    if known.get("traffic_sha256"):
-        if known.get("traffic") != settings:
-            raise InputError(
-                f"{run.path}: its traffic was recorded with other settings; name another folder with --out."
-            )
-        if (
-            not (folder / "windows.parquet").is_file()
-            or sha256_of(folder / "windows.parquet") != known["traffic_sha256"]
-        ):
-            raise InputError(
-                f"{folder / 'windows.parquet'}: changed or gone since it was recorded; start in a new folder."
-            )
-        changed = changed_inputs(RunDirectory(folder).manifest().get("inputs", {}))
-        if changed:
-            raise InputError(f"{changed[0]}: changed or gone since the traffic was recorded; start in a new folder.")
-        return str(known["traffic_sha256"])
-    run.write_json(RECORD, {"vnetsim": __version__, "traffic": settings})
-    if folder.exists():  # of a call that was cut short
-        shutil.rmtree(folder)
-    record_mobility(traffic, folder, command=command, progress=progress)
-    digest = sha256_of(folder / "windows.parquet")
-    run.write_json(RECORD, {"vnetsim": __version__, "traffic": settings, "traffic_sha256": digest})
-    return digest
-
-
-def _traffic_settings(traffic: Experiment) -> dict[str, Any]:
-    """Return everything that decides what is recorded."""
-    plain = to_plain(traffic)
-    located = traffic.scenario if traffic.scenario == "gaussian" else str(Path(traffic.scenario).resolve())
-    chosen = {key: plain[key] for key in ("seed", "traffic", "gaussian", "camera")}
-    # the two backends, with or without a window, give the same traffic
-    chosen["traffic"] = {key: value for key, value in chosen["traffic"].items() if key not in {"backend", "gui"}}
-    return {"scenario": located, **chosen}
-
-
-class _Study:
-    """The cells of one comparison, one after the other."""
-
-    def __init__(
-        self,
-        run: RunDirectory,
-        cells: Sequence[Cell],
-        traffic_sha256: str,
-        command: Sequence[str],
-        progress: ProgressDisplay,
-    ) -> None:
-        self._run = run
-        self._cells = {cell.folder(traffic_sha256): cell for cell in cells}
-        self._command = command
-        self._progress = progress
-        self._known = run.read_json(RECORD)
-        self._failed: dict[str, str] = {}
-
-    def play(self) -> Comparison:
-        self._write()
-        ran = 0
-        for number, (name, cell) in enumerate(self._cells.items(), start=1):
-            where = f"cell {number} of {len(self._cells)} ({cell.words})"
-            try:
-                ran += self._one(name, cell, CellProgress(self._progress, where))
-            except KeyboardInterrupt:
-                raise KeyboardInterrupt(_go_on(f"interrupted in {where}.", self._command)) from None
-            except (VnetsimError, OSError) as error:
-                self._failed[name] = " ".join(str(error).split())
-                self._progress.note(f"{where} failed: {self._failed[name]}")
-                self._write()
-        return Comparison(path=self._run.path, ran=ran, failed=self._failed)
-
-    def _one(self, name: str, cell: Cell, progress: ProgressDisplay) -> bool:
-        """Run or resume a cell; return False when it had finished before."""
-        folder = self._run.path / "cells" / name
-        if (folder / "manifest.json").is_file():
-            manifest = RunDirectory(folder).manifest()
-            if manifest.get("vnetsim") != __version__:
-                raise InputError(f"{folder}: made by vnetsim {manifest.get('vnetsim')}; delete it to run it again.")
-            return not resume_run(folder, command=self._command, progress=progress)
-        if folder.exists():  # killed before it had begun
-            shutil.rmtree(folder)
-        learner = at_folder(cell.learner, Path.cwd())
-        scenario = str(self._run.path / "traffic")
-        experiment = dataclasses.replace(cell.experiment, scenario=scenario, learner=learner)
-        start_run(experiment, folder, command=self._command, progress=progress)
-        return True
-
-    def _write(self) -> None:
-        """Say what is compared, and what failed so far."""
-        cells = [
-            {"folder": name, "learner": short_name(cell.learner), "seed": cell.experiment.seed}
-            for name, cell in self._cells.items()
-        ]
-        entries = {"command": list(self._command), "cells": cells, "failed": self._failed}
-        self._run.write_json(RECORD, {**self._known, **entries})
-
-
-class CellProgress:
-    """The display of one cell: its place in the comparison, and its rounds.
-
-    Args:
-        progress: the display of the whole.
-        where: which cell it is.
-    """
-
-    def __init__(self, progress: ProgressDisplay, where: str) -> None:
-        self._progress = progress
-        self._where = where
-
-    def stage(self, text: str) -> None:
-        """Name the cell and what it does."""
-        self._progress.stage(f"{self._where}: {text}")
-
-    def note(self, text: str) -> None:
-        """Keep silent: what the traffic has to say was said once, and the comparison tells how each cell ended."""
-
-    def advance(self, *, time_s: float, done: float, total: float | None) -> None:
-        """Show the rounds of the cell."""
-        if total is not None:
-            self._progress.stage(f"{self._where}: round {done:.0f} of {total:.0f}")
-        self._progress.advance(time_s=time_s, done=done, total=total)

@@ -160,10 +160,11 @@ def folder(make_run, tmp_path: Path) -> Path:  # type: ignore[no-untyped-def]
                 make_run(tmp_path / "cells" / name, vehicles=20, rounds=3, seed=seed + 10 * len(learner))
             )
             run.write_json("manifest.json", {**run.manifest(), "inputs": {"/x/windows.parquet": "abc"}, "time_s": 9.0})
-            cells.append({"folder": name, "learner": learner, "seed": seed})
+            cells.append({"folder": name, "learner": learner, "seed": seed, "traffic": "traffic/abc"})
     run = RunDirectory(tmp_path)
-    make_run(tmp_path / "traffic", vehicles=20)
-    run.write_json("comparison.json", {"cells": cells, "failed": {}, "traffic_sha256": "abc", "vnetsim": "0.1.0"})
+    make_run(tmp_path / "traffic" / "abc", vehicles=20)
+    traffic = [{"folder": "traffic/abc", "settings": {"scenario": "gaussian"}, "sha256": "abc"}]
+    run.write_json("comparison.json", {"cells": cells, "failed": {}, "traffic": traffic, "vnetsim": "0.1.0"})
     return tmp_path
 
 
@@ -205,7 +206,7 @@ def test_what_is_unfinished_is_told(folder: Path) -> None:
     assert "one-seed1" in line
 
 
-@pytest.mark.parametrize("text", ["{}", "[]", '{"cells": [{}], "traffic_sha256": "x", "failed": {}}', "{"])
+@pytest.mark.parametrize("text", ["{}", "[]", '{"cells": [{}], "traffic": [], "failed": {}}', "{"])
 def test_a_damaged_record_is_refused(folder: Path, text: str) -> None:
     (folder / "comparison.json").write_text(text)
     with pytest.raises(InputError, match=r"comparison\.json"):

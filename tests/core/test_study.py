@@ -31,7 +31,7 @@ def test_learners_refused(text: str) -> None:
 
 
 def planned(*overrides: str, learners: str = "flsimco,fedco", scenario: str = "gaussian") -> list[Cell]:
-    return plan(scenario, parse_names(learners), [0, 1], [parse_override(text) for text in overrides])[1]
+    return list(plan(scenario, parse_names(learners), [0, 1], [parse_override(text) for text in overrides]).cells)
 
 
 def test_every_learner_at_every_seed() -> None:

@@ -68,7 +68,7 @@ def test_a_whole_comparison(cli: Cli, tmp_path: Path) -> None:
     page = (tmp_path / "all" / "comparison.html").read_text()
     assert "shifted higher by 1.0" in page
     assert "Holm p = 0.031" in page
-    digest = json.loads((tmp_path / "all" / "comparison.json").read_text())["traffic_sha256"]
+    digest = json.loads((tmp_path / "all" / "comparison.json").read_text())["traffic"][0]["sha256"]
     assert digest in page
     for cell in (tmp_path / "all" / "cells").iterdir():
         assert digest in RunDirectory(cell).manifest()["inputs"].values()
@@ -77,7 +77,8 @@ def test_a_whole_comparison(cli: Cli, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("toys")
 def test_a_cell_is_the_run_that_replays_the_traffic(cli: Cli, results_of: ResultsOf, tmp_path: Path) -> None:
     assert cli(*command(tmp_path / "all", seeds="3,5")).status == 0
-    replay = ("run", tmp_path / "all" / "traffic", "--learner", "shifted", "--seed", "5", *SHORT)
+    (traffic,) = (tmp_path / "all" / "traffic").iterdir()
+    replay = ("run", traffic, "--learner", "shifted", "--seed", "5", *SHORT)
     assert cli(*replay, "--out", tmp_path / "run").status == 0
     (cell,) = (tmp_path / "all" / "cells").glob("shifted-seed5-*")
     ours, theirs = results_of(cell), results_of(tmp_path / "run")
@@ -119,7 +120,7 @@ def test_a_second_call_runs_what_is_missing(
 def test_ctrl_c_and_the_same_command_again(toys: Any, name: str, call: int, cli: Cli, tmp_path: Path) -> None:
     assert cli(*command(tmp_path / "whole", seeds="0:3")).status == 0
     folder = tmp_path / "broken"
-    target, attribute = ("vnetsim.study", "record_mobility") if name == "record" else (toys, name)
+    target, attribute = ("vnetsim.study_runner", "record_mobility") if name == "record" else (toys, name)
     with pytest.MonkeyPatch.context() as patch:
         stop_at(patch, target, attribute, call, KeyboardInterrupt())
         stopped = cli(*command(folder, seeds="0:3"))
@@ -221,7 +222,8 @@ def _other_file(folder: Path) -> None:
 
 
 def _alter_traffic(folder: Path) -> None:
-    with (folder / "traffic" / "windows.parquet").open("ab") as file:
+    (windows,) = (folder / "traffic").glob("*/windows.parquet")
+    with windows.open("ab") as file:
         file.write(b"x")
 
 
@@ -230,23 +232,17 @@ def _other_version(folder: Path) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | {"vnetsim": "0.0.1"}))
 
 
-def _nothing(folder: Path) -> None:
-    pass
-
-
 @pytest.mark.usefixtures("toys")
 @pytest.mark.parametrize(
-    ("harm", "options", "message"),
+    ("harm", "message"),
     [
-        (_other_file, (), "neither empty nor a comparison; name another folder"),
-        (_alter_traffic, (), "windows.parquet: changed or gone since it was recorded"),
-        (_other_version, (), "made by vnetsim 0.0.1"),
-        (_nothing, ("--set", "gaussian.mean_kmh=70"), "its traffic was recorded with other settings"),
+        (_other_file, "neither empty nor a comparison; name another folder"),
+        (_alter_traffic, "windows.parquet: changed or gone since it was recorded"),
+        (_other_version, "made by vnetsim 0.0.1"),
     ],
 )
 def test_a_folder_that_does_not_fit_is_refused(
     harm: Callable[[Path], None],
-    options: tuple[str, ...],
     message: str,
     cli: Cli,
     refused: Refused,
@@ -256,7 +252,7 @@ def test_a_folder_that_does_not_fit_is_refused(
     assert cli(*command(tmp_path / "all", seeds="0:1")).status == 0
     harm(tmp_path / "all")
     before = results_of(tmp_path / "all")
-    assert message in refused(*command(tmp_path / "all", *options, seeds="0:1"))
+    assert message in refused(*command(tmp_path / "all", seeds="0:1"))
     assert results_of(tmp_path / "all") == before
 
 
@@ -305,3 +301,15 @@ def test_real_learners_on_sumo(cli: Cli, small: tuple[str, ...], scenarios: Path
     page = (tmp_path / "all" / "comparison.html").read_text()
     assert "because learners measure it differently: Training loss." in page
     assert "The same for all learners at every seed: Learning rate" in page
+
+
+@pytest.mark.usefixtures("toys")
+def test_other_traffic_in_the_same_folder_runs_anew(cli: Cli, tmp_path: Path) -> None:
+    folder = tmp_path / "all"
+    assert cli(*command(folder, seeds="0:1")).status == 0
+    first = tables_of(folder)
+    assert cli(*command(folder, "--set", "gaussian.mean_kmh=70", seeds="0:1")).status == 0
+    assert len(list((folder / "cells").iterdir())) == 4
+    assert tables_of(folder) != first
+    assert cli(*command(folder, seeds="0:1")).status == 0
+    assert tables_of(folder) == first
