@@ -27,6 +27,7 @@ app = App(
 app["--help"].group = app["--version"].group = Group("Options")
 
 TRAFFIC, LEARNING, OUTPUT = Group("Traffic"), Group("Learning"), Group("Output")
+WORKERS = Group("Workers")
 
 Scenario = Annotated[
     str,
@@ -208,18 +209,28 @@ def compare(
     /,
     *,
     learners: Annotated[
-        str,
+        str | None,
         Parameter(group=LEARNING, help="Learners of one task, as a,b,c; one of a file as path/to/file.py:CLASS."),
-    ],
+    ] = None,
     seeds: Annotated[
-        str, Parameter(group=LEARNING, help="FIRST:END, where 0:10 are the seeds 0 to 9, or a list such as 0,3,7.")
-    ] = "0:10",
+        str | None,
+        Parameter(
+            group=LEARNING, help="FIRST:END, where 0:10 are the seeds 0 to 9, or a list such as 0,3,7. Default 0:10."
+        ),
+    ] = None,
     rounds: Annotated[int | None, Parameter(group=LEARNING, help="Rounds to run (default 20).")] = None,
     device: Annotated[str | None, Parameter(group=LEARNING, help="auto, cpu, cuda or cuda:N (default auto).")] = None,
     rsu: Rsu = (),
     backend: Backend = None,
     net: Net = None,
     set_: Set = (),
+    workers: Annotated[int, Parameter(group=WORKERS, help="Cells to run at once, each in a process of its own.")] = 1,
+    engine: Annotated[
+        Literal["local", "ray"], Parameter(group=WORKERS, help="Where cells run: on this machine, or on a Ray cluster.")
+    ] = "local",
+    address: Annotated[
+        str | None, Parameter(group=WORKERS, help="Address of the Ray cluster; default: a cluster of this machine.")
+    ] = None,
     out: Annotated[
         Path | None,
         Parameter(
@@ -236,7 +247,9 @@ def compare(
     from vnetsim.study_runner import compare as run_comparison  # noqa: PLC0415
     from vnetsim.terminal import progress_display  # noqa: PLC0415
 
-    names, numbers = parse_names(learners), parse_seeds(seeds)
+    if learners is None:
+        raise InputError("--learners: name at least two, for example --learners flsimco,fedavg.")
+    names, numbers = parse_names(learners), parse_seeds(seeds or "0:10")
     cells = len(names) * len(numbers)
     if cells > MOST_CELLS and not yes:
         raise InputError(f"{cells} cells ({len(names)} learners, {len(numbers)} seeds): add --yes if you mean it.")
@@ -245,7 +258,9 @@ def compare(
     with progress_display() as progress:
         progress.stage("loading")
         study = plan(scenario, names, numbers, overrides)
-        result = run_comparison(study, folder, command=_command(), progress=progress)
+        result = run_comparison(
+            study, folder, command=_command(), progress=progress, workers=workers, engine=engine, address=address
+        )
     failed = len(result.failed)
     if failed < cells:
         _finish(folder, what=f"{', '.join(map(short_name, names))} on {Path(scenario).name}")

@@ -50,7 +50,16 @@ class Comparison:
     failed: Mapping[str, str]
 
 
-def compare(plan: Plan, folder: Path, *, command: Sequence[str], progress: ProgressDisplay) -> Comparison:
+def compare(
+    plan: Plan,
+    folder: Path,
+    *,
+    command: Sequence[str],
+    progress: ProgressDisplay,
+    workers: int = 1,
+    engine: str = "local",
+    address: str | None = None,
+) -> Comparison:
     """Run every cell that the folder does not hold finished yet.
 
     Args:
@@ -58,12 +67,17 @@ def compare(plan: Plan, folder: Path, *, command: Sequence[str], progress: Progr
         folder: of the comparison; new, empty, or that of an earlier call with the same traffic.
         command: the command line, for the record and for the way to go on.
         progress: where to say how far the comparison is.
+        workers: cells to run at once, each in a process of its own; 1 runs them in this one.
+        engine: ``local`` for processes of this machine, ``ray`` for a Ray cluster.
+        address: of the Ray cluster; None takes one of this machine.
 
     Raises:
         InputError: the folder is something else, is in use, or holds other traffic or altered files.
         RunError: the simulator failed while the traffic was recorded.
         KeyboardInterrupt: with the way to go on as its message.
     """
+    if workers != 1 or engine != "local" or address is not None:
+        raise InputError("--workers, --engine, --address: cells run one after the other, on this machine, for now.")
     run = RunDirectory(folder)
     existed = folder.exists()
     with locked(run, fresh=False):
