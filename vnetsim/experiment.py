@@ -330,6 +330,26 @@ class BlurSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ScheduleSettings:
+    """Whose payload and work decide who commits.
+
+    Learners differ in what they learn and in what they send, and what they send decides which vehicles are done before
+    they leave. With one schedule for all, the same vehicles commit whatever the learner, and only the learning differs.
+
+    Args:
+        learner: payload and work of every visit are this learner's, named as ``Experiment.learner``; empty for the
+            run's own. Whatever it exchanges between vehicles must be of the same kind as what the run's own does.
+        learning: its settings; of the run's own ``learning`` nothing is taken.
+    """
+
+    learner: str = ""
+    learning: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _require(bool(self.learner) or not self.learning, "schedule.learning: needs schedule.learner, whose it is.")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Experiment:
     """Everything that decides a run's result.
 
@@ -360,6 +380,7 @@ class Experiment:
     camera: Camera = field(default_factory=Camera)
     blur: BlurSettings = field(default_factory=BlurSettings)
     learning: Mapping[str, Any] = field(default_factory=dict)
+    schedule: ScheduleSettings = field(default_factory=ScheduleSettings)
 
     def __post_init__(self) -> None:
         _require(self.seed >= 0, f"seed must be at least 0, got {self.seed}.")

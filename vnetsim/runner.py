@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 from vnetsim import __version__
 from vnetsim.checkpoint import Checkpoint
 from vnetsim.coverage import Left, Traffic, Window
+from vnetsim.equal_schedule import costs_of, schedule_of
 from vnetsim.errors import InputError, RunError, VnetsimError
 from vnetsim.experiment import Experiment
 from vnetsim.learner_faults import blaming
-from vnetsim.learning import Learner, LearnerContext
-from vnetsim.manifest import changed_inputs, input_hashes
+from vnetsim.learning import Cost, Learner, LearnerContext
+from vnetsim.manifest import changed_inputs, input_hashes, relative
 from vnetsim.mobility import open_traffic
 from vnetsim.random_streams import Streams
 from vnetsim.records import silo_rows, windows_frame
@@ -42,7 +43,14 @@ if TYPE_CHECKING:
 REPORT_EVERY = 64  # windows between two updates of the progress line
 
 
-def start_run(experiment: Experiment, out: Path | None, *, command: Sequence[str], progress: ProgressDisplay) -> Path:
+def start_run(
+    experiment: Experiment,
+    out: Path | None,
+    *,
+    command: Sequence[str],
+    progress: ProgressDisplay,
+    portable: bool = False,
+) -> Path:
     """Simulate and train; return the run directory.
 
     Args:
@@ -50,6 +58,8 @@ def start_run(experiment: Experiment, out: Path | None, *, command: Sequence[str
         out: folder to make; None takes a new one below ``runs/``.
         command: the command line, for the record.
         progress: where to say how far the run is.
+        portable: whether run directory, replayed traffic and learner's file are moved together only: the two are then
+            recorded as seen from the run directory.
 
     Raises:
         InputError: the input is at fault; nothing was written, unless it showed after a round had finished.
@@ -57,7 +67,7 @@ def start_run(experiment: Experiment, out: Path | None, *, command: Sequence[str
         KeyboardInterrupt: with the way to resume as its message.
     """
     run = RunDirectory(choose_folder(experiment, out, short_name(experiment.learner)))
-    _learn(_located(experiment), run, command=command, progress=progress)
+    _learn(_located(experiment), run, command=command, progress=progress, portable=portable)
     return run.path
 
 
@@ -76,14 +86,16 @@ def resume_run(folder: Path, *, command: Sequence[str], progress: ProgressDispla
         return True
     if manifest.get("vnetsim") != __version__:
         raise InputError(f"{folder}: made by vnetsim {manifest.get('vnetsim')}; resume it with that version.")
-    changed = changed_inputs(manifest.get("inputs", {}))
+    inputs = manifest.get("inputs", {})
+    changed = changed_inputs(inputs, folder)
     if changed:
         raise InputError(f"{changed[0]}: changed or gone since the run started; a resumed run would differ.")
     if run.has("rounds") and not Checkpoint(folder / "checkpoint").exists:
         raise InputError(f"{folder / 'checkpoint'}: the checkpoint is missing; start the run again with `vnetsim run`.")
     began: dict[str, Any] = {key: manifest[key] for key in ("created", "command") if key in manifest}
     experiment = load_experiment(str(folder / "experiment.toml"))
-    _learn(experiment, run, command=command, progress=progress, began=began)
+    portable = any(not Path(name).is_absolute() for name in inputs)
+    _learn(experiment, run, command=command, progress=progress, portable=portable, began=began)
     return False
 
 
@@ -130,6 +142,7 @@ def _learn(
     *,
     command: Sequence[str],
     progress: ProgressDisplay,
+    portable: bool,
     began: Mapping[str, Any] | None = None,
 ) -> None:
     """Run or resume; ``began`` holds the manifest's entries of a resumed run that stay."""
@@ -139,26 +152,33 @@ def _learn(
     progress.stage("loading")
     kind = find_learner(experiment.learner)
     settings: Any = structure(experiment.learning, kind.Settings, "", ("learning",))
-    experiment = dataclasses.replace(experiment, learning=to_plain(settings))  # the record holds the defaults too
+    schedule = schedule_of(experiment.schedule, kind)
+    # the record holds the defaults too
+    experiment = dataclasses.replace(experiment, learning=to_plain(settings), schedule=schedule)
     device = resolve_device(experiment.device)
     clock.mark("imports")
     progress.stage("opening the traffic")
     with _opened(experiment, progress) as traffic:
         clock.mark("traffic set-up")
         progress.stage("preparing the data")
+        context = _context(experiment, device)
         with blaming(kind, "while it was made", hint=""):
-            learner = kind.create(_context(experiment, device), settings)
+            learner = kind.create(context, settings)
             description = learner.describe()
             record = learner_record(learner, settings, device)
+        costs = costs_of(schedule, context, learner)
+        if costs:
+            record["learner"]["cost"] = dataclasses.asdict(costs[0])  # what the visits of this run moved and computed
         clock.mark("data")
         with locked(run, fresh=began is None):
-            file = learner_file(experiment.learner)
-            inputs = input_hashes([*traffic.info.inputs, *([] if file is None else [str(file)])])
+            files = [learner_file(name) for name in (experiment.learner, schedule.learner)]
+            inputs = input_hashes([*traffic.info.inputs, *(str(file) for file in files if file is not None)])
             own = {"learner_defaults": learner_defaults(kind), "inputs": inputs}
             more = {**record, **own, **(began or {})}
-            manifest = Manifest(run, experiment, traffic, command, kind="run", more=more)
+            recorded = seen_from(run.path, experiment) if portable else experiment
+            manifest = Manifest(run, recorded, traffic, command, kind="run", more=more)
             run.write("silos", silo_rows(description))
-            _Session(experiment, run, traffic, learner, manifest, clock, progress).play()
+            _Session(experiment, run, traffic, learner, costs, manifest, clock, progress).play()
 
 
 class _Session:
@@ -170,6 +190,7 @@ class _Session:
         run: RunDirectory,
         traffic: Traffic,
         learner: Learner,
+        costs: Mapping[int, Cost],
         manifest: Manifest,
         clock: Clock,
         progress: ProgressDisplay,
@@ -178,6 +199,7 @@ class _Session:
         self._run = run
         self._traffic = traffic
         self._learner = learner
+        self._costs = costs
         self._manifest = manifest
         self._clock = clock
         self._progress = progress
@@ -211,6 +233,7 @@ class _Session:
             Checkpoint(self._run.path / "checkpoint"),
             evaluate_every=experiment.evaluate_every,
             begin_s=self._traffic.info.begin_s,
+            costs=self._costs,
         )
         self._clock.mark("first evaluation")
         progress.stage("running")
@@ -290,12 +313,21 @@ def _located(experiment: Experiment) -> Experiment:
     if experiment.scenario != "gaussian":
         changes["scenario"] = str(Path(experiment.scenario).resolve())
     changes["learner"] = at_folder(experiment.learner, Path.cwd())
+    schedule = at_folder(experiment.schedule.learner, Path.cwd())
+    changes["schedule"] = dataclasses.replace(experiment.schedule, learner=schedule)
     if experiment.data.root:
         changes["data"] = dataclasses.replace(experiment.data, root=str(Path(experiment.data.root).resolve()))
     if experiment.traffic.net:
         net = str(Path(experiment.traffic.net).resolve())
         changes["traffic"] = dataclasses.replace(experiment.traffic, net=net)
     return dataclasses.replace(experiment, **changes)
+
+
+def seen_from(folder: Path, experiment: Experiment) -> Experiment:
+    """Return an experiment that replays traffic, with the paths of that and of the learner's file from ``folder``."""
+    file = learner_file(experiment.learner)
+    learner = experiment.learner if file is None else f"{relative(file, folder)}:{short_name(experiment.learner)}"
+    return dataclasses.replace(experiment, scenario=relative(Path(experiment.scenario), folder), learner=learner)
 
 
 def _context(experiment: Experiment, device: str) -> LearnerContext:

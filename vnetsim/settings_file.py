@@ -224,6 +224,9 @@ def _read(scenario: str) -> tuple[dict[str, Any], Path | None]:
         values["scenario"] = named if named == "gaussian" else str(path.parent / named)
         if isinstance(values.get("learner"), str):
             values["learner"] = at_folder(values["learner"], path.parent)
+        schedule = values.get("schedule")
+        if isinstance(schedule, dict) and isinstance(schedule.get("learner"), str):
+            schedule["learner"] = at_folder(schedule["learner"], path.parent)
         return values, path
     file = path / "experiment.toml"
     if path.is_dir() and file.is_file():

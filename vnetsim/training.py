@@ -25,17 +25,26 @@ class Training:
         checkpoint: read once, then written after every round.
         evaluate_every: rounds between evaluations.
         begin_s: simulated time of the untrained model's evaluation (s).
+        costs: payload and work by silo where they are not the learner's own (``vnetsim.equal_schedule``); else empty.
 
     Attributes:
         metric_rows: rows of the table ``metrics`` so far.
         finished: number of rounds whose results are known.
     """
 
-    def __init__(self, learner: Learner, checkpoint: Checkpoint, *, evaluate_every: int, begin_s: float) -> None:
+    def __init__(
+        self,
+        learner: Learner,
+        checkpoint: Checkpoint,
+        *,
+        evaluate_every: int,
+        begin_s: float,
+        costs: Mapping[int, Cost],
+    ) -> None:
         self._learner = learner
         self._checkpoint = checkpoint
         self._evaluate_every = evaluate_every
-        self._costs: dict[int, Cost] = {}
+        self._costs = dict(costs)
         if checkpoint.exists:
             self._progress, state = checkpoint.load()
             try:
