@@ -47,14 +47,21 @@ def sha256_of(path: Path) -> str:
         raise InputError(f"{path}: cannot be read: {error.strerror}.") from error
 
 
-def input_hashes(inputs: Iterable[str]) -> dict[str, str]:
-    """Return the SHA-256 of every input file that is still there, by absolute path."""
-    return {name: sha256_of(Path(name)) for name in inputs if Path(name).is_file()}
+def input_hashes(inputs: Iterable[str], seen_from: Path | None = None) -> dict[str, str]:
+    """Return the SHA-256 of every input file that is still there, by absolute path or as seen from a folder."""
+    files = [Path(name) for name in inputs if Path(name).is_file()]
+    return {str(path) if seen_from is None else relative(path, seen_from): sha256_of(path) for path in files}
 
 
-def changed_inputs(recorded: dict[str, str]) -> list[str]:
-    """Return the recorded input files that are gone or have other bytes now."""
-    return [name for name, digest in recorded.items() if not Path(name).is_file() or sha256_of(Path(name)) != digest]
+def changed_inputs(recorded: dict[str, str], folder: Path) -> list[Path]:
+    """Return the input files recorded in ``folder`` that are gone or have other bytes now."""
+    files = {Path(os.path.normpath(folder / name)): digest for name, digest in recorded.items()}
+    return [path for path, digest in files.items() if not path.is_file() or sha256_of(path) != digest]
+
+
+def relative(path: Path, folder: Path) -> str:
+    """Return ``path`` as seen from ``folder``, also where that means going up."""
+    return Path(os.path.relpath(path.resolve(), folder.resolve())).as_posix()
 
 
 def traffic_record(info: TrafficInfo) -> dict[str, Any]:

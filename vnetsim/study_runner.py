@@ -124,7 +124,7 @@ def _recorded(traffic: Experiment, run: RunDirectory, *, command: Sequence[str],
         windows = folder / "windows.parquet"
         if not windows.is_file() or sha256_of(windows) != known["sha256"]:
             raise InputError(f"{windows}: changed or gone since it was recorded; start in a new folder.")
-        changed = changed_inputs(RunDirectory(folder).manifest().get("inputs", {}))
+        changed = changed_inputs(RunDirectory(folder).manifest().get("inputs", {}), folder)
         if changed:
             raise InputError(f"{changed[0]}: changed or gone since the traffic was recorded; start in a new folder.")
         return Recorded(**known)
@@ -195,7 +195,7 @@ class _Study:
         learner = at_folder(cell.learner, Path.cwd())
         scenario = str(self._run.path / self._traffics[cell.traffic].folder)
         experiment = dataclasses.replace(cell.experiment, scenario=scenario, learner=learner)
-        start_run(experiment, folder, command=self._command, progress=progress)
+        start_run(experiment, folder, command=self._command, progress=progress, portable=True)
         return True
 
     def _write(self) -> None:
