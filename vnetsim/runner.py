@@ -172,10 +172,11 @@ def _learn(
         clock.mark("data")
         with locked(run, fresh=began is None):
             files = [learner_file(name) for name in (experiment.learner, schedule.learner)]
-            inputs = input_hashes([*traffic.info.inputs, *(str(file) for file in files if file is not None)])
+            named = [*traffic.info.inputs, *(str(file) for file in files if file is not None)]
+            inputs = input_hashes(named, seen_from=run.path if portable else None)
             own = {"learner_defaults": learner_defaults(kind), "inputs": inputs}
             more = {**record, **own, **(began or {})}
-            recorded = seen_from(run.path, experiment) if portable else experiment
+            recorded = _seen_from(run.path, experiment) if portable else experiment
             manifest = Manifest(run, recorded, traffic, command, kind="run", more=more)
             run.write("silos", silo_rows(description))
             _Session(experiment, run, traffic, learner, costs, manifest, clock, progress).play()
@@ -323,11 +324,18 @@ def _located(experiment: Experiment) -> Experiment:
     return dataclasses.replace(experiment, **changes)
 
 
-def seen_from(folder: Path, experiment: Experiment) -> Experiment:
-    """Return an experiment that replays traffic, with the paths of that and of the learner's file from ``folder``."""
-    file = learner_file(experiment.learner)
-    learner = experiment.learner if file is None else f"{relative(file, folder)}:{short_name(experiment.learner)}"
-    return dataclasses.replace(experiment, scenario=relative(Path(experiment.scenario), folder), learner=learner)
+def _seen_from(folder: Path, experiment: Experiment) -> Experiment:
+    """Return an experiment that replays traffic, with the paths of that and of learners' files as ``folder`` sees."""
+    learner, schedule = (
+        name if file is None else f"{relative(file, folder)}:{short_name(name)}"
+        for name, file in ((name, learner_file(name)) for name in (experiment.learner, experiment.schedule.learner))
+    )
+    return dataclasses.replace(
+        experiment,
+        scenario=relative(Path(experiment.scenario), folder),
+        learner=learner,
+        schedule=dataclasses.replace(experiment.schedule, learner=schedule),
+    )
 
 
 def _context(experiment: Experiment, device: str) -> LearnerContext:
