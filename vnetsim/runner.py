@@ -67,7 +67,7 @@ def start_run(
         KeyboardInterrupt: with the way to resume as its message.
     """
     run = RunDirectory(choose_folder(experiment, out, short_name(experiment.learner)))
-    _learn(_located(experiment), run, command=command, progress=progress, portable=portable)
+    _learn(located(experiment), run, command=command, progress=progress, portable=portable)
     return run.path
 
 
@@ -112,7 +112,7 @@ def record_mobility(
     # SUMO as a process of its own leaves this one's processor to the reading.
     backend: Any = "traci" if experiment.traffic.backend == "auto" else experiment.traffic.backend
     once = dataclasses.replace(experiment.traffic, repeat=False, backend=backend)
-    experiment = _located(dataclasses.replace(experiment, traffic=once))
+    experiment = located(dataclasses.replace(experiment, traffic=once))
     clock = Clock()
     progress.stage("traffic")
     with _opened(experiment, progress) as traffic, locked(run, fresh=True):
@@ -308,7 +308,7 @@ def _opened(experiment: Experiment, progress: ProgressDisplay) -> Iterator[Traff
         traffic.close()
 
 
-def _located(experiment: Experiment) -> Experiment:
+def located(experiment: Experiment) -> Experiment:
     """Return the experiment with paths that hold from any working directory."""
     changes: dict[str, Any] = {}
     if experiment.scenario != "gaussian":
