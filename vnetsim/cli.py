@@ -243,7 +243,8 @@ def compare(
 ) -> int:
     """Compare learners over seeds on the same recorded traffic; a second call runs only what is missing."""
     from vnetsim.registry import short_name  # noqa: PLC0415
-    from vnetsim.study import MOST_CELLS, parse_names, parse_seeds, plan  # noqa: PLC0415
+    from vnetsim.study import MOST_CELLS, parse_names, parse_seeds  # noqa: PLC0415
+    from vnetsim.study_plan import plan  # noqa: PLC0415
     from vnetsim.study_runner import compare as run_comparison  # noqa: PLC0415
     from vnetsim.terminal import progress_display  # noqa: PLC0415
 

@@ -3,30 +3,30 @@
 An arm is a learner with its settings, what is compared. A condition is everything else that a study varies: scenario,
 traffic, partition of the data. The random streams of a run depend on its seed alone. At one seed and condition, silos,
 radio and initial weights are therefore common to all arms.
+
+``study_file`` reads a study, ``study_plan`` resolves it into the cells of a ``Plan``, ``study_runner`` runs those.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import tomli_w
 
-from vnetsim.errors import InputError, unknown_name
+from vnetsim.errors import InputError
 from vnetsim.experiment import Experiment
-from vnetsim.learning import Learner
 from vnetsim.manifest import sha256_of
-from vnetsim.registry import find_learner, learner_file, short_name
-from vnetsim.settings_file import load_experiment, structure, to_plain
+from vnetsim.registry import learner_file, short_name
+from vnetsim.settings_file import to_plain
 
 MOST_CELLS = 500
 """More cells are run only when the user says so."""
 
 Override = tuple[tuple[str, ...], Any]
+"""A setting: its dotted key, split, and its value."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,10 +57,12 @@ class Cell:
 
         Traffic and a learner's own file go in by their bytes, not by their paths.
         """
+        schedule = self.experiment.schedule.learner
         plain = {**to_plain(self.experiment), "scenario": traffic_sha256, "learner": short_name(self.learner)}
-        file = learner_file(self.learner)
-        if file is not None:
-            plain["learner_file"] = sha256_of(file)
+        plain["schedule"] = {**plain["schedule"], "learner": short_name(schedule)}
+        for key, file in (("learner_file", learner_file(self.learner)), ("schedule_file", learner_file(schedule))):
+            if file is not None:
+                plain[key] = sha256_of(file)
         digest = hashlib.sha256(tomli_w.dumps(plain).encode()).hexdigest()
         name = re.sub(r"[^A-Za-z0-9._-]+", "-", self.arm).strip("-.") or "arm"
         return f"{name[:40]}-seed{self.experiment.seed}-{digest[:12]}"
@@ -110,8 +112,8 @@ def parse_names(text: str) -> list[str]:
     return names
 
 
-def parse_seeds(text: str) -> list[int]:
-    """Return the seeds of ``FIRST:END`` (without END) or ``a,b,c``.
+def parse_seeds(text: str, what: str = "--seeds ") -> list[int]:
+    """Return the seeds of ``FIRST:END`` (without END) or ``a,b,c``; ``what`` names them in messages.
 
     Raises:
         InputError: malformed, empty, or a seed twice.
@@ -119,70 +121,14 @@ def parse_seeds(text: str) -> list[int]:
     first, colon, end = text.partition(":")
     parts = [part.strip() for part in ((first, end) if colon else text.split(","))]
     if not all(part.isascii() and part.isdigit() and len(part) < 19 for part in parts):
-        raise InputError(
-            f"--seeds {text}: write FIRST:END, such as 0:10 for the seeds 0 to 9, or a list such as 0,3,7."
-        )
+        raise InputError(f"{what}{text}: write FIRST:END, such as 0:10 for the seeds 0 to 9, or a list such as 0,3,7.")
     numbers = [int(part) for part in parts]
     if not colon:
         if len(set(numbers)) < len(numbers):
-            raise InputError(f"--seeds {text}: a seed is there twice.")
+            raise InputError(f"{what}{text}: a seed is there twice.")
         return numbers
     if numbers[0] >= numbers[1]:
-        raise InputError(f"--seeds {text}: no seed; FIRST must be below END, which is not among them.")
+        raise InputError(f"{what}{text}: no seed; FIRST must be below END, which is not among them.")
     if numbers[1] - numbers[0] > 10**6:
-        raise InputError(f"--seeds {text}: {numbers[1] - numbers[0]} seeds are too many.")
+        raise InputError(f"{what}{text}: {numbers[1] - numbers[0]} seeds are too many.")
     return list(range(*numbers))
-
-
-def plan(scenario: str, learners: Sequence[str], seeds: Sequence[int], overrides: Sequence[Override]) -> Plan:
-    """Return the study of some learners at some seeds on one traffic.
-
-    A setting of the table ``learning`` goes to the learners that know it.
-
-    Raises:
-        InputError: an unknown learner or setting, a wrong value, or learners of different tasks.
-    """
-    for key, _ in overrides:
-        if key in {("learner",), ("seed",)}:
-            raise InputError(f"--set {key[0]}: a comparison takes --{key[0]}s.")
-    kinds = {name: find_learner(name) for name in learners}
-    tasks: dict[str, list[str]] = {}
-    for name, kind in kinds.items():
-        tasks.setdefault(kind.task, []).append(short_name(name))
-    if len(tasks) > 1:
-        found = "; ".join(f"{', '.join(names)}: {task}" for task, names in tasks.items())
-        raise InputError(f"--learners: learners of different tasks cannot be compared ({found}).")
-    resolved = {
-        name: load_experiment(scenario, [*overrides, (("learner",), name)], find_learner=find_learner)
-        for name in learners
-    }
-    _refuse_unknown(resolved, kinds)
-    cells = tuple(
-        Cell(
-            arm=short_name(name),
-            learner=name,
-            experiment=dataclasses.replace(_fitted(resolved[name], kinds[name]), seed=seed),
-        )
-        for seed in seeds
-        for name in learners
-    )
-    return Plan(traffics=(load_experiment(scenario, overrides),), cells=cells)
-
-
-def _fields(kind: type[Learner]) -> set[str]:
-    return {field.name for field in dataclasses.fields(kind.Settings)}
-
-
-def _refuse_unknown(resolved: Mapping[str, Experiment], kinds: Mapping[str, type[Learner]]) -> None:
-    known = {field for kind in kinds.values() for field in _fields(kind)}
-    for experiment in resolved.values():
-        for key in experiment.learning:
-            if key not in known:
-                raise unknown_name("key", key, known, where="learning")
-
-
-def _fitted(experiment: Experiment, kind: type[Learner]) -> Experiment:
-    """Return the experiment with those settings of ``learning`` that its learner knows, defaults included."""
-    own = {key: value for key, value in experiment.learning.items() if key in _fields(kind)}
-    settings: Any = structure(own, kind.Settings, "", ("learning",))
-    return dataclasses.replace(experiment, learning=to_plain(settings))

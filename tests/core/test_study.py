@@ -6,7 +6,8 @@ import pytest
 
 from vnetsim.errors import InputError
 from vnetsim.settings_file import parse_override
-from vnetsim.study import Cell, parse_names, parse_seeds, plan
+from vnetsim.study import Cell, parse_names, parse_seeds
+from vnetsim.study_plan import plan
 
 
 @pytest.mark.parametrize(
