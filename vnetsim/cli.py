@@ -205,7 +205,10 @@ def mobility(
 
 @app.command
 def compare(
-    scenario: Scenario,
+    scenario: Annotated[
+        str,
+        Parameter(help="A study file (.toml with [[arms]]), or a scenario as for vnetsim run, with --learners."),
+    ],
     /,
     *,
     learners: Annotated[
@@ -215,7 +218,16 @@ def compare(
     seeds: Annotated[
         str | None,
         Parameter(
-            group=LEARNING, help="FIRST:END, where 0:10 are the seeds 0 to 9, or a list such as 0,3,7. Default 0:10."
+            group=LEARNING,
+            help="FIRST:END, where 0:10 are the seeds 0 to 9, or a list such as 0,3,7. Default: the study's, or 0:10.",
+        ),
+    ] = None,
+    size: Annotated[str | None, Parameter(help="Size of the study; default: its first one, if it has any.")] = None,
+    equal_schedule: Annotated[
+        str | None,
+        Parameter(
+            group=LEARNING,
+            help="Give all arms payload and work of this learner, or arm of the study: the same vehicles then commit.",
         ),
     ] = None,
     rounds: Annotated[int | None, Parameter(group=LEARNING, help="Rounds to run (default 20).")] = None,
@@ -235,36 +247,33 @@ def compare(
         Path | None,
         Parameter(
             group=OUTPUT,
-            help="Folder of the comparison; one that holds it already is gone on with. Default: runs/SCENARIO-compare.",
+            help="Folder of the comparison; one that holds it already is gone on with. Default: runs/SCENARIO-compare, "
+            "or runs/STUDY-SIZE.",
         ),
     ] = None,
     yes: Annotated[bool, Parameter(group=OUTPUT, negative="", help="Run however many cells these are.")] = False,
     debug: Debug = False,  # noqa: ARG001
 ) -> int:
-    """Compare learners over seeds on the same recorded traffic; a second call runs only what is missing."""
-    from vnetsim.registry import short_name  # noqa: PLC0415
-    from vnetsim.study import MOST_CELLS, parse_names, parse_seeds  # noqa: PLC0415
-    from vnetsim.study_plan import plan  # noqa: PLC0415
+    """Compare arms over seeds on the same recorded traffic; a second call runs only what is missing."""
+    from vnetsim.study_command import Request  # noqa: PLC0415
     from vnetsim.study_runner import compare as run_comparison  # noqa: PLC0415
     from vnetsim.terminal import progress_display  # noqa: PLC0415
 
-    if learners is None:
-        raise InputError("--learners: name at least two, for example --learners flsimco,fedavg.")
-    names, numbers = parse_names(learners), parse_seeds(seeds or "0:10")
-    cells = len(names) * len(numbers)
-    if cells > MOST_CELLS and not yes:
-        raise InputError(f"{cells} cells ({len(names)} learners, {len(numbers)} seeds): add --yes if you mean it.")
-    overrides = _overrides(set_, rounds=rounds, device=device, **_traffic(rsu, backend, gui=False, net=net))
-    folder = out or Path("runs") / f"{Path(scenario).resolve().name.split('.')[0]}-compare"
+    request = Request(
+        scenario=scenario, learners=learners, seeds=seeds, size=size, equal_schedule=equal_schedule, yes=yes
+    )
+    options = _overrides(set_, rounds=rounds, device=device, **_traffic(rsu, backend, gui=False, net=net))
     with progress_display() as progress:
         progress.stage("loading")
-        study = plan(scenario, names, numbers, overrides)
+        study, name = request.plan(options)
+        folder = out or Path("runs") / name
         result = run_comparison(
             study, folder, command=_command(), progress=progress, workers=workers, engine=engine, address=address
         )
-    failed = len(result.failed)
+    cells, failed = len(study.cells), len(result.failed)
     if failed < cells:
-        _finish(folder, what=f"{', '.join(map(short_name, names))} on {Path(scenario).name}")
+        arms = dict.fromkeys(cell.arm for cell in study.cells)
+        _finish(folder, what=study.title or f"{', '.join(arms)} on {Path(scenario).name}")
     if failed:
         raise RunError(f"{failed} of {cells} cells failed; the same command runs them again.")
     return 0
