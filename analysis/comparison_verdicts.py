@@ -1,4 +1,4 @@
-"""What a comparison shows for every pair of learners, in words."""
+"""What a comparison shows for every pair of arms, in words."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.comparison_loading import ComparisonData, Metric
+from analysis.comparison_data import ConditionData, Metric
 from analysis.comparison_statistics import (
     LEAST_SEEDS,
     LEVEL,
@@ -19,19 +19,19 @@ from analysis.comparison_statistics import (
     paired_difference,
     seeds_needed,
 )
-from analysis.formatting import THIN, count, number, plural
+from analysis.formatting import THIN, clean, count, number, plural
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Pair:
-    """Two learners compared in one metric.
+    """Two arms compared in one metric, under one condition.
 
     Args:
-        first: learner.
-        second: learner; differences are first less second.
+        first: arm.
+        second: arm; differences are first less second.
         differences: by seed, of the seeds at which both have a value.
         found: their statistics.
-        holm_p: p-value corrected for all pairs of this metric; None without a test.
+        holm_p: p-value corrected for all pairs of this metric and condition; None without a test.
         needed: seeds that would resolve the observed difference; None when no number would.
         verdict: one sentence without its full stop.
     """
@@ -47,7 +47,14 @@ class Pair:
     @property
     def words(self) -> str:
         """The pair as figures and tables name it."""
-        return f"{self.first} \u2212 {self.second}"
+        return f"{clean(self.first, 44)} \u2212 {clean(self.second, 44)}"
+
+    @property
+    def resolved(self) -> int:
+        """1 where the first is resolved to be higher, -1 where the second is, 0 where nothing is resolved."""
+        if self.holm_p is None or self.holm_p >= LEVEL:
+            return 0
+        return 1 if self.found.mean > 0 else -1
 
 
 def unit_of_difference(metric: Metric, *, brackets: bool = False) -> str:
@@ -61,10 +68,13 @@ def p_words(p_value: float) -> str:
     return "< 0.001" if p_value < 0.001 else f"= {number(p_value, 2)}"
 
 
-def compare_pairs(data: ComparisonData, metric: Metric) -> list[Pair]:
-    """Compare every pair of learners in a metric; p-values are Holm-corrected over these pairs."""
+def compare_pairs(data: ConditionData, metric: Metric) -> list[Pair]:
+    """Compare every pair of arms that have cells in a metric, at the seeds that both have.
+
+    p-values are Holm-corrected over those pairs of this metric and condition that can be tested.
+    """
     finals = data.finals(metric)
-    names = list(combinations(range(len(data.learners)), 2))
+    names = list(combinations(range(len(data.present)), 2))
     differences, found = [], []
     for i, j in names:
         both = np.isfinite(finals[:, i]) & np.isfinite(finals[:, j])
@@ -75,7 +85,7 @@ def compare_pairs(data: ComparisonData, metric: Metric) -> list[Pair]:
     level = LEVEL / max(len(tested), 1)
     result = []
     for k, (i, j) in enumerate(names):
-        first, second = data.learners[i], data.learners[j]
+        first, second = data.present[i], data.present[j]
         needed = _needed(found[k], level)
         result.append(
             Pair(
@@ -109,7 +119,7 @@ def verdict(
     if holm_p >= LEVEL:
         more = f"; {count(needed)} needed" if needed is not None and needed > found.count else ""
         return f"no difference resolved at {seeds}{more}"
-    higher, sign = (first, 1.0) if found.mean > 0 else (second, -1.0)
+    higher, sign = (clean(first, 44), 1.0) if found.mean > 0 else (clean(second, 44), -1.0)
     ends = sorted(sign * metric.factor * end for end in (found.low, found.high))
     return (
         f"{higher} higher by {number(abs(found.mean) * metric.factor, 2)}{unit_of_difference(metric)} "
@@ -117,13 +127,14 @@ def verdict(
     )
 
 
-def friedman_words(data: ComparisonData, metric: Metric) -> str:
-    """Return the result of Friedman's test over the seeds at which all learners have a value; empty without one."""
+def friedman_words(data: ConditionData, metric: Metric, noun: str = "arm") -> str:
+    """Return the result of Friedman's test over the seeds at which all arms have a value; empty without one."""
     finals = data.finals(metric)
-    found = friedman(finals[np.isfinite(finals).all(axis=1)])
+    whole = finals[np.isfinite(finals).all(axis=1)]
+    found = friedman(whole)
     if found is None:
         return ""
     return (
-        f"Friedman's test that all {len(data.learners)} learners are alike: "
+        f"Friedman's test that all {len(data.present)} {noun}s are alike, over {plural(len(whole), 'seed')}: "
         f"chi-square {number(found[0])}, p {p_words(found[1])}."
     )

@@ -128,6 +128,8 @@ MAP = (
 )
 
 COMPARISON = (
+    Column("arm", TEXT, "", "what is compared: a learner with its settings"),
+    Column("condition", TEXT, "", "under what it is compared; empty where there is one condition only"),
     Column("learner", TEXT, "", "learner"),
     Column("seed", INTEGER, "", "seed of the cell"),
     Column("metric", TEXT, "", "series, described in the manifest of the cell"),
@@ -139,6 +141,22 @@ COMPARISON = (
     Column("cell", TEXT, "", "folder of the cell"),
 )
 """Table of a comparison: one row for each cell and metric."""
+
+COMPARISON_TARGETS = (
+    Column("arm", TEXT, "", "what is compared: a learner with its settings"),
+    Column("condition", TEXT, "", "under what it is compared; empty where there is one condition only"),
+    Column("learner", TEXT, "", "learner"),
+    Column("seed", INTEGER, "", "seed of the cell"),
+    Column("metric", TEXT, "", "series whose target it is, described in the manifest of the cell"),
+    Column("unit", TEXT, "", "unit of the target; % stands for a fraction"),
+    Column("target", REAL, "", "the worst arm's mean final value under this condition"),
+    Column("round", INTEGER, "", "rounds aggregated when the target was first reached; null when never, like the next"),
+    Column("time_s", REAL, "s", "simulated time since the beginning"),
+    Column("bytes", REAL, "B", "bytes over the radio links and between vehicles until then"),
+    Column("device_s", REAL, "s", "training time on board until then, summed over vehicles"),
+    Column("cell", TEXT, "", "folder of the cell"),
+)
+"""Second table of a comparison, when each cell reached a common target: one row for each cell."""
 
 TABLES = {
     "windows": WINDOWS,

@@ -1,23 +1,33 @@
-"""Figures of a comparison: curves with intervals, paired differences, outcomes side by side."""
+"""Figures of a comparison: final values by condition, curves, paired differences, outcomes side by side."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import numpy as np
-import polars as pl
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 from scipy import stats
 
-from analysis.comparison_loading import ComparisonData, Metric
+from analysis.comparison_data import ComparisonData, ConditionData, Metric
 from analysis.comparison_statistics import LEAST_SEEDS, LEVEL
 from analysis.comparison_verdicts import Pair, unit_of_difference
 from analysis.formatting import clean, count, percent, plural
-from analysis.style import BLUE, CYCLE, FULL_IN, GREY, HALF_IN, INK, OUTCOMES, Panel, axes, legend, to_svg
+from analysis.style import BLUE, CYCLE, FULL_IN, GREY, HALF_IN, INK, OUTCOMES, PALE, Panel, axes, legend, to_svg
 
 _ROW_IN = 0.34
+
+
+def look(data: ConditionData, arm: str) -> tuple[str, str]:
+    """Return colour and line style of an arm, the same under all conditions."""
+    place = data.looks[arm]
+    return CYCLE[place % len(CYCLE)], "-" if place < len(CYCLE) else "--"
+
+
+def left_margin_in(labels: Sequence[str]) -> float:
+    """Return the room that labels at the left need (in)."""
+    return min(max(0.55, 0.3 + 0.066 * max(map(len, labels), default=0)), 3.2)
 
 
 def mean_and_interval(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
@@ -36,39 +46,37 @@ def mean_and_interval(values: NDArray[np.float64]) -> tuple[NDArray[np.float64],
     return mean, stats.t.ppf(1 - LEVEL / 2, seeds - 1) * values.std(axis=0, ddof=1) / np.sqrt(seeds)
 
 
-def curve(data: ComparisonData, learner: str, metric: Metric) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return the rounds at which every cell of a learner measured a metric, and the values (seeds, rounds)."""
-    tables = [cell.metrics.filter(pl.col("name") == metric.name) for cell in data.of(learner)]
+def curve(data: ConditionData, arm: str, metric: Metric) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return the rounds at which every cell of an arm measured a metric, and the values (seeds, rounds)."""
+    tables = [cell.measured(metric.name) for cell in data.of(arm)]
     found = [dict(table.select("round", "value").iter_rows()) for table in tables]
     rounds = sorted(set.intersection(*(set(values) for values in found))) if found else []
     values = [[one[r] for r in rounds] for one in found]
     return np.array(rounds, np.int64), np.array(values, np.float64).reshape(len(found), len(rounds))
 
 
-def curve_panel(data: ComparisonData, metric: Metric, number: int) -> Panel:
-    """Draw a metric over rounds: a line a learner, its mean over seeds with the 95 % interval."""
-    name = f"curves-{number}"
-    drawn = {learner: curve(data, learner, metric) for learner in data.learners}
+def curve_panel(data: ConditionData, metric: Metric, name: str, noun: str) -> Panel:
+    """Draw a metric over rounds: a line an arm, its mean over seeds with the 95 % interval."""
+    drawn = {arm: curve(data, arm, metric) for arm in data.present}
     if all(len(rounds) < 2 for rounds, _ in drawn.values()):
         return Panel(name=name, title=metric.label, caption="Measured once a run: see the table of final values.")
-    columns = 3 if max(map(len, data.learners)) < 12 else 2
-    rows = -(-len(data.learners) // columns)
+    columns = 3 if max(map(len, data.present)) < 12 else 2 if max(map(len, data.present)) < 22 else 1
+    rows = -(-len(data.present) // columns)
     figure = Figure((HALF_IN, 2.75 + 0.16 * rows))
     ax = axes(figure, top=0.18 + 0.16 * rows)
     shaded = False
-    for index, (learner, (rounds, values)) in enumerate(drawn.items()):
-        colour = CYCLE[index % len(CYCLE)]
+    for arm, (rounds, values) in drawn.items():
+        colour, style = look(data, arm)
         mean, half = mean_and_interval(values * metric.factor)
-        style = "-" if index < len(CYCLE) else "--"
-        ax.plot(rounds, mean, color=colour, ls=style, label=clean(learner, 24))
+        ax.plot(rounds, mean, color=colour, ls=style, label=clean(arm, 22 if columns > 1 else 44))
         if half is not None:
             ax.fill_between(rounds, mean - half, mean + half, color=colour, alpha=0.16, linewidth=0)
             shaded = True
     ax.set_xlabel("rounds aggregated")
-    ax.set_ylabel(f"{metric.label} ({metric.unit})" if metric.unit else metric.label)
+    ax.set_ylabel(metric.titled)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
     legend(ax, columns)
-    what = "Mean over seeds, shaded: Student's 95 % interval of that mean, each learner by itself."
+    what = f"Mean over seeds, shaded: Student's 95 % interval of that mean, each {noun} by itself."
     none = f"Mean over seeds; fewer than {LEAST_SEEDS} give no interval."
     end = "" if metric.caption.endswith(".") or not metric.caption else "."
     return Panel(
@@ -79,11 +87,49 @@ def curve_panel(data: ComparisonData, metric: Metric, number: int) -> Panel:
     )
 
 
-def difference_panel(metric: Metric, pairs: Sequence[Pair], number: int) -> Panel:
-    """Draw the paired differences of a metric: a dot a seed, the mean and its interval, a row a pair of learners."""
-    name = f"differences-{number}"
+def overview_panel(data: ComparisonData, metric: Metric, name: str) -> Panel:
+    """Draw the final values of a metric by condition: a row a condition, a dot an arm, with the 95 % interval."""
+    noun, conditions = data.arm_word, [one for one in data.conditions if metric.name in {m.name for m in one.metrics}]
+    labels = [clean(condition.name, 44) for condition in conditions]
+    columns = 4 if max(map(len, data.arms)) < 16 else 2
+    legend_rows = -(-len(data.arms) // columns)
+    row_in = 0.22 + 0.1 * len(data.arms)
+    figure = Figure((FULL_IN, 0.75 + row_in * len(conditions) + 0.17 * legend_rows))
+    ax = axes(figure, left=left_margin_in(labels), right=0.2, top=0.14 + 0.17 * legend_rows)
+    offsets = (np.arange(len(data.arms)) - (len(data.arms) - 1) / 2) * 0.75 / len(data.arms)
+    for offset, arm in zip(offsets, data.arms, strict=True):
+        colour, style = look(conditions[0], arm)
+        face = colour if style == "-" else "white"
+        ax.plot([], [], "o", color=colour, markerfacecolor=face, markersize=4.5, label=clean(arm, 34))
+        for row, condition in enumerate(conditions):
+            if arm not in condition.present:
+                continue
+            values = condition.finals(metric)[:, condition.present.index(arm)] * metric.factor
+            mean, half = mean_and_interval(values[np.isfinite(values)].reshape(-1, 1))
+            y = row + offset
+            if half is not None:
+                ax.plot([mean[0] - half[0], mean[0] + half[0]], [y, y], color=colour, linewidth=1.4)
+            ax.plot(mean, [y], "o", color=colour, markerfacecolor=face, markersize=4.5)
+    for border in range(1, len(conditions)):
+        ax.axhline(border - 0.5, color=PALE, linewidth=0.8)
+    ax.set_yticks(range(len(conditions)), labels)
+    ax.set_ylim(len(conditions) - 0.5, -0.5)
+    ax.tick_params(axis="y", length=0)
+    ax.grid(visible=False, axis="y")
+    ax.set_xlabel(f"final {metric.titled}")
+    legend(ax, columns)
+    caption = (
+        f"Mean over seeds of the final values, and Student's 95 % interval of that mean from {LEAST_SEEDS} seeds on, "
+        f"each {noun} by itself. Intervals that overlap do not tell that nothing differs: the seeds are paired."
+    )
+    return Panel(name=name, title=metric.label, caption=caption, svg=to_svg(figure, name), wide=True)
+
+
+def difference_panel(metric: Metric, pairs: Sequence[Pair], name: str, noun: str) -> Panel:
+    """Draw the paired differences of a metric: a dot a seed, the mean and its interval, a row a pair of arms."""
+    labels = [clean(pair.words, 44) for pair in pairs]
     figure = Figure((FULL_IN, 0.75 + _ROW_IN * len(pairs)))
-    ax = axes(figure, left=2.1, right=0.2, top=0.1)
+    ax = axes(figure, left=left_margin_in(labels), right=0.2, top=0.1)
     ax.axvline(0, color=GREY, linewidth=1)
     for row, pair in enumerate(pairs):
         shown = pair.differences * metric.factor
@@ -94,40 +140,41 @@ def difference_panel(metric: Metric, pairs: Sequence[Pair], number: int) -> Pane
             ax.plot(ends, [row - 0.28] * 2, color=INK, linewidth=1.6, solid_capstyle="butt")
         if found.count:
             ax.plot([found.mean * metric.factor], [row - 0.28], "D", markersize=4.5, color=INK)
-    ax.set_yticks(range(len(pairs)), [clean(pair.words, 44) for pair in pairs])
+    ax.set_yticks(range(len(pairs)), labels)
     ax.set_ylim(len(pairs) - 0.5, -0.6)
     ax.tick_params(axis="y", length=0)
     ax.set_xlabel(f"difference in {metric.label}{unit_of_difference(metric, brackets=True)}")
     caption = (
-        "Each dot is one seed: the first learner's final value less the second's. Diamond and line: their mean and its "
+        f"Each dot is one seed: the first {noun}'s final value less the second's. Diamond and line: their mean and its "
         "95 % bootstrap interval."
     )
     return Panel(name=name, title=metric.label, caption=caption, svg=to_svg(figure, name), wide=True)
 
 
-def outcome_panel(data: ComparisonData) -> Panel:
-    """Draw how participations ended, a bar a learner."""
-    totals = {learner: sum((cell.outcomes.get(key, 0) for cell in data.of(learner) for key in OUTCOMES), 0)
-              for learner in data.learners}  # fmt: skip
-    kept = [learner for learner in data.learners if totals[learner]]
+def outcome_panel(data: ConditionData, name: str, noun: str) -> Panel:
+    """Draw how participations ended, a bar an arm."""
+    totals = {arm: sum((cell.outcomes.get(key, 0) for cell in data.of(arm) for key in OUTCOMES), 0)
+              for arm in data.present}  # fmt: skip
+    kept = [arm for arm in data.present if totals[arm]]
     title = "How participations ended"
     if not kept:
-        return Panel(name="outcomes", title=title, caption="Not drawn: nobody took part.")
+        return Panel(name=name, title=title, caption="Not drawn: nobody took part.")
     shares = {
-        key: np.array([sum(cell.outcomes.get(key, 0) for cell in data.of(name)) / totals[name] for name in kept])
+        key: np.array([sum(cell.outcomes.get(key, 0) for cell in data.of(arm)) / totals[arm] for arm in kept])
         for key in OUTCOMES
     }
     shown = {key: share for key, share in shares.items() if share.any()}
+    labels = [clean(arm, 34) for arm in kept]
     columns = 4
     rows = -(-len(shown) // columns)
     figure = Figure((FULL_IN, 0.75 + _ROW_IN * len(kept) + 0.17 * rows))
-    ax = axes(figure, left=1.6, right=0.2, top=0.14 + 0.17 * rows)
+    ax = axes(figure, left=left_margin_in(labels), right=0.2, top=0.14 + 0.17 * rows)
     left = np.zeros(len(kept))
     for key, share in shown.items():
         words, colour = OUTCOMES[key]
         ax.barh(range(len(kept)), share * 100, left=left * 100, height=0.68, color=colour, label=words)
         left += share
-    ax.set_yticks(range(len(kept)), [clean(name, 30) for name in kept])
+    ax.set_yticks(range(len(kept)), labels)
     ax.set_ylim(len(kept) - 0.5, -0.5)
     ax.set_xlim(0, 100)
     ax.tick_params(axis="y", length=0)
@@ -135,8 +182,8 @@ def outcome_panel(data: ComparisonData) -> Panel:
     ax.set_xlabel("share of participations (%)")
     legend(ax, columns)
     committed = [
-        f"{clean(name, 30)} {percent(float(share))} of {plural(totals[name], 'participation')}"
-        for name, share in zip(kept, shares["committed"], strict=True)
+        f"{clean(arm, 30)} {percent(float(share))} of {plural(totals[arm], 'participation')}"
+        for arm, share in zip(kept, shares["committed"], strict=True)
     ]
-    caption = f"All cells of a learner together ({count(len(data.cells))} in all). Committed: {'; '.join(committed)}."
-    return Panel(name="outcomes", title=title, caption=caption, svg=to_svg(figure, "outcomes"), wide=True)
+    caption = f"All cells of each {noun} together ({count(len(data.cells))} in all). Committed: {'; '.join(committed)}."
+    return Panel(name=name, title=title, caption=caption, svg=to_svg(figure, name), wide=True)

@@ -1,7 +1,6 @@
 """Verdicts in words, figures and the page of a comparison, from made-up cells."""
 
 from dataclasses import replace
-from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import numpy as np
@@ -9,60 +8,80 @@ import polars as pl
 import pytest
 from scipy import stats
 
-from analysis.comparison import build_comparison, cell_table, differing_settings
-from analysis.comparison_loading import CellData, ComparisonData, Metric, load_comparison
+from analysis.comparison_data import CellData, ComparisonData, ConditionData, Metric
+from analysis.comparison_loading import with_metrics
 from analysis.comparison_statistics import paired_difference
+from analysis.comparison_tables import NONE, cell_table, final_values, overview_table, verdict_table
 from analysis.comparison_verdicts import compare_pairs, friedman_words, p_words, verdict
-from analysis.plots.comparison import curve, curve_panel, difference_panel, mean_and_interval, outcome_panel
+from analysis.comparison_warnings import differing_settings, warnings_of
+from analysis.plots.comparison import (
+    curve,
+    curve_panel,
+    difference_panel,
+    mean_and_interval,
+    outcome_panel,
+    overview_panel,
+)
 from analysis.style import styled
-from vnetsim.errors import InputError
-from vnetsim.run_directory import RunDirectory
 
 ACCURACY = Metric(name="accuracy", label="Accuracy", unit="%", caption="On images that no vehicle holds.")
 LOSS = Metric(name="loss", label="Loss", unit="", caption="")
 ERROR = Metric(name="rmse", label="Error", unit="rad", caption="")
 
 
-def cell(learner: str, seed: int, values: list[float], **more: object) -> CellData:
+def cell(arm: str, seed: int, values: list[float], **more: object) -> CellData:
     rows = [(round_, 10.0 * round_, "accuracy", value) for round_, value in enumerate(values)]
     given: dict[str, object] = {
-        "name": f"{learner}-seed{seed}",
-        "learner": learner,
+        "name": f"{arm}-seed{seed}",
+        "arm": arm,
+        "condition": "",
+        "learner": arm,
         "seed": seed,
+        "traffic_sha256": "abc",
         "ended_by": "rounds",
         "rounds": len(values) - 1,
         "wanted_rounds": len(values) - 1,
+        "begin_s": 0.0,
         "time_s": 100.0,
-        "moved_bytes": 1e6,
         "metrics": pl.DataFrame(rows, schema=["round", "time_s", "name", "value"], orient="row"),
         "outcomes": {"committed": 3, "deadline": 1},
+        "spent": pl.DataFrame({"end_s": [5.0], "bytes": [1e6], "train_s": [2.0]}),
+        "passes": pl.DataFrame(),
+        "participants": (),
         "series": {"accuracy": ACCURACY},
         "settings": {"rounds": 3},
     }
     return CellData(**{**given, **more})  # type: ignore[arg-type]
 
 
-def comparison(cells: list[CellData], learners: tuple[str, ...] = ("a", "b", "c")) -> ComparisonData:
-    return ComparisonData(
-        record={"failed": {}, "cells": []},
-        traffic={},
-        learners=learners,
+def condition(cells: list[CellData], arms: tuple[str, ...] = ("a", "b", "c"), name: str = "") -> ConditionData:
+    return ConditionData(
+        name=name,
+        arms=arms,
+        looks={arm: place for place, arm in enumerate(arms)},
         seeds=tuple(dict.fromkeys(one.seed for one in cells)),
         cells=tuple(cells),
-        unfinished=(),
         metrics=(ACCURACY,),
-        other_meanings=(),
-        alike=(),
+    )
+
+
+def comparison(*conditions: ConditionData) -> ComparisonData:
+    return ComparisonData(
+        record={"failed": {}, "cells": []},
+        arms=tuple(dict.fromkeys(arm for one in conditions for arm in one.arms)),
+        seeds=tuple(dict.fromkeys(seed for one in conditions for seed in one.seeds)),
+        conditions=conditions,
+        traffics=(),
     )
 
 
 @pytest.fixture
-def ten() -> ComparisonData:
+def ten() -> ConditionData:
     """Ten seeds: c is above a and b at every one, which differ by chance alone."""
     rng = np.random.default_rng(5)
     level = rng.uniform(0.3, 0.5, 10)
     noise = 0.01 * rng.normal(size=(10, 3))
-    return comparison(
+    return condition(
         [
             cell(name, seed, [0.1, 0.2, float(level[seed] + noise[seed, i] + 0.04 * (name == "c"))])
             for seed in range(10)
@@ -71,7 +90,7 @@ def ten() -> ComparisonData:
     )
 
 
-def test_what_is_resolved_and_what_is_not(ten: ComparisonData) -> None:
+def test_what_is_resolved_and_what_is_not(ten: ConditionData) -> None:
     ab, ac, bc = compare_pairs(ten, ACCURACY)
     assert ab.verdict.startswith("no difference resolved at 10 seeds")
     assert ac.verdict.startswith("c higher by ")
@@ -79,7 +98,8 @@ def test_what_is_resolved_and_what_is_not(ten: ComparisonData) -> None:
     assert ac.found.mean < 0
     assert ac.holm_p == pytest.approx(3 * 2 / 1024)
     assert bc.holm_p == pytest.approx(max(3 * 2 / 1024, 2 * bc.found.p_value))
-    assert "chi-square" in friedman_words(ten, ACCURACY)
+    assert [pair.resolved for pair in (ab, ac, bc)] == [0, -1, -1]
+    assert "all 3 arms are alike, over 10 seeds: chi-square" in friedman_words(ten, ACCURACY)
 
 
 def test_the_numbers_of_a_verdict() -> None:
@@ -98,17 +118,69 @@ def test_the_numbers_of_a_verdict() -> None:
     assert p_words(0.00099) == "< 0.001"
 
 
-def test_only_seeds_that_both_have_are_paired(ten: ComparisonData) -> None:
-    less = replace(ten, cells=tuple(c for c in ten.cells if (c.learner, c.seed) not in {("a", 0), ("b", 1)}))
+def test_only_seeds_that_both_have_are_paired(ten: ConditionData) -> None:
+    less = replace(ten, cells=tuple(c for c in ten.cells if (c.arm, c.seed) not in {("a", 0), ("b", 1)}))
     assert [pair.found.count for pair in compare_pairs(less, ACCURACY)] == [8, 9, 9]
     finals = less.finals(ACCURACY)
     assert np.isnan(finals).sum() == 2
     assert np.isnan(finals[0, 0])
     assert np.isnan(finals[1, 1])
+    assert "over 8 seeds" in friedman_words(less, ACCURACY)
+
+
+def test_pairs_with_too_few_seeds_in_common_weigh_nothing_on_the_others(ten: ConditionData) -> None:
+    """b has finished at two seeds only: a and c are the one pair tested, at p = 2 / 1024."""
+    less = replace(ten, cells=tuple(c for c in ten.cells if c.arm != "b" or c.seed < 2))
+    ab, ac, bc = compare_pairs(less, ACCURACY)
+    assert (ab.holm_p, bc.holm_p, ab.resolved, bc.resolved) == (None, None, 0, 0)
+    assert ab.verdict == "2 seeds in common: too few for an interval, which takes 3"
+    assert ac.holm_p == pytest.approx(2 / 1024)
+    assert friedman_words(less, ACCURACY) == ""
+
+
+def test_an_arm_without_a_finished_cell_hides_nothing_of_the_others(ten: ConditionData) -> None:
+    less = with_metrics(replace(ten, cells=tuple(c for c in ten.cells if c.arm != "a"), metrics=()))
+    assert less.metrics == (ACCURACY,)
+    (bc,) = compare_pairs(less, ACCURACY)
+    assert (bc.first, bc.second, bc.found.count) == ("b", "c", 10)
+    assert final_values(less, "arm").rows[0][:3] == ("a", "0", NONE)
+
+
+def test_conditions_are_corrected_each_by_itself(ten: ConditionData) -> None:
+    """Under the second condition only two arms at six seeds have finished: one pair, p = 2 / 64."""
+    other = condition([replace(c, condition="y") for c in ten.cells if c.arm != "b" and c.seed < 6], name="y")
+    data = comparison(replace(ten, name="x"), other)
+    pairs = {one.name: {"accuracy": compare_pairs(one, ACCURACY)} for one in data.conditions}
+    assert [pair.holm_p for pair in pairs["y"]["accuracy"]] == [pytest.approx(2 / 64)]
+    table = overview_table(data, ACCURACY, pairs)
+    (x, a, b, c), (y, a2, b2, c2) = table.rows
+    assert (x, y, b2) == ("x", "y", NONE)
+    assert " \u00b1 " in a
+    assert "," not in a + a2
+    assert b.endswith(", not resolved")
+    assert c.endswith(", higher")
+    assert c2.endswith(", higher")
+    with styled():
+        panel = overview_panel(data, ACCURACY, "overview-1")
+    texts = {element.text for element in ET.fromstring(panel.svg).iter() if element.tag.endswith("}text")}
+    assert {"x", "y", "a", "b", "c"} <= texts
+
+
+def test_warnings_name_the_condition_unless_they_hold_under_all(ten: ConditionData) -> None:
+    few = [replace(c, condition="y") for c in ten.cells if c.seed < 4]
+    both = comparison(replace(ten, name="x"), condition(few, name="y"))
+    (line,) = warnings_of(both)
+    assert line.startswith("Under y: 4 seeds cannot resolve any difference: with 3 pairs of ")
+    assert line.endswith("below 0.05 from 7 seeds on.")
+    alone = comparison(condition(few, name="y"))
+    assert warnings_of(alone)[0].startswith("4 seeds cannot resolve")
+    assert warnings_of(comparison(replace(ten, name="x"), condition([], name="y"))) == [
+        "Under y: no cell has finished."
+    ]
 
 
 def test_the_curve_is_that_of_rounds_all_seeds_reached() -> None:
-    data = comparison([cell("a", 0, [0.1, 0.2, 0.3]), cell("a", 1, [0.3, 0.4])], ("a",))
+    data = condition([cell("a", 0, [0.1, 0.2, 0.3]), cell("a", 1, [0.3, 0.4])], ("a",))
     rounds, values = curve(data, "a", ACCURACY)
     assert rounds.tolist() == [0, 1]
     assert values.tolist() == [[0.1, 0.2], [0.3, 0.4]]
@@ -125,12 +197,13 @@ def test_the_interval_is_students() -> None:
 
 def test_the_figures_hold_any_name() -> None:
     names = ("<b>", "$x$ & y")
-    data = comparison([cell(name, seed, [0.1, 0.2 + seed / 10]) for seed in range(3) for name in names], names)
+    data = condition([cell(name, seed, [0.1, 0.2 + seed / 10]) for seed in range(3) for name in names], names)
     with styled():
         panels = [
-            curve_panel(data, ACCURACY, 1),
-            difference_panel(ACCURACY, compare_pairs(data, ACCURACY), 1),
-            outcome_panel(data),
+            curve_panel(data, ACCURACY, "curves-1", "arm"),
+            difference_panel(ACCURACY, compare_pairs(data, ACCURACY), "differences-1", "arm"),
+            outcome_panel(data, "outcomes", "arm"),
+            overview_panel(comparison(data, replace(data, name="</svg>")), ACCURACY, "overview-1"),
         ]
     for panel in panels:
         texts = [element.text for element in ET.fromstring(panel.svg).iter() if element.tag.endswith("}text")]
@@ -140,74 +213,17 @@ def test_the_figures_hold_any_name() -> None:
 
 def test_learners_that_differ_in_more_than_their_own_settings_are_told_apart() -> None:
     cells = [cell("a", 0, [0.1, 0.2]), cell("b", 0, [0.1, 0.2], settings={"rounds": 3, "data.name": "road"})]
-    assert differing_settings(comparison(cells, ("a", "b"))) == ["data.name"]
+    assert differing_settings(condition(cells, ("a", "b"))) == ["data.name"]
 
 
-def test_the_table_has_a_row_for_each_cell_and_metric(ten: ComparisonData) -> None:
-    table = cell_table(ten)
+def test_the_table_has_a_row_for_each_cell_and_metric(ten: ConditionData) -> None:
+    table = cell_table(comparison(ten))
     assert table.height == 30
     assert table["value"].to_list() == [one.final("accuracy") for one in ten.cells]
 
 
-@pytest.fixture
-def folder(make_run, tmp_path: Path) -> Path:  # type: ignore[no-untyped-def]
-    """A comparison of two learners at three seeds, made of made-up runs."""
-    cells = []
-    for seed in range(3):
-        for learner in ("one", "<script>two"):
-            name = f"{learner}-seed{seed}"
-            run = RunDirectory(
-                make_run(tmp_path / "cells" / name, vehicles=20, rounds=3, seed=seed + 10 * len(learner))
-            )
-            run.write_json("manifest.json", {**run.manifest(), "inputs": {"/x/windows.parquet": "abc"}, "time_s": 9.0})
-            cells.append({"folder": name, "learner": learner, "seed": seed, "traffic": "traffic/abc"})
-    run = RunDirectory(tmp_path)
-    make_run(tmp_path / "traffic" / "abc", vehicles=20)
-    traffic = [{"folder": "traffic/abc", "settings": {"scenario": "gaussian"}, "sha256": "abc"}]
-    run.write_json("comparison.json", {"cells": cells, "failed": {}, "traffic": traffic, "vnetsim": "0.1.0"})
-    return tmp_path
-
-
-def test_the_page_of_hostile_names(folder: Path) -> None:
-    result = build_comparison(folder)
-    page = result.path.read_text()
-    assert "<script>" not in page
-    assert "&lt;script&gt;two" in page
-    assert sorted(path.name for path in folder.glob("comparison.*")) == [
-        "comparison.csv",
-        "comparison.html",
-        "comparison.json",
-        "comparison.parquet",
-    ]
-    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    build_comparison(folder)
-    assert before == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-def test_the_units_travel_with_the_table(folder: Path) -> None:
-    build_comparison(folder)
-    metadata = pl.read_parquet_schema(folder / "comparison.parquet")
-    assert list(metadata) == [
-        "learner", "seed", "metric", "unit", "value", "rounds", "time_s", "bytes", "cell",
-    ]  # fmt: skip
-
-
-def test_a_cell_of_other_traffic_is_named(folder: Path) -> None:
-    run = RunDirectory(folder / "cells" / "one-seed1")
-    run.write_json("manifest.json", {**run.manifest(), "inputs": {"/x/windows.parquet": "abd"}})
-    with pytest.raises(InputError, match="one-seed1: replayed other traffic"):
-        load_comparison(folder)
-
-
-def test_what_is_unfinished_is_told(folder: Path) -> None:
-    run = RunDirectory(folder / "cells" / "one-seed1")
-    run.write_json("manifest.json", {**run.manifest(), "status": "interrupted"})
-    (line,) = [line for line in build_comparison(folder).warnings if line.startswith("Not finished")]
-    assert "one-seed1" in line
-
-
-@pytest.mark.parametrize("text", ["{}", "[]", '{"cells": [{}], "traffic": [], "failed": {}}', "{"])
-def test_a_damaged_record_is_refused(folder: Path, text: str) -> None:
-    (folder / "comparison.json").write_text(text)
-    with pytest.raises(InputError, match=r"comparison\.json"):
-        load_comparison(folder)
+def test_a_pair_of_arms_has_a_row_of_seven(ten: ConditionData) -> None:
+    table = verdict_table(ten, ACCURACY, compare_pairs(ten, ACCURACY), "arm")
+    assert table.head[:2] == ("arms", "difference (points)")
+    assert {len(row) for row in table.rows} == {7}
+    assert [row[0] for row in table.rows] == ["a \u2212 b", "a \u2212 c", "b \u2212 c"]

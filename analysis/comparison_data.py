@@ -1,0 +1,194 @@
+"""What the page of a comparison is made from: its finished cells, by the conditions under which arms are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from analysis.formatting import clean
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metric:
+    """A series that all arms report and measure in the same way; the keys of ``vnetsim.learning.Series``."""
+
+    name: str
+    label: str
+    unit: str
+    caption: str
+
+    @property
+    def factor(self) -> float:
+        """From values as recorded to values as shown: a fraction becomes per cent."""
+        return 100.0 if self.unit == "%" else 1.0
+
+    @property
+    def better(self) -> int:
+        """1 where higher is better (shares), -1 where lower is (errors), 0 where the unit does not tell."""
+        return {"%": 1, "RMSE": -1, "MAE": -1}.get(self.unit, 0)
+
+    @property
+    def titled(self) -> str:
+        """Label and unit, as an axis has them."""
+        return f"{self.label} ({self.unit})" if self.unit else self.label
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CellData:
+    """One finished cell.
+
+    Args:
+        name: its folder.
+        arm: what is compared.
+        condition: under what; empty where there is one only.
+        learner: its learner.
+        seed: its seed.
+        traffic_sha256: of the coverage windows that it replayed.
+        ended_by: ``rounds`` or ``traffic``.
+        rounds: rounds it aggregated.
+        wanted_rounds: rounds it was to aggregate.
+        begin_s: simulated time at its beginning (s).
+        time_s: simulated time at its end (s).
+        metrics: the table ``metrics``, finite values only, in order of rounds.
+        outcomes: participations by outcome.
+        spent: a row for each participation and each exchange between vehicles: ``end_s``, ``bytes``, ``train_s``.
+        passes: a row for each coverage window, see ``analysis.participation_bias.passes``.
+        participants: vehicles whose update was aggregated, by round.
+        series: declared series by name.
+        settings: its experiment, by dotted key, without what belongs to the arm, the cell or its traffic.
+    """
+
+    name: str
+    arm: str
+    condition: str
+    learner: str
+    seed: int
+    traffic_sha256: str
+    ended_by: str
+    rounds: int
+    wanted_rounds: int
+    begin_s: float
+    time_s: float
+    metrics: pl.DataFrame
+    outcomes: Mapping[str, int]
+    spent: pl.DataFrame
+    passes: pl.DataFrame
+    participants: tuple[frozenset[str], ...]
+    series: Mapping[str, Metric]
+    settings: Mapping[str, Any]
+
+    @property
+    def moved_bytes(self) -> float:
+        """Bytes over radio links and between vehicles (B)."""
+        return float(self.spent["bytes"].sum())
+
+    def measured(self, metric: str) -> pl.DataFrame:
+        """Return ``round``, ``time_s`` and ``value`` of a metric."""
+        return self.metrics.filter(pl.col("name") == metric).select("round", "time_s", "value")
+
+    def final(self, metric: str) -> float | None:
+        """Return the last value of a metric, None when it was never measured."""
+        values = self.measured(metric)["value"]
+        return float(values[-1]) if len(values) else None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ConditionData:
+    """The finished cells of one condition, under which arms are compared over seeds.
+
+    Args:
+        name: of the condition; empty where there is one only.
+        arms: planned under it, in the study's order.
+        looks: place of each arm in the whole study, which decides its colour.
+        seeds: planned under it.
+        cells: the finished ones; at one seed they replayed the same traffic.
+        mixed_seeds: seeds left out, because their cells did not.
+        metrics: what can be compared.
+        other_meanings: labels of series that arms call the same but measure differently.
+        alike: labels of series that are the same for all arms at every seed.
+    """
+
+    name: str
+    arms: tuple[str, ...]
+    looks: Mapping[str, int]
+    seeds: tuple[int, ...]
+    cells: tuple[CellData, ...]
+    mixed_seeds: tuple[int, ...] = ()
+    metrics: tuple[Metric, ...] = ()
+    other_meanings: tuple[str, ...] = ()
+    alike: tuple[str, ...] = ()
+
+    @cached_property
+    def present(self) -> tuple[str, ...]:
+        """The arms of which a cell has finished."""
+        found = {cell.arm for cell in self.cells}
+        return tuple(arm for arm in self.arms if arm in found)
+
+    @property
+    def main(self) -> Metric | None:
+        """The first metric of which it is known whether higher is better."""
+        return next((metric for metric in self.metrics if metric.better), None)
+
+    def of(self, arm: str) -> list[CellData]:
+        """Return the cells of an arm."""
+        return [cell for cell in self.cells if cell.arm == arm]
+
+    def finals(self, metric: Metric) -> NDArray[np.float64]:
+        """Return the final values, shape (seeds, arms present); NaN where there is none."""
+        found = {(cell.seed, cell.arm): cell.final(metric.name) for cell in self.cells}
+        table = [[found.get((seed, arm)) for arm in self.present] for seed in self.seeds]
+        return np.array(table, dtype=np.float64).reshape(len(self.seeds), len(self.present))
+
+    def titled(self, text: str) -> str:
+        """Return a text with the condition it holds for, where there are several."""
+        return f"{text}, {clean(self.name, 60)}" if self.name else text
+
+
+@dataclass(frozen=True, kw_only=True)
+class Traffic:
+    """A recorded traffic: scenario, kind, seed, and the SHA-256 of its coverage windows."""
+
+    scenario: str
+    kind: str
+    seed: str
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ComparisonData:
+    """A whole comparison.
+
+    Args:
+        record: ``comparison.json``.
+        arms: all that were planned, in the order given.
+        seeds: likewise.
+        conditions: all that were planned, in the order given.
+        traffics: what was replayed.
+        unfinished: folders of cells that neither finished nor failed.
+        other_version: folders of cells that another version of vnetsim ran; they are left out.
+    """
+
+    record: Mapping[str, Any]
+    arms: tuple[str, ...]
+    seeds: tuple[int, ...]
+    conditions: tuple[ConditionData, ...]
+    traffics: tuple[Traffic, ...]
+    unfinished: tuple[str, ...] = ()
+    other_version: tuple[str, ...] = ()
+
+    @property
+    def cells(self) -> tuple[CellData, ...]:
+        """All finished cells that are compared."""
+        return tuple(cell for condition in self.conditions for cell in condition.cells)
+
+    @property
+    def arm_word(self) -> str:
+        """What an arm is called: a learner, where its name says all."""
+        named = all(str(entry.get("arm", entry["learner"])) == str(entry["learner"]) for entry in self.record["cells"])
+        return "learner" if named else "arm"

@@ -1,0 +1,187 @@
+"""The tables of a comparison's page, and the two that are written beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from analysis.comparison_data import ComparisonData, ConditionData, Metric
+from analysis.comparison_statistics import LEVEL
+from analysis.comparison_verdicts import Pair, friedman_words, p_words, unit_of_difference
+from analysis.formatting import THIN, clean, count, duration, number, plural, si
+from analysis.time_to_target import Reached, Target
+from vnetsim.tables import COMPARISON
+
+NONE = "\u2013"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """A table of the page: a title, column heads, rows of text, and a sentence below."""
+
+    title: str
+    head: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+    note: str = ""
+
+
+def cell_table(data: ComparisonData) -> pl.DataFrame:
+    """Return the table ``comparison``: one row for each finished cell and metric."""
+    rows = [
+        (cell.arm, cell.condition, cell.learner, cell.seed, metric.name, metric.unit, cell.final(metric.name),
+         cell.rounds, cell.time_s, cell.moved_bytes, cell.name)
+        for condition in data.conditions
+        for cell in condition.cells
+        for metric in condition.metrics
+    ]  # fmt: skip
+    return pl.DataFrame(rows, schema={column.name: column.dtype for column in COMPARISON}, orient="row")
+
+
+def spread(values: NDArray[np.float64]) -> str:
+    """Return mean and standard deviation of the finite values; a dash without any."""
+    finite = values[np.isfinite(values)]
+    if not len(finite):
+        return NONE
+    mean = number(float(finite.mean()))
+    return f"{mean} \u00b1 {number(float(finite.std(ddof=1)), 2)}" if len(finite) > 1 else mean
+
+
+def final_values(data: ConditionData, noun: str) -> Table:
+    """Return the last values of each arm, and how far its runs got."""
+    rows = []
+    finals = {metric.name: data.finals(metric) * metric.factor for metric in data.metrics}
+    for arm in data.arms:
+        cells = data.of(arm)
+        if not cells:
+            rows.append((clean(arm), "0", *([NONE] * (len(finals) + 3))))
+            continue
+        values = [spread(table[:, data.present.index(arm)]) for table in finals.values()]
+        rounds = sorted({cell.rounds for cell in cells})
+        span = f"{rounds[0]}" if len(rounds) == 1 else f"{rounds[0]}\u2013{rounds[-1]}"
+        time_s = float(np.mean([cell.time_s for cell in cells]))
+        moved = si(float(np.mean([cell.moved_bytes for cell in cells])), "B")
+        rows.append((clean(arm), count(len(cells)), *values, span, duration(time_s), moved))
+    return Table(
+        title="Final values",
+        head=(noun, "seeds", *(metric.titled for metric in data.metrics), "rounds", "ended at", "data moved"),
+        rows=rows,
+        note="Mean \u00b1 standard deviation over seeds of the last value of each run; time and data are means.",
+    )
+
+
+def verdict_table(data: ConditionData, metric: Metric, pairs: Sequence[Pair], noun: str) -> Table:
+    """Return what every pair of arms shows in a metric."""
+    rows = []
+    for pair in pairs:
+        found = pair.found
+        interval = (
+            NONE
+            if found.low is None or found.high is None
+            else f"{number(found.low * metric.factor, 2)} to {number(found.high * metric.factor, 2)}"
+        )
+        p_value = NONE if pair.holm_p is None else p_words(pair.holm_p).removeprefix("= ")
+        effect = NONE if found.effect is None else number(found.effect, 2)
+        difference = number(found.mean * metric.factor, 2)
+        rows.append((pair.words, difference, interval, p_value, effect, count(found.count), pair.verdict))
+    unit = unit_of_difference(metric, brackets=True)
+    return Table(
+        title=metric.label,
+        head=(f"{noun}s", f"difference{unit}", "95 % interval", "Holm p", "d_z", "seeds", "verdict"),
+        rows=rows,
+        note=friedman_words(data, metric, noun),
+    )
+
+
+def overview_metrics(data: ComparisonData) -> list[Metric]:
+    """Return the metrics of which better is known, or all where none is; each but once, as first measured."""
+    found = {(metric.name, metric.unit): metric for one in reversed(data.conditions) for metric in one.metrics}
+    order = dict.fromkeys((metric.name, metric.unit) for one in data.conditions for metric in one.metrics)
+    known = [found[key] for key in order]
+    return [metric for metric in known if metric.better] or known
+
+
+def overview_table(data: ComparisonData, metric: Metric, pairs: Mapping[str, Mapping[str, Sequence[Pair]]]) -> Table:
+    """Return arms under conditions: mean, deviation, and the verdict against the first arm.
+
+    Args:
+        data: the comparison.
+        metric: what to show.
+        pairs: the pairs by condition and name of the metric.
+    """
+    first = data.arms[0]
+    rows = []
+    for condition in data.conditions:
+        own = next((one for one in condition.metrics if (one.name, one.unit) == (metric.name, metric.unit)), None)
+        finals = condition.finals(own) * metric.factor if own else np.zeros((0, 0))
+        words = {
+            pair.second: _short(pair, condition)
+            for pair in pairs[condition.name].get(metric.name, ())
+            if pair.first == first and own
+        }
+        row = [
+            ", ".join([spread(finals[:, condition.present.index(arm)]), *([words[arm]] if arm in words else [])])
+            if own and arm in condition.present
+            else NONE
+            for arm in data.arms
+        ]
+        rows.append((clean(condition.name, 90), *row))
+    return Table(
+        title=metric.titled,
+        head=("condition", *(clean(arm) for arm in data.arms)),
+        rows=rows,
+        note="Mean \u00b1 standard deviation over seeds of the final values. Higher, lower: resolved against "
+        f"{clean(first)} under that condition (Holm p below {LEVEL:g}).",
+    )
+
+
+def _short(pair: Pair, condition: ConditionData) -> str:
+    if pair.holm_p is None:
+        return f"{plural(pair.found.count, 'seed')} of {count(len(condition.seeds))}"
+    return {1: "lower", -1: "higher", 0: "not resolved"}[pair.resolved]
+
+
+def target_rows(target: Target, noun: str) -> Table:
+    """Return when each arm reached the target: medians over the seeds that did."""
+    metric = target.metric
+    rows = []
+    for arm, found in target.reached.items():
+        known = [one for one in found if one is not None]
+        medians = _medians(known) if known else (NONE,) * 4
+        rows.append((clean(arm), f"{count(len(known))} of {count(len(found))}", *medians))
+    value = f"{number(target.value * metric.factor)}{THIN}{metric.unit}"
+    side = "at least" if metric.better > 0 else "at most"
+    return Table(
+        title=f"Time to {metric.label} of {side} {value}",
+        head=(noun, "reached in seeds", "rounds", "simulated time", "data moved", "device-seconds"),
+        rows=rows,
+        note=f"The target is the mean final value of the worst {noun} here, {clean(target.arm)}. Medians over the "
+        "seeds that reached it, at the first measurement that did. Data and device-seconds (training time on board, "
+        "summed over vehicles) are those of participations that had ended by then, whatever their outcome.",
+    )
+
+
+def _medians(known: Sequence[Reached]) -> tuple[str, ...]:
+    def median(name: str) -> float:
+        return float(np.median([float(getattr(one, name)) for one in known]))
+
+    return (
+        f"{median('round'):g}",
+        duration(median("time_s")),
+        si(median("moved_bytes"), "B"),
+        number(median("device_s")),
+    )
+
+
+def traffic_table(data: ComparisonData) -> Table:
+    """Return the recorded traffics, and how many cells replayed each."""
+    cells: list[Any] = [cell.traffic_sha256 for cell in data.cells]
+    return Table(
+        title="Recorded traffic",
+        head=("scenario", "kind", "seed", "cells", "SHA-256 of the coverage windows"),
+        rows=[(one.scenario, one.kind, one.seed, count(cells.count(one.sha256)), one.sha256) for one in data.traffics],
+    )

@@ -1,0 +1,212 @@
+"""The page, tables and figures of comparisons made of made-up runs."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from analysis.comparison import build_comparison
+from analysis.comparison_loading import load_comparison
+from vnetsim.errors import InputError
+from vnetsim.run_directory import RunDirectory
+
+Entry = tuple[str, str, int, str]
+"""Arm, condition, seed, traffic."""
+
+
+@pytest.fixture
+def made(make_run: Callable[..., Path], tmp_path: Path) -> Callable[..., Path]:
+    """A function that writes a comparison of made-up runs."""
+
+    def make(entries: Sequence[Entry], **more: Any) -> Path:
+        cells = []
+        for number, (arm, condition, seed, traffic) in enumerate(entries):
+            name = f"cell{number}-seed{seed}"
+            run = RunDirectory(make_run(tmp_path / "cells" / name, vehicles=40, rounds=3, seed=seed + len(arm)))
+            run.write_json(
+                "manifest.json", {**run.manifest(), "inputs": {"/x/windows.parquet": traffic}, "time_s": 9.0}
+            )
+            labels = {"arm": arm, "condition": condition} if more else {}
+            learner = arm.split(",")[0]
+            cells.append({"folder": name, "learner": learner, "seed": seed, "traffic": f"traffic/{traffic}", **labels})
+        traffics = sorted({entry[3] for entry in entries})
+        for traffic in traffics:
+            make_run(tmp_path / "traffic" / traffic, vehicles=20)
+        recorded = [
+            {"folder": f"traffic/{one}", "settings": {"scenario": "gaussian", "seed": 1}, "sha256": one}
+            for one in traffics
+        ]
+        record = {"cells": cells, "failed": {}, "traffic": recorded, "vnetsim": "0.1.0"}
+        RunDirectory(tmp_path).write_json("comparison.json", record | more)
+        return tmp_path
+
+    return make
+
+
+@pytest.fixture
+def folder(made: Callable[..., Path]) -> Path:
+    """A comparison of two learners at three seeds, its record as before there were arms and conditions."""
+    return made([(name, "", seed, "abc") for seed in range(3) for name in ("one", "<script>two")])
+
+
+@pytest.fixture
+def study(made: Callable[..., Path]) -> Path:
+    """Two arms under two conditions, traffic by condition and seed; one arm is skipped under the second."""
+    entries = [
+        (arm, condition, seed, f"{condition[:1]}{seed}")
+        for seed in range(3)
+        for condition in ("dense & slow", "sparse")
+        for arm in ("fedavg", "fedavg, <i>lr</i>=0.1")
+        if condition == "sparse" or arm == "fedavg" or seed < 3
+    ]
+    skipped = [{"arm": "cdl", "condition": "sparse", "reason": "no <b>neighbours</b>"}]
+    return made(
+        entries, title="Rates <u>under</u> load", notes=["The paper does not state <s>it</s>."], skipped=skipped
+    )
+
+
+def everything(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_the_page_of_hostile_names(folder: Path) -> None:
+    result = build_comparison(folder)
+    page = result.path.read_text()
+    assert "<script>" not in page
+    assert "&lt;script&gt;two" in page
+    assert sorted(path.name for path in folder.glob("comparison*.*")) == [
+        "comparison.csv",
+        "comparison.html",
+        "comparison.json",
+        "comparison.parquet",
+        "comparison_targets.csv",
+        "comparison_targets.parquet",
+    ]
+    before = everything(folder)
+    build_comparison(folder)
+    assert before == everything(folder)
+
+
+def test_one_condition_is_not_spoken_of(folder: Path) -> None:
+    page = build_comparison(folder).path.read_text()
+    assert "ondition" not in page.split("</style>")[1]
+    assert "All 6 cells replayed the same recorded traffic" in page
+    assert "The seeds do not change the traffic" in page
+    assert (folder / "figures" / "curves-1.svg").is_file()
+
+
+def test_several_conditions(study: Path) -> None:
+    result = build_comparison(study)
+    page = result.path.read_text()
+    for markup in ("<u>", "<s>", "<b>neigh", "<i>"):
+        assert markup not in page
+    for text in (
+        "<h1>Rates &lt;u&gt;under&lt;/u&gt; load</h1>",
+        "The paper does not state &lt;s&gt;it&lt;/s&gt;.",
+        '<h2 class="condition">dense &amp; slow</h2>',
+        "Left out on purpose: cdl: no &lt;b&gt;neighbours&lt;/b&gt;",
+        "under one condition, but not over metrics or conditions",
+        "all arms replayed the same recorded traffic",
+        "The traffic differs from seed to seed.",
+        "12 of 12",
+    ):
+        assert text in page, text
+    for traffic in ("d0", "s2"):
+        assert f"<td>{traffic}</td>" in page
+    names = {metric for metric, _, _ in result.verdicts}
+    assert {"kNN accuracy, dense & slow", "kNN accuracy, sparse"} <= names
+    figures = {path.name for path in (study / "figures").iterdir()}
+    assert {"overview-1.svg", "c1-curves-1.svg", "c2-bias-speed.svg", "c2-outcomes.svg"} <= figures
+    assert page.count("<svg") == len(figures)
+
+
+def test_the_tables_of_a_study(study: Path) -> None:
+    build_comparison(study)
+    table = pl.read_parquet(study / "comparison.parquet")
+    assert list(table.columns) == [
+        "arm", "condition", "learner", "seed", "metric", "unit", "value", "rounds", "time_s", "bytes", "cell",
+    ]  # fmt: skip
+    assert set(table["condition"]) == {"dense & slow", "sparse"}
+    targets = pl.read_parquet(study / "comparison_targets.parquet")
+    assert targets.height == 12
+    assert set(targets["metric"]) == {"knn"}
+    reached = targets.filter(pl.col("round").is_not_null())
+    final = table.filter(pl.col("metric") == "knn").select("cell", "value")
+    joined = reached.join(final, on="cell")
+    assert joined.height == reached.height > 0
+    late = joined.filter(pl.col("round") == 3)
+    assert (late["value"] >= late["target"]).all()
+
+
+def test_figures_no_longer_drawn_are_removed(study: Path) -> None:
+    build_comparison(study)
+    record = json.loads((study / "comparison.json").read_text())
+    record["cells"] = [cell for cell in record["cells"] if cell["condition"] == "sparse"]
+    RunDirectory(study).write_json("comparison.json", record)
+    page = build_comparison(study).path.read_text()
+    figures = {path.name for path in (study / "figures").iterdir()}
+    assert "curves-1.svg" in figures
+    assert not {name for name in figures if name.startswith(("c1-", "overview"))}
+    assert page.count("<svg") == len(figures)
+
+
+def test_seeds_at_which_the_traffic_differs_are_left_out(made: Callable[..., Path]) -> None:
+    mixed = made(
+        [("a", "", 0, "t0"), ("bb", "", 0, "t0"), ("a", "", 1, "t0"), ("bb", "", 1, "t1")], title="Two traffics"
+    )
+    result = build_comparison(mixed)
+    assert "Left out, because not all learners replayed the same traffic there: seed 1." in result.warnings
+    assert set(pl.read_parquet(mixed / "comparison.parquet")["seed"]) == {0}
+
+
+def test_one_arm_alone(made: Callable[..., Path]) -> None:
+    """A study of one learner under two conditions has results, and nothing to compare."""
+    result = build_comparison(made([("a", name, 0, "t0") for name in ("x", "y")], title="Alone"))
+    assert result.verdicts == []
+    page = result.path.read_text()
+    assert page.count("there is nothing to compare with it") == 2
+    assert "kNN accuracy (%)" in page
+
+
+def test_a_condition_of_which_nothing_has_finished(study: Path) -> None:
+    record = json.loads((study / "comparison.json").read_text())
+    record["failed"] = {cell["folder"]: "broke" for cell in record["cells"] if cell["condition"] == "sparse"}
+    RunDirectory(study).write_json("comparison.json", record)
+    result = build_comparison(study)
+    assert "Under sparse: no cell has finished." in result.warnings
+    assert {metric.partition(", ")[2] for metric, _, _ in result.verdicts} == {"dense & slow"}
+
+
+def test_cells_of_another_version_are_named_and_left_out(folder: Path) -> None:
+    run = RunDirectory(folder / "cells" / "cell0-seed0")
+    run.write_json("manifest.json", {**run.manifest(), "vnetsim": "0.0.9"})
+    result = build_comparison(folder)
+    assert "Left out, because another version of vnetsim ran them: cell0-seed0." in result.warnings
+    assert "cell0-seed0" not in set(pl.read_parquet(folder / "comparison.parquet")["cell"])
+
+
+def test_a_cell_of_other_traffic_is_named(folder: Path) -> None:
+    run = RunDirectory(folder / "cells" / "cell2-seed1")
+    run.write_json("manifest.json", {**run.manifest(), "inputs": {"/x/windows.parquet": "abd"}})
+    with pytest.raises(InputError, match="cell2-seed1: replayed other traffic"):
+        load_comparison(folder)
+
+
+def test_what_is_unfinished_is_told(folder: Path) -> None:
+    run = RunDirectory(folder / "cells" / "cell2-seed1")
+    run.write_json("manifest.json", {**run.manifest(), "status": "interrupted"})
+    (line,) = [line for line in build_comparison(folder).warnings if line.startswith("Not finished")]
+    assert "cell2-seed1" in line
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{}", "[]", "{", '{"cells": [{}], "traffic": [], "failed": {}}', '{"cells": [3], "traffic": [], "failed": {}}'],
+)
+def test_a_damaged_record_is_refused(folder: Path, text: str) -> None:
+    (folder / "comparison.json").write_text(text)
+    with pytest.raises(InputError, match=r"comparison\.json"):
+        load_comparison(folder)
