@@ -7,6 +7,7 @@ or option it came from.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
@@ -40,6 +41,7 @@ def _names(value: Any, _: Any) -> tuple[str, ...]:
     return tuple(value)
 
 
+@functools.cache
 def _converter() -> cattrs.Converter:
     converter = cattrs.Converter(forbid_extra_keys=True)
     converter.register_structure_hook(float, _scalar(float, "a number", int, float))

@@ -96,9 +96,10 @@ class _Resolver:
 
     def traffic(self, condition: Condition) -> Experiment:
         """Return the experiment whose traffic is recorded for a condition."""
-        experiment = self._loaded(condition, None)
+        place = _place(self._design, condition)
+        experiment = _blaming(place, lambda options: _loaded(condition, None, options), self._options)
         if experiment.scenario != "gaussian" and not Path(experiment.scenario).exists():
-            raise InputError(f"{_place(self._design, condition)}{experiment.scenario}: no such file or folder.")
+            raise InputError(f"{place}{experiment.scenario}: no such file or folder.")
         return experiment
 
     def experiment(self, condition: Condition, arm: Arm) -> Experiment:
@@ -117,34 +118,29 @@ class _Resolver:
         schedule = ScheduleSettings(learner=self._reference.learner, learning=theirs.learning)
         return dataclasses.replace(own, schedule=schedule)
 
-    def _loaded(self, condition: Condition, learner: str | None) -> Experiment:
-        named = [] if learner is None else [(("learner",), learner)]
-
-        def build(options: Sequence[Override]) -> Experiment:
-            settings = [*condition.settings, *options, *named]
-            return load_experiment(condition.scenario, settings, find_learner=None if learner is None else find_learner)
-
-        return _blaming(_place(self._design, condition), build, self._options)
-
     def _fitted(self, condition: Condition, arm: Arm) -> Experiment:
         """Return the experiment with those settings of ``learning`` that the arm's learner knows, and the arm's own."""
-        experiment = self._loaded(condition, arm.learner)
-        everywhere = set().union(*map(fields_of, self._kinds.values()))
-        for key in experiment.learning:
-            if key not in everywhere:
-                place = "" if ("learning", key) in dict(self._options) else self._design.place()
-                raise unknown_name("key", key, everywhere, where=f"{place}learning")
         kind = self._kinds[arm.learner]
         known = fields_of(kind)
-        general = {key: value for key, value in experiment.learning.items() if key in known}
+        anywhere = set().union(*map(fields_of, self._kinds.values()))
 
-        singles = {(name,) for name in known}
+        def build(options: Sequence[Override]) -> Experiment:
+            experiment = _loaded(condition, arm.learner, options)
+            for key in experiment.learning:
+                if key not in anywhere:
+                    raise unknown_name("key", key, anywhere, where="learning")
+            return experiment
 
-        def build(options: Sequence[Override]) -> Any:
-            given = {path[1]: value for path, value in options if path[0] == "learning" and path[1:] in singles}
+        def build_learning(options: Sequence[Override]) -> Any:
+            learning = build(options).learning if options != self._options else experiment.learning
+            general = {key: value for key, value in learning.items() if key in known}
+            # the arm's own settings go before general ones, the command line's before both
+            named = {path[1] for path, _ in options if len(path) > 1 and path[0] == "learning"}
+            given = {key: value for key, value in general.items() if key in named}
             return structure({**general, **arm.learning, **given}, kind.Settings, "", ("learning",))
 
-        settings = _blaming(self._design.place(f"arm '{arm.label}'"), build, self._options)
+        experiment = _blaming(_place(self._design, condition), build, self._options)
+        settings = _blaming(self._design.place(f"arm '{arm.label}'"), build_learning, self._options)
         return dataclasses.replace(experiment, learning=to_plain(settings))
 
 
@@ -193,6 +189,13 @@ class _Traffics:
 def fields_of(kind: type[Learner]) -> set[str]:
     """Return the names of a learner's settings."""
     return {field.name for field in dataclasses.fields(kind.Settings)}
+
+
+def _loaded(condition: Condition, learner: str | None, options: Sequence[Override]) -> Experiment:
+    if learner is None:
+        return load_experiment(condition.scenario, [*condition.settings, *options])
+    settings = [*condition.settings, *options, (("learner",), learner)]
+    return load_experiment(condition.scenario, settings, find_learner=find_learner)
 
 
 def _place(design: Design, condition: Condition) -> str:
