@@ -10,9 +10,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from analysis.comparison_data import ConditionData
+from analysis.comparison_data import ConditionData, shortened
 from analysis.comparison_tables import NONE, Table
-from analysis.formatting import clean, count, percent
+from analysis.formatting import count, percent
 from analysis.participation_bias import (
     Floats,
     Shares,
@@ -113,11 +113,11 @@ def overlap_table(data: ConditionData, noun: str) -> Table:
         ]
         updates = sum(len(vehicles) for cell in cells for vehicles in cell.participants)
         own = _mean_percent([overlap_between_rounds(cell.participants) for cell in cells])
-        rows.append((clean(arm), count(updates), own, *map(_mean_percent, others)))
+        rows.append((shortened(arm), count(updates), own, *map(_mean_percent, others)))
     more = f" The first {_MOST_COLUMNS} {noun}s have a column." if len(data.present) > _MOST_COLUMNS else ""
     return Table(
         title="Vehicles in common (%)",
-        head=(noun, "updates", "round to round", *(f"with {clean(arm, 24)}" for arm in shown)),
+        head=(noun, "updates", "round to round", *(f"with {shortened(arm, 24)}" for arm in shown)),
         rows=rows,
         note="Dice-S\u00f8rensen overlap 2|A \u2229 B| / (|A| + |B|) of the vehicles whose update was aggregated with "
         f"a weight above 0: in consecutive rounds of a run, and in the same round of two {noun}s at the same seed. "
@@ -128,17 +128,17 @@ def overlap_table(data: ConditionData, noun: str) -> Table:
 
 def misplaced_table(data: ConditionData, spreads: Mapping[str, Spread], noun: str) -> Table:
     """Return how far the updates are from being spread as passes and as time in coverage."""
-    heads = [f"{what}, to {base}" for what in spreads for base in ("passes", "time in coverage")]
+    heads = [f"by {what}: {base}" for what in spreads for base in ("passes", "time in coverage")]
     rows = []
     for arm in data.present:
         found = [spread.by_arm[arm] for spread in spreads.values()]
         values = [misplaced(one.updates, base) for one in found for base in (one.passes, one.dwell)]
-        rows.append((clean(arm), *(NONE if value is None else percent(value) for value in values)))
+        rows.append((shortened(arm), *(NONE if value is None else percent(value) for value in values)))
     return Table(
         title="Updates out of proportion",
         head=(noun, *heads),
         rows=rows,
         note="Share of the aggregated updates that would have to come from other bins of the figures below to be "
-        "spread as passes, or time in coverage, are: 0 % favours nobody. All seeds together; few updates are uneven "
-        "by chance.",
+        "spread as the passes are, or as the time in coverage is: 0 % favours nobody. All seeds together; few updates "
+        "are uneven by chance.",
     )

@@ -14,6 +14,13 @@ from numpy.typing import NDArray
 from analysis.formatting import clean
 
 
+def shortened(text: str, limit: int = 60) -> str:
+    """Return a name fit for a page; of a long one the middle is left out, for names often differ at their ends."""
+    whole = clean(text, 1000)
+    head = (limit - 1) // 2
+    return whole if len(whole) <= limit else f"{whole[:head]}\u2026{whole[len(whole) - (limit - 1 - head) :]}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Metric:
     """A series that all arms report and measure in the same way; the keys of ``vnetsim.learning.Series``."""
@@ -147,7 +154,7 @@ class ConditionData:
 
     def titled(self, text: str) -> str:
         """Return a text with the condition it holds for, where there are several."""
-        return f"{text}, {clean(self.name, 60)}" if self.name else text
+        return f"{text}, {shortened(self.name)}" if self.name else text
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,10 +10,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from analysis.comparison_data import ComparisonData, ConditionData, Metric
+from analysis.comparison_data import ComparisonData, ConditionData, Metric, shortened
 from analysis.comparison_statistics import LEVEL
 from analysis.comparison_verdicts import Pair, friedman_words, p_words, unit_of_difference
-from analysis.formatting import THIN, clean, count, duration, number, plural, si
+from analysis.formatting import THIN, count, duration, number, plural, si
 from analysis.time_to_target import Reached, Target
 from vnetsim.tables import COMPARISON
 
@@ -58,14 +58,14 @@ def final_values(data: ConditionData, noun: str) -> Table:
     for arm in data.arms:
         cells = data.of(arm)
         if not cells:
-            rows.append((clean(arm), "0", *([NONE] * (len(finals) + 3))))
+            rows.append((shortened(arm), "0", *([NONE] * (len(finals) + 3))))
             continue
         values = [spread(table[:, data.present.index(arm)]) for table in finals.values()]
         rounds = sorted({cell.rounds for cell in cells})
         span = f"{rounds[0]}" if len(rounds) == 1 else f"{rounds[0]}\u2013{rounds[-1]}"
         time_s = float(np.mean([cell.time_s for cell in cells]))
         moved = si(float(np.mean([cell.moved_bytes for cell in cells])), "B")
-        rows.append((clean(arm), count(len(cells)), *values, span, duration(time_s), moved))
+        rows.append((shortened(arm), count(len(cells)), *values, span, duration(time_s), moved))
     return Table(
         title="Final values",
         head=(noun, "seeds", *(metric.titled for metric in data.metrics), "rounds", "ended at", "data moved"),
@@ -114,29 +114,30 @@ def overview_table(data: ComparisonData, metric: Metric, pairs: Mapping[str, Map
         pairs: the pairs by condition and name of the metric.
     """
     first = data.arms[0]
-    rows = []
-    for condition in data.conditions:
-        own = next((one for one in condition.metrics if (one.name, one.unit) == (metric.name, metric.unit)), None)
-        finals = condition.finals(own) * metric.factor if own else np.zeros((0, 0))
-        words = {
-            pair.second: _short(pair, condition)
-            for pair in pairs[condition.name].get(metric.name, ())
-            if pair.first == first and own
-        }
-        row = [
-            ", ".join([spread(finals[:, condition.present.index(arm)]), *([words[arm]] if arm in words else [])])
-            if own and arm in condition.present
-            else NONE
-            for arm in data.arms
-        ]
-        rows.append((clean(condition.name, 90), *row))
+    grid = [
+        [_overview_cell(one, arm, metric, pairs[one.name].get(metric.name, ()), first) for arm in data.arms]
+        for one in data.conditions
+    ]
+    arms, conditions = [shortened(arm) for arm in data.arms], [shortened(one.name, 90) for one in data.conditions]
+    across = len(conditions) <= len(arms)  # the longer list goes down the page
+    sides, heads = (arms, conditions) if across else (conditions, arms)
+    rows = list(zip(*grid, strict=True)) if across else grid
     return Table(
         title=metric.titled,
-        head=("condition", *(clean(arm) for arm in data.arms)),
-        rows=rows,
-        note="Mean \u00b1 standard deviation over seeds of the final values. Higher, lower: resolved against "
-        f"{clean(first)} under that condition (Holm p below {LEVEL:g}).",
+        head=(data.arm_word if across else "condition", *heads),
+        rows=[(side, *row) for side, row in zip(sides, rows, strict=True)],
+        note="Mean \u00b1 standard deviation over seeds of the final values. Higher, lower, not resolved: against "
+        f"{shortened(first)} under the same condition (Holm p below {LEVEL:g}).",
     )
+
+
+def _overview_cell(data: ConditionData, arm: str, metric: Metric, pairs: Sequence[Pair], first: str) -> str:
+    own = next((one for one in data.metrics if (one.name, one.unit) == (metric.name, metric.unit)), None)
+    if own is None or arm not in data.present:
+        return NONE
+    values = spread(data.finals(own)[:, data.present.index(arm)] * own.factor)
+    words = [_short(pair, data) for pair in pairs if (pair.first, pair.second) == (first, arm)]
+    return ", ".join(text.replace(" ", "\u00a0") for text in (values, *words))
 
 
 def _short(pair: Pair, condition: ConditionData) -> str:
@@ -152,14 +153,14 @@ def target_rows(target: Target, noun: str) -> Table:
     for arm, found in target.reached.items():
         known = [one for one in found if one is not None]
         medians = _medians(known) if known else (NONE,) * 4
-        rows.append((clean(arm), f"{count(len(known))} of {count(len(found))}", *medians))
+        rows.append((shortened(arm), f"{count(len(known))} of {count(len(found))}", *medians))
     value = f"{number(target.value * metric.factor)}{THIN}{metric.unit}"
     side = "at least" if metric.better > 0 else "at most"
     return Table(
         title=f"Time to {metric.label} of {side} {value}",
         head=(noun, "reached in seeds", "rounds", "simulated time", "data moved", "device-seconds"),
         rows=rows,
-        note=f"The target is the mean final value of the worst {noun} here, {clean(target.arm)}. Medians over the "
+        note=f"The target is the mean final value of the worst {noun} here, {shortened(target.arm)}. Medians over the "
         "seeds that reached it, at the first measurement that did. Data and device-seconds (training time on board, "
         "summed over vehicles) are those of participations that had ended by then, whatever their outcome.",
     )

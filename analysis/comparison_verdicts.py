@@ -8,7 +8,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.comparison_data import ConditionData, Metric
+from analysis.comparison_data import ConditionData, Metric, shortened
 from analysis.comparison_statistics import (
     LEAST_SEEDS,
     LEVEL,
@@ -19,7 +19,7 @@ from analysis.comparison_statistics import (
     paired_difference,
     seeds_needed,
 )
-from analysis.formatting import THIN, clean, count, number, plural
+from analysis.formatting import THIN, count, number, plural
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -47,7 +47,7 @@ class Pair:
     @property
     def words(self) -> str:
         """The pair as figures and tables name it."""
-        return f"{clean(self.first, 44)} \u2212 {clean(self.second, 44)}"
+        return f"{shortened(self.first)} \u2212 {shortened(self.second)}"
 
     @property
     def resolved(self) -> int:
@@ -119,7 +119,7 @@ def verdict(
     if holm_p >= LEVEL:
         more = f"; {count(needed)} needed" if needed is not None and needed > found.count else ""
         return f"no difference resolved at {seeds}{more}"
-    higher, sign = (clean(first, 44), 1.0) if found.mean > 0 else (clean(second, 44), -1.0)
+    higher, sign = (shortened(first), 1.0) if found.mean > 0 else (shortened(second), -1.0)
     ends = sorted(sign * metric.factor * end for end in (found.low, found.high))
     return (
         f"{higher} higher by {number(abs(found.mean) * metric.factor, 2)}{unit_of_difference(metric)} "

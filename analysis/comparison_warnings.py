@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from analysis.comparison_data import ComparisonData, ConditionData
+from analysis.comparison_data import ComparisonData, ConditionData, shortened
 from analysis.comparison_statistics import LEAST_SEEDS, LEVEL, least_seeds_of_sign_flips
 from analysis.formatting import clean, count, plural
 
 _MOST_LINES = 5
 
 
-def named(names: Sequence[str]) -> str:
+def named(names: Sequence[str], between: str = ", ") -> str:
     """Return up to five names, and how many more there are."""
-    shown = [clean(name, 90) for name in names[:_MOST_LINES]]
-    return ", ".join(shown) + (f" and {count(len(names) - _MOST_LINES)} more" if len(names) > _MOST_LINES else "")
+    shown = [shortened(name, 90) for name in names[:_MOST_LINES]]
+    return between.join(shown) + (f" and {count(len(names) - _MOST_LINES)} more" if len(names) > _MOST_LINES else "")
 
 
 def differing_settings(data: ConditionData) -> list[str]:
@@ -42,7 +42,7 @@ def warnings_of(data: ComparisonData) -> list[str]:
             found.setdefault(line, []).append(condition.name)
     for line, names in found.items():
         everywhere = len(names) == len(data.conditions)
-        lines.append(line if everywhere else f"Under {named(names)}: {line[:1].lower()}{line[1:]}")
+        lines.append(line if everywhere else f"Under {named(names, '; ')}: {line[:1].lower()}{line[1:]}")
     return lines
 
 

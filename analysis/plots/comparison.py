@@ -10,13 +10,15 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 from scipy import stats
 
-from analysis.comparison_data import ComparisonData, ConditionData, Metric
+from analysis.comparison_data import ComparisonData, ConditionData, Metric, shortened
 from analysis.comparison_statistics import LEAST_SEEDS, LEVEL
 from analysis.comparison_verdicts import Pair, unit_of_difference
-from analysis.formatting import clean, count, percent, plural
+from analysis.formatting import count, percent, plural
 from analysis.style import BLUE, CYCLE, FULL_IN, GREY, HALF_IN, INK, OUTCOMES, PALE, Panel, axes, legend, to_svg
 
 _ROW_IN = 0.34
+_MOST_IN_CAPTION = 4
+_LABEL = 40  # characters at the left of a figure
 
 
 def look(data: ConditionData, arm: str) -> tuple[str, str]:
@@ -27,11 +29,19 @@ def look(data: ConditionData, arm: str) -> tuple[str, str]:
 
 def left_margin_in(labels: Sequence[str]) -> float:
     """Return the room that labels at the left need (in)."""
-    return min(max(0.55, 0.3 + 0.066 * max(map(len, labels), default=0)), 3.2)
+    longest = max((len(line) for label in labels for line in label.splitlines()), default=0)
+    return min(max(0.55, 0.3 + 0.066 * longest), 3.2)
+
+
+def _pair_label(pair: Pair) -> str:
+    """Return the words of a pair, on two lines when they are long."""
+    if len(pair.words) <= _LABEL:
+        return pair.words
+    return f"{shortened(pair.first, _LABEL - 2)}\n\u2212 {shortened(pair.second, _LABEL - 2)}"
 
 
 def mean_and_interval(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
-    """Return mean and half-width of Student's 95 % interval over seeds, by round.
+    """Return mean and half-width of Student's 95\u202f% interval over seeds, by round.
 
     Args:
         values: shape (seeds, rounds).
@@ -68,7 +78,7 @@ def curve_panel(data: ConditionData, metric: Metric, name: str, noun: str) -> Pa
     for arm, (rounds, values) in drawn.items():
         colour, style = look(data, arm)
         mean, half = mean_and_interval(values * metric.factor)
-        ax.plot(rounds, mean, color=colour, ls=style, label=clean(arm, 22 if columns > 1 else 44))
+        ax.plot(rounds, mean, color=colour, ls=style, label=shortened(arm, 22 if columns > 1 else 44))
         if half is not None:
             ax.fill_between(rounds, mean - half, mean + half, color=colour, alpha=0.16, linewidth=0)
             shaded = True
@@ -76,7 +86,7 @@ def curve_panel(data: ConditionData, metric: Metric, name: str, noun: str) -> Pa
     ax.set_ylabel(metric.titled)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
     legend(ax, columns)
-    what = f"Mean over seeds, shaded: Student's 95 % interval of that mean, each {noun} by itself."
+    what = f"Mean over seeds, shaded: Student's 95\u202f% interval of that mean, each {noun} by itself."
     none = f"Mean over seeds; fewer than {LEAST_SEEDS} give no interval."
     end = "" if metric.caption.endswith(".") or not metric.caption else "."
     return Panel(
@@ -90,7 +100,7 @@ def curve_panel(data: ConditionData, metric: Metric, name: str, noun: str) -> Pa
 def overview_panel(data: ComparisonData, metric: Metric, name: str) -> Panel:
     """Draw the final values of a metric by condition: a row a condition, a dot an arm, with the 95 % interval."""
     noun, conditions = data.arm_word, [one for one in data.conditions if metric.name in {m.name for m in one.metrics}]
-    labels = [clean(condition.name, 44) for condition in conditions]
+    labels = [shortened(condition.name, _LABEL) for condition in conditions]
     columns = 4 if max(map(len, data.arms)) < 16 else 2
     legend_rows = -(-len(data.arms) // columns)
     row_in = 0.22 + 0.1 * len(data.arms)
@@ -100,7 +110,7 @@ def overview_panel(data: ComparisonData, metric: Metric, name: str) -> Panel:
     for offset, arm in zip(offsets, data.arms, strict=True):
         colour, style = look(conditions[0], arm)
         face = colour if style == "-" else "white"
-        ax.plot([], [], "o", color=colour, markerfacecolor=face, markersize=4.5, label=clean(arm, 34))
+        ax.plot([], [], "o", color=colour, markerfacecolor=face, markersize=4.5, label=shortened(arm, 34))
         for row, condition in enumerate(conditions):
             if arm not in condition.present:
                 continue
@@ -119,15 +129,15 @@ def overview_panel(data: ComparisonData, metric: Metric, name: str) -> Panel:
     ax.set_xlabel(f"final {metric.titled}")
     legend(ax, columns)
     caption = (
-        f"Mean over seeds of the final values, and Student's 95 % interval of that mean from {LEAST_SEEDS} seeds on, "
-        f"each {noun} by itself. Intervals that overlap do not tell that nothing differs: the seeds are paired."
+        f"Mean over seeds of the final values, and Student's 95\u202f% interval of that mean from {LEAST_SEEDS} seeds "
+        f"on, each {noun} by itself. Intervals that overlap do not tell that nothing differs: the seeds are paired."
     )
     return Panel(name=name, title=metric.label, caption=caption, svg=to_svg(figure, name), wide=True)
 
 
 def difference_panel(metric: Metric, pairs: Sequence[Pair], name: str, noun: str) -> Panel:
     """Draw the paired differences of a metric: a dot a seed, the mean and its interval, a row a pair of arms."""
-    labels = [clean(pair.words, 44) for pair in pairs]
+    labels = [_pair_label(pair) for pair in pairs]
     figure = Figure((FULL_IN, 0.75 + _ROW_IN * len(pairs)))
     ax = axes(figure, left=left_margin_in(labels), right=0.2, top=0.1)
     ax.axvline(0, color=GREY, linewidth=1)
@@ -146,7 +156,7 @@ def difference_panel(metric: Metric, pairs: Sequence[Pair], name: str, noun: str
     ax.set_xlabel(f"difference in {metric.label}{unit_of_difference(metric, brackets=True)}")
     caption = (
         f"Each dot is one seed: the first {noun}'s final value less the second's. Diamond and line: their mean and its "
-        "95 % bootstrap interval."
+        "95\u202f% bootstrap interval."
     )
     return Panel(name=name, title=metric.label, caption=caption, svg=to_svg(figure, name), wide=True)
 
@@ -164,7 +174,7 @@ def outcome_panel(data: ConditionData, name: str, noun: str) -> Panel:
         for key in OUTCOMES
     }
     shown = {key: share for key, share in shares.items() if share.any()}
-    labels = [clean(arm, 34) for arm in kept]
+    labels = [shortened(arm, _LABEL) for arm in kept]
     columns = 4
     rows = -(-len(shown) // columns)
     figure = Figure((FULL_IN, 0.75 + _ROW_IN * len(kept) + 0.17 * rows))
@@ -181,9 +191,13 @@ def outcome_panel(data: ConditionData, name: str, noun: str) -> Panel:
     ax.grid(visible=False, axis="y")
     ax.set_xlabel("share of participations (%)")
     legend(ax, columns)
-    committed = [
-        f"{clean(arm, 30)} {percent(float(share))} of {plural(totals[arm], 'participation')}"
-        for arm, share in zip(kept, shares["committed"], strict=True)
-    ]
-    caption = f"All cells of each {noun} together ({count(len(data.cells))} in all). Committed: {'; '.join(committed)}."
+    caption = f"All cells of each {noun} together ({count(len(data.cells))} in all). Committed: "
+    if len(kept) <= _MOST_IN_CAPTION:
+        caption += "; ".join(
+            f"{shortened(arm, 30)} {percent(float(share))} of {plural(totals[arm], 'participation')}"
+            for arm, share in zip(kept, shares["committed"], strict=True)
+        )
+    else:
+        caption += f"{percent(float(shares['committed'].min()))} to {percent(float(shares['committed'].max()))}"
+    caption += "."
     return Panel(name=name, title=title, caption=caption, svg=to_svg(figure, name), wide=True)

@@ -8,8 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from analysis.comparison_bias import Spread
-from analysis.comparison_data import ConditionData
-from analysis.formatting import clean
+from analysis.comparison_data import ConditionData, shortened
 from analysis.plots.comparison import look
 from analysis.style import GREY, HALF_IN, INK, Panel, axes, to_svg
 
@@ -34,7 +33,7 @@ def spread_panel(data: ConditionData, spread: Spread, *, name: str, what: str, a
         colour, style = look(data, arm)
         face = colour if style == "-" else "white"
         shown = spread.by_arm[arm].updates * 100
-        label = f"updates, {clean(arm, 18 if columns > 1 else 40)}"
+        label = f"updates, {shortened(arm, 18 if columns > 1 else 40)}"
         handles += ax.plot(
             places + offset, shown, "o", color=colour, markerfacecolor=face, markersize=4.5, label=label, clip_on=False
         )

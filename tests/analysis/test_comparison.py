@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 from scipy import stats
 
-from analysis.comparison_data import CellData, ComparisonData, ConditionData, Metric
+from analysis.comparison_data import CellData, ComparisonData, ConditionData, Metric, shortened
 from analysis.comparison_loading import with_metrics
 from analysis.comparison_statistics import paired_difference
 from analysis.comparison_tables import NONE, cell_table, final_values, overview_table, verdict_table
@@ -153,13 +153,19 @@ def test_conditions_are_corrected_each_by_itself(ten: ConditionData) -> None:
     pairs = {one.name: {"accuracy": compare_pairs(one, ACCURACY)} for one in data.conditions}
     assert [pair.holm_p for pair in pairs["y"]["accuracy"]] == [pytest.approx(2 / 64)]
     table = overview_table(data, ACCURACY, pairs)
-    (x, a, b, c), (y, a2, b2, c2) = table.rows
-    assert (x, y, b2) == ("x", "y", NONE)
-    assert " \u00b1 " in a
+    assert table.head == ("learner", "x", "y")
+    assert [row[0] for row in table.rows] == ["a", "b", "c"]
+    (a, a2), (b, b2), (c, c2) = (row[1:] for row in table.rows)
+    assert b2 == NONE
+    assert "\u00a0\u00b1\u00a0" in a
     assert "," not in a + a2
-    assert b.endswith(", not resolved")
+    assert b.endswith(", not\u00a0resolved")
     assert c.endswith(", higher")
     assert c2.endswith(", higher")
+    down = comparison(*(replace(one, name=f"{name}{one.name}") for name in "12" for one in data.conditions))
+    table = overview_table(down, ACCURACY, {one.name: {} for one in down.conditions})
+    assert table.head == ("condition", "a", "b", "c")
+    assert [row[0] for row in table.rows] == ["1x", "1y", "2x", "2y"]
     with styled():
         panel = overview_panel(data, ACCURACY, "overview-1")
     texts = {element.text for element in ET.fromstring(panel.svg).iter() if element.tag.endswith("}text")}
@@ -209,6 +215,18 @@ def test_the_figures_hold_any_name() -> None:
         texts = [element.text for element in ET.fromstring(panel.svg).iter() if element.tag.endswith("}text")]
         assert any(name in str(text) for text in texts for name in names), panel.name
     assert "<b> 75.0" in panels[2].caption
+
+
+def test_long_names_keep_both_ends() -> None:
+    assert shortened("flsimco, learning.lr=0.05", 25) == "flsimco, learning.lr=0.05"
+    assert shortened("fedavg-classification, learning.lr=0.05", 11) == "fedav\u2026=0.05"
+    long = "x" * 60
+    data = condition([cell(arm, seed, [0.1, seed / 9]) for seed in range(3) for arm in (long + "1", long + "2")],
+                     (long + "1", long + "2"))  # fmt: skip
+    with styled():
+        panel = difference_panel(ACCURACY, compare_pairs(data, ACCURACY), "differences-1", "arm")
+    texts = [str(element.text) for element in ET.fromstring(panel.svg).iter() if element.tag.endswith("}text")]
+    assert {"1", "2"} == {text[-1] for text in texts if "\u2026" in text}
 
 
 def test_learners_that_differ_in_more_than_their_own_settings_are_told_apart() -> None:
