@@ -220,6 +220,8 @@ def _read(scenario: str) -> tuple[dict[str, Any], Path | None]:
     path = Path(scenario)
     if path.suffix == ".toml":
         values = read_toml(path)
+        if "arms" in values:
+            raise InputError(f"{path}: a study, not an experiment; run it with vnetsim compare.")
         named = values.get("scenario")
         if not isinstance(named, str):
             raise InputError(f'{path}: it must name its traffic: scenario = "..." (or "gaussian").')

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from vnetsim.errors import InputError
 from vnetsim.study import MOST_CELLS, Override, Plan, parse_names, parse_seeds
-from vnetsim.study_file import is_study, read_study
+from vnetsim.study_file import is_study, read_study, schedule_named
 from vnetsim.study_plan import plan, resolve
 
 SEEDS = "0:10"
@@ -51,7 +51,8 @@ class Request:
         if self.seeds is not None:
             design = dataclasses.replace(design, seeds=parse_seeds(self.seeds))
         if self.equal_schedule is not None:
-            design = dataclasses.replace(design, equal_schedule=self.equal_schedule)
+            named = schedule_named(self.equal_schedule, design.arms, Path.cwd())
+            design = dataclasses.replace(design, equal_schedule=named)
         return resolve(design, options, limit), "-".join(filter(None, (path.stem, size)))
 
     def _of_scenario(self, options: Sequence[Override], limit: int | None) -> Plan:

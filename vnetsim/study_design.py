@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from vnetsim.errors import InputError
+from vnetsim.learning import Learner
 from vnetsim.registry import short_name
 from vnetsim.study import Override, Skipped
 
@@ -151,4 +152,11 @@ class Design:
         if len(self.conditions) > 1:
             factors.append(f"{len(self.conditions)} conditions")
         factors.append(f"{len(self.seeds)} seeds")
+        if self.skipped:
+            factors.append(f"less {len(self.skipped) * len(self.seeds)} left out")
         raise InputError(f"{self.place()}{cells} cells ({', '.join(factors)}): add --yes if you mean it.")
+
+
+def fields_of(kind: type[Learner]) -> set[str]:
+    """Return the names of a learner's settings."""
+    return {one.name for one in fields(kind.Settings)}

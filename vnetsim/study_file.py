@@ -172,7 +172,7 @@ def _design(path: Path, where: str, values: Mapping[str, Any]) -> Design:
         conditions=tuple(conditions),
         seeds=_seeds(file.seeds, f"{where}: seeds"),
         traffic_seeds=traffic_seeds,
-        equal_schedule=_schedule(file.equal_schedule, arms, path.parent),
+        equal_schedule=schedule_named(file.equal_schedule, arms, path.parent),
         skipped=tuple(skipped_of(_tables(file.skip, Skip, where, "skip"), arms, conditions, where)),
         varied=frozenset(grid),
         title=file.title,
@@ -252,6 +252,6 @@ def _seeds(value: Any, place: str) -> list[int]:
     return value
 
 
-def _schedule(name: str, arms: Sequence[Arm], folder: Path) -> str:
-    """Return an arm's label as it is, a learner as it is named from the working directory."""
+def schedule_named(name: str, arms: Sequence[Arm], folder: Path) -> str:
+    """Return an arm's label as it is; of a learner, the path of its file, if it has one, taken from ``folder``."""
     return name if any(arm.label == name for arm in arms) else at_folder(name, folder)

@@ -16,8 +16,7 @@ from vnetsim.errors import InputError, unknown_name
 from vnetsim.experiment import Experiment
 from vnetsim.registry import find_learner
 from vnetsim.study import Override, Skipped
-from vnetsim.study_design import Arm, Condition
-from vnetsim.study_plan import fields_of
+from vnetsim.study_design import Arm, Condition, fields_of
 
 MOST_POINTS = 10_000
 """More arms or conditions than this are a slip."""

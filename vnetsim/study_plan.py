@@ -10,10 +10,12 @@ from typing import Any, TypeVar
 from vnetsim.errors import InputError, unknown_name
 from vnetsim.experiment import Experiment, ScheduleSettings
 from vnetsim.learning import Learner
+from vnetsim.mobility import RECORDINGS
 from vnetsim.registry import find_learner, short_name
 from vnetsim.settings_file import load_experiment, structure, to_plain, to_toml
 from vnetsim.study import MOST_CELLS, Cell, Override, Plan
-from vnetsim.study_design import Arm, Condition, Design
+from vnetsim.study_design import Arm, Condition, Design, fields_of
+from vnetsim.study_grid import leaves
 
 T = TypeVar("T")
 
@@ -98,8 +100,11 @@ class _Resolver:
         """Return the experiment whose traffic is recorded for a condition."""
         place = _place(self._design, condition)
         experiment = _blaming(place, lambda options: _loaded(condition, None, options), self._options)
-        if experiment.scenario != "gaussian" and not Path(experiment.scenario).exists():
-            raise InputError(f"{place}{experiment.scenario}: no such file or folder.")
+        path = Path(experiment.scenario)
+        if experiment.scenario != "gaussian" and not path.exists():
+            raise InputError(f"{place}{path}: no such file or folder.")
+        if path.is_file() and not path.name.endswith((".sumocfg", "windows.parquet", *RECORDINGS)):
+            raise InputError(f"{place}{path}: unknown kind of scenario; see vnetsim run --help for those there are.")
         return experiment
 
     def experiment(self, condition: Condition, arm: Arm) -> Experiment:
@@ -108,12 +113,12 @@ class _Resolver:
         if self._reference is None:
             return own
         theirs = self._fitted(condition, self._reference)
-        ours, other = ({**to_plain(one), "learner": "", "learning": {}} for one in (own, theirs))
-        apart = [key for key in ours if ours[key] != other[key]]
-        if apart:
+        ours, other = (leaves({**to_plain(one), "learner": "", "learning": {}}) for one in (own, theirs))
+        apart = [".".join(path) for path, value in ours if (path, value) not in other]
+        if apart:  # as the learners' own defaults differ
             raise InputError(
-                f"{_place(self._design, condition)}the learners of '{arm.label}' and of the equal schedule, "
-                f"'{self._reference.label}', have different defaults of {apart[0]}; set it for both."
+                f"{_place(self._design, condition)}equal schedule: '{arm.label}' and '{self._reference.label}' have "
+                f"different defaults of {apart[0]}; set it for both."
             )
         schedule = ScheduleSettings(learner=self._reference.learner, learning=theirs.learning)
         return dataclasses.replace(own, schedule=schedule)
@@ -184,11 +189,6 @@ class _Traffics:
             return dataclasses.replace(base, traffic=dataclasses.replace(base.traffic, seed=seed))
         place = _place(self._design, condition)
         raise InputError(f"{place}traffic_seeds: {base.scenario} is a recording, which has no traffic seed.")
-
-
-def fields_of(kind: type[Learner]) -> set[str]:
-    """Return the names of a learner's settings."""
-    return {field.name for field in dataclasses.fields(kind.Settings)}
 
 
 def _loaded(condition: Condition, learner: str | None, options: Sequence[Override]) -> Experiment:

@@ -30,6 +30,7 @@ def planned(tmp_path: Path) -> Planned:
 
     def call(text: str, *options: str, arms: str = ARMS, scenario: str = "gaussian", **given: object) -> Plan:
         named = f'scenario = "{scenario}"\n' if scenario else ""
+        (tmp_path / "notes.md").touch()
         (tmp_path / "study.toml").write_text(named + text + ("" if "arms" in text else arms))
         request = Request(scenario=str(tmp_path / "study.toml"), **given)  # type: ignore[arg-type]
         return request.plan([parse_override(option) for option in options])[0]
@@ -272,6 +273,8 @@ TWO = ARMS + CONDITIONS
         (TWO + "[[conditions]]\nname = 'IID'\n", "study.toml: conditions: 'IID' is there twice"),
         (TWO + "scenario = 'no.sumocfg'\n", "study.toml: condition 'skew': "),
         (TWO + "scenario = 'no.sumocfg'\n", "no.sumocfg: no such file"),
+        ("settings.rounds = 3\n" + TWO + "scenario = 'study.toml'\n", "study.toml: a study, not an experiment"),
+        (TWO + "scenario = 'notes.md'\n", "notes.md: unknown kind of scenario"),
         ("[grid]\ndata.alpha = 3\n" + ARMS, "study.toml: grid.data.alpha: expected a list of values, got 3"),
         (
             "[grid]\ndata.alpha = []\n" + ARMS,

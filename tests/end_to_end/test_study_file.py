@@ -1,0 +1,195 @@
+"""A study file from the command line: run whole, gone on with, in its sizes, on one schedule, refused."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, ClassVar
+
+import polars as pl
+import pytest
+
+from vnetsim.learning import Cost
+from vnetsim.registry import find_learner
+
+Cli = Callable[..., Any]
+Refused = Callable[..., str]
+
+LEARNT = ("weight", "loss")  # columns of the participations that the learner fills
+
+STUDY = """
+title = "Steps at random"
+notes = ["assumption: nothing is learnt"]
+scenario = "gaussian"
+seeds = "0:3"
+traffic_seeds = [0, 1]
+
+[settings]
+rounds = 3
+device = "cpu"
+gaussian.duration_s = 120
+
+[[arms]]
+name = "light"
+learner = "toy"
+
+[[arms]]
+learner = "heavy"
+
+[[conditions]]
+name = "few"
+settings.round = { quorum = 2, invited = 3 }
+
+[[conditions]]
+name = "many"
+
+[grid]
+learning.factor = [1, 2]
+
+[[skip]]
+arm = "heavy factor=2"
+condition = "few"
+reason = "too heavy"
+
+[sizes.small]
+[sizes.smaller]
+seeds = "0:1"
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeavySettings:
+    """How much longer it trains."""
+
+    factor: int = 1
+
+
+@pytest.fixture
+def study(toy: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A study file in the working directory, of the toy and of ``heavy``, which sends and computes more."""
+
+    class Heavy(toy):
+        name: ClassVar[str] = "heavy"
+        Settings: ClassVar[type] = HeavySettings
+
+        @classmethod
+        def create(cls, context: Any, settings: Any) -> Any:
+            made = cls(context, toy.Settings())
+            made.factor = settings.factor
+            return made
+
+        def cost(self, silo: int) -> Cost:
+            plain = super().cost(silo)
+            return replace(plain, upload_bytes=9_000_000, work_flop=self.factor * 3 * plain.work_flop)
+
+    class Entry:
+        def __init__(self, learner: Any) -> None:
+            self.name, self.value, self._learner = learner.name, "tests", learner
+
+        def load(self) -> Any:
+            return self._learner
+
+    entries = [Entry(toy), Entry(Heavy)]
+    monkeypatch.setattr("vnetsim.registry.entry_points", lambda group: [*entry_points(group=group), *entries])
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "steps.toml"
+    path.write_text(STUDY)
+    return path
+
+
+def record_of(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "comparison.json").read_text())
+    return found
+
+
+def visits(folder: Path, seed: int, condition: str) -> list[pl.DataFrame]:
+    """Return who did what when in the cells of all arms."""
+    cells = [cell for cell in record_of(folder)["cells"] if (cell["seed"], cell["condition"]) == (seed, condition)]
+    return [
+        pl.read_parquet(folder / "cells" / cell["folder"] / "participations.parquet").drop(LEARNT) for cell in cells
+    ]
+
+
+@pytest.mark.slow
+def test_a_study_in_its_default_folder(study: Path, cli: Cli) -> None:
+    done = cli("compare", "steps.toml")
+    assert done.status == 0, done.err
+    assert done.out.splitlines()[-1] == "comparison: runs/steps-small/comparison.html"
+    record = record_of(Path("runs/steps-small"))
+    assert (record["title"], record["notes"][0]) == ("Steps at random", "assumption: nothing is learnt")
+    assert record["skipped"] == [{"arm": "heavy factor=2", "condition": "few", "reason": "too heavy"}]
+    assert [(cell["condition"], cell["arm"]) for cell in record["cells"]] == 3 * [
+        *(("few", "light"), ("few", "heavy factor=1")),
+        *(("many", "light"), ("many", "heavy factor=1"), ("many", "heavy factor=2")),
+    ]
+    first, second = (entry["folder"] for entry in record["traffic"])
+    assert [cell["traffic"] for cell in record["cells"]] == [*5 * [first], *5 * [second], *5 * [first]]
+    assert len(list(Path("runs/steps-small/traffic").iterdir())) == 2
+    ours, theirs, _ = visits(Path("runs/steps-small"), 0, "many")
+    assert not ours.equals(theirs), "what is sent decides who commits"
+    before = {path: path.stat().st_mtime_ns for path in Path("runs/steps-small/cells").glob("*/manifest.json")}
+    study.write_text(STUDY.replace('seeds = "0:3"', 'seeds = "0:4"', 1))
+    assert cli("compare", "steps.toml").status == 0
+    after = {path: path.stat().st_mtime_ns for path in Path("runs/steps-small/cells").glob("*/manifest.json")}
+    assert before.items() <= after.items(), "only what is missing is run"
+    assert len(after) == len(before) + 5
+
+
+@pytest.mark.parametrize("schedule", ["light", "heavy factor=2"])
+@pytest.mark.usefixtures("study")
+def test_an_equal_schedule(schedule: str, cli: Cli, tmp_path: Path) -> None:
+    done = cli("compare", "steps.toml", "--size", "smaller", "--equal-schedule", schedule, "--out", tmp_path / "all")
+    assert done.status == 0, done.err
+    arms = visits(tmp_path / "all", 0, "many")
+    assert len(arms) == 3
+    assert arms[0].height > 0
+    assert arms[0].equals(arms[1])
+    assert arms[0].equals(arms[2])
+    assert f"payload and work of every visit are those of {schedule}" in record_of(tmp_path / "all")["notes"][1]
+
+
+@pytest.mark.usefixtures("study")
+def test_an_equal_schedule_of_learners_by_name(cli: Cli, tmp_path: Path) -> None:
+    options = ("--seeds", "0:1", "--rounds", "3", "--device", "cpu", "--set", "gaussian.duration_s=120")
+    for name, more in (("own", ()), ("equal", ("--equal-schedule", "toy"))):
+        given = ("compare", "gaussian", "--learners", "toy,heavy", *options, *more, "--out", tmp_path / name)
+        assert cli(*given).status == 0
+    own, equal = visits(tmp_path / "own", 0, ""), visits(tmp_path / "equal", 0, "")
+    assert not own[0].equals(own[1])
+    assert equal[0].equals(equal[1])
+    assert equal[0].equals(own[0])
+
+
+@pytest.mark.usefixtures("study")
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--size", "smal"), "steps.toml: unknown size 'smal'. Did you mean 'small'? Available: small, smaller."),
+        (("--learners", "toy,heavy"), "--learners: steps.toml is a study, whose [[arms]] say what is compared."),
+        (
+            ("--seeds", "0:101"),
+            "steps.toml (size small): 505 cells (3 arms, 2 conditions, 101 seeds, less 101 left out): add",
+        ),
+        (("--equal-schedule", "lihgt"), "unknown learner 'lihgt'"),
+        (("--set", "learning.factor=3"), "--set learning.factor: steps.toml (size small) varies it"),
+    ],
+)
+def test_nothing_is_begun_on_wrong_input(options: tuple[str, ...], message: str, refused: Refused) -> None:
+    assert message in refused("compare", "steps.toml", *options)
+    assert not Path("runs").exists()
+
+
+@pytest.mark.usefixtures("study")
+def test_learners_that_want_other_rounds_have_no_schedule_in_common(cli: Cli, refused: Refused, tmp_path: Path) -> None:
+    find_learner("heavy").defaults = {"round.quorum": 2, "round.invited": 3}  # type: ignore[attr-defined]
+    given = ("compare", "gaussian", "--learners", "toy,heavy", "--seeds", "0:1", "--equal-schedule", "toy")
+    message = "equal schedule: 'heavy' and 'toy' have different defaults of round.quorum; set it for both"
+    assert message in refused(*given)
+    options = ("--set", "round.quorum=2", "--set", "round.invited=3", "--rounds", "1", "--device", "cpu")
+    assert cli(*given, *options, "--set", "gaussian.duration_s=60", "--out", tmp_path / "all").status == 0
+
+
+@pytest.mark.usefixtures("study")
+def test_a_study_is_no_experiment(refused: Refused) -> None:
+    assert "steps.toml: a study, not an experiment; run it with vnetsim compare" in refused("run", "steps.toml")
