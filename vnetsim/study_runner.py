@@ -4,35 +4,41 @@ A comparison is a folder::
 
     comparison.json      what is compared: traffics, cells, and the errors of those that failed
     traffic/HASH/        one pass of a scenario's traffic, which cells replay
+    learners/HASH/       the files of learners that are not installed
     cells/NAME/          an ordinary run directory for each cell, named by the hash of its experiment
     comparison.*         the page and the tables made by the analysis
+
+The cells know traffic and learners by their place in this folder, which may therefore be moved or sent as a whole.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 import shlex
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from errno import ENOSPC
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from vnetsim import __version__
-from vnetsim.errors import InputError, VnetsimError
-from vnetsim.experiment import Experiment
-from vnetsim.manifest import changed_inputs, sha256_of
-from vnetsim.registry import at_folder, short_name
-from vnetsim.run_directory import RunDirectory
+from vnetsim.cell_workers import run_here, run_in_processes
+from vnetsim.cells import Job, Outcome, is_disk_full, is_finished, one_line
+from vnetsim.errors import InputError, RunError, VnetsimError
+from vnetsim.manifest import sha256_of
+from vnetsim.recorded_traffic import RECORD, Recorded, recorded
+from vnetsim.registry import learner_file, short_name
+from vnetsim.run_directory import RunDirectory, write_atomically
 from vnetsim.run_writer import LOCK, locked
-from vnetsim.runner import record_mobility, resume_run, start_run
-from vnetsim.settings_file import to_plain
+from vnetsim.runner import located
 from vnetsim.study import Cell, Plan
+from vnetsim.study_progress import StudyProgress
 from vnetsim.terminal import ProgressDisplay
 
-RECORD = "comparison.json"
+Engine = Callable[[Sequence[Job], StudyProgress], Generator[Outcome, None, None]]
+"""Runs cells, wherever; closing the iterator stops them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,86 +75,60 @@ def compare(
         progress: where to say how far the comparison is.
         workers: cells to run at once, each in a process of its own; 1 runs them in this one.
         engine: ``local`` for processes of this machine, ``ray`` for a Ray cluster.
-        address: of the Ray cluster; None takes one of this machine.
+        address: of the Ray cluster; None takes one of this machine with ``workers`` cells at once.
 
     Raises:
-        InputError: the folder is something else, is in use, or holds other traffic or altered files.
-        RunError: the simulator failed while the traffic was recorded.
+        InputError: the folder is something else, is in use, or holds other traffic or altered files; or there is no
+            such engine here.
+        RunError: the simulator failed while the traffic was recorded, or the disk is full.
         KeyboardInterrupt: with the way to go on as its message.
     """
-    if workers != 1 or engine != "local" or address is not None:
-        raise InputError("--workers, --engine, --address: cells run one after the other, on this machine, for now.")
+    chosen = _engine(workers, engine, address)
     run = RunDirectory(folder)
     existed = folder.exists()
     with locked(run, fresh=False):
         if not (folder / RECORD).is_file() and any(path.name != LOCK for path in folder.iterdir()):
             raise InputError(f"{folder}: neither empty nor a comparison; name another folder with --out.")
         try:
-            traffics = [_recorded(one, run, command=command, progress=progress) for one in plan.traffics]
+            traffics = [recorded(one, run, command=command, progress=progress) for one in plan.traffics]
+            return _Study(run, plan, traffics, command, progress).play(chosen)
         except InputError:
-            if not existed:
+            if not existed and not (folder / "cells").exists():
                 shutil.rmtree(folder)
             raise
-        except KeyboardInterrupt:
-            raise KeyboardInterrupt(_go_on("interrupted while the traffic was recorded.", command)) from None
-        return _Study(run, plan, traffics, command, progress).play()
+        except RunError as error:
+            if not is_disk_full(error):
+                raise
+            what = f"{folder}: no space is left on the disk, so the comparison was stopped."
+            raise RunError(_go_on(what, command)) from error
+        except KeyboardInterrupt as interrupt:
+            place = str(interrupt) or "while the traffic was recorded"
+            raise KeyboardInterrupt(_go_on(f"interrupted {place}.", command)) from None
 
 
 def _go_on(what: str, command: Sequence[str]) -> str:
     return f"{what} What is finished is kept. Go on with the same command: {shlex.join(command)}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Recorded:
-    """A traffic that the cells replay; an entry of the record's ``traffic``."""
+def _engine(workers: int, engine: str, address: str | None) -> Engine:
+    """Return what runs the cells.
 
-    folder: str
-    settings: Mapping[str, Any]
-    sha256: str
+    Raises:
+        InputError: options that do not go together, or Ray is not installed or not to be reached.
+    """
+    if workers < 1:
+        raise InputError(f"--workers {workers}: must be at least 1.")
+    if engine == "ray":
+        from vnetsim.cell_workers_ray import ray_engine  # noqa: PLC0415 - an extra that need not be installed
 
-
-def _recorded(traffic: Experiment, run: RunDirectory, *, command: Sequence[str], progress: ProgressDisplay) -> Recorded:
-    """Record a traffic unless it is there."""
-    settings = _traffic_settings(traffic)
-    digest = hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode()).hexdigest()
-    name = f"traffic/{digest[:12]}"
-    folder = run.path / name
-    record: dict[str, Any] = {"vnetsim": __version__, "traffic": []}
-    if (run.path / RECORD).is_file():
-        record = run.read_json(RECORD)
-    if record.get("vnetsim") != __version__:
-        raise InputError(f"{run.path}: made by vnetsim {record.get('vnetsim')}; go on with that version, or elsewhere.")
-    for known in record["traffic"]:
-        if known["folder"] != name:
-            continue
-        windows = folder / "windows.parquet"
-        if not windows.is_file() or sha256_of(windows) != known["sha256"]:
-            raise InputError(f"{windows}: changed or gone since it was recorded; start in a new folder.")
-        changed = changed_inputs(RunDirectory(folder).manifest().get("inputs", {}), folder)
-        if changed:
-            raise InputError(f"{changed[0]}: changed or gone since the traffic was recorded; start in a new folder.")
-        return Recorded(**known)
-    run.write_json(RECORD, record)
-    if folder.exists():  # of a call that was cut short
-        shutil.rmtree(folder)
-    record_mobility(traffic, folder, command=command, progress=progress)
-    recorded = Recorded(folder=name, settings=settings, sha256=sha256_of(folder / "windows.parquet"))
-    run.write_json(RECORD, {**record, "traffic": [*record["traffic"], dataclasses.asdict(recorded)]})
-    return recorded
-
-
-def _traffic_settings(traffic: Experiment) -> dict[str, Any]:
-    """Return everything that decides what is recorded."""
-    plain = to_plain(traffic)
-    located = traffic.scenario if traffic.scenario == "gaussian" else str(Path(traffic.scenario).resolve())
-    chosen = {key: plain[key] for key in ("seed", "traffic", "gaussian", "camera")}
-    # the two backends, with or without a window, give the same traffic
-    chosen["traffic"] = {key: value for key, value in chosen["traffic"].items() if key not in {"backend", "gui"}}
-    return {"scenario": located, **chosen}
+        return ray_engine(workers, address)
+    if address is not None:
+        raise InputError(f"--address {address}: is that of a Ray cluster; add --engine ray.")
+    return run_here if workers == 1 else partial(run_in_processes, workers=workers)
 
 
 class _Study:
-    """The cells of one comparison, one after the other."""
+    """The cells of one comparison."""
 
     def __init__(
         self,
@@ -167,36 +147,75 @@ class _Study:
         self._known = run.read_json(RECORD)
         self._failed: dict[str, str] = {}
 
-    def play(self) -> Comparison:
+    def play(self, engine: Engine) -> Comparison:
+        """Run what is missing.
+
+        Raises:
+            RunError: the disk is full.
+            KeyboardInterrupt: its message says where.
+        """
         self._write()
-        ran = 0
-        for number, (name, cell) in enumerate(self._cells.items(), start=1):
-            where = f"cell {number} of {len(self._cells)} ({cell.words})"
-            try:
-                ran += self._one(name, cell, CellProgress(self._progress, where))
-            except KeyboardInterrupt:
-                raise KeyboardInterrupt(_go_on(f"interrupted in {where}.", self._command)) from None
-            except (VnetsimError, OSError) as error:
-                self._failed[name] = " ".join(str(error).split())
-                self._progress.note(f"{where} failed: {self._failed[name]}")
-                self._write()
+        jobs = [self._job(number, name, cell) for number, (name, cell) in enumerate(self._cells.items(), start=1)]
+        missing = {job.name: job for job in jobs if self._is_missing(job)}
+        display = StudyProgress(self._progress, total=len(jobs), done=len(jobs) - len(missing))
+        try:
+            with closing(engine(list(missing.values()), display)) as outcomes:
+                for outcome in outcomes:
+                    self._take(missing[outcome.name], outcome)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(display.place) from None
+        ran = len(missing.keys() - self._failed.keys())
         return Comparison(path=self._run.path, ran=ran, failed=self._failed)
 
-    def _one(self, name: str, cell: Cell, progress: ProgressDisplay) -> bool:
-        """Run or resume a cell; return False when it had finished before."""
-        folder = self._run.path / "cells" / name
-        if (folder / "manifest.json").is_file():
-            manifest = RunDirectory(folder).manifest()
-            if manifest.get("vnetsim") != __version__:
-                raise InputError(f"{folder}: made by vnetsim {manifest.get('vnetsim')}; delete it to run it again.")
-            return not resume_run(folder, command=self._command, progress=progress)
-        if folder.exists():  # killed before it had begun
-            shutil.rmtree(folder)
-        learner = at_folder(cell.learner, Path.cwd())
-        scenario = str(self._run.path / self._traffics[cell.traffic].folder)
-        experiment = dataclasses.replace(cell.experiment, scenario=scenario, learner=learner)
-        start_run(experiment, folder, command=self._command, progress=progress, portable=True)
-        return True
+    def _take(self, job: Job, outcome: Outcome) -> None:
+        if outcome.disk_full:
+            raise RunError(outcome.error) from OSError(ENOSPC, "")  # so that it is known for what it is
+        if outcome.error:
+            self._fail(job, outcome.error)
+
+    def _fail(self, job: Job, reason: str) -> None:
+        self._failed[job.name] = reason
+        self._progress.note(f"{job.where} failed: {reason}")
+        self._write()
+
+    def _is_missing(self, job: Job) -> bool:
+        """Return whether a cell is to be run; one that was altered counts as failed."""
+        try:
+            return not is_finished(job.folder)
+        except VnetsimError as error:
+            if is_disk_full(error):
+                raise
+            self._fail(job, one_line(error))
+            return False
+
+    def _job(self, number: int, name: str, cell: Cell) -> Job:
+        experiment = located(cell.experiment)
+        schedule = dataclasses.replace(experiment.schedule, learner=self._kept(experiment.schedule.learner))
+        return Job(
+            name=name,
+            where=f"cell {number} of {len(self._cells)} ({cell.words})",
+            words=cell.words,
+            root=self._run.path.resolve(),
+            experiment=dataclasses.replace(
+                experiment,
+                scenario=self._traffics[cell.traffic].folder,
+                learner=self._kept(cell.learner),
+                schedule=schedule,
+            ),
+            command=tuple(self._command),
+        )
+
+    def _kept(self, learner: str) -> str:
+        """Return a learner with its file, if it has one, copied into the folder, and the path as seen from there."""
+        file = learner_file(learner)
+        if file is None:
+            return learner
+        digest = sha256_of(file)
+        name = f"learners/{digest[:12]}/{file.name}"
+        copy = self._run.path / name
+        if not copy.is_file() or sha256_of(copy) != digest:
+            write_atomically(copy, file.read_bytes())
+        return f"{name}:{short_name(learner)}"
 
     def _write(self) -> None:
         """Say what is compared, and what failed so far."""
@@ -211,7 +230,7 @@ class _Study:
             }
             for name, cell in self._cells.items()
         ]
-        entries = {
+        entries: dict[str, Any] = {
             "title": self._plan.title,
             "notes": list(self._plan.notes),
             "command": list(self._command),
@@ -220,29 +239,3 @@ class _Study:
             "failed": self._failed,
         }
         self._run.write_json(RECORD, {**self._known, **entries})
-
-
-class CellProgress:
-    """The display of one cell: its place in the comparison, and its rounds.
-
-    Args:
-        progress: the display of the whole.
-        where: which cell it is.
-    """
-
-    def __init__(self, progress: ProgressDisplay, where: str) -> None:
-        self._progress = progress
-        self._where = where
-
-    def stage(self, text: str) -> None:
-        """Name the cell and what it does."""
-        self._progress.stage(f"{self._where}: {text}")
-
-    def note(self, text: str) -> None:
-        """Keep silent: what the traffic has to say was said once, and the comparison tells how each cell ended."""
-
-    def advance(self, *, time_s: float, done: float, total: float | None) -> None:
-        """Show the rounds of the cell."""
-        if total is not None:
-            self._progress.stage(f"{self._where}: round {done:.0f} of {total:.0f}")
-        self._progress.advance(time_s=time_s, done=done, total=total)

@@ -1,5 +1,6 @@
 """Learners compared over seeds, from the command line: whole, interrupted, extended, failed, refused."""
 
+import errno
 import fcntl
 import json
 import os
@@ -82,6 +83,7 @@ def test_a_cell_is_the_run_that_replays_the_traffic(cli: Cli, results_of: Result
     assert cli(*replay, "--out", tmp_path / "run").status == 0
     (cell,) = (tmp_path / "all" / "cells").glob("shifted-seed5-*")
     ours, theirs = results_of(cell), results_of(tmp_path / "run")
+    del ours["results.sha256"]
     for results in (ours, theirs):
         del results["experiment.toml"]  # its traffic.repeat, which a replay does not heed, is as recorded
     assert ours == theirs
@@ -120,7 +122,7 @@ def test_a_second_call_runs_what_is_missing(
 def test_ctrl_c_and_the_same_command_again(toys: Any, name: str, call: int, cli: Cli, tmp_path: Path) -> None:
     assert cli(*command(tmp_path / "whole", seeds="0:3")).status == 0
     folder = tmp_path / "broken"
-    target, attribute = ("vnetsim.study_runner", "record_mobility") if name == "record" else (toys, name)
+    target, attribute = ("vnetsim.recorded_traffic", "record_mobility") if name == "record" else (toys, name)
     with pytest.MonkeyPatch.context() as patch:
         stop_at(patch, target, attribute, call, KeyboardInterrupt())
         stopped = cli(*command(folder, seeds="0:3"))
@@ -254,6 +256,144 @@ def test_a_folder_that_does_not_fit_is_refused(
     before = results_of(tmp_path / "all")
     assert message in refused(*command(tmp_path / "all", seeds="0:1"))
     assert results_of(tmp_path / "all") == before
+
+
+def _alter_table(cell: Path) -> Path:
+    with (cell / "metrics.parquet").open("ab") as file:
+        file.write(b"x")
+    return cell / "metrics.parquet"
+
+
+def _alter_settings(cell: Path) -> Path:
+    path = cell / "experiment.toml"
+    path.write_text(path.read_text().replace("evaluate_every = 1", "evaluate_every = 2"))
+    return path
+
+
+def _lose_table(cell: Path) -> Path:
+    (cell / "rounds.parquet").unlink()
+    return cell / "rounds.parquet"
+
+
+def _alter_manifest(cell: Path) -> Path:
+    path = cell / "manifest.json"
+    path.write_text(path.read_text().replace('"ended_by": "rounds"', '"ended_by": "traffic"'))
+    return path
+
+
+def _damage_seal(cell: Path) -> Path:
+    (cell / "results.sha256").write_text("none")
+    return cell / "results.sha256"
+
+
+def _age(cell: Path) -> Path:
+    path = cell / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"vnetsim": "0.0.1"}))
+    (cell / "results.sha256").unlink()
+    return cell
+
+
+@pytest.mark.usefixtures("toys")
+def test_altered_cells_are_named_and_the_rest_is_compared(cli: Cli, tmp_path: Path) -> None:
+    folder = tmp_path / "all"
+    assert cli(*command(folder)).status == 0
+    before = tables_of(folder)
+    harms = (_alter_table, _alter_settings, _lose_table, _alter_manifest, _damage_seal, _age)
+    cells = sorted((folder / "cells").glob("shifted-seed*"))
+    harmed = [(cell, harm(cell)) for cell, harm in zip(cells, harms, strict=True)]
+    done = cli(*command(folder))
+    assert done.status == 1
+    told = [
+        line for line in done.err.splitlines() if " failed: " in line and "cell " in line and "missing here" not in line
+    ]
+    assert len(told) == 6, done.err
+    for line, (cell, file) in zip(told, harmed, strict=True):
+        assert f"failed: {file}: " in line
+        assert f"delete {'it' if file == cell else cell}" in line
+    assert pl.read_parquet(folder / "comparison.parquet").height == 6
+    for cell in cells:
+        shutil.rmtree(cell)
+    assert cli(*command(folder)).status == 0
+    assert tables_of(folder) == before
+
+
+def test_a_cell_that_was_altered_before_it_finished_is_not_gone_on_with(toys: Any, cli: Cli, tmp_path: Path) -> None:
+    folder = tmp_path / "all"
+    with pytest.MonkeyPatch.context() as patch:
+        stop_at(patch, toys, "train", 2, KeyboardInterrupt())
+        assert cli(*command(folder, seeds="0:2")).status == 130
+    (cell,) = (folder / "cells").glob("shifted-seed0-*")
+    path = cell / "experiment.toml"
+    path.write_text(path.read_text().replace("payload_bytes = 100000", "payload_bytes = 100001"))
+    done = cli(*command(folder, seeds="0:2"))
+    assert done.status == 1
+    assert f"{path}: learning.payload_bytes was altered since the cell began (from 100000 to 100001)" in done.err
+    shutil.rmtree(cell)
+    assert cli(*command(folder, seeds="0:2")).status == 0
+
+
+def test_the_folder_may_be_moved(toys: Any, cli: Cli, results_of: ResultsOf, tmp_path: Path) -> None:
+    """Cells know their traffic by its place in the folder, an interrupted one as well."""
+    assert cli(*command(tmp_path / "whole", seeds="0:2")).status == 0
+    with pytest.MonkeyPatch.context() as patch:
+        stop_at(patch, toys, "train", 2, KeyboardInterrupt())
+        assert cli(*command(tmp_path / "before", seeds="0:2")).status == 130
+    (tmp_path / "elsewhere").mkdir()
+    folder = (tmp_path / "before").rename(tmp_path / "elsewhere" / "after")
+    assert cli(*command(folder, seeds="0:2")).status == 0
+    assert tables_of(folder) == tables_of(tmp_path / "whole")
+    for cell in (folder / "cells").iterdir():
+        ours, theirs = results_of(cell), results_of(tmp_path / "whole" / "cells" / cell.name)
+        del ours["results.sha256"], theirs["results.sha256"]
+        assert ours == theirs
+        assert all((cell / name).is_file() for name in RunDirectory(cell).manifest()["inputs"])
+    (tmp_path / "whole").rename(tmp_path / "new")
+    assert cli("report", tmp_path / "new").status == 0
+    assert cli("resume", next((tmp_path / "new" / "cells").iterdir())).status == 0
+
+
+@pytest.mark.usefixtures("toys")
+def test_a_learners_file_goes_into_the_folder(cli: Cli, tmp_path: Path) -> None:
+    """What the user does to the file afterwards makes other cells, and does no harm to those there are."""
+    mine = tmp_path / "mine.py"
+    mine.write_text((Path(__file__).with_name("walk_learners.py")).read_text())
+    given = ("compare", "gaussian", "--learners", f"{mine}:Walk,{mine}:Shifted", "--seeds", "0:1", *SHORT)
+    assert cli(*given, "--out", tmp_path / "all").status == 0
+    (copy,) = (tmp_path / "all" / "learners").rglob("*.py")
+    assert copy.read_bytes() == mine.read_bytes()
+    first = tables_of(tmp_path / "all")
+    original = mine.read_text()
+    mine.write_text(original.replace("offset: ClassVar[float] = 1.0", "offset: ClassVar[float] = 2.0"))
+    assert cli(*given, "--out", tmp_path / "all").status == 0
+    assert tables_of(tmp_path / "all") != first
+    mine.write_text(original)
+    copy.write_text("of somebody else")
+    shutil.rmtree(tmp_path / "all" / "cells")
+    assert cli(*given, "--out", tmp_path / "all").status == 0
+    assert tables_of(tmp_path / "all") == first
+
+
+@pytest.mark.usefixtures("toys")
+def test_a_full_disk_stops_the_comparison(cli: Cli, tmp_path: Path) -> None:
+    assert cli(*command(tmp_path / "whole", seeds="0:2")).status == 0
+    original = os.fsync
+    for call in (2, 8, 30, 60):
+        folder, calls = tmp_path / f"run{call}", iter(range(10**6))
+
+        def full(file: int, *, at: int = call, calls: Any = calls) -> None:
+            if next(calls) >= at:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            original(file)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(os, "fsync", full)
+            done = cli(*command(folder, seeds="0:2"))
+        assert done.status == 1
+        assert done.err.count("\n") == 1
+        assert f"vnetsim: {folder}: no space is left on the disk, so the comparison was stopped." in done.err
+        assert "Go on with the same command: vnetsim" in done.err
+        assert cli(*command(folder, seeds="0:2")).status == 0
+        assert tables_of(folder) == tables_of(tmp_path / "whole")
 
 
 @pytest.mark.usefixtures("toys")

@@ -1,0 +1,280 @@
+"""Comparisons whose cells run in several processes: same bits, no orphans, and a process that dies harms one cell."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from vnetsim import cell_workers
+from vnetsim.cells import Job
+from vnetsim.experiment import Experiment
+from vnetsim.run_directory import RunDirectory
+from vnetsim.study_progress import StudyProgress
+
+Cli = Callable[..., Any]
+Refused = Callable[..., str]
+
+WALKS = Path(__file__).with_name("walk_learners.py")
+SHORT = ("--rounds", "4", "--device", "cpu", "--set", "gaussian.duration_s=120")
+PAGE = ("comparison.parquet", "comparison.csv", "comparison.html")
+TWO = ("--workers", "2")
+
+
+def command(*options: str) -> tuple[str, ...]:
+    """Four cells, in the folder ``all`` of the working directory."""
+    learners = f"{WALKS}:Walk,{WALKS}:Shifted"
+    return "compare", "gaussian", "--learners", learners, "--seeds", "0:2", *SHORT, *options, "--out", "all"
+
+
+def start(where: Path, *options: str, trouble: str = "") -> subprocess.Popen[str]:
+    """Start a real ``vnetsim`` with a process group of its own, as a shell does."""
+    where.mkdir(exist_ok=True)
+    (where / "trouble").write_text(trouble)
+    return subprocess.Popen(
+        [sys.executable, "-c", "from vnetsim.cli import main; main()", *command(*options)],
+        cwd=where,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        env={
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+            "PYTHONPATH": os.pathsep.join(sys.path),
+            "WALK_TROUBLE": str(where / "trouble") if trouble else "",
+        },
+    )
+
+
+def run(where: Path, *options: str, trouble: str = "") -> tuple[int, list[str]]:
+    """Return exit status and lines on standard error; what a page warns of is left out."""
+    process = start(where, *options, trouble=trouble)
+    lines = process.communicate()[1].splitlines()
+    return process.returncode, [line for line in lines if "cannot resolve" not in line and "no interval" not in line]
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    """Return the results of a comparison and of all its cells, by path."""
+    cells = [path for path in (folder / "cells").rglob("*") if path.is_file()]
+    told = {"manifest.json", "results.sha256", ".lock"}  # when and how a cell ran
+    kept = [path for path in cells if path.name not in told] + [folder / name for name in PAGE]
+    # the page names the command
+    return {str(path.relative_to(folder)): path.read_bytes().replace(b" --workers 2", b"") for path in kept}
+
+
+def group_is_gone(group: int) -> bool:
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """The results of one process that nothing disturbed."""
+    where = tmp_path_factory.mktemp("whole")
+    assert run(where) == (0, [])
+    return files_of(where / "all")
+
+
+@pytest.mark.slow
+def test_two_workers_give_the_bits_of_one_process(whole: dict[str, bytes], tmp_path: Path) -> None:
+    assert run(tmp_path / "a", *TWO) == (0, [])
+    assert files_of(tmp_path / "a" / "all") == whole
+    assert sum("model.safetensors" in name for name in whole) == 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("trouble", "words"),
+    [
+        ("kill Walk 1 once", "its process was ended by SIGKILL (kill -9, or no memory was left)"),
+        ("exit Shifted 0 once", "its process ended by itself, with status 7"),
+    ],
+)
+def test_a_worker_that_dies_fails_its_cell_alone(
+    trouble: str, words: str, whole: dict[str, bytes], tmp_path: Path
+) -> None:
+    status, lines = run(tmp_path / "a", *TWO, trouble=trouble)
+    learner, seed = trouble.split()[1:3]
+    assert status == 1
+    assert f" of 4 ({learner}, seed {seed}) failed: {words}. Its finished rounds are kept." in lines[0]
+    assert lines[-1] == "vnetsim: 1 of 4 cells failed; the same command runs them again."
+    assert pl.read_parquet(tmp_path / "a" / "all" / "comparison.parquet").height == 3
+    (cell,) = (tmp_path / "a" / "all" / "cells").glob(f"{learner}-seed{seed}-*")
+    assert RunDirectory(cell).read("rounds").height == 2, "it died in its third round"
+    assert run(tmp_path / "a", *TWO) == (0, [])
+    assert files_of(tmp_path / "a" / "all") == whole
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [(), TWO])
+def test_a_full_disk_stops_all_cells(options: tuple[str, ...], whole: dict[str, bytes], tmp_path: Path) -> None:
+    status, lines = run(tmp_path / "a", *options, trouble="full Walk 0")
+    assert status == 1
+    assert len(lines) == 1
+    assert lines[0].startswith("vnetsim: all: no space is left on the disk, so the comparison was stopped. ")
+    assert "Go on with the same command: vnetsim compare" in lines[0]
+    assert not any((tmp_path / "a" / "all" / "cells").glob("*-seed1-*/results.sha256"))
+    assert run(tmp_path / "a", *options) == (0, [])
+    assert files_of(tmp_path / "a" / "all") == whole
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("to_all", [True, False], ids=["from the terminal", "to the parent alone"])
+def test_ctrl_c_leaves_no_process(to_all: bool, whole: dict[str, bytes], tmp_path: Path) -> None:
+    slow = ("--set", "learning.pause_s=0.5")
+    process = start(tmp_path / "a", *TWO, *slow)
+    while len(list((tmp_path / "a" / "all" / "cells").glob("*/rounds.parquet"))) < 2:
+        assert process.poll() is None
+        time.sleep(0.02)
+    (os.killpg if to_all else os.kill)(process.pid, signal.SIGINT)
+    error = process.communicate(timeout=60)[1]
+    assert process.returncode == 130
+    assert error.startswith("vnetsim: interrupted after 0 of 4 cells. What is finished is kept. Go on with the same")
+    assert error.count("\n") == 1
+    assert group_is_gone(process.pid)
+    cells = list((tmp_path / "a" / "all" / "cells").iterdir())
+    assert {RunDirectory(cell).manifest()["status"] for cell in cells} == {"interrupted"}
+    assert len(cells) == 2
+    assert run(tmp_path / "a", *TWO, *slow) == (0, [])
+    ours = files_of(tmp_path / "a" / "all")
+    assert ours["comparison.parquet"] != whole["comparison.parquet"], "cells are named by their settings"
+    assert [pl.read_parquet(ours["comparison.parquet"])["value"].to_list()] == [
+        pl.read_parquet(whole["comparison.parquet"])["value"].to_list()
+    ]
+
+
+@pytest.mark.slow
+def test_kill_9_of_the_parent_leaves_no_process(refused: Refused, tmp_path: Path, monkeypatch: Any) -> None:
+    process = start(tmp_path / "a", *TWO, "--set", "learning.pause_s=1")
+    while not list((tmp_path / "a" / "all" / "cells").glob("*/rounds.parquet")):
+        assert process.poll() is None
+        time.sleep(0.02)
+    monkeypatch.chdir(tmp_path / "a")
+    assert refused(*command()) == "vnetsim: all: another vnetsim process is writing there.\n"
+    process.kill()
+    process.communicate()
+    assert group_is_gone(process.pid)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("options", "seed"), [((), 1), (TWO, 2)], ids=["one process", "two workers"])
+def test_interrupted_at_ten_random_moments(
+    options: tuple[str, ...], seed: int, whole: dict[str, bytes], tmp_path: Path
+) -> None:
+    """Each moment is drawn from the time that the whole takes, from the start of Python on."""
+    began_s = time.monotonic()
+    assert run(tmp_path / "timed", *options)[0] == 0
+    took_s = time.monotonic() - began_s
+    draws = random.Random(seed)
+    interrupted = 0
+    for moment in range(10):
+        ending = signal.SIGKILL if moment % 3 == 2 else signal.SIGINT
+        process = start(tmp_path / "a", *options)
+        time.sleep(draws.uniform(0.2, 0.9) * took_s)
+        if process.poll() is None:
+            (os.killpg if ending == signal.SIGINT else os.kill)(process.pid, ending)
+        error = process.communicate(timeout=120)[1]
+        assert group_is_gone(process.pid)
+        interrupted += process.returncode in (130, -signal.SIGINT, -signal.SIGKILL)
+        if ending == signal.SIGINT and process.returncode == 130:
+            assert error.count("\n") == 1, error
+            assert "Traceback" not in error
+        if process.returncode == 0:
+            assert files_of(tmp_path / "a" / "all") == whole
+            shutil.rmtree(tmp_path / "a" / "all")
+    assert run(tmp_path / "a", *options) == (0, [])
+    assert files_of(tmp_path / "a" / "all") == whole
+    assert interrupted >= 6
+
+
+def job(name: str = "a", device: str = "auto") -> Job:
+    return Job(
+        name=name,
+        where=f"cell 1 of 2 ({name})",
+        words=name,
+        root=Path("/nowhere"),
+        experiment=Experiment(scenario="traffic/x", device=device),
+        command=(),
+    )
+
+
+def test_workers_take_gpus_in_turn_and_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cell_workers, "_gpus", lambda: ["2", "5"])
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    found = cell_workers._environments([job(), job(device="cuda")], 3)
+    assert [one["CUDA_VISIBLE_DEVICES"] for one in found] == ["2", "5", "2"]
+    assert {one["OMP_NUM_THREADS"] for one in found} == {"2"}
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")  # the user knows better
+    assert cell_workers._environments([job(), job(device="cpu")], 2) == [{}, {}]
+    assert cell_workers._environments([job(device="cuda:1")], 1) == [{}], "what the user chose holds"
+
+
+class Shown:
+    def __init__(self) -> None:
+        self.text = ""
+        self.done: tuple[float, float | None] = 0.0, None
+        self.time_s = 0.0
+
+    def stage(self, text: str) -> None:
+        self.text = text
+
+    def note(self, text: str) -> None:
+        raise AssertionError(text)
+
+    def advance(self, *, time_s: float, done: float, total: float | None) -> None:
+        self.time_s, self.done = time_s, (done, total)
+
+
+def test_one_display_for_all_cells() -> None:
+    shown = Shown()
+    display = StudyProgress(shown, total=12, done=3)
+    assert display.place == "after 3 of 12 cells"
+    display.begin(job("walk, seed 0"))
+    assert display.place == "in cell 1 of 2 (walk, seed 0)"
+    display.begin(job("shifted, seed 0"))
+    display.advance("walk, seed 0", time_s=20.0, done=5, total=20)
+    display.stage("shifted, seed 0", "preparing the data")
+    assert shown.text.splitlines() == [
+        "3 of 12 cells",
+        "  walk, seed 0: round 5 of 20",
+        "  shifted, seed 0: preparing the data",
+    ]
+    assert (shown.done, shown.time_s) == ((3.25, 12), 20.0)
+    display.end(job("walk, seed 0"))
+    assert (shown.done, shown.time_s) == ((4.0, 12), 20.0)
+    assert display.place == "in cell 1 of 2 (shifted, seed 0)"
+    for number in range(20):
+        display.begin(job(str(number)))
+    assert shown.text.splitlines()[-1] == "  and 13 more"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--workers", "0"), "--workers 0: must be at least 1."),
+        (("--address", "auto"), "--address auto: is that of a Ray cluster; add --engine ray."),
+    ],
+)
+def test_wrong_options(options: tuple[str, ...], message: str, refused: Refused, tmp_path: Path) -> None:
+    learners = ("--learners", f"{WALKS}:Walk,{WALKS}:Shifted")
+    assert message in refused("compare", "gaussian", *learners, *options, "--out", tmp_path / "all")
+    assert not (tmp_path / "all").exists()

@@ -1,0 +1,112 @@
+"""Learners for tests of comparisons in several processes, which see no monkeypatch: to be named by this file.
+
+Their model takes a random walk. A file named by the environment variable ``WALK_TROUBLE`` that holds a line such as
+``kill Walk 1`` makes the process of Walk at seed 1 die in its third round; ``once`` behind it makes that happen once.
+"""
+
+import errno
+import os
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+
+from vnetsim.learning import Aggregation, Cost, Description, LearnerContext, Participant, Series, Update
+
+
+def full(_: int) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How long a round takes besides."""
+
+    pause_s: float = 0.0
+
+
+class Walk:
+    name: ClassVar[str] = "walk"
+    task: ClassVar[str] = "random walk"
+    paper: ClassVar[str] = "none"
+    Settings: ClassVar[type] = Settings
+    offset: ClassVar[float] = 0.0
+
+    def __init__(self, context: LearnerContext, settings: Settings) -> None:
+        self._streams = context.streams
+        self._settings = settings
+        self._silos = context.silos
+        self._model = torch.zeros(4, dtype=torch.float64)
+
+    @classmethod
+    def create(cls, context: LearnerContext, settings: Any) -> "Walk":
+        return cls(context, settings)
+
+    def describe(self) -> Description:
+        counts = np.ones((self._silos, 1), dtype=np.int64)
+        return Description(
+            encoder="none", parameters=4, image_shape=(3, 8, 8), class_names=("thing",), silo_label_counts=counts
+        )
+
+    def series(self) -> Sequence[Series]:
+        return [Series(name="distance", label="Distance", unit="", caption="From the origin.")]
+
+    def cost(self, silo: int) -> Cost:
+        return Cost(download_bytes=100_000, upload_bytes=100_000, work_flop=1e8 * (1 + silo % 3))
+
+    def train(self, participants: Sequence[Participant]) -> Sequence[Update]:
+        time.sleep(self._settings.pause_s)
+        if participants and participants[0].round == 2:
+            self._trouble()
+        return [self._update(participant) for participant in participants]
+
+    def _trouble(self) -> None:
+        path = Path(os.environ.get("WALK_TROUBLE", "nowhere"))
+        if not path.is_file():
+            return
+        kind, learner, seed, *rest = path.read_text().split()
+        if (learner, int(seed)) != (type(self).__name__, self._streams.seed):
+            return
+        if "once" in rest:
+            path.unlink()
+        if kind == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if kind == "exit":
+            os._exit(7)
+        if kind == "full":
+            os.fsync = full
+
+    def _update(self, participant: Participant) -> Update:
+        step = self._streams.generator("training", participant.round, participant.vehicle_id).normal(size=4)
+        state = {"w": self._model + torch.from_numpy(step)}
+        return Update(participant=participant, state=state, loss=float(np.square(step).sum()), finite=True)
+
+    def aggregate(self, updates: Sequence[Update]) -> Aggregation:
+        if not updates:
+            return Aggregation(weights=[], metrics={})
+        self._model = torch.stack([update.state["w"] for update in updates]).mean(0)
+        return Aggregation(weights=[1 / len(updates)] * len(updates), metrics={})
+
+    def evaluate(self, *, final: bool) -> Mapping[str, float]:  # noqa: ARG002 - the protocol's name
+        return {"distance": float(self._model.norm()) + self.offset}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"model.w": self._model}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._model = state["model.w"]
+
+    def sample_images(self, kernels_px: Sequence[float], count: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+        return np.zeros((len(kernels_px), count, 8, 8, 3), dtype=np.uint8)
+
+
+class Shifted(Walk):
+    """Its result is larger by one."""
+
+    name: ClassVar[str] = "shifted"
+    offset: ClassVar[float] = 1.0

@@ -1,0 +1,244 @@
+"""Cells in processes of this machine: as many at once as wanted, each with its share of the cores and its GPU.
+
+Every worker is a fresh interpreter (``spawn``: CUDA does not survive a fork) that runs one cell after the other. It
+never sees Ctrl-C, which a terminal sends to all: its parent ends it, and it ends itself when its parent is gone.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+from vnetsim.cells import Job, Outcome, play
+from vnetsim.study_progress import CellProgress, StudyProgress
+
+GRACE_S = 20.0
+"""How long an interrupted cell may take to leave its run directory in order."""
+
+REPORT_EVERY_S = 0.2
+
+_context = multiprocessing.get_context("spawn")
+
+
+def run_here(jobs: Sequence[Job], display: StudyProgress) -> Generator[Outcome, None, None]:
+    """Run cells one after the other in this process; yield how each ended."""
+    for job in jobs:
+        display.begin(job)
+        outcome = play(job, CellProgress(display, job.name))
+        display.end(job)
+        yield outcome
+
+
+def run_in_processes(jobs: Sequence[Job], display: StudyProgress, *, workers: int) -> Generator[Outcome, None, None]:
+    """Run cells in ``workers`` processes; yield how each ended, in the order in which they do.
+
+    A process that dies fails its cell alone. However this generator ends, no process of it is left.
+    """
+    waiting = deque(jobs)
+    pool = [_Worker(environment) for environment in _environments(jobs, min(workers, len(jobs)))]
+    try:
+        while waiting or any(worker.job for worker in pool):
+            for worker in pool:
+                if waiting and worker.job is None:
+                    display.begin(waiting[0])
+                    worker.give(waiting.popleft())
+            for job, outcome in _heard(pool, display):
+                display.end(job)
+                yield outcome
+    finally:
+        _stop(pool)
+
+
+def _heard(pool: Sequence[_Worker], display: StudyProgress) -> Iterator[tuple[Job, Outcome]]:
+    """Wait for news of the workers, show them, and yield the cells that ended."""
+    news = wait([worker.connection for worker in pool if worker.connection is not None and worker.job is not None])
+    for worker in pool:
+        if worker.connection not in news or worker.job is None:
+            continue
+        job, message = worker.job, worker.hear()
+        if isinstance(message, Outcome):
+            yield job, message
+        else:
+            method, values = message
+            getattr(display, method)(job.name, **values)
+
+
+class _Worker:
+    """A process that runs cells, seen from its parent; started when it is given the first.
+
+    Args:
+        environment: variables that differ from the parent's.
+    """
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._environment = environment
+        self.process: BaseProcess | None = None
+        self.connection: Connection[Any, Any] | None = None
+        self.job: Job | None = None
+
+    def give(self, job: Job) -> None:
+        """Let it run a cell."""
+        if self.connection is None:
+            self.connection, theirs = _context.Pipe()
+            process = _context.Process(target=_work, args=(theirs,))
+            with _no_interrupt(), _changed_environment(self._environment):
+                process.start()
+                self.process = process
+            theirs.close()
+        self.job = job
+        with suppress(OSError):  # it is dead: reading from it will tell
+            self.connection.send(job)
+
+    def hear(self) -> Outcome | tuple[str, dict[str, Any]]:
+        """Return what it says: a method of the display and its arguments, or how its cell ended, also with it."""
+        assert self.connection is not None
+        assert self.job is not None
+        try:
+            message: Outcome | tuple[str, dict[str, Any]] = self.connection.recv()
+        except (EOFError, OSError):
+            message = Outcome(name=self.job.name, error=self._obituary())
+        if isinstance(message, Outcome):
+            self.job = None
+        return message
+
+    def _obituary(self) -> str:
+        """Return how the dead process ended; the next cell gets another one."""
+        assert self.connection is not None
+        assert self.process is not None
+        self.connection.close()
+        self.connection = None
+        self.process.join()
+        code = self.process.exitcode or 0
+        if code >= 0:
+            return f"its process ended by itself, with status {code}. Its finished rounds are kept."
+        cause = " (kill -9, or no memory was left)" if code == -signal.SIGKILL else ""
+        return f"its process was ended by {signal.Signals(-code).name}{cause}. Its finished rounds are kept."
+
+    def stop(self, deadline_s: float) -> None:
+        """Wait until the process, asked to end, is gone; listen meanwhile, as a full pipe would hold it up."""
+        if self.process is None or self.connection is None:
+            return
+        with suppress(EOFError, OSError):
+            while time.monotonic() < deadline_s:
+                if self.connection.poll(0.1):
+                    self.connection.recv()
+        self.process.join(max(0.0, deadline_s - time.monotonic()))
+
+
+def _stop(pool: Sequence[_Worker]) -> None:
+    """Interrupt the cells that run, let them leave their run directories in order, and end all processes."""
+    processes = [worker.process for worker in pool if worker.process is not None]
+    try:
+        for process in processes:
+            process.terminate()
+        deadline_s = time.monotonic() + GRACE_S
+        for worker in pool:
+            worker.stop(deadline_s)
+    finally:  # at a second Ctrl-C, at once
+        for process in processes:
+            process.kill()
+            process.join()
+
+
+def _environments(jobs: Sequence[Job], workers: int) -> list[dict[str, str]]:
+    """Return the environment variables of each worker: its share of the cores, and its GPU in turn."""
+    shared: dict[str, str] = {}
+    if "OMP_NUM_THREADS" not in os.environ:
+        shared["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // workers))
+    gpus = _gpus() if all(job.experiment.device in {"auto", "cuda"} for job in jobs) else []
+    own = [{"CUDA_VISIBLE_DEVICES": gpus[index % len(gpus)]} if gpus else {} for index in range(workers)]
+    return [{**shared, **variables} for variables in own]
+
+
+def _gpus() -> list[str]:
+    """Return the GPUs of this machine, as ``CUDA_VISIBLE_DEVICES`` names them."""
+    import torch  # noqa: PLC0415 - loaded already, by the learners
+
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    count = torch.cuda.device_count()
+    return [str(index) for index in range(count)] if visible is None else visible.split(",")[:count]
+
+
+@contextmanager
+def _changed_environment(changes: Mapping[str, str]) -> Iterator[None]:
+    """Change variables for a process that is started meanwhile, before anything in it can read them."""
+    before = {name: os.environ.get(name) for name in changes}
+    os.environ.update(changes)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+@contextmanager
+def _no_interrupt() -> Iterator[None]:
+    """Start a process that Ctrl-C does not reach; one pressed meanwhile reaches this process afterwards."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+class _Told:
+    """The display of a cell, in its worker: tells the parent what to show.
+
+    Args:
+        connection: to the parent.
+    """
+
+    def __init__(self, connection: Connection[Any, Any]) -> None:
+        self._connection = connection
+        self._due_s = 0.0
+
+    def stage(self, text: str) -> None:
+        """Tell what the cell does."""
+        self._connection.send(("stage", {"text": text}))
+
+    def note(self, text: str) -> None:
+        """Keep silent; see ``CellProgress``."""
+
+    def advance(self, *, time_s: float, done: float, total: float | None) -> None:
+        """Tell the simulated time (s) and the rounds, unless that was done a moment ago."""
+        now_s = time.monotonic()
+        if now_s >= self._due_s:
+            self._due_s = now_s + REPORT_EVERY_S
+            self._connection.send(("advance", {"time_s": time_s, "done": done, "total": total}))
+
+
+def _work(connection: Connection[Any, Any]) -> None:
+    """Run the cells that come through ``connection``; the main function of a worker."""
+    try:
+        signal.signal(signal.SIGTERM, _interrupt)
+        threading.Thread(target=_end_with_parent, daemon=True).start()
+        while True:
+            connection.send(play(connection.recv(), _Told(connection)))
+    except (KeyboardInterrupt, EOFError, OSError):  # asked to end, or the parent is gone
+        os._exit(0)
+
+
+def _interrupt(*_: object) -> None:
+    """Interrupt the cell as Ctrl-C would, once."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
+def _end_with_parent() -> None:
+    """End this process when its parent is gone, even by ``kill -9``; a run directory may be left at any instant."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
