@@ -143,7 +143,7 @@ def build_comparison(folder: Path) -> ComparisonResult:
     page = environment().get_template("comparison.html.j2").render(context)
     write_atomically(path, page.encode("utf-8", "replace"))
     verdicts = [
-        (one.titled(metric.label), pair.words, pair.verdict)
+        (one.titled(metric.words), pair.words, pair.verdict)
         for one in data.conditions
         for metric in one.metrics
         for pair in pairs[one.name][metric.name]

@@ -45,6 +45,11 @@ class Metric:
         """Label and unit, as an axis has them."""
         return f"{self.label} ({self.unit})" if self.unit else self.label
 
+    @property
+    def words(self) -> str:
+        """What a title calls it: the label, with a unit that tells it from others of that label."""
+        return self.label if self.unit == "%" else self.titled
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CellData:

@@ -219,6 +219,6 @@ def with_metrics(data: ConditionData) -> ConditionData:
     return dataclasses.replace(
         data,
         metrics=tuple(metrics),
-        alike=tuple(series.label for series in alike),
-        other_meanings=tuple(series.label for series in common if series not in same),
+        alike=tuple(series.words for series in alike),
+        other_meanings=tuple(series.words for series in common if series not in same),
     )

@@ -90,7 +90,7 @@ def verdict_table(data: ConditionData, metric: Metric, pairs: Sequence[Pair], no
         rows.append((pair.words, difference, interval, p_value, effect, count(found.count), pair.verdict))
     unit = unit_of_difference(metric, brackets=True)
     return Table(
-        title=metric.label,
+        title=metric.words,
         head=(f"{noun}s", f"difference{unit}", "95 % interval", "Holm p", "d_z", "seeds", "verdict"),
         rows=rows,
         note=friedman_words(data, metric, noun),
@@ -157,7 +157,7 @@ def target_rows(target: Target, noun: str) -> Table:
     value = f"{number(target.value * metric.factor)}{THIN}{metric.unit}"
     side = "at least" if metric.better > 0 else "at most"
     return Table(
-        title=f"Time to {metric.label} of {side} {value}",
+        title=f"{metric.label}: first {side} {value}",
         head=(noun, "reached in seeds", "rounds", "simulated time", "data moved", "device-seconds"),
         rows=rows,
         note=f"The target is the mean final value of the worst {noun} here, {shortened(target.arm)}. Medians over the "

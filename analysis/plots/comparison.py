@@ -69,7 +69,7 @@ def curve_panel(data: ConditionData, metric: Metric, name: str, noun: str) -> Pa
     """Draw a metric over rounds: a line an arm, its mean over seeds with the 95 % interval."""
     drawn = {arm: curve(data, arm, metric) for arm in data.present}
     if all(len(rounds) < 2 for rounds, _ in drawn.values()):
-        return Panel(name=name, title=metric.label, caption="Measured once a run: see the table of final values.")
+        return Panel(name=name, title=metric.words, caption="Measured once a run: see the table of final values.")
     columns = 3 if max(map(len, data.present)) < 12 else 2 if max(map(len, data.present)) < 22 else 1
     rows = -(-len(data.present) // columns)
     figure = Figure((HALF_IN, 2.75 + 0.16 * rows))
@@ -91,7 +91,7 @@ def curve_panel(data: ConditionData, metric: Metric, name: str, noun: str) -> Pa
     end = "" if metric.caption.endswith(".") or not metric.caption else "."
     return Panel(
         name=name,
-        title=metric.label,
+        title=metric.words,
         caption=f"{metric.caption}{end} {what if shaded else none}".strip(),
         svg=to_svg(figure, name),
     )
@@ -126,13 +126,13 @@ def overview_panel(data: ComparisonData, metric: Metric, name: str) -> Panel:
     ax.set_ylim(len(conditions) - 0.5, -0.5)
     ax.tick_params(axis="y", length=0)
     ax.grid(visible=False, axis="y")
-    ax.set_xlabel(f"final {metric.titled}")
+    ax.set_xlabel(f"{metric.titled}, final values")
     legend(ax, columns)
     caption = (
         f"Mean over seeds of the final values, and Student's 95\u202f% interval of that mean from {LEAST_SEEDS} seeds "
         f"on, each {noun} by itself. Intervals that overlap do not tell that nothing differs: the seeds are paired."
     )
-    return Panel(name=name, title=metric.label, caption=caption, svg=to_svg(figure, name), wide=True)
+    return Panel(name=name, title=metric.words, caption=caption, svg=to_svg(figure, name), wide=True)
 
 
 def difference_panel(metric: Metric, pairs: Sequence[Pair], name: str, noun: str) -> Panel:
@@ -153,12 +153,13 @@ def difference_panel(metric: Metric, pairs: Sequence[Pair], name: str, noun: str
     ax.set_yticks(range(len(pairs)), labels)
     ax.set_ylim(len(pairs) - 0.5, -0.6)
     ax.tick_params(axis="y", length=0)
+    ax.xaxis.set_major_locator(MaxNLocator(nbins=8))
     ax.set_xlabel(f"difference in {metric.label}{unit_of_difference(metric, brackets=True)}")
     caption = (
         f"Each dot is one seed: the first {noun}'s final value less the second's. Diamond and line: their mean and its "
         "95\u202f% bootstrap interval."
     )
-    return Panel(name=name, title=metric.label, caption=caption, svg=to_svg(figure, name), wide=True)
+    return Panel(name=name, title=metric.words, caption=caption, svg=to_svg(figure, name), wide=True)
 
 
 def outcome_panel(data: ConditionData, name: str, noun: str) -> Panel:

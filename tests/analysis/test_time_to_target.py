@@ -68,7 +68,7 @@ def test_of_errors_smaller_is_better() -> None:
     worst = target_of(condition([falling, cell("b", 0, [0.9, 0.8, 0.6], "rmse")], LOSS, ERROR))
     assert worst is not None
     assert (worst.arm, worst.value, worst.metric) == ("b", 0.6, ERROR)
-    assert "of at most 0.600" in target_rows(worst, "arm").title
+    assert target_rows(worst, "arm").title == "Average model: first at most 0.600\u202fRMSE"
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def test_the_worst_arm_sets_the_target(two: ConditionData) -> None:
     assert [one and one.round for one in target.reached["a"]] == [2, 1]
     assert [one and one.round for one in target.reached["b"]] == [None, 2]
     table = target_rows(target, "arm")
-    assert table.title == "Time to Accuracy of at least 35.0\u202f%"
+    assert table.title == "Accuracy: first at least 35.0\u202f%"
     assert table.rows == [
         ("a", "2 of 2", "1.5", "15.0\u202fs", "1.50\u202fkB", "4.50"),
         ("b", "1 of 2", "2", "20.0\u202fs", "2.00\u202fkB", "6.00"),
