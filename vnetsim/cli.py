@@ -255,7 +255,7 @@ def compare(
     debug: Debug = False,  # noqa: ARG001
 ) -> int:
     """Compare arms over seeds on the same recorded traffic; a second call runs only what is missing."""
-    from vnetsim.study_command import Request  # noqa: PLC0415
+    from vnetsim.study_command import Request, refuse_unlike_exchanges  # noqa: PLC0415
     from vnetsim.study_runner import compare as run_comparison  # noqa: PLC0415
     from vnetsim.terminal import progress_display  # noqa: PLC0415
 
@@ -266,6 +266,7 @@ def compare(
     with progress_display() as progress:
         progress.stage("loading")
         study, name = request.plan(options)
+        refuse_unlike_exchanges(study)
         folder = out or Path("runs") / name
         result = run_comparison(
             study, folder, command=_command(), progress=progress, workers=workers, engine=engine, address=address

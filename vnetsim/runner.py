@@ -161,7 +161,7 @@ def _learn(
     with _opened(experiment, progress) as traffic:
         clock.mark("traffic set-up")
         progress.stage("preparing the data")
-        context = _context(experiment, device)
+        context = context_of(experiment, device)
         with blaming(kind, "while it was made", hint=""):
             learner = kind.create(context, settings)
             description = learner.describe()
@@ -338,7 +338,8 @@ def _seen_from(folder: Path, experiment: Experiment) -> Experiment:
     )
 
 
-def _context(experiment: Experiment, device: str) -> LearnerContext:
+def context_of(experiment: Experiment, device: str) -> LearnerContext:
+    """Return what the experiment's learner is built from, on a device that is there."""
     return LearnerContext(
         streams=Streams(seed=experiment.seed).child("learner"),
         device=device,

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from vnetsim.errors import InputError
+from vnetsim.equal_schedule import costs_of
+from vnetsim.errors import InputError, RunError
+from vnetsim.learner_faults import blaming
+from vnetsim.registry import find_learner
+from vnetsim.runner import context_of
+from vnetsim.settings_file import structure
 from vnetsim.study import MOST_CELLS, Override, Plan, parse_names, parse_seeds
 from vnetsim.study_file import is_study, read_study, schedule_named
 from vnetsim.study_plan import plan, resolve
@@ -63,3 +70,28 @@ class Request:
             raise InputError(f"--size {self.size}: {self.scenario} is a scenario; only a study file has sizes.")
         names, seeds = parse_names(self.learners), parse_seeds(self.seeds or SEEDS)
         return plan(self.scenario, names, seeds, options, equal_schedule=self.equal_schedule or "", limit=limit)
+
+
+def refuse_unlike_exchanges(plan: Plan) -> None:
+    """Check that every arm can have the schedule it is given, before anything runs; without one, nothing is done.
+
+    Whether vehicles exchange, and in what manner, only a learner that was made can tell. Each is made once, for its
+    settings and the exchange's.
+
+    Raises:
+        InputError: an arm and the schedule's learner exchange in different manners, or the data do not fit.
+    """
+    seen: list[object] = []
+    for cell in plan.cells:
+        experiment = cell.experiment
+        key = cell.arm, experiment.learning, experiment.exchange
+        if not experiment.schedule.learner or key in seen:
+            continue
+        seen.append(key)
+        kind = find_learner(cell.learner)
+        settings: Any = structure(experiment.learning, kind.Settings, "", ("learning",))
+        context = context_of(experiment, "cpu")
+        with suppress(RunError):  # a learner at fault fails its own cells alone
+            with blaming(kind, "while it was made", hint=""):
+                learner = kind.create(context, settings)
+            costs_of(experiment.schedule, context, learner)

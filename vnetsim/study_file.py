@@ -6,7 +6,7 @@ A study is a TOML file::
     notes = ["assumption: 95 silos"]     # shown on the page
     scenario = "intersection.sumocfg"    # as for vnetsim run; its path and those of learners from this file's folder
     seeds = "0:10"                       # FIRST:END without END, or a list such as [0, 3, 7]
-    traffic_seeds = "0:10"               # optional: seed s replays the traffic of its (s mod n)-th
+    traffic_seeds = "0:10"               # optional: seed s replays the traffic of the (s mod n)-th of these n
     equal_schedule = "FLSimCo"           # optional: all arms have the payload and work of this arm or learner
 
     [settings]                           # of all runs, keys as in an experiment file
@@ -16,25 +16,30 @@ A study is a TOML file::
     [[arms]]                             # at least two: what is compared
     name = "FLSimCo"                     # optional; else the learner's
     learner = "flsimco"
-    learning.t_alpha = 0.1               # optional settings of this arm
+    learning.t_alpha = 0.1               # optional: settings of this arm alone
 
     [[arms]]
     learner = "fedco"
 
-    [[conditions]]                       # optional: under what; a scenario here replaces the general one
+    [[conditions]]                       # optional: under what it is compared
     name = "IID"
     settings.data.partition = "iid"
 
-    [grid]                               # optional: every value of every key with every other
+    [[conditions]]
+    name = "Dirichlet"
+    settings.data = { partition = "dirichlet", alpha = 0.1 }
+    scenario = "expressway.sumocfg"      # optional: instead of the general one
+
+    [grid]                               # optional: every value of each key with every value of the others
     learning.queue = [1024, 4096]        # keys of learning multiply the arms whose learner knows them,
     link.rate_bps = [1e6, 1e7]           # others, scenario among them, the conditions
 
-    [[skip]]                             # optional: pairs left out, the page says why
-    arm = "fedco queue=*"                # label or pattern; without it, all arms
+    [[skip]]                             # optional: pairs left out, and why
+    arm = "fedco queue=4096"             # a label, or a pattern such as "fedco *"; without it, all arms
     condition = "IID *"
-    reason = "..."
+    reason = "the short queue holds all that IID data have to tell"
 
-    [sizes.small]                        # optional: whatever is said here goes before the above; the first size is the
+    [sizes.small]                        # optional: what is said here goes before the above; the first size is the
     seeds = "0:3"                        # default, --size names another
     settings.rounds = 5
 

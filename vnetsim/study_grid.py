@@ -163,7 +163,8 @@ def _labelled(label: str, point: Mapping[Key, Any]) -> str:
     said = []
     for path, value in point.items():
         name = "" if path == ("scenario",) else path[-1] if last.count(path[-1]) == 1 else ".".join(path)
-        text = value if isinstance(value, str) else json.dumps(value, default=str)
+        whole = isinstance(value, float) and value.is_integer() and abs(value) < 1e15
+        text = value if isinstance(value, str) else json.dumps(int(value) if whole else value, default=str)
         said.append(f"{name}={text}" if name else text)
     return " ".join(filter(None, (label, ", ".join(said))))
 

@@ -1,10 +1,13 @@
 """Study files: what they come to, and that every fault is named with file and key before anything runs."""
 
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from vnetsim import study_file
 from vnetsim.errors import InputError
 from vnetsim.settings_file import parse_override
 from vnetsim.study import Cell, Plan
@@ -212,6 +215,22 @@ def test_paths_are_the_study_files(planned: Planned, tmp_path: Path) -> None:
     assert cell.learner == cell.experiment.schedule.learner == f"{tmp_path / 'mine.py'}:FedProx"
 
 
+def test_the_documented_example(planned: Planned, tmp_path: Path) -> None:
+    for name in ("intersection.sumocfg", "expressway.sumocfg"):
+        (tmp_path / name).touch()
+    text = textwrap.dedent(str(study_file.__doc__).partition("::\n")[2].partition("Tables of a size")[0])
+    plan = planned(text, scenario="")
+    assert [cell.experiment.seed for cell in plan.cells[:: len(first(plan))]] == [0, 1, 2]
+    assert {cell.experiment.rounds for cell in plan.cells} == {5}
+    arms = ["FLSimCo", "fedco queue=1024", "fedco queue=4096"]
+    assert labels(plan) == [
+        *((condition, arm) for condition in ("IID rate_bps=1000000", "IID rate_bps=10000000") for arm in arms[:2]),
+        *((f"Dirichlet rate_bps={rate}", arm) for rate in (1000000, 10000000) for arm in arms),
+    ]
+    assert len(plan.skipped) == 2
+    assert len(plan.traffics) == 6, "two scenarios, three seeds"
+
+
 def test_what_is_a_study(tmp_path: Path) -> None:
     for text, expected in (('scenario = "gaussian"\n', False), (ARMS, True), ("sizes = 3\n", True)):
         (tmp_path / "file.toml").write_text(text)
@@ -377,7 +396,7 @@ def test_arms_of_one_learner_leave_the_schedule_open(planned: Planned) -> None:
     ],
 )
 def test_faults_without_a_study(
-    scenario: str, given: dict[str, str], message: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    scenario: str, given: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("mine.toml").write_text('scenario = "gaussian"\n')

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import polars as pl
 import pytest
 
-from vnetsim.learning import Cost
+from vnetsim.learning import Cost, Exchange
 from vnetsim.registry import find_learner
 
 Cli = Callable[..., Any]
@@ -193,3 +193,22 @@ def test_learners_that_want_other_rounds_have_no_schedule_in_common(cli: Cli, re
 @pytest.mark.usefixtures("study")
 def test_a_study_is_no_experiment(refused: Refused) -> None:
     assert "steps.toml: a study, not an experiment; run it with vnetsim compare" in refused("run", "steps.toml")
+
+
+@pytest.mark.usefixtures("study")
+def test_arms_that_exchange_have_no_schedule_with_one_that_does_not(refused: Refused) -> None:
+    heavy = find_learner("heavy")
+    plain, plan = heavy.cost, Exchange(before_training=True, mutual=False, send_bytes=1)
+    heavy.cost = lambda self, silo: replace(plain(self, silo), exchange=plan)  # type: ignore[method-assign]
+    message = "schedule.learner: toy exchanges nothing between vehicles, but heavy exchanges with neighbours before"
+    assert message in refused("compare", "steps.toml", "--equal-schedule", "light")
+    assert not Path("runs").exists()
+
+
+@pytest.mark.usefixtures("study")
+def test_a_learner_at_fault_fails_its_own_cells_alone(cli: Cli, tmp_path: Path) -> None:
+    find_learner("heavy").create = classmethod(lambda *_: 1 / 0)  # type: ignore[method-assign,assignment]
+    given = ("--size", "smaller", "--rounds", "1", "--equal-schedule", "light", "--out", tmp_path / "all")
+    done = cli("compare", "steps.toml", *given)
+    assert done.status == 1
+    assert "3 of 5 cells failed" in done.err
