@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -179,10 +178,14 @@ def _medians(known: Sequence[Reached]) -> tuple[str, ...]:
 
 
 def traffic_table(data: ComparisonData) -> Table:
-    """Return the recorded traffics, and how many cells replayed each."""
-    cells: list[Any] = [cell.traffic_sha256 for cell in data.cells]
+    """Return the recorded traffics, and the conditions under which cells replayed each."""
+    rows = []
+    for one in data.traffics:
+        cells = [cell for cell in data.cells if cell.traffic_sha256 == one.sha256]
+        names = ", ".join(dict.fromkeys(shortened(cell.condition, 40) for cell in cells))
+        rows.append((one.scenario, one.seed, names or NONE, count(len(cells)), one.sha256))
     return Table(
         title="Recorded traffic",
-        head=("scenario", "kind", "seed", "cells", "SHA-256 of the coverage windows"),
-        rows=[(one.scenario, one.kind, one.seed, count(cells.count(one.sha256)), one.sha256) for one in data.traffics],
+        head=("scenario", "seed", "condition", "cells", "SHA-256 of the coverage windows"),
+        rows=rows,
     )
