@@ -51,7 +51,8 @@ def resolve(design: Design, options: Sequence[Override] = (), limit: int | None 
     design.refuse_many(limit)
     pairs, resolver, traffics = design.pairs(), _Resolver(design, options), _Traffics(design)
     experiments = [resolver.experiment(condition, arm) for condition, arm in pairs]
-    bases = {condition.label: resolver.traffic(condition) for condition, _ in pairs}
+    conditions = {condition.label: condition for condition, _ in pairs}
+    bases = {label: resolver.traffic(condition) for label, condition in conditions.items()}
     cells = [
         traffics.cell(condition, arm, bases[condition.label], dataclasses.replace(experiment, seed=seed))
         for seed in design.seeds
