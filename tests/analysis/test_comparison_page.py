@@ -1,14 +1,16 @@
 """The page, tables and figures of comparisons made of made-up runs."""
 
 import json
+import shutil
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
 
-from analysis.comparison import build_comparison
+from analysis.comparison import ComparisonResult, build_comparison
 from analysis.comparison_loading import load_comparison
 from vnetsim.errors import InputError
 from vnetsim.run_directory import RunDirectory
@@ -17,55 +19,71 @@ Entry = tuple[str, str, int, str]
 """Arm, condition, seed, traffic."""
 
 
+Make = Callable[..., Path]
+
+
+def write_comparison(folder: Path, make_run: Make, entries: Sequence[Entry], **more: Any) -> Path:
+    """Write a comparison of made-up runs; without ``more`` its record is as before there were arms and conditions."""
+    cells = []
+    for number, (arm, condition, seed, traffic) in enumerate(entries):
+        name = f"cell{number}-seed{seed}"
+        run = RunDirectory(make_run(folder / "cells" / name, vehicles=40, rounds=3, seed=seed + len(arm)))
+        inputs = {"/x/windows.parquet": traffic}
+        run.write_json("manifest.json", {**run.manifest(), "inputs": inputs, "time_s": 9.0})
+        labels = {"arm": arm, "condition": condition} if more else {}
+        learner = arm.split(",")[0]
+        cells.append({"folder": name, "learner": learner, "seed": seed, "traffic": f"traffic/{traffic}", **labels})
+    traffics = sorted({entry[3] for entry in entries})
+    for traffic in traffics:
+        make_run(folder / "traffic" / traffic, vehicles=20)
+    recorded = [
+        {"folder": f"traffic/{one}", "settings": {"scenario": "gaussian", "seed": 1}, "sha256": one} for one in traffics
+    ]
+    record = {"cells": cells, "failed": {}, "traffic": recorded, "vnetsim": "0.1.0"}
+    RunDirectory(folder).write_json("comparison.json", record | more)
+    return folder
+
+
 @pytest.fixture
-def made(make_run: Callable[..., Path], tmp_path: Path) -> Callable[..., Path]:
+def made(make_run: Make, tmp_path: Path) -> Make:
     """A function that writes a comparison of made-up runs."""
-
-    def make(entries: Sequence[Entry], **more: Any) -> Path:
-        cells = []
-        for number, (arm, condition, seed, traffic) in enumerate(entries):
-            name = f"cell{number}-seed{seed}"
-            run = RunDirectory(make_run(tmp_path / "cells" / name, vehicles=40, rounds=3, seed=seed + len(arm)))
-            run.write_json(
-                "manifest.json", {**run.manifest(), "inputs": {"/x/windows.parquet": traffic}, "time_s": 9.0}
-            )
-            labels = {"arm": arm, "condition": condition} if more else {}
-            learner = arm.split(",")[0]
-            cells.append({"folder": name, "learner": learner, "seed": seed, "traffic": f"traffic/{traffic}", **labels})
-        traffics = sorted({entry[3] for entry in entries})
-        for traffic in traffics:
-            make_run(tmp_path / "traffic" / traffic, vehicles=20)
-        recorded = [
-            {"folder": f"traffic/{one}", "settings": {"scenario": "gaussian", "seed": 1}, "sha256": one}
-            for one in traffics
-        ]
-        record = {"cells": cells, "failed": {}, "traffic": recorded, "vnetsim": "0.1.0"}
-        RunDirectory(tmp_path).write_json("comparison.json", record | more)
-        return tmp_path
-
-    return make
+    return partial(write_comparison, tmp_path, make_run)
 
 
-@pytest.fixture
-def folder(made: Callable[..., Path]) -> Path:
-    """A comparison of two learners at three seeds, its record as before there were arms and conditions."""
-    return made([(name, "", seed, "abc") for seed in range(3) for name in ("one", "<script>two")])
+@pytest.fixture(scope="module")
+def of_learners(make_run: Make, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A comparison of two learners at three seeds."""
+    entries = [(name, "", seed, "abc") for seed in range(3) for name in ("one", "<script>two")]
+    return write_comparison(tmp_path_factory.mktemp("learners"), make_run, entries)
 
 
-@pytest.fixture
-def study(made: Callable[..., Path]) -> Path:
-    """Two arms under two conditions, traffic by condition and seed; one arm is skipped under the second."""
+@pytest.fixture(scope="module")
+def built_study(make_run: Make, tmp_path_factory: pytest.TempPathFactory) -> ComparisonResult:
+    """Two arms under two conditions, traffic by condition and seed, and an arm that is skipped; with its page."""
     entries = [
         (arm, condition, seed, f"{condition[:1]}{seed}")
         for seed in range(3)
         for condition in ("dense & slow", "sparse")
         for arm in ("fedavg", "fedavg, <i>lr</i>=0.1")
-        if condition == "sparse" or arm == "fedavg" or seed < 3
     ]
-    skipped = [{"arm": "cdl", "condition": "sparse", "reason": "no <b>neighbours</b>"}]
-    return made(
-        entries, title="Rates <u>under</u> load", notes=["The paper does not state <s>it</s>."], skipped=skipped
-    )
+    more = {
+        "title": "Rates <u>under</u> load",
+        "notes": ["The paper does not state <s>it</s>."],
+        "skipped": [{"arm": "cdl", "condition": "sparse", "reason": "no <b>neighbours</b>"}],
+    }
+    return build_comparison(write_comparison(tmp_path_factory.mktemp("study"), make_run, entries, **more))
+
+
+@pytest.fixture
+def folder(of_learners: Path, tmp_path: Path) -> Path:
+    """A copy of the comparison of two learners."""
+    return shutil.copytree(of_learners, tmp_path / "all")
+
+
+@pytest.fixture
+def study(built_study: ComparisonResult, tmp_path: Path) -> Path:
+    """A copy of the built study."""
+    return shutil.copytree(built_study.path.parent, tmp_path / "all")
 
 
 def everything(folder: Path) -> dict[Path, bytes]:
@@ -98,9 +116,8 @@ def test_one_condition_is_not_spoken_of(folder: Path) -> None:
     assert (folder / "figures" / "curves-1.svg").is_file()
 
 
-def test_several_conditions(study: Path) -> None:
-    result = build_comparison(study)
-    page = result.path.read_text()
+def test_several_conditions(built_study: ComparisonResult) -> None:
+    study, page = built_study.path.parent, built_study.path.read_text()
     for markup in ("<u>", "<s>", "<b>neigh", "<i>"):
         assert markup not in page
     for text in (
@@ -116,15 +133,15 @@ def test_several_conditions(study: Path) -> None:
         assert text in page, text
     for traffic in ("d0", "s2"):
         assert f"<td>{traffic}</td>" in page
-    names = {metric for metric, _, _ in result.verdicts}
+    names = {metric for metric, _, _ in built_study.verdicts}
     assert {"kNN accuracy, dense & slow", "kNN accuracy, sparse"} <= names
     figures = {path.name for path in (study / "figures").iterdir()}
     assert {"overview-1.svg", "c1-curves-1.svg", "c2-bias-speed.svg", "c2-outcomes.svg"} <= figures
     assert page.count("<svg") == len(figures)
 
 
-def test_the_tables_of_a_study(study: Path) -> None:
-    build_comparison(study)
+def test_the_tables_of_a_study(built_study: ComparisonResult) -> None:
+    study = built_study.path.parent
     table = pl.read_parquet(study / "comparison.parquet")
     assert list(table.columns) == [
         "arm", "condition", "learner", "seed", "metric", "unit", "value", "rounds", "time_s", "bytes", "cell",
@@ -142,7 +159,6 @@ def test_the_tables_of_a_study(study: Path) -> None:
 
 
 def test_figures_no_longer_drawn_are_removed(study: Path) -> None:
-    build_comparison(study)
     record = json.loads((study / "comparison.json").read_text())
     record["cells"] = [cell for cell in record["cells"] if cell["condition"] == "sparse"]
     RunDirectory(study).write_json("comparison.json", record)
@@ -153,7 +169,7 @@ def test_figures_no_longer_drawn_are_removed(study: Path) -> None:
     assert page.count("<svg") == len(figures)
 
 
-def test_seeds_at_which_the_traffic_differs_are_left_out(made: Callable[..., Path]) -> None:
+def test_seeds_at_which_the_traffic_differs_are_left_out(made: Make) -> None:
     mixed = made(
         [("a", "", 0, "t0"), ("bb", "", 0, "t0"), ("a", "", 1, "t0"), ("bb", "", 1, "t1")], title="Two traffics"
     )
@@ -162,7 +178,7 @@ def test_seeds_at_which_the_traffic_differs_are_left_out(made: Callable[..., Pat
     assert set(pl.read_parquet(mixed / "comparison.parquet")["seed"]) == {0}
 
 
-def test_one_arm_alone(made: Callable[..., Path]) -> None:
+def test_one_arm_alone(made: Make) -> None:
     """A study of one learner under two conditions has results, and nothing to compare."""
     result = build_comparison(made([("a", name, 0, "t0") for name in ("x", "y")], title="Alone"))
     assert result.verdicts == []
