@@ -184,6 +184,7 @@ class ComparisonData:
         traffics: what was replayed.
         unfinished: folders of cells that neither finished nor failed.
         other_version: folders of cells that another version of vnetsim ran; they are left out.
+        altered: what was found in cells that are left out because they are no longer what they were when they finished.
     """
 
     record: Mapping[str, Any]
@@ -193,6 +194,7 @@ class ComparisonData:
     traffics: tuple[Traffic, ...]
     unfinished: tuple[str, ...] = ()
     other_version: tuple[str, ...] = ()
+    altered: tuple[str, ...] = ()
 
     @property
     def cells(self) -> tuple[CellData, ...]:

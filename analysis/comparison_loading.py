@@ -15,6 +15,7 @@ import polars as pl
 from analysis.comparison_data import CellData, ComparisonData, ConditionData, Metric, Traffic
 from analysis.formatting import clean
 from analysis.participation_bias import participants_by_round, passes
+from vnetsim.cells import refuse_altered
 from vnetsim.errors import InputError
 from vnetsim.run_directory import RunDirectory
 
@@ -107,12 +108,13 @@ class _Found:
     cells: list[CellData]
     unfinished: list[str]
     other_version: list[str]
+    altered: list[str]
 
 
 def _cells(folder: Path, record: Mapping[str, Any]) -> _Found:
     digests = {str(traffic["folder"]): str(traffic["sha256"]) for traffic in record["traffic"]}
     failed = set(record["failed"])
-    found = _Found(cells=[], unfinished=[], other_version=[])
+    found = _Found(cells=[], unfinished=[], other_version=[], altered=[])
     for entry in record["cells"]:
         name = Path(entry["folder"]).name  # never outside the folder, whatever the record says
         digest = digests[entry["traffic"]]
@@ -124,9 +126,20 @@ def _cells(folder: Path, record: Mapping[str, Any]) -> _Found:
             found.unfinished.append(name)
         elif manifest.get("vnetsim") != record.get("vnetsim", manifest.get("vnetsim")):
             found.other_version.append(name)
+        elif line := _altered(path):
+            found.altered.append(line)
         else:
             found.cells.append(_cell(path, entry, manifest, digest))
     return found
+
+
+def _altered(cell: Path) -> str:
+    """Return what was altered in a cell since it finished; empty for nothing, or where it has no seal."""
+    try:
+        refuse_altered(cell)
+    except InputError as error:
+        return str(error)
+    return ""
 
 
 def _traffics(folder: Path, record: Mapping[str, Any]) -> tuple[Traffic, ...]:
@@ -173,6 +186,7 @@ def load_comparison(folder: Path) -> ComparisonData:
         traffics=traffics,
         unfinished=tuple(found.unfinished),
         other_version=tuple(found.other_version),
+        altered=tuple(found.altered),
     )
 
 

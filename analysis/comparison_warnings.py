@@ -36,6 +36,9 @@ def warnings_of(data: ComparisonData) -> list[str]:
         lines.append(f"Not finished, and missing here: {named(data.unfinished)}.")
     if data.other_version:
         lines.append(f"Left out, because another version of vnetsim ran them: {named(data.other_version)}.")
+    lines += [f"Left out: {clean(line, 400)}" for line in data.altered[:_MOST_LINES]]
+    if len(data.altered) > _MOST_LINES:
+        lines.append(f"{count(len(data.altered) - _MOST_LINES)} more altered cells are left out.")
     found: dict[str, list[str]] = {}
     for condition in data.conditions:
         for line in _under(condition, data.arm_word):

@@ -22,7 +22,7 @@ def spread_panel(data: ConditionData, spread: Spread, *, name: str, what: str, a
     places = np.arange(len(spread.labels))
     columns = 2 if max(map(len, arms)) < 18 else 1
     figure = Figure((HALF_IN, 2.75 + 0.16 * -(-(len(arms) + 2) // columns)))
-    ax = axes(figure, top=0.18 + 0.16 * -(-(len(arms) + 2) // columns))
+    ax = axes(figure, bottom=0.6, top=0.18 + 0.16 * -(-(len(arms) + 2) // columns))
     bars = ax.bar(places, spread.passes * 100, 0.86, color=GREY, alpha=0.4, label="passes")
     handles: list[Any] = [bars]
     handles += [
@@ -37,7 +37,9 @@ def spread_panel(data: ConditionData, spread: Spread, *, name: str, what: str, a
         handles += ax.plot(
             places + offset, shown, "o", color=colour, markerfacecolor=face, markersize=4.5, label=label, clip_on=False
         )
-    ax.set_xticks(places, spread.labels, fontsize=7 if len(places) > 6 else 8)
+    crowded = len(places) > 6  # two lines each
+    labels = [label.replace("\u2013", "\u2013\n") if crowded else label for label in spread.labels]
+    ax.set_xticks(places, labels)
     ax.set(xlabel=axis, ylabel="share (%)")
     ax.set_ylim(bottom=0)
     ax.grid(visible=False, axis="x")

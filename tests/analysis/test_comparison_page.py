@@ -12,6 +12,7 @@ import pytest
 
 from analysis.comparison import ComparisonResult, build_comparison
 from analysis.comparison_loading import load_comparison
+from vnetsim.cells import seal
 from vnetsim.errors import InputError
 from vnetsim.run_directory import RunDirectory
 
@@ -202,6 +203,18 @@ def test_cells_of_another_version_are_named_and_left_out(folder: Path) -> None:
     result = build_comparison(folder)
     assert "Left out, because another version of vnetsim ran them: cell0-seed0." in result.warnings
     assert "cell0-seed0" not in set(pl.read_parquet(folder / "comparison.parquet")["cell"])
+
+
+def test_altered_cells_are_named_and_left_out(folder: Path) -> None:
+    for cell in (folder / "cells").iterdir():
+        seal(cell)
+    assert not [line for line in build_comparison(folder).warnings if line.startswith("Left out")]
+    metrics = folder / "cells" / "cell2-seed1" / "metrics.parquet"
+    metrics.write_bytes(metrics.read_bytes() + b" ")
+    result = build_comparison(folder)
+    (line,) = [line for line in result.warnings if line.startswith("Left out")]
+    assert f"{metrics}: altered" in line
+    assert "cell2-seed1" not in set(pl.read_parquet(folder / "comparison.parquet")["cell"])
 
 
 def test_a_cell_of_other_traffic_is_named(folder: Path) -> None:
