@@ -23,11 +23,6 @@ RECORD = "comparison.json"
 _NOT_GENERAL = frozenset({"scenario", "learner", "seed", "learning", "traffic", "gaussian"})
 
 
-def is_comparison(folder: Path) -> bool:
-    """Return whether the folder is one of ``vnetsim compare``."""
-    return (folder / RECORD).is_file()
-
-
 def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     result: dict[str, Any] = {}
     for key, value in values.items():
