@@ -12,7 +12,7 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -25,6 +25,9 @@ GRACE_S = 20.0
 """How long an interrupted cell may take to leave its run directory in order."""
 
 REPORT_EVERY_S = 0.2
+
+Message = tuple[str, dict[str, Any]]
+"""A method of ``StudyProgress`` and its arguments besides the cell's name."""
 
 _context = multiprocessing.get_context("spawn")
 
@@ -98,12 +101,12 @@ class _Worker:
         with suppress(OSError):  # it is dead: reading from it will tell
             self.connection.send(job)
 
-    def hear(self) -> Outcome | tuple[str, dict[str, Any]]:
+    def hear(self) -> Outcome | Message:
         """Return what it says: a method of the display and its arguments, or how its cell ended, also with it."""
         assert self.connection is not None
         assert self.job is not None
         try:
-            message: Outcome | tuple[str, dict[str, Any]] = self.connection.recv()
+            message: Outcome | Message = self.connection.recv()
         except (EOFError, OSError):
             message = Outcome(name=self.job.name, error=self._obituary())
         if isinstance(message, Outcome):
@@ -193,20 +196,20 @@ def _no_interrupt() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-class _Told:
-    """The display of a cell, in its worker: tells the parent what to show.
+class Told:
+    """The display of a cell, in its worker: tells elsewhere what to show.
 
     Args:
-        connection: to the parent.
+        send: sends the name of a method of ``StudyProgress`` and its arguments besides the cell's name.
     """
 
-    def __init__(self, connection: Connection[Any, Any]) -> None:
-        self._connection = connection
+    def __init__(self, send: Callable[[Message], object]) -> None:
+        self._send = send
         self._due_s = 0.0
 
     def stage(self, text: str) -> None:
         """Tell what the cell does."""
-        self._connection.send(("stage", {"text": text}))
+        self._send(("stage", {"text": text}))
 
     def note(self, text: str) -> None:
         """Keep silent; see ``CellProgress``."""
@@ -216,7 +219,7 @@ class _Told:
         now_s = time.monotonic()
         if now_s >= self._due_s:
             self._due_s = now_s + REPORT_EVERY_S
-            self._connection.send(("advance", {"time_s": time_s, "done": done, "total": total}))
+            self._send(("advance", {"time_s": time_s, "done": done, "total": total}))
 
 
 def _work(connection: Connection[Any, Any]) -> None:
@@ -225,7 +228,7 @@ def _work(connection: Connection[Any, Any]) -> None:
         signal.signal(signal.SIGTERM, _interrupt)
         threading.Thread(target=_end_with_parent, daemon=True).start()
         while True:
-            connection.send(play(connection.recv(), _Told(connection)))
+            connection.send(play(connection.recv(), Told(connection.send)))
     except (KeyboardInterrupt, EOFError, OSError):  # asked to end, or the parent is gone
         os._exit(0)
 

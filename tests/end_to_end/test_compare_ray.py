@@ -1,0 +1,193 @@
+"""Comparisons on a Ray cluster of this machine: same bits, also when a worker is killed, and clear refusals."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from vnetsim import cell_workers_ray
+from vnetsim.cells import Job
+from vnetsim.experiment import Experiment
+
+Refused = Callable[..., str]
+
+WALKS = Path(__file__).with_name("walk_learners.py")
+SHORT = ("--rounds", "4", "--device", "cpu", "--set", "gaussian.duration_s=120")
+RAY = ("--engine", "ray", "--workers", "2")
+PAGE = ("comparison.parquet", "comparison.csv")
+
+needs_ray = pytest.mark.skipif(
+    importlib.util.find_spec("ray") is None, reason="Ray is not installed (pip install 'vnetsim[ray]')"
+)
+
+IN_PLACE = "from vnetsim.cli import main; main()"
+SENT = f"""
+import contextlib
+import vnetsim.cell_workers_ray
+vnetsim.cell_workers_ray._shared_folder_mark = lambda root: contextlib.nullcontext(".seen-nowhere")
+{IN_PLACE}
+"""
+"""A driver whose folder no worker sees, so that files are sent and come back."""
+
+
+def start(where: Path, *options: str, trouble: str = "", driver: str = IN_PLACE) -> subprocess.Popen[str]:
+    where.mkdir(exist_ok=True)
+    (where / "trouble").write_text(trouble)
+    learners = f"{WALKS}:Walk,{WALKS}:Shifted"
+    command = "compare", "gaussian", "--learners", learners, "--seeds", "0:2", *SHORT, *options, "--out", "all"
+    return subprocess.Popen(
+        [sys.executable, "-c", driver, *command],
+        cwd=where,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        env={
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+            "PYTHONPATH": os.pathsep.join(sys.path),
+            "WALK_TROUBLE": str(where / "trouble") if trouble else "",
+        },
+    )
+
+
+def run(where: Path, *options: str, **more: str) -> tuple[int, list[str]]:
+    """Return exit status and lines on standard error; what a page warns of is left out."""
+    process = start(where, *options, **more)
+    lines = process.communicate(timeout=280)[1].splitlines()
+    return process.returncode, [line for line in lines if "no interval" not in line]
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    """Return the results of a comparison and of all its cells, by path."""
+    cells = [path for path in (folder / "cells").rglob("*") if path.is_file()]
+    told = {"manifest.json", "results.sha256", ".lock"}  # when and how a cell ran
+    kept = [path for path in cells if path.name not in told] + [folder / name for name in PAGE]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in kept}
+
+
+def group_is_gone(group: int) -> bool:
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.1)
+    return False
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """The results without Ray."""
+    where = tmp_path_factory.mktemp("whole")
+    assert run(where) == (0, [])
+    return files_of(where / "all")
+
+
+@needs_ray
+@pytest.mark.slow
+@pytest.mark.parametrize("driver", [IN_PLACE, SENT], ids=["folder seen by the workers", "files sent"])
+def test_two_workers_one_killed_midway(driver: str, whole: dict[str, bytes], tmp_path: Path) -> None:
+    where = tmp_path / "a"
+    assert run(where, *RAY, trouble="kill Walk 1 once", driver=driver) == (0, [])
+    assert not (where / "trouble").exists(), "the worker killed itself in its third round"
+    assert files_of(where / "all") == whole
+    assert not list((where / "all").glob(".seen-*"))
+    before = {path: path.stat().st_mtime_ns for path in (where / "all" / "cells").rglob("*.parquet")}
+    assert run(where) == (0, []), "what Ray ran is finished for this machine"
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+
+
+@needs_ray
+@pytest.mark.slow
+def test_a_cell_that_always_dies_fails_alone(tmp_path: Path) -> None:
+    status, lines = run(tmp_path / "a", *RAY, trouble="kill Walk 1")
+    assert status == 1
+    assert "(Walk, seed 1) failed: its task on the Ray cluster was lost: " in lines[0]
+    assert lines[-1] == "vnetsim: 1 of 4 cells failed; the same command runs them again."
+    assert pl.read_parquet(tmp_path / "a" / "all" / "comparison.parquet").height == 3
+
+
+@needs_ray
+@pytest.mark.slow
+def test_ctrl_c_ends_the_cluster(whole: dict[str, bytes], tmp_path: Path) -> None:
+    process = start(tmp_path / "a", *RAY, "--set", "learning.pause_s=0.5")
+    while len(list((tmp_path / "a" / "all" / "cells").glob("*/rounds.parquet"))) < 2:
+        assert process.poll() is None
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGINT)
+    error = process.communicate(timeout=120)[1]
+    assert process.returncode == 130
+    assert error.startswith("vnetsim: interrupted after 0 of 4 cells.")
+    assert error.count("\n") == 1, error
+    assert group_is_gone(process.pid)
+    assert run(tmp_path / "a", "--set", "learning.pause_s=0.5")[0] == 0
+    ours = pl.read_parquet(tmp_path / "a" / "all" / "comparison.parquet")["value"]
+    assert ours.to_list() == pl.read_parquet(whole["comparison.parquet"])["value"].to_list()
+
+
+def refusal(refused: Refused, tmp_path: Path, *options: object) -> str:
+    learners = ("--learners", f"{WALKS}:Walk,{WALKS}:Shifted")
+    line = refused("compare", "gaussian", *learners, "--engine", "ray", *options, "--out", tmp_path / "all")
+    assert not (tmp_path / "all").exists()
+    return line
+
+
+def test_without_ray(refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert "Ray is not installed; do that with: pip install 'vnetsim[ray]'." in refusal(refused, tmp_path)
+
+
+def test_addresses_at_which_there_is_no_cluster(
+    refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", types.ModuleType("ray"))
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))  # and does not listen
+        address = f"127.0.0.1:{bound.getsockname()[1]}"
+        line = refusal(refused, tmp_path, "--address", address)
+    assert f"--address {address}: no Ray cluster answers there: " in line
+    for wrong in ("somewhere", "ray://127.0.0.1:10001", "127.0.0.1:"):
+        assert "write HOST:PORT of the cluster's head" in refusal(refused, tmp_path, "--address", wrong)
+    line = refusal(refused, tmp_path, "--address", "auto", "--workers", "3")
+    assert "the cluster of --address decides how many cells run at once" in line
+
+
+@needs_ray
+@pytest.mark.slow
+def test_no_cluster_to_be_found(tmp_path: Path) -> None:
+    status, lines = run(tmp_path / "a", "--engine", "ray", "--address", "auto")
+    assert status == 2
+    assert len(lines) == 1
+    assert lines[0].startswith("vnetsim: --address auto: no Ray cluster answers: Could not find any running Ray")
+
+
+def test_files_written_last_say_that_all_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[str] = []
+    monkeypatch.setattr(cell_workers_ray, "write_atomically", lambda path, _: written.append(path.name))
+    names = ("results.sha256", "a.parquet", "manifest.json", "checkpoint/z")
+    cell_workers_ray._write(tmp_path, {f"cells/x/{name}": b"" for name in names})
+    assert written[2:] == ["manifest.json", "results.sha256"]
+    assert sorted(written[:2]) == ["a.parquet", "z"]
+
+
+def test_another_version_on_the_machine(tmp_path: Path) -> None:
+    experiment = Experiment(scenario="traffic/x")
+    job = Job(name="a", where="", words="", root=tmp_path, experiment=experiment, command=())
+    board: Any = None
+    outcome, files = cell_workers_ray._cell(job, "", "0.0.1", board, [])
+    assert "install the same version on all machines" in outcome.error
+    assert not files
