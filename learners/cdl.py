@@ -7,24 +7,31 @@ drifting away with the models of others, the sub-network follows slowly.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal, final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from learners.global_model import State
 from learners.losses import divergence_rows
+from learners.optimizers import Optimizer, Rate, Together
+from learners.resnet8 import ResNet8
 from learners.steering import BESIDE, SteeringLearner, Visited
 from learners.steering_settings import SteeringSettings
-from learners.steering_task import Batch, below, on_cpu, under
+from learners.steering_task import on_cpu
+from learners.training import Job, Tensors, Trained, below, under
+from learners.training_settings import in_unit_interval, positive
 from vnetsim.errors import InputError
 from vnetsim.learning import LearnerContext, Participant, Series
 
 BACKBONE_OPTIMIZER = "backbone_optimizer."
 SUB_OPTIMIZER = "sub_optimizer."
+OPTIMIZERS = (BACKBONE_OPTIMIZER, SUB_OPTIMIZER)
+BACKBONE, SUB = "backbone.", "sub."
 VISITS = "visits"
 
 
@@ -68,12 +75,10 @@ class CdlSettings(SteeringSettings):
             InputError: naming the key.
         """
         super().__post_init__()
-        if not 0 <= self.beta <= 1:
-            raise InputError(f"learning.beta must be in [0, 1], got {self.beta}.")
+        in_unit_interval(self, "beta", with_one=True)
         if not (math.isfinite(self.divergence) and self.divergence >= 0):
             raise InputError(f"learning.divergence must be at least 0 and finite, got {self.divergence}.")
-        if not (math.isfinite(self.tau) and self.tau > 0):
-            raise InputError(f"learning.tau must be positive and finite, got {self.tau}.")
+        positive(self, "tau")
 
 
 def contrastive_divergence(z_b: Tensor, z_s: Tensor, *, settings: CdlSettings) -> Tensor:
@@ -104,6 +109,19 @@ def released_divergence(y_b: Tensor, y_s: Tensor, *, beta: float) -> Tensor:
     """
     p, s = y_b.sigmoid(), y_s.sigmoid()
     return (beta * s * (s.log() - p) + (1 - beta) * p * (p.log() - s)).mean()
+
+
+class Pair(nn.Module):
+    """Backbone and sub-network.
+
+    Args:
+        network: copied for both.
+    """
+
+    def __init__(self, network: ResNet8) -> None:
+        super().__init__()
+        self.backbone = copy.deepcopy(network)
+        self.sub = copy.deepcopy(network)
 
 
 @final
@@ -165,63 +183,81 @@ class Cdl(SteeringLearner):
                 f"learning.compare: '{settings.compare}' gives {compared} value to compare, and the softmax of one "
                 "value is always 1, so that both divergences are 0: use features."
             )
-        self._sub = self._task.new_network()
+        self._alone = self._task.steer(self._first_step)
+        masks = 2 if self._released else 1
+        self._together = self._task.steer(
+            self._step, network=Pair(self._task.network), optimizer=self._optimizers, masks=masks
+        )
 
-    def visit(self, participant: Participant, base: State, own: State) -> Visited:
-        """Train backbone and, from the second visit on, sub-network; see ``SteeringLearner.visit``."""
-        task, backbone, sub = self._task, self._task.network, self._sub
-        first = not own
-        backbone.load_state_dict({name: tensor for name, tensor in base.items() if not name.startswith(BESIDE)})
-        backbone.train()
-        optimizers = [task.optimizer(backbone, below(BACKBONE_OPTIMIZER, own))]
-        if not first:
-            sub.load_state_dict(below(BESIDE, base if self._released else own))
-            sub.train()
-            optimizers.append(task.optimizer(sub, below(SUB_OPTIMIZER, own)))
+    def job(self, participant: Participant, base: State, own: State) -> Job:
+        """Return the training of the backbone and, from the second visit on, of both; see ``SteeringLearner.job``."""
+        visit = self._task.visit_of(participant)
+        backbone = {name: tensor for name, tensor in base.items() if not name.startswith(BESIDE)}
+        if not own:
+            return Job(program=self._alone, visit=visit, base=backbone)
+        sub = below(BESIDE, base if self._released else own)
+        return Job(
+            program=self._together,
+            visit=visit,
+            base={**under(BACKBONE, backbone), **under(SUB, sub)},
+            optimizer={name: tensor for name, tensor in own.items() if name.startswith(OPTIMIZERS)},
+        )
 
-        def alone(batch: Batch) -> tuple[Tensor, Mapping[str, Tensor]]:
-            angles = backbone.head(task.dropout(backbone.features(batch.images), batch.generator))
-            loss = task.steering_loss(angles, batch.angles)
-            return loss, {"loss": loss}
-
-        def together(batch: Batch) -> tuple[Tensor, Mapping[str, Tensor]]:
-            z_b, z_s = backbone.features(batch.images), sub.features(batch.images)
-            angles = backbone.head(task.dropout(z_b, batch.generator))
-            loss = task.steering_loss(angles, batch.angles)
-            return loss + self._settings.divergence * self._divergence(batch, angles, z_b, z_s), {
-                "loss": loss,
-                **self._measured_divergences(z_b, z_s),
-            }
-
-        figures = task.descend(participant, optimizers, alone if first else together)
-        if first:
-            sub.load_state_dict(backbone.state_dict())
-        beside = under(BESIDE, on_cpu(sub.state_dict()))
+    def visited(self, trained: Trained, own: State) -> Visited:
+        """Return the backbone, and sub-network and optimizers as the silo's own; see ``SteeringLearner.visited``."""
+        if own:
+            backbone, sub = below(BACKBONE, trained.state), below(SUB, trained.state)
+            optimizers = trained.optimizer
+        else:  # the sub-network becomes a copy of the backbone
+            backbone = sub = trained.state
+            optimizers = under(BACKBONE_OPTIMIZER, trained.optimizer)
+        beside = under(BESIDE, on_cpu(sub))
         return Visited(
-            sent=on_cpu(backbone.state_dict()) | (beside if self._released else {}),
+            sent=on_cpu(backbone) | (beside if self._released else {}),
             own={
                 VISITS: own.get(VISITS, torch.tensor(0)) + 1,
                 **({} if self._released else beside),
-                **under(BACKBONE_OPTIMIZER, task.optimizer_state(optimizers[0])),
-                **({} if first else under(SUB_OPTIMIZER, task.optimizer_state(optimizers[1]))),
+                **on_cpu(optimizers),
             },
-            loss=figures.pop("loss"),
-            metrics=figures,
+            loss=trained.mean("loss"),
+            metrics={name: trained.mean(name) for name in trained.figures if name != "loss"},
         )
 
-    def _divergence(self, batch: Batch, angles: Tensor, z_b: Tensor, z_s: Tensor) -> Tensor:
-        if not self._released:
-            return contrastive_divergence(z_b, z_s, settings=self._settings)
-        of_sub = self._sub.head(self._task.dropout(z_s, batch.generator))
-        return released_divergence(angles, of_sub, beta=self._settings.beta)
+    def _first_step(self, backbone: nn.Module, batch: Tensors, _: Tensors) -> tuple[Tensor, Tensors]:
+        assert isinstance(backbone, ResNet8)
+        angles = backbone.head(self._task.dropout(backbone.features(batch["images"]), batch))
+        loss = self._task.steering_loss(angles, batch["angles"])
+        return loss, {"loss": loss}
+
+    def _step(self, pair: nn.Module, batch: Tensors, _: Tensors) -> tuple[Tensor, Tensors]:
+        assert isinstance(pair, Pair)
+        z_b, z_s = pair.backbone.features(batch["images"]), pair.sub.features(batch["images"])
+        angles = pair.backbone.head(self._task.dropout(z_b, batch))
+        loss = self._task.steering_loss(angles, batch["angles"])
+        if self._released:
+            of_sub = pair.sub.head(self._task.dropout(z_s, batch, mask=1))
+            divergence = released_divergence(angles, of_sub, beta=self._settings.beta)
+        else:
+            divergence = contrastive_divergence(z_b, z_s, settings=self._settings)
+        return loss + self._settings.divergence * divergence, {"loss": loss, **self._divergences(z_b, z_s)}
 
     @torch.no_grad()
-    def _measured_divergences(self, z_b: Tensor, z_s: Tensor) -> dict[str, Tensor]:
+    def _divergences(self, z_b: Tensor, z_s: Tensor) -> dict[str, Tensor]:
         tau = self._settings.tau
         return {
             "kl_b_s": divergence_rows(z_b, z_s, tau=tau).mean(),
             "kl_s_b": divergence_rows(z_s, z_b, tau=tau).mean(),
         }
+
+    def _optimizers(self, parameters: Mapping[str, Tensor], rate: Rate, state: Tensors) -> Optimizer:
+        """Return one optimizer for each network: the sub-network's has taken fewer steps."""
+        parts = {BACKBONE_OPTIMIZER: BACKBONE, SUB_OPTIMIZER: SUB}
+        return Together(
+            {
+                prefix: self._task.optimizer(below(network, parameters), rate, below(prefix, state))
+                for prefix, network in parts.items()
+            }
+        )
 
     def _first_sent(self) -> State:
         state = super()._first_sent()

@@ -19,10 +19,10 @@ from learners.classification_settings import (
 )
 from learners.classification_task import ClassificationTask, label_loss
 from learners.contrastive_settings import LEARNING_RATE
-from learners.contrastive_task import payload_bytes
 from learners.global_model import GlobalModel
 from learners.robust import combine, used_weights
-from learners.training import Visit
+from learners.task import payload_bytes
+from learners.training import Job, Program, Tensors, Trained, Visit
 from vnetsim.learning import Aggregation, Cost, Description, LearnerContext, Participant, Series, Update
 
 DEFAULTS: Mapping[str, object] = {
@@ -61,6 +61,7 @@ class ClassificationFedAvg:
         self._settings = settings
         self._task = ClassificationTask(context, settings)
         self._global = GlobalModel(self._task.initial_state(), max_staleness=context.max_staleness)
+        self._plain = self._task.classify(label_loss)
 
     @classmethod
     def create(cls, context: LearnerContext, settings: Any) -> Self:
@@ -79,18 +80,20 @@ class ClassificationFedAvg:
     def cost(self, silo: int) -> Cost:
         """Return the model's bytes each way, and the work of all steps, forward and backward."""
         model = self._model_bytes
-        images = self._settings.steps * self._task.batch_size(silo)
-        return Cost(download_bytes=model, upload_bytes=model, work_flop=self._task.training_flop(images))
+        work_flop = self._task.training_flop(self._task.images_per_visit(silo))
+        return Cost(download_bytes=model, upload_bytes=model, work_flop=work_flop)
 
     def train(self, participants: Sequence[Participant]) -> Sequence[Update]:
         """Train every participant from the global model of its ``base_round``; see ``vnetsim.learning.Learner``."""
-        return [self._train_one(participant) for participant in participants]
+        jobs = [self._job(self._plain, participant) for participant in participants]
+        trained = self._task.engine.train(jobs)
+        return [self._update(*one) for one in zip(participants, jobs, trained, strict=True)]
 
     def aggregate(self, updates: Sequence[Update]) -> Aggregation:
         """Average the finite updates with equal weights and end the round; with none the model is kept."""
         finite = [update for update in updates if update.finite]
         weights = used_weights(equal_weights(len(finite)), self._settings)
-        metrics = {"learning_rate": self._task.learning_rate(self._global.round)}
+        metrics = {"learning_rate": self._task.cosine_rate(self._global.round)}
         state = self._global.current
         if finite:
             state = combine([update.state for update in finite], weights, state, self._settings)
@@ -113,7 +116,7 @@ class ClassificationFedAvg:
         self._global.load_state_dict(state)
 
     def sample_images(self, kernels_px: Sequence[float], count: int) -> NDArray[np.uint8]:
-        """Return the first test images blurred with each kernel length, shape (len(kernels_px), count, H, W, C)."""
+        """Return test images blurred with each kernel length, shape (len(kernels_px), count, H, W, C)."""
         return self._task.sample_images(kernels_px, count)
 
     @property
@@ -125,20 +128,21 @@ class ClassificationFedAvg:
         return self._task.visit(
             participant.silo,
             speed_mps=participant.speed_mps,
-            base_round=participant.base_round,
+            learning_rate=self._task.cosine_rate(participant.base_round),
             seed=self._context.streams.integer("training", participant.round, participant.vehicle_id),
         )
 
-    def _train_one(self, participant: Participant) -> Update:
-        visit = self._visit(participant)
+    def _job(self, program: Program, participant: Participant, given: Tensors | None = None) -> Job:
         base = self._global.at(participant.base_round)
-        trained = self._task.train(base, visit, label_loss, steps=self._settings.steps)
+        return Job(program=program, visit=self._visit(participant), base=base, given=given or {})
+
+    def _update(self, participant: Participant, job: Job, trained: Trained) -> Update:
         return Update(
             participant=participant,
             state=trained.state,
-            loss=trained.loss,
+            loss=trained.mean("loss"),
             finite=trained.finite,
-            metrics={"kernel_px": visit.kernel_px},
+            metrics={"kernel_px": job.visit.kernel_px},
         )
 
     def _local_accuracies(self, finite: Sequence[Update]) -> dict[str, float]:

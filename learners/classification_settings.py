@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from learners.encoders import ENCODERS
-from learners.robust import AveragingSettings
-from vnetsim.errors import InputError, unknown_name
+from learners.training_settings import TrainingSettings, at_least, in_unit_interval
+from vnetsim.errors import unknown_name
 from vnetsim.learning import Series
 
 LOSS = Series(
@@ -38,7 +37,7 @@ UNSEEN_ACCURACY = Series(
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClassificationSettings(AveragingSettings):
+class ClassificationSettings(TrainingSettings):
     """Encoder, local training, averaging and evaluation of a learner that classifies images.
 
     The defaults suit the built-in signs on two CPU cores.
@@ -72,12 +71,5 @@ class ClassificationSettings(AveragingSettings):
         super().__post_init__()
         if self.encoder not in ENCODERS:
             raise unknown_name("encoder", self.encoder, ENCODERS, where="learning.encoder")
-        for name, least in (("batch", 2), ("steps", 1), ("local_test", 0)):
-            if getattr(self, name) < least:
-                raise InputError(f"learning.{name} must be at least {least}, got {getattr(self, name)}.")
-        if not (math.isfinite(self.lr) and self.lr > 0):
-            raise InputError(f"learning.lr must be positive and finite, got {self.lr}.")
-        if not 0 <= self.momentum < 1:
-            raise InputError(f"learning.momentum must be in [0, 1), got {self.momentum}.")
-        if not (math.isfinite(self.weight_decay) and self.weight_decay >= 0):
-            raise InputError(f"learning.weight_decay must be at least 0 and finite, got {self.weight_decay}.")
+        at_least(self, local_test=0)
+        in_unit_interval(self, "momentum", with_one=False)

@@ -7,22 +7,22 @@ dual-temperature loss, and uploads theta_n; the RSU averages. A method is a subc
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self, final
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from learners.aggregation import Weights
 from learners.contrastive_settings import SERIES, ContrastiveSettings, reported
-from learners.contrastive_task import BACKWARD_FACTOR, ContrastiveTask, payload_bytes
+from learners.contrastive_task import ContrastiveTask
 from learners.global_model import GlobalModel, State
 from learners.losses import dual_temperature_loss
 from learners.robust import combine, used_weights
+from learners.task import payload_bytes
+from learners.training import Job, Tensors, Trained
 from vnetsim.learning import Aggregation, Cost, Description, LearnerContext, Participant, Series, Update
 
 VIEWS = 2
@@ -52,8 +52,7 @@ class ContrastiveLearner(ABC):
         self._settings = settings
         self._task = ContrastiveTask(context, settings)
         self._global = GlobalModel(self._task.initial_state(), max_staleness=context.max_staleness)
-        self._engine = self._task.engine(self._objective)
-        self._base: State = self._global.current  # the model that the present visit downloaded
+        self._program = self._task.contrast(self._step)
 
     @abstractmethod
     def weights(self, participants: Sequence[Participant]) -> Weights:
@@ -62,19 +61,20 @@ class ContrastiveLearner(ABC):
     def loss(
         self,
         model: nn.Module,
-        images: Tensor,
-        generator: torch.Generator,
+        first: Tensor,
+        second: Tensor,
         base: State,  # noqa: ARG002 - for methods that compare with it
     ) -> Tensor:
         """Return the loss of a local step: FLSimCo's dual-temperature loss on two random views.
 
+        A function of its arguments alone: it is called for several vehicles at once, from several threads.
+
         Args:
             model: the encoder as the steps before have left it; gradients flow to its parameters.
-            images: a batch of the vehicle's images in [0, 1], shape (B, C, H, W).
-            generator: source of every random draw.
+            first: first random views of a batch of the vehicle's images, normalised, shape (B, C, H, W).
+            second: second random views of the same images.
             base: the state that the vehicle downloaded, tensors by name; not to be changed.
         """
-        first, second = self._task.views(images, generator)
         return dual_temperature_loss(
             model(first), model(second), t_alpha=self._settings.t_alpha, t_beta=self._settings.t_beta
         )
@@ -98,18 +98,20 @@ class ContrastiveLearner(ABC):
     @final
     def cost(self, silo: int) -> Cost:
         """Return the model's bytes each way, and the work of all steps on both views, forward and backward."""
-        images = self._engine.images_per_visit(silo)
+        images = self._task.images_per_visit(silo)
         model = payload_bytes(self._task.sent(self._global.current))
         return Cost(
             download_bytes=model,
             upload_bytes=model,
-            work_flop=float(images * VIEWS * BACKWARD_FACTOR * self._task.flop),
+            work_flop=self._task.training_flop(images * VIEWS),
         )
 
     @final
     def train(self, participants: Sequence[Participant]) -> Sequence[Update]:
         """Train every participant from the global model of its ``base_round``; see ``vnetsim.learning.Learner``."""
-        return [self._train_one(participant) for participant in participants]
+        jobs = [self._job(participant) for participant in participants]
+        trained = self._task.engine.train(jobs)
+        return [self._update(*one) for one in zip(participants, jobs, trained, strict=True)]
 
     @final
     def aggregate(self, updates: Sequence[Update]) -> Aggregation:
@@ -119,7 +121,7 @@ class ContrastiveLearner(ABC):
         state = dict(self._global.current)
         if weights.any():
             state.update(combine([update.state for update in finite], weights, self._global.current, self._settings))
-        metrics = {"learning_rate": self._task.learning_rate(self._global.round)}
+        metrics = {"learning_rate": self._task.cosine_rate(self._global.round)}
         if finite:
             metrics["loss"] = sum(update.loss for update in finite) / len(finite)
             if weights.any():
@@ -145,20 +147,22 @@ class ContrastiveLearner(ABC):
 
     @final
     def sample_images(self, kernels_px: Sequence[float], count: int) -> NDArray[np.uint8]:
-        """Return the first test images blurred with each kernel length, shape (len(kernels_px), count, H, W, C)."""
+        """Return test images blurred with each kernel length, shape (len(kernels_px), count, H, W, C)."""
         return self._task.sample_images(kernels_px, count)
 
-    def _objective(self, model: nn.Module, images: Tensor, generator: torch.Generator) -> Tensor:
-        return self.loss(model, images, generator, self._base)
+    def _step(self, model: nn.Module, batch: Tensors, base: Tensors) -> tuple[Tensor, Tensors]:
+        loss = self.loss(model, batch["first"], batch["second"], base)
+        return loss, {"loss": loss}
 
-    def _train_one(self, participant: Participant) -> Update:
-        visit = self._task.visit(participant)
-        self._base = self._global.at(participant.base_round)
-        trained = self._engine.train(self._base, visit)
+    def _job(self, participant: Participant) -> Job:
+        base = self._global.at(participant.base_round)
+        return Job(program=self._program, visit=self._task.visit_of(participant), base=base, given=base)
+
+    def _update(self, participant: Participant, job: Job, trained: Trained) -> Update:
         return Update(
             participant=participant,
             state=self._task.sent(trained.state),
-            loss=trained.loss,
-            finite=trained.finite and math.isfinite(trained.loss),
-            metrics={"kernel_px": visit.kernel_px},
+            loss=trained.mean("loss"),
+            finite=trained.finite,
+            metrics={"kernel_px": job.visit.kernel_px},
         )

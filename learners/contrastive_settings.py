@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from learners.encoders import ENCODERS
-from learners.robust import AveragingSettings
-from vnetsim.errors import InputError, unknown_name
+from learners.training_settings import TrainingSettings, at_least, in_unit_interval, positive
+from vnetsim.errors import unknown_name
 from vnetsim.learning import Series
 
 KNN_ACCURACY = Series(
@@ -50,7 +49,7 @@ SERIES = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaskSettings(AveragingSettings):
+class TaskSettings(TrainingSettings):
     """Encoder, local training, averaging and evaluation of a contrastive learner.
 
     The published values are encoder ``resnet18``, batch 512, 2 steps. The defaults take about a minute on two CPU
@@ -94,16 +93,9 @@ class TaskSettings(AveragingSettings):
         super().__post_init__()
         if self.encoder not in ENCODERS:
             raise unknown_name("encoder", self.encoder, ENCODERS, where="learning.encoder")
-        for name, least in (("batch", 2), ("steps", 1), ("knn_k", 1), ("bank", 0)):
-            if getattr(self, name) < least:
-                raise InputError(f"learning.{name} must be at least {least}, got {getattr(self, name)}.")
-        for name in ("lr", "knn_temperature"):
-            if not (math.isfinite(getattr(self, name)) and getattr(self, name) > 0):
-                raise InputError(f"learning.{name} must be positive and finite, got {getattr(self, name)}.")
-        if not 0 <= self.momentum < 1:
-            raise InputError(f"learning.momentum must be in [0, 1), got {self.momentum}.")
-        if not (math.isfinite(self.weight_decay) and self.weight_decay >= 0):
-            raise InputError(f"learning.weight_decay must be at least 0 and finite, got {self.weight_decay}.")
+        at_least(self, knn_k=1, bank=0)
+        positive(self, "knn_temperature")
+        in_unit_interval(self, "momentum", with_one=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,9 +117,7 @@ class ContrastiveSettings(TaskSettings):
             InputError: naming the key.
         """
         super().__post_init__()
-        for name in ("t_alpha", "t_beta"):
-            if not (math.isfinite(getattr(self, name)) and getattr(self, name) > 0):
-                raise InputError(f"learning.{name} must be positive and finite, got {getattr(self, name)}.")
+        positive(self, "t_alpha", "t_beta")
 
 
 def reported(series: Sequence[Series], settings: TaskSettings) -> tuple[Series, ...]:

@@ -1,30 +1,26 @@
-"""The task that contrastive learners share: images in silos, an encoder, its schedule and its evaluation."""
+"""The task that contrastive learners share: labelled images in silos, two views, an encoder and its evaluation."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from learners.contrastive_settings import TaskSettings
-from learners.data import load_images
-from learners.data.augment import view_one, view_two
-from learners.data.partition import partition
-from learners.encoders import create_encoder, forward_flop, parameter_count
+from learners.data.augment import apply_view_one, apply_view_two, draw_view_one, draw_view_two
+from learners.encoders import create_encoder, parameter_count
 from learners.evaluation import Evaluator
 from learners.global_model import State
-from learners.silos import Silos, blurred_samples, kernel_px
-from learners.training import Objective, SequentialEngine, Visit, copy_state, cosine
+from learners.optimizers import Optimizer, Rate
+from learners.task import Task, labelled_silos, payload_bytes
+from learners.training import Loss, Program, Tensors, Visit, below, under
 from vnetsim.learning import Description, LearnerContext, Participant
 
-BACKWARD_FACTOR = 3
-"""Work of forward and backward pass in forward passes: the backward pass computes two products for each one."""
+FIRST, SECOND = "first.", "second."
 
 
-class ContrastiveTask:
+class ContrastiveTask(Task):
     """Everything of a contrastive learner but its loss and what it does with the uploads.
 
     Args:
@@ -32,33 +28,19 @@ class ContrastiveTask:
         settings: encoder, local training and evaluation.
 
     Attributes:
-        encoder: the workspace model that training and evaluation load a state into.
-        flop: floating-point operations of its forward pass over one image.
-        device: where it and the images lie.
-        evaluator: measures a state of it.
+        evaluator: measures a state of the encoder.
     """
 
     def __init__(self, context: LearnerContext, settings: TaskSettings) -> None:
-        self._context = context
         self._settings = settings
-        self.device = torch.device(context.device)
-        streams = context.streams
-        self._data = load_images(context.data, streams=streams.child("data"))
-        indices = partition(
-            self._data.train_labels.numpy(),
-            silos=context.silos,
-            approaches=context.approaches,
-            settings=context.data,
-            generator=streams.generator("silos"),
+        self._data, indices = labelled_silos(context)
+        encoder = create_encoder(settings.encoder, seed=context.streams.integer("initial model"))
+        super().__init__(
+            context, settings, train=self._data.train, test=self._data.test, indices=indices, network=encoder
         )
-        self._silos = Silos(self._data.train, indices, device=self.device)
-        encoder = create_encoder(settings.encoder, seed=streams.integer("initial model"))
-        self.flop = forward_flop(encoder, self._image_shape)
-        # channels last is what CPU and CUDA convolve fastest
-        self.encoder = encoder.to(device=self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-        bank = streams.generator("bank").permutation(len(self._data.train))[: settings.bank or None]
+        bank = context.streams.generator("bank").permutation(len(self._data.train))[: settings.bank or None]
         self.evaluator = Evaluator(
-            self.encoder,
+            encoder,
             bank=self._data.train[bank].to(self.device),
             bank_labels=self._data.train_labels[bank].to(self.device),
             test=self._data.test.to(self.device),
@@ -69,41 +51,43 @@ class ContrastiveTask:
             recalibrate=settings.batchnorm == "local",
         )
 
-    def initial_state(self) -> State:
-        """Return a copy of the encoder's present state: before any training, theta^0."""
-        return copy_state(self.encoder.state_dict())
+    def contrast(
+        self,
+        loss: Loss,
+        *,
+        network: nn.Module | None = None,
+        optimizer: Callable[[Mapping[str, Tensor], Rate, Tensors], Optimizer] | None = None,
+    ) -> Program:
+        """Return the local training on two random views of each image.
 
-    def engine(self, objective: Objective) -> SequentialEngine:
-        """Return the engine that trains the encoder on the silos for ``objective``."""
-        settings = self._settings
-        return SequentialEngine(
-            self.encoder,
-            self._silos,
-            objective=objective,
-            steps=settings.steps,
-            batch=settings.batch,
-            momentum=settings.momentum,
-            weight_decay=settings.weight_decay,
-        )
+        Args:
+            loss: of a step; its batch holds the views ``first`` and ``second``, normalised, shape (B, C, H, W).
+            network: what is trained; the encoder by default.
+            optimizer: SGD by default.
+        """
+        mean, std, size = self._data.mean, self._data.std, self.image_shape[1:]
 
-    def views(self, images: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Return both random views of images in [0, 1], normalised, each of the images' shape (B, C, H, W)."""
-        mean, std = self._data.mean, self._data.std
-        return view_one(images, generator, mean, std), view_two(images, generator, mean, std)
+        def draw(count: int, generator: torch.Generator) -> Tensors:
+            first = draw_view_one(count, size, generator)
+            return {**under(FIRST, first), **under(SECOND, draw_view_two(count, size, generator))}
 
-    def visit(self, participant: Participant) -> Visit:
+        def prepare(images: Tensor, drawn: Tensors) -> Tensors:
+            return {
+                "first": apply_view_one(images, below(FIRST, drawn), mean, std),
+                "second": apply_view_two(images, below(SECOND, drawn), mean, std),
+            }
+
+        optimizer = optimizer or self.sgd(self._settings.momentum)
+        return self.program(loss, draw=draw, prepare=prepare, optimizer=optimizer, network=network)
+
+    def visit_of(self, participant: Participant) -> Visit:
         """Return a participant's local training: its silo, blur, step size and seed."""
-        return Visit(
-            silo=participant.silo,
-            kernel_px=kernel_px(self._context, participant.speed_mps, self._silos.image_px),
-            blurred_fraction=self._context.blur.fraction,
-            learning_rate=self.learning_rate(participant.base_round),
+        return self.visit(
+            participant.silo,
+            speed_mps=participant.speed_mps,
+            learning_rate=self.cosine_rate(participant.base_round),
             seed=self._context.streams.integer("training", participant.round, participant.vehicle_id),
         )
-
-    def learning_rate(self, base_round: int) -> float:
-        """Return the step size of a visit that started in ``base_round``: a cosine over the rounds."""
-        return cosine(self._settings.lr, base_round, self._context.rounds)
 
     def sent(self, state: State) -> dict[str, Tensor]:
         """Return the part of a model's state that crosses the radio link."""
@@ -124,16 +108,16 @@ class ContrastiveTask:
 
     def describe(self, facts: Mapping[str, str]) -> Description:
         """Return encoder, data distribution and what else the record says, the learner's own ``facts`` at the end."""
-        sizes = self._silos.sizes
+        sizes = self.silos.sizes
         return Description(
             encoder=self._settings.encoder,
-            parameters=parameter_count(self.encoder),
-            image_shape=self._image_shape,
+            parameters=parameter_count(self.network),
+            image_shape=self.image_shape,
             class_names=tuple(self._data.class_names),
-            silo_label_counts=self._silos.label_counts(self._data.train_labels, len(self._data.class_names)),
+            silo_label_counts=self.silos.label_counts(self._data.train_labels, len(self._data.class_names)),
             facts={
                 "Forward pass": f"{self.flop / 1e6:.4g} MFLOP per image (convolutions and linear layers)",
-                "Model": f"{payload_bytes(self.sent(self.encoder.state_dict())) / 1e6:.4g} MB each way",
+                "Model": f"{payload_bytes(self.sent(self.network.state_dict())) / 1e6:.4g} MB each way",
                 "Images per silo": f"{min(sizes)} to {max(sizes)}, {sum(sizes)} in all",
                 "Test images": f"{len(self._data.test)}, held by no vehicle",
                 "BatchNorm statistics": {
@@ -143,17 +127,3 @@ class ContrastiveTask:
                 **facts,
             },
         )
-
-    def sample_images(self, kernels_px: Sequence[float], count: int) -> NDArray[np.uint8]:
-        """Return the first test images blurred with each kernel length, shape (len(kernels_px), count, H, W, C)."""
-        return blurred_samples(self._data.test[:count], kernels_px)
-
-    @property
-    def _image_shape(self) -> tuple[int, int, int]:
-        channels, height, width = self._data.train.shape[1:]
-        return int(channels), int(height), int(width)
-
-
-def payload_bytes(tensors: Mapping[str, Tensor]) -> int:
-    """Return the bytes that tensors take on the radio link."""
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, final
@@ -16,13 +15,15 @@ from torch.nn.functional import logsigmoid
 
 from learners.aggregation import equal_weights
 from learners.contrastive_settings import KNN_ACCURACY, LEARNING_RATE, LINEAR_ACCURACY, TaskSettings, reported
-from learners.contrastive_task import BACKWARD_FACTOR, ContrastiveTask, payload_bytes
+from learners.contrastive_task import ContrastiveTask
 from learners.encoders import PROJECTION
 from learners.global_model import GlobalModel, State
 from learners.key_queue import KeyQueue
+from learners.optimizers import Optimizer, Rate
 from learners.robust import combine
-from learners.training import copy_state
-from vnetsim.errors import InputError
+from learners.task import BACKWARD_FACTOR, payload_bytes
+from learners.training import Job, Tensors, Trained, below, under
+from learners.training_settings import at_least, in_unit_interval, positive
 from vnetsim.learning import Aggregation, Cost, Description, LearnerContext, Participant, Series, Update
 
 SERIES = (
@@ -51,6 +52,7 @@ SERIES = (
 )
 
 KEY_ENCODER = "key_encoder."
+QUERY, KEY = "query.", "key."
 BESIDE_THE_MODEL = ("queue.", KEY_ENCODER)
 """Beginnings of the names in a global state that are not the model's."""
 
@@ -86,13 +88,9 @@ class FedCoSettings(TaskSettings):
             InputError: naming the key.
         """
         super().__post_init__()
-        if not 0 <= self.momentum_encoder <= 1:
-            raise InputError(f"learning.momentum_encoder must be in [0, 1], got {self.momentum_encoder}.")
-        if not (math.isfinite(self.temperature) and self.temperature > 0):
-            raise InputError(f"learning.temperature must be positive and finite, got {self.temperature}.")
-        for name, least in (("queue", 1), ("keys", 0)):
-            if getattr(self, name) < least:
-                raise InputError(f"learning.{name} must be at least {least}, got {getattr(self, name)}.")
+        in_unit_interval(self, "momentum_encoder", with_one=True)
+        positive(self, "temperature")
+        at_least(self, queue=1, keys=0)
 
 
 def queue_info_nce(q: Tensor, k: Tensor, queue: Tensor, *, temperature: float) -> Tensor:
@@ -112,67 +110,49 @@ def queue_info_nce(q: Tensor, k: Tensor, queue: Tensor, *, temperature: float) -
     return -logsigmoid(-margin).mean()
 
 
-class MomentumContrast:
-    """The objective of a visit: the key encoder that trails the trained one, and the queue as it was downloaded.
+class Pair(nn.Module):
+    """The encoder that is trained, ``query``, and the one that trails it, ``key``.
 
-    A workspace for one visit after the other. The key encoder starts each visit as the downloaded model, or as the
-    downloaded key encoder where there is one; after every step it moves towards the model that the step left, which
-    is the order of MoCo's algorithm. Like the trained encoder it normalises with the statistics of its own batch, so
-    its running statistics have no use and stay where they are; with one batch on one device there is nothing to
-    shuffle between devices, as MoCo does.
+    Like the trained encoder, the key encoder normalises with the statistics of its own batch, so its running statistics
+    have no use; with one batch on one device there is nothing to shuffle between devices, as MoCo does.
 
     Args:
-        task: encoder and views.
-        momentum: m of the key encoder.
-        temperature: of the loss.
+        encoder: copied for both.
     """
 
-    def __init__(self, task: ContrastiveTask, *, momentum: float, temperature: float) -> None:
-        self._task = task
-        self._encoder = copy.deepcopy(task.encoder).requires_grad_(requires_grad=False).train()
+    def __init__(self, encoder: nn.Module) -> None:
+        super().__init__()
+        self.query = copy.deepcopy(encoder)
+        self.key = copy.deepcopy(encoder).requires_grad_(requires_grad=False)
+
+
+class Trailing:
+    """An optimizer of the query encoder, after each of whose steps the key encoder moves towards the model it left.
+
+    theta_k <- m theta_k + (1 - m) theta_q (He et al. 2020, Eq. 2), parameters alone; the order is that of MoCo's
+    algorithm.
+
+    Args:
+        optimizer: of the query encoder.
+        parameters: of the pair, by name.
+        momentum: m.
+    """
+
+    def __init__(self, optimizer: Optimizer, parameters: Mapping[str, Tensor], *, momentum: float) -> None:
+        self._optimizer = optimizer
+        self._query, self._key = below(QUERY, parameters), below(KEY, parameters)
         self._momentum = momentum
-        self._temperature = temperature
-        self._negatives: Tensor | None = None
-        self._keys: list[Tensor] = []
 
-    def start(self, queue: Tensor, model: State, key_encoder: Mapping[str, Tensor]) -> None:
-        """Begin a visit.
+    @torch.no_grad()
+    def step(self) -> None:
+        """Apply the gradients, then follow."""
+        self._optimizer.step()
+        for name, theta_k in self._key.items():
+            theta_k.mul_(self._momentum).add_(self._query[name], alpha=1 - self._momentum)
 
-        Args:
-            queue: the negatives, shape (K, D); they stay as they are.
-            model: the downloaded model.
-            key_encoder: parameters of the key encoder, those of the model where empty.
-        """
-        self._negatives = queue
-        self._keys = []
-        self._encoder.load_state_dict({**model, **key_encoder})
-
-    def finish(self) -> dict[str, Tensor]:
-        """End a visit: make the key encoder's last move, and return its parameters, a copy."""
-        follow(self._encoder, self._task.encoder, momentum=self._momentum)
-        return copy_state(dict(self._encoder.named_parameters()))
-
-    def loss(self, model: nn.Module, images: Tensor, generator: torch.Generator) -> Tensor:
-        """Return the loss of a step; an ``Objective``. Gradients flow through the queries alone."""
-        assert self._negatives is not None, "start the visit first"
-        first, second = self._task.views(images, generator)
-        with torch.no_grad():
-            if self._keys:
-                follow(self._encoder, model, momentum=self._momentum)
-            k = self._encoder(second)
-        self._keys.append(k)
-        return queue_info_nce(model(first), k, self._negatives, temperature=self._temperature)
-
-    def newest_keys(self, count: int) -> Tensor:
-        """Return the keys of the last ``count`` images of the visit, in order, shape (min(count, images), D)."""
-        return torch.cat(self._keys)[-count:].contiguous()
-
-
-@torch.no_grad()
-def follow(key_encoder: nn.Module, model: nn.Module, *, momentum: float) -> None:
-    """Move the key encoder: theta_k <- m theta_k + (1 - m) theta_q (He et al. 2020, Eq. 2), parameters alone."""
-    for theta_k, theta_q in zip(key_encoder.parameters(), model.parameters(), strict=True):
-        theta_k.mul_(momentum).add_(theta_q, alpha=1 - momentum)
+    def state(self) -> dict[str, Tensor]:
+        """Return the state of the query encoder's optimizer."""
+        return self._optimizer.state()
 
 
 @final
@@ -215,16 +195,13 @@ class FedCo:
     def __init__(self, context: LearnerContext, settings: FedCoSettings) -> None:
         self._settings = settings
         self._task = ContrastiveTask(context, settings)
-        self._contrast = MomentumContrast(
-            self._task, momentum=settings.momentum_encoder, temperature=settings.temperature
-        )
-        self._engine = self._task.engine(self._contrast.loss)
+        self._program = self._task.contrast(self._step, network=Pair(self._task.network), optimizer=self._optimizer)
         queue = KeyQueue.random(
             settings.queue, PROJECTION, generator=context.streams.generator("queue"), device=self._task.device
         )
         state = {**self._task.initial_state(), **queue.state()}
         if settings.key_encoder == "kept":
-            state |= {KEY_ENCODER + name: state[name] for name, _ in self._task.encoder.named_parameters()}
+            state |= {KEY_ENCODER + name: state[name] for name, _ in self._task.network.named_parameters()}
         # model, queue and key encoder of a round belong together: one history holds them
         self._global = GlobalModel(state, max_staleness=context.max_staleness)
 
@@ -259,7 +236,7 @@ class FedCo:
         return Cost(
             download_bytes=model + _key_bytes(self._settings.queue),
             upload_bytes=model + _key_bytes(self._keys_per_visit(silo)),
-            work_flop=float(self._engine.images_per_visit(silo) * (BACKWARD_FACTOR + 1) * self._task.flop),
+            work_flop=float(self._task.images_per_visit(silo) * (BACKWARD_FACTOR + 1) * self._task.flop),
         )
 
     def train(self, participants: Sequence[Participant]) -> Sequence[Update]:
@@ -267,7 +244,9 @@ class FedCo:
 
         An update's ``state`` holds the model's tensors and the uploaded keys under ``keys``.
         """
-        return [self._train_one(participant) for participant in participants]
+        jobs = [self._job(participant) for participant in participants]
+        trained = self._task.engine.train(jobs)
+        return [self._update(*one) for one in zip(participants, jobs, trained, strict=True)]
 
     def aggregate(self, updates: Sequence[Update]) -> Aggregation:
         """Average the finite updates' models, enqueue their keys in order, and end the round."""
@@ -275,7 +254,7 @@ class FedCo:
         base, round_ = self._global.current, self._global.round
         state = dict(base)
         queue = KeyQueue.of_state(state).enqueue([update.state["keys"] for update in finite], round_=round_)
-        metrics = {"learning_rate": self._task.learning_rate(round_), **queue.metrics(round_)}
+        metrics = {"learning_rate": self._task.cosine_rate(round_), **queue.metrics(round_)}
         if finite:
             models = [{n: t for n, t in update.state.items() if n != "keys"} for update in finite]
             state.update(combine(models, equal_weights(len(finite)), base, self._settings))
@@ -301,26 +280,47 @@ class FedCo:
         )
 
     def sample_images(self, kernels_px: Sequence[float], count: int) -> NDArray[np.uint8]:
-        """Return the first test images blurred with each kernel length, shape (len(kernels_px), count, H, W, C)."""
+        """Return test images blurred with each kernel length, shape (len(kernels_px), count, H, W, C)."""
         return self._task.sample_images(kernels_px, count)
 
     def _keys_per_visit(self, silo: int) -> int:
-        return min(self._settings.keys or self._settings.batch, self._engine.images_per_visit(silo))
+        return min(self._settings.keys or self._settings.batch, self._task.images_per_visit(silo))
 
-    def _train_one(self, participant: Participant) -> Update:
+    def _step(self, pair: nn.Module, batch: Tensors, given: Tensors) -> tuple[Tensor, Tensors]:
+        """Return the loss of a step, and its keys; gradients flow through the queries alone."""
+        assert isinstance(pair, Pair)
+        with torch.no_grad():
+            keys = pair.key(batch["second"])
+        queries = pair.query(batch["first"])
+        loss = queue_info_nce(queries, keys, given["queue"], temperature=self._settings.temperature)
+        return loss, {"loss": loss, "keys": keys}
+
+    def _optimizer(self, parameters: Mapping[str, Tensor], rate: Rate, state: Tensors) -> Optimizer:
+        sgd = self._task.sgd(self._settings.momentum)(parameters, rate, state)
+        return Trailing(sgd, parameters, momentum=self._settings.momentum_encoder)
+
+    def _job(self, participant: Participant) -> Job:
         base = self._global.at(participant.base_round)
-        visit = self._task.visit(participant)
-        kept = _key_encoder(base)
-        self._contrast.start(KeyQueue.of_state(base).keys, _model(base), kept)
-        trained = self._engine.train(_model(base), visit)
-        keys = self._contrast.newest_keys(self._keys_per_visit(participant.silo))
-        moved = {KEY_ENCODER + name: tensor for name, tensor in self._contrast.finish().items()} if kept else {}
+        model = _model(base)
+        return Job(
+            program=self._program,
+            visit=self._task.visit_of(participant),
+            base={**under(QUERY, model), **under(KEY, {**model, **_key_encoder(base)})},
+            given={"queue": KeyQueue.of_state(base).keys},
+        )
+
+    def _update(self, participant: Participant, job: Job, trained: Trained) -> Update:
+        keys = trained.figures["keys"].flatten(0, 1)[-self._keys_per_visit(participant.silo) :].contiguous()
+        moved = {}
+        if self._settings.key_encoder == "kept":
+            parameters = [name for name, _ in self._task.network.named_parameters()]
+            moved = {KEY_ENCODER + name: trained.state[KEY + name] for name in parameters}
         return Update(
             participant=participant,
-            state={**self._task.sent(trained.state), **moved, "keys": keys},
-            loss=trained.loss,
-            finite=trained.finite and math.isfinite(trained.loss) and bool(keys.isfinite().all()),
-            metrics={"kernel_px": visit.kernel_px},
+            state={**self._task.sent(below(QUERY, trained.state)), **moved, "keys": keys},
+            loss=trained.mean("loss"),
+            finite=trained.finite,
+            metrics={"kernel_px": job.visit.kernel_px},
         )
 
 

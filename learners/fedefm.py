@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import copy
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from learners.aggregation import weighted_mean
 from learners.classification_fedavg import ClassificationFedAvg
 from learners.classification_settings import LOSS, ClassificationSettings
-from learners.classification_task import Objective, label_loss
+from learners.classification_task import label_loss
 from learners.distillation import dense_similarity, distillation_loss
-from learners.encoders import Classifier
 from learners.global_model import State
-from learners.training import Trained, Visit
-from vnetsim.errors import InputError
+from learners.training import Job, Tensors, Trained, Visit, below, frozen, under
+from learners.training_settings import at_least, in_unit_interval, positive
 from vnetsim.learning import Aggregation, Cost, Description, Exchange, LearnerContext, Participant, Peer, Series, Update
 
 EMD = Series(
@@ -36,6 +33,7 @@ TEACHERS = Series(
     unit="",
     caption="Copies of its model that an aggregated vehicle got back from neighbours and learned from, mean.",
 )
+TEACHER = "teacher."
 EXCHANGED = replace(
     EMD,
     caption="Earth mover's similarity of the sender's model and its copy that was trained at the receiver's data, on "
@@ -76,13 +74,9 @@ class FedEFMSettings(ClassificationSettings):
             InputError: naming the key.
         """
         super().__post_init__()
-        if not 0 <= self.beta <= 1:
-            raise InputError(f"learning.beta must be in [0, 1], got {self.beta}.")
-        if not (math.isfinite(self.temperature) and self.temperature > 0):
-            raise InputError(f"learning.temperature must be positive and finite, got {self.temperature}.")
-        for name in ("overseas_steps", "max_teachers"):
-            if getattr(self, name) < 1:
-                raise InputError(f"learning.{name} must be at least 1, got {getattr(self, name)}.")
+        in_unit_interval(self, "beta", with_one=True)
+        positive(self, "temperature")
+        at_least(self, overseas_steps=1, max_teachers=1)
 
 
 @final
@@ -125,7 +119,8 @@ class FedEFM(ClassificationFedAvg):
 
     def __init__(self, context: LearnerContext, settings: FedEFMSettings) -> None:
         super().__init__(context, settings)
-        self._teachers: list[Classifier] = []
+        self._abroad = self._task.classify(label_loss, steps=settings.overseas_steps)
+        self._with_teachers = self._task.classify(self._distillation)
 
     def describe(self) -> Description:
         """Return classifier, data distribution, and what vehicles exchange."""
@@ -190,52 +185,63 @@ class FedEFM(ClassificationFedAvg):
             metrics["emd"] = sum(exchanges.values()) / len(exchanges)
         return replace(done, metrics=metrics, exchanges=exchanges)
 
-    def _train_one(self, participant: Participant) -> Update:
-        base = self._global.at(participant.base_round)
-        visit = self._visit(participant)
-        copies = self._overseas(participant, base)
-        similarities: dict[str, float] = {}  # by host
-        if self._settings.variant == "guest-average":
-            trained = self._task.train(base, visit, label_loss, steps=self._settings.steps)
-            trained = _with_guests(trained, list(copies.values()))
+    def train(self, participants: Sequence[Participant]) -> Sequence[Update]:
+        """Train copies overseas, compare, and train every participant; see ``vnetsim.learning.Learner``."""
+        copies = self._overseas(participants)
+        similarities: list[dict[str, float]] = [{} for _ in participants]  # by host, of the copies that teach
+        if self._settings.variant == "emd":
+            similarities = [self._similarities(*one) for one in zip(participants, copies, strict=True)]
+            copies = [{host: mine[host] for host in alike} for mine, alike in zip(copies, similarities, strict=True)]
+            jobs = [self._taught(*one) for one in zip(participants, copies, similarities, strict=True)]
         else:
-            similarities = self._similarities(participant, base, copies)
-            copies = {host: copies[host] for host in similarities}
-            trained = self._task.train(base, visit, self._objective(copies, similarities), steps=self._settings.steps)
-        return Update(
-            participant=participant,
-            state=trained.state,
-            loss=trained.loss,
-            finite=trained.finite,
-            metrics={"kernel_px": visit.kernel_px, "teachers": float(len(copies))},
-            kept={host: torch.tensor(value, dtype=torch.float64) for host, value in similarities.items()},
-        )
+            jobs = [self._job(self._plain, participant) for participant in participants]
+        trained = self._task.engine.train(jobs)
+        if self._settings.variant == "guest-average":
+            trained = [_with_guests(*one) for one in zip(trained, copies, strict=True)]
+        updates = [self._update(*one) for one in zip(participants, jobs, trained, strict=True)]
+        return [
+            replace(
+                update,
+                metrics={**update.metrics, "teachers": float(len(mine))},
+                kept={host: torch.tensor(value, dtype=torch.float64) for host, value in alike.items()},
+            )
+            for update, mine, alike in zip(updates, copies, similarities, strict=True)
+        ]
 
-    def _overseas(self, participant: Participant, base: State) -> dict[str, State]:
-        """Return the copies that came back, by host: trained on the host's images as its vehicle sees them.
+    def _overseas(self, participants: Sequence[Participant]) -> list[dict[str, State]]:
+        """Return the copies that came back to each, by host: trained on the host's images as its vehicle sees them.
 
         A copy that diverged is of no use and left out.
         """
-        if participant.base_round == 0:
-            return {}
-        copies: dict[str, State] = {}
-        for peer in participant.peers[: self._settings.max_teachers]:
-            trained = self._task.train(
-                base, self._overseas_visit(participant, peer), label_loss, steps=self._settings.overseas_steps
+        pairs = [
+            (i, peer)
+            for i, participant in enumerate(participants)
+            if participant.base_round > 0
+            for peer in participant.peers[: self._settings.max_teachers]
+        ]
+        jobs = [
+            Job(
+                program=self._abroad,
+                visit=self._overseas_visit(participants[i], peer),
+                base=self._global.at(participants[i].base_round),
             )
+            for i, peer in pairs
+        ]
+        copies: list[dict[str, State]] = [{} for _ in participants]
+        for (i, peer), trained in zip(pairs, self._task.engine.train(jobs), strict=True):
             if trained.finite:
-                copies[peer.vehicle_id] = trained.state
+                copies[i][peer.vehicle_id] = trained.state
         return copies
 
     def _overseas_visit(self, guest: Participant, host: Peer) -> Visit:
         return self._task.visit(
             host.silo,
             speed_mps=host.speed_mps,
-            base_round=guest.base_round,
+            learning_rate=self._task.cosine_rate(guest.base_round),
             seed=self._context.streams.integer("overseas", guest.round, host.vehicle_id, guest.vehicle_id),
         )
 
-    def _similarities(self, participant: Participant, base: State, copies: dict[str, State]) -> dict[str, float]:
+    def _similarities(self, participant: Participant, copies: Mapping[str, State]) -> dict[str, float]:
         """Return EMD_ij by host, on one batch of the participant's images; their draw is no part of its training.
 
         Copies whose features overflow are left out.
@@ -243,52 +249,43 @@ class FedEFM(ClassificationFedAvg):
         if not copies:
             return {}
         seed = self._context.streams.integer("similarity", participant.round, participant.vehicle_id)
-        generator = torch.Generator(self._task.device).manual_seed(seed)
-        images, _ = self._task.batch(self._visit(participant), generator)
-        with torch.no_grad():
-            own, *others = (model.dense(images) for model in self._frozen([base, *copies.values()]))
+        generator = torch.Generator().manual_seed(seed)
+        images = self._plain.prepare(self._plain.draw(self._visit(participant), generator))["images"]
+        own, *others = (
+            self._task.dense(state, images) for state in (self._global.at(participant.base_round), *copies.values())
+        )
         finite = {host: dense for host, dense in zip(copies, others, strict=True) if dense.isfinite().all()}
         if not (finite and own.isfinite().all()):
             return {}
         return dict(zip(finite, dense_similarity(own, torch.stack(list(finite.values()))).tolist(), strict=True))
 
-    def _objective(self, copies: dict[str, State], similarities: dict[str, float]) -> Objective:
-        """Return L_i for the teachers ``copies``; plain cross-entropy when there is none."""
+    def _taught(self, participant: Participant, copies: Mapping[str, State], alike: Mapping[str, float]) -> Job:
+        """Return a participant's own training with the teachers ``copies``; plain when there is none."""
         if not copies:
-            return label_loss
-        settings = self._settings
-        teachers = self._frozen(list(copies.values()))
-        weights = torch.tensor([similarities[host] for host in copies], device=self._task.device).relu()
-        if settings.reduce == "mean":
+            return self._job(self._plain, participant)
+        weights = torch.tensor([alike[host] for host in copies], device=self._task.device).relu()
+        if self._settings.reduce == "mean":
             weights /= len(weights)
+        given = {"weights": weights}
+        for i, state in enumerate(copies.values()):
+            given |= under(f"{TEACHER}{i}.", state)
+        return self._job(self._with_teachers, participant, given)
 
-        def loss(model: Classifier, images: Tensor, labels: Tensor) -> Tensor:
-            logits = model(images)
-            with torch.no_grad():
-                taught = torch.stack([teacher(images) for teacher in teachers])
-            distillation = distillation_loss(logits, taught, weights, temperature=settings.temperature)
-            return (1 - settings.beta) * cross_entropy(logits, labels) + settings.beta * distillation
-
-        return loss
-
-    def _frozen(self, states: Sequence[State]) -> list[Classifier]:
-        """Return workspace models that hold ``states`` until the next call.
-
-        Their parameters stay. Like the student they normalise with the statistics of the batch, so that a teacher with
-        the student's parameters agrees with it.
-        """
-        while len(self._teachers) < len(states):
-            self._teachers.append(copy.deepcopy(self._task.classifier).requires_grad_(requires_grad=False))
-        models = self._teachers[: len(states)]
-        for model, state in zip(models, states, strict=True):
-            model.load_state_dict(state)
-            model.train()
-        return models
+    def _distillation(self, model: nn.Module, images: Tensor, labels: Tensor, given: Tensors) -> Tensor:
+        """Return L_i; an ``Objective``."""
+        settings = self._settings
+        logits = model(images)
+        with torch.no_grad():
+            taught = torch.stack(
+                [frozen(model, below(f"{TEACHER}{i}.", given), images) for i in range(len(given["weights"]))]
+            )
+        distillation = distillation_loss(logits, taught, given["weights"], temperature=settings.temperature)
+        return (1 - settings.beta) * cross_entropy(logits, labels) + settings.beta * distillation
 
 
-def _with_guests(local: Trained, guests: Sequence[State]) -> Trained:
+def _with_guests(local: Trained, guests: Mapping[str, State]) -> Trained:
     """Return half the local model and half the mean of the guests; the local model when there is none."""
     if not guests:
         return local
     shares = [0.5, *[0.5 / len(guests)] * len(guests)]
-    return replace(local, state=weighted_mean([local.state, *guests], shares))
+    return replace(local, state=weighted_mean([local.state, *guests.values()], shares))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -10,8 +11,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from learners.data.motion import motion_blur
+from learners.training import Visit
 from vnetsim.errors import InputError
 from vnetsim.learning import LearnerContext
+
+LOGGER = logging.getLogger(__name__)
 
 
 class Silos:
@@ -20,7 +24,11 @@ class Silos:
     Args:
         images: the pool, uint8 of shape (N, C, H, W).
         indices: the pool's rows that each silo holds, disjoint, at least 2 per silo.
-        device: where the pool lies.
+        device: where the pool lies. When it does not fit there, it stays in this machine's memory, pinned, the images
+            of each step are copied as they are needed, and a warning is logged.
+
+    Attributes:
+        resident: whether the pool lies on the device.
 
     Raises:
         InputError: when a silo holds fewer than 2 images, which leaves a contrastive loss without a negative and batch
@@ -35,8 +43,8 @@ class Silos:
                     "raise data.min_images or data.train_images, or lower silos.count."
                 )
         self.device = device
-        self._images = images.to(device)
-        self._indices = [torch.as_tensor(rows, dtype=torch.int64, device=device) for rows in indices]
+        self._images, self.resident = _pool(images, device)
+        self._indices = [torch.as_tensor(rows, dtype=torch.int64) for rows in indices]
 
     @property
     def image_px(self) -> int:
@@ -54,43 +62,49 @@ class Silos:
 
     def label_counts(self, labels: Tensor, classes: int) -> NDArray[np.int64]:
         """Return the number of images per silo and class, shape (silos, classes), given the pool's labels (N,)."""
-        counts = [torch.bincount(labels[rows.cpu()], minlength=classes) for rows in self._indices]
+        counts = [torch.bincount(labels[rows], minlength=classes) for rows in self._indices]
         return torch.stack(counts).numpy()
 
-    def draw(
-        self, silo: int, count: int, *, kernel_px: float, blurred_fraction: float, generator: torch.Generator
-    ) -> Tensor:
-        """Return random images of a silo as its vehicle sees them, float in [0, 1], shape (min(count, size), C, H, W).
+    def draw(self, visit: Visit, count: int, generator: torch.Generator) -> dict[str, Tensor]:
+        """Return which images of a visit's silo a step sees, and how long each is blurred, both on the CPU.
 
-        See ``draw_with_rows``.
-        """
-        return self.draw_with_rows(
-            silo, count, kernel_px=kernel_px, blurred_fraction=blurred_fraction, generator=generator
-        )[0]
-
-    def draw_with_rows(
-        self, silo: int, count: int, *, kernel_px: float, blurred_fraction: float, generator: torch.Generator
-    ) -> tuple[Tensor, Tensor]:
-        """Return random images of a silo and their rows in the pool, int64 of shape (min(count, size),).
-
-        The images are as its vehicle sees them, float in [0, 1], shape (min(count, size), C, H, W). They are drawn
-        without replacement; a silo smaller than ``count`` gives all it has.
+        They are drawn without replacement; a silo smaller than ``count`` gives all it has.
 
         Args:
-            silo: which.
+            visit: silo and blur; the first ``blurred_fraction`` of a silo's images blur.
             count: how many.
-            kernel_px: length of the motion kernel (px); up to 1 px leaves images as they are.
-            blurred_fraction: share of the silo that blurs, its first images.
-            generator: source of the draw, on the pool's device.
+            generator: source of the draw, on the CPU.
+
+        Returns:
+            ``rows`` of the pool, int64, and ``kernel_px``, each of shape (min(count, size),).
         """
-        held = self._indices[silo]
-        positions = torch.randperm(len(held), generator=generator, device=self.device)[:count]
-        rows = held[positions]
-        images = self._images[rows].to(torch.float32) / 255
-        if kernel_px > 1 and blurred_fraction > 0:
-            lengths = torch.where(positions < blurred_fraction * len(held), kernel_px, 0.0)
-            images = motion_blur(images, lengths)
-        return images, rows
+        held = self._indices[visit.silo]
+        positions = torch.randperm(len(held), generator=generator)[:count]
+        blurs = positions < visit.blurred_fraction * len(held)
+        return {"rows": held[positions], "kernel_px": torch.where(blurs, visit.kernel_px, 0.0)}
+
+    def images(self, drawn: Mapping[str, Tensor]) -> Tensor:
+        """Return drawn images as their vehicles see them, float in [0, 1] on the device, shape (B, C, H, W)."""
+        rows, lengths = drawn["rows"], drawn["kernel_px"]
+        chosen = self._images[self.on_device(rows) if self.resident else rows]
+        images = self.on_device(chosen).to(torch.float32) / 255
+        return motion_blur(images, self.on_device(lengths)) if bool((lengths > 1).any()) else images
+
+    def on_device(self, tensor: Tensor) -> Tensor:
+        """Return a tensor on the device; a copy from the CPU does not wait for the device."""
+        if self.device.type == "cuda" and tensor.device.type == "cpu":
+            tensor = tensor.pin_memory()
+        return tensor.to(self.device, non_blocking=True)
+
+
+def _pool(images: Tensor, device: torch.device) -> tuple[Tensor, bool]:
+    """Return the pool, and whether it lies on the device."""
+    try:
+        return images.to(device), True
+    except torch.OutOfMemoryError:
+        size = images.numel() / 1e9
+        LOGGER.warning("vnetsim: the images (%.3g GB) do not fit on %s: they are copied step by step.", size, device)
+        return images.pin_memory(), False
 
 
 def kernel_px(context: LearnerContext, speed_mps: float, image_px: int) -> float:

@@ -5,7 +5,7 @@ stays with its data when the vehicle has left. Per round, the vehicles that take
 local steps, exchange them with the neighbours they reach, and mix what they received, all at once. Under ``star`` they
 train the RSU's model, and the RSU averages.
 
-A method is a subclass that names itself and gives ``visit``.
+A method is a subclass that names itself and gives ``job`` and ``visited``.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from learners.aggregation import equal_weights, weighted_mean
-from learners.contrastive_task import BACKWARD_FACTOR, payload_bytes
 from learners.global_model import GlobalModel, State
 from learners.mixing import Matrix, half_received, metropolis_hastings, mix
 from learners.robust import combine, used_weights
 from learners.silo_states import SiloState, SiloStates
 from learners.steering_settings import GLOBAL_SERIES, MIXING_WEIGHT, SILO_SERIES, SteeringSettings
 from learners.steering_task import Errors, SteeringTask
+from learners.task import payload_bytes
+from learners.training import Job, Trained
 from vnetsim.learning import (
     Aggregation,
     Cost,
@@ -104,14 +105,18 @@ class SteeringLearner(ABC):
         self._measured: dict[int, tuple[State, Errors]] = {}
 
     @abstractmethod
-    def visit(self, participant: Participant, base: State, own: State) -> Visited:
-        """Return what a participant makes of the model ``base``; the states given stay as they are.
+    def job(self, participant: Participant, base: State, own: State) -> Job:
+        """Return the training of the model ``base`` by a participant; the states given stay as they are.
 
         Args:
             participant: who.
             base: the silo's model, or the RSU's under ``star``; names as in ``Visited.sent``.
             own: what the silo's last visit left in ``Visited.own``, on the CPU; empty before the first.
         """
+
+    @abstractmethod
+    def visited(self, trained: Trained, own: State) -> Visited:
+        """Return the result of a visit, given what training made of its job, and ``own`` as before it."""
 
     @abstractmethod
     def _own_template(self) -> State:
@@ -152,11 +157,10 @@ class SteeringLearner(ABC):
     def cost(self, silo: int) -> Cost:
         """Return the model's bytes over the links it takes, and the work of all steps, forward and backward."""
         model = payload_bytes(self._first)
-        passes = BACKWARD_FACTOR * self.networks_trained
         return Cost(
             download_bytes=model if self._star else 0,
             upload_bytes=model if self._star else 0,
-            work_flop=float(self._task.images_per_visit(silo) * passes * self._task.flop),
+            work_flop=self._task.training_flop(self._task.images_per_visit(silo) * self.networks_trained),
             exchange=None if self._star else Exchange(before_training=False, mutual=not self._ring, send_bytes=model),
         )
 
@@ -167,7 +171,9 @@ class SteeringLearner(ABC):
         Under ``star`` that is the RSU's model of its ``base_round``. Two vehicles that carry one silo both start from
         what the round found; ``aggregate`` keeps what the later one of the list made of it.
         """
-        return [self._train_one(participant) for participant in participants]
+        jobs = [self._job(participant) for participant in participants]
+        trained = self._task.engine.train(jobs)
+        return [self._update(*one) for one in zip(participants, jobs, trained, strict=True)]
 
     @final
     def aggregate(self, updates: Sequence[Update]) -> Aggregation:
@@ -240,17 +246,19 @@ class SteeringLearner(ABC):
         """Return test frames blurred with each kernel length, shape (len(kernels_px), count, H, W, C)."""
         return self._task.sample_images(kernels_px, count)
 
-    def _train_one(self, participant: Participant) -> Update:
+    def _job(self, participant: Participant) -> Job:
         silo = self._silos[participant.silo]
         base = self._model.at(participant.base_round) if self._star else (silo.shared or self._first)
-        visited = self.visit(participant, base, silo.own)
-        finite = all(bool(tensor.isfinite().all()) for tensor in (*visited.sent.values(), *visited.own.values()))
+        return self.job(participant, base, silo.own)
+
+    def _update(self, participant: Participant, job: Job, trained: Trained) -> Update:
+        visited = self.visited(trained, self._silos[participant.silo].own)
         return Update(
             participant=participant,
             state=visited.sent,
             loss=visited.loss,
-            finite=finite and math.isfinite(visited.loss),
-            metrics={"kernel_px": self._task.kernel_px(participant), **visited.metrics},
+            finite=trained.finite,
+            metrics={"kernel_px": job.visit.kernel_px, **visited.metrics},
             kept=visited.own,
         )
 

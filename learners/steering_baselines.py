@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import ClassVar, final
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from learners.global_model import State
+from learners.resnet8 import ResNet8
 from learners.steering import SteeringLearner, Visited
 from learners.steering_settings import SteeringSettings
-from learners.steering_task import Batch, below, on_cpu, under
-from vnetsim.learning import Participant
+from learners.steering_task import on_cpu
+from learners.training import Job, Tensors, Trained, below, under
+from vnetsim.learning import LearnerContext, Participant
 
 OPTIMIZER = "optimizer."
 
@@ -24,26 +26,34 @@ class PlainSteering(SteeringLearner):
     Settings: ClassVar[type] = SteeringSettings
     keeps_optimizer: ClassVar[bool]
 
+    def __init__(self, context: LearnerContext, settings: SteeringSettings) -> None:
+        super().__init__(context, settings)
+        self._program = self._task.steer(self._step)
+
     @final
-    def visit(self, participant: Participant, base: State, own: State) -> Visited:
-        """Train the model ``base`` on the silo's frames; see ``SteeringLearner.visit``."""
-        task = self._task
-        network = task.network
-        network.load_state_dict(base)
-        network.train()
-        optimizer = task.optimizer(network, below(OPTIMIZER, own))
-
-        def objective(batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-            features = task.dropout(network.features(batch.images), batch.generator)
-            loss = task.steering_loss(network.head(features), batch.angles)
-            return loss, {"loss": loss}
-
-        figures = task.descend(participant, [optimizer], objective)
-        return Visited(
-            sent=on_cpu(network.state_dict()),
-            own=under(OPTIMIZER, task.optimizer_state(optimizer)) if self.keeps_optimizer else {},
-            loss=figures["loss"],
+    def job(self, participant: Participant, base: State, own: State) -> Job:
+        """Return the training of the model ``base`` on the silo's frames; see ``SteeringLearner.job``."""
+        return Job(
+            program=self._program,
+            visit=self._task.visit_of(participant),
+            base=base,
+            optimizer=below(OPTIMIZER, own),
         )
+
+    @final
+    def visited(self, trained: Trained, own: State) -> Visited:  # noqa: ARG002  the base class's
+        """Return the model, and the optimizer where the silo keeps it; see ``SteeringLearner.visited``."""
+        return Visited(
+            sent=on_cpu(trained.state),
+            own=under(OPTIMIZER, on_cpu(trained.optimizer)) if self.keeps_optimizer else {},
+            loss=trained.mean("loss"),
+        )
+
+    def _step(self, network: nn.Module, batch: Tensors, _: Tensors) -> tuple[Tensor, Tensors]:
+        assert isinstance(network, ResNet8)
+        features = self._task.dropout(network.features(batch["images"]), batch)
+        loss = self._task.steering_loss(network.head(features), batch["angles"])
+        return loss, {"loss": loss}
 
     @final
     def _own_template(self) -> State:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
-from learners.robust import AveragingSettings
-from vnetsim.errors import InputError
+from learners.training_settings import TrainingSettings, at_least, in_unit_interval
 from vnetsim.learning import Series
 
 LOSS = Series(
@@ -69,7 +67,7 @@ MIXING_WEIGHT = Series(
 
 
 @dataclass(frozen=True, kw_only=True)
-class SteeringSettings(AveragingSettings):
+class SteeringSettings(TrainingSettings):
     """Local training, averaging at the RSU and evaluation of a steering learner.
 
     How an RSU averages has no effect where neighbours mix.
@@ -106,12 +104,5 @@ class SteeringSettings(AveragingSettings):
             InputError: naming the key.
         """
         super().__post_init__()
-        for name, least in (("batch", 2), ("steps", 1), ("test_frames", 0)):
-            if getattr(self, name) < least:
-                raise InputError(f"learning.{name} must be at least {least}, got {getattr(self, name)}.")
-        if not (math.isfinite(self.lr) and self.lr > 0):
-            raise InputError(f"learning.lr must be positive and finite, got {self.lr}.")
-        if not (math.isfinite(self.weight_decay) and self.weight_decay >= 0):
-            raise InputError(f"learning.weight_decay must be at least 0 and finite, got {self.weight_decay}.")
-        if not 0 <= self.dropout < 1:
-            raise InputError(f"learning.dropout must be in [0, 1), got {self.dropout}.")
+        at_least(self, test_frames=0)
+        in_unit_interval(self, "dropout", with_one=False)

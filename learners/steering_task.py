@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import l1_loss, mse_loss
 
-from learners.adam import Adam, moments_like
-from learners.contrastive_task import payload_bytes
 from learners.data import load_steering
 from learners.data.partition_steering import STRAIGHT, partition_steering
-from learners.encoders import forward_flop, parameter_count
+from learners.encoders import parameter_count
 from learners.global_model import State
+from learners.optimizers import Adam, Optimizer, Rate, moments_like
 from learners.resnet8 import ResNet8, create_resnet8
-from learners.silos import Silos, blurred_samples, kernel_px
 from learners.steering_settings import SteeringSettings
-from learners.training import Sgd, copy_state
+from learners.task import Task, payload_bytes, spread
+from learners.training import Loss, Program, Tensors, Visit, copy_state
 from vnetsim.learning import Description, LearnerContext, Participant
 
 EVALUATION_BATCH = 256
@@ -40,135 +37,94 @@ class Errors:
     mae: float
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Batch:
-    """The frames of one local step.
-
-    Args:
-        images: as the vehicle sees them, float in [0, 1], shape (B, C, H, W).
-        angles: steering angles in [-1, 1], shape (B,).
-        generator: source of the step's further random draws.
-    """
-
-    images: Tensor
-    angles: Tensor
-    generator: torch.Generator
-
-
-Objective = Callable[[Batch], tuple[Tensor, Mapping[str, Tensor]]]
-Figures = dict[str, float]
-
-
-class SteeringTask:
+class SteeringTask(Task):
     """Everything of a steering learner but what its vehicles learn from each other.
 
     Args:
         context: what the simulator gives every learner.
         settings: local training and evaluation.
-
-    Attributes:
-        network: a workspace that training and evaluation load a state into.
-        flop: floating-point operations of its forward pass over one frame.
-        device: where it and the frames lie.
     """
 
+    network: ResNet8
+
     def __init__(self, context: LearnerContext, settings: SteeringSettings) -> None:
-        self._context = context
         self._settings = settings
-        self.device = torch.device(context.device)
-        streams = context.streams
-        self._data = load_steering(context.data, streams=streams.child("data"))
+        self._data = load_steering(context.data, streams=context.streams.child("data"))
         indices = partition_steering(
             self._data,
             silos=context.silos,
             approaches=context.approaches,
             settings=context.data,
-            generator=streams.generator("silos"),
+            generator=context.streams.generator("silos"),
         )
-        self._silos = Silos(self._data.train, indices, device=self.device)
+        channels, height, width = (int(side) for side in self._data.train.shape[1:])
+        network = create_resnet8((channels, height, width), seed=context.streams.integer("initial model"))
+        super().__init__(
+            context, settings, train=self._data.train, test=self._data.test, indices=indices, network=network
+        )
         self._angles = self._data.train_angles.to(self.device)
-        self.network = self.new_network()
-        self.flop = forward_flop(self.network, self._image_shape)
-        frames = _spread(len(self._data.test), settings.test_frames or len(self._data.test))
+        frames = spread(len(self._data.test), settings.test_frames or len(self._data.test))
         self._test = self._data.test[frames].to(self.device)
         self._test_angles = self._data.test_angles[frames].to(self.device)
 
     def initial_state(self) -> State:
         """Return theta^0, on the CPU."""
-        return on_cpu(self.new_network().state_dict())
+        seed = self._context.streams.integer("initial model")
+        return on_cpu(create_resnet8(self.image_shape, seed=seed).state_dict())
 
-    def new_network(self) -> ResNet8:
-        """Return another workspace; all start with the same weights, theta^0."""
-        return create_resnet8(self._image_shape, seed=self._context.streams.integer("initial model")).to(self.device)
+    def steer(
+        self,
+        loss: Loss,
+        *,
+        network: nn.Module | None = None,
+        optimizer: Callable[[Mapping[str, Tensor], Rate, Tensors], Optimizer] | None = None,
+        masks: int = 1,
+    ) -> Program:
+        """Return the local training on frames and their steering angles.
 
-    def images_per_visit(self, silo: int) -> int:
-        """Return how many frames a visit to ``silo`` draws over all its steps."""
-        return self._settings.steps * min(self._settings.batch, self._silos.size(silo))
+        Args:
+            loss: of a step; its batch holds ``images`` in [0, 1], ``angles`` in [-1, 1] of shape (B,), and what
+                ``dropout`` needs.
+            network: what is trained; the steering network by default.
+            optimizer: that of the settings by default.
+            masks: dropout masks of a step.
+        """
+        share, width = self._settings.dropout, self.network.width
 
-    def batches(self, participant: Participant) -> Iterator[Batch]:
-        """Return the frames of a visit's steps, which depend on seed, round, vehicle and silo alone."""
-        seed = self._context.streams.integer("training", participant.round, participant.vehicle_id)
-        generator = torch.Generator(self.device).manual_seed(seed)
-        for _ in range(self._settings.steps):
-            images, rows = self._silos.draw_with_rows(
-                participant.silo,
-                self._settings.batch,
-                kernel_px=self.kernel_px(participant),
-                blurred_fraction=self._context.blur.fraction,
-                generator=generator,
-            )
-            yield Batch(images=images, angles=self._angles[rows], generator=generator)
+        def draw(count: int, generator: torch.Generator) -> Tensors:
+            if share == 0:
+                return {}
+            return {f"kept{i}": torch.rand(count, width, generator=generator) >= share for i in range(masks)}
 
-    def kernel_px(self, participant: Participant) -> float:
-        """Return the length of the motion kernel in a participant's frames (px)."""
-        return kernel_px(self._context, participant.speed_mps, self._silos.image_px)
+        def prepare(images: Tensor, drawn: Tensors) -> Tensors:
+            kept = {name: self.silos.on_device(mask) for name, mask in drawn.items() if name.startswith("kept")}
+            return {"images": images, "angles": self._angles[self.silos.on_device(drawn["rows"])], **kept}
 
-    def dropout(self, features: Tensor, generator: torch.Generator) -> Tensor:
+        return self.program(loss, draw=draw, prepare=prepare, optimizer=optimizer or self.optimizer, network=network)
+
+    def dropout(self, features: Tensor, batch: Tensors, mask: int = 0) -> Tensor:
         """Return the features with a random part set to 0 and the others scaled up to the same expectation."""
         share = self._settings.dropout
-        if share == 0:
-            return features
-        kept = torch.rand(features.shape, generator=generator, device=features.device) >= share
-        return features * kept / (1 - share)
+        return features if share == 0 else features * batch[f"kept{mask}"] / (1 - share)
 
     def steering_loss(self, angles: Tensor, targets: Tensor) -> Tensor:
         """Return the mean error of angles, shape (B,), that training descends."""
         return (mse_loss if self._settings.loss == "mse" else l1_loss)(angles, targets)
 
-    def descend(self, participant: Participant, optimizers: Sequence[Adam | Sgd], objective: Objective) -> Figures:
-        """Take the steps of a visit, and return the means of the objective's figures over them.
-
-        Args:
-            participant: whose visit.
-            optimizers: what steps with the gradients.
-            objective: returns what to descend on a batch, and figures to report.
-        """
-        rows: list[Mapping[str, Tensor]] = []
-        for batch in self.batches(participant):
-            total, figures = objective(batch)
-            total.backward()  # type: ignore[no-untyped-call]
-            for optimizer in optimizers:
-                optimizer.step()
-            rows.append(figures)
-        return {name: float(torch.stack([row[name].detach() for row in rows]).mean()) for name in rows[0]}
-
-    def optimizer(self, network: nn.Module, state: State) -> Adam | Sgd:
-        """Return a network's optimizer, continued from ``state``, which is empty to begin."""
-        settings = self._settings
-        if settings.optimizer == "sgd":
-            return Sgd(
-                network.parameters(), learning_rate=settings.lr, momentum=0.0, weight_decay=settings.weight_decay
-            )
-        return Adam(
-            dict(network.named_parameters()),
-            learning_rate=settings.lr,
-            weight_decay=settings.weight_decay,
-            state=state,
+    def visit_of(self, participant: Participant) -> Visit:
+        """Return a participant's local training: its silo, blur, step size and seed."""
+        return self.visit(
+            participant.silo,
+            speed_mps=participant.speed_mps,
+            learning_rate=self._settings.lr,
+            seed=self._context.streams.integer("training", participant.round, participant.vehicle_id),
         )
 
-    def optimizer_state(self, optimizer: Adam | Sgd) -> dict[str, Tensor]:
-        """Return what ``optimizer`` needs to continue, on the CPU."""
-        return on_cpu(optimizer.state()) if isinstance(optimizer, Adam) else {}
+    def optimizer(self, parameters: Mapping[str, Tensor], rate: Rate, state: Tensors) -> Optimizer:
+        """Return the optimizer of the settings, continued from ``state``, which is empty to begin."""
+        if self._settings.optimizer == "sgd":
+            return self.sgd(0.0)(parameters, rate, state)
+        return Adam(parameters, learning_rate=rate, weight_decay=self._settings.weight_decay, state=state)
 
     def optimizer_template(self) -> State:
         """Return names, shapes and types of an optimizer's state."""
@@ -190,15 +146,15 @@ class SteeringTask:
 
     def describe(self, facts: Mapping[str, str]) -> Description:
         """Return network, data distribution and what else the record says, the learner's own ``facts`` at the end."""
-        sizes = self._silos.sizes
+        sizes = self.silos.sizes
         angles = self._data.train_angles
         ranges = (angles >= -STRAIGHT).to(torch.int64) + (angles > STRAIGHT).to(torch.int64)
         return Description(
             encoder="resnet8",
             parameters=parameter_count(self.network),
-            image_shape=self._image_shape,
+            image_shape=self.image_shape,
             class_names=("left", "straight", "right"),
-            silo_label_counts=self._silos.label_counts(ranges, 3),
+            silo_label_counts=self.silos.label_counts(ranges, 3),
             facts={
                 "Forward pass": f"{self.flop / 1e6:.4g} MFLOP per frame (convolutions and linear layers)",
                 "Model": f"{payload_bytes(self.network.state_dict()) / 1e6:.4g} MB",
@@ -210,34 +166,10 @@ class SteeringTask:
             },
         )
 
-    def sample_images(self, kernels_px: Sequence[float], count: int) -> NDArray[np.uint8]:
-        """Return test frames blurred with each kernel length, evenly spread over the set; see ``blurred_samples``."""
-        return blurred_samples(self._data.test[_spread(len(self._data.test), count)], kernels_px)
-
-    @property
-    def _image_shape(self) -> tuple[int, int, int]:
-        channels, height, width = self._data.train.shape[1:]
-        return int(channels), int(height), int(width)
-
-
-def under(prefix: str, state: State) -> dict[str, Tensor]:
-    """Return the tensors with ``prefix`` before their names."""
-    return {f"{prefix}{name}": tensor for name, tensor in state.items()}
-
-
-def below(prefix: str, state: State) -> dict[str, Tensor]:
-    """Return the tensors whose names begin with ``prefix``, without it."""
-    return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
-
 
 def on_cpu(state: State) -> dict[str, Tensor]:
     """Return a copy of a network's state on the CPU that nothing else refers to."""
     return {name: tensor.cpu() for name, tensor in copy_state(state).items()}
-
-
-def _spread(count: int, wanted: int) -> Tensor:
-    """Return ``wanted`` of ``count`` frames (all when there are fewer), evenly spread, in order."""
-    return torch.linspace(0, count - 1, min(wanted, count), dtype=torch.float64).round().to(torch.int64)
 
 
 def _errors(error: Tensor) -> Errors:

@@ -1,23 +1,28 @@
-"""Local training of the vehicles of a round: the sequential reference engine.
+"""Local training of the vehicles of a round: what a visit does, and the engine that trains one after the other.
 
-A visit is a function of the model it starts from, its silo and its seed; nothing of one visit reaches another, so a
-participant's result does not depend on who else takes part. An engine that trains several vehicles in one batch
-must reproduce this one.
+A method describes its local training once, as a ``Program``: what is drawn at random, how a batch is made of it, the
+loss, the optimizer. All of it is per vehicle and knows nothing of other vehicles. An engine takes the visits of a round
+and runs them, one by one here (the reference), or many at a time (``learners.batched``), to the same result.
+
+A visit is a function of the tensors it starts from, its silo and its seed; nothing of one visit reaches another.
 """
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
-from learners.silos import Silos
+from learners.optimizers import Optimizer, Rate
 
-Objective = Callable[[nn.Module, Tensor, torch.Generator], Tensor]
-"""Loss of a model on images in [0, 1], shape (B, C, H, W); the generator feeds random views."""
+Tensors = Mapping[str, Tensor]
+Loss = Callable[[nn.Module, Tensors, Tensors], tuple[Tensor, Tensors]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,120 +44,132 @@ class Visit:
     seed: int
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Trained:
-    """Result of a visit.
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Program:
+    """The local training of a method, the same for all vehicles; every function is pure and safe in any thread.
 
     Args:
-        state: the model's state, a copy that nothing else refers to.
-        loss: mean loss over the steps.
-        finite: whether every value of ``state`` is.
+        network: what is trained, on the device; engines work on copies of it.
+        steps: optimizer steps of a visit.
+        draw: all that is random in one step, on the CPU: the first dimension of every tensor counts the images.
+        prepare: makes the batch of it, on the device. Each image by itself: a batch may hold those of many vehicles.
+        loss: the loss of a step, and figures to tell; given the network, the batch, and ``Job.given``.
+        optimizer: makes an optimizer of the network's parameters by name, for a step size, continued from a state.
+    """
+
+    network: nn.Module
+    steps: int
+    draw: Callable[[Visit, torch.Generator], Tensors]
+    prepare: Callable[[Tensors], Tensors]
+    loss: Loss
+    optimizer: Callable[[Mapping[str, Tensor], Rate, Tensors], Optimizer]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Job:
+    """A visit to train; its tensors stay as they are.
+
+    Args:
+        program: what to do.
+        visit: silo, blur, step size and seed.
+        base: the state that the network starts from, all its tensors by name.
+        given: what else the loss reads, by name.
+        optimizer: the optimizer's state to continue from; empty to begin.
+    """
+
+    program: Program
+    visit: Visit
+    base: Tensors
+    given: Tensors = field(default_factory=dict)
+    optimizer: Tensors = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Trained:
+    """Result of a visit; nothing else refers to its tensors.
+
+    Args:
+        state: the network's state.
+        optimizer: the optimizer's.
+        figures: what the loss told, one row per step, by name.
     """
 
     state: dict[str, Tensor]
-    loss: float
-    finite: bool
+    optimizer: dict[str, Tensor]
+    figures: dict[str, Tensor]
+
+    def mean(self, figure: str) -> float:
+        """Return the mean of a figure over the steps."""
+        return float(self.figures[figure].mean())
+
+    @property
+    def finite(self) -> bool:
+        """Whether every value of both states and every figure is."""
+        tensors = (*self.state.values(), *self.optimizer.values(), *self.figures.values())
+        return bool(torch.stack([tensor.isfinite().all().cpu() for tensor in tensors]).all())
 
 
-class Sgd:
-    """Stochastic gradient descent with momentum and weight decay, the update rule of ``torch.optim.SGD``.
+class Engine(Protocol):
+    """What trains the visits of a round."""
 
-    Not that class itself: making one imports torch's compiler, longer than the training of several vehicles takes.
+    def train(self, jobs: Sequence[Job]) -> list[Trained]:
+        """Return the results in the order of the jobs; each depends on its job alone.
 
-    Args:
-        parameters: what to change.
-        learning_rate: step size.
-        momentum: factor of the previous update.
-        weight_decay: factor of the parameter added to its gradient.
-    """
-
-    def __init__(
-        self, parameters: Iterable[nn.Parameter], *, learning_rate: float, momentum: float, weight_decay: float
-    ) -> None:
-        self._parameters = list(parameters)
-        self._learning_rate = learning_rate
-        self._momentum = momentum
-        self._weight_decay = weight_decay
-        self._velocity: list[Tensor | None] = [None] * len(self._parameters)
-
-    @torch.no_grad()
-    def step(self) -> None:
-        """Apply the gradients and clear them; parameters without one stay."""
-        for i, parameter in enumerate(self._parameters):
-            if parameter.grad is None:
-                continue
-            gradient = parameter.grad.add(parameter, alpha=self._weight_decay)
-            velocity = self._velocity[i]
-            velocity = gradient if velocity is None else velocity.mul_(self._momentum).add_(gradient)
-            self._velocity[i] = velocity
-            parameter.sub_(velocity, alpha=self._learning_rate)
-            parameter.grad = None
+        Raises:
+            RunError: memory does not suffice for a single visit.
+        """
+        ...
 
 
 class SequentialEngine:
-    """Trains one vehicle after the other in one workspace model.
+    """Trains one vehicle after the other, each on all processor cores: the reference."""
+
+    def __init__(self) -> None:
+        self._workspaces: dict[Program, nn.Module] = {}
+
+    def train(self, jobs: Sequence[Job]) -> list[Trained]:
+        """Return the results in the order of the jobs; see ``Engine``."""
+        return [train_one(job, self._workspace(job.program)) for job in jobs]
+
+    def _workspace(self, program: Program) -> nn.Module:
+        if program not in self._workspaces:
+            self._workspaces[program] = copy.deepcopy(program.network)
+        return self._workspaces[program]
+
+
+def train_one(job: Job, network: nn.Module) -> Trained:
+    """Return what a visit makes of the state it starts from.
 
     Args:
-        model: the workspace, on the silos' device; its state is overwritten by every visit.
-        silos: the images.
-        objective: the loss of a step.
-        steps: optimizer steps per visit.
-        batch: images per step; a smaller silo gives all it has.
-        momentum: see ``Sgd``; a new optimizer at each visit.
-        weight_decay: see ``Sgd``.
+        job: the visit.
+        network: a copy of the program's, of which nobody else makes use meanwhile; its state is overwritten.
     """
+    program = job.program
+    generator = torch.Generator().manual_seed(job.visit.seed)
+    network.load_state_dict(job.base)
+    network.train()
+    optimizer = program.optimizer(dict(network.named_parameters()), job.visit.learning_rate, job.optimizer)
+    rows = []
+    for _ in range(program.steps):
+        batch = program.prepare(program.draw(job.visit, generator))
+        loss, figures = program.loss(network, batch, job.given)
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        rows.append(figures)
+    return Trained(
+        state=copy_state(network.state_dict()),
+        optimizer=copy_state(optimizer.state()),
+        figures={name: torch.stack([row[name].detach() for row in rows]) for name in rows[0]},
+    )
 
-    def __init__(
-        self,
-        model: nn.Module,
-        silos: Silos,
-        *,
-        objective: Objective,
-        steps: int,
-        batch: int,
-        momentum: float,
-        weight_decay: float,
-    ) -> None:
-        self._model = model
-        self._silos = silos
-        self._objective = objective
-        self._steps = steps
-        self._batch = batch
-        self._momentum = momentum
-        self._weight_decay = weight_decay
 
-    def images_per_visit(self, silo: int) -> int:
-        """Return how many images a visit to ``silo`` draws over all its steps."""
-        return self._steps * min(self._batch, self._silos.size(silo))
-
-    def train(self, base: Mapping[str, Tensor], visit: Visit) -> Trained:
-        """Return what a vehicle makes of the model ``base``, which stays as it is."""
-        generator = torch.Generator(self._silos.device).manual_seed(visit.seed)
-        model = self._model
-        model.load_state_dict(base)
-        model.train()
-        optimizer = Sgd(
-            model.parameters(),
-            learning_rate=visit.learning_rate,
-            momentum=self._momentum,
-            weight_decay=self._weight_decay,
-        )
-        losses = []
-        for _ in range(self._steps):
-            images = self._silos.draw(
-                visit.silo,
-                self._batch,
-                kernel_px=visit.kernel_px,
-                blurred_fraction=visit.blurred_fraction,
-                generator=generator,
-            )
-            loss = self._objective(model, images, generator)
-            loss.backward()  # type: ignore[no-untyped-call]
-            optimizer.step()
-            losses.append(loss.detach())
-        state = copy_state(model.state_dict())
-        finite = torch.stack([tensor.isfinite().all() for tensor in state.values()]).all()
-        return Trained(state=state, loss=float(torch.stack(losses).mean()), finite=bool(finite))
+def frozen(network: nn.Module, state: Tensors, *inputs: Tensor) -> Tensor:
+    """Return the output of a network with other parameters and statistics, which stay as they are; so do its own."""
+    buffers = dict(network.named_buffers())
+    # normalisation in training mode moves its statistics: those of a copy
+    tensors = {name: tensor.clone() if name in buffers else tensor for name, tensor in state.items()}
+    output: Tensor = functional_call(network, tensors, inputs)
+    return output
 
 
 def cosine(first: float, round_: int, rounds: int) -> float:
@@ -160,6 +177,16 @@ def cosine(first: float, round_: int, rounds: int) -> float:
     return first * (1 + math.cos(math.pi * min(round_ / rounds, 1.0))) / 2
 
 
-def copy_state(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def copy_state(state: Tensors) -> dict[str, Tensor]:
     """Return a detached copy of a model's state, in the plain memory layout."""
     return {name: tensor.detach().clone(memory_format=torch.contiguous_format) for name, tensor in state.items()}
+
+
+def under(prefix: str, state: Tensors) -> dict[str, Tensor]:
+    """Return the tensors with ``prefix`` before their names."""
+    return {f"{prefix}{name}": tensor for name, tensor in state.items()}
+
+
+def below(prefix: str, state: Tensors) -> dict[str, Tensor]:
+    """Return the tensors whose names begin with ``prefix``, without it."""
+    return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}

@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor, nn
 
 from learners.aggregation import Weights, equal_weights
@@ -49,7 +48,7 @@ class FedProx(ContrastiveLearner):
         """Return 1 / N for each of the N participants."""
         return equal_weights(len(participants))
 
-    def loss(self, model: nn.Module, images: Tensor, generator: torch.Generator, base: State) -> Tensor:
+    def loss(self, model: nn.Module, first: Tensor, second: Tensor, base: State) -> Tensor:
         """Return F(theta) and the proximal term; ``base`` is theta^r, as the vehicle downloaded it."""
         distance = sum((theta - base[name]).square().sum() for name, theta in model.named_parameters())
-        return super().loss(model, images, generator, base) + self._mu / 2 * distance
+        return super().loss(model, first, second, base) + self._mu / 2 * distance

@@ -7,7 +7,7 @@ itself draws once per batch.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -31,17 +31,14 @@ def view_one(
 
     Args:
         images: floating point in [0, 1], shape (N, 3, H, W).
-        generator: source of all draws, on the images' device or on the CPU (then the draws are moved).
+        generator: source of all draws, on the CPU.
         mean: of each channel, subtracted last; the default leaves the views in [0, 1].
         std: of each channel, divided by last.
 
     Returns:
         The views, same shape, type and device.
     """
-    box = random_boxes(images, generator)
-    flipped = _uniform(images, generator) < 0.5
-    grey = _uniform(images, generator) < 0.2
-    return _finish(resized_crop(images, box, flipped), grey, mean, std)
+    return apply_view_one(images, draw_view_one(len(images), images.shape[-2:], generator), mean, std)
 
 
 def view_two(
@@ -55,32 +52,68 @@ def view_two(
     The jitter has strengths (0.4, 0.4, 0.4, 0.1); its four operations come in an order of each image's own.
     Arguments and result as for ``view_one``.
     """
-    box = random_boxes(images, generator)
-    jittered = _uniform(images, generator) < 0.8
-    factors = torch.stack([_uniform(images, generator, 0.6, 1.4) for _ in range(3)], dim=1)
-    hue = _uniform(images, generator, -0.1, 0.1)
-    keys = torch.rand(len(images), 4, generator=generator, device=generator.device).to(images.device)
-    grey = _uniform(images, generator) < 0.4
-    views = resized_crop(images, box)
-    chosen = jittered.nonzero().squeeze(1)
-    views[chosen] = color_jitter(views[chosen], factors[chosen], hue[chosen], keys[chosen].argsort(dim=1))
-    return _finish(views, grey, mean, std)
+    return apply_view_two(images, draw_view_two(len(images), images.shape[-2:], generator), mean, std)
 
 
-def _uniform(images: Tensor, generator: torch.Generator, low: float = 0.0, high: float = 1.0) -> Tensor:
+def draw_view_one(count: int, size: Sequence[int], generator: torch.Generator) -> dict[str, Tensor]:
+    """Return the draws of ``view_one`` for ``count`` images of ``size`` (height, width): one row per image, CPU."""
+    return {
+        "box": random_boxes(count, size, generator),
+        "flipped": _uniform(count, generator) < 0.5,
+        "grey": _uniform(count, generator) < 0.2,
+    }
+
+
+def apply_view_one(images: Tensor, draws: Mapping[str, Tensor], mean: Sequence[float], std: Sequence[float]) -> Tensor:
+    """Return the first view of images for draws; both may be of many vehicles, one after the other."""
+    return _finish(resized_crop(images, draws["box"], draws["flipped"]), draws["grey"], mean, std)
+
+
+def draw_view_two(count: int, size: Sequence[int], generator: torch.Generator) -> dict[str, Tensor]:
+    """Return the draws of ``view_two``; see ``draw_view_one``."""
+    return {
+        "box": random_boxes(count, size, generator),
+        "jittered": _uniform(count, generator) < 0.8,
+        "factors": torch.stack([_uniform(count, generator, 0.6, 1.4) for _ in range(3)], dim=1),
+        "hue": _uniform(count, generator, -0.1, 0.1),
+        "order": torch.rand(count, 4, generator=generator).argsort(dim=1),
+        "grey": _uniform(count, generator) < 0.4,
+    }
+
+
+def apply_view_two(images: Tensor, draws: Mapping[str, Tensor], mean: Sequence[float], std: Sequence[float]) -> Tensor:
+    """Return the second view of images for draws; see ``apply_view_one``."""
+    views = resized_crop(images, draws["box"])
+    chosen = draws["jittered"].nonzero().squeeze(1)
+    jittered = color_jitter(
+        views[_on(views, chosen)],
+        _on(views, draws["factors"][chosen]),
+        _on(views, draws["hue"][chosen]),
+        draws["order"][chosen],
+    )
+    views[_on(views, chosen)] = jittered
+    return _finish(views, draws["grey"], mean, std)
+
+
+def _uniform(count: int, generator: torch.Generator, low: float = 0.0, high: float = 1.0) -> Tensor:
     """Draw one number in [low, high) per image."""
-    draws = torch.rand(len(images), generator=generator, device=generator.device, dtype=images.dtype)
-    return (low + (high - low) * draws).to(images.device)
+    return low + (high - low) * torch.rand(count, generator=generator)
 
 
-def random_boxes(images: Tensor, generator: torch.Generator) -> Tensor:
-    """Draw one crop per image as ``torchvision.transforms.RandomResizedCrop`` does.
+def _on(images: Tensor, tensor: Tensor) -> Tensor:
+    """Return draws where the images are; which images they choose is settled on the CPU, so no device is waited for."""
+    tensor = tensor.to(images.device, non_blocking=True)
+    return tensor.to(images.dtype) if tensor.is_floating_point() else tensor
+
+
+def random_boxes(count: int, size: Sequence[int], generator: torch.Generator) -> Tensor:
+    """Draw one crop per image of ``size`` (height, width) as ``torchvision.transforms.RandomResizedCrop`` does.
 
     Area uniform in SCALE, log of the ratio uniform in RATIO, the first of ten attempts that fits, else the largest
     centred crop. In whole pixels: top, left, height and width, shape (N, 4).
     """
-    height, width = images.shape[-2:]
-    draws = torch.rand(4, len(images), _ATTEMPTS, generator=generator, device=generator.device).to(images.device)
+    height, width = size
+    draws = torch.rand(4, count, _ATTEMPTS, generator=generator)
     area = height * width * (SCALE[0] + (SCALE[1] - SCALE[0]) * draws[0])
     ratio = torch.exp(math.log(RATIO[0]) + math.log(RATIO[1] / RATIO[0]) * draws[1])
     wide, high = torch.round(torch.sqrt(area * ratio)), torch.round(torch.sqrt(area / ratio))
@@ -108,10 +141,11 @@ def resized_crop(images: Tensor, boxes: Tensor, flipped: Tensor | None = None) -
         flipped: which images to mirror left to right, shape (N,); none by default.
     """
     count, _, height, width = images.shape
+    boxes = _on(images, boxes)
     rows = _sources(boxes[:, 0], boxes[:, 2], height, images)
     columns = _sources(boxes[:, 1], boxes[:, 3], width, images)
     if flipped is not None:
-        columns = torch.where(flipped[:, None], columns.flip(1), columns)
+        columns = torch.where(_on(images, flipped)[:, None], columns.flip(1), columns)
     grid = torch.stack(
         [columns[:, None, :].expand(count, height, width), rows[:, :, None].expand(count, height, width)], dim=3
     )
@@ -147,15 +181,16 @@ def color_jitter(images: Tensor, factors: Tensor, hue: Tensor, order: Tensor) ->
         hue: rotation of the hue as a share of the circle, in [-0.5, 0.5], shape (N,).
         order: a permutation of 0 brightness, 1 contrast, 2 saturation, 3 hue for each image, shape (N, 4).
     """
+    turns = _on(images, order)
     factors = torch.cat([factors, torch.ones_like(hue)[:, None]], dim=1)  # a blend by 1 leaves hue's turn alone
     images = images.clone()
-    for turn in order.unbind(dim=1):
+    for i, turn in enumerate(turns.unbind(dim=1)):
         factor = factors.gather(1, turn[:, None])[:, :, None, None]
         luma = greyscale(images)
         kind = turn[:, None, None, None]
         target = torch.where(kind == 1, luma.mean(dim=(2, 3), keepdim=True), luma * (kind == 2))
         images.mul_(factor).add_(target.mul_(1 - factor)).clamp_(0, 1)
-        rotated = (turn == 3).nonzero().squeeze(1)
+        rotated = _on(images, (order[:, i] == 3).nonzero().squeeze(1))
         images[rotated] = rotate_hue(images[rotated], hue[rotated])
     return images
 
@@ -183,7 +218,7 @@ def rotate_hue(images: Tensor, hue: Tensor) -> Tensor:
 
 def _finish(views: Tensor, grey: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
     """Turn the chosen views grey and normalise all, in place: fresh memory costs more than the arithmetic."""
-    chosen = grey.nonzero().squeeze(1)
+    chosen = _on(views, grey.nonzero().squeeze(1))
     views[chosen] = greyscale(views[chosen]).expand(-1, views.shape[1], -1, -1)
     center = torch.as_tensor(mean, dtype=views.dtype, device=views.device)[:, None, None]
     spread = torch.as_tensor(std, dtype=views.dtype, device=views.device)[:, None, None]

@@ -43,7 +43,7 @@ def images() -> ImageSet:
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch, images: ImageSet) -> ImageSet:
     """Make the learners load the tiny set."""
-    monkeypatch.setattr("learners.contrastive_task.load_images", lambda _, *, streams: images)  # noqa: ARG005  the signature
+    monkeypatch.setattr("learners.task.load_images", lambda _, *, streams: images)  # noqa: ARG005  the signature
     return images
 
 

@@ -29,7 +29,7 @@ ONE_LABEL = {"data": DataSettings(partition="approach"), "approaches": 3}
 @pytest.fixture
 def new(monkeypatch: pytest.MonkeyPatch, images: ImageSet, new_context: MakeContext) -> Callable[..., Any]:
     """Return a maker of learners on the tiny set; ``context`` changes what they are told."""
-    monkeypatch.setattr("learners.classification_task.load_images", lambda _, *, streams: images)  # noqa: ARG005
+    monkeypatch.setattr("learners.task.load_images", lambda _, *, streams: images)  # noqa: ARG005
 
     def make(context: dict[str, Any] | None = None, **settings: Any) -> ClassificationFedAvg:
         return ClassificationFedAvg.create(new_context(**(context or {})), ClassificationSettings(**QUICK | settings))
@@ -226,6 +226,6 @@ def test_one_class_is_no_classification(
     one = replace(
         images, train_labels=images.train_labels * 0, test_labels=images.test_labels * 0, class_names=("red",)
     )
-    monkeypatch.setattr("learners.classification_task.load_images", lambda _, *, streams: one)  # noqa: ARG005
+    monkeypatch.setattr("learners.task.load_images", lambda _, *, streams: one)  # noqa: ARG005
     with pytest.raises(InputError, match="one class"):
         ClassificationFedAvg.create(context, ClassificationSettings())

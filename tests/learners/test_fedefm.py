@@ -34,7 +34,7 @@ QUICK = TASK | {"overseas_steps": 1}
 @pytest.fixture
 def new(monkeypatch: pytest.MonkeyPatch, images: ImageSet, new_context: MakeContext) -> Callable[..., Any]:
     """Return a maker of learners on the tiny set; ``context`` changes what they are told."""
-    monkeypatch.setattr("learners.classification_task.load_images", lambda _, *, streams: images)  # noqa: ARG005
+    monkeypatch.setattr("learners.task.load_images", lambda _, *, streams: images)  # noqa: ARG005
 
     def make(context: dict[str, Any] | None = None, **settings: Any) -> FedEFM:
         return FedEFM.create(new_context(**(context or {})), FedEFMSettings(**QUICK | settings))
@@ -244,7 +244,7 @@ def test_identical_silos_stay_identical(
     monkeypatch.setattr(
         "learners.classification_task.partition", lambda *_, **__: [16 * silo + np.arange(16) for silo in range(6)]
     )
-    monkeypatch.setattr("learners.classification_task.load_images", lambda _, *, streams: same)  # noqa: ARG005
+    monkeypatch.setattr("learners.task.load_images", lambda _, *, streams: same)  # noqa: ARG005
     learner = FedEFM.create(new_context(), FedEFMSettings(**QUICK | {"batch": 16, "lr": 0.01}))
     for r in range(2):
         vehicles = [replace(one, speed_mps=0.0) for one in group(r)]

@@ -68,7 +68,7 @@ class Task:
 
 TASKS = {
     "contrastive": Task(
-        loads="learners.contrastive_task.load_images",
+        loads="learners.task.load_images",
         data=lambda images: images,
         settings={"batch": 8, "steps": 2, "knn_k": 5, "bank": 40},
     ),
@@ -78,7 +78,7 @@ TASKS = {
         settings={"batch": 4, "steps": 2},
     ),
     "classification": Task(
-        loads="learners.classification_task.load_images",
+        loads="learners.task.load_images",
         data=lambda images: images,
         settings={"batch": 4, "steps": 2, "local_test": 12},
     ),
@@ -297,8 +297,8 @@ def test_importing_and_stepping_is_light() -> None:
     """
     modules = ", ".join(entry_point.partition(":")[0] for entry_point in REGISTERED.values())
     code = (
-        f"import sys, torch, {modules}; from learners.training import Sgd; "
-        "p = torch.nn.Parameter(torch.ones(2)); s = Sgd([p], learning_rate=.1, momentum=.9, weight_decay=0); "
+        f"import sys, torch, {modules}; from learners.optimizers import Sgd; "
+        "p = torch.nn.Parameter(torch.ones(2)); s = Sgd(dict(p=p), learning_rate=.1, momentum=.9, weight_decay=0); "
         "p.square().sum().backward(); s.step(); assert p[0] < 1; "
         "heavy = {'torchvision', 'scipy.optimize', 'torch._dynamo', 'simpy', 'polars', 'matplotlib', 'libsumo'}; "
         "print(sorted(heavy & sys.modules.keys()))"

@@ -12,13 +12,12 @@ import pytest
 import torch
 from torch import nn
 
-from learners.adam import Adam
 from learners.cdl import Cdl
 from learners.data.steering_set import SteeringSet
+from learners.optimizers import Adam, Sgd
 from learners.resnet8 import ResNet8
 from learners.steering_baselines import DecentralisedSgd, FedAvgSteering
 from learners.steering_settings import SteeringSettings
-from learners.training import Sgd
 from vnetsim.errors import InputError, RunError
 from vnetsim.experiment import BlurSettings, ExchangeSettings
 from vnetsim.learning import Learner, LearnerContext, Participant, Update

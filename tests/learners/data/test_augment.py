@@ -22,7 +22,7 @@ def images() -> torch.Tensor:
 
 
 def test_crop_equals_torchvision(images):
-    boxes = random_boxes(images, generator())
+    boxes = random_boxes(len(images), images.shape[-2:], generator())
     for antialias in (False, True):  # a crop is only ever enlarged, where antialiasing changes nothing
         expected = torch.stack(
             [
@@ -45,7 +45,7 @@ def test_crop_of_the_whole_image_returns_it(images):
 
 
 def test_only_the_flipped_images_are_mirrored(images):
-    boxes = random_boxes(images, generator())
+    boxes = random_boxes(len(images), images.shape[-2:], generator())
     flipped = torch.arange(len(images)) % 3 == 0
     plain = resized_crop(images, boxes)
     expected = torch.where(flipped[:, None, None, None], plain.flip(3), plain)
@@ -61,7 +61,7 @@ def test_boxes_are_distributed_as_torchvision_draws_them():
         expected = torch.tensor(
             [RandomResizedCrop.get_params(image, (0.08, 1.0), (3 / 4, 4 / 3)) for _ in range(count)]
         )
-    drawn = random_boxes(torch.zeros(count, 3, 32, 32), generator(6))
+    drawn = random_boxes(count, (32, 32), generator(6))
     values = torch.arange(33)
     for side in range(4):
         ours = (drawn[:, side, None] <= values).double().mean(dim=0)
@@ -70,7 +70,7 @@ def test_boxes_are_distributed_as_torchvision_draws_them():
 
 
 def test_boxes_lie_inside_the_image():
-    top, left, height, width = random_boxes(torch.zeros(5000, 3, 20, 32), generator()).unbind(dim=1)
+    top, left, height, width = random_boxes(5000, (20, 32), generator()).unbind(dim=1)
     assert torch.stack([top, left, height - 1, width - 1]).min() >= 0
     assert (top + height).max() == 20
     assert (left + width).max() == 32
@@ -79,7 +79,7 @@ def test_boxes_lie_inside_the_image():
 @pytest.mark.parametrize("shape", [(4, 200), (200, 4)])
 def test_where_no_attempt_fits_the_crop_is_torchvisions_central_one(shape):
     expected = RandomResizedCrop.get_params(torch.zeros(3, *shape), (0.08, 1.0), (3 / 4, 4 / 3))
-    boxes = random_boxes(torch.zeros(3, 3, *shape), generator())
+    boxes = random_boxes(3, shape, generator())
     assert boxes.tolist() == [list(expected)] * 3
 
 
