@@ -169,7 +169,7 @@ def test_sample_images(learner_class: Any, new: Callable[..., Any], tiny: ImageS
     samples = new(learner_class).sample_images([0.0, 1.0, 4.0], 5)
     assert samples.shape == (3, 5, 16, 16, 3)
     assert samples.dtype == np.uint8
-    sharp = tiny.test[:5].permute(0, 2, 3, 1).numpy()
+    sharp = tiny.test[[0, 6, 12, 17, 23]].permute(0, 2, 3, 1).numpy()  # evenly spread, from the first to the last
     np.testing.assert_array_equal(samples[0], sharp)
     np.testing.assert_array_equal(samples[1], sharp)
     # blur along x: differences between neighbours shrink

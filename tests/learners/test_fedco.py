@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,8 +19,10 @@ from torch.nn.functional import normalize
 
 from learners.data.augment import view_one, view_two
 from learners.data.image_set import ImageSet
-from learners.fedco import FedCo, FedCoSettings, follow, queue_info_nce
+from learners.fedco import KEY, QUERY, FedCo, FedCoSettings, Pair, Trailing, queue_info_nce
 from learners.key_queue import INITIAL_ROUND, KeyQueue
+from learners.optimizers import Optimizer, Sgd
+from learners.training import Engine, Job, Trained, Visit, below
 from vnetsim.errors import InputError
 from vnetsim.learning import LearnerContext, Participant, Update
 
@@ -192,34 +194,41 @@ def test_a_dominating_positive_keeps_its_digits() -> None:
 
 
 def test_momentum_update_equals_a_slow_loop() -> None:
-    key_encoder, model = nn.Linear(3, 2), nn.Linear(3, 2)
+    """It moves towards the model that the step left, not to the one before it."""
+    pair = Pair(nn.Linear(3, 2))
     generator = torch.Generator().manual_seed(0)
-    for parameter in (*key_encoder.parameters(), *model.parameters()):
+    for parameter in pair.parameters():
         nn.init.normal_(parameter, generator=generator)
-    expected = [
-        [0.7 * k + 0.3 * q for k, q in zip(a.flatten().tolist(), b.flatten().tolist(), strict=True)]
-        for a, b in zip(key_encoder.parameters(), model.parameters(), strict=True)
-    ]
-    follow(key_encoder, model, momentum=0.7)
-    for parameter, values in zip(key_encoder.parameters(), expected, strict=True):
-        assert parameter.flatten().tolist() == pytest.approx(values, rel=1e-6, abs=1e-7)
+    parameters = dict(pair.named_parameters())
+    optimizer = Trailing(Sgd(parameters, learning_rate=0.1, momentum=0.0, weight_decay=0.5), parameters, momentum=0.7)
+    expected = {}
+    for name, theta_q in pair.query.named_parameters():
+        theta_q.grad = torch.randn(theta_q.shape, generator=generator)
+        rows = zip(*(t.flatten().tolist() for t in (parameters[KEY + name], theta_q, theta_q.grad)), strict=True)
+        expected[name] = [0.7 * k + 0.3 * (q - 0.1 * (gradient + 0.5 * q)) for k, q, gradient in rows]
+    optimizer.step()
+    for name, values in expected.items():
+        assert parameters[KEY + name].flatten().tolist() == pytest.approx(values, rel=1e-6, abs=1e-7)
 
 
+@pytest.mark.parametrize("key_encoder", ["visit", "kept"])
 def test_a_visit_equals_momentum_contrast_step_by_step(
-    new: New, context: LearnerContext, tiny: ImageSet, participant: MakeParticipant
+    key_encoder: str, new: New, context: LearnerContext, tiny: ImageSet, participant: MakeParticipant
 ) -> None:
     """MoCo's algorithm 1 with torch's own optimizer, the key encoder moved after every step."""
     m, t, who = 0.6, 0.2, participant(0, 4)
-    learner = new(steps=3, momentum_encoder=m, temperature=t, keys=20)
+    learner = new(steps=3, momentum_encoder=m, temperature=t, keys=20, key_encoder=key_encoder)
     queue = queue_of(learner)
-    f_q = copy.deepcopy(learner._task.encoder).train()
+    f_q = copy.deepcopy(learner._task.network).train()
     f_k = copy.deepcopy(f_q)
     optimizer = torch.optim.SGD(f_q.parameters(), lr=0.06, momentum=0.9, weight_decay=5e-4)
     generator = torch.Generator().manual_seed(context.streams.integer("training", 0, who.vehicle_id))
     kernel = context.camera.kernel_px(who.speed_mps, 16)
+    visit = Visit(silo=4, kernel_px=kernel, blurred_fraction=1.0, learning_rate=0.06, seed=0)
+    silos = learner._task.silos
     keys, losses = [], []
     for _ in range(3):
-        images = learner._task._silos.draw(4, 8, kernel_px=kernel, blurred_fraction=1.0, generator=generator)
+        images = silos.images(silos.draw(visit, 8, generator))
         q = f_q(view_one(images, generator, tiny.mean, tiny.std))
         k = f_k(view_two(images, generator, tiny.mean, tiny.std)).detach()
         logits = torch.cat([(q * k).sum(dim=1, keepdim=True), q @ queue.T], dim=1) / t
@@ -237,22 +246,40 @@ def test_a_visit_equals_momentum_contrast_step_by_step(
     torch.testing.assert_close(update.state["keys"], torch.cat(keys)[-20:], rtol=1e-4, atol=1e-5)
     for name, tensor in f_q.state_dict().items():
         torch.testing.assert_close(update.state[name], tensor, rtol=1e-4, atol=1e-5)
-    assert all(parameter.grad is None for parameter in learner._contrast._encoder.parameters())
+    moved = {f"key_encoder.{name}": tensor for name, tensor in f_k.named_parameters()} if key_encoder == "kept" else {}
+    assert kept_of(update.state).keys() == moved.keys()
+    for name, tensor in moved.items():
+        torch.testing.assert_close(update.state[name], tensor.detach(), rtol=1e-4, atol=1e-5)
+
+
+def test_gradients_flow_through_the_queries_alone(new: New, participant: MakeParticipant) -> None:
+    job = new()._job(participant(0, 0))
+    pair = copy.deepcopy(job.program.network).train()
+    assert all(parameter.requires_grad == name.startswith(QUERY) for name, parameter in pair.named_parameters())
+    pair.requires_grad_()
+    batch = job.program.prepare(job.program.draw(job.visit, torch.Generator().manual_seed(0)))
+    loss, figures = job.program.loss(pair, batch, job.given)
+    loss.backward()  # type: ignore[no-untyped-call]
+    assert not figures["keys"].requires_grad
+    assert job.given["queue"].grad is None
+    for name, parameter in pair.named_parameters():
+        assert (parameter.grad is not None) == name.startswith(QUERY), name
 
 
 def test_momentum_one_keeps_the_downloaded_key_encoder(new: New, participant: MakeParticipant) -> None:
+    def trained_key_encoder(learner: FedCo) -> dict[str, Tensor]:
+        return below(KEY, learner._task.engine.train([learner._job(participant(0, 0))])[0].state)
+
     learner = new(steps=3, momentum_encoder=1.0)
-    before = {name: tensor.clone() for name, tensor in learner._task.encoder.named_parameters()}
-    learner.train([participant(0, 0)])
-    assert all(torch.equal(tensor, before[name]) for name, tensor in learner._contrast._encoder.named_parameters())
-    trailing = new(steps=3)
-    trailing.train([participant(0, 0)])
-    assert not torch.equal(dict(trailing._contrast._encoder.named_parameters())["fc.weight"], before["fc.weight"])
+    before = {name: tensor.detach().clone() for name, tensor in learner._task.network.named_parameters()}
+    after = trained_key_encoder(learner)
+    assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
+    assert not torch.equal(trained_key_encoder(new(steps=3))["fc.weight"], before["fc.weight"])
 
 
 @pytest.fixture
 def negatives(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
-    """Return the list that receives the negatives of every step to come."""
+    """Return the list that receives the negatives of every step to come, in order under the sequential engine."""
     seen: list[Tensor] = []
 
     def record(q: Tensor, k: Tensor, queue: Tensor, *, temperature: float) -> Tensor:
@@ -268,7 +295,7 @@ def negatives(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
 def test_the_queue_is_frozen_while_vehicles_train(
     new: New, participant: MakeParticipant, negatives: list[Tensor]
 ) -> None:
-    learner = new(steps=3)
+    learner = new(steps=3, engine="sequential")
     before = queue_of(learner)
     updates = learner.train([participant(0, i) for i in range(2)])
     assert len(negatives) == 6
@@ -281,10 +308,10 @@ def test_the_queue_is_frozen_while_vehicles_train(
 def test_a_stale_vehicle_uses_the_queue_it_downloaded(
     new: New, new_context: MakeContext, participant: MakeParticipant, negatives: list[Tensor]
 ) -> None:
-    learner = new(new_context(max_staleness=1), steps=1)
+    learner = new(new_context(max_staleness=1), steps=1, engine="sequential")
     old = queue_of(learner)
     learner.aggregate(uploads(learner, participant, 2, 5))
-    resumed = new(new_context(max_staleness=1), steps=1)
+    resumed = new(new_context(max_staleness=1), steps=1, engine="sequential")
     resumed.load_state_dict(learner.state_dict())
     new_queue = queue_of(learner)
     group = [participant(1, 7, base_round=0), participant(1, 8)]
@@ -333,13 +360,24 @@ def test_a_diverging_visit_is_not_finite_and_keeps_model_and_queue(new: New, par
     assert all(torch.equal(after[name], before[name]) for name in before if name != "round")
 
 
-def test_non_finite_keys_alone_reject_an_upload(
-    new: New, participant: MakeParticipant, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        "learners.fedco.MomentumContrast.newest_keys", lambda _, count: torch.full((count, 128), torch.inf)
-    )
-    assert not new().train([participant(0, 0)])[0].finite
+class InfiniteKeys:
+    """An engine that gives all trained vehicles keys that are not finite."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def train(self, jobs: Sequence[Job]) -> list[Trained]:
+        trained = self._engine.train(jobs)
+        assert all(one.finite for one in trained)
+        return [replace(one, figures={**one.figures, "keys": one.figures["keys"] * torch.inf}) for one in trained]
+
+
+def test_non_finite_keys_alone_reject_an_upload(new: New, participant: MakeParticipant) -> None:
+    learner = new()
+    learner._task.engine = InfiniteKeys(learner._task.engine)
+    update = learner.train([participant(0, 0)])[0]
+    assert not update.finite
+    assert math.isfinite(update.loss)
 
 
 # what crosses the radio link, and what is kept
@@ -385,7 +423,7 @@ def kept_of(state: dict[str, Tensor]) -> dict[str, Tensor]:
 def test_a_kept_key_encoder_starts_as_the_model_and_doubles_the_payload(new: New) -> None:
     kept, visit = new(key_encoder="kept"), new()
     state = kept.state_dict()
-    parameters = dict(kept._task.encoder.named_parameters())
+    parameters = dict(kept._task.network.named_parameters())
     assert kept_of(state).keys() == {f"key_encoder.{name}" for name in parameters}
     assert all(torch.equal(state[f"key_encoder.{name}"], parameter) for name, parameter in parameters.items())
     assert not any("key_encoder" in name for name in state if name.startswith("model."))
@@ -407,14 +445,19 @@ def test_a_kept_key_encoder_trails_every_step_from_visit_to_visit(
     new: New, participant: MakeParticipant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After S steps it has moved S times, at last towards the uploaded model; the next visit goes on from there."""
-    learner = new(key_encoder="kept", steps=3, momentum_encoder=0.6)
     models: list[dict[str, Tensor]] = []
 
-    def record(key_encoder: nn.Module, model: nn.Module, *, momentum: float) -> None:
-        models.append({name: parameter.detach().clone() for name, parameter in model.named_parameters()})
-        follow(key_encoder, model, momentum=momentum)
+    class Recorded(Trailing):
+        def __init__(self, optimizer: Optimizer, parameters: Mapping[str, Tensor], *, momentum: float) -> None:
+            super().__init__(optimizer, parameters, momentum=momentum)
+            self._model = below(QUERY, parameters)
 
-    monkeypatch.setattr("learners.fedco.follow", record)
+        def step(self) -> None:
+            super().step()
+            models.append({name: parameter.detach().clone() for name, parameter in self._model.items()})
+
+    monkeypatch.setattr("learners.fedco.Trailing", Recorded)
+    learner = new(key_encoder="kept", steps=3, momentum_encoder=0.6, engine="sequential")
     expected = {name.removeprefix("key_encoder."): t for name, t in kept_of(learner.state_dict()).items()}
     for round_ in range(2):
         models.clear()

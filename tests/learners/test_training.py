@@ -1,8 +1,11 @@
-"""Local training: the optimizer, what a visit depends on, and what it leaves untouched."""
+"""Local training: what a visit draws, what it depends on, and what it leaves untouched."""
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,9 +13,13 @@ import torch
 from torch import nn
 
 from learners.data.motion import motion_blur
+from learners.optimizers import Adam, Optimizer, Rate, Sgd
 from learners.silos import Silos
-from learners.training import SequentialEngine, Sgd, Visit
+from learners.task import Task
+from learners.training import Job, Loss, Program, SequentialEngine, Tensors, Trained, Visit, frozen
+from learners.training_settings import TrainingSettings
 from vnetsim.errors import InputError
+from vnetsim.learning import LearnerContext
 
 CPU = torch.device("cpu")
 VISIT = Visit(silo=0, kernel_px=0.0, blurred_fraction=1.0, learning_rate=0.1, seed=7)
@@ -28,8 +35,9 @@ def silos(*sizes: int) -> Silos:
 
 
 def draw(silo: int, count: int, *, seed: int = 0, kernel_px: float = 0.0, fraction: float = 1.0) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return silos(5, 10).draw(silo, count, kernel_px=kernel_px, blurred_fraction=fraction, generator=generator)
+    dealt = silos(5, 10)
+    visit = replace(VISIT, silo=silo, kernel_px=kernel_px, blurred_fraction=fraction)
+    return dealt.images(dealt.draw(visit, count, torch.Generator().manual_seed(seed)))
 
 
 def indices(images: torch.Tensor) -> list[int]:
@@ -70,21 +78,19 @@ def test_a_silo_of_one_image_is_refused() -> None:
         silos(3, 1)
 
 
-def test_sgd_equals_torch() -> None:
-    generator = torch.Generator().manual_seed(0)
-    start = [torch.randn(3, 2, generator=generator), torch.randn(4, generator=generator), torch.randn(1)]
-    ours, theirs = ([nn.Parameter(t.clone()) for t in start] for _ in range(2))
-    sgd = Sgd(ours, learning_rate=0.06, momentum=0.9, weight_decay=5e-4)
-    reference = torch.optim.SGD(theirs, lr=0.06, momentum=0.9, weight_decay=5e-4)
-    for _ in range(4):
-        for a, b in zip(ours[:2], theirs[:2], strict=True):  # the last has no gradient
-            a.grad = torch.randn(a.shape, generator=generator)
-            b.grad = a.grad.clone()
-        sgd.step()
-        reference.step()
-        assert all(parameter.grad is None for parameter in ours)
-    for a, b in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-7)
+def test_draws_lie_on_the_cpu_and_name_rows_of_the_pool() -> None:
+    drawn = silos(5, 10).draw(replace(VISIT, silo=1, kernel_px=3.5, blurred_fraction=0.3), 10, torch.Generator())
+    assert {name: tensor.device for name, tensor in drawn.items()} == {"rows": CPU, "kernel_px": CPU}
+    expected = torch.where(drawn["rows"] < 5 + 3, 3.5, 0.0)
+    assert torch.equal(drawn["kernel_px"], expected)
+
+
+def test_images_of_several_vehicles_are_those_of_each() -> None:
+    dealt, generator = silos(5, 10), torch.Generator().manual_seed(0)
+    visits = [replace(VISIT, silo=1, kernel_px=kernel_px) for kernel_px in (0.0, 0.7, 2.5, 6.0)]
+    draws = [dealt.draw(visit, 4, generator) for visit in visits]
+    together = dealt.images({name: torch.cat([drawn[name] for drawn in draws]) for name in draws[0]})
+    assert torch.equal(together, torch.cat([dealt.images(drawn) for drawn in draws]))
 
 
 class Line(nn.Module):
@@ -102,64 +108,171 @@ class Line(nn.Module):
         return self.weight * images.square().mean(dim=(1, 2, 3))
 
 
-def square(model: nn.Module, images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    noise = torch.rand(len(images), generator=generator)
-    result: torch.Tensor = ((model(images) + noise) ** 2).mean()
-    return result
+def square(model: nn.Module, batch: Tensors, _: Tensors) -> tuple[torch.Tensor, Tensors]:
+    loss = ((model(batch["images"]) + batch["noise"]) ** 2).mean()
+    return loss, {"loss": loss}
 
 
-def engine(model: nn.Module, *, steps: int = 3, objective: object = square) -> SequentialEngine:
-    return SequentialEngine(
-        model,
-        silos(5, 10),
-        objective=objective,  # type: ignore[arg-type]
+def sgd(parameters: Mapping[str, torch.Tensor], rate: Rate, _: Tensors) -> Optimizer:
+    return Sgd(parameters, learning_rate=rate, momentum=0.9, weight_decay=0.0)
+
+
+def adam(parameters: Mapping[str, torch.Tensor], rate: Rate, state: Tensors) -> Optimizer:
+    return Adam(parameters, learning_rate=rate, weight_decay=0.0, state=state)
+
+
+def program(model: nn.Module, *, steps: int = 3, loss: Loss = square, optimizer: Any = sgd) -> Program:
+    """Return the training of ``model`` on batches of 4 images and a random number for each."""
+    dealt = silos(5, 10)
+
+    def draw(visit: Visit, generator: torch.Generator) -> Tensors:
+        images = dealt.draw(visit, 4, generator)
+        return {**images, "noise": torch.rand(len(images["rows"]), generator=generator)}
+
+    def prepare(drawn: Tensors) -> Tensors:
+        return {"images": dealt.images(drawn), "noise": drawn["noise"]}
+
+    return Program(
+        network=model,
         steps=steps,
-        batch=4,
-        momentum=0.9,
-        weight_decay=0.0,
+        count=lambda silo: min(4, dealt.size(silo)),
+        draw=draw,
+        prepare=prepare,
+        loss=loss,
+        optimizer=optimizer,
     )
 
 
-def test_one_step_by_hand() -> None:
-    def objective(model: nn.Module, *_: object) -> torch.Tensor:
-        return (model.weight**2).sum()  # type: ignore[operator]
+def train(what: Program, base: Tensors, visit: Visit = VISIT, **more: Tensors) -> Trained:
+    return SequentialEngine().train([Job(program=what, visit=visit, base=base, **more)])[0]
 
-    model = Line()
-    trained = engine(model, steps=2, objective=objective).train(Line().state_dict(), VISIT)
+
+def test_one_step_by_hand() -> None:
+    def loss(model: nn.Module, *_: object) -> tuple[torch.Tensor, Tensors]:
+        value = (model.weight**2).sum()  # type: ignore[operator]
+        return value, {"loss": value, "weight": model.weight[0].detach().clone()}  # type: ignore[index]
+
+    trained = train(program(Line(), steps=2, loss=loss), Line().state_dict())
     # gradients 4 and 2 x 1.6 = 3.2; velocities 4 and 0.9 x 4 + 3.2 = 6.8
     assert trained.state["weight"].item() == pytest.approx(2.0 - 0.1 * 4 - 0.1 * 6.8, rel=1e-6)
-    assert trained.loss == pytest.approx((4.0 + 1.6**2) / 2, rel=1e-6)
+    assert trained.mean("loss") == pytest.approx((4.0 + 1.6**2) / 2, rel=1e-6)
+    assert trained.figures["weight"].tolist() == pytest.approx([2.0, 1.6])  # one row per step
     assert trained.finite
+    assert not any(tensor.requires_grad for tensor in (*trained.state.values(), *trained.figures.values()))
 
 
 def test_a_visit_depends_on_its_arguments_alone() -> None:
-    model = Line()
-    trainer, base = engine(model), Line().state_dict()
-    first = trainer.train(base, VISIT)
-    trainer.train({"weight": torch.tensor([-5.0]), "seen": torch.tensor(3)}, replace(VISIT, silo=1, seed=8))
-    again = trainer.train(base, VISIT)
+    engine, what, base = SequentialEngine(), program(Line()), Line().state_dict()
+    other_base = {"weight": torch.tensor([-5.0]), "seen": torch.tensor(3)}
+    first, _, again = engine.train(
+        [
+            Job(program=what, visit=VISIT, base=base),
+            Job(program=what, visit=replace(VISIT, silo=1, seed=8), base=other_base),
+            Job(program=what, visit=VISIT, base=base),
+        ]
+    )
     assert torch.equal(first.state["weight"], again.state["weight"])
-    assert first.loss == again.loss
+    assert torch.equal(first.figures["loss"], again.figures["loss"])
     assert first.state["seen"].item() == 3
-    assert base["weight"].item() == 2.0
     for change in ({"seed": 8}, {"silo": 1}, {"learning_rate": 0.2}, {"kernel_px": 4.0}):
-        other = trainer.train(base, replace(VISIT, **change))
-        assert other.loss != first.loss, change
+        other = engine.train([Job(program=what, visit=replace(VISIT, **change), base=base)])[0]  # type: ignore[arg-type]
+        assert other.mean("loss") != first.mean("loss"), change
+
+
+def test_a_visit_leaves_what_it_was_given_and_keeps_what_it_returned() -> None:
+    def loss(model: nn.Module, batch: Tensors, given: Tensors) -> tuple[torch.Tensor, Tensors]:
+        value, _ = square(model, batch, given)
+        return value + (model.weight - given["anchor"]).square().sum(), {"loss": value}  # type: ignore[operator]
+
+    model, engine = Line(), SequentialEngine()
+    what = program(model, loss=loss, optimizer=adam)
+    begun = train(what, Line().state_dict(), given={"anchor": torch.tensor([1.0])})
+    job = Job(
+        program=what, visit=VISIT, base=begun.state, given={"anchor": torch.tensor([1.0])}, optimizer=begun.optimizer
+    )
+    given = copy.deepcopy((job.base, job.given, job.optimizer))
+    first = engine.train([job])[0]
+    kept = copy.deepcopy((first.state, first.optimizer, first.figures))
+    engine.train([replace(job, given={"anchor": torch.tensor([9.0])})])
+    assert all(equal(now, before) for now, before in zip((job.base, job.given, job.optimizer), given, strict=True))
+    assert all(
+        equal(now, before) for now, before in zip((first.state, first.optimizer, first.figures), kept, strict=True)
+    )
+    assert equal(model.state_dict(), Line().state_dict())  # the program's network is copied
+    assert first.optimizer["steps"].item() == 6  # three of the first visit, three of the second
+    assert not equal(first.optimizer, begun.optimizer)
+
+
+def equal(a: Tensors, b: Tensors) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
 def test_global_random_state_is_left_alone() -> None:
     state, numpy_state = torch.random.get_rng_state(), np.random.get_state(legacy=False)["state"]["key"].copy()  # noqa: NPY002
-    engine(Line()).train(Line().state_dict(), VISIT)
+    train(program(Line()), Line().state_dict())
     assert torch.equal(torch.random.get_rng_state(), state)
     assert (np.random.get_state(legacy=False)["state"]["key"] == numpy_state).all()  # noqa: NPY002
 
 
 def test_divergence_is_reported() -> None:
-    trained = engine(Line()).train(Line().state_dict(), replace(VISIT, learning_rate=1e30))
+    assert not train(program(Line()), Line().state_dict(), replace(VISIT, learning_rate=1e30)).finite
+
+
+@pytest.mark.parametrize("part", ["state", "optimizer", "figures"])
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_one_value_in_any_part_makes_a_visit_not_finite(part: str, value: float) -> None:
+    trained = train(program(Line(), optimizer=adam), Line().state_dict())
+    assert trained.finite
+    name = {"state": "weight", "optimizer": "square.weight", "figures": "loss"}[part]
+    getattr(trained, part)[name][-1] = value
     assert not trained.finite
 
 
-def test_images_per_visit() -> None:
-    assert [engine(Line()).images_per_visit(silo) for silo in (0, 1)] == [12, 12]
-    small = SequentialEngine(Line(), silos(3, 10), objective=square, steps=2, batch=8, momentum=0, weight_decay=0)
-    assert [small.images_per_visit(silo) for silo in (0, 1)] == [6, 16]
+class Small(nn.Module):
+    """A network with statistics."""
+
+    def __init__(self, *, seed: int) -> None:
+        super().__init__()
+        self.norm, self.linear = nn.BatchNorm1d(3), nn.Linear(3, 2)
+        generator = torch.Generator().manual_seed(seed)
+        for tensor in (*self.parameters(), self.norm.running_mean):
+            nn.init.normal_(tensor, generator=generator)  # type: ignore[arg-type]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.linear(self.norm(x))
+        return result
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_frozen_is_another_network_and_moves_no_statistics(training: bool) -> None:
+    own, other = Small(seed=0).train(training), Small(seed=1).train(training)
+    before, state = copy.deepcopy(own.state_dict()), copy.deepcopy(other.state_dict())
+    x = torch.randn(5, 3, generator=torch.Generator().manual_seed(2))
+    output = frozen(own, state, x)
+    assert equal(state, other.state_dict())
+    assert equal(own.state_dict(), before)
+    assert torch.equal(output, other(x))
+    assert not torch.equal(output, own(x))
+
+
+def test_images_per_visit(context: LearnerContext) -> None:
+    def images(*, steps: int, batch: int) -> list[int]:
+        task = Task(
+            context,
+            TrainingSettings(steps=steps, batch=batch),
+            train=torch.zeros(13, 3, 8, 8, dtype=torch.uint8),
+            test=torch.zeros(2, 3, 8, 8, dtype=torch.uint8),
+            indices=[np.arange(3), np.arange(3, 13)],
+            network=nn.Conv2d(3, 2, 3),
+        )
+        drawn = [
+            sum(len(what.draw(replace(VISIT, silo=silo), torch.Generator())["rows"]) for _ in range(what.steps))
+            for what in [task.program(square, draw=lambda *_: {}, prepare=lambda *_: {}, optimizer=sgd)]
+            for silo in (0, 1)
+        ]
+        counted = [task.images_per_visit(silo) for silo in (0, 1)]
+        assert counted == drawn
+        return counted
+
+    assert images(steps=3, batch=2) == [6, 6]
+    assert images(steps=2, batch=8) == [6, 16]
