@@ -106,7 +106,9 @@ def test_the_first_visit_copies_the_backbone_and_the_second_compares(new: New, p
     assert torch.equal(second.kept["sub.fc.weight"], first.kept["sub.fc.weight"])
 
 
-def test_the_first_step_of_a_visit_by_hand(new: New, participant: MakeParticipant) -> None:
+def test_the_first_step_of_a_visit_by_hand(
+    new: New, participant: MakeParticipant, context: LearnerContext, roads: SteeringSet
+) -> None:
     """Plain descent, one step: both networks against the definition, with the other held fixed."""
     learner = new(
         optimizer="sgd", lr=0.1, steps=1, weight_decay=0.0, tau=0.5, coupling="beta", beta=0.3, divergence=4.0
@@ -114,15 +116,18 @@ def test_the_first_step_of_a_visit_by_hand(new: New, participant: MakeParticipan
     a, b = participant(0, 1), participant(0, 2)
     learner.aggregate(learner.train([replace(a, peers=peers_of(b)), replace(b, peers=peers_of(a))]))
     state, visit = learner.state_dict(), participant(1, 1)
-    backbone, sub = learner._task.new_network(), learner._task.new_network()
+    backbone, sub = (copy.deepcopy(learner._task.network) for _ in range(2))
     backbone.load_state_dict(of(state, "silo.1.shared."))
     sub.load_state_dict(of(state, "silo.1.own.sub."))
     assert not equal(backbone.state_dict(), sub.state_dict())
     update = learner.train([visit])[0]
-    batch = next(iter(learner._task.batches(visit)))
-    z_b, z_s = backbone.train().features(batch.images), sub.train().features(batch.images)
+    generator = torch.Generator().manual_seed(context.streams.integer("training", 1, visit.vehicle_id))
+    silos = learner._task.silos
+    drawn = silos.draw(learner._task.visit_of(visit), 8, generator)
+    images, angles = silos.images(drawn), roads.train_angles[drawn["rows"]]
+    z_b, z_s = backbone.train().features(images), sub.train().features(images)
     log_b, log_s = (z_b / 0.5).log_softmax(dim=1), (z_s / 0.5).log_softmax(dim=1)
-    error = (backbone.head(z_b) - batch.angles).square().mean()
+    error = (backbone.head(z_b) - angles).square().mean()
     to_backbone = error + 4.0 * 0.3 * kl_div(log_s.detach(), log_b, log_target=True, reduction="batchmean")
     to_sub = 4.0 * 0.7 * kl_div(log_b.detach(), log_s, log_target=True, reduction="batchmean")
     for network, total in ((backbone, to_backbone), (sub, to_sub)):
@@ -242,7 +247,7 @@ def test_a_constant_target_stays_with_the_description_and_moves_with_the_release
         learner = new(variant=variant, batch=16, steps=40, lr=3e-3)
         for r in range(4):
             learner.aggregate(learner.train([participant(r, 1)]))
-        network = learner._task.new_network()
+        network = copy.deepcopy(learner._task.network)
         shared = of(learner.state_dict(), "silo.1.shared.")
         network.load_state_dict({name: tensor for name, tensor in shared.items() if not name.startswith("sub.")})
         with torch.no_grad():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from learners.classification_task import label_loss
 from learners.data.image_set import ImageSet
 from learners.encoders import create_classifier, forward_flop
 from learners.fedefm import FedEFM, FedEFMSettings
-from learners.training import Trained
+from learners.training import Engine, Job, Trained
 from vnetsim.errors import InputError
 from vnetsim.experiment import DataSettings
 from vnetsim.learning import Learner, LearnerContext, Participant, Peer
@@ -134,7 +134,7 @@ def test_overseas_training_is_noticed_by_nobody(learner: FedEFM, group: Callable
     alone = learner.train([host])[0]
     base = dict(learner._global.at(1))
     kept = {name: tensor.clone() for name, tensor in base.items()}
-    copies = learner._overseas(vehicles[0], base)
+    copies = learner._overseas(vehicles[:1])[0]
     # theta_i, BatchNorm statistics included, and the RSU's model are as they were
     assert equal(base, kept)
     assert equal(learner.state_dict(), before)
@@ -143,22 +143,29 @@ def test_overseas_training_is_noticed_by_nobody(learner: FedEFM, group: Callable
     assert equal(after.state, alone.state)
     assert after.loss == alone.loss
     assert torch.equal(torch.random.get_rng_state(), rng)
+    assert len(copies) == 2
     assert all(not equal(copy, base) for copy in copies.values())
 
 
 def test_a_copy_depends_on_round_host_and_guest_alone(learner: FedEFM, group: Callable[..., list[Participant]]) -> None:
     guest, host, other = group(1)
-    base = learner._global.at(1)
-    both = learner._overseas(guest, base)
+    both = learner._overseas([guest])[0]
     assert list(both) == [host.vehicle_id, other.vehicle_id]
-    alone = learner._overseas(replace(guest, peers=(peer(host),)), base)
+    alone = learner._overseas([replace(guest, peers=(peer(host),))])[0]
     assert equal(alone[host.vehicle_id], both[host.vehicle_id])
+    # nor does it matter whose copies are trained besides; each vehicle gets its own back
+    among = learner._overseas([other, guest, replace(host, peers=())])
+    assert list(among[0]) == [guest.vehicle_id, host.vehicle_id]
+    assert list(among[1]) == list(both)
+    assert all(equal(among[1][name], both[name]) for name in both)
+    assert among[2] == {}
     # guests of one host differ by their draws
-    second = learner._overseas(replace(other, peers=(peer(host),)), base)
+    second = learner._overseas([replace(other, peers=(peer(host),))])[0]
+    assert equal(second[host.vehicle_id], among[0][host.vehicle_id])
     assert not equal(second[host.vehicle_id], alone[host.vehicle_id])
     # the images are the host's, blurred by its speed
     for change in ({"silo": 5}, {"speed_mps": 60.0}):
-        changed = learner._overseas(replace(guest, peers=(replace(peer(host), **change),)), base)
+        changed = learner._overseas([replace(guest, peers=(replace(peer(host), **change),))])[0]
         assert not equal(changed[host.vehicle_id], alone[host.vehicle_id])
 
 
@@ -177,35 +184,48 @@ def test_a_participant_trains_the_same_in_any_company(learner: FedEFM, group: Ca
 def test_a_model_is_like_itself(learner: FedEFM, group: Callable[..., list[Participant]]) -> None:
     one = group(1)[0]
     base = learner._global.at(1)
-    assert learner._similarities(one, base, {"same": base})["same"] == pytest.approx(1, abs=1e-12)
-    similarities = learner._similarities(one, base, learner._overseas(one, base))
+    assert learner._similarities(one, {"same": base})["same"] == pytest.approx(1, abs=1e-12)
+    similarities = learner._similarities(one, learner._overseas([one])[0])
+    assert len(similarities) == 2
     assert all(0 < value < 1 for value in similarities.values())
 
 
-def objective_gradient(learner: FedEFM, copies: Any, similarities: dict[str, float]) -> tuple[Any, Any, Any, Any]:
-    """Return logits, gradient on them, labels and the teachers' logits for the objective of a visit."""
+def objective_gradient(job: Job, copies: Any) -> tuple[Any, Any, Any, Any]:
+    """Return logits, gradient on them, labels and the teachers' logits for the loss of a visit."""
     model = create_classifier("small", classes=3, seed=7).train()
     images = torch.rand(6, 3, 16, 16, generator=torch.Generator().manual_seed(0))
     labels = torch.arange(6) % 3
     seen = []
 
-    def student(batch: torch.Tensor) -> torch.Tensor:
-        logits = model(batch)
-        logits.retain_grad()
-        seen.append(logits)
-        return logits
+    def record(_module: Any, _inputs: Any, logits: torch.Tensor) -> None:
+        if logits.requires_grad:  # the student's; the teachers are not trained
+            logits.retain_grad()
+            seen.append(logits)
 
-    learner._objective(copies, similarities)(student, images, labels).backward()
-    taught = torch.stack([teacher(images) for teacher in learner._frozen(list(copies.values()))])
-    return seen[0].detach(), seen[0].grad, labels, taught
+    model.register_forward_hook(record)
+    given = {name: tensor.clone() for name, tensor in job.given.items()}
+    loss, figures = job.program.loss(model, {"images": images, "labels": labels}, job.given)
+    loss.backward()  # type: ignore[no-untyped-call]
+    assert torch.equal(figures["loss"], loss)
+    assert equal(job.given, given)  # teachers' statistics included
+    assert int(model.state_dict()["trunk.bn1.num_batches_tracked"]) == len(seen) == 1
+    taught = []
+    for state in copies.values():
+        teacher = create_classifier("small", classes=3, seed=0).train()
+        teacher.load_state_dict(state)
+        taught.append(teacher(images).detach())
+    return seen[0].detach(), seen[0].grad, labels, torch.stack(taught)
 
 
 @pytest.mark.parametrize("reduce", ["sum", "mean"])
-def test_gradient_on_the_students_logits(new: Callable[..., Any], reduce: str) -> None:
+def test_gradient_on_the_students_logits(
+    new: Callable[..., Any], group: Callable[..., list[Participant]], reduce: str
+) -> None:
     learner = new(beta=0.3, temperature=2.0, reduce=reduce)
     copies = {str(seed): create_classifier("small", classes=3, seed=seed).state_dict() for seed in (1, 2, 3)}
     similarities = {"1": 0.9, "2": -0.4, "3": 0.5}  # the second sees the contrary: it has no say
-    logits, gradient, labels, taught = objective_gradient(learner, copies, similarities)
+    job = learner._taught(group(0)[0], copies, similarities)
+    logits, gradient, labels, taught = objective_gradient(job, copies)
     weights = torch.tensor([0.9, 0.0, 0.5]) / (3 if reduce == "mean" else 1)
     q_s, q_t = (logits / 2).softmax(1), (taught / 2).softmax(2)
     expected = 0.3 * 2.0 * (weights[:, None, None] * (q_s - q_t)).sum(0)
@@ -213,11 +233,21 @@ def test_gradient_on_the_students_logits(new: Callable[..., Any], reduce: str) -
     torch.testing.assert_close(gradient, expected / 6, rtol=1e-4, atol=1e-6)
 
 
-def test_a_teacher_like_the_student_has_no_gradient(new: Callable[..., Any]) -> None:
-    same = create_classifier("small", classes=3, seed=7).state_dict()
-    logits, gradient, labels, taught = objective_gradient(new(), {"same": same}, {"same": 1.0})
+def test_a_teacher_like_the_student_has_no_gradient(
+    new: Callable[..., Any], group: Callable[..., list[Participant]]
+) -> None:
+    learner, same = new(), create_classifier("small", classes=3, seed=7).state_dict()
+    job = learner._taught(group(0)[0], {"same": same}, {"same": 1.0})
+    logits, gradient, labels, taught = objective_gradient(job, {"same": same})
     torch.testing.assert_close(taught[0], logits)
     torch.testing.assert_close(gradient, 0.5 * (logits.softmax(1) - one_hot(labels, 3)) / 6, rtol=1e-5, atol=1e-7)
+
+
+def trained_by(learner: FedEFM, one: Participant, objective: Any) -> Trained:
+    """Return what a participant makes of the global model of round 1 or later with another loss."""
+    base = learner._global.at(one.base_round)
+    job = Job(program=learner._task.classify(objective), visit=learner._visit(one), base=base)
+    return learner._task.engine.train([job])[0]
 
 
 def test_a_similarity_of_zero_removes_the_term(
@@ -227,9 +257,7 @@ def test_a_similarity_of_zero_removes_the_term(
     monkeypatch.setattr("learners.fedefm.dense_similarity", lambda _, v: -torch.arange(len(v)).double())
     update = learner.train([one])[0]
     assert update.kept == {"vehicle 1": 0, "vehicle 2": -1}
-    half = learner._task.train(
-        learner._global.at(1), learner._visit(one), lambda model, x, y: 0.5 * cross_entropy(model(x), y), steps=2
-    )
+    half = trained_by(learner, one, lambda model, x, y, _: 0.5 * cross_entropy(model(x), y))
     assert equal(update.state, half.state)
 
 
@@ -241,9 +269,7 @@ def test_identical_silos_stay_identical(
 ) -> None:
     rows = torch.arange(96) % 16
     same = replace(images, train=images.train[rows], train_labels=images.train_labels[rows])
-    monkeypatch.setattr(
-        "learners.classification_task.partition", lambda *_, **__: [16 * silo + np.arange(16) for silo in range(6)]
-    )
+    monkeypatch.setattr("learners.task.partition", lambda *_, **__: [16 * silo + np.arange(16) for silo in range(6)])
     monkeypatch.setattr("learners.task.load_images", lambda _, *, streams: same)  # noqa: ARG005
     learner = FedEFM.create(new_context(), FedEFMSettings(**QUICK | {"batch": 16, "lr": 0.01}))
     for r in range(2):
@@ -274,22 +300,30 @@ def test_similarities_go_to_the_record(learner: FedEFM, group: Callable[..., lis
     assert equal(dict(learner._global.current), mean)
 
 
+class Diverging:
+    """An engine that tells of a loss that is not finite wherever a vehicle trains on one silo."""
+
+    def __init__(self, engine: Engine, *, silo: int) -> None:
+        self._engine, self._silo = engine, silo
+
+    def train(self, jobs: Sequence[Job]) -> list[Trained]:
+        return [
+            replace(one, figures={"loss": one.figures["loss"] * torch.nan}) if job.visit.silo == self._silo else one
+            for job, one in zip(jobs, self._engine.train(jobs), strict=True)
+        ]
+
+
 def test_a_copy_that_diverged_is_left_out(
     learner: FedEFM, group: Callable[..., list[Participant]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = group(1)[0]
     base = learner._global.at(1)
     broken = {name: tensor * torch.nan if "trunk.conv1" in name else tensor for name, tensor in base.items()}
-    assert list(learner._similarities(one, base, {"good": base, "broken": broken})) == ["good"]
-    assert learner._similarities(one, broken, {"good": base}) == {}
-    train = learner._task.train
-
-    def diverge(base: Any, visit: Any, objective: Any, *, steps: int) -> Trained:
-        trained = train(base, visit, objective, steps=steps)
-        return replace(trained, finite=trained.finite and visit.silo != one.peers[0].silo)
-
-    monkeypatch.setattr(learner._task, "train", diverge)
+    assert list(learner._similarities(one, {"good": base, "broken": broken})) == ["good"]
+    learner._task.engine = Diverging(learner._task.engine, silo=one.peers[0].silo)
     assert list(learner.train([one])[0].kept) == [one.peers[1].vehicle_id]
+    monkeypatch.setattr(learner._global, "at", lambda _: broken)
+    assert learner._similarities(one, {"good": base}) == {}
 
 
 def test_only_so_many_teachers(new: Callable[..., Any], group: Callable[..., list[Participant]]) -> None:
@@ -306,18 +340,16 @@ def test_guest_average_uploads_a_mean(new: Callable[..., Any], group: Callable[.
     learner.aggregate([])
     one = group(1)[0]
     update = learner.train([one])[0]
-    base = learner._global.at(1)
-    local = learner._task.train(base, learner._visit(one), label_loss, steps=2)
-    guests = list(learner._overseas(one, base).values())
+    local = trained_by(learner, one, label_loss)
+    guests = list(learner._overseas([one])[0].values())
     for name in ("head.weight", "trunk.bn1.running_mean"):
         expected = local.state[name] / 2 + (guests[0][name] + guests[1][name]) / 4
         torch.testing.assert_close(update.state[name], expected)
-    assert update.loss == local.loss
+    assert update.loss == local.mean("loss")
     assert not update.kept
     assert "emd" not in learner.aggregate([update]).metrics
     plain = learner.train(without_peers(group(2)))[0]
-    assert equal(plain.state, learner._task.train(learner._global.at(2), learner._visit(group(2)[0]), label_loss,
-                                                  steps=2).state)  # fmt: skip
+    assert equal(plain.state, trained_by(learner, group(2)[0], label_loss).state)
 
 
 def test_a_resumed_run_gives_the_same_bits(new: Callable[..., Any], group: Callable[..., list[Participant]]) -> None:
