@@ -274,6 +274,24 @@ def test_the_released_variant_mixes_the_sub_network(new: New, participant: MakeP
         assert resumed.evaluate(final=True) == learner.evaluate(final=True)
 
 
+def test_the_released_networks_drop_out_features_of_their_own(new: New, participant: MakeParticipant) -> None:
+    learner = new(variant="released", dropout=0.5)
+    learner.aggregate(learner.train([participant(0, 1)]))
+    job = learner._job(participant(1, 1))
+    batch = job.program.prepare(job.program.draw(job.visit, torch.Generator().manual_seed(0)))
+    assert not torch.equal(batch["kept0"], batch["kept1"])
+    network = copy.deepcopy(job.program.network)
+    network.load_state_dict(job.base)
+
+    def total(**masks: torch.Tensor) -> float:
+        with torch.no_grad():
+            return float(job.program.loss(network, {**batch, **masks}, job.given)[0])
+
+    assert total() == total()
+    assert total(kept0=batch["kept1"]) != total()
+    assert total(kept1=batch["kept0"]) != total()
+
+
 def test_a_non_finite_sub_network_is_rejected(new: New, participant: MakeParticipant) -> None:
     learner = new()
     learner.aggregate(learner.train([participant(0, 1)]))
