@@ -1,9 +1,228 @@
-"""stub replaced below"""
+"""Engines that train many vehicles of a round at a time, to the result of ``learners.training.SequentialEngine``.
+
+On a CPU vehicles are trained side by side, each on one core: small convolutions gain little from a second core, whereas
+a second vehicle keeps it busy. A vehicle's arithmetic then does not depend on the number of cores. On a CUDA device
+vehicles are stacked: their weights get a dimension more, and every operation serves all of them.
+
+Neither lets a vehicle's result depend on who else is trained, nor on how many fit into memory.
+"""
 
 from __future__ import annotations
+
+import copy
+import logging
+import os
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
 import torch
-from learners.training import Engine, SequentialEngine
+from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
+
+from learners.stacked import stackable, train_stacked
+from learners.training import Engine, Job, Program, SequentialEngine, Trained, train_one
+from vnetsim.errors import RunError
+
+LOGGER = logging.getLogger(__name__)
+
+LARGE_STEP_BYTES = 2**31
+"""From here on a step keeps all cores busy by itself, and few would fit into memory side by side."""
+MEMORY_SHARE = 0.5
+"""Part of the free memory that visits may take; results, and what estimates leave out, need the rest."""
 
 
 def create_engine(name: str, device: torch.device) -> Engine:
-    return SequentialEngine()
+    """Return the engine of a setting ``learning.engine``.
+
+    ``auto`` is ``batched`` on a CPU, where it was measured to be faster, and ``sequential`` on CUDA, where nobody has
+    measured yet.
+    """
+    if name == "auto":
+        name = "batched" if device.type == "cpu" else "sequential"
+    if name == "sequential":
+        return SequentialEngine()
+    return SideBySideEngine() if device.type == "cpu" else StackedEngine()
+
+
+class SideBySideEngine:
+    """Trains as many vehicles at a time as there are cores and memory, each on one core.
+
+    A visit whose single step fills gigabytes has all cores to itself instead.
+
+    Args:
+        workers: most vehicles at a time; torch's number of threads by default.
+        large_step_bytes: memory of a step from which on a visit has all cores to itself.
+    """
+
+    def __init__(self, *, workers: int | None = None, large_step_bytes: int = LARGE_STEP_BYTES) -> None:
+        self._workers = workers or torch.get_num_threads()
+        self._large_step_bytes = large_step_bytes
+        self._alone = SequentialEngine()
+        self._networks: dict[Program, list[nn.Module]] = {}
+        self._step_bytes: dict[Program, int] = {}
+
+    def train(self, jobs: Sequence[Job]) -> list[Trained]:
+        """Return the results in the order of the jobs; see ``Engine``."""
+        results: dict[int, Trained] = {}
+        small = [i for i, job in enumerate(jobs) if self._bytes_of(job) < self._large_step_bytes]
+        most = max((self._bytes_of(jobs[i]) for i in small), default=1)
+        workers = max(1, min(self._workers, len(small), int(available_bytes() * MEMORY_SHARE) // most))
+        while small:
+            left = self._side_by_side(jobs, small, workers, results)
+            if left and workers == 1:
+                raise not_enough(jobs[left[0]])
+            if left:
+                workers = (workers + 1) // 2
+                LOGGER.warning("vnetsim: out of memory: at most %d vehicles are trained at a time.", workers)
+                self._workers = workers
+            small = left
+        for i in range(len(jobs)):
+            if i not in results:
+                with memory_needed(jobs[i]):
+                    results[i] = self._alone.train([jobs[i]])[0]
+        return [results[i] for i in range(len(jobs))]
+
+    def _side_by_side(
+        self, jobs: Sequence[Job], chosen: Sequence[int], workers: int, results: dict[int, Trained]
+    ) -> list[int]:
+        """Train the chosen jobs, and return those for which memory did not suffice."""
+        pending, left = deque(chosen), []
+
+        def work(worker: int) -> None:
+            torch.set_num_threads(1)  # of this thread
+            while pending:
+                try:
+                    i = pending.popleft()
+                except IndexError:  # another one took the last
+                    return
+                try:
+                    results[i] = train_one(jobs[i], self._network(jobs[i].program, worker))
+                except (RuntimeError, MemoryError) as error:
+                    if not out_of_memory(error):
+                        raise
+                    left.append(i)
+
+        for program in {jobs[i].program for i in chosen}:
+            for worker in range(workers):  # made here: making them is not safe in threads
+                self._network(program, worker)
+        threads = torch.get_num_threads()
+        try:
+            with ThreadPoolExecutor(workers) as executor:
+                try:
+                    for _ in executor.map(work, range(workers)):
+                        pass
+                finally:
+                    pending.clear()  # after an error or Ctrl-C the others finish the visit they are at
+        finally:
+            torch.set_num_threads(threads)  # a thread's setting reaches libraries that have one for all
+        return sorted(left)
+
+    def _network(self, program: Program, worker: int) -> nn.Module:
+        networks = self._networks.setdefault(program, [])
+        while len(networks) <= worker:
+            networks.append(copy.deepcopy(program.network))
+        return networks[worker]
+
+    def _bytes_of(self, job: Job) -> int:
+        if job.program not in self._step_bytes:
+            self._step_bytes[job.program] = step_bytes(job, self._network(job.program, 0))
+        return self._step_bytes[job.program]
+
+
+class StackedEngine:
+    """Trains vehicles in stacks; see ``learners.stacked``.
+
+    Args:
+        largest: most vehicles in a stack.
+    """
+
+    def __init__(self, *, largest: int = 1024) -> None:
+        self._largest = largest
+
+    def train(self, jobs: Sequence[Job]) -> list[Trained]:
+        """Return the results in the order of the jobs; see ``Engine``."""
+        results: dict[int, Trained] = {}
+        for alike in stackable(jobs):
+            waiting = list(alike)
+            while waiting:
+                stack = waiting[: self._largest]
+                try:
+                    trained = train_stacked([jobs[i] for i in stack])
+                except (RuntimeError, MemoryError) as error:
+                    if not out_of_memory(error):
+                        raise
+                    if len(stack) == 1:
+                        raise not_enough(jobs[stack[0]]) from error
+                    self._largest = (len(stack) + 1) // 2
+                    LOGGER.warning("vnetsim: out of memory: at most %d vehicles are stacked.", self._largest)
+                    continue
+                results.update(zip(stack, trained, strict=True))
+                waiting = waiting[len(stack) :]
+        return [results[i] for i in range(len(jobs))]
+
+
+def step_bytes(job: Job, network: nn.Module) -> int:
+    """Return about how many bytes a step of a visit keeps for its backward pass, from a trial with two images.
+
+    Args:
+        job: the visit.
+        network: a workspace; its state is overwritten.
+    """
+    program = job.program
+    network.load_state_dict(job.base)
+    network.train()
+    known = {tensor.untyped_storage().data_ptr() for tensor in (*network.parameters(), *network.buffers())}
+    kept: dict[int, int] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in known:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    drawn = program.draw(job.visit, torch.Generator().manual_seed(0))
+    two = {name: tensor[:2] for name, tensor in drawn.items()}
+    unchanged: Callable[[Tensor], Tensor] = lambda tensor: tensor  # noqa: E731
+    with saved_tensors_hooks(keep, unchanged):
+        loss, _ = program.loss(network, program.prepare(two), job.given)
+    del loss
+    parameters = sum(parameter.nbytes for parameter in network.parameters())
+    return 4 * parameters + sum(kept.values()) * program.count(job.visit.silo) // 2
+
+
+def available_bytes() -> int:
+    """Return how much memory is free, of this machine or of the container's limit, whichever is less."""
+    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    limits = [Path("/sys/fs/cgroup") / name for name in ("memory.max", "memory.current")]
+    try:
+        limit, used = (int(path.read_text()) for path in limits)
+    except (OSError, ValueError):  # no such limit, or "max"
+        return free
+    return min(free, max(0, limit - used))
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Return whether an error says that memory did not suffice, on whichever device."""
+    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in str(error)
+
+
+@contextmanager
+def memory_needed(job: Job) -> Iterator[None]:
+    """Turn a lack of memory for a single visit into the error that the user sees."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if out_of_memory(error):
+            raise not_enough(job) from error
+        raise
+
+
+def not_enough(job: Job) -> RunError:
+    """Return the error for a visit that does not fit even alone."""
+    return RunError(
+        f"out of memory: the training of a single vehicle (silo {job.visit.silo}) does not fit; lower learning.batch "
+        "or take a smaller learning.encoder."
+    )

@@ -296,7 +296,8 @@ class FedCo:
         return loss, {"loss": loss, "keys": keys}
 
     def _optimizer(self, parameters: Mapping[str, Tensor], rate: Rate, state: Tensors) -> Optimizer:
-        sgd = self._task.sgd(self._settings.momentum)(parameters, rate, state)
+        query = {name: tensor for name, tensor in parameters.items() if name.startswith(QUERY)}
+        sgd = self._task.sgd(self._settings.momentum)(query, rate, state)
         return Trailing(sgd, parameters, momentum=self._settings.momentum_encoder)
 
     def _job(self, participant: Participant) -> Job:

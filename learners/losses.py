@@ -52,7 +52,7 @@ def dual_temperature_rows(similarity: Tensor, *, t_alpha: float, t_beta: float) 
     margin_alpha = margins(similarity, t_alpha)
     with torch.no_grad():
         weight = (logsigmoid(margins(similarity, t_beta)) - logsigmoid(margin_alpha)).exp()
-        weight.clamp_(max=torch.finfo(weight.dtype).max)  # beyond it the logarithm is 0: no inf * 0
+        weight = weight.clamp(max=torch.finfo(weight.dtype).max)  # beyond it the logarithm is 0: no inf * 0
     return weight * -logsigmoid(-margin_alpha)
 
 

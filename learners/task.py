@@ -116,6 +116,7 @@ class Task:
         return Program(
             network=network or self.network,
             steps=steps or self._training.steps,
+            count=self.batch_size,
             draw=draw_all,
             prepare=prepare_all,
             loss=loss,

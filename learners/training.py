@@ -51,6 +51,7 @@ class Program:
     Args:
         network: what is trained, on the device; engines work on copies of it.
         steps: optimizer steps of a visit.
+        count: images of one step at a silo.
         draw: all that is random in one step, on the CPU: the first dimension of every tensor counts the images.
         prepare: makes the batch of it, on the device. Each image by itself: a batch may hold those of many vehicles.
         loss: the loss of a step, and figures to tell; given the network, the batch, and ``Job.given``.
@@ -59,6 +60,7 @@ class Program:
 
     network: nn.Module
     steps: int
+    count: Callable[[int], int]
     draw: Callable[[Visit, torch.Generator], Tensors]
     prepare: Callable[[Tensors], Tensors]
     loss: Loss
@@ -100,7 +102,7 @@ class Trained:
 
     def mean(self, figure: str) -> float:
         """Return the mean of a figure over the steps."""
-        return float(self.figures[figure].mean())
+        return float(self.figures[figure].double().mean())
 
     @property
     def finite(self) -> bool:
