@@ -1,7 +1,8 @@
-"""Cells in processes of this machine: as many at once as wanted, each with its share of the cores and its GPU.
+"""Cells in processes of this machine: as many at once as wanted, GPUs dealt out in turn.
 
 Every worker is a fresh interpreter (``spawn``: CUDA does not survive a fork) that runs one cell after the other. It
-never sees Ctrl-C, which a terminal sends to all: its parent ends it, and it ends itself when its parent is gone.
+never sees Ctrl-C, which a terminal sends to all: its parent kills it, and it ends itself when its parent is gone. A
+cell that is killed at any instant leaves a run directory that can be resumed.
 """
 
 from __future__ import annotations
@@ -14,15 +15,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
 
 from vnetsim.cells import Job, Outcome, play
 from vnetsim.study_progress import CellProgress, StudyProgress
-
-GRACE_S = 20.0
-"""How long an interrupted cell may take to leave its run directory in order."""
 
 REPORT_EVERY_S = 0.2
 
@@ -126,40 +125,20 @@ class _Worker:
         cause = " (kill -9, or no memory was left)" if code == -signal.SIGKILL else ""
         return f"its process was ended by {signal.Signals(-code).name}{cause}. Its finished rounds are kept."
 
-    def stop(self, deadline_s: float) -> None:
-        """Wait until the process, asked to end, is gone; listen meanwhile, as a full pipe would hold it up."""
-        if self.process is None or self.connection is None:
-            return
-        with suppress(EOFError, OSError):
-            while time.monotonic() < deadline_s:
-                if self.connection.poll(0.1):
-                    self.connection.recv()
-        self.process.join(max(0.0, deadline_s - time.monotonic()))
-
 
 def _stop(pool: Sequence[_Worker]) -> None:
-    """Interrupt the cells that run, let them leave their run directories in order, and end all processes."""
+    """End all processes at once."""
     processes = [worker.process for worker in pool if worker.process is not None]
-    try:
-        for process in processes:
-            process.terminate()
-        deadline_s = time.monotonic() + GRACE_S
-        for worker in pool:
-            worker.stop(deadline_s)
-    finally:  # at a second Ctrl-C, at once
-        for process in processes:
-            process.kill()
-            process.join()
+    for process in processes:
+        process.kill()
+    for process in processes:
+        process.join()
 
 
 def _environments(jobs: Sequence[Job], workers: int) -> list[dict[str, str]]:
-    """Return the environment variables of each worker: its share of the cores, and its GPU in turn."""
-    shared: dict[str, str] = {}
-    if "OMP_NUM_THREADS" not in os.environ:
-        shared["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // workers))
+    """Return the environment variables of each worker that differ from this process's: its GPU, in turn."""
     gpus = _gpus() if all(job.experiment.device in {"auto", "cuda"} for job in jobs) else []
-    own = [{"CUDA_VISIBLE_DEVICES": gpus[index % len(gpus)]} if gpus else {} for index in range(workers)]
-    return [{**shared, **variables} for variables in own]
+    return [{"CUDA_VISIBLE_DEVICES": gpus[index % len(gpus)]} if gpus else {} for index in range(workers)]
 
 
 def _gpus() -> list[str]:
@@ -189,6 +168,7 @@ def _changed_environment(changes: Mapping[str, str]) -> Iterator[None]:
 @contextmanager
 def _no_interrupt() -> Iterator[None]:
     """Start a process that Ctrl-C does not reach; one pressed meanwhile reaches this process afterwards."""
+    resource_tracker.ensure_running()  # if ``start`` had to do this, it would unblock the signal
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -224,23 +204,14 @@ class Told:
 
 def _work(connection: Connection[Any, Any]) -> None:
     """Run the cells that come through ``connection``; the main function of a worker."""
-    try:
-        signal.signal(signal.SIGTERM, _interrupt)
-        threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    with suppress(EOFError, OSError):  # the parent is gone
         while True:
             connection.send(play(connection.recv(), Told(connection.send)))
-    except (KeyboardInterrupt, EOFError, OSError):  # asked to end, or the parent is gone
-        os._exit(0)
-
-
-def _interrupt(*_: object) -> None:
-    """Interrupt the cell as Ctrl-C would, once."""
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    raise KeyboardInterrupt
 
 
 def _end_with_parent() -> None:
-    """End this process when its parent is gone, even by ``kill -9``; a run directory may be left at any instant."""
+    """End this process when its parent is gone, even by ``kill -9``."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         wait([parent.sentinel])

@@ -9,7 +9,8 @@ from __future__ import annotations
 import dataclasses
 import errno
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -83,11 +84,15 @@ class Outcome:
 def play(job: Job, progress: ProgressDisplay) -> Outcome:
     """Run or resume a cell, and seal it.
 
+    torch computes it with one thread, wherever it runs: sums depend on how many there are in their last bits, and
+    several cells at once use a machine better than several threads.
+
     Raises:
         KeyboardInterrupt: it was interrupted, and can be resumed.
     """
     try:
-        _play(job, progress)
+        with _one_thread():
+            _play(job, progress)
     except (VnetsimError, OSError) as error:
         return Outcome(name=job.name, error=one_line(error), disk_full=is_disk_full(error))
     except Exception as error:  # noqa: BLE001 - whatever it is, the other cells go on
@@ -106,6 +111,18 @@ def _play(job: Job, progress: ProgressDisplay) -> None:
             shutil.rmtree(folder)
         start_run(experiment, folder, command=job.command, progress=progress, portable=True)
     seal(folder)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    import torch  # noqa: PLC0415 - seconds, which the readers of seals do without
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def is_finished(folder: Path) -> bool:

