@@ -1,0 +1,312 @@
+"""How fast the vehicles of a round are trained, against one after the other and against the published code's way.
+
+Run with ``pytest tests/benchmarks/test_training_benchmarks.py --benchmark-only -s`` or, where there is no pytest, as a
+script with the repository on PYTHONPATH. Options of the script: ``--device cuda``, ``--quick`` (leaves out ResNet-18 on
+a CPU), ``--profile`` (a torch.profiler table of one round under each engine). Prints ratios, and asserts nothing about
+time. Images are random: their content costs nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from learners.cdl import Cdl
+from learners.contrastive_settings import ContrastiveSettings
+from learners.data.image_set import ImageSet
+from learners.encoders import create_encoder
+from learners.fedefm import FedEFM
+from learners.flsimco import FLSimCo
+from learners.losses import dual_temperature_loss
+from learners.optimizers import Sgd
+from learners.silos import Silos
+from learners.training import Visit
+from vnetsim.blur import Camera
+from vnetsim.experiment import BlurSettings, DataSettings, ExchangeSettings
+from vnetsim.learning import LearnerContext, Participant, Peer
+from vnetsim.random_streams import Streams
+
+SPEED_MPS = 30.0
+MEAN, STD = (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)
+
+
+def images(count: int) -> ImageSet:
+    generator = torch.Generator().manual_seed(0)
+    pool = torch.randint(0, 256, (count + 200, 3, 32, 32), generator=generator, dtype=torch.uint8)
+    labels = torch.arange(count + 200) % 10
+    return ImageSet(
+        name="random",
+        train=pool[:count],
+        train_labels=labels[:count],
+        test=pool[count:],
+        test_labels=labels[count:],
+        class_names=tuple("0123456789"),
+        mean=MEAN,
+        std=STD,
+    )
+
+
+@contextmanager
+def given(count: int) -> Iterator[None]:
+    """Let learners load random images in place of a data set."""
+    pool = images(count)
+    with mock.patch("learners.task.load_images", return_value=pool):
+        yield
+
+
+def context(device: str, silos: int, **changes: Any) -> LearnerContext:
+    values: dict[str, Any] = {
+        "streams": Streams(seed=0).child("learner"), "device": device, "rounds": 10, "silos": silos, "approaches": 4,
+        "max_staleness": 0, "data": DataSettings(), "blur": BlurSettings(), "camera": Camera(),
+        "exchange": ExchangeSettings(),
+    }  # fmt: skip
+    return LearnerContext(**(values | changes))
+
+
+def vehicles(count: int, *, round_: int = 0, peers: int = 0) -> list[Participant]:
+    def peer(i: int) -> Peer:
+        return Peer(vehicle_id=f"v{i}", silo=i, speed_mps=SPEED_MPS, level_px=1.0)
+
+    return [
+        Participant(
+            round=round_, base_round=round_, vehicle_id=f"v{i}", rsu_id="r", silo=i, speed_mps=SPEED_MPS, level_px=1.0,
+            peers=tuple(peer((i + j) % count) for j in range(1, peers + 1)),
+        )
+        for i in range(count)
+    ]  # fmt: skip
+
+
+def seconds(runs: Sequence[Callable[[], object]], *, repetitions: int, device: str, warm: int = 1) -> list[float]:
+    """Return the median time of each, taken in turn, so that the machine's moods meet all alike, after ``warm`` rounds."""
+    times: list[list[float]] = [[] for _ in runs]
+    for repetition in range(repetitions + warm):
+        for run, measured in zip(runs, times, strict=True):
+            begin_s = time.perf_counter()
+            run()
+            if device.startswith("cuda"):
+                torch.cuda.synchronize()
+            if repetition >= warm:
+                measured.append(time.perf_counter() - begin_s)
+    return [statistics.median(measured) for measured in times]
+
+
+def contrastive(device: str, *, silos: int, per_silo: int, **settings: Any) -> dict[str, FLSimCo]:
+    """Return FLSimCo under either engine."""
+    with given(silos * per_silo):
+        return {
+            engine: FLSimCo.create(
+                context(device, silos, data=DataSettings(min_images=per_silo)),
+                ContrastiveSettings(engine=engine, bank=100, **settings),
+            )
+            for engine in ("sequential", "batched")
+        }
+
+
+class Centralised:
+    """One model trained on all images in a plain loop: the same steps, batches, views and blur, nothing federated."""
+
+    def __init__(self, device: str, *, count: int, encoder: str, batch: int, passes: int = 2) -> None:
+        self._device = torch.device(device)
+        self._batch, self._passes = batch, passes
+        self._silos = Silos(images(count).train, [np.arange(count)], device=self._device)
+        network = create_encoder(encoder, seed=0)
+        self._model = network.to(device=self._device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self._visit = Visit(silo=0, kernel_px=3.0, blurred_fraction=1.0, learning_rate=0.06, seed=0)
+
+    def train(self, steps: int) -> None:
+        optimizer = Sgd(dict(self._model.named_parameters()), learning_rate=0.06, momentum=0.9, weight_decay=5e-4)
+        generator = torch.Generator().manual_seed(0)
+        for _ in range(steps):
+            self.step(*self.views(generator), optimizer)
+
+    def views(self, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        from learners.data.augment import view_one, view_two  # noqa: PLC0415
+
+        pool = self._silos.images(self._silos.draw(self._visit, self._batch, generator))
+        return view_one(pool, generator, MEAN, STD), view_two(pool, generator, MEAN, STD)
+
+    def step(self, first: Tensor, second: Tensor, optimizer: Sgd) -> None:
+        self._model.train()
+        loss = dual_temperature_loss(self._model(first), self._model(second))
+        if self._passes == 4:  # the published code passes both views anew for the other direction
+            loss = (loss + dual_temperature_loss(self._model(second), self._model(first))) / 2
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+
+
+class Published(Centralised):
+    """Sequential vehicles as the published code trains them: torchvision's transforms image by image in a loader."""
+
+    def vehicles(self, count: int, steps: int) -> None:
+        from torch.utils.data import DataLoader, Dataset  # noqa: PLC0415
+        from torchvision import transforms  # noqa: PLC0415
+
+        finish = [transforms.ToTensor(), transforms.Normalize(MEAN, STD)]
+        one = transforms.Compose(
+            [transforms.RandomResizedCrop(32), transforms.RandomHorizontalFlip(), transforms.RandomGrayscale(0.2),
+             *finish]
+        )  # fmt: skip
+        jitter = transforms.RandomApply([transforms.ColorJitter(0.4, 0.4, 0.4, 0.1)], 0.8)
+        two = transforms.Compose([transforms.RandomResizedCrop(32), jitter, transforms.RandomGrayscale(0.4), *finish])
+        pictures = [transforms.ToPILImage()(image) for image in images(self._batch * steps).train]
+
+        class Views(Dataset[tuple[Tensor, Tensor]]):
+            def __len__(self) -> int:
+                return len(pictures)
+
+            def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+                return one(pictures[index]), two(pictures[index])
+
+        for _ in range(count):
+            optimizer = Sgd(dict(self._model.named_parameters()), learning_rate=0.06, momentum=0.9, weight_decay=5e-4)
+            for first, second in DataLoader(Views(), batch_size=self._batch, shuffle=True):
+                self.step(first.to(self._device), second.to(self._device), optimizer)
+
+
+def paper_round(device: str, *, repetitions: int = 1) -> None:
+    """FLSimCo's round as published: 5 vehicles x 2 steps x 512 images x 2 views, ResNet-18."""
+    count, steps, batch = 5, 2, 512
+    ours = contrastive(device, silos=count, per_silo=520, encoder="resnet18", batch=batch, steps=steps)
+    joined = vehicles(count)
+    central = Centralised(device, count=count * 520, encoder="resnet18", batch=batch)
+    published = {
+        passes: Published(device, count=8, encoder="resnet18", batch=batch, passes=passes) for passes in (2, 4)
+    }
+    batched, sequential, loop, two, four = seconds(
+        [
+            lambda: ours["batched"].train(joined),
+            lambda: ours["sequential"].train(joined),
+            lambda: central.train(count * steps),
+            lambda: published[2].vehicles(count, steps),
+            lambda: published[4].vehicles(count, steps),
+        ],
+        repetitions=repetitions,
+        device=device,
+        warm=0 if device == "cpu" else 1,  # minutes
+    )
+    rate = count * steps * batch / batched
+    print(f"paper's round on {device}: {batched:.2f} s, {rate:.0f} images/s; the centralised loop {loop:.2f} s")
+    print(f"  of the centralised loop's images/s: {loop / batched:.2f}")
+    print(f"  times faster than the sequential engine: {sequential / batched:.2f}")
+    print(
+        f"  times faster than the published way: {two / batched:.2f}; with its four encoder passes {four / batched:.2f}"
+    )
+
+
+def many_small(device: str, *, steps: int, repetitions: int = 5) -> None:
+    """50 vehicles x 64 images, small encoder."""
+    ours = contrastive(device, silos=50, per_silo=64, encoder="small", batch=64, steps=steps)
+    joined = vehicles(50)
+    sequential, batched = seconds(
+        [lambda: ours["sequential"].train(joined), lambda: ours["batched"].train(joined)],
+        repetitions=repetitions,
+        device=device,
+    )
+    print(
+        f"50 vehicles x {steps} steps x 64 images, small encoder, {device}: "
+        f"sequential {sequential:.2f} s, batched {batched:.2f} s: {sequential / batched:.2f} x"
+    )
+
+
+def rounds_of(kind: Any, settings: dict[str, Any], device: str, *, peers: int, repetitions: int = 5) -> None:
+    """Rounds of CDL or FedEFM with the defaults: ten vehicles."""
+    learners = {}
+    with given(2000):
+        for engine in ("sequential", "batched"):
+            data = DataSettings(name="road") if kind is Cdl else DataSettings()
+            learner = kind.create(context(device, 11, data=data), kind.Settings(engine=engine, **settings))
+            learner.aggregate(learner.train(vehicles(10)))  # the second round is the first whole one
+            learners[engine] = learner
+    joined = vehicles(10, round_=1, peers=peers)
+    sequential, batched = seconds(
+        [lambda: learners["sequential"].train(joined), lambda: learners["batched"].train(joined)],
+        repetitions=repetitions,
+        device=device,
+    )
+    print(
+        f"{kind.name}, round of 10 vehicles, defaults, {device}: "
+        f"sequential {sequential:.2f} s, batched {batched:.2f} s: {sequential / batched:.2f} x"
+    )
+
+
+def large_round(device: str, *, steps: int = 1) -> None:
+    """95 ResNet-18 vehicles with 520 images each; on CUDA also the share of the matrix peak, in model FLOP."""
+    ours = contrastive(device, silos=95, per_silo=520, encoder="resnet18", batch=512, steps=steps)["batched"]
+    begin_s = time.perf_counter()
+    updates = ours.train(vehicles(95))
+    if device.startswith("cuda"):
+        torch.cuda.synchronize()
+    wall_s = time.perf_counter() - begin_s
+    flop = sum(ours.cost(i).work_flop for i in range(95))
+    print(
+        f"95 ResNet-18 vehicles x {steps} steps x 512 images on {device}: {wall_s:.1f} s, "
+        f"{flop / wall_s / 1e9:.0f} GFLOP/s"
+    )
+    print(f"  peak of the host's memory: {peak_bytes() / 2**30:.1f} GiB, with all {len(updates)} updates held")
+    if device.startswith("cuda"):
+        print(f"  peak of the device's memory: {torch.cuda.max_memory_allocated() / 2**30:.1f} GiB")
+        print(f"  of the measured bf16 matrix peak: {100 * flop / wall_s / matrix_peak(device):.1f} %")
+
+
+def matrix_peak(device: str) -> float:
+    """Return FLOP/s of a large bf16 matrix product."""
+    a, b = (torch.randn(8192, 8192, device=device, dtype=torch.bfloat16) for _ in range(2))
+    (best,) = seconds([lambda: [a @ b for _ in range(20)]], repetitions=5, device=device)
+    return 20 * 2 * 8192**3 / best
+
+
+def peak_bytes() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def profile(device: str) -> None:
+    """Where a round of 50 small vehicles spends its time, under each engine."""
+    ours = contrastive(device, silos=50, per_silo=64, encoder="small", batch=64, steps=1)
+    kinds = [torch.profiler.ProfilerActivity.CPU]
+    if device.startswith("cuda"):
+        kinds.append(torch.profiler.ProfilerActivity.CUDA)
+    for engine, learner in ours.items():
+        learner.train(vehicles(50))
+        with torch.profiler.profile(activities=kinds) as recorded:
+            learner.train(vehicles(50))
+        print(engine)
+        print(recorded.key_averages().table(sort_by="self_cpu_time_total", row_limit=12, max_name_column_width=40))
+
+
+def main(arguments: Sequence[str]) -> None:
+    device = arguments[arguments.index("--device") + 1] if "--device" in arguments else "cpu"
+    cpu = device == "cpu"
+    name = platform.processor() or platform.machine() if cpu else torch.cuda.get_device_name(device)
+    print(f"{name}, {os.cpu_count()} cores, torch {torch.__version__} with {torch.get_num_threads()} threads")
+    if "--profile" in arguments:
+        profile(device)
+        return
+    for steps in (1, 8):
+        many_small(device, steps=steps)
+    rounds_of(Cdl, {}, device, peers=3)
+    rounds_of(FedEFM, {}, device, peers=3)
+    if not (cpu and "--quick" in arguments):
+        paper_round(device)
+        large_round(device)
+
+
+@pytest.mark.benchmark
+def test_training(benchmark: Any) -> None:
+    benchmark.pedantic(main, args=(["--quick"] if os.environ.get("VNETSIM_QUICK") else [],), rounds=1, iterations=1)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
