@@ -90,7 +90,7 @@ def vehicles(count: int, *, round_: int = 0, peers: int = 0) -> list[Participant
 
 
 def seconds(runs: Sequence[Callable[[], object]], *, repetitions: int, device: str, warm: int = 1) -> list[float]:
-    """Return the median time of each, taken in turn, so that the machine's moods meet all alike, after ``warm`` rounds."""
+    """Return the median time of each, taken in turn: the machine's moods meet all alike."""
     times: list[list[float]] = [[] for _ in runs]
     for repetition in range(repetitions + warm):
         for run, measured in zip(runs, times, strict=True):
