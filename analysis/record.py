@@ -99,6 +99,8 @@ def _traffic_facts(run: RunData) -> Facts:
 
 def _machine_facts(run: RunData) -> Facts:
     host, device = run.manifest.get("host") or {}, run.manifest.get("device") or {}
+    peak = run.manifest.get("peak_memory_bytes") or {}
+    memory = ", ".join(f"{si(float(value), 'B')} of the {clean(where, 20)}" for where, value in peak.items())
     return Facts(
         title="Machine and packages",
         rows=_rows(
@@ -106,6 +108,7 @@ def _machine_facts(run: RunData) -> Facts:
             ("cores", host.get("cores")),
             ("device", device.get("name")),
             ("threads", device.get("threads")),
+            ("most memory held", memory),
             ("Python", host.get("python")),
             *((clean(name, 40), str(version)) for name, version in (run.manifest.get("packages") or {}).items()),
         ),

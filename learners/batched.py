@@ -13,9 +13,10 @@ import copy
 import logging
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -23,7 +24,8 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
 from learners.stacked import stackable, train_stacked
-from learners.training import Engine, Job, Program, SequentialEngine, Trained, train_one
+from learners.training import Engine, Job, Program, Result, SequentialEngine, Trained, train_one
+from vnetsim.device import cores
 from vnetsim.errors import RunError
 
 LOGGER = logging.getLogger(__name__)
@@ -53,12 +55,12 @@ class SideBySideEngine:
     A visit whose single step fills gigabytes has all cores to itself instead.
 
     Args:
-        workers: most vehicles at a time; torch's number of threads by default.
+        workers: most vehicles at a time; ``cores()`` by default.
         large_step_bytes: memory of a step from which on a visit has all cores to itself.
     """
 
     def __init__(self, *, workers: int | None = None, large_step_bytes: int = LARGE_STEP_BYTES) -> None:
-        self._workers = workers or torch.get_num_threads()
+        self._workers = workers or cores()
         self._large_step_bytes = large_step_bytes
         self._alone = SequentialEngine()
         self._networks: dict[Program, list[nn.Module]] = {}
@@ -71,25 +73,34 @@ class SideBySideEngine:
         most = max((self._bytes_of(jobs[i]) for i in small), default=1)
         workers = max(1, min(self._workers, len(small), int(available_bytes() * MEMORY_SHARE) // most))
         while small:
-            left = self._side_by_side(jobs, small, workers, results)
-            if left and workers == 1:
-                raise not_enough(jobs[left[0]])
-            if left:
-                workers = (workers + 1) // 2
+            calls = {i: (jobs[i].program, partial(train_one, jobs[i])) for i in small}
+            done, small = self._side_by_side(calls, workers)
+            results |= done
+            if small and workers == 1:
+                raise not_enough(jobs[small[0]])
+            if small:
+                self._workers = workers = (workers + 1) // 2
                 LOGGER.warning("vnetsim: out of memory: at most %d vehicles are trained at a time.", workers)
-                self._workers = workers
-            small = left
         for i in range(len(jobs)):
             if i not in results:
                 with memory_needed(jobs[i]):
                     results[i] = self._alone.train([jobs[i]])[0]
         return [results[i] for i in range(len(jobs))]
 
+    def map(self, program: Program, calls: Sequence[Callable[[nn.Module], Result]]) -> list[Result]:
+        """Return what the calls return, in order; see ``Engine``."""
+        numbered = {i: (program, call) for i, call in enumerate(calls)}
+        done, left = self._side_by_side(numbered, max(1, min(self._workers, len(calls))))
+        again, still = self._side_by_side({i: numbered[i] for i in left}, 1)
+        if still:
+            raise RunError("out of memory while models were compared; lower learning.batch.")
+        return [(done | again)[i] for i in range(len(calls))]
+
     def _side_by_side(
-        self, jobs: Sequence[Job], chosen: Sequence[int], workers: int, results: dict[int, Trained]
-    ) -> list[int]:
-        """Train the chosen jobs, and return those for which memory did not suffice."""
-        pending, left = deque(chosen), []
+        self, calls: Mapping[int, tuple[Program, Callable[[nn.Module], Result]]], workers: int
+    ) -> tuple[dict[int, Result], list[int]]:
+        """Make the calls, each with a network of its program; return results, and those that memory did not allow."""
+        pending, left, results = deque(calls), [], {}
 
         def work(worker: int) -> None:
             torch.set_num_threads(1)  # of this thread
@@ -98,16 +109,16 @@ class SideBySideEngine:
                     i = pending.popleft()
                 except IndexError:  # another one took the last
                     return
+                program, call = calls[i]
                 try:
-                    results[i] = train_one(jobs[i], self._network(jobs[i].program, worker))
+                    results[i] = call(self._network(program, worker))
                 except (RuntimeError, MemoryError) as error:
                     if not out_of_memory(error):
                         raise
                     left.append(i)
 
-        for program in {jobs[i].program for i in chosen}:
-            for worker in range(workers):  # made here: making them is not safe in threads
-                self._network(program, worker)
+        for program in {program for program, _ in calls.values()}:
+            self._network(program, workers - 1)  # made here: making them is not safe in threads
         threads = torch.get_num_threads()
         try:
             with ThreadPoolExecutor(workers) as executor:
@@ -115,10 +126,10 @@ class SideBySideEngine:
                     for _ in executor.map(work, range(workers)):
                         pass
                 finally:
-                    pending.clear()  # after an error or Ctrl-C the others finish the visit they are at
+                    pending.clear()  # after an error or Ctrl-C the others finish what they are at
         finally:
             torch.set_num_threads(threads)  # a thread's setting reaches libraries that have one for all
-        return sorted(left)
+        return results, sorted(left)
 
     def _network(self, program: Program, worker: int) -> nn.Module:
         networks = self._networks.setdefault(program, [])
@@ -141,6 +152,7 @@ class StackedEngine:
 
     def __init__(self, *, largest: int = 1024) -> None:
         self._largest = largest
+        self._alone = SequentialEngine()
 
     def train(self, jobs: Sequence[Job]) -> list[Trained]:
         """Return the results in the order of the jobs; see ``Engine``."""
@@ -162,6 +174,10 @@ class StackedEngine:
                 results.update(zip(stack, trained, strict=True))
                 waiting = waiting[len(stack) :]
         return [results[i] for i in range(len(jobs))]
+
+    def map(self, program: Program, calls: Sequence[Callable[[nn.Module], Result]]) -> list[Result]:
+        """Return what the calls return, in order, made one after the other; see ``Engine``."""
+        return self._alone.map(program, calls)
 
 
 def step_bytes(job: Job, network: nn.Module) -> int:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from learners.classification_settings import ClassificationSettings
-from learners.encoders import create_classifier, parameter_count
+from learners.encoders import Classifier, create_classifier, parameter_count
 from learners.global_model import State
 from learners.task import Task, labelled_silos, payload_bytes
 from learners.training import Program, Tensors
@@ -125,16 +125,6 @@ class ClassificationTask(Task):
             },
         )
 
-    @torch.no_grad()
-    def dense(self, state: State, images: Tensor) -> Tensor:
-        """Return a model's dense features of normalised images, shape (N, C, H', W').
-
-        Like a student it normalises with the statistics of the batch, so that equal parameters give equal features.
-        """
-        self._classifier.load_state_dict(state)
-        self._classifier.train()
-        return self._classifier.dense(images)
-
     @torch.inference_mode()
     def _correct(self, state: State, images: Tensor, labels: Tensor) -> Tensor:
         """Return for each uint8 image whether a model labels it correctly, shape (N,)."""
@@ -147,6 +137,23 @@ class ClassificationTask(Task):
 
     def _normalised(self, images: Tensor) -> Tensor:
         return (images - self._mean) / self._std
+
+
+@torch.no_grad()
+def dense_features(network: nn.Module, state: State, images: Tensor) -> Tensor:
+    """Return a model's dense features of normalised images, shape (N, C, H', W').
+
+    Like a student it normalises with the statistics of the batch, so that equal parameters give equal features.
+
+    Args:
+        network: a classifier as a workspace.
+        state: the model.
+        images: shape (N, 3, H, W).
+    """
+    assert isinstance(network, Classifier)
+    network.load_state_dict(state)
+    network.train()
+    return network.dense(images)
 
 
 def label_loss(model: nn.Module, images: Tensor, labels: Tensor, _: Tensors) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar, Literal, final
 
 import torch
@@ -13,7 +14,7 @@ from torch.nn.functional import cross_entropy
 from learners.aggregation import weighted_mean
 from learners.classification_fedavg import ClassificationFedAvg
 from learners.classification_settings import LOSS, ClassificationSettings
-from learners.classification_task import label_loss
+from learners.classification_task import dense_features, label_loss
 from learners.distillation import dense_similarity, distillation_loss
 from learners.global_model import State
 from learners.training import Job, Tensors, Trained, Visit, below, frozen, under
@@ -190,7 +191,8 @@ class FedEFM(ClassificationFedAvg):
         copies = self._overseas(participants)
         similarities: list[dict[str, float]] = [{} for _ in participants]  # by host, of the copies that teach
         if self._settings.variant == "emd":
-            similarities = [self._similarities(*one) for one in zip(participants, copies, strict=True)]
+            calls = [partial(self._similarities, *one) for one in zip(participants, copies, strict=True)]
+            similarities = self._task.engine.map(self._plain, calls)
             copies = [{host: mine[host] for host in alike} for mine, alike in zip(copies, similarities, strict=True)]
             jobs = [self._taught(*one) for one in zip(participants, copies, similarities, strict=True)]
         else:
@@ -241,7 +243,9 @@ class FedEFM(ClassificationFedAvg):
             seed=self._context.streams.integer("overseas", guest.round, host.vehicle_id, guest.vehicle_id),
         )
 
-    def _similarities(self, participant: Participant, copies: Mapping[str, State]) -> dict[str, float]:
+    def _similarities(
+        self, participant: Participant, copies: Mapping[str, State], network: nn.Module
+    ) -> dict[str, float]:
         """Return EMD_ij by host, on one batch of the participant's images; their draw is no part of its training.
 
         Copies whose features overflow are left out.
@@ -252,7 +256,8 @@ class FedEFM(ClassificationFedAvg):
         generator = torch.Generator().manual_seed(seed)
         images = self._plain.prepare(self._plain.draw(self._visit(participant), generator))["images"]
         own, *others = (
-            self._task.dense(state, images) for state in (self._global.at(participant.base_round), *copies.values())
+            dense_features(network, state, images)
+            for state in (self._global.at(participant.base_round), *copies.values())
         )
         finite = {host: dense for host, dense in zip(copies, others, strict=True) if dense.isfinite().all()}
         if not (finite and own.isfinite().all()):

@@ -13,7 +13,7 @@ import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +22,7 @@ from torch.func import functional_call
 from learners.optimizers import Optimizer, Rate
 
 Tensors = Mapping[str, Tensor]
+Result = TypeVar("Result")
 Loss = Callable[[nn.Module, Tensors, Tensors], tuple[Tensor, Tensors]]
 
 
@@ -122,6 +123,18 @@ class Engine(Protocol):
         """
         ...
 
+    def map(self, program: Program, calls: Sequence[Callable[[nn.Module], Result]]) -> list[Result]:
+        """Return what functions of a network return, in order, for what is no training.
+
+        Args:
+            program: whose network each is given, a workspace in an unknown state.
+            calls: pure but for that.
+
+        Raises:
+            RunError: memory does not suffice for a single call.
+        """
+        ...
+
 
 class SequentialEngine:
     """Trains one vehicle after the other, each on all processor cores: the reference."""
@@ -132,6 +145,10 @@ class SequentialEngine:
     def train(self, jobs: Sequence[Job]) -> list[Trained]:
         """Return the results in the order of the jobs; see ``Engine``."""
         return [train_one(job, self._workspace(job.program)) for job in jobs]
+
+    def map(self, program: Program, calls: Sequence[Callable[[nn.Module], Result]]) -> list[Result]:
+        """Return what the calls return, in order; see ``Engine``."""
+        return [call(self._workspace(program)) for call in calls]
 
     def _workspace(self, program: Program) -> nn.Module:
         if program not in self._workspaces:

@@ -21,6 +21,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from vnetsim.cells import Job, Outcome, play
+from vnetsim.device import CORES
 from vnetsim.study_progress import CellProgress, StudyProgress
 
 REPORT_EVERY_S = 0.2
@@ -136,9 +137,12 @@ def _stop(pool: Sequence[_Worker]) -> None:
 
 
 def _environments(jobs: Sequence[Job], workers: int) -> list[dict[str, str]]:
-    """Return the environment variables of each worker that differ from this process's: its GPU, in turn."""
+    """Return the environment variables of each worker that differ from this process's: its share of cores, its GPU."""
+    import torch  # noqa: PLC0415 - loaded already, by the learners
+
+    share = {CORES: str(max(1, torch.get_num_threads() // workers))}
     gpus = _gpus() if all(job.experiment.device in {"auto", "cuda"} for job in jobs) else []
-    return [{"CUDA_VISIBLE_DEVICES": gpus[index % len(gpus)]} if gpus else {} for index in range(workers)]
+    return [share | ({"CUDA_VISIBLE_DEVICES": gpus[index % len(gpus)]} if gpus else {}) for index in range(workers)]
 
 
 def _gpus() -> list[str]:

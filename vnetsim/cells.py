@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from vnetsim import __version__
+from vnetsim.device import CORES
 from vnetsim.errors import InputError, VnetsimError
 from vnetsim.experiment import Experiment
 from vnetsim.manifest import sha256_of
@@ -115,14 +117,21 @@ def _play(job: Job, progress: ProgressDisplay) -> None:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
+    """Let torch compute with one thread: the bits of a cell must not depend on how many cells run at once.
+
+    Vehicles are still trained side by side on all cores that the cell has; that changes no bit.
+    """
     import torch  # noqa: PLC0415 - seconds, which the readers of seals do without
 
-    before = torch.get_num_threads()
+    before, told = torch.get_num_threads(), os.environ.get(CORES)
+    os.environ.setdefault(CORES, str(before))
     torch.set_num_threads(1)
     try:
         yield
     finally:
         torch.set_num_threads(before)
+        if told is None:
+            del os.environ[CORES]
 
 
 def is_finished(folder: Path) -> bool:

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import resource
+import sys
+
 from vnetsim.errors import InputError
+
+CORES = "VNETSIM_CORES"
+"""Environment variable: how many cores local training may use; without it, as many as torch has threads."""
 
 
 def resolve_device(name: str) -> str:
@@ -33,3 +40,22 @@ def device_record(device: str) -> dict[str, object]:
 
     hardware = torch.cuda.get_device_name(device) if device.startswith("cuda") else "CPU"
     return {"name": device, "hardware": hardware, "threads": torch.get_num_threads()}
+
+
+def cores() -> int:
+    """Return how many vehicles may be trained at a time on this machine's processor, see ``CORES``."""
+    import torch  # noqa: PLC0415
+
+    told = os.environ.get(CORES, "")
+    return int(told) if told.isdecimal() and int(told) else torch.get_num_threads()
+
+
+def peak_memory() -> dict[str, int]:
+    """Return the most memory that this process held so far (B): ``host``, and ``device`` where it used CUDA."""
+    # kilobytes on Linux, bytes on macOS
+    unit = 1 if sys.platform == "darwin" else 1024
+    peak = {"host": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit}
+    torch = sys.modules.get("torch")  # not loaded for this: who has not loaded it has used no device
+    if torch is not None and torch.cuda.is_initialized():
+        peak["device"] = max(torch.cuda.max_memory_allocated(i) for i in range(torch.cuda.device_count()))
+    return peak

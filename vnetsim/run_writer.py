@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import fcntl
 import shutil
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -16,6 +15,7 @@ import numpy as np
 
 from vnetsim import __version__
 from vnetsim.coverage import Traffic, Window
+from vnetsim.device import peak_memory
 from vnetsim.errors import InputError, RunError
 from vnetsim.experiment import Experiment
 from vnetsim.learning import Learner
@@ -27,20 +27,6 @@ from vnetsim.settings_file import to_plain, to_toml
 SAMPLES = 8  # example images a row of the report shows
 QUARTILES = (0.25, 0.5, 0.75)
 LOCK = ".lock"
-
-
-class Clock:
-    """Wall time by stage (s)."""
-
-    def __init__(self) -> None:
-        self.stages: dict[str, float] = {}
-        self._last = time.perf_counter()
-
-    def mark(self, stage: str) -> None:
-        """End a stage that began at the previous mark."""
-        now = time.perf_counter()
-        self.stages[stage] = round(now - self._last, 3)
-        self._last = now
 
 
 def choose_folder(experiment: Experiment, out: Path | None, what: str) -> Path:
@@ -153,9 +139,16 @@ class Manifest:
         run.write_json("manifest.json", self._record)
 
     def close(self, status: str, *, time_s: float, wall_s: Mapping[str, float], ended_by: str | None = None) -> None:
-        """Record how it ended: status, simulated time (s), wall time by stage (s)."""
+        """Record how it ended: status, simulated time (s), wall time by stage (s), the most memory it held."""
         # what the traffic tells may have grown while it was read
-        ending = {"status": status, "finished": _now(), "time_s": time_s, "wall_s": dict(wall_s), "ended_by": ended_by}
+        ending: dict[str, Any] = {
+            "status": status,
+            "finished": _now(),
+            "time_s": time_s,
+            "wall_s": dict(wall_s),
+            "ended_by": ended_by,
+        }
+        ending["peak_memory_bytes"] = peak_memory()
         record = {**self._record, "traffic": traffic_record(self._traffic.info), **ending}
         self._run.write_json("manifest.json", record)
 

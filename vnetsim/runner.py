@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from vnetsim import __version__
 from vnetsim.checkpoint import Checkpoint
-from vnetsim.coverage import Left, Traffic, Window
+from vnetsim.clock import Clock
+from vnetsim.coverage import CoverageEvent, Left, Traffic, TrafficInfo, Window
 from vnetsim.equal_schedule import costs_of, schedule_of
 from vnetsim.errors import InputError, RunError, VnetsimError
 from vnetsim.experiment import Experiment
@@ -23,9 +24,9 @@ from vnetsim.mobility import open_traffic
 from vnetsim.random_streams import Streams
 from vnetsim.records import silo_rows, windows_frame
 from vnetsim.registry import at_folder, find_learner, learner_file, short_name
+from vnetsim.rsu import Rsu
 from vnetsim.run_directory import RunDirectory
 from vnetsim.run_writer import (
-    Clock,
     Manifest,
     choose_folder,
     learner_record,
@@ -234,6 +235,7 @@ class _Session:
             Checkpoint(self._run.path / "checkpoint"),
             evaluate_every=experiment.evaluate_every,
             begin_s=self._traffic.info.begin_s,
+            clock=self._clock,
             costs=self._costs,
         )
         self._clock.mark("first evaluation")
@@ -244,18 +246,19 @@ class _Session:
 
         def on_round(log: SimulationLog) -> None:
             self._log = log
-            self._write_tables(log, training.metric_rows, last=False)
+            with self._clock.part("tables"):
+                self._write_tables(log, training.metric_rows, last=False)
 
         result = simulate(
             experiment,
-            self._traffic,
+            _Timed(self._traffic, self._clock),
             training,
             Streams(seed=experiment.seed),
             progress=on_progress,
             on_round=on_round,
         )
         self._log = result.log
-        self._clock.mark("simulation and training")
+        self._clock.mark("simulation")
         progress.stage("writing")
         self._write_tables(result.log, training.metric_rows, last=True)
         write_samples(self._run, experiment, self._learner, result.log.windows)
@@ -285,6 +288,32 @@ class _Session:
             if self._log is not None and self._training is not None:
                 self._write_tables(self._log, self._training.metric_rows, last=True)
             self._manifest.close(status, time_s=self._traffic.time_s, wall_s=self._clock.stages)
+
+
+class _Timed:
+    """Traffic whose reading is timed; all else is its own."""
+
+    def __init__(self, traffic: Traffic, clock: Clock) -> None:
+        self._traffic = traffic
+        self._clock = clock
+
+    @property
+    def rsus(self) -> tuple[Rsu, ...]:
+        return self._traffic.rsus
+
+    @property
+    def info(self) -> TrafficInfo:
+        return self._traffic.info
+
+    @property
+    def time_s(self) -> float:
+        return self._traffic.time_s
+
+    def events(self) -> Iterator[CoverageEvent]:
+        return self._clock.while_reading(self._traffic.events(), "traffic")
+
+    def close(self) -> None:
+        self._traffic.close()
 
 
 def _status(error: BaseException) -> str:

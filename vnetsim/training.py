@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from vnetsim.checkpoint import Checkpoint, FinishedRound, Progress, digest
+from vnetsim.clock import Clock
 from vnetsim.errors import InputError
 from vnetsim.learner_faults import aggregated, blaming, checked, model_shapes, numbers, trained
 from vnetsim.learning import Cost, Learner, Participant
@@ -25,6 +26,7 @@ class Training:
         checkpoint: read once, then written after every round.
         evaluate_every: rounds between evaluations.
         begin_s: simulated time of the untrained model's evaluation (s).
+        clock: told how long training, evaluation and checkpoints take.
         costs: payload and work by silo where they are not the learner's own (``vnetsim.equal_schedule``); else empty.
 
     Attributes:
@@ -40,11 +42,13 @@ class Training:
         evaluate_every: int,
         begin_s: float,
         costs: Mapping[int, Cost],
+        clock: Clock | None = None,
     ) -> None:
         self._learner = learner
         self._checkpoint = checkpoint
         self._evaluate_every = evaluate_every
         self._costs = dict(costs)
+        self._clock = clock or Clock()
         if checkpoint.exists:
             self._progress, state = checkpoint.load()
             try:
@@ -96,7 +100,8 @@ class Training:
             with blaming(self._learner, f"in round {summary.round}"):
                 finished = self._results(summary, participants, who)
                 self._progress = Progress(initial=self._progress.initial, rounds=(*self._progress.rounds, finished))
-                self._checkpoint.save(self._progress, self._learner.state_dict())
+                with self._clock.part("checkpoints"):
+                    self._checkpoint.save(self._progress, self._learner.state_dict())
         self._replayed += 1
         self.metric_rows.extend(_rows(summary.round + 1, summary.close_s, finished.metrics))
         return RoundResult(
@@ -108,12 +113,14 @@ class Training:
 
     def _results(self, summary: RoundSummary, participants: Sequence[Participant], who: str) -> FinishedRound:
         when = f"in round {summary.round}"
-        updates = trained(self._learner, participants, self._shapes) if participants else []
-        aggregation = aggregated(self._learner, [update for update in updates if update.finite], when)
+        with self._clock.part("training"):
+            updates = trained(self._learner, participants, self._shapes) if participants else []
+            aggregation = aggregated(self._learner, [update for update in updates if update.finite], when)
         given = iter(aggregation.weights)
         metrics = numbers(self._learner, when, aggregation.metrics)
         if summary.final or (summary.round + 1) % self._evaluate_every == 0:
-            metrics |= numbers(self._learner, when, self._learner.evaluate(final=summary.final))
+            with self._clock.part("evaluation"):
+                metrics |= numbers(self._learner, when, self._learner.evaluate(final=summary.final))
         return FinishedRound(
             participants=who,
             rejected=tuple(position for position, update in enumerate(updates) if not update.finite),

@@ -15,9 +15,11 @@ from typing import Any
 
 import polars as pl
 import pytest
+import torch
 
 from vnetsim import cell_workers
 from vnetsim.cells import Job
+from vnetsim.device import CORES
 from vnetsim.experiment import Experiment
 from vnetsim.run_directory import RunDirectory
 from vnetsim.study_progress import StudyProgress
@@ -216,10 +218,11 @@ def job(name: str = "a", device: str = "auto") -> Job:
 
 def test_workers_take_gpus_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cell_workers, "_gpus", lambda: ["2", "5"])
+    whole, share = str(torch.get_num_threads()), str(max(1, torch.get_num_threads() // 2))
     found = cell_workers._environments([job(), job(device="cuda")], 3)
     assert [one["CUDA_VISIBLE_DEVICES"] for one in found] == ["2", "5", "2"]
-    assert cell_workers._environments([job(), job(device="cpu")], 2) == [{}, {}]
-    assert cell_workers._environments([job(device="cuda:1")], 1) == [{}], "what the user chose holds"
+    assert cell_workers._environments([job(), job(device="cpu")], 2) == [{CORES: share}] * 2
+    assert cell_workers._environments([job(device="cuda:1")], 1) == [{CORES: whole}], "what the user chose holds"
 
 
 class Shown:

@@ -8,6 +8,7 @@ import logging
 import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from learners.batched import SideBySideEngine, StackedEngine, create_engine, ste
 from learners.optimizers import Sgd
 from learners.silos import Silos
 from learners.training import Engine, Job, Program, SequentialEngine, Tensors, Trained, Visit
+from vnetsim.device import cores
 from vnetsim.errors import RunError
 from vnetsim.learning import LearnerContext, Participant, Peer
 
@@ -70,6 +72,9 @@ class Compared:
         self._compare(jobs)
         self.jobs += len(jobs)
         return self._reference.train(jobs)
+
+    def map(self, program: Program, calls: Sequence[Callable[[nn.Module], Any]]) -> list[Any]:
+        return self._reference.map(program, calls)
 
 
 class InDouble:
@@ -350,9 +355,7 @@ def test_memory_for_few_is_not_overdrawn(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(
         SideBySideEngine,
         "_side_by_side",
-        lambda self, jobs, chosen, workers, results: (
-            seen.append(workers) or side_by_side(self, jobs, chosen, workers, results)
-        ),
+        lambda self, calls, workers: seen.append(workers) or side_by_side(self, calls, workers),
     )
     engine.train(jobs)
     assert seen == [2]
@@ -368,3 +371,36 @@ def test_the_memory_of_a_step_grows_with_its_images() -> None:
     inputs = 4 * 4 * 4 * (1 + 8)  # bytes of one image's maps
     kept = found - 4 * parameters
     assert 4 * inputs <= kept <= 6 * inputs
+
+
+@pytest.mark.parametrize("make", ENGINES.values(), ids=ENGINES)
+def test_calls_are_answered_in_order(make: Callable[[], Engine]) -> None:
+    program = toy_jobs(5)[0].program
+    calls = [partial(lambda i, network: (i, network), i) for i in range(7)]
+    answers = make().map(program, calls)
+    assert [i for i, _ in answers] == list(range(7))
+    assert all(isinstance(network, Slope) and network is not program.network for _, network in answers)
+    assert make().map(program, []) == []
+
+
+def test_a_call_that_lacked_memory_is_made_again() -> None:
+    failures = {2: 1}
+
+    def call(i: int, _: nn.Module) -> int:
+        if failures.get(i, 0):
+            failures[i] -= 1
+            raise MemoryError
+        return i
+
+    calls = [partial(call, i) for i in range(4)]
+    engine = SideBySideEngine(workers=2)
+    assert engine.map(toy_jobs(5)[0].program, calls) == [0, 1, 2, 3]
+    failures[2] = 2
+    with pytest.raises(RunError, match="out of memory"):
+        engine.map(toy_jobs(5)[0].program, calls)
+
+
+def test_cores_are_what_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    for told, expected in (("3", 3), ("", None), ("0", None), ("x", None)):
+        monkeypatch.setenv("VNETSIM_CORES", told)
+        assert cores() == (expected or torch.get_num_threads())

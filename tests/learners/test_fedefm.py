@@ -18,7 +18,7 @@ from learners.classification_task import label_loss
 from learners.data.image_set import ImageSet
 from learners.encoders import create_classifier, forward_flop
 from learners.fedefm import FedEFM, FedEFMSettings
-from learners.training import Engine, Job, Trained
+from learners.training import Engine, Job, Program, Trained
 from vnetsim.errors import InputError
 from vnetsim.experiment import DataSettings
 from vnetsim.learning import Learner, LearnerContext, Participant, Peer
@@ -184,8 +184,8 @@ def test_a_participant_trains_the_same_in_any_company(learner: FedEFM, group: Ca
 def test_a_model_is_like_itself(learner: FedEFM, group: Callable[..., list[Participant]]) -> None:
     one = group(1)[0]
     base = learner._global.at(1)
-    assert learner._similarities(one, {"same": base})["same"] == pytest.approx(1, abs=1e-12)
-    similarities = learner._similarities(one, learner._overseas([one])[0])
+    assert learner._similarities(one, {"same": base}, learner._task.network)["same"] == pytest.approx(1, abs=1e-12)
+    similarities = learner._similarities(one, learner._overseas([one])[0], learner._task.network)
     assert len(similarities) == 2
     assert all(0 < value < 1 for value in similarities.values())
 
@@ -312,6 +312,9 @@ class Diverging:
             for job, one in zip(jobs, self._engine.train(jobs), strict=True)
         ]
 
+    def map(self, program: Program, calls: Sequence[Callable[..., Any]]) -> list[Any]:
+        return self._engine.map(program, calls)
+
 
 def test_a_copy_that_diverged_is_left_out(
     learner: FedEFM, group: Callable[..., list[Participant]], monkeypatch: pytest.MonkeyPatch
@@ -319,11 +322,11 @@ def test_a_copy_that_diverged_is_left_out(
     one = group(1)[0]
     base = learner._global.at(1)
     broken = {name: tensor * torch.nan if "trunk.conv1" in name else tensor for name, tensor in base.items()}
-    assert list(learner._similarities(one, {"good": base, "broken": broken})) == ["good"]
+    assert list(learner._similarities(one, {"good": base, "broken": broken}, learner._task.network)) == ["good"]
     learner._task.engine = Diverging(learner._task.engine, silo=one.peers[0].silo)
     assert list(learner.train([one])[0].kept) == [one.peers[1].vehicle_id]
     monkeypatch.setattr(learner._global, "at", lambda _: broken)
-    assert learner._similarities(one, {"good": base}) == {}
+    assert learner._similarities(one, {"good": base}, learner._task.network) == {}
 
 
 def test_only_so_many_teachers(new: Callable[..., Any], group: Callable[..., list[Participant]]) -> None:

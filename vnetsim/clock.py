@@ -1,0 +1,58 @@
+"""Where a run's wall time goes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+Item = TypeVar("Item")
+
+
+class Clock:
+    """Wall time by stage (s): stages one after the other, and parts of them that are told apart."""
+
+    def __init__(self) -> None:
+        self._stages: dict[str, float] = {}
+        self._last = time.perf_counter()
+
+    @property
+    def stages(self) -> dict[str, float]:
+        """The time of each stage so far, to the millisecond."""
+        return {stage: round(seconds, 3) for stage, seconds in self._stages.items()}
+
+    def mark(self, stage: str) -> None:
+        """End a stage that began at the previous mark; its parts do not count."""
+        now = time.perf_counter()
+        self._add(stage, now - self._last)
+        self._last = now
+
+    @contextmanager
+    def part(self, stage: str) -> Iterator[None]:
+        """Count what is done inside as a stage of its own, however often; no part lies inside another."""
+        begin = time.perf_counter()
+        try:
+            yield
+        finally:
+            seconds = time.perf_counter() - begin
+            self._add(stage, seconds)
+            self._last += seconds
+
+    def while_reading(self, items: Iterable[Item], stage: str) -> Iterator[Item]:
+        """Return the items, and count the time that each takes to come as a part."""
+        iterator = iter(items)
+        while True:
+            begin = time.perf_counter()
+            try:
+                item = next(iterator)
+            except StopIteration:
+                return
+            finally:
+                seconds = time.perf_counter() - begin
+                self._add(stage, seconds)
+                self._last += seconds
+            yield item
+
+    def _add(self, stage: str, seconds: float) -> None:
+        self._stages[stage] = self._stages.get(stage, 0.0) + seconds
