@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
 import torch
 
+from learners.batched import SideBySideEngine, StackedEngine
 from learners.data.image_set import ImageSet, channel_statistics
 from learners.data.steering_set import SteeringSet
+from learners.training import SequentialEngine
 from vnetsim.blur import Camera
 from vnetsim.experiment import BlurSettings, DataSettings
 from vnetsim.learning import LearnerContext, Participant, Peer
 from vnetsim.random_streams import Streams
+
+ENGINES = {"sequential": SequentialEngine, "side-by-side": SideBySideEngine, "stacked": StackedEngine}
+
+
+@pytest.fixture(autouse=True)
+def engine_of_all_learners(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Train with the engine that ``VNETSIM_TEST_ENGINE`` names, whatever a learner's settings say."""
+    name = os.environ.get("VNETSIM_TEST_ENGINE")
+    if name:
+        monkeypatch.setattr("learners.task.create_engine", lambda *_: ENGINES[name]())
 
 
 def tiny_images(train: int = 96, test: int = 24) -> ImageSet:
