@@ -10,11 +10,12 @@ CONSTRAINTS ?= constraints.txt
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: help run test setup lint types contracts wheel check benchmark clean
+.PHONY: help run test engines setup lint types contracts wheel check benchmark clean
 
 help:
 	@echo "make run        set up and run the main job: scenarios/intersection.sumocfg"
 	@echo "make test       set up and run every test"
+	@echo "make engines    the learners' tests with the engine that is not the default"
 	@echo "make check      lint, types, import contracts, wheel"
 	@echo "make benchmark  measured ratios of tests/benchmarks (minutes)"
 	@echo "make clean      remove the environment and build products; runs/ stays"
@@ -24,6 +25,9 @@ run: $(INSTALLED)
 
 test: $(INSTALLED)
 	$(BIN)/python -m pytest
+
+engines: $(INSTALLED)
+	VNETSIM_TEST_ENGINE=sequential $(BIN)/python -m pytest tests/learners --ignore tests/learners/data -m "not slow"
 
 setup: $(INSTALLED)
 

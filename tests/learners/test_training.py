@@ -14,7 +14,7 @@ from torch import nn
 
 from learners.data.motion import motion_blur
 from learners.optimizers import Adam, Optimizer, Rate, Sgd
-from learners.silos import Silos
+from learners.silos import Silos, _pool
 from learners.task import Task
 from learners.training import Job, Loss, Program, SequentialEngine, Tensors, Trained, Visit, frozen
 from learners.training_settings import TrainingSettings
@@ -276,3 +276,31 @@ def test_images_per_visit(context: LearnerContext) -> None:
 
     assert images(steps=3, batch=2) == [6, 6]
     assert images(steps=2, batch=8) == [6, 16]
+
+
+class TooLarge:
+    """A pool that fits on no device."""
+
+    def to(self, _: object) -> torch.Tensor:
+        raise torch.OutOfMemoryError("out of memory")
+
+    def numel(self) -> int:
+        return 3_000_000_000
+
+    def pin_memory(self) -> str:
+        return "pinned"
+
+
+def test_a_pool_that_does_not_fit_stays_here_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    assert _pool(TooLarge(), torch.device("cuda")) == ("pinned", False)  # type: ignore[arg-type]
+    (record,) = caplog.records
+    assert record.getMessage() == "vnetsim: the images (3 GB) do not fit on cuda: they are copied step by step."
+
+
+def test_a_pool_that_stays_here_gives_the_same_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = {"rows": torch.tensor([7, 2, 9]), "kernel_px": torch.tensor([0.0, 3.0, 2.0])}
+    expected = silos(5, 10).images(drawn)
+    monkeypatch.setattr("learners.silos._pool", lambda images, _: (images, False))
+    streaming = silos(5, 10)
+    assert not streaming.resident
+    assert torch.equal(streaming.images(drawn), expected)
