@@ -369,8 +369,6 @@ def _exit_status(tokens: list[str]) -> int:
         return _fail(" ".join(str(error).split()), InputError.exit_code, debug=debug)
     except VnetsimError as error:
         return _fail(str(error), error.exit_code, debug=debug)
-    except KeyboardInterrupt as interrupt:
-        return _fail(str(interrupt) or "interrupted.", INTERRUPTED, debug=debug)
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         return _fail(f"{where}{error.strerror or error}.", RunError.exit_code, debug=debug)
@@ -378,6 +376,14 @@ def _exit_status(tokens: list[str]) -> int:
         name = type(error).__name__
         message = " ".join(str(error).split())
         return _fail(f"internal error: {name}: {message} (--debug shows where).", RunError.exit_code, debug=debug)
+    except BaseException as error:
+        interrupted = str(error) or "interrupted."
+        if not isinstance(error, KeyboardInterrupt):
+            # Ctrl-C inside a library written in Rust arrives as its own kind of panic, which is no Exception
+            if "KeyboardInterrupt" not in interrupted:
+                raise
+            interrupted = "interrupted; go on with vnetsim resume, or with the same command."
+        return _fail(interrupted, INTERRUPTED, debug=debug)
     return int(status or 0)
 
 
