@@ -5,7 +5,7 @@ import pytest
 from vnetsim import cli
 
 
-class PanicException(BaseException):  # noqa: N818 - what libraries written in Rust raise
+class PanicException(BaseException):
     """A panic; no ``Exception``."""
 
 
