@@ -140,7 +140,7 @@ def _environments(jobs: Sequence[Job], workers: int) -> list[dict[str, str]]:
     """Return the environment variables of each worker that differ from this process's: its share of cores, its GPU."""
     import torch  # noqa: PLC0415 - loaded already, by the learners
 
-    share = {CORES: str(max(1, torch.get_num_threads() // workers))}
+    share = {CORES: str(max(1, torch.get_num_threads() // max(1, workers)))}
     gpus = _gpus() if all(job.experiment.device in {"auto", "cuda"} for job in jobs) else []
     return [share | ({"CUDA_VISIBLE_DEVICES": gpus[index % len(gpus)]} if gpus else {}) for index in range(workers)]
 

@@ -218,6 +218,7 @@ def job(name: str = "a", device: str = "auto") -> Job:
 
 def test_workers_take_gpus_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cell_workers, "_gpus", lambda: ["2", "5"])
+    assert cell_workers._environments([], 0) == [], "all cells had finished"
     whole, share = str(torch.get_num_threads()), str(max(1, torch.get_num_threads() // 2))
     found = cell_workers._environments([job(), job(device="cuda")], 3)
     assert [one["CUDA_VISIBLE_DEVICES"] for one in found] == ["2", "5", "2"]
