@@ -89,7 +89,7 @@ def test_the_manifest_says_what_made_the_run(run: RunDirectory) -> None:
     assert manifest["device"]["name"] == "cpu"
     assert {"torch", "numpy", "eclipse-sumo"} <= manifest["packages"].keys()
     assert manifest["rsus"][0]["range_m"] > 0
-    assert manifest["wall_s"].keys() >= {"data", "simulation and training", "writing"}
+    assert manifest["wall_s"].keys() >= {"data", "training", "writing"}
     assert manifest["time_s"] == run.read("rounds")["close_s"][-1]
     if manifest["traffic"]["kind"] == "sumo":
         assert manifest["traffic"]["command"][:2] == ["sumo", "-c"]
