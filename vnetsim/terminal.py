@@ -97,7 +97,7 @@ def print_headline(headline: Sequence[tuple[str, str]], report: Path, *, title: 
 def print_verdicts(verdicts: Sequence[tuple[str, str, str]], page: Path, *, title: str) -> None:
     """Print what a comparison found (metric, pair of learners, verdict) and the page's path."""
     console = Console()
-    table = Table("metric", "learners", "verdict", title=Text(title), title_justify="left", title_style="bold")
+    table = Table("metric", "pair", "verdict", title=Text(title), title_justify="left", title_style="bold")
     for metric, pair, verdict in verdicts:
         table.add_row(Text(metric), Text(pair), Text(verdict))
     console.print(table)
