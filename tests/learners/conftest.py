@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pytest
@@ -19,6 +19,15 @@ from vnetsim.learning import LearnerContext, Participant, Peer
 from vnetsim.random_streams import Streams
 
 ENGINES = {"sequential": SequentialEngine, "side-by-side": SideBySideEngine, "stacked": StackedEngine}
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Compute as the engines do: what a test computes by itself is then the same to the bit."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(autouse=True)
