@@ -64,7 +64,7 @@ class SideBySideEngine:
         self._large_step_bytes = large_step_bytes
         self._alone = SequentialEngine()
         self._networks: dict[Program, list[nn.Module]] = {}
-        self._step_bytes: dict[Program, int] = {}
+        self._step_bytes: dict[tuple[Program, int], int] = {}
 
     def train(self, jobs: Sequence[Job]) -> list[Trained]:
         """Return the results in the order of the jobs; see ``Engine``."""
@@ -138,9 +138,10 @@ class SideBySideEngine:
         return networks[worker]
 
     def _bytes_of(self, job: Job) -> int:
-        if job.program not in self._step_bytes:
-            self._step_bytes[job.program] = step_bytes(job, self._network(job.program, 0))
-        return self._step_bytes[job.program]
+        key = job.program, job.program.count(job.visit.silo)  # a small silo's step says nothing of a large one's
+        if key not in self._step_bytes:
+            self._step_bytes[key] = step_bytes(job, self._network(job.program, 0))
+        return self._step_bytes[key]
 
 
 class StackedEngine:
