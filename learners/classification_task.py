@@ -11,6 +11,7 @@ from torch.nn.functional import cross_entropy
 
 from learners.classification_settings import ClassificationSettings
 from learners.encoders import Classifier, create_classifier, parameter_count
+from learners.evaluation import in_passes
 from learners.global_model import State
 from learners.task import Task, labelled_silos, payload_bytes
 from learners.training import Program, Tensors
@@ -19,9 +20,6 @@ from vnetsim.learning import Description, LearnerContext
 
 Objective: TypeAlias = Callable[[nn.Module, Tensor, Tensor, Tensors], Tensor]
 """Loss of a classifier on normalised images (B, C, H, W) and their labels (B,), given what the visit was given."""
-
-CHUNK = 256
-"""Images per pass of an evaluation."""
 
 
 class ClassificationTask(Task):
@@ -130,10 +128,8 @@ class ClassificationTask(Task):
         """Return for each uint8 image whether a model labels it correctly, shape (N,)."""
         self._classifier.load_state_dict(state)
         self._classifier.eval()
-        chunks = [
-            self._classifier(self._normalised(chunk.to(torch.float32) / 255)) for chunk in torch.split(images, CHUNK)
-        ]
-        return torch.cat(chunks).argmax(dim=1) == labels
+        logits = torch.cat([self._classifier(self._normalised(part)) for part in in_passes(images)])
+        return logits.argmax(dim=1) == labels
 
     def _normalised(self, images: Tensor) -> Tensor:
         return (images - self._mean) / self._std

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 from torch.utils.hooks import RemovableHandle
 
+from learners.precision import Convolutional
 from vnetsim.errors import unknown_name
 
 PROJECTION = 128
@@ -21,18 +22,16 @@ PROJECTION = 128
 Network = TypeVar("Network", bound=nn.Module)
 
 
-class _Features(nn.Module):
+class _Features(Convolutional):
     """A convolutional trunk and the mean over positions; what ``Encoder`` and ``Classifier`` have in common."""
 
     def __init__(self, trunk: nn.Module, width: int) -> None:
-        super().__init__()
+        super().__init__(trunk)
         self.width = width
-        self.trunk = trunk
 
     def dense(self, images: Tensor) -> Tensor:
         """Return the features before pooling, shape (N, C, H', W')."""
-        dense: Tensor = self.trunk(images)
-        return dense
+        return self.convolve(images)
 
     def features(self, images: Tensor) -> Tensor:
         """Return the pooled features that evaluation freezes, shape (N, C)."""
@@ -178,6 +177,11 @@ def seeded(build: Callable[[], Network], *, seed: int) -> Network:
             elif isinstance(module, nn.BatchNorm2d):
                 module.reset_parameters()
     return network
+
+
+def channels_last(images: Tensor) -> Tensor:
+    """Return images laid out in memory as the networks are, which spares a conversion in the first layer."""
+    return images.contiguous(memory_format=torch.channels_last)
 
 
 def parameter_count(encoder: nn.Module) -> int:

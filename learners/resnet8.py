@@ -8,6 +8,7 @@ from collections import OrderedDict
 from torch import Tensor, nn
 
 from learners.encoders import seeded
+from learners.precision import Convolutional
 from vnetsim.errors import InputError
 
 WIDTHS = (32, 32, 64, 128)
@@ -43,7 +44,7 @@ class PreActivationBlock(nn.Module):
         return result
 
 
-class ResNet8(nn.Module):
+class ResNet8(Convolutional):
     """Images to a steering angle, by way of the features on which CDL compares two networks.
 
     A 5x5 convolution and a 3x3 max-pool, both of stride 2, three pre-activation stages of stride 2, and a linear layer
@@ -58,7 +59,6 @@ class ResNet8(nn.Module):
     """
 
     def __init__(self, image_shape: tuple[int, int, int]) -> None:
-        super().__init__()
         channels, height, width = image_shape
         if min(height, width) < LEAST_PX:
             raise InputError(
@@ -70,14 +70,13 @@ class ResNet8(nn.Module):
         )
         for i, (inputs, outputs) in enumerate(itertools.pairwise(WIDTHS), start=1):
             trunk[f"stage{i}"] = PreActivationBlock(inputs, outputs, stride=2)
-        self.trunk = nn.Sequential(trunk)
+        super().__init__(nn.Sequential(trunk))
         self.width = WIDTHS[-1] * _positions(height) * _positions(width)
         self.fc = nn.Linear(self.width, 1)
 
     def dense(self, images: Tensor) -> Tensor:
         """Return the features before they are flattened, shape (N, 128, H', W'), of images in [0, 1]."""
-        dense: Tensor = self.trunk(images * 2 - 1)
-        return dense
+        return self.convolve(images * 2 - 1)
 
     def features(self, images: Tensor) -> Tensor:
         """Return z, the input of the linear layer, shape (N, width), each value at least 0."""

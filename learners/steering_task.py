@@ -13,6 +13,7 @@ from torch.nn.functional import l1_loss, mse_loss
 from learners.data import load_steering
 from learners.data.partition_steering import STRAIGHT, partition_steering
 from learners.encoders import parameter_count
+from learners.evaluation import in_passes
 from learners.global_model import State
 from learners.optimizers import Adam, Optimizer, Rate, moments_like
 from learners.resnet8 import ResNet8, create_resnet8
@@ -20,8 +21,6 @@ from learners.steering_settings import SteeringSettings
 from learners.task import Task, payload_bytes, spread
 from learners.training import Loss, Program, Tensors, Visit, copy_state
 from vnetsim.learning import Description, LearnerContext, Participant
-
-EVALUATION_BATCH = 256
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,8 +136,8 @@ class SteeringTask(Task):
         """Return the test errors of a model, BatchNorm with its running statistics."""
         self.network.load_state_dict(state)
         self.network.eval()
-        parts = [self.network(frames.to(torch.float32) / 255) for frames in torch.split(self._test, EVALUATION_BATCH)]
-        return _errors(torch.cat(parts) - self._test_angles)
+        angles = torch.cat([self.network(frames) for frames in in_passes(self._test)])
+        return _errors(angles - self._test_angles)
 
     def constant_errors(self) -> Errors:
         """Return the test errors of the constant predictor: the mean training angle."""

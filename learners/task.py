@@ -13,9 +13,10 @@ from learners.batched import create_engine
 from learners.data import load_images
 from learners.data.image_set import ImageSet
 from learners.data.partition import partition
-from learners.encoders import forward_flop
+from learners.encoders import channels_last, forward_flop
 from learners.global_model import State
 from learners.optimizers import Optimizer, Rate, Sgd
+from learners.precision import set_precision
 from learners.silos import Silos, blurred_samples, kernel_px
 from learners.training import Loss, Program, Tensors, Visit, copy_state, cosine
 from learners.training_settings import TrainingSettings
@@ -63,6 +64,7 @@ class Task:
         channels, height, width = (int(side) for side in train.shape[1:])
         self.image_shape = (channels, height, width)
         self.flop = forward_flop(network, self.image_shape)
+        set_precision(network, settings.precision, self.image_shape)
         self.network = network.to(device=self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.engine = create_engine(settings.engine, self.device)
 
@@ -168,11 +170,6 @@ def labelled_silos(context: LearnerContext) -> tuple[ImageSet, list[NDArray[np.i
         generator=context.streams.generator("silos"),
     )
     return data, indices
-
-
-def channels_last(images: Tensor) -> Tensor:
-    """Return images laid out in memory as the networks are, which spares a conversion in the first layer."""
-    return images.contiguous(memory_format=torch.channels_last)
 
 
 def spread(count: int, wanted: int) -> Tensor:
