@@ -2,8 +2,9 @@
 
 Run with ``pytest tests/benchmarks/test_training_benchmarks.py --benchmark-only -s`` or, where there is no pytest, as a
 script with the repository on PYTHONPATH. Options of the script: ``--device cuda``, ``--quick`` (leaves out ResNet-18 on
-a CPU), ``--profile`` (a torch.profiler table of one round under each engine). Prints ratios, and asserts nothing about
-time. Images are random: their content costs nothing.
+a CPU), ``--large bfloat16`` (only the round of 95 ResNet-18 vehicles, in that precision), ``--profile`` (tables of
+torch.profiler: a round of small vehicles under each engine, one ResNet-18 vehicle in each precision). Prints ratios,
+and asserts nothing about time. Images are random: their content costs nothing.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 from unittest import mock
 
@@ -210,6 +212,27 @@ def paper_round(device: str, *, repetitions: int = 1) -> None:
     )
 
 
+def precisions(device: str) -> None:
+    """One ResNet-18 vehicle and ten small ones, in bfloat16 against float32."""
+    for encoder, count, batch in (("resnet18", 1, 128), ("small", 10, 64)):
+        ours = {
+            precision: contrastive(
+                device, silos=count, per_silo=520, encoder=encoder, batch=batch, steps=1, precision=precision
+            )["batched"]
+            for precision in ("float32", "bfloat16")
+        }
+        joined = vehicles(count)
+        full, lowered = seconds(
+            [partial(learner.train, joined) for learner in ours.values()],
+            repetitions=3 if encoder == "resnet18" else 9,
+            device=device,
+        )
+        print(
+            f"{count} x {batch} images, {encoder}, {device}: float32 {full:.2f} s, bfloat16 {lowered:.2f} s: "
+            f"{full / lowered:.2f} x"
+        )
+
+
 def many_small(device: str, *, steps: int, repetitions: int = 5) -> None:
     """50 vehicles x 64 images, small encoder."""
     ours = contrastive(device, silos=50, per_silo=64, encoder="small", batch=64, steps=steps)
@@ -246,9 +269,12 @@ def rounds_of(kind: Any, settings: dict[str, Any], device: str, *, peers: int, r
     )
 
 
-def large_round(device: str, *, steps: int = 1) -> None:
-    """95 ResNet-18 vehicles with 520 images each; on CUDA also the share of the matrix peak, in model FLOP."""
-    ours = contrastive(device, silos=95, per_silo=520, encoder="resnet18", batch=512, steps=steps)["batched"]
+def large_round(device: str, *, precision: str = "float32", steps: int = 1) -> None:
+    """95 ResNet-18 vehicles with 520 images each, and their share of the device's matrix peak in model FLOP."""
+    peak = matrix_peak(device, getattr(torch, precision))
+    ours = contrastive(device, silos=95, per_silo=520, encoder="resnet18", batch=512, steps=steps, precision=precision)[
+        "batched"
+    ]
     begin_s = time.perf_counter()
     updates = ours.train(vehicles(95))
     if device.startswith("cuda"):
@@ -256,20 +282,21 @@ def large_round(device: str, *, steps: int = 1) -> None:
     wall_s = time.perf_counter() - begin_s
     flop = sum(ours.cost(i).work_flop for i in range(95))
     print(
-        f"95 ResNet-18 vehicles x {steps} steps x 512 images on {device}: {wall_s:.1f} s, "
+        f"95 ResNet-18 vehicles x {steps} steps x 512 images, {precision}, {device}: {wall_s:.1f} s, "
         f"{flop / wall_s / 1e9:.0f} GFLOP/s"
     )
+    print(f"  of the measured {precision} matrix peak, {peak / 1e9:.0f} GFLOP/s: {100 * flop / wall_s / peak:.1f} %")
     print(f"  peak of the host's memory: {peak_bytes() / 2**30:.1f} GiB, with all {len(updates)} updates held")
     if device.startswith("cuda"):
         print(f"  peak of the device's memory: {torch.cuda.max_memory_allocated() / 2**30:.1f} GiB")
-        print(f"  of the measured bf16 matrix peak: {100 * flop / wall_s / matrix_peak(device):.1f} %")
 
 
-def matrix_peak(device: str) -> float:
-    """Return FLOP/s of a large bf16 matrix product."""
-    a, b = (torch.randn(8192, 8192, device=device, dtype=torch.bfloat16) for _ in range(2))
-    (best,) = seconds([lambda: [a @ b for _ in range(20)]], repetitions=5, device=device)
-    return 20 * 2 * 8192**3 / best
+def matrix_peak(device: str, dtype: torch.dtype) -> float:
+    """Return FLOP/s of a large matrix product."""
+    side, products = (8192, 20) if device.startswith("cuda") else (2048, 2)
+    a, b = (torch.randn(side, side, device=device, dtype=dtype) for _ in range(2))
+    (median,) = seconds([lambda: [a @ b for _ in range(products)]], repetitions=5, device=device)
+    return products * 2 * side**3 / median
 
 
 def peak_bytes() -> int:
@@ -277,17 +304,28 @@ def peak_bytes() -> int:
 
 
 def profile(device: str) -> None:
-    """Where a round of 50 small vehicles spends its time, under each engine."""
-    ours = contrastive(device, silos=50, per_silo=64, encoder="small", batch=64, steps=1)
+    """Where the time of a round of 50 small vehicles goes, under each engine, and of a ResNet-18 vehicle."""
+    small = contrastive(device, silos=50, per_silo=64, encoder="small", batch=64, steps=1)
+    table("50 small vehicles, sequential", small["sequential"], vehicles(50), device)
+    table("50 small vehicles, batched", small["batched"], vehicles(50), device)
+    for precision in ("float32", "bfloat16"):
+        one = contrastive(device, silos=1, per_silo=520, encoder="resnet18", batch=128, steps=1, precision=precision)
+        table(f"one ResNet-18 vehicle x 128 images, {precision}", one["batched"], vehicles(1), device)
+
+
+def table(name: str, learner: FLSimCo, joined: Sequence[Participant], device: str) -> None:
     kinds = [torch.profiler.ProfilerActivity.CPU]
     if device.startswith("cuda"):
         kinds.append(torch.profiler.ProfilerActivity.CUDA)
-    for engine, learner in ours.items():
-        learner.train(vehicles(50))
-        with torch.profiler.profile(activities=kinds) as recorded:
-            learner.train(vehicles(50))
-        print(engine)
-        print(recorded.key_averages().table(sort_by="self_cpu_time_total", row_limit=12, max_name_column_width=40))
+    learner.train(joined)
+    # without this the threads of the engine would not be seen
+    everywhere = torch._C._profiler._ExperimentalConfig(profile_all_threads=True)
+    with torch.profiler.profile(activities=kinds, experimental_config=everywhere) as recorded:
+        begin_s = time.perf_counter()
+        learner.train(joined)
+        wall_s = time.perf_counter() - begin_s
+    print(f"{name}: {wall_s:.2f} s")
+    print(recorded.key_averages().table(sort_by="self_cpu_time_total", row_limit=12, max_name_column_width=40))
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -298,6 +336,10 @@ def main(arguments: Sequence[str]) -> None:
     if "--profile" in arguments:
         profile(device)
         return
+    if "--large" in arguments:
+        large_round(device, precision=arguments[arguments.index("--large") + 1])
+        return
+    precisions(device)
     for steps in (1, 8):
         many_small(device, steps=steps)
     rounds_of(Cdl, {}, device, peers=3)
