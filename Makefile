@@ -9,6 +9,8 @@ VENV ?= .venv
 CONSTRAINTS ?= constraints.txt
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+# Tests run in so many processes; each wants up to 3 GB.
+WORKERS ?= 2
 
 .PHONY: help run test engines setup lint types contracts wheel check benchmark clean
 
@@ -24,10 +26,10 @@ run: $(INSTALLED)
 	$(BIN)/vnetsim run scenarios/intersection.sumocfg
 
 test: $(INSTALLED)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 engines: $(INSTALLED)
-	VNETSIM_TEST_ENGINE=sequential $(BIN)/python -m pytest tests/learners --ignore tests/learners/data -m "not slow"
+	VNETSIM_TEST_ENGINE=sequential $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile tests/learners --ignore tests/learners/data -m "not slow"
 
 setup: $(INSTALLED)
 

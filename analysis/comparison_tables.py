@@ -155,13 +155,15 @@ def target_rows(target: Target, noun: str) -> Table:
         rows.append((shortened(arm), f"{count(len(known))} of {count(len(found))}", *medians))
     value = f"{number(target.value * metric.factor)}{THIN}{metric.unit}"
     side = "at least" if metric.better > 0 else "at most"
+    at_once = any(one is not None and one.round == 0 for found in target.reached.values() for one in found)
+    untrained = " Zero rounds: the untrained model met it, and nothing was learned for it." if at_once else ""
     return Table(
         title=f"{metric.label}: first {side} {value}",
         head=(noun, "reached in seeds", "rounds", "simulated time", "data moved", "device-seconds"),
         rows=rows,
         note=f"The target is the mean final value of the worst {noun} here, {shortened(target.arm)}. Medians over the "
         "seeds that reached it, at the first measurement that did. Data and device-seconds (training time on board, "
-        "summed over vehicles) are those of participations that had ended by then, whatever their outcome.",
+        "summed over vehicles) are those of participations that had ended by then, whatever their outcome." + untrained,
     )
 
 

@@ -53,7 +53,7 @@ class Cell:
         return ", ".join([self.arm, *([self.condition] if self.condition else []), f"seed {self.experiment.seed}"])
 
     def folder(self, traffic_sha256: str) -> str:
-        """Return the name of its folder: arm, seed, and a hash of all that decides its result.
+        """Return the name of its folder: arm, condition, seed, and a hash of all that decides its result.
 
         Traffic and a learner's own file go in by their bytes, not by their paths.
         """
@@ -64,8 +64,9 @@ class Cell:
             if file is not None:
                 plain[key] = sha256_of(file)
         digest = hashlib.sha256(tomli_w.dumps(plain).encode()).hexdigest()
-        name = re.sub(r"[^A-Za-z0-9._-]+", "-", self.arm).strip("-.") or "arm"
-        return f"{name[:40]}-seed{self.experiment.seed}-{digest[:12]}"
+        plainly = (re.sub(r"[^A-Za-z0-9._-]+", "-", words).strip("-.")[:40] for words in (self.arm, self.condition))
+        name = "-".join([part for part in plainly if part] or ["cell"])
+        return f"{name}-seed{self.experiment.seed}-{digest[:12]}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 Their model takes a random walk. A file named by the environment variable ``WALK_TROUBLE`` that holds a line such as
 ``kill Walk 1`` makes the process of Walk at seed 1 die in its third round; ``once`` behind it makes that happen once.
+``full Walk 0`` makes the disk full there, and other seeds wait until somebody ends them.
 """
 
 import errno
@@ -70,6 +71,8 @@ class Walk:
         if not path.is_file():
             return
         kind, learner, seed, *rest = path.read_text().split()
+        if kind == "full" and int(seed) != self._streams.seed:
+            time.sleep(20)
         if (learner, int(seed)) != (type(self).__name__, self._streams.seed):
             return
         if "once" in rest:

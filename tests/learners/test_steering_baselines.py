@@ -448,7 +448,7 @@ def test_cost(learner_class: Any, topology: str, new: New) -> None:
 def test_errors_are_pooled_over_all_test_frames(
     new: New, in_contact: Callable[..., list[Participant]], roads: SteeringSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("learners.steering_task.EVALUATION_BATCH", 7)
+    monkeypatch.setattr("learners.evaluation.PASS", 7)
     learner = new(DecentralisedSgd)
     done = learner.aggregate(learner.train([replace(p, peers=()) for p in in_contact(0, [0, 3])]))
     state, measured = learner.state_dict(), learner.evaluate(final=False)

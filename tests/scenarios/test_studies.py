@@ -21,10 +21,13 @@ FOLDER = Path(__file__).parents[2] / "scenarios" / "studies"
 
 CELLS = {  # arms under all conditions x seeds
     ("cdl-table", "small"): (3 + 2) * 7,
+    ("cdl-table", "driving-log"): (3 + 2) * 7,
     ("cdl-table", "paper"): (3 + 2 + 2 + 2) * 10,
     ("fedefm-ablation", "small"): 2 * 3 * 6,
+    ("fedefm-ablation", "npz"): 2 * 3 * 7,
     ("fedefm-ablation", "paper"): (3 + 1) * 3 * 10,
     ("flsimco-fig3", "small"): 2 * 3 * 6,
+    ("flsimco-fig3", "cifar10"): 2 * 3 * 7,
     ("flsimco-fig3", "paper"): 2 * 3 * 10,
     ("flsimco-fig4", "small"): 3 * 2 * 7,
     ("flsimco-fig4", "cifar10"): 3 * 2 * 7,
