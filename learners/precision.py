@@ -31,7 +31,9 @@ class Convolutional(nn.Module):
 
     def convolve(self, images: Tensor) -> Tensor:
         """Return the trunk's features of images, in the precision of the images, shape (N, C', H', W')."""
-        if self.precision == torch.float32 or not self.training:
+        # evaluation may well be in training mode, where it estimates the statistics of BatchNorm
+        evaluation = not self.training or torch.is_inference_mode_enabled()
+        if self.precision == torch.float32 or evaluation:
             full: Tensor = self.trunk(images)
             return full
         # no cache of lowered weights: all threads share one, and who clears it would decide about the rounding

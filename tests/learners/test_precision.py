@@ -42,8 +42,10 @@ def test_only_the_trunk_computes_in_less_and_only_in_training(make: Callable[[],
     lowered.trunk[-1].register_forward_hook(lambda _module, _inputs, output: seen.append(output.dtype))
 
     assert torch.equal(full.eval()(images), lowered.eval()(images))
+    with torch.inference_mode():
+        assert torch.equal(full.train()(images), lowered.train()(images))
     ours, exact = lowered.train()(images), full.train()(images)
-    assert seen == [torch.float32, torch.bfloat16]
+    assert seen == [torch.float32, torch.float32, torch.bfloat16]
     assert ours.dtype == exact.dtype == torch.float32
     assert not torch.equal(ours, exact)
     torch.testing.assert_close(ours, exact, rtol=0.0, atol=0.1 * float(exact.detach().abs().max()))
