@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -160,6 +160,12 @@ class ConditionData:
     def titled(self, text: str) -> str:
         """Return a text with the condition it holds for, where there are several."""
         return f"{text}, {shortened(self.name)}" if self.name else text
+
+
+def has_values(conditions: Sequence[ConditionData], arm: str, metric: Metric) -> bool:
+    """Return whether an arm measured a metric under any of some conditions."""
+    finals = (cell.final(metric.name) for condition in conditions for cell in condition.of(arm))
+    return any(value is not None and np.isfinite(value) for value in finals)
 
 
 @dataclass(frozen=True, kw_only=True)

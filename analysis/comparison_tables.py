@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from analysis.comparison_data import ComparisonData, ConditionData, Metric, shortened
+from analysis.comparison_data import ComparisonData, ConditionData, Metric, has_values, shortened
 from analysis.comparison_statistics import LEVEL
 from analysis.comparison_verdicts import Pair, friedman_words, p_words, unit_of_difference
 from analysis.formatting import THIN, count, duration, number, plural, si
@@ -111,13 +111,18 @@ def overview_table(data: ComparisonData, metric: Metric, pairs: Mapping[str, Map
         data: the comparison.
         metric: what to show.
         pairs: the pairs by condition and name of the metric.
+
+    Returns:
+        Arms and conditions that nowhere measured it are left out.
     """
     first = data.arms[0]
+    measured = [one for one in data.conditions if metric.name in {own.name for own in one.metrics}]
+    measuring = [arm for arm in data.arms if has_values(measured, arm, metric)]
     grid = [
-        [_overview_cell(one, arm, metric, pairs[one.name].get(metric.name, ()), first) for arm in data.arms]
-        for one in data.conditions
+        [_overview_cell(one, arm, metric, pairs[one.name].get(metric.name, ()), first) for arm in measuring]
+        for one in measured
     ]
-    arms, conditions = [shortened(arm) for arm in data.arms], [shortened(one.name, 90) for one in data.conditions]
+    arms, conditions = [shortened(arm) for arm in measuring], [shortened(one.name, 90) for one in measured]
     across = len(conditions) <= len(arms)  # the longer list goes down the page
     sides, heads = (arms, conditions) if across else (conditions, arms)
     rows = list(zip(*grid, strict=True)) if across else grid

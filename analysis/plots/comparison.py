@@ -10,7 +10,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 from scipy import stats
 
-from analysis.comparison_data import ComparisonData, ConditionData, Metric, shortened
+from analysis.comparison_data import ComparisonData, ConditionData, Metric, has_values, shortened
 from analysis.comparison_statistics import LEAST_SEEDS, LEVEL
 from analysis.comparison_verdicts import Pair, unit_of_difference
 from analysis.formatting import count, percent, plural
@@ -100,14 +100,15 @@ def curve_panel(data: ConditionData, metric: Metric, name: str, noun: str) -> Pa
 def overview_panel(data: ComparisonData, metric: Metric, name: str) -> Panel:
     """Draw the final values of a metric by condition: a row a condition, a dot an arm, with the 95 % interval."""
     noun, conditions = data.arm_word, [one for one in data.conditions if metric.name in {m.name for m in one.metrics}]
+    arms = [arm for arm in data.arms if has_values(conditions, arm, metric)]
     labels = [shortened(condition.name, _LABEL) for condition in conditions]
-    columns = 4 if max(map(len, data.arms)) < 16 else 2
-    legend_rows = -(-len(data.arms) // columns)
-    row_in = 0.22 + 0.1 * len(data.arms)
+    columns = 4 if max(map(len, arms)) < 16 else 2
+    legend_rows = -(-len(arms) // columns)
+    row_in = 0.22 + 0.1 * len(arms)
     figure = Figure((FULL_IN, 0.75 + row_in * len(conditions) + 0.17 * legend_rows))
     ax = axes(figure, left=left_margin_in(labels), right=0.2, top=0.14 + 0.17 * legend_rows)
-    offsets = (np.arange(len(data.arms)) - (len(data.arms) - 1) / 2) * 0.75 / len(data.arms)
-    for offset, arm in zip(offsets, data.arms, strict=True):
+    offsets = (np.arange(len(arms)) - (len(arms) - 1) / 2) * 0.75 / len(arms)
+    for offset, arm in zip(offsets, arms, strict=True):
         colour, style = look(conditions[0], arm)
         face = colour if style == "-" else "white"
         ax.plot([], [], "o", color=colour, markerfacecolor=face, markersize=4.5, label=shortened(arm, 34))

@@ -170,6 +170,14 @@ def test_conditions_are_corrected_each_by_itself(ten: ConditionData) -> None:
         panel = overview_panel(data, ACCURACY, "overview-1")
     texts = {element.text for element in ET.fromstring(panel.svg).iter() if element.tag.endswith("}text")}
     assert {"x", "y", "a", "b", "c"} <= texts
+    without = comparison(*(replace(one, cells=tuple(c for c in one.cells if c.arm != "b")) for one in data.conditions))
+    assert without.arms == ("a", "b", "c")
+    table = overview_table(without, ACCURACY, {one.name: {} for one in without.conditions})
+    assert [row[0] for row in table.rows] == ["a", "c"], "what was not measured is no row of dashes"
+    with styled():
+        svg = overview_panel(without, ACCURACY, "overview-1").svg
+    assert {element.text for element in ET.fromstring(svg).iter() if element.tag.endswith("}text")} >= {"a", "c"}
+    assert "b" not in {element.text for element in ET.fromstring(svg).iter() if element.tag.endswith("}text")}
 
 
 def test_warnings_name_the_condition_unless_they_hold_under_all(ten: ConditionData) -> None:
