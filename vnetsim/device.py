@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import resource
 import sys
 
 from vnetsim.errors import InputError
 
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+"""Numbers of glibc's options, from malloc.h."""
 CORES = "VNETSIM_CORES"
 """Environment variable: how many cores local training may use; without it, as many as torch has threads."""
 
@@ -48,6 +51,18 @@ def cores() -> int:
 
     told = os.environ.get(CORES, "")
     return int(told) if told.isdecimal() and int(told) else torch.get_num_threads()
+
+
+def keep_freed_memory() -> None:
+    """Let glibc keep the memory that this process frees, for its next arrays; other C libraries are left alone.
+
+    By itself it returns every array above some size, 32 MiB at most, to the system: in a step of ResNet-18 on a CPU
+    that costs hundreds of thousands of page faults, and up to a third of its time. The peak stays what it was.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    if mallopt is not None:
+        for option in (_M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD):
+            mallopt(option, 2**31 - 1)
 
 
 def peak_memory() -> dict[str, int]:

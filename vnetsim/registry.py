@@ -15,6 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from vnetsim.device import keep_freed_memory
 from vnetsim.errors import InputError, RunError, unknown_name
 from vnetsim.learning import Learner
 
@@ -83,6 +84,7 @@ def find_learner(name: str) -> type[Learner]:
     # On a machine that does other work, threads that spin for milliseconds while they wait for each other make a run
     # several times slower; spinning for microseconds costs nothing. Read once, when torch loads GNU OpenMP.
     os.environ.setdefault("GOMP_SPINCOUNT", "20000")
+    keep_freed_memory()
 
     path = learner_file(name)
     if path is not None:

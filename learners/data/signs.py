@@ -21,8 +21,6 @@ TRAIN_IMAGES = 9500
 """Training images unless ``data.train_images`` says otherwise: 100 for each of 95 silos."""
 TEST_IMAGES = 2000
 _CHUNK = 250
-LARGEST_KEPT_BYTES = 2**25 - 2**13
-"""Just below the 32 MiB that glibc's limit never exceeds."""
 _Y: Floats
 _X: Floats
 _Y, _X = np.mgrid[0:SIDE_PX, 0:SIDE_PX].astype(np.float32)
@@ -35,7 +33,6 @@ def load(data: DataSettings, *, streams: Streams) -> ImageSet:
         data: ``train_images`` and ``test_images``; 0 takes the defaults.
         streams: where the draws come from.
     """
-    keep_freed_memory()
     train, train_labels = generate(data.train_images or TRAIN_IMAGES, streams.generator("signs", "train"))
     test, test_labels = generate(data.test_images or TEST_IMAGES, streams.generator("signs", "test"))
     images = torch.from_numpy(train)
@@ -50,15 +47,6 @@ def load(data: DataSettings, *, streams: Streams) -> ImageSet:
         mean=mean,
         std=std,
     )
-
-
-def keep_freed_memory() -> None:
-    """Let the C library keep arrays of megabytes that are freed, for the next ones of their kind.
-
-    glibc raises what it keeps to the largest block that it ever got back. As long as that was small it returns every
-    array to the system, and a million page faults take longer than all the drawing. Elsewhere this does nothing.
-    """
-    np.empty(LARGEST_KEPT_BYTES, dtype=np.uint8)
 
 
 def generate(count: int, generator: np.random.Generator) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:

@@ -37,6 +37,7 @@ from learners.optimizers import Sgd
 from learners.silos import Silos
 from learners.training import Visit
 from vnetsim.blur import Camera
+from vnetsim.device import keep_freed_memory
 from vnetsim.experiment import BlurSettings, DataSettings, ExchangeSettings
 from vnetsim.learning import LearnerContext, Participant, Peer
 from vnetsim.random_streams import Streams
@@ -329,6 +330,7 @@ def table(name: str, learner: FLSimCo, joined: Sequence[Participant], device: st
 
 
 def main(arguments: Sequence[str]) -> None:
+    keep_freed_memory()  # as vnetsim does
     device = arguments[arguments.index("--device") + 1] if "--device" in arguments else "cpu"
     cpu = device == "cpu"
     name = platform.processor() or platform.machine() if cpu else torch.cuda.get_device_name(device)
