@@ -12,6 +12,7 @@ from __future__ import annotations
 import copy
 import logging
 import os
+import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -30,8 +31,8 @@ from vnetsim.errors import RunError
 
 LOGGER = logging.getLogger(__name__)
 
-LARGE_STEP_BYTES = 2**31
-"""From here on a step keeps all cores busy by itself, and few would fit into memory side by side."""
+LARGE_STEP_BYTES = 2**28
+"""From here on a step keeps two cores as busy as two steps would, or busier: ResNet-18 from about 16 images on."""
 MEMORY_SHARE = 0.5
 """Part of the free memory that visits may take; results, and what estimates leave out, need the rest."""
 
@@ -52,14 +53,15 @@ def create_engine(name: str, device: torch.device) -> Engine:
 class SideBySideEngine:
     """Trains as many vehicles at a time as there are cores and memory, each on one core.
 
-    A visit whose single step fills gigabytes has all cores to itself instead.
+    A visit whose single step takes much memory has all cores to itself instead.
 
     Args:
         workers: most vehicles at a time; ``cores()`` by default.
-        large_step_bytes: memory of a step from which on a visit has all cores to itself.
+        large_step_bytes: memory of a step from which on a visit has all cores to itself; ``LARGE_STEP_BYTES`` by
+            default where torch computes with several threads, and never where it has one.
     """
 
-    def __init__(self, *, workers: int | None = None, large_step_bytes: int = LARGE_STEP_BYTES) -> None:
+    def __init__(self, *, workers: int | None = None, large_step_bytes: int | None = None) -> None:
         self._workers = workers or cores()
         self._large_step_bytes = large_step_bytes
         self._alone = SequentialEngine()
@@ -69,7 +71,10 @@ class SideBySideEngine:
     def train(self, jobs: Sequence[Job]) -> list[Trained]:
         """Return the results in the order of the jobs; see ``Engine``."""
         results: dict[int, Trained] = {}
-        small = [i for i, job in enumerate(jobs) if self._bytes_of(job) < self._large_step_bytes]
+        large = self._large_step_bytes
+        if large is None:
+            large = LARGE_STEP_BYTES if torch.get_num_threads() > 1 else sys.maxsize
+        small = [i for i, job in enumerate(jobs) if self._bytes_of(job) < large]
         most = max((self._bytes_of(jobs[i]) for i in small), default=1)
         workers = max(1, min(self._workers, len(small), int(available_bytes() * MEMORY_SHARE) // most))
         while small:
@@ -182,15 +187,26 @@ class StackedEngine:
 
 
 def step_bytes(job: Job, network: nn.Module) -> int:
-    """Return about how many bytes a step of a visit keeps for its backward pass, from a trial with two images.
+    """Return about how many bytes a step of a visit keeps for its backward pass, from trials with few images.
 
     Args:
         job: the visit.
         network: a workspace; its state is overwritten.
     """
-    program = job.program
     network.load_state_dict(job.base)
     network.train()
+    count = job.program.count(job.visit.silo)
+    few, more = min(2, count), min(4, count)
+    parameters = sum(parameter.nbytes for parameter in network.parameters())
+    kept = _kept_bytes(job, network, more)
+    # what does not grow with the images, such as weights in a lower precision, is counted once
+    each = (kept - _kept_bytes(job, network, few)) // (more - few) if more > few else 0
+    return 4 * parameters + kept + each * (count - more)
+
+
+def _kept_bytes(job: Job, network: nn.Module, images: int) -> int:
+    """Return how many bytes a step on its first few images keeps for its backward pass, parameters left out."""
+    program = job.program
     known = {tensor.untyped_storage().data_ptr() for tensor in (*network.parameters(), *network.buffers())}
     kept: dict[int, int] = {}
 
@@ -201,13 +217,12 @@ def step_bytes(job: Job, network: nn.Module) -> int:
         return tensor
 
     drawn = program.draw(job.visit, torch.Generator().manual_seed(0))
-    two = {name: tensor[:2] for name, tensor in drawn.items()}
+    first = {name: tensor[:images] for name, tensor in drawn.items()}
     unchanged: Callable[[Tensor], Tensor] = lambda tensor: tensor  # noqa: E731
     with saved_tensors_hooks(keep, unchanged):
-        loss, _ = program.loss(network, program.prepare(two), job.given)
+        loss, _ = program.loss(network, program.prepare(first), job.given)
     del loss
-    parameters = sum(parameter.nbytes for parameter in network.parameters())
-    return 4 * parameters + sum(kept.values()) * program.count(job.visit.silo) // 2
+    return sum(kept.values())
 
 
 def available_bytes() -> int:

@@ -19,7 +19,9 @@ from torch import nn
 
 import learners.batched
 from learners.batched import SideBySideEngine, StackedEngine, create_engine, step_bytes
+from learners.encoders import create_encoder
 from learners.optimizers import Sgd
+from learners.precision import set_precision
 from learners.silos import Silos
 from learners.training import Engine, Job, Program, SequentialEngine, Tensors, Trained, Visit
 from vnetsim.device import cores
@@ -365,16 +367,48 @@ def test_memory_for_few_is_not_overdrawn(monkeypatch: pytest.MonkeyPatch) -> Non
     assert seen == [2]
 
 
-def test_the_memory_of_a_step_grows_with_its_images() -> None:
+@pytest.mark.parametrize(("silo_size", "images"), [(9, 4), (3, 3), (2, 2)])
+def test_the_memory_of_a_step_grows_with_its_images(silo_size: int, images: int) -> None:
     """Two convolutions keep their inputs; the first one's weight and bias are no activations."""
     network = nn.Sequential(nn.Conv2d(1, 8, 3, padding=1), nn.Conv2d(8, 4, 3, padding=1))
-    job = toy_jobs(9)[0]
+    job = toy_jobs(silo_size)[0]
     program = replace(job.program, network=network)
     found = step_bytes(replace(job, program=program, base=network.state_dict()), network)
     parameters = 4 * sum(parameter.numel() for parameter in network.parameters())
     inputs = 4 * 4 * 4 * (1 + 8)  # bytes of one image's maps
     kept = found - 4 * parameters
-    assert 4 * inputs <= kept <= 6 * inputs
+    assert images * inputs <= kept <= 1.5 * images * inputs
+
+
+def test_weights_in_a_lower_precision_are_counted_once() -> None:
+    """A step of 128 images keeps less in bfloat16, though it keeps its weights in that precision as well."""
+    found = {}
+    for precision in ("float32", "bfloat16"):
+        network = create_encoder("resnet18", seed=0)
+        set_precision(network, precision, (3, 32, 32))
+        job = toy_jobs(128)[0]
+        program = replace(
+            job.program, network=network, count=lambda _: 128,
+            prepare=lambda drawn: {"images": torch.rand(len(drawn["rows"]), 3, 32, 32)},
+        )  # fmt: skip
+        found[precision] = step_bytes(replace(job, program=program, base=network.state_dict()), network)
+    assert 0.5 < found["bfloat16"] / found["float32"] < 0.9
+
+
+def test_large_steps_have_all_cores_where_torch_may_use_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("learners.batched.LARGE_STEP_BYTES", 0)
+    seen: list[int] = []
+    side_by_side = SideBySideEngine._side_by_side
+    monkeypatch.setattr(
+        SideBySideEngine,
+        "_side_by_side",
+        lambda self, calls, workers: seen.append(len(calls)) or side_by_side(self, calls, workers),
+    )
+    SideBySideEngine().train(toy_jobs(5, 5))
+    assert seen == [2], "one thread, as in the cells of a comparison"
+    torch.set_num_threads(2)  # until the fixture of all tests takes it back
+    SideBySideEngine().train(toy_jobs(5, 5))
+    assert seen == [2]
 
 
 @pytest.mark.parametrize("make", ENGINES.values(), ids=ENGINES)
