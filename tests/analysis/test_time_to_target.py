@@ -71,6 +71,15 @@ def test_of_errors_smaller_is_better() -> None:
     assert target_rows(worst, "arm").title == "Average model: first at most 0.600\u202fRMSE"
 
 
+def test_a_target_that_no_learning_was_needed_for_is_told() -> None:
+    falls, rises = cell("a", 0, [0.4, 0.2]), cell("b", 0, [0.1, 0.3])
+    for first, untrained in ((falls, True), (cell("a", 0, [0.1, 0.2]), False)):
+        target = target_of(condition([first, rises], ACCURACY))
+        assert target is not None
+        assert target.value == 0.2
+        assert ("the untrained model met it" in target_rows(target, "arm").note) == untrained
+
+
 @pytest.fixture
 def two() -> ConditionData:
     """a ends at 0.5 and 0.7; b at 0.3 and 0.4, so that its mean, 0.35, is the target, which its first seed misses."""

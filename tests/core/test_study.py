@@ -1,5 +1,6 @@
 """What a comparison is to run: names, seeds, cells and their hashes."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,8 @@ def test_the_folder_tells_what_decides_the_result() -> None:
     assert name != cell.folder("other traffic")
     assert name != planned("round.quorum=6")[0].folder("traffic")
     assert name != planned("learning.batch=17")[0].folder("traffic")
+    named = replace(cell, arm="Eq. 11", condition="non-IID, \u00fcber 100 km/h")
+    assert named.folder("traffic") == name.replace("flsimco", "Eq.-11-non-IID-ber-100-km-h")
 
 
 def test_a_learners_own_file_counts_by_its_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
