@@ -5,15 +5,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
-from torch.utils.hooks import RemovableHandle
 
+from learners.layer_shapes import layer_shapes
 from learners.precision import Convolutional
 from vnetsim.errors import unknown_name
 
@@ -195,30 +194,5 @@ def forward_flop(encoder: nn.Module, image_shape: tuple[int, int, int]) -> int:
     Counted are convolutions and linear layers, two operations per multiply-add, from the shapes that occur in a real
     pass; normalisation and activations are not.
     """
-    with _counting(encoder) as counts, torch.inference_mode():
-        training = encoder.training
-        encoder.eval()(torch.zeros(1, *image_shape, device=next(encoder.parameters()).device))
-        encoder.train(training)
-    return sum(counts)
-
-
-@contextmanager
-def _counting(encoder: nn.Module) -> Iterator[list[int]]:
-    counts: list[int] = []
-
-    def count(module: nn.Module, _: object, output: Tensor) -> None:
-        weight = module.weight
-        assert isinstance(weight, Tensor)
-        # each output value is a dot product with weight[0]: (inputs / groups) x kernel, or inputs
-        counts.append(2 * output.numel() * weight[0].numel())
-
-    handles: list[RemovableHandle] = [
-        module.register_forward_hook(count)
-        for module in encoder.modules()
-        if isinstance(module, (nn.Conv2d, nn.Linear))
-    ]
-    try:
-        yield counts
-    finally:
-        for handle in handles:
-            handle.remove()
+    # each output value is a dot product with weight[0]: (inputs / groups) x kernel, or inputs
+    return sum(2 * seen.outputs.numel() * seen.layer.weight[0].numel() for seen in layer_shapes(encoder, image_shape))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from learners.layer_shapes import layer_shapes
 from vnetsim.errors import InputError
 
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -70,19 +71,8 @@ def _strides_over_one_pixel(network: nn.Module, image_shape: tuple[int, int, int
     oneDNN's weight gradient in bfloat16 is then whatever memory held (seen with 3.13 on a CPU with avx512_bf16; larger
     inputs and other strides are right).
     """
-    found: list[bool] = []
-
-    def look(module: nn.Module, inputs: tuple[Tensor], _: Tensor) -> None:
-        assert isinstance(module, nn.Conv2d)
-        found.append(max(module.stride) > 1 and max(module.kernel_size) > 1 and min(inputs[0].shape[2:]) == 1)
-
-    handles = [m.register_forward_hook(look) for m in network.modules() if isinstance(m, nn.Conv2d)]
-    training = network.training
-    try:
-        with torch.inference_mode():
-            network.eval()(torch.zeros(1, *image_shape))
-    finally:
-        network.train(training)
-        for handle in handles:
-            handle.remove()
-    return any(found)
+    return any(
+        max(seen.layer.stride) > 1 and max(seen.layer.kernel_size) > 1 and min(seen.inputs[2:]) == 1
+        for seen in layer_shapes(network, image_shape)
+        if isinstance(seen.layer, nn.Conv2d)
+    )

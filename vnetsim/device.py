@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import resource
 import sys
@@ -57,8 +56,11 @@ def keep_freed_memory() -> None:
     """Let glibc keep the memory that this process frees, for its next arrays; other C libraries are left alone.
 
     By itself it returns every array above some size, 32 MiB at most, to the system: in a step of ResNet-18 on a CPU
-    that costs hundreds of thousands of page faults, and up to a third of its time. The peak stays what it was.
+    that costs hundreds of thousands of page faults, and up to a third of its time. The most memory held grows a little
+    (from 2.2 to 2.5 GiB in such a step of 128 images).
     """
+    import ctypes  # noqa: PLC0415 - of no use to a command without a learner
+
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is not None:
         for option in (_M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD):

@@ -182,7 +182,7 @@ class Published(Centralised):
 def paper_round(device: str, *, repetitions: int = 1) -> None:
     """FLSimCo's round as published: 5 vehicles x 2 steps x 512 images x 2 views, ResNet-18.
 
-    On a CPU, where a step takes half a minute, 2 of the 5 vehicles take 1 of the 2 steps.
+    On a CPU, where all of it takes minutes, 2 of the 5 vehicles take 1 of the 2 steps.
     """
     count, steps, batch = (2, 1, 512) if device == "cpu" else (5, 2, 512)
     ours = contrastive(device, silos=count, per_silo=520, encoder="resnet18", batch=batch, steps=steps)
