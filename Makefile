@@ -5,25 +5,35 @@
 
 PYTHON ?= python3
 VENV ?= .venv
+FUZZ ?= 10000
+FUZZ_SECONDS ?= 3600
+FUZZ_SEED ?= 0
 # The versions the tests were last run with; `make CONSTRAINTS= run` takes whatever pip resolves.
 CONSTRAINTS ?= constraints.txt
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 # Tests run in so many processes; each wants up to 3 GB.
 WORKERS ?= 2
+MUTANTS ?= 400
+GPU ?= cuda
 
-.PHONY: help run test engines setup lint types contracts wheel check benchmark clean
+.PHONY: help run test engines setup lint types contracts wheel docs check benchmark gpu-check fuzz mutants clean
 
 help:
 	@echo "make run        set up and run the main job: scenarios/intersection.sumocfg"
 	@echo "make test       set up and run every test"
 	@echo "make engines    the learners' tests with the engine that is not the default"
 	@echo "make check      lint, types, import contracts, wheel"
+	@echo "make docs       the documentation, into site/"
 	@echo "make benchmark  measured ratios of tests/benchmarks (minutes)"
+	@echo "make gpu-check  the learners on a GPU against the CPU, and their speeds there (GPU=cuda:1 another one)"
+	@echo "make mutants    small changes of the code that no test notices (about an hour; MUTANTS=400 are drawn)"
+	@echo "make fuzz       damaged inputs of every kind: FUZZ=10000 FUZZ_SECONDS=3600 FUZZ_SEED=0"
 	@echo "make clean      remove the environment and build products; runs/ stays"
 
+# Every second round is evaluated, for time; vnetsim by itself evaluates every one.
 run: $(INSTALLED)
-	$(BIN)/vnetsim run scenarios/intersection.sumocfg
+	$(BIN)/vnetsim run scenarios/intersection.sumocfg --set evaluate_every=2
 
 test: $(INSTALLED)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
@@ -54,10 +64,27 @@ contracts: $(INSTALLED)
 wheel: $(INSTALLED)
 	PYTHON=$(BIN)/python CONSTRAINTS=$(CONSTRAINTS) sh tests/wheel_smoke_test.sh
 
-check: lint types contracts wheel
+# A warning is an error. Nothing is fetched but the packages of the group, and the pages fetch nothing either.
+docs: $(INSTALLED)
+	$(BIN)/python -m pip install --quiet $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS)) --group docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "site/index.html; with search: $(BIN)/python -m http.server --directory site"
+
+check: lint types contracts wheel docs
+
+# FUZZ inputs or FUZZ_SECONDS, whichever ends first; another FUZZ_SEED gives other inputs.
+fuzz: $(INSTALLED)
+	$(BIN)/python tests/fuzz/fuzz.py --count $(FUZZ) --seconds $(FUZZ_SECONDS) --seed $(FUZZ_SEED)
 
 benchmark: $(INSTALLED)
 	$(BIN)/python -m pytest tests/benchmarks --benchmark-only --timeout=0 -s
 
+gpu-check: $(INSTALLED)
+	$(BIN)/python tests/gpu_check.py --device $(GPU) --out runs/gpu-check
+
+mutants: $(INSTALLED)
+	$(BIN)/python -m pip install --quiet $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS)) --group mutants
+	$(BIN)/python tests/mutants.py --count $(MUTANTS)
+
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .benchmarks
+	rm -rf $(VENV) mutants build dist site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .benchmarks

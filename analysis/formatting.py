@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 THIN = "\u202f"
 """Narrow no-break space between digit groups and before units."""
 
+MEASURES = ("RMSE", "MAE")
+"""Units that say what is measured; a label then says of what."""
 _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "\u00b5"))
 _SUPERSCRIPTS = str.maketrans("-0123456789", "\u207b\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079")
 
@@ -57,7 +59,7 @@ def duration(seconds: float) -> str:
     if seconds < 120:
         return quantity(seconds, "s")
     whole = round(seconds)
-    if whole < 7200:
+    if whole < 3600:
         return f"{whole // 60}{THIN}min" + (f" {whole % 60}{THIN}s" if whole % 60 else "")
     return f"{count(whole // 3600)}{THIN}h" + (f" {whole % 3600 // 60}{THIN}min" if whole % 3600 // 60 else "")
 
@@ -81,6 +83,21 @@ def plural(value: float, noun: str) -> str:
 def sentence_case(text: str) -> str:
     """Return ``text`` with a capital first letter, unless it begins like ``kNN``."""
     return text if text[1:2].isupper() else text[:1].upper() + text[1:]
+
+
+def decapitalised(text: str) -> str:
+    """Return ``text`` with a small first letter, unless it begins like ``RMSE`` or ``kNN``."""
+    return text if text[1:2].isupper() else text[:1].lower() + text[1:]
+
+
+def subject(label: str, unit: str) -> str:
+    """Return what is measured, without its dimension: an error is named first, then of what it is."""
+    return f"{unit}, {decapitalised(label)}" if unit in MEASURES else label
+
+
+def dimension(unit: str) -> str:
+    """Return the unit that stands behind a number; an error's name is none."""
+    return "" if unit in MEASURES else unit
 
 
 def clean(text: object, limit: int = 60) -> str:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import tomllib
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +12,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from vnetsim.blur import Camera
+from vnetsim.coverage.rsu import Rsu
 from vnetsim.errors import InputError
-from vnetsim.rsu import Rsu
-from vnetsim.run_directory import RunDirectory
-from vnetsim.tables import TABLES
+from vnetsim.storage.run_directory import RunDirectory
+from vnetsim.storage.tables import REALS, TABLES, Scan
 
 _MANIFEST_KEYS: dict[str, type | tuple[type, ...]] = {
     "kind": str,
@@ -48,7 +45,7 @@ class RunData:
         experiment_text: see ``experiment``.
         rsus: the RSUs, at least one.
         camera: the vehicles' camera.
-        windows: tables of ``vnetsim.tables``, like those that follow.
+        windows: tables of ``vnetsim.storage.tables``, like those that follow; here ``chord_m`` instead of the paths.
         participations: empty for a mobility-only run.
         exchanges: between vehicles; empty for learners without any.
         rounds: likewise.
@@ -56,6 +53,7 @@ class RunData:
         silos: likewise.
         lanes: the table ``map``.
         samples: example images, None when there are none.
+        paths: the table ``windows`` as it was written, to be read in part; None when there is none.
     """
 
     manifest: Mapping[str, Any]
@@ -71,6 +69,7 @@ class RunData:
     silos: pl.DataFrame
     lanes: pl.DataFrame
     samples: Samples | None
+    paths: Scan | None
 
     @property
     def learning(self) -> bool:
@@ -106,8 +105,6 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 def _manifest(directory: RunDirectory) -> dict[str, Any]:
     path = directory.path / "manifest.json"
     manifest = directory.manifest()
-    if not isinstance(manifest, dict):
-        raise InputError(f"{path}: damaged: expected an object at the top.")
     for key, kind in _MANIFEST_KEYS.items():
         if not isinstance(manifest.get(key), kind):
             raise InputError(f"{path}: damaged: '{key}' is missing or of the wrong type.")
@@ -117,24 +114,20 @@ def _manifest(directory: RunDirectory) -> dict[str, Any]:
 def _rsus(manifest: Mapping[str, Any], path: Path) -> tuple[Rsu, ...]:
     try:
         rsus = tuple(
-            Rsu(id=str(r["id"]), x_m=float(r["x_m"]), y_m=float(r["y_m"]), range_m=float(r["range_m"]))
+            Rsu(
+                id=str(r["id"]),
+                x_m=float(r["x_m"]),
+                y_m=float(r["y_m"]),
+                range_m=float(r["range_m"]),
+                environment=str(r.get("environment", "")),
+            )
             for r in manifest["rsus"]
         )
-    except (KeyError, TypeError, ValueError):
+    except (AttributeError, KeyError, TypeError, ValueError):
         rsus = ()
     if not rsus:
         raise InputError(f"{path / 'manifest.json'}: damaged: 'rsus' must list id, x_m, y_m and range_m of each RSU.")
     return rsus
-
-
-def _experiment(path: Path) -> tuple[dict[str, Any], str]:
-    try:
-        text = path.read_text(encoding="utf-8")
-        return tomllib.loads(text), text
-    except FileNotFoundError:
-        raise InputError(f"{path}: missing.") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise InputError(f"{path}: unreadable: {error}.") from None
 
 
 def _camera(experiment: Mapping[str, Any], path: Path) -> Camera:
@@ -144,18 +137,25 @@ def _camera(experiment: Mapping[str, Any], path: Path) -> Camera:
         raise InputError(f"{path}: [camera] is not of this version: {error}.") from None
 
 
-def _samples(path: Path) -> Samples | None:
-    if not path.is_file():
+def _samples(directory: RunDirectory) -> Samples | None:
+    if not directory.holds("samples.npz"):
         return None
+    path = directory.path / "samples.npz"
+    arrays = directory.read_arrays("samples.npz")
     try:
-        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as archive:
-            images = np.asarray(archive["images"])
-            kernels, speeds = (np.asarray(archive[name], np.float64) for name in ("kernels_px", "speeds_mps"))
-    except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        images = arrays["images"]
+        kernels, speeds = (np.asarray(arrays[name], np.float64) for name in ("kernels_px", "speeds_mps"))
+    except (KeyError, ValueError, TypeError) as error:
         raise InputError(f"{path}: unreadable: {str(error).splitlines()[0]}.") from None
     if images.ndim != 5 or images.dtype != np.uint8 or not len(images) == len(kernels) == len(speeds):
         raise InputError(f"{path}: images must be uint8 (levels, count, H, W, C), got {images.dtype} {images.shape}.")
     return Samples(images=images, kernels_px=kernels, speeds_mps=speeds) if images.size else None
+
+
+def chord_m() -> pl.Expr:
+    """Return the straight distance between a window's entry and exit (m), from its path."""
+    x, y = pl.col("path_x_m").list, pl.col("path_y_m").list
+    return ((x.last() - x.first()) ** 2 + (y.last() - y.first()) ** 2).sqrt()
 
 
 def load(run: Path) -> RunData:
@@ -166,11 +166,17 @@ def load(run: Path) -> RunData:
     """
     directory = RunDirectory(run)
     manifest = _manifest(directory)
-    experiment, text = _experiment(run / "experiment.toml")
+    experiment, text = directory.settings()
     tables = {}
+    paths = None
     for name, columns in TABLES.items():
         required = name == "windows" and manifest["status"] == "finished"
-        if required or directory.has(name):
+        if name == "windows" and (required or directory.has(name)):
+            # paths are most of a run's data: a line of each is enough here
+            paths = directory.scan(name)
+            plain = [column.name for column in columns if column.dtype != REALS]
+            tables[name] = paths.collect(lambda rows, plain=plain: rows.select(*plain, chord_m=chord_m()))  # type: ignore[misc]
+        elif directory.has(name):
             tables[name] = directory.read(name)
         else:
             tables[name] = pl.DataFrame(schema={column.name: column.dtype for column in columns})
@@ -181,6 +187,7 @@ def load(run: Path) -> RunData:
         experiment_text=text,
         rsus=_rsus(manifest, run),
         camera=_camera(experiment, run / "experiment.toml"),
-        samples=_samples(run / "samples.npz"),
+        samples=_samples(directory),
+        paths=paths,
         **tables,
     )

@@ -16,7 +16,7 @@ from typing import Any
 
 import matplotlib.backends.backend_svg  # noqa: F401 - registers the SVG canvas that savefig looks up
 import numpy as np
-from matplotlib import colormaps, rc_context
+from matplotlib import colormaps, rc_context, rcdefaults, rcParams
 from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
@@ -62,6 +62,7 @@ OUTCOMES = {
 """Words and colour of each outcome, in the order to show them."""
 
 _MAX_VECTOR_POINTS = 1500
+_MOST_LOG_TICKS = 6
 
 _SETTINGS: Any = {
     "font.family": "DejaVu Sans",
@@ -98,6 +99,7 @@ _SETTINGS: Any = {
 }
 _FONTS = "system-ui, 'Segoe UI', 'Helvetica Neue', Arial, 'Liberation Sans', sans-serif"
 _FONT_STYLE = re.compile(r"""(<text style="[^"]*?)'DejaVu Sans'[^;"]*""")
+_MARKER_COLOUR = re.compile(r"""(<defs>\s*<path id="m[0-9a-f]+"[^>]*? style=")stroke: #[0-9a-f]{6}(?:; )?""")
 _GROUP_ID = re.compile(r'<g id="[A-Za-z][A-Za-z0-9.]*_[0-9_]+"')
 
 
@@ -122,8 +124,13 @@ class Panel:
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """Use the report's style for the figures made inside."""
-    with rc_context(_SETTINGS):
+    """Use the report's style for the figures made inside, and nothing of a ``matplotlibrc``.
+
+    Matplotlib takes one from the current folder, which may be a received one: it could have labels set by LaTeX.
+    """
+    with rc_context():
+        rcdefaults()
+        rcParams.update(_SETTINGS)
         yield
 
 
@@ -160,6 +167,21 @@ def scatter(ax: Axes, x: NDArray[np.float64], y: NDArray[np.float64], label: str
         ax.plot([], [], "o", markersize=3.4, markeredgewidth=0, color=BLUE, alpha=0.6, label=label)
 
 
+def reach(values: NDArray[np.float64]) -> float:
+    """Return where an axis from 0 should end: beyond all values, or beyond most where a few lie far out."""
+    most, largest = float(np.percentile(values, 99)), float(values.max())
+    return most * 1.15 if largest > 1.5 * most else largest * 1.05
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """Return ticks of a logarithmic axis, few enough for their labels not to collide on a narrow figure."""
+    for steps in ((1, 2, 5), (1, 3), (1,)):
+        ticks = [m * 10.0**k for k in range(-4, 9) for m in steps if low <= m * 10.0**k <= high]
+        if len(ticks) <= _MOST_LOG_TICKS:
+            return ticks
+    return ticks[:: -(-len(ticks) // _MOST_LOG_TICKS)]
+
+
 def group_digits(ax: Axes, axis: str = "y") -> None:
     """Write the axis' whole numbers with groups of three digits."""
     target = ax.yaxis if axis == "y" else ax.xaxis
@@ -173,7 +195,8 @@ def to_svg(figure: Figure, name: str, dpi: int = 200) -> str:
         # ids in scripts that DejaVu lacks are drawn by the reader's own fonts
         warnings.filterwarnings("ignore", message="Glyph .* missing from font", category=UserWarning)
         figure.savefig(buffer, format="svg", dpi=dpi, metadata={"Date": None, "Creator": None})
-    svg = _GROUP_ID.sub("<g", buffer.getvalue())
+    # each use of a marker says its colour again, and there a dark page can change it
+    svg = _MARKER_COLOUR.sub(r"\1", _GROUP_ID.sub("<g", buffer.getvalue()))
     return _FONT_STYLE.sub(rf"\g<1>{_FONTS}", svg)
 
 

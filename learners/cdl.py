@@ -9,22 +9,21 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import ClassVar, Literal, final
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor, nn
 
-from learners.global_model import State
-from learners.losses import divergence_rows
-from learners.optimizers import Optimizer, Rate, Together
-from learners.resnet8 import ResNet8
-from learners.steering import BESIDE, SteeringLearner, Visited
-from learners.steering_settings import SteeringSettings
-from learners.steering_task import on_cpu
-from learners.training import Job, Tensors, Trained, below, under
-from learners.training_settings import in_unit_interval, positive
+from learners.cdl_settings import DIVERGENCES, GRADIENTS, INFLUENCE, CdlSettings
+from learners.encoders.resnet8 import ResNet8
+from learners.engines.optimizers import CombinedOptimizer, Optimizer, Rate
+from learners.engines.programs import Tensors, Trained, TrainingJob, prefixed, unprefixed
+from learners.mathematics.losses import divergence_rows
+from learners.state.global_model import State
+from learners.steering import SUB_PREFIX, LocalResult, SteeringLearner
+from learners.tasks.steering import on_cpu
 from vnetsim.errors import InputError
 from vnetsim.learning import LearnerContext, Participant, Series
 
@@ -32,70 +31,27 @@ BACKBONE_OPTIMIZER = "backbone_optimizer."
 SUB_OPTIMIZER = "sub_optimizer."
 OPTIMIZERS = (BACKBONE_OPTIMIZER, SUB_OPTIMIZER)
 BACKBONE, SUB = "backbone.", "sub."
-VISITS = "visits"
+TRAININGS, SEEN = "visits", "seen"
 
 
-@dataclass(frozen=True, kw_only=True)
-class CdlSettings(SteeringSettings):
-    """Settings of CDL: the task's, and those of the divergence.
-
-    Args:
-        coupling: how the two terms act. ``unit``: the backbone descends KL(b || s), the sub-network KL(s || b), each
-            with the other held fixed, as in the published update equations. ``beta``: the same with the weights
-            ``beta`` and 1 - ``beta`` of the published L_cd. ``joint``: both networks descend the whole of
-            beta KL(b || s) + (1 - beta) KL(s || b), nothing held fixed.
-        beta: see ``coupling``, in [0, 1].
-        divergence: factor of both terms beside the steering error, >= 0; at 0 the steering network trains as in
-            decentralised SGD.
-        tau: temperature of the softmax over the features, > 0. None is published. At 1 the divergence outweighs the
-            steering error on the built-in roads, and 20 rounds learn little.
-        compare: ``features``, the input of the linear layer. ``output``, the steering angle, is refused: it is one
-            number, whose softmax is 1 whatever the networks do.
-        variant: ``described``, or ``released``, the loss of the authors' published code for comparison. That code feeds
-            sigmoids of the two networks' angles to a function that expects a logarithm: with P = sigmoid(y_b) and
-            S = sigmoid(y_s) its term is beta S (log S - P) + (1 - beta) P (log P - S), gradients through both. It is
-            no divergence: it falls as P and S grow, so that both angles are pulled up; a constant target of 0 ends at
-            +0.10 for ``beta`` 0.5. It also sends and mixes the sub-network, which doubles the payload. Not imitated
-            are that code's common first layer of both networks, its ReLU on the scaled image, its rounding of angles,
-            and its copy of the backbone to the sub-network in the last silo alone. ``coupling``, ``tau`` and
-            ``compare`` have no effect.
-    """
-
-    coupling: Literal["unit", "beta", "joint"] = "unit"
-    beta: float = 0.5
-    divergence: float = 1.0
-    tau: float = 4.0
-    compare: Literal["features", "output"] = "features"
-    variant: Literal["described", "released"] = "described"
-
-    def __post_init__(self) -> None:
-        """Refuse values without meaning.
-
-        Raises:
-            InputError: naming the key.
-        """
-        super().__post_init__()
-        in_unit_interval(self, "beta", with_one=True)
-        if not (math.isfinite(self.divergence) and self.divergence >= 0):
-            raise InputError(f"learning.divergence must be at least 0 and finite, got {self.divergence}.")
-        positive(self, "tau")
-
-
-def contrastive_divergence(z_b: Tensor, z_s: Tensor, *, settings: CdlSettings) -> Tensor:
+def contrastive_divergence(
+    z_b: Tensor, z_s: Tensor, *, settings: CdlSettings, influence: Tensor | float = 1.0
+) -> Tensor:
     """Return what both networks descend besides the steering error, the mean over the frames.
 
     Args:
         z_b: features of the backbone, shape (B, d), d > 1.
         z_s: features of the sub-network, same shape.
         settings: ``coupling``, ``beta`` and ``tau``.
+        influence: of the sub-network on the backbone; see ``CdlSettings.divergence_schedule``.
     """
     beta, tau = settings.beta, settings.tau
     if settings.coupling == "joint":
         rows = beta * divergence_rows(z_b, z_s, tau=tau) + (1 - beta) * divergence_rows(z_s, z_b, tau=tau)
-        return rows.mean()
+        return influence * rows.mean()
     of_backbone, of_sub = (1.0, 1.0) if settings.coupling == "unit" else (beta, 1 - beta)
     # each term reaches one network alone, so one backward pass is the two steps of the update equations
-    rows = of_backbone * divergence_rows(z_b, z_s.detach(), tau=tau)
+    rows = influence * of_backbone * divergence_rows(z_b, z_s.detach(), tau=tau)
     return (rows + of_sub * divergence_rows(z_s, z_b.detach(), tau=tau)).mean()
 
 
@@ -128,8 +84,8 @@ class Pair(nn.Module):
 class Cdl(SteeringLearner):
     """Contrastive divergence between backbone and sub-network; implements ``vnetsim.learning.Learner``.
 
-    A silo's first visit trains the backbone alone; at its end, before any mixing, the sub-network becomes its copy.
-    From the second visit on both learn: the mixed backbone against what the silo knew before.
+    At first a silo trains the backbone alone; at the end, before any mixing, the sub-network becomes its copy.
+    From the second time on both learn: the mixed backbone against what the silo knew before.
 
     Args:
         context: what the simulator gives every learner.
@@ -153,29 +109,14 @@ class Cdl(SteeringLearner):
         "theta_b descends (y_b - y)^2 + beta_b KL(b || stopgrad s); theta_s descends beta_s KL(s || stopgrad b)",
         "theta_b_i <- sum_j A_ij theta_b_j over the neighbours whose exchange completed, all at once, after u steps",
         "A_ij = 1 / (1 + max(d_i, d_j)), A_ii = 1 - sum_j A_ij  (Metropolis-Hastings; d: number of neighbours)",
-        "first visit of a silo: no divergence; theta_s <- theta_b at its end",
+        "first local training of a silo: no divergence; theta_s <- theta_b at its end",
     )
     networks_trained: ClassVar[int] = 2
     _settings: CdlSettings
-    own_series: ClassVar[tuple[Series, ...]] = (
-        Series(
-            name="kl_b_s",
-            label="KL(b || s)",
-            unit="nat",
-            caption="Divergence between the features of backbone b and sub-network s on the training frames, mean over "
-            "the steps of the round's vehicles; silos in their first round have none.",
-        ),
-        Series(
-            name="kl_s_b",
-            label="KL(s || b)",
-            unit="nat",
-            caption="Divergence between the features of backbone b and sub-network s on the training frames, mean over "
-            "the steps of the round's vehicles; silos in their first round have none.",
-        ),
-    )
 
     def __init__(self, context: LearnerContext, settings: CdlSettings) -> None:
         self._released = settings.variant == "released"
+        self._rounds = context.rounds
         super().__init__(context, settings)
         compared = self._task.network.width if settings.compare == "features" else 1
         if compared < 2 and not self._released:
@@ -189,39 +130,100 @@ class Cdl(SteeringLearner):
             self._step, network=Pair(self._task.network), optimizer=self._optimizers, masks=masks
         )
 
-    def job(self, participant: Participant, base: State, own: State) -> Job:
-        """Return the training of the backbone and, from the second visit on, of both; see ``SteeringLearner.job``."""
-        visit = self._task.visit_of(participant)
-        backbone = {name: tensor for name, tensor in base.items() if not name.startswith(BESIDE)}
+    def job(self, participant: Participant, base: State, own: State) -> TrainingJob:
+        """Return the training of the backbone and, from the second time on, of both; see ``SteeringLearner.job``."""
+        training = self._task.local_training_of(participant)
+        backbone = {name: tensor for name, tensor in base.items() if not name.startswith(SUB_PREFIX)}
         if not own:
-            return Job(program=self._alone, visit=visit, base=backbone)
-        sub = below(BESIDE, base if self._released else own)
-        return Job(
+            return TrainingJob(program=self._alone, training=training, base=backbone)
+        sub = unprefixed(SUB_PREFIX, base if self._released else own)
+        influence = torch.tensor(self._influence(participant, own), dtype=torch.float32, device=self._task.device)
+        return TrainingJob(
             program=self._together,
-            visit=visit,
-            base={**under(BACKBONE, backbone), **under(SUB, sub)},
+            training=training,
+            base={**prefixed(BACKBONE, backbone), **prefixed(SUB, sub)},
+            given={INFLUENCE.name: influence},
             optimizer={name: tensor for name, tensor in own.items() if name.startswith(OPTIMIZERS)},
         )
 
-    def visited(self, trained: Trained, own: State) -> Visited:
-        """Return the backbone, and sub-network and optimizers as the silo's own; see ``SteeringLearner.visited``."""
+    def local_result(self, trained: Trained, own: State) -> LocalResult:
+        """Return the backbone; sub-network and optimizers as the silo's own; see ``SteeringLearner.local_result``."""
         if own:
-            backbone, sub = below(BACKBONE, trained.state), below(SUB, trained.state)
+            backbone, sub = unprefixed(BACKBONE, trained.state), unprefixed(SUB, trained.state)
             optimizers = trained.optimizer
         else:  # the sub-network becomes a copy of the backbone
             backbone = sub = trained.state
-            optimizers = under(BACKBONE_OPTIMIZER, trained.optimizer)
-        beside = under(BESIDE, on_cpu(sub))
-        return Visited(
-            sent=on_cpu(backbone) | (beside if self._released else {}),
+            optimizers = prefixed(BACKBONE_OPTIMIZER, trained.optimizer)
+        sub_network = prefixed(SUB_PREFIX, on_cpu(sub))
+        figures = {name: trained.mean(name) for name in trained.figures if name != "loss"}
+        return LocalResult(
+            sent=on_cpu(backbone) | (sub_network if self._released else {}),
             own={
-                VISITS: own.get(VISITS, torch.tensor(0)) + 1,
-                **({} if self._released else beside),
-                **on_cpu(optimizers),
+                TRAININGS: own.get(TRAININGS, torch.tensor(0)) + 1,
+                **({} if self._released else sub_network),
+                **self._task.kept(optimizers),
+                **self._seen(own, figures),
             },
             loss=trained.mean("loss"),
-            metrics={name: trained.mean(name) for name in trained.figures if name != "loss"},
+            metrics=figures,
         )
+
+    def own_series(self) -> tuple[Series, ...]:
+        """Return divergences, and what settings let be measured besides; see ``SteeringLearner.own_series``."""
+        constant = self._settings.divergence_schedule == "constant"
+        return (
+            *DIVERGENCES,
+            *(() if constant else (INFLUENCE,)),
+            *(GRADIENTS if self._settings.measure_gradients else ()),
+        )
+
+    def measured(self, jobs: Sequence[TrainingJob]) -> Sequence[Mapping[str, float]]:
+        """Return the sub-network's influence, and the gradients compared; see ``SteeringLearner.measured``."""
+        compared = [i for i, job in enumerate(jobs) if job.program is self._together]
+        figures = [{name: float(tensor) for name, tensor in job.given.items()} for job in jobs]
+        if self._settings.measure_gradients:
+            calls = [partial(self._compare_gradients, jobs[i]) for i in compared]
+            for i, found in zip(compared, self._task.engine.map(self._together, calls), strict=True):
+                figures[i] |= found
+        return figures
+
+    def _compare_gradients(self, job: TrainingJob, pair: nn.Module) -> dict[str, float]:
+        """Return |grad L_cd| / |grad L_lr| and their cosine over all of the backbone, on the batch of the first step.
+
+        Where one of the gradients vanishes there is no cosine; without the second, and where one is not finite, there
+        is nothing.
+        """
+        batch = job.program.prepare(job.program.draw(job.training, torch.Generator().manual_seed(job.training.seed)))
+        pair.load_state_dict(job.base)
+        pair.train()
+        loss, divergence, _ = self._terms(pair, batch, job.given)
+        backbone = [parameter for name, parameter in pair.named_parameters() if name.startswith(BACKBONE)]
+        of_loss = _flat(torch.autograd.grad(loss, backbone, retain_graph=True))
+        of_divergence = _flat(torch.autograd.grad(divergence, backbone, allow_unused=True, materialize_grads=True))
+        lengths = float(of_divergence.norm()), float(of_loss.norm())
+        if not (all(map(math.isfinite, lengths)) and lengths[1] > 0):
+            return {}
+        figures = {"gradient_ratio": lengths[0] / lengths[1]}
+        if lengths[0] > 0:
+            figures["gradient_cosine"] = float(of_divergence @ of_loss) / (lengths[0] * lengths[1])
+        return figures
+
+    def _influence(self, participant: Participant, own: State) -> float:
+        """Return the sub-network's influence on a silo's backbone; see ``CdlSettings.divergence_schedule``."""
+        schedule = self._settings.divergence_schedule
+        if schedule == "linear":
+            return max(0.0, 1 - participant.base_round / self._rounds)
+        if schedule == "measured" and SEEN in own:
+            last, largest = own[SEEN].tolist()
+            return last / largest if largest > 0 else 1.0
+        return 1.0
+
+    def _seen(self, own: State, figures: Mapping[str, float]) -> dict[str, Tensor]:
+        """Return KL(b || s) of a local training and the largest so far, where the schedule asks for them."""
+        if self._settings.divergence_schedule != "measured" or "kl_b_s" not in figures:
+            return {}
+        largest = max(figures["kl_b_s"], float(own[SEEN][1]) if SEEN in own else 0.0)
+        return {SEEN: torch.tensor([figures["kl_b_s"], largest], dtype=torch.float64)}
 
     def _first_step(self, backbone: nn.Module, batch: Tensors, _: Tensors) -> tuple[Tensor, Tensors]:
         assert isinstance(backbone, ResNet8)
@@ -229,17 +231,23 @@ class Cdl(SteeringLearner):
         loss = self._task.steering_loss(angles, batch["angles"])
         return loss, {"loss": loss}
 
-    def _step(self, pair: nn.Module, batch: Tensors, _: Tensors) -> tuple[Tensor, Tensors]:
+    def _step(self, pair: nn.Module, batch: Tensors, given: Tensors) -> tuple[Tensor, Tensors]:
+        loss, divergence, figures = self._terms(pair, batch, given)
+        return loss + divergence, {"loss": loss, **figures}
+
+    def _terms(self, pair: nn.Module, batch: Tensors, given: Tensors) -> tuple[Tensor, Tensor, Tensors]:
+        """Return the steering error, the divergence as weighted, and figures."""
         assert isinstance(pair, Pair)
+        influence = given[INFLUENCE.name]
         z_b, z_s = pair.backbone.features(batch["images"]), pair.sub.features(batch["images"])
         angles = pair.backbone.head(self._task.dropout(z_b, batch))
         loss = self._task.steering_loss(angles, batch["angles"])
         if self._released:
             of_sub = pair.sub.head(self._task.dropout(z_s, batch, mask=1))
-            divergence = released_divergence(angles, of_sub, beta=self._settings.beta)
+            divergence = influence * released_divergence(angles, of_sub, beta=self._settings.beta)
         else:
-            divergence = contrastive_divergence(z_b, z_s, settings=self._settings)
-        return loss + self._settings.divergence * divergence, {"loss": loss, **self._divergences(z_b, z_s)}
+            divergence = contrastive_divergence(z_b, z_s, settings=self._settings, influence=influence)
+        return loss, self._settings.divergence * divergence, self._divergences(z_b, z_s)
 
     @torch.no_grad()
     def _divergences(self, z_b: Tensor, z_s: Tensor) -> dict[str, Tensor]:
@@ -252,24 +260,25 @@ class Cdl(SteeringLearner):
     def _optimizers(self, parameters: Mapping[str, Tensor], rate: Rate, state: Tensors) -> Optimizer:
         """Return one optimizer for each network: the sub-network's has taken fewer steps."""
         parts = {BACKBONE_OPTIMIZER: BACKBONE, SUB_OPTIMIZER: SUB}
-        return Together(
+        return CombinedOptimizer(
             {
-                prefix: self._task.optimizer(below(network, parameters), rate, below(prefix, state))
+                prefix: self._task.optimizer(unprefixed(network, parameters), rate, unprefixed(prefix, state))
                 for prefix, network in parts.items()
             }
         )
 
     def _first_sent(self) -> State:
         state = super()._first_sent()
-        return {**state, **under(BESIDE, state)} if self._released else state
+        return {**state, **prefixed(SUB_PREFIX, state)} if self._released else state
 
     def _own_template(self) -> State:
         moments = self._task.optimizer_template()
         return {
-            VISITS: torch.tensor(0),
-            **({} if self._released else under(BESIDE, self._task.initial_state())),
-            **under(BACKBONE_OPTIMIZER, moments),
-            **under(SUB_OPTIMIZER, moments),
+            TRAININGS: torch.tensor(0),
+            SEEN: torch.zeros(2, dtype=torch.float64),
+            **({} if self._released else prefixed(SUB_PREFIX, self._task.initial_state())),
+            **prefixed(BACKBONE_OPTIMIZER, moments),
+            **prefixed(SUB_OPTIMIZER, moments),
         }
 
     def _facts(self) -> Mapping[str, str]:
@@ -284,4 +293,13 @@ class Cdl(SteeringLearner):
             if self._released
             else f"KL(b || s) and KL(s || b) on {self._task.network.width} features, weights {weights}",
             "Sub-network": "sent and mixed like the model" if self._released else "never sent, never mixed",
+            "Influence of the sub-network": {
+                "constant": "the same in all rounds",
+                "linear": "falls linearly to 0 over the rounds",
+                "measured": "KL(b || s) of the silo's last local training over the largest so far",
+            }[settings.divergence_schedule],
         }
+
+
+def _flat(gradients: Sequence[Tensor]) -> Tensor:
+    return torch.cat([gradient.flatten() for gradient in gradients])

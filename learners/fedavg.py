@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import Annotated, ClassVar, final
 
-from learners.aggregation import Weights, discard_weights, equal_weights
 from learners.contrastive import DUAL_TEMPERATURE, ContrastiveLearner
-from learners.contrastive_settings import ContrastiveSettings
-from vnetsim.errors import InputError
+from learners.mathematics.aggregation import Weights, discard_weights, equal_weights
+from learners.tasks.contrastive_settings import ContrastiveSettings
 from vnetsim.learning import LearnerContext, Participant
+from vnetsim.setting_checks import Within
 
 
 @final
@@ -42,17 +41,7 @@ class DiscardSettings(ContrastiveSettings):
         limit_kmh: uploads of vehicles above this speed are discarded (km/h), > 0.
     """
 
-    limit_kmh: float = 100.0
-
-    def __post_init__(self) -> None:
-        """Refuse values without meaning.
-
-        Raises:
-            InputError: naming the key.
-        """
-        super().__post_init__()
-        if not (math.isfinite(self.limit_kmh) and self.limit_kmh > 0):
-            raise InputError(f"learning.limit_kmh must be positive and finite, got {self.limit_kmh}.")
+    limit_kmh: Annotated[float, Within(0.1, 1000, "km/h", "no vehicle on a road is faster")] = 100.0
 
 
 @final

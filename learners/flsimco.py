@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar, final
 
-from learners.aggregation import Weights, blur_weights
 from learners.contrastive import DUAL_TEMPERATURE, ContrastiveLearner
-from learners.contrastive_settings import ContrastiveSettings
+from learners.mathematics.aggregation import Weights, blur_weights
+from learners.tasks.contrastive_settings import ContrastiveSettings
 from vnetsim.learning import Participant
 
 

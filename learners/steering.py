@@ -5,31 +5,33 @@ stays with its data when the vehicle has left. Per round, the vehicles that take
 local steps, exchange them with the neighbours they reach, and mix what they received, all at once. Under ``star`` they
 train the RSU's model, and the RSU averages.
 
-A method is a subclass that names itself and gives ``job`` and ``visited``.
+A method is a subclass that names itself and gives ``job`` and ``local_result``.
 """
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self, final
+from typing import ClassVar, final
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from learners.aggregation import equal_weights, weighted_mean
-from learners.global_model import GlobalModel, State
-from learners.mixing import Matrix, half_received, metropolis_hastings, mix
-from learners.robust import combine, used_weights
-from learners.silo_states import SiloState, SiloStates
-from learners.steering_settings import GLOBAL_SERIES, MIXING_WEIGHT, SILO_SERIES, SteeringSettings
-from learners.steering_task import Errors, SteeringTask
-from learners.task import payload_bytes
-from learners.training import Job, Trained
+from learners.engines.programs import Trained, TrainingJob
+from learners.frame import TaskLearner, require_hook_is_used
+from learners.mathematics.aggregation import Weights, equal_weights, weighted_mean
+from learners.mathematics.mixing import Matrix, half_received, metropolis_hastings, mix
+from learners.state.global_model import State
+from learners.state.rules import rule_of
+from learners.state.server import Server, aggregation
+from learners.state.silo_states import SiloState, SiloStates
+from learners.tasks.steering import Errors, SteeringTask
+from learners.tasks.steering_settings import GLOBAL_SERIES, MIXING_WEIGHT, SILO_SERIES, SteeringSettings
+from learners.tasks.task import payload_bytes
+from vnetsim.errors import InputError
 from vnetsim.learning import (
     Aggregation,
     Cost,
@@ -40,8 +42,10 @@ from vnetsim.learning import (
     Series,
     Update,
 )
+from vnetsim.learning.aggregation import SYNC
+from vnetsim.plugins import short_name
 
-BESIDE = "sub."
+SUB_PREFIX = "sub."
 """Prefix of what a method sends besides the network that steers."""
 
 STEERING_DEFAULTS: Mapping[str, object] = {
@@ -53,7 +57,7 @@ STEERING_DEFAULTS: Mapping[str, object] = {
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Visited:
+class LocalResult:
     """Result of a silo's local training.
 
     Args:
@@ -69,58 +73,94 @@ class Visited:
     metrics: Mapping[str, float] = field(default_factory=dict)
 
 
-class SteeringLearner(ABC):
-    """Vehicles, their silos and the RSU; implements ``vnetsim.learning.Learner`` but for the names and the visit.
+class SteeringLearner(TaskLearner):
+    """Vehicles, their silos and the RSU; implements ``vnetsim.learning.Learner`` but for names and local training.
 
-    Class attributes besides the protocol's: ``networks_trained``, how many networks a frame passes; ``own_series``,
-    what ``visit`` reports beyond the common series; ``always_star``, whether the RSU averages whatever the topology.
+    Class attributes besides the protocol's: ``networks_trained``, how many networks a frame passes; ``always_star``,
+    whether the RSU averages whatever the topology.
 
     Args:
         context: what the simulator gives every learner.
         settings: the method's settings.
     """
 
-    name: ClassVar[str]
     task: ClassVar[str] = "steering"
-    paper: ClassVar[str]
-    Settings: ClassVar[type]
     payload: ClassVar[str]
     equations: ClassVar[tuple[str, ...]]
     defaults: ClassVar[Mapping[str, object]] = STEERING_DEFAULTS
 
+    takes_aggregation_rule: ClassVar[bool] = True
     networks_trained: ClassVar[int] = 1
-    own_series: ClassVar[tuple[Series, ...]] = ()
     always_star: ClassVar[bool] = False
+
+    _task: SteeringTask
+    _global: Server
+    _silos: SiloStates
 
     def __init__(self, context: LearnerContext, settings: SteeringSettings) -> None:
         self._settings = settings
         self._task = SteeringTask(context, settings)
         self._star = star = self.always_star or context.exchange.topology == "star"
         self._ring = context.exchange.topology == "ring"
+        if not star and context.rule != SYNC:
+            raise InputError(
+                f"round.aggregation: '{short_name(context.rule)}' is for an RSU that averages, and the neighbours of "
+                f"{self.name} mix their models (exchange.topology: {context.exchange.topology}); leave it at '{SYNC}'."
+            )
         # under star the RSU's model, otherwise the mean of the silos': what a run hands over in the end
-        self._model = GlobalModel(self._first_sent(), max_staleness=context.max_staleness if star else 0)
-        self._first = self._model.current
-        self._silos = SiloStates(context.silos)
+        self._global = Server(
+            self._first_sent(),
+            max_staleness=context.max_staleness if star else 0,
+            settings=settings,
+            weigh=self.weights,
+            rule=rule_of(context),
+            parameters=[
+                f"{prefix}{name}" for prefix in ("", SUB_PREFIX) for name, _ in self._task.network.named_parameters()
+            ],
+        )
+        self._first = self._global.current
+        self._silos = SiloStates(
+            context.silos, lambda: SiloState(shared={} if star else self._first, own=self._own_template())
+        )
+        if not star:
+            setting = f"exchange.topology: {context.exchange.topology}"
+            require_hook_is_used(self, SteeringLearner, "weights", setting, "neighbours mix by weights of their own")
         self._constant = self._task.constant_errors()
         self._measured: dict[int, tuple[State, Errors]] = {}
 
+    def weights(self, participants: Sequence[Participant]) -> Weights:
+        """Return what each upload counts where the RSU averages, summing to 1, or all 0 to keep its model.
+
+        1 / N for each of the N participants, unless a method says otherwise. Neighbours that mix have weights that
+        follow from their graph: there a method's own are refused.
+        """
+        return equal_weights(len(participants))
+
     @abstractmethod
-    def job(self, participant: Participant, base: State, own: State) -> Job:
+    def job(self, participant: Participant, base: State, own: State) -> TrainingJob:
         """Return the training of the model ``base`` by a participant; the states given stay as they are.
 
         Args:
             participant: who.
-            base: the silo's model, or the RSU's under ``star``; names as in ``Visited.sent``.
-            own: what the silo's last visit left in ``Visited.own``, on the CPU; empty before the first.
+            base: the silo's model, or the RSU's under ``star``; names as in ``LocalResult.sent``.
+            own: what the silo's last local training left in ``LocalResult.own``, on the CPU; empty before the first.
         """
 
     @abstractmethod
-    def visited(self, trained: Trained, own: State) -> Visited:
-        """Return the result of a visit, given what training made of its job, and ``own`` as before it."""
+    def local_result(self, trained: Trained, own: State) -> LocalResult:
+        """Return the result of a local training, given what training made of its job, and ``own`` as before it."""
 
     @abstractmethod
     def _own_template(self) -> State:
         """Return names, shapes and types of all that a silo may own."""
+
+    def measured(self, jobs: Sequence[TrainingJob]) -> Sequence[Mapping[str, float]]:
+        """Return figures of the jobs before they are trained, by series; what is measured changes no training."""
+        return [{}] * len(jobs)
+
+    def own_series(self) -> tuple[Series, ...]:
+        """Return what ``local_result`` and ``measured`` report beyond the common series."""
+        return ()
 
     def _first_sent(self) -> State:
         """Return theta^0 as a vehicle would send it."""
@@ -129,12 +169,6 @@ class SteeringLearner(ABC):
     def _facts(self) -> Mapping[str, str]:
         """Return lines for the record."""
         return {}
-
-    @classmethod
-    @final
-    def create(cls, context: LearnerContext, settings: Any) -> Self:
-        """Build the learner; see ``vnetsim.learning.Learner``."""
-        return cls(context, settings)
 
     @final
     def describe(self) -> Description:
@@ -151,7 +185,7 @@ class SteeringLearner(ABC):
     @final
     def series(self) -> Sequence[Series]:
         """Return the metrics of ``aggregate`` and ``evaluate``."""
-        return (*(GLOBAL_SERIES if self._star else SILO_SERIES), *self.own_series)
+        return (*(GLOBAL_SERIES if self._star else SILO_SERIES), *self.own_series())
 
     @final
     def cost(self, silo: int) -> Cost:
@@ -160,8 +194,9 @@ class SteeringLearner(ABC):
         return Cost(
             download_bytes=model if self._star else 0,
             upload_bytes=model if self._star else 0,
-            work_flop=self._task.training_flop(self._task.images_per_visit(silo) * self.networks_trained),
+            work_flop=self._task.training_flop(self._task.images_per_training(silo) * self.networks_trained),
             exchange=None if self._star else Exchange(before_training=False, mutual=not self._ring, send_bytes=model),
+            steps=self._task.steps,
         )
 
     @final
@@ -172,8 +207,9 @@ class SteeringLearner(ABC):
         what the round found; ``aggregate`` keeps what the later one of the list made of it.
         """
         jobs = [self._job(participant) for participant in participants]
+        measured = self.measured(jobs)
         trained = self._task.engine.train(jobs)
-        return [self._update(*one) for one in zip(participants, jobs, trained, strict=True)]
+        return [self._upload(*one) for one in zip(participants, jobs, trained, measured, strict=True)]
 
     @final
     def aggregate(self, updates: Sequence[Update]) -> Aggregation:
@@ -183,42 +219,37 @@ class SteeringLearner(ABC):
         """
         finite = [update for update in updates if update.finite]
         metrics = _means([{"loss": update.loss, **update.metrics} for update in finite], self.series())
-        states = [update.state for update in finite]
         exchanges: dict[tuple[str, str], float] = {}
         mixed: Sequence[State] = [{}] * len(finite)
-        model = self._model.current
-        if self._star and finite:
-            model = combine(states, used_weights(equal_weights(len(finite)), self._settings), model, self._settings)
+        model, weights = self._global.current, equal_weights(len(finite))
+        if self._star:
+            weights, model = self._global.fold(finite)
         elif finite:
-            weights = self._weights([update.participant for update in finite])
-            exchanges = _told(weights, [update.participant for update in finite])
-            mixed = mix(states, weights)
+            matrix = self._mixing([update.participant for update in finite])
+            exchanges = _told(matrix, [update.participant for update in finite])
+            mixed = mix([update.state for update in finite], matrix)
         for update, shared in zip(finite, mixed, strict=True):
             self._silos[update.participant.silo] = SiloState(shared=shared, own=update.kept)
         if not self._star and finite:
-            shared_states = [state.shared for state in self._silos.visited.values()]
+            shared_states = [state.shared for state in self._silos.trained.values()]
             model = weighted_mean(shared_states, equal_weights(len(shared_states)))
-        self._model.advance(model)
-        if not self._star and self._silos.visited:
+        self._global.advance(model)
+        if not self._star and self._silos.trained:
             metrics["consensus_distance"] = self._consensus_distance()
-        return Aggregation(
-            weights=[1 / len(finite) if update.finite else 0.0 for update in updates],
-            metrics=metrics,
-            exchanges=exchanges,
-        )
+        return aggregation(updates, weights, metrics, exchanges)
 
     @final
     def evaluate(self, *, final: bool) -> Mapping[str, float]:  # noqa: ARG002  all of it is due every time
         """Return the errors of the average model, of the silos' own models, and of the constant predictor."""
-        average = self._task.errors(_steering(self._model.current))
+        average = self._task.errors(_steering(self._global.current))
         metrics = {
             "rmse": average.rmse,
             "mae": average.mae,
             "rmse_constant": self._constant.rmse,
             "mae_constant": self._constant.mae,
         }
-        if not self._star and self._silos.visited:
-            measured = [self._errors_of(silo, state.shared) for silo, state in self._silos.visited.items()]
+        if not self._star and self._silos.trained:
+            measured = [self._errors_of(silo, state.shared) for silo, state in self._silos.trained.items()]
             rmses = [errors.rmse for errors in measured]
             metrics |= {
                 "rmse_silos": math.fsum(rmses) / len(rmses),
@@ -228,41 +259,20 @@ class SteeringLearner(ABC):
             }
         return metrics
 
-    @final
-    def state_dict(self) -> dict[str, Any]:
-        """Return the average model or the RSU's under ``model.*``, the silos' states, and the round."""
-        return {**self._model.state_dict(), **self._silos.state_dict()}
-
-    @final
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore what ``state_dict`` returned."""
-        of_silos = {name: tensor for name, tensor in state.items() if name.startswith("silo.")}
-        self._model.load_state_dict({name: tensor for name, tensor in state.items() if name not in of_silos})
-        template = SiloState(shared={} if self._star else self._first, own=self._own_template())
-        self._silos.load_state_dict(of_silos, template)
-
-    @final
-    def sample_images(self, kernels_px: Sequence[float], count: int) -> NDArray[np.uint8]:
-        """Return test frames blurred with each kernel length, shape (len(kernels_px), count, H, W, C)."""
-        return self._task.sample_images(kernels_px, count)
-
-    def _job(self, participant: Participant) -> Job:
+    def _job(self, participant: Participant) -> TrainingJob:
         silo = self._silos[participant.silo]
-        base = self._model.at(participant.base_round) if self._star else (silo.shared or self._first)
+        base = self._global.base(participant) if self._star else (silo.shared or self._first)
         return self.job(participant, base, silo.own)
 
-    def _update(self, participant: Participant, job: Job, trained: Trained) -> Update:
-        visited = self.visited(trained, self._silos[participant.silo].own)
-        return Update(
-            participant=participant,
-            state=visited.sent,
-            loss=visited.loss,
-            finite=trained.finite,
-            metrics={"kernel_px": job.visit.kernel_px, **visited.metrics},
-            kept=visited.own,
-        )
+    def _upload(
+        self, participant: Participant, job: TrainingJob, trained: Trained, measured: Mapping[str, float]
+    ) -> Update:
+        result = self.local_result(trained, self._silos[participant.silo].own)
+        update = self._update(participant, job, trained)
+        metrics = {**update.metrics, **result.metrics, **measured}
+        return replace(update, state=result.sent, loss=result.loss, metrics=metrics, kept=result.own)
 
-    def _weights(self, participants: Sequence[Participant]) -> Matrix:
+    def _mixing(self, participants: Sequence[Participant]) -> Matrix:
         """Return the mixing matrix of the participants: row i says what i makes of its own and its peers' models."""
         position = {participant.vehicle_id: i for i, participant in enumerate(participants)}
         received = np.zeros((len(participants), len(participants)), dtype=np.bool_)
@@ -275,10 +285,10 @@ class SteeringLearner(ABC):
     def _consensus_distance(self) -> float:
         """Return sqrt(mean over silos of |theta_i - mean|^2), parameters of the steering network alone."""
         names = [name for name, _ in self._task.network.named_parameters()]
-        mean = self._model.current
+        mean = self._global.current
         squares = [
             math.fsum(float((state.shared[name] - mean[name]).to(torch.float64).square().sum()) for name in names)
-            for state in self._silos.visited.values()
+            for state in self._silos.trained.values()
         ]
         return math.sqrt(math.fsum(squares) / len(squares))
 
@@ -291,7 +301,7 @@ class SteeringLearner(ABC):
 
 def _steering(state: State) -> dict[str, Tensor]:
     """Return the network that steers, without what a method sends besides it."""
-    return {name: tensor for name, tensor in state.items() if not name.startswith(BESIDE)}
+    return {name: tensor for name, tensor in state.items() if not name.startswith(SUB_PREFIX)}
 
 
 def _means(rows: Sequence[Mapping[str, float]], series: Sequence[Series]) -> dict[str, float]:

@@ -6,58 +6,83 @@ from typing import ClassVar, final
 
 from torch import Tensor, nn
 
-from learners.global_model import State
-from learners.resnet8 import ResNet8
-from learners.steering import SteeringLearner, Visited
-from learners.steering_settings import SteeringSettings
-from learners.steering_task import on_cpu
-from learners.training import Job, Tensors, Trained, below, under
+from learners.averaging import require_option
+from learners.encoders.resnet8 import ResNet8
+from learners.engines.programs import Tensors, Trained, TrainingJob, prefixed, unprefixed
+from learners.state.global_model import State
+from learners.steering import LocalResult, SteeringLearner
+from learners.tasks.steering import on_cpu
+from learners.tasks.steering_settings import SteeringSettings
 from vnetsim.learning import LearnerContext, Participant
 
 OPTIMIZER = "optimizer."
 
 
 class PlainSteering(SteeringLearner):
-    """Local steps on the steering error alone.
-
-    Class attribute ``keeps_optimizer``: whether a silo's optimizer goes on where its last visit ended.
-    """
+    """Local steps on the steering error, or on the ``loss`` of a method's own."""
 
     Settings: ClassVar[type] = SteeringSettings
-    keeps_optimizer: ClassVar[bool]
 
     def __init__(self, context: LearnerContext, settings: SteeringSettings) -> None:
+        if settings.dropout > 0:
+            require_option(self, "kept", "learning.dropout", "leave it at 0")
         super().__init__(context, settings)
         self._program = self._task.steer(self._step)
+        # what the shipped loss does not read is not handed to the engine
+        self._compares = type(self).loss is not PlainSteering.loss
+
+    def loss(
+        self,
+        model: nn.Module,
+        images: Tensor,
+        angles: Tensor,
+        base: State,  # noqa: ARG002 - for methods that compare with it
+        kept: Tensor | None = None,
+    ) -> Tensor:
+        """Return the loss of a local step: the steering error that the settings name, mean over the frames.
+
+        A function of its arguments alone: it is called for several vehicles at once, from several threads.
+
+        Args:
+            model: the steering network as the steps before have left it; gradients flow to its parameters.
+            images: a batch of the silo's frames in [0, 1], shape (B, C, H, W).
+            angles: their steering angles in [-1, 1], shape (B,).
+            base: the state that the local training started from, tensors by name; not to be changed.
+            kept: which features the linear layer sees, shape (B, d), where ``learning.dropout`` asks for it. A method
+                that does not take it refuses that setting.
+        """
+        assert isinstance(model, ResNet8)
+        features = self._task.dropout(model.features(images), {} if kept is None else {"kept0": kept})
+        return self._task.steering_loss(model.head(features), angles)
 
     @final
-    def job(self, participant: Participant, base: State, own: State) -> Job:
+    def job(self, participant: Participant, base: State, own: State) -> TrainingJob:
         """Return the training of the model ``base`` on the silo's frames; see ``SteeringLearner.job``."""
-        return Job(
+        return TrainingJob(
             program=self._program,
-            visit=self._task.visit_of(participant),
+            training=self._task.local_training_of(participant),
             base=base,
-            optimizer=below(OPTIMIZER, own),
+            given={name: tensor.to(self._task.device) for name, tensor in base.items()} if self._compares else {},
+            optimizer=unprefixed(OPTIMIZER, own),
         )
 
     @final
-    def visited(self, trained: Trained, own: State) -> Visited:  # noqa: ARG002  the base class's
-        """Return the model, and the optimizer where the silo keeps it; see ``SteeringLearner.visited``."""
-        return Visited(
+    def local_result(self, trained: Trained, own: State) -> LocalResult:  # noqa: ARG002  the base class's
+        """Return the model, and the optimizer where the silo keeps it; see ``SteeringLearner.local_result``."""
+        return LocalResult(
             sent=on_cpu(trained.state),
-            own=under(OPTIMIZER, on_cpu(trained.optimizer)) if self.keeps_optimizer else {},
+            own=prefixed(OPTIMIZER, self._task.kept(trained.optimizer)),
             loss=trained.mean("loss"),
         )
 
-    def _step(self, network: nn.Module, batch: Tensors, _: Tensors) -> tuple[Tensor, Tensors]:
-        assert isinstance(network, ResNet8)
-        features = self._task.dropout(network.features(batch["images"]), batch)
-        loss = self._task.steering_loss(network.head(features), batch["angles"])
+    def _step(self, network: nn.Module, batch: Tensors, base: Tensors) -> tuple[Tensor, Tensors]:
+        more = {"kept": batch["kept0"]} if "kept0" in batch else {}
+        loss = self.loss(network, batch["images"], batch["angles"], base, **more)
         return loss, {"loss": loss}
 
     @final
     def _own_template(self) -> State:
-        return under(OPTIMIZER, self._task.optimizer_template()) if self.keeps_optimizer else {}
+        return prefixed(OPTIMIZER, self._task.optimizer_template())
 
 
 @final
@@ -75,7 +100,6 @@ class DecentralisedSgd(PlainSteering):
         "theta_i <- sum_j A_ij theta_j over the neighbours whose exchange completed, all at once",
         "A_ij = 1 / (1 + max(d_i, d_j)), A_ii = 1 - sum_j A_ij  (Metropolis-Hastings; d: number of neighbours)",
     )
-    keeps_optimizer: ClassVar[bool] = True
 
 
 @final
@@ -89,8 +113,7 @@ class FedAvgSteering(PlainSteering):
     )
     payload: ClassVar[str] = "the model down and up"
     equations: ClassVar[tuple[str, ...]] = (
-        "theta_n <- u local steps of Adam, new at each visit, on the steering error from theta",
+        "theta_n <- u local steps of Adam on the steering error from theta",
         "theta <- (1 / N) sum_n theta_n at the RSU",
     )
-    keeps_optimizer: ClassVar[bool] = False
     always_star: ClassVar[bool] = True

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from learners.aggregation import Weights, equal_weights
 from learners.contrastive import ContrastiveLearner
-from learners.contrastive_settings import ContrastiveSettings
-from learners.global_model import State
+from learners.mathematics.aggregation import Weights, equal_weights
+from learners.state.global_model import State
+from learners.tasks.contrastive_settings import ContrastiveSettings
 from vnetsim.errors import InputError
 from vnetsim.learning import LearnerContext, Participant
 

@@ -9,6 +9,14 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$source"
 "$python" -m build --wheel --outdir "$work/dist" . >"$work/build.log" || { cat "$work/build.log"; exit 1; }
+# the long description holds no link into the source tree
+"$python" - "$work"/dist/*.whl <<'END'
+import re, sys, zipfile
+wheel = zipfile.ZipFile(sys.argv[1])
+text = wheel.read(next(name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))).decode()
+assert "coverage windows" in text, "no long description"
+assert not re.search(r"\]\((?!https?:)", text), "a relative link"
+END
 "$python" -m venv "$work/venv"
 "$work/venv/bin/python" -m pip install --quiet ${CONSTRAINTS:+--constraint "$source/$CONSTRAINTS"} "$work"/dist/*.whl
 cd "$work"

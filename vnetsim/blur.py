@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from typing import Annotated
 
-from vnetsim.errors import InputError
+from vnetsim.setting_checks import Within, check_bounds
+
+SceneM = Annotated[float, Within(0.01, 1e5, "m", "from the lens to the horizon")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,22 +22,19 @@ class Camera:
         scene_width_m: width W that a training thumbnail spans in the scene (m), > 0.
     """
 
-    exposure_s: float = 0.01
-    focal_length_m: float = 0.004
-    pixel_pitch_m: float = 3.0e-6
-    depth_m: float = 10.0
-    scene_width_m: float = 4.5
+    exposure_s: Annotated[float, Within(1e-6, 1, "s", "no camera of a vehicle opens shorter or longer")] = 0.01
+    focal_length_m: Annotated[float, Within(1e-4, 10, "m", "from a pinhole to a telescope")] = 0.004
+    pixel_pitch_m: Annotated[float, Within(1e-7, 1e-3, "m", "a pixel is no smaller than light's wavelength")] = 3.0e-6
+    depth_m: SceneM = 10.0
+    scene_width_m: SceneM = 4.5
 
     def __post_init__(self) -> None:
-        """Refuse values that are not positive and finite.
+        """Refuse values outside their bounds.
 
         Raises:
             InputError: naming the field.
         """
-        for name in ("exposure_s", "focal_length_m", "pixel_pitch_m", "depth_m", "scene_width_m"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value > 0):
-                raise InputError(f"camera.{name} must be positive and finite, got {value}.")
+        check_bounds("camera", self)
 
     def level_px(self, speed_mps: float) -> float:
         """Return the blur level L = H s v / (Q Z) on the sensor (px) at a speed (m/s).

@@ -9,6 +9,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+INTERRUPTED = 130
+"""What a shell reports for a process that Ctrl-C ended; SIGTERM and SIGHUP end a run in the same way."""
+
 
 class VnetsimError(Exception):
     """Base of all errors that reach the user as one line. ``exit_code`` is the process's exit status."""
@@ -40,3 +43,8 @@ def unknown_name(kind: str, name: str, known: Iterable[str], where: str = "") ->
     hint = f" Did you mean '{close[0]}'?" if close else ""
     prefix = f"{where}: " if where else ""
     return InputError(f"{prefix}unknown {kind} '{name}'.{hint} Available: {', '.join(names) or 'none'}.")
+
+
+def one_line(error: BaseException) -> str:
+    """Return what an error says, as one line."""
+    return " ".join(str(error).split()) or type(error).__name__

@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 from analysis.formatting import count, number, percent, quantity
 from analysis.loading import RunData
 from analysis.plots.traffic import NO_TRAFFIC
+from analysis.statistics.dwell import entries
 from analysis.style import BLACK, BLUE, HALF_IN, ORANGE, Panel, axes, histogram, legend, to_svg
 
 _DASHES = (0, (5, 2))
@@ -16,7 +17,7 @@ _DASHES = (0, (5, 2))
 def level_panel(run: RunData) -> Panel:
     """Draw the histogram of blur levels."""
     title = "Blur level"
-    level = run.windows["level_px"].drop_nulls().to_numpy()
+    level = entries(run.windows)["level_px"].drop_nulls().to_numpy()
     level = level[np.isfinite(level)]
     if len(level) == 0:
         return Panel(name="blur-level", title=title, caption=f"Not drawn: {NO_TRAFFIC}.")
@@ -37,8 +38,7 @@ def level_panel(run: RunData) -> Panel:
 def blur_speed_panel(run: RunData) -> Panel:
     """Draw level and thumbnail kernel as functions of speed, with the quartiles of the traffic."""
     title = "Blur against speed"
-    speed = run.windows["entry_speed_mps"].drop_nulls().to_numpy()
-    speed = speed[np.isfinite(speed)]
+    speed = entries(run.windows)["entry_speed_mps"].to_numpy()
     if len(speed) == 0:
         return Panel(name="blur-speed", title=title, caption=f"Not drawn: {NO_TRAFFIC}.")
     px, camera = run.image_px, run.camera

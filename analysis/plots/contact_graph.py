@@ -19,7 +19,7 @@ from analysis.formatting import clean, count, plural, quantity, si
 from analysis.loading import RunData
 from analysis.plots.place import joined, tick_origin
 from analysis.style import BLACK, BLUE, FULL_IN, GREY, INK, ORANGE, PALE, VERMILION, Panel, to_svg
-from vnetsim.rsu import Rsu
+from vnetsim.coverage.rsu import Rsu
 
 Extent = tuple[float, float, float, float]
 
@@ -255,7 +255,7 @@ def contact_graph_panel(run: RunData) -> Panel:
         extent = _fitted(everything if here.is_empty() else _bounds(here, bulge), aspect)
         _draw_ground(ax, run, extent, shift)
         _draw_graph(ax, here, bulge, shift)
-        ax.set_title(f"round {count(number)}: {plural(here.height, 'pair')}", fontsize=8.5, loc="left", pad=4)
+        ax.set_title(f"round {count(number + 1)}: {plural(here.height, 'pair')}", fontsize=8.5, loc="left", pad=4)
         if facets.stacked or i == 0:
             ax.set_ylabel(f"y {origin} (m)")
         if not facets.stacked or i == len(shown) - 1:
@@ -272,7 +272,7 @@ def contact_graph_panel(run: RunData) -> Panel:
         )
     if len(shown) > 1:
         caption += ". Each map has its own scale"
-    rest = [f"Round {count(number)}: {_words(edges.filter(pl.col('round') == number))}." for number in shown]
+    rest = [f"Round {count(number + 1)}: {_words(edges.filter(pl.col('round') == number))}." for number in shown]
     if len(rounds) > len(shown):
         rest.append(f"All {overall}")
     return Panel(

@@ -24,6 +24,7 @@ from analysis.style import (
     group_digits,
     histogram,
     legend,
+    reach,
     to_svg,
 )
 
@@ -59,7 +60,7 @@ def _by_round(run: RunData) -> tuple[Floats, int, pl.DataFrame]:
     every = pl.DataFrame({"bar": np.arange(bars, dtype=float)}).join(sums, on="bar", how="left").fill_null(0.0)
     edges = np.minimum(np.arange(bars + 1) * width, rounds).astype(float)
     held = pl.Series(np.diff(edges))
-    return edges - 0.5, width, every.sort("bar").select(pl.exclude("bar") / held)
+    return edges + 0.5, width, every.sort("bar").select(pl.exclude("bar") / held)
 
 
 def _stack(ax: Axes, edges: Floats, layers: list[tuple[Floats, str, str]]) -> None:
@@ -91,7 +92,7 @@ def rounds_panel(run: RunData) -> Panel:
     upper.set_ylabel("exchanges" if width == 1 else "exchanges (mean)")
     upper.tick_params(labelbottom=False)
     upper.yaxis.set_major_locator(MaxNLocator(nbins=5, integer=width == 1))
-    lower.set(xlabel="round, the first is 0", ylabel=f"data ({unit})")
+    lower.set(xlabel="round", ylabel=f"data ({unit})")
     lower.yaxis.set_major_locator(MaxNLocator(nbins=3))
     for ax in (upper, lower):
         ax.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
@@ -104,7 +105,7 @@ def rounds_panel(run: RunData) -> Panel:
     rows = run.exchanges
     completed = float((rows["outcome"] == "completed").mean())  # type: ignore[arg-type]
     by_via = dict(rows.group_by("via").agg(pl.col("bytes").sum()).iter_rows())
-    rounds, total = int(edges[-1] + 0.5), float(rows["bytes"].sum())
+    rounds, total = int(edges[-1] - 0.5), float(rows["bytes"].sum())
     caption = (
         f"{plural(rows.height, 'exchange')}, each from one vehicle to another, {percent(completed, 0)} completed. "
         f"They moved {si(total, 'B')} over the air, {si(total / rounds, 'B')} per round on average"
@@ -132,7 +133,7 @@ def contact_time_panel(run: RunData) -> Panel:
         return Panel(name=name, title=title, caption="Not drawn: no two vehicles that were to exchange ever met.")
     done = (met["outcome"] == "completed").to_numpy()
     seconds = met["contact_s"].to_numpy()
-    top = float(seconds.max())
+    top = reach(seconds)
     edges = np.linspace(0, top if top > 0 else 1.0, int(np.clip(np.sqrt(len(seconds)), 8, 36)) + 1)
     figure = Figure((HALF_IN, _HEIGHT_IN))
     ax = axes(figure, top=0.34)
@@ -144,6 +145,8 @@ def contact_time_panel(run: RunData) -> Panel:
     legend(ax)
     words = [f"{sentence_case(words)}: {_spread(values)}." for values, words, _ in parts if len(values)]
     caption = " ".join([f"n = {count(met.height)}.", *words])
+    if (outside := int((seconds > top).sum())) > 0:
+        caption += f" {plural(outside, 'exchange')} beyond {number(top, 2)} s not shown."
     if never:
         caption += f" {plural(never, 'exchange')} between vehicles that never were in contact not counted."
     return Panel(name=name, title=title, caption=caption, svg=to_svg(figure, "excontact"))

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import cycle, product
 from typing import Any
 
 import numpy as np
-import polars as pl
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from analysis.formatting import clean, count, number, percent, plural, quantity, sentence_case
+from analysis.formatting import clean, count, number, percent, plural, sentence_case
 from analysis.loading import RunData
+from analysis.series import Curve, curves
 from analysis.style import CYCLE, FULL_IN, HALF_IN, VIRIDIS, Panel, axes, group_digits, legend, to_svg
 
 _MAX_CLASS_LABELS = 30
@@ -21,61 +20,20 @@ _DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1)))
 """Lines beyond the colours of the cycle are dashed, then dotted."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Curve:
-    """One declared metric over rounds; ``value`` is in the unit as declared (a fraction for ``%``)."""
-
-    label: str
-    unit: str
-    caption: str
-    round: NDArray[np.int64]
-    value: NDArray[np.float64]
-
-    def words(self, value: float) -> str:
-        """Return a value with its unit."""
-        return percent(value) if self.unit == "%" else quantity(value, clean(self.unit, 12))
-
-
-def curves(run: RunData) -> list[Curve]:
-    """Return the declared series that were measured, then the rounds' training loss unless a series is called so."""
-    result = []
-    names = set()
-    for series in run.manifest.get("series") or ():
-        name = str(series.get("name", ""))
-        names.add(name)
-        rows = run.metrics.filter((pl.col("name") == name) & pl.col("value").is_finite()).sort(
-            "round", maintain_order=True
-        )
-        if not rows.is_empty():
-            result.append(
-                Curve(
-                    label=clean(series.get("label") or name, 40),
-                    unit=str(series.get("unit", "")),
-                    caption=clean(series.get("caption", ""), 400),
-                    round=rows["round"].to_numpy(),
-                    value=rows["value"].to_numpy(),
-                )
-            )
-    losses = run.rounds.filter(pl.col("loss").is_finite()).sort("round")
-    if not names & {"loss", "train_loss", "training_loss"} and not losses.is_empty():
-        result.append(
-            Curve(
-                label="training loss",
-                unit="",
-                caption="Mean training loss of the aggregated updates.",
-                round=losses["round"].to_numpy() + 1,
-                value=losses["loss"].to_numpy(),
-            )
-        )
-    return result
-
-
 def _title(group: list[Curve]) -> str:
+    if (shared := {curve.group for curve in group}) != {""} and len(shared) == 1:
+        unit = f" ({clean(group[0].unit, 12)})" if group[0].unit not in ("", "%") else ""
+        return shared.pop() + unit if len(group) > 1 else sentence_case(group[0].label) + unit
     labels = [curve.label for curve in group]
     named = labels if len(labels) <= 3 else labels[:2]
     more = f" and {count(len(labels) - len(named))} more" if len(labels) > len(named) else ""
     unit = f" ({clean(group[0].unit, 12)})" if len(group) > 1 and group[0].unit not in ("", "%") else ""
     return clean(sentence_case("; ".join(named)), 90) + more + unit
+
+
+def _when(aggregated: int) -> str:
+    """Return in words when something was measured; rounds count from 1."""
+    return f"after {plural(aggregated, 'round')}" if aggregated else "before training"
 
 
 def _changes(group: list[Curve]) -> str:
@@ -84,11 +42,12 @@ def _changes(group: list[Curve]) -> str:
     if len(group) > 1 and len(spans) == 1:
         first, last = spans.pop()
         changes = [f"{c.label} {c.words(float(c.value[0]))} to {c.words(float(c.value[-1]))}" for c in group]
-        return f"From round {count(first)} to after {plural(last, 'round')}: {'; '.join(changes)}."
+        begin = "before training" if first == 0 else f"round {count(first)}"
+        return f"From {begin} to after {plural(last, 'round')}: {'; '.join(changes)}."
     words = []
     for curve in group:
-        last_words = f"{curve.words(float(curve.value[-1]))} after {plural(int(curve.round[-1]), 'round')}"
-        start = f"from {curve.words(float(curve.value[0]))} (round {count(curve.round[0])}) to "
+        last_words = f"{curve.words(float(curve.value[-1]))} {_when(int(curve.round[-1]))}"
+        start = f"from {curve.words(float(curve.value[0]))} ({_when(int(curve.round[0]))}) to "
         words.append(f"{sentence_case(curve.label)}: {start if len(curve.round) > 1 else ''}{last_words}.")
     return " ".join(words)
 
@@ -96,9 +55,7 @@ def _changes(group: list[Curve]) -> str:
 def _one_figure(name: str, group: list[Curve]) -> Panel:
     title = _title(group)
     if all(len(curve.round) == 1 for curve in group):
-        words = [
-            f"{curve.words(float(curve.value[0]))} after {plural(int(curve.round[0]), 'round')}" for curve in group
-        ]
+        words = [f"{curve.words(float(curve.value[0]))} {_when(int(curve.round[0]))}" for curve in group]
         return Panel(name=name, title=title, caption=f"Measured once: {'; '.join(words)}.")
     wide = len(group) > 6
     columns = (1 if max(len(curve.label) for curve in group) > 22 else 2) * (2 if wide else 1)
@@ -127,10 +84,10 @@ def _one_figure(name: str, group: list[Curve]) -> Panel:
 
 
 def series_panels(run: RunData) -> list[Panel]:
-    """Draw every declared series: those with the same unit together, those without a unit each alone."""
+    """Draw every declared series: those with the same unit and group together, those with neither each alone."""
     groups: dict[tuple[str, str], list[Curve]] = {}
     for curve in curves(run):
-        groups.setdefault((curve.unit, "" if curve.unit else curve.label), []).append(curve)
+        groups.setdefault((curve.unit, curve.group or ("" if curve.unit else curve.label)), []).append(curve)
     if not groups:
         return [
             Panel(name="series-1", title="Loss and accuracy by round", caption="Not drawn: nothing was measured yet.")
@@ -138,11 +95,12 @@ def series_panels(run: RunData) -> list[Panel]:
     return [_one_figure(f"series-{i}", group) for i, group in enumerate(groups.values(), start=1)]
 
 
-def _silo_words(grid: NDArray[np.float64]) -> str:
+def _silo_words(grid: NDArray[np.float64], kind: tuple[str, str]) -> str:
     """Return what the counts (classes, silos) say: sizes, classes in a silo, the most frequent class's share."""
     sizes, held = grid.sum(axis=0), (grid > 0).sum(axis=0)
     largest = grid.max(axis=0) / np.maximum(sizes, 1)
-    classes = f"{count(len(grid))} classes" if len(grid) != 1 else "1 class"
+    one, many = kind
+    classes = f"{count(len(grid))} {many if len(grid) != 1 else one}"
     if sizes.min() == sizes.max():
         size = f"{plural(sizes[0], 'image')} each"
     else:
@@ -150,7 +108,7 @@ def _silo_words(grid: NDArray[np.float64]) -> str:
         size = f"{count(sizes.min())} to {count(sizes.max())} images (median {median})"
     return (
         f"{plural(len(sizes), 'silo')} with {size}, {classes} in all. The median silo holds "
-        f"{number(float(np.median(held)), 2)} of them; its most frequent class makes up "
+        f"{number(float(np.median(held)), 2).removesuffix('.0')} of them; its most frequent {one} makes up "
         f"{percent(float(np.median(largest)), 0)} of its images."
     )
 
@@ -164,7 +122,9 @@ def silo_panel(run: RunData) -> Panel:
     rows, columns = int(silos["class"].max()) + 1, int(silos["silo"].max()) + 1  # type: ignore[arg-type]
     grid = np.zeros((rows, columns))
     np.add.at(grid, (silos["class"].to_numpy(), silos["silo"].to_numpy()), silos["images"].to_numpy())
-    caption = _silo_words(grid)
+    angles = str(run.learner.get("task", "")).startswith("steering")
+    kind = ("range of the steering angle", "ranges of the steering angle") if angles else ("class", "classes")
+    caption = _silo_words(grid, kind)
     if grid.min() == grid.max():
         return Panel(name="silos", title=title, caption=f"Not drawn: all silos are alike. {caption}", wide=True)
     names = dict(silos.select("class", "class_name").unique(maintain_order=True).iter_rows())
@@ -185,5 +145,5 @@ def silo_panel(run: RunData) -> Panel:
         ax.set_yticks(range(rows), [clean(names.get(i, i), 22) for i in range(rows)])
         ax.tick_params(axis="y", length=0)
     else:
-        ax.set_ylabel("class")
+        ax.set_ylabel(kind[0])
     return Panel(name="silos", title=title, caption=caption, svg=to_svg(figure, "silos"), wide=True)

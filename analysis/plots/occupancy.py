@@ -6,11 +6,11 @@ import numpy as np
 import polars as pl
 from matplotlib.figure import Figure
 
-from analysis.coverage_statistics import Floats, StepCurve, averaged, in_coverage
 from analysis.formatting import clean, count, duration, number, plural
 from analysis.loading import RunData
 from analysis.plots.time_axis import time_axis
 from analysis.plots.traffic import NO_TRAFFIC
+from analysis.statistics.coverage import Floats, StepCurve, averaged, in_coverage
 from analysis.style import BLUE, FULL_IN, Panel, axes, to_svg
 
 _MAX_RSUS = 12
@@ -51,7 +51,7 @@ def occupancy_panel(run: RunData) -> Panel:
     if run.windows.is_empty():
         return Panel(name="occupancy", title=title, caption=f"Not drawn: {NO_TRAFFIC}.", wide=True)
     begin, end = _span(run)
-    axis = time_axis(end - begin)
+    axis = time_axis(end - begin, float(run.manifest["traffic"].get("begin_s") or 0.0))
     found = _curves(run.windows.with_columns(exit_s=pl.min_horizontal("exit_s", pl.lit(end))))
     shown = list(found.items())[:_MAX_RSUS]
     peak = max(curve.peak for _, curve in shown)
@@ -60,11 +60,11 @@ def occupancy_panel(run: RunData) -> Panel:
     ax = axes(figure, left=1.25 if several else 0.68)
     for row, (_, curve) in enumerate(shown):
         time, value = _drawn(curve, begin, end)
-        time, height = time / axis.seconds, value * (0.86 / peak if several else 1.0)
+        time, height = axis.of(time), value * (0.86 / peak if several else 1.0)
         base = len(shown) - 1 - row if several else 0
         ax.fill_between(time, base, base + height, step="post", color=BLUE, alpha=0.2, linewidth=0)
         ax.step(time, base + height, where="post", color=BLUE, linewidth=1.0)
-    ax.set(xlabel=axis.label, xlim=(begin / axis.seconds, end / axis.seconds))
+    ax.set(xlabel=axis.label, xlim=(axis.of(begin), axis.of(end)))
     if several:
         ax.set_yticks(range(len(shown)), [clean(name, 18) for name, _ in reversed(shown)])
         ax.set_ylim(-0.08, len(shown))

@@ -13,7 +13,7 @@ from matplotlib.patches import Patch
 
 from analysis.formatting import clean, count, number, percent, plural, quantity, si
 from analysis.loading import RunData
-from analysis.plots.time_axis import time_axis
+from analysis.plots.time_axis import TimeAxis, time_axis
 from analysis.style import (
     BLUE,
     FULL_IN,
@@ -33,6 +33,8 @@ from analysis.style import (
 
 NO_PARTICIPATION = "no participation was recorded"
 _TIMELINE_ROWS = 40
+_FEW = 10
+"""Bars of fewer participations are pale: their shares say little."""
 
 
 def outcome_order(participations: pl.DataFrame) -> list[str]:
@@ -86,16 +88,16 @@ def phases(run: RunData) -> tuple[Phase, ...]:
     return download, training, *exchange, upload
 
 
-def _draw_phases(ax: Axes, rows: pl.DataFrame, order: tuple[Phase, ...], seconds: float) -> None:
+def _draw_phases(ax: Axes, rows: pl.DataFrame, order: tuple[Phase, ...], axis: TimeAxis) -> None:
     for row in rows.iter_rows(named=True):
         y, colour = row["row"], _look(row["outcome"])[1]
-        ax.plot([row["enter_s"] / seconds, row["exit_s"] / seconds], [y, y], color=GREY, linewidth=1.0, zorder=2)
+        ax.plot([axis.of(row["enter_s"]), axis.of(row["exit_s"])], [y, y], color=GREY, linewidth=1.0, zorder=2)
         if row["outcome"] == "not_selected":
             continue
         ax.barh(
             y,
-            (row["end_s"] - row["start_s"]) / seconds,
-            left=row["start_s"] / seconds,
+            (row["end_s"] - row["start_s"]) / axis.seconds,
+            left=axis.of(row["start_s"]),
             height=0.7,
             color=colour,
             zorder=3,
@@ -106,9 +108,9 @@ def _draw_phases(ax: Axes, rows: pl.DataFrame, order: tuple[Phase, ...], seconds
             if spent > 0 and begin > row["start_s"]:
                 borders.append(begin)
             if phase.seconds == "wait_s":
-                ax.barh(y, spent / seconds, left=begin / seconds, height=0.7, color="white", alpha=0.6, zorder=3.5)
+                ax.barh(y, spent / axis.seconds, left=axis.of(begin), height=0.7, color="white", alpha=0.6, zorder=3.5)
             begin += spent
-        ax.vlines(np.array(borders) / seconds, y - 0.35, y + 0.35, color="white", linewidth=1.4, zorder=4)
+        ax.vlines(axis.of(np.array(borders)), y - 0.35, y + 0.35, color="white", linewidth=1.4, zorder=4)
 
 
 def timeline_panel(run: RunData) -> Panel:
@@ -119,17 +121,17 @@ def timeline_panel(run: RunData) -> Panel:
     rows = _timeline_rows(run)
     shown = rows["row"].n_unique()
     begin, end = float(rows["enter_s"].min()), float(rows["exit_s"].max())  # type: ignore[arg-type]
-    axis = time_axis(end - begin)
+    axis = time_axis(end - begin, float(run.manifest["traffic"].get("begin_s") or 0.0))
     figure = Figure((FULL_IN, 0.98 + 0.135 * max(shown, 4)))
     ax = axes(figure, left=1.25, top=0.5)
     order = phases(run)
-    _draw_phases(ax, rows, order, axis.seconds)
-    closes = run.rounds.filter(pl.col("close_s").is_between(begin, end))["close_s"].to_numpy() / axis.seconds
+    _draw_phases(ax, rows, order, axis)
+    closes = run.rounds.filter(pl.col("close_s").is_between(begin, end))["close_s"].to_numpy()
     for close in closes:
-        ax.axvline(close, color=INK, linewidth=0.6, linestyle=(0, (1, 2)), zorder=1)
+        ax.axvline(axis.of(close), color=INK, linewidth=0.6, linestyle=(0, (1, 2)), zorder=1)
     names = rows.group_by("row", maintain_order=True).first()["vehicle_id"].to_list()
     ax.set_yticks(range(shown), [clean(name, 18) for name in names], fontsize=6.5)
-    ax.set(ylim=(shown - 0.4, -0.6), xlim=(begin / axis.seconds, end / axis.seconds), xlabel=axis.label)
+    ax.set(ylim=(shown - 0.4, -0.6), xlim=(axis.of(begin), axis.of(end)), xlabel=axis.label)
     ax.tick_params(axis="y", length=0)
     ax.grid(visible=False, axis="y")
     present = [name for name in outcome_order(rows) if name != "not_selected"]
@@ -177,24 +179,28 @@ def outcome_panel(run: RunData) -> Panel:
     order = outcome_order(rows)
     ax = axes(figure, bottom=0.62, top=0.34 + 0.16 * ((len(order) - 1) // 2))
     ticks = np.flatnonzero(totals)
-    bottom = np.zeros(len(ticks))
+    bottom, drawn = np.zeros(len(ticks)), []
     for name in order:
         share = np.bincount(index[outcome == name], minlength=len(totals))[ticks] / totals[ticks] * 100
         words, colour = _look(name)
-        ax.bar(range(len(ticks)), share, 0.8, bottom, color=colour, label=words, edgecolor="white", linewidth=0.6)
+        bars = ax.bar(range(len(ticks)), share, 0.8, bottom, color=colour, edgecolor="white", linewidth=0.6)
+        bars.set_label(words)
+        drawn.append(bars)
         bottom += share
     labels = [f"{edges[i]:g}\u2013{edges[i + 1]:g}\nn={count(totals[i])}" for i in ticks]
     ax.set_xticks(range(len(ticks)), labels, fontsize=7 if len(ticks) > 6 else 8)
     ax.set(ylim=(0, 100), xlabel="speed at entry (km/h)", ylabel="share of participations (%)")
     ax.grid(visible=False, axis="x")
     legend(ax, 2)
+    for bars in drawn:  # after the legend, which shows the first of them
+        for bar, n in zip(bars, totals[ticks], strict=True):
+            bar.set_alpha(1.0 if n >= _FEW else 0.35)
     committed = rows.filter(pl.col("outcome") == "committed")["speed_mps"].median()
     committed_share = float((outcome == "committed").mean())
-    caption = (
-        f"{plural(rows.height, 'participation')}, {percent(committed_share, 0)} committed. "
-        f"Median speed {quantity(float(np.median(speeds)), 'km/h')}"
-    )
-    caption += f", of the committed {quantity(float(committed) * 3.6, 'km/h')}." if committed is not None else "."  # type: ignore[arg-type]
+    caption = f"{plural(rows.height, 'participation')}, {percent(committed_share, 0)} committed"
+    caption += f", at {quantity(float(committed) * 3.6, 'km/h')} in the median." if committed is not None else "."  # type: ignore[arg-type]
+    if (totals[ticks] < _FEW).any():
+        caption += f" Pale bars are of fewer than {_FEW} participations, whose shares say little."
     return Panel(name="outcomes", title=title, caption=caption, svg=to_svg(figure, "outcomes"))
 
 
@@ -207,6 +213,9 @@ def weight_panel(run: RunData) -> Panel:
     if rows.is_empty():
         return Panel(name="weights", title=title, caption="Not drawn: no round aggregated more than one update.")
     speed, relative = rows["speed_mps"].to_numpy() * 3.6, rows["relative"].to_numpy()
+    if float(np.abs(relative - 1).max()) < 1e-9:
+        why = f"all {plural(rows.height, 'update')} weighed the same in their round, whatever the speed"
+        return Panel(name="weights", title=title, caption=f"Not drawn: {why}.")
     figure = Figure((HALF_IN, 3.3))
     ax = axes(figure, top=0.34)
     ax.axhline(1.0, color=INK, linewidth=1, linestyle=(0, (4, 3)), label="equal weights (1)")
@@ -225,8 +234,6 @@ def weight_panel(run: RunData) -> Panel:
         f"times the equal weight; "
         f"rms deviation {percent(deviation, 2)}."
     )
-    if deviation < 1e-9:
-        caption += " This learner weighs all updates equally."
     return Panel(name="weights", title=title, caption=caption, svg=to_svg(figure, "weights"))
 
 
@@ -253,15 +260,18 @@ def spent_panel(run: RunData) -> Panel:
     table = {row["outcome"]: row for row in sums.iter_rows(named=True)}
     top = 0.18 + 0.16 * -(-len(phase_bars) // 3)
     figure = Figure((FULL_IN, 0.56 + top + 0.3 * len(order)))
-    left = axes(figure, left=1.6, right=FULL_IN / 2 - 0.65, top=top)
-    right = axes(figure, left=FULL_IN / 2 + 0.9, top=top)
     total_bytes = float(rows.select(pl.col(sizes).sum()).sum_horizontal().item())
+    # without data the times have the figure to themselves
+    left = axes(figure, left=1.6, right=FULL_IN / 2 - 0.65, top=top) if total_bytes else None
+    right = axes(figure, left=FULL_IN / 2 + 0.9 if total_bytes else 1.6, top=top)
     scale, unit = next(
         ((s, u) for s, u in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")) if total_bytes >= s), (1.0, "B")
     )
     span = time_axis(float(rows.select(pl.col(seconds).sum()).sum_horizontal().item()))
     y = np.arange(len(order))
     for ax, divisor, parts in ((left, scale, byte_bars), (right, span.seconds, phase_bars)):
+        if ax is None:
+            continue
         start = np.zeros(len(order))
         for column, words, colour in parts:
             value = np.array([table[name][column] for name in order]) / divisor
@@ -271,20 +281,21 @@ def spent_panel(run: RunData) -> Panel:
         ax.grid(visible=False, axis="y")
         ax.tick_params(axis="y", length=0)
         legend(ax, 3)
-    left.set_yticks(y, [f"{_look(name)[0]} ({count(table[name]['n'])})" for name in order])
-    right.set_yticks(y, [""] * len(order))
-    left.set_xlabel(f"data ({unit})")
+    (left or right).set_yticks(y, [f"{_look(name)[0]} ({count(table[name]['n'])})" for name in order])
+    if left is not None:
+        right.set_yticks(y, [""] * len(order))
+        left.set_xlabel(f"data ({unit})")
     right.set_xlabel(f"vehicle time ({span.unit})")
     useful = table.get("committed")
-    if useful is None or total_bytes == 0:
-        share = "nothing was committed"
+    if useful is None:
+        share = "none of them committed"
+    elif total_bytes == 0:
+        share = f"{count(useful['n'])} of them committed: this learner moves nothing over these links"
     else:
         part = sum(useful[column] for column in sizes) / total_bytes
         share = f"{percent(part, 0)} of it by vehicles that committed"
-    caption = (
-        f"{plural(rows.height, 'invited participation')} moved {si(total_bytes, 'B')}, {share}. "
-        "Numbers of participations in brackets."
-    )
+    moved = f"moved {si(total_bytes, 'B')}" if total_bytes else "moved no data"
+    caption = f"{plural(rows.height, 'invited participation')} {moved}, {share}. Numbers of participations in brackets."
     if "exchange_bytes" in sizes:
         caption += (
             f" {si(float(rows['exchange_bytes'].sum()), 'B')} of it were exchanged between vehicles, booked with the "

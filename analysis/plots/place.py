@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import numpy as np
 import polars as pl
 from matplotlib.axes import Axes
@@ -11,13 +14,19 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Circle
 from numpy.typing import NDArray
 
-from analysis.coverage_statistics import speed_map
 from analysis.formatting import clean, count, number, plural
 from analysis.loading import RunData
+from analysis.statistics.coverage import speed_map
 from analysis.style import BLACK, FULL_IN, GREY, PALE, VIRIDIS, Panel, to_svg
+from vnetsim.coverage.rsu import Rsu
 
 _CELLS = 640
-_LABELLED = 12
+_FEW = 12
+"""Up to so many RSUs have names in the usual size."""
+_CORNERS = (("left", "bottom"), ("right", "bottom"), ("left", "top"), ("right", "top"))
+"""Where a name may stand, as its own alignment at the RSU: above to the right first."""
+_APART = 6.0
+"""Between an RSU and its name (points)."""
 _NICE_M = (10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000)
 
 
@@ -58,22 +67,75 @@ def _scale_bar(ax: Axes, extent: tuple[float, float, float, float]) -> None:
     ax.annotate(words, (x + length / 2, y), (0, 3), textcoords="offset points", ha="center", va="bottom")
 
 
-def _draw_rsus(ax: Axes, run: RunData, shift: tuple[float, float]) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Name:
+    """An RSU's name on the map, ``across`` and ``up`` its alignment at the RSU; ``box`` in points."""
+
+    rsu: Rsu
+    text: str
+    across: str
+    up: str
+    box: tuple[float, float, float, float]
+
+
+def names(
+    rsus: Sequence[Rsu], extent: tuple[float, float, float, float], points_per_m: float, size: float
+) -> list[Name]:
+    """Return the names that find room: within the map, on no other name and on no other RSU.
+
+    Args:
+        rsus: in the order in which they take their places.
+        extent: of the map (m).
+        points_per_m: its scale.
+        size: of the letters (points).
+    """
+    at = {rsu.id: ((rsu.x_m - extent[0]) * points_per_m, (rsu.y_m - extent[2]) * points_per_m) for rsu in rsus}
+    width, height = (extent[1] - extent[0]) * points_per_m, (extent[3] - extent[2]) * points_per_m
+    taken = {rsu: (x - 4, y - 4, x + 4, y + 4) for rsu, (x, y) in at.items()}
+    placed: list[Name] = []
+    for rsu in rsus:
+        text = clean(rsu.id, 24)
+        wide, high = 0.6 * size * len(text) + 4, 1.3 * size + 2
+        for across, up in _CORNERS:
+            x = at[rsu.id][0] + (_APART if across == "left" else -_APART - wide)
+            y = at[rsu.id][1] + (_APART if up == "bottom" else -_APART - high)
+            box = (x, y, x + wide, y + high)
+            within = x >= 0 and y >= 0 and box[2] <= width and box[3] <= height
+            others = [*(one.box for one in placed), *(mark for name, mark in taken.items() if name != rsu.id)]
+            if within and not any(_overlap(box, other) for other in others):
+                placed.append(Name(rsu=rsu, text=text, across=across, up=up, box=box))
+                break
+    return placed
+
+
+def _overlap(one: tuple[float, float, float, float], other: tuple[float, float, float, float]) -> bool:
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
+
+
+def _draw_rsus(ax: Axes, run: RunData, extent: tuple[float, float, float, float], shift: tuple[float, float]) -> str:
+    """Draw discs, RSUs and as many names as find room; return in words how many do not."""
     for rsu in run.rsus:
         x, y = rsu.x_m - shift[0], rsu.y_m - shift[1]
         ax.add_patch(Circle((x, y), rsu.range_m, fill=False, edgecolor=BLACK, linewidth=1.1, linestyle=(0, (5, 3))))
         ax.plot([x], [y], marker="^", color=BLACK, markersize=6, markeredgecolor="white", markeredgewidth=0.8)
-        if len(run.rsus) <= _LABELLED:
-            ax.annotate(
-                clean(rsu.id, 24),
-                (x, y),
-                (8, 8),
-                textcoords="offset points",
-                ha="left",
-                va="bottom",
-                fontsize=8,
-                bbox={"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": "none", "alpha": 0.8},
-            )
+    size = 8.0 if len(run.rsus) <= _FEW else 6.5
+    inches: float = ax.get_position().width * ax.figure.get_figwidth()  # type: ignore[union-attr]
+    shown = names(run.rsus, extent, 72 * inches / (extent[1] - extent[0]), size)
+    for name in shown:
+        ax.annotate(
+            name.text,
+            (name.rsu.x_m - shift[0], name.rsu.y_m - shift[1]),
+            (_APART if name.across == "left" else -_APART, _APART if name.up == "bottom" else -_APART),
+            textcoords="offset points",
+            ha=name.across,
+            va=name.up,
+            fontsize=size,
+            bbox={"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": "none", "alpha": 0.8},
+        )
+    without = len(run.rsus) - len(shown)
+    if not without:
+        return ""
+    return f" The names of {plural(without, 'RSU')} find no room here; the table below has all."
 
 
 def _figure(extent: tuple[float, float, float, float]) -> tuple[Figure, Axes, Axes, bool]:
@@ -109,7 +171,7 @@ def map_panel(run: RunData) -> Panel:
         bar.remove()
         caption += "The lanes of the road net are grey. No coverage window was recorded."
     else:
-        speeds = speed_map(run.windows, extent, _CELLS)
+        speeds = speed_map(run.paths or run.windows, extent, _CELLS)
         kmh = speeds.mean_mps * 3.6
         top = max(float(np.nanpercentile(kmh, 99)), 1.0)
         colour = Normalize(0.0, top)
@@ -126,9 +188,7 @@ def map_panel(run: RunData) -> Panel:
             f"{plural(run.windows.height, 'window')}: queues are dark. "
         )
         caption += "Grey lines are lanes." if not run.lanes.is_empty() else "No road net is known for this traffic."
-    _draw_rsus(ax, run, shift)
-    if len(run.rsus) > _LABELLED:
-        caption += f" RSU names are left out: there are more than {_LABELLED}."
+    caption += _draw_rsus(ax, run, extent, shift)
     _scale_bar(ax, shown)
     ax.set(xlim=shown[:2], ylim=shown[2:], aspect="equal")
     ax.set(xlabel=f"x {origin} (m)", ylabel=f"y {origin} (m)")

@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.figure import Figure
 
-from analysis.coverage_statistics import Floats, with_chords
 from analysis.formatting import count, number, percent, plural, quantity
 from analysis.loading import RunData
+from analysis.statistics.coverage import Floats, with_chords
+from analysis.statistics.dwell import dwell, entries
+from analysis.statistics.truncated_gaussian import BOOTSTRAP_SIZE, BOOTSTRAPS, SpeedFit, fit_truncated_gaussian
 from analysis.style import (
     BLACK,
     HALF_IN,
@@ -16,10 +18,11 @@ from analysis.style import (
     axes,
     histogram,
     legend,
+    log_ticks,
+    reach,
     scatter,
     to_svg,
 )
-from analysis.truncated_gaussian import BOOTSTRAP_SIZE, BOOTSTRAPS, SpeedFit, fit_truncated_gaussian
 from vnetsim.random_streams import Streams
 
 NO_TRAFFIC = "no coverage window was recorded"
@@ -62,13 +65,10 @@ def _fit_words(fit: SpeedFit | None, declared: bool) -> str:
 def speed_panel(run: RunData) -> Panel:
     """Draw the histogram of entry speeds with the fitted truncated Gaussian."""
     title = "Speed at entry"
-    crossing = run.windows.filter(run.windows["entry_cause"] == "crossing")
-    speeds = crossing["entry_speed_mps"].drop_nulls().to_numpy() * 3.6
-    speeds = speeds[np.isfinite(speeds)]
+    speeds = entries(run.windows)["entry_speed_mps"].to_numpy() * 3.6
     left_out = run.windows.height - len(speeds)
     if len(speeds) == 0:
-        why = NO_TRAFFIC if run.windows.is_empty() else "no vehicle entered by crossing the rim"
-        return Panel(name="speeds", title=title, caption=f"Not drawn: {why}.")
+        return Panel(name="speeds", title=title, caption=f"Not drawn: {NO_TRAFFIC}.")
     declared = _declared_bounds_kmh(run)
     rng = Streams(seed=int(run.manifest["seed"])).generator("analysis", "speed-fit")
     fit = fit_truncated_gaussian(speeds, rng, declared)
@@ -105,25 +105,25 @@ def _crossings(run: RunData) -> tuple[Floats, Floats, str]:
 def dwell_panel(run: RunData) -> Panel:
     """Draw the distribution of dwell times over that of the chord at entry speed."""
     title = "Dwell time"
-    dwell, ideal, why = _crossings(run)
-    if len(dwell) == 0:
+    stayed, ideal, why = _crossings(run)
+    if len(stayed) == 0:
         return Panel(name="dwell", title=title, caption=f"Not drawn: {why}.")
     figure = Figure((HALF_IN, 2.9))
     ax = axes(figure, top=0.34)
-    top = float(np.percentile(np.concatenate([dwell, ideal]), 99.0)) * 1.02
+    top = float(np.percentile(np.concatenate([stayed, ideal]), 99.0)) * 1.02
     bins = np.linspace(0, top, 33)
-    histogram(ax, dwell, bins, "dwell time")
+    histogram(ax, stayed, bins, "dwell time")
     ideal_counts = np.histogram(ideal, bins)[0]
     ax.stairs(ideal_counts, bins, color=VERMILION, linewidth=1.6, label="chord / entry speed")
     ax.set(xlabel="time (s)", ylabel="windows", xlim=(0, top))
     ax.set_ylim(0, max(ax.get_ylim()[1], 1.06 * int(ideal_counts.max())))
     legend(ax)
-    outside = int((np.maximum(dwell, ideal) > top).sum())
+    outside = int((np.maximum(stayed, ideal) > top).sum())
     beyond = f" {plural(outside, 'window')} beyond {number(top, 2)} s not shown." if outside else ""
     caption = (
-        f"{count(len(dwell))} of {plural(run.windows.height, 'window')} run from rim to rim. "
-        f"Median dwell {quantity(float(np.median(dwell)), 's')}, "
-        f"median chord over entry speed {quantity(float(np.median(ideal)), 's')}.{beyond}"
+        f"{dwell(run.windows).sentence} Drawn are the {count(len(stayed))} of "
+        f"{plural(run.windows.height, 'window')} that run from rim to rim, with what the chord would take at entry "
+        f"speed: {quantity(float(np.median(ideal)), 's')} in the median.{beyond}"
     )
     return Panel(name="dwell", title=title, caption=caption, svg=to_svg(figure, "dwell"))
 
@@ -131,26 +131,30 @@ def dwell_panel(run: RunData) -> Panel:
 def chord_panel(run: RunData) -> Panel:
     """Draw each dwell time against the time that the chord takes at entry speed."""
     title = "Dwell time against chord over entry speed"
-    dwell, ideal, why = _crossings(run)
-    if len(dwell) == 0:
+    stayed, ideal, why = _crossings(run)
+    if len(stayed) == 0:
         return Panel(name="chord", title=title, caption=f"Not drawn: {why}.")
     figure = Figure((HALF_IN, 2.9))
     ax = axes(figure, top=0.34)
-    low, high = min(dwell.min(), ideal.min()) * 0.9, max(dwell.max(), ideal.max()) * 1.1
+    low = min(stayed.min(), ideal.min()) * 0.9
+    right, top = reach(ideal), reach(stayed)
+    high = max(right, top)
     ax.plot([low, high], [low, high], color=BLACK, linewidth=1, linestyle=(0, (4, 3)), label="equal")
-    scatter(ax, ideal, dwell, "window")
-    ax.set(xlabel="chord / entry speed (s)", ylabel="dwell time (s)", xlim=(low, high), ylim=(low, high))
+    scatter(ax, ideal, stayed, "window")
+    ax.set(xlabel="chord / entry speed (s)", ylabel="dwell time (s)", xlim=(low, right), ylim=(low, top))
     if high / low > 12:
-        ax.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high))
-        ticks = [m * 10.0**k for k in range(-4, 9) for m in (1, 2, 5) if low <= m * 10.0**k <= high]
-        for axis in (ax.xaxis, ax.yaxis):
+        ax.set(xscale="log", yscale="log", xlim=(low, right), ylim=(low, top))
+        for axis, end in ((ax.xaxis, right), (ax.yaxis, top)):
+            ticks = log_ticks(low, end)
             axis.set_ticks(ticks, [f"{tick:g}" for tick in ticks])
             axis.set_ticks([], minor=True)
     legend(ax)
-    ratio = dwell / ideal
+    outside = int(((ideal > right) | (stayed > top)).sum())
+    beyond = f" {plural(outside, 'window')} beyond the axes not shown." if outside else ""
+    ratio = stayed / ideal
     caption = (
         f"The median vehicle stays {number(float(np.median(ratio)), 3)} times as long as it would at its entry "
         f"speed on the straight line from entry to exit; {percent(float((ratio > 1.5).mean()), 0)} stay more than "
-        "1.5 times as long."
+        f"1.5 times as long.{beyond}"
     )
     return Panel(name="chord", title=title, caption=caption, svg=to_svg(figure, "chord"))

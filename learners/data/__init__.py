@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 from learners.data.augment import view_one, view_two
 from learners.data.image_set import ImageSet
 from learners.data.motion import motion_blur
 from learners.data.partition import partition
+from learners.data.shipped import ANGLES, CLASSES, SHIPPED
 from learners.data.steering_set import SteeringSet
-from vnetsim.errors import InputError, unknown_name
+from vnetsim.errors import InputError, RunError, unknown_name
 from vnetsim.experiment import DataSettings
+from vnetsim.learning.kinds import DATA_SETS, DataSet
+from vnetsim.plugins import code_file, plugin_errors
 from vnetsim.random_streams import Streams
 
 __all__ = [
@@ -25,56 +27,65 @@ __all__ = [
     "view_two",
 ]
 
-# A set's module is loaded only when that set is used: torchvision, for one, takes seconds to import. Each has a
-# function load(data: DataSettings, *, streams: Streams).
-WITH_CLASSES = {
-    "signs": "learners.data.signs",
-    "cifar10": "learners.data.cifar10",
-    "npz": "learners.data.npz",
-    "folder": "learners.data.folder",
-}
-WITH_ANGLES = {
-    "road": "learners.data.road",
-    "driving-log": "learners.data.driving_log",
-    "steering-npz": "learners.data.steering_npz",
-}
+WITH_CLASSES = tuple(name for name, one in SHIPPED.items() if one.targets == CLASSES)
+WITH_ANGLES = tuple(name for name, one in SHIPPED.items() if one.targets == ANGLES)
 
 
-def load_images(data: DataSettings, *, streams: Streams) -> ImageSet:
+def load_images(data: DataSettings, *, streams: Streams, settings: Any = None) -> ImageSet:
     """Return the set of images with classes that ``data.name`` names.
 
     Args:
         data: which set, where it lies, how many images of it.
         streams: the branch of the random streams that generated sets draw from.
+        settings: an instance of the set's ``Settings``; its defaults for None.
 
     Raises:
         InputError: when the set is unknown or has no classes, or its files are missing or damaged.
+        RunError: a set of one's own fails, or returns something else.
     """
-    images: ImageSet = _load(data, streams, WITH_CLASSES, WITH_ANGLES, "steering angles", "classes")
+    images: ImageSet = _load(data, streams, settings, CLASSES, WITH_CLASSES, ImageSet)
     return images
 
 
-def load_steering(data: DataSettings, *, streams: Streams) -> SteeringSet:
+def load_steering(data: DataSettings, *, streams: Streams, settings: Any = None) -> SteeringSet:
     """Return the set of road images with steering angles that ``data.name`` names.
 
     Args:
         data: which set, where it lies, how many images of it.
         streams: the branch of the random streams that generated sets draw from.
+        settings: an instance of the set's ``Settings``; its defaults for None.
 
     Raises:
         InputError: when the set is unknown or has no steering angles, or its files are missing or damaged.
+        RunError: a set of one's own fails, or returns something else.
     """
-    frames: SteeringSet = _load(data, streams, WITH_ANGLES, WITH_CLASSES, "classes", "steering angles")
+    frames: SteeringSet = _load(data, streams, settings, ANGLES, WITH_ANGLES, SteeringSet)
     return frames
 
 
-def _load(
-    data: DataSettings, streams: Streams, fitting: dict[str, str], others: dict[str, str], has: str, needs: str
-) -> Any:
-    if data.name in others:
+def _load(data: DataSettings, streams: Streams, settings: Any, needs: str, shipped: tuple[str, ...], kind: type) -> Any:
+    found = _found(data.name, shipped)
+    if found.targets != needs:
         raise InputError(
-            f"data.name: the images of '{data.name}' have {has}, and this learner needs {needs}: {', '.join(fitting)}."
+            f"data.name: the images of '{data.name}' have {found.targets}, and this learner needs {needs}: "
+            f"{', '.join(shipped)}."
         )
-    if data.name not in fitting:
-        raise unknown_name("data set", data.name, fitting, where="data.name")
-    return importlib.import_module(fitting[data.name]).load(data, streams=streams)
+    if data.name in SHIPPED:
+        return found.load(data, settings, streams)
+    with plugin_errors("data set", found.name, "while it was loaded"):
+        loaded = found.load(data, found.Settings() if settings is None else settings, streams)
+    if not isinstance(loaded, kind):
+        raise RunError(
+            f"data set '{found.name}' returned a {type(loaded).__name__}, expected a learners.data.{kind.__name__}."
+        )
+    return loaded
+
+
+def _found(name: str, shipped: tuple[str, ...]) -> type[DataSet]:
+    """Return the class of a data set: a shipped one, which needs no installation, or a plug-in."""
+    if name in SHIPPED:
+        return SHIPPED[name]
+    if code_file(name) is None and name not in DATA_SETS.names():
+        others = [other for other in DATA_SETS.names() if other not in SHIPPED]
+        raise unknown_name("data set", name, [*shipped, *others], where="data.name")
+    return DATA_SETS.find(name)

@@ -95,6 +95,11 @@ def apply_view_two(images: Tensor, draws: Mapping[str, Tensor], mean: Sequence[f
     return _finish(views, draws["grey"], mean, std)
 
 
+def without_view(images: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
+    """Return the images themselves, normalised as the views are; arguments as for ``view_one``."""
+    return _normalise(images.clone(), mean, std)
+
+
 def _uniform(count: int, generator: torch.Generator, low: float = 0.0, high: float = 1.0) -> Tensor:
     """Draw one number in [low, high) per image."""
     return low + (high - low) * torch.rand(count, generator=generator)
@@ -220,6 +225,10 @@ def _finish(views: Tensor, grey: Tensor, mean: Sequence[float], std: Sequence[fl
     """Turn the chosen views grey and normalise all, in place: fresh memory costs more than the arithmetic."""
     chosen = _on(views, grey.nonzero().squeeze(1))
     views[chosen] = greyscale(views[chosen]).expand(-1, views.shape[1], -1, -1)
+    return _normalise(views, mean, std)
+
+
+def _normalise(views: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
     center = torch.as_tensor(mean, dtype=views.dtype, device=views.device)[:, None, None]
     spread = torch.as_tensor(std, dtype=views.dtype, device=views.device)[:, None, None]
     return views.sub_(center).div_(spread)

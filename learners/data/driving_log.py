@@ -161,7 +161,7 @@ def _find_images(folder: Path, views: Sequence[tuple[Row, int]]) -> list[Path]:
         InputError: when some are missing.
     """
     found: list[Path] = []
-    missing: list[str] = []
+    missing: list[tuple[str, str]] = []
     for row, camera in views:
         written = row.images[camera]
         if not written:
@@ -171,13 +171,15 @@ def _find_images(folder: Path, views: Sequence[tuple[Row, int]]) -> list[Path]:
             )
         path = find_image(folder, written)
         if path is None:
-            missing.append(
-                f"{row.place}: {len(views)} images are named, {{}} of them are missing, the first '{written}'"
-            )
+            missing.append((row.place, written))
         else:
             found.append(path)
     if missing:
-        raise InputError(missing[0].format(len(missing)) + f"; looked there, in '{folder / 'IMG'}' and in '{folder}'.")
+        place, written = missing[0]
+        raise InputError(
+            f"{place}: {len(views)} images are named, {len(missing)} of them are missing, the first '{written}'; "
+            f"looked there, in '{folder / 'IMG'}' and in '{folder}'."
+        )
     return found
 
 
@@ -185,11 +187,14 @@ def find_image(folder: Path, written: str) -> Path | None:
     """Return an image that a log names, or None.
 
     Logs are moved between machines, so the image is looked for, in this order, under the path as written (relative to
-    the log's folder), the same with Windows' separators, and by its bare name in ``IMG`` and in the log's folder.
+    the log's folder), the same with Windows' separators, and by its bare name in ``IMG`` and in the log's folder. What
+    lies outside the log's folder, also by a link in it, is not taken: a log that was received could name any file.
     """
+    inside = os.path.realpath(folder)
     forward = written.replace("\\", "/")
     name = forward.rsplit("/", 1)[-1]
     for candidate in (folder / written, folder / forward, folder / "IMG" / name, folder / name):
-        if os.path.isfile(candidate):  # noqa: PTH113 - false, not an error, for a name that no file can have
+        # false, not an error, for a name that no file can have
+        if os.path.isfile(candidate) and Path(os.path.realpath(candidate)).is_relative_to(inside):  # noqa: PTH113
             return candidate
     return None

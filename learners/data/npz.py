@@ -22,6 +22,7 @@ from vnetsim.experiment import DataSettings
 from vnetsim.random_streams import Streams
 
 SIDE_PX = 32
+_HIGHEST = 2**31
 _PLAIN = ("images", "labels")
 _MEDMNIST = ("train_images", "train_labels", "test_images", "test_labels")
 
@@ -94,6 +95,8 @@ def _labels(arrays: Arrays, name: str, of: str, path: Path) -> NDArray[np.int64]
         raise InputError(f"{where}: {len(labels)} labels for {images} images in {of}.")
     if len(labels) and int(labels.min()) < 0:
         raise InputError(f"{where}: label {labels.min()} at {labels.argmin()} is negative; classes count from 0.")
+    if len(labels) and int(labels.max()) > _HIGHEST:
+        raise InputError(f"{where}: label {labels.max()} at {labels.argmax()} is no class; they count from 0.")
     return labels.astype(np.int64)
 
 

@@ -27,7 +27,7 @@ _TABLE = 512
 _CHUNK = 25
 
 
-def smooth_noise(generator: np.random.Generator, count: int, scale: float) -> Doubles:
+def gaussian_process(generator: np.random.Generator, count: int, scale: float) -> Doubles:
     """Return ``count`` steps of a stationary Gaussian process, mean 0 and variance 1, correlated over ``scale`` steps.
 
     White noise under a Gaussian window: the correlation of values d apart is exp(-d^2 / (4 scale^2)).
@@ -68,8 +68,8 @@ class Course:
     def draw(cls, generator: np.random.Generator, *, frames: int, step_m: float) -> Course:
         """Draw a course: its curvature a cubed smooth process, so that the road is nearly straight most of the time."""
         points = math.ceil((step_m * frames + VIEW_M) / GRID_M) + 1
-        curvature = np.tanh(smooth_noise(generator, points, 14.0 / GRID_M)) ** 3 / TIGHTEST_M
-        offset_m = 0.4 * smooth_noise(generator, points, 9.0 / GRID_M)
+        curvature = np.tanh(gaussian_process(generator, points, 14.0 / GRID_M)) ** 3 / TIGHTEST_M
+        offset_m = 0.4 * gaussian_process(generator, points, 9.0 / GRID_M)
         return cls(frames=frames, step_m=step_m, curvature=curvature, offset_m=offset_m)
 
     @property
@@ -186,8 +186,8 @@ def render(world: World, course: Course, generator: np.random.Generator, *, side
     The light and the camera's pitch change smoothly from frame to frame, the sensor's noise does not.
     """
     frames = len(course.position_m)
-    pitch = 0.006 * smooth_noise(generator, frames, 1.5)
-    gain = np.exp2(0.25 * smooth_noise(generator, frames, 25.0)).astype(np.float32)
+    pitch = 0.006 * gaussian_process(generator, frames, 1.5)
+    gain = np.exp2(0.25 * gaussian_process(generator, frames, 25.0)).astype(np.float32)
     horizon_px = side_px * (world.horizon + pitch)[:, None]
     below_px = np.arange(side_px) + 0.5 - horizon_px
     ahead_m = np.minimum(FOCAL * side_px * world.camera_m / np.maximum(below_px, 0.5), VIEW_M)

@@ -62,7 +62,7 @@ def _read(path: Path, side_px: int) -> tuple[NDArray[np.uint8], NDArray[np.float
     where = f"{path}: ground_truths"
     if angles.dtype.kind not in "iuf" or angles.ndim not in {1, 2} or 0 in angles.shape[1:]:
         raise InputError(f"{where}: {angles.dtype} of shape {angles.shape} are not angles: numbers, (N,) or (N, K).")
-    angles = angles.reshape(len(angles), -1)[:, 0]
+    angles = angles if angles.ndim == 1 else angles[:, 0]
     if len(angles) != len(images):
         raise InputError(f"{where}: {len(angles)} angles for {len(images)} images in imgs.")
     wrong = np.flatnonzero(~(np.abs(angles) <= 1))  # NaN too

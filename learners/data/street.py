@@ -26,7 +26,7 @@ def cover(image: Floats, coverage: Floats, colour: Floats) -> None:
     image += coverage[:, None] * (paint - image)
 
 
-def smooth_noise(generator: np.random.Generator, count: int, cells: int) -> Floats:
+def value_noise(generator: np.random.Generator, count: int, cells: int) -> Floats:
     """Return noise of unit variance at its nodes, ``cells`` of them across, interpolated between; (N, H, W)."""
     nodes = generator.standard_normal((count, cells, cells), dtype=np.float32)
     position = np.linspace(0, cells - 1, SIDE_PX, dtype=np.float32)
@@ -55,7 +55,7 @@ def scene(generator: np.random.Generator, count: int) -> Floats:
     haze = _colour(generator, count, (0.75, 0.85, 0.95), (0.90, 0.80, 0.70))
     height = np.clip(_Y / horizon, 0, 1)[:, None]
     image: Floats = zenith[:, :, None, None] * (1 - height) + haze[:, :, None, None] * height
-    coarse, fine = smooth_noise(generator, count, 5), smooth_noise(generator, count, 14)
+    coarse, fine = value_noise(generator, count, 5), value_noise(generator, count, 14)
 
     skyline = horizon - uniform(generator, 2, 24, count, 1, 1)
     wooded = uniform(generator, 0, 1, count, 1, 1) < 0.5
@@ -98,10 +98,10 @@ def occlude(generator: np.random.Generator, image: Floats) -> None:
     kind = uniform(generator, 0, 1, count, 1, 1)
     angle = uniform(generator, 0, 2 * np.pi, count, 1, 1)
     outward = np.cos(angle) * (_X - 15.5) + np.sin(angle) * (_Y - 15.5)
-    leaves = smooth_noise(generator, count, 9)
+    leaves = value_noise(generator, count, 9)
     branch = _edge(uniform(generator, 4, 9, count, 1, 1) - outward + 4 * leaves) * (kind < 0.25)
     green = _colour(generator, count, (0.08, 0.20, 0.05), (0.34, 0.40, 0.14))
-    cover(image, branch, green[:, :, None, None] * (1 + 0.35 * smooth_noise(generator, count, 16))[:, None])
+    cover(image, branch, green[:, :, None, None] * (1 + 0.35 * value_noise(generator, count, 16))[:, None])
     offset = uniform(generator, -12, 12, count, 1, 1)
     lean = uniform(generator, -0.2, 0.2, count, 1, 1)
     bar = np.abs(_X - 15.5 - offset - lean * (_Y - 15.5)) - uniform(generator, 0.6, 2.2, count, 1, 1)

@@ -8,17 +8,17 @@ import polars as pl
 import pytest
 
 from analysis.formatting import si
-from analysis.headline import headline
 from analysis.loading import load
 from analysis.plots.contact_graph import contact_graph_panel, pairs
 from analysis.plots.exchanges import exchange_panels, value_panel
 from analysis.plots.participation import phases
-from analysis.record import record
-from analysis.report import build_report
+from analysis.report.headline import headline
+from analysis.report.page import build_report
+from analysis.report.record import record
 from analysis.style import styled
-from vnetsim.rsu import Rsu
-from vnetsim.run_directory import RunDirectory
-from vnetsim.tables import EXCHANGES
+from vnetsim.coverage.rsu import Rsu
+from vnetsim.storage.run_directory import RunDirectory
+from vnetsim.storage.tables import EXCHANGES
 
 FIGURES = {"contacts", "exchange-value", "exchange-rounds", "exchange-contact"}
 
@@ -105,7 +105,7 @@ def test_captions_and_headline_hold_the_numbers(exchanged):
     run = exchanged(rows)
     captions = {name: plain(panel.caption) for name, panel in panels(run).items()}
     expected = (
-        "Round 0: 2 pairs (1 both ways, 1 cut; 1 relayed); in contact for 4.50 s in the median; 4.00 MB over the air."
+        "Round 1: 2 pairs (1 both ways, 1 cut; 1 relayed); in contact for 4.50 s in the median; 4.00 MB over the air."
     )
     assert expected in captions["contacts"]
     assert "3 exchanges, each from one vehicle to another, 67 % completed" in captions["exchange-rounds"]
@@ -175,7 +175,7 @@ def test_a_round_without_record_is_drawn(tmp_path, make_run):
     run = make_run(tmp_path / "run", vehicles=40, rounds=4, exchange=True)
     RunDirectory(run).write("exchanges", [tuple(row(0, 1, round=9).values())])
     build_report(run)
-    assert "round 9: 1 pair" in (run / "report.html").read_text(encoding="utf-8")
+    assert "round 10: 1 pair" in (run / "report.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("declared", [None, [], "text", {}])
@@ -223,14 +223,14 @@ def test_far_rsus_draw_the_busiest_surroundings(exchanged):
     with styled():
         panel = contact_graph_panel(exchanged(rows, rsus=rsus))
     assert "only those in the coverage of RSU east, 2 of 3 pairs in these rounds" in panel.caption
-    assert "round 0: 2 pairs" in words_of(panel)
+    assert "round 1: 2 pairs" in words_of(panel)
 
 
 def test_first_middle_and_last_round(exchanged):
     with styled():
         panel = contact_graph_panel(exchanged([row(0, 1, round=k) for k in (2, 3, 5, 8, 40)]))
     drawn = [words for words in words_of(panel) if words.startswith("round ")]
-    assert drawn == ["round 2: 1 pair", "round 5: 1 pair", "round 40: 1 pair"]
+    assert drawn == ["round 3: 1 pair", "round 6: 1 pair", "round 41: 1 pair"]
     assert "All 5 rounds with exchanges" in panel.caption
 
 

@@ -56,6 +56,8 @@ def test_si_prefix(value, unit, words):
         (900, "15 min"),
         (973, "16 min 13 s"),
         (7199.7, "2 h"),
+        (3600, "1 h"),
+        (6960, "1 h 56 min"),
         (9000, "2 h 30 min"),
         (math.inf, "\u2013"),
     ],

@@ -3,8 +3,9 @@ import json
 import pytest
 
 from analysis.loading import load
-from analysis.report import build_report
+from analysis.report.page import build_report
 from vnetsim.errors import InputError
+from vnetsim.storage.run_directory import RunDirectory
 
 
 @pytest.fixture
@@ -68,7 +69,7 @@ def test_manifest_without_a_needed_key(run, key):
 def test_manifest_with_damaged_rsus(run, rsus):
     path = run / "manifest.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"rsus": rsus}))
-    with pytest.raises(InputError, match="'rsus' must list id, x_m, y_m and range_m"):
+    with pytest.raises(InputError, match=r"'rsus' must list id, x_m, y_m and range_m|'rsus\.0' .* expected an object"):
         load(run)
 
 
@@ -79,3 +80,23 @@ def test_camera_of_another_version(run):
     assert text.index("[camera]") < text.index("lens")
     with pytest.raises(InputError, match=r"\[camera\] is not of this version"):
         load(run)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("rounds = 1979-05-27", "'rounds' is missing or of the wrong type"),
+        ("rounds = 'many'", "'rounds' is missing or of the wrong type"),
+        ("scenario = []", "'scenario' is missing or of the wrong type"),
+        ("gaussian.v_min_kmh = ['a']", "'gaussian.v_min_kmh' is missing or of the wrong type"),
+        ("camera.exposure_s = 'x'", "'camera.exposure_s' is missing or of the wrong type"),
+        ("blur = 1", "'blur' is missing or of the wrong type"),
+        ("rounds = 99999999999999999999", "more than 64 bits"),
+    ],
+)
+def test_settings_of_another_type_than_is_read_are_told(line, words, tmp_path):
+    run = RunDirectory(tmp_path)
+    run.put({"experiment.toml": f"{line}\n".encode()})
+    with pytest.raises(InputError, match=r"experiment\.toml: ") as caught:
+        run.settings()
+    assert words in str(caught.value)

@@ -6,6 +6,7 @@ import pytest
 
 from analysis.loading import load
 from analysis.plots.learning import series_panels, silo_panel
+from analysis.report.headline import headline
 from analysis.style import styled
 
 LABELS = [f"accuracy on classes {k:02d}" for k in range(12)]
@@ -15,10 +16,10 @@ LABELS = [f"accuracy on classes {k:02d}" for k in range(12)]
 def measured(learning_run):
     """Return the panels of a run that measured made-up series: ``values[name]`` after 0, 1, ... rounds."""
 
-    def draw(values, unit="%"):
+    def draw(values, unit="%", **declared):
         data = load(learning_run)
         rows = [(r, 0.0, name, value) for name, row in values.items() for r, value in enumerate(row)]
-        series = [{"name": name, "label": name, "unit": unit, "caption": "Same."} for name in values]
+        series = [{"name": name, "label": name, "unit": unit, "caption": "Same.", **declared} for name in values]
         with styled():
             return series_panels(
                 dataclasses.replace(
@@ -42,7 +43,27 @@ def test_a_dozen_series_share_one_wide_figure(measured):
     assert set(LABELS) <= set(words_of(panel))
     assert panel.title == "Accuracy on classes 00; accuracy on classes 01 and 10 more"
     assert panel.caption.count("Same.") == 1
-    assert "From round 0 to after 2 rounds: accuracy on classes 00 10.0\u202f% to 30.0\u202f%;" in panel.caption
+    assert "From before training to after 2 rounds: accuracy on classes 00 10.0\u202f% to 30.0\u202f%;" in panel.caption
+
+
+def test_a_declared_group_is_the_title(measured):
+    (panel,) = measured({"a": [0.1, 0.2], "b": [0.1, 0.3]}, unit="RMSE", group="Error on held-out frames")
+    assert panel.title == "Error on held-out frames (RMSE)"
+
+
+def test_two_errors_of_one_model_have_two_names_at_the_top(learning_run):
+    data = load(learning_run)
+    series = [
+        {"name": unit, "label": label, "unit": unit, "caption": "", "group": "Error"}
+        for unit, label in (("RMSE", "Average model"), ("MAE", "Average model"), ("rad", "Largest"))
+    ]
+    rows = [(r, 0.0, one["name"], 0.5 - r / 10) for one in series for r in range(3)]
+    metrics = pl.DataFrame(rows, schema=data.metrics.schema, orient="row")
+    found = headline(dataclasses.replace(data, manifest={**data.manifest, "series": series}, metrics=metrics))
+    shown = {label: value.replace("\u202f", " ") for label, value in found}
+    assert len(shown) == len(found), "labels differ"
+    assert shown["RMSE, average model"] == shown["MAE, average model"] == "0.300 (first 0.500)"
+    assert shown["Largest"] == "0.300 rad (first 0.500 rad)"
 
 
 def test_more_series_than_colours_differ_in_their_dashes(measured):
@@ -55,17 +76,17 @@ def test_more_series_than_colours_differ_in_their_dashes(measured):
 def test_series_without_unit_are_drawn_apart(measured):
     panels = measured({label: [0.1, 0.2] for label in LABELS[:4]}, unit="")
     assert [panel.title for panel in panels] == [label.capitalize() for label in LABELS[:4]]
-    assert panels[0].caption == "Same. Accuracy on classes 00: from 0.100 (round 0) to 0.200 after 1 round."
+    assert panels[0].caption == "Same. Accuracy on classes 00: from 0.100 (before training) to 0.200 after 1 round."
 
 
 def test_series_of_different_length_say_each_its_rounds(measured):
     (panel,) = measured({"first": [0.1, 0.2, 0.3], "second": [0.5]})
-    assert "First: from 10.0\u202f% (round 0) to 30.0\u202f% after 2 rounds." in panel.caption
-    assert "Second: 50.0\u202f% after 0 rounds." in panel.caption
+    assert "First: from 10.0\u202f% (before training) to 30.0\u202f% after 2 rounds." in panel.caption
+    assert "Second: 50.0\u202f% before training." in panel.caption
 
 
 def test_three_classes(exchange_run):
     with styled():
         panel = silo_panel(load(exchange_run))
     assert {"left", "straight", "right", "silo", "images"} <= set(words_of(panel))
-    assert "3 classes in all" in panel.caption
+    assert "3 ranges of the steering angle in all" in panel.caption

@@ -9,21 +9,26 @@ import heapq
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
 
-from vnetsim.coverage import CoverageEvent, Entered, Left, Track, TrafficInfo, Window
+from vnetsim.coverage.rsu import Rsu
+from vnetsim.coverage.windows import CoverageEvent, Entered, Left, TrafficInfo, VehiclePath, Window
 from vnetsim.experiment import Experiment, LinkSettings
 from vnetsim.learning import Cost, Participant
 from vnetsim.random_streams import Streams
-from vnetsim.rsu import Rsu
-from vnetsim.simulation import RoundResult, RoundSummary, simulate
+from vnetsim.simulation.loop import RoundResult, RoundSummary, simulate
+from vnetsim.simulation.plugins import simulation_plugins
+from vnetsim.simulation.selection import SELECTIONS
 
 SIZES = (1_000, 10_000, 100_000)
-EXPERIMENT = Experiment(scenario="benchmark", rounds=10**9, link=LinkSettings(model="constant", rate_bps=20e6))
+EXPERIMENT = Experiment(scenario="benchmark", rounds=10**6, link=LinkSettings(model="constant", rate_bps=20e6))
+
+COST = Cost(download_bytes=700_000, upload_bytes=700_000, work_flop=2e12)
 
 
 class SteadyTraffic:
@@ -41,15 +46,15 @@ class SteadyTraffic:
             enter_s = 2.0 * index
             while leaving and leaving[0][0] <= enter_s:
                 self._events.append(heapq.heappop(leaving)[2])
-            track, left = self._pass(f"v{index}", enter_s, enter_s + float(dwell_s[index]))
-            self._events.append(Entered(time_s=enter_s, track=track))
+            path, left = self._pass(f"v{index}", enter_s, enter_s + float(dwell_s[index]))
+            self._events.append(Entered(time_s=enter_s, path=path))
             heapq.heappush(leaving, (left.time_s, index, left))
         self._events.extend(heapq.heappop(leaving)[2] for _ in range(len(leaving)))
 
     @staticmethod
-    def _pass(vehicle_id: str, enter_s: float, exit_s: float) -> tuple[Track, Left]:
+    def _pass(vehicle_id: str, enter_s: float, exit_s: float) -> tuple[VehiclePath, Left]:
         t, x, y, v = [enter_s, exit_s], [-250.0, 250.0], [0.0, 0.0], [500.0 / (exit_s - enter_s)] * 2
-        track = Track(
+        path = VehiclePath(
             vehicle_id=vehicle_id,
             vehicle_type="car",
             rsu_id="r",
@@ -79,7 +84,7 @@ class SteadyTraffic:
             path_y_m=np.array(y),
             path_speed_mps=np.array(v),
         )
-        return track, Left(time_s=exit_s, track=track, window=window)
+        return path, Left(time_s=exit_s, path=path, window=window)
 
     def events(self) -> Iterator[CoverageEvent]:
         return iter(self._events)
@@ -92,7 +97,7 @@ class NoLearning:
     """The payload of a small encoder, and no training."""
 
     def cost(self, _silo: int) -> Cost:
-        return Cost(download_bytes=700_000, upload_bytes=700_000, work_flop=2e12)
+        return COST  # one object, as a run asks its learner once for each silo
 
     def close_round(self, _summary: RoundSummary, participants: Sequence[Participant]) -> RoundResult:
         return RoundResult(weights=[1.0] * len(participants), losses=[0.0] * len(participants))
@@ -122,3 +127,57 @@ def test_growth_of_the_loop_with_windows(benchmark: Any, capsys: pytest.CaptureF
             print(f"{large // small} x the windows from {small} on: {growth:.2f} x the time")
         ended = Counter(record.outcome for record in result.log.participations)
         print(f"{ended.total() / seconds[size]:.0f} participations/s, {dict(ended)}")
+
+
+@dataclass
+class Timed:
+    """A policy, and the seconds that it took."""
+
+    policy: Any
+    seconds: float = 0.0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.policy, name)
+
+    def select(self, candidates: Sequence[Any], free: int, context: Any) -> Iterator[Any]:
+        start = time.perf_counter()
+        chosen = iter(self.policy.select(candidates, free, context))
+        while (candidate := next(chosen, None)) is not None:
+            self.seconds += time.perf_counter() - start
+            yield candidate
+            start = time.perf_counter()
+        self.seconds += time.perf_counter() - start
+
+    def after_round(self, records: Sequence[Any]) -> None:
+        start = time.perf_counter()
+        self.policy.after_round(records)
+        self.seconds += time.perf_counter() - start
+
+
+def test_share_and_growth_of_selection(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = []
+    for name in SELECTIONS.names():
+        settings = replace(EXPERIMENT, round=replace(EXPERIMENT.round, selection=name))
+        seconds, shares = {}, {}
+        for size in SIZES[:2]:
+            plugins = simulation_plugins(settings)
+            timed, traffic = Timed(plugins.selection), SteadyTraffic(size)
+            start = time.perf_counter()
+            result = simulate(
+                settings,
+                traffic,
+                NoLearning(),
+                Streams(seed=0),
+                plugins=replace(plugins, selection=timed),
+                images=dict.fromkeys(range(95), 100),
+            )
+            seconds[size] = time.perf_counter() - start
+            shares[size] = timed.seconds / seconds[size]
+            assert len(result.log.windows) == size
+        small, large = SIZES[:2]
+        lines.append(
+            f"{name:16} {shares[small]:6.1%} {shares[large]:6.1%} of the loop; {large // small} x the windows: "
+            f"{seconds[large] / seconds[small]:.1f} x the time"
+        )
+    with capsys.disabled():
+        print("", *lines, sep="\n")

@@ -25,7 +25,7 @@ HOME = Path(sumo.SUMO_HOME)
 READ = """
 import sys
 from vnetsim.experiment import Experiment, TrafficSettings
-from vnetsim.mobility import open_traffic
+from vnetsim.traffic import open_traffic
 settings = TrafficSettings(rsu=tuple(sys.argv[2:]), repeat=False)
 traffic = open_traffic(Experiment(scenario=sys.argv[1], traffic=settings))
 print(sum(1 for event in traffic.events()), "events")

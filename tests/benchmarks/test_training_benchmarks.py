@@ -1,153 +1,45 @@
 """How fast the vehicles of a round are trained, against one after the other and against the published code's way.
 
 Run with ``pytest tests/benchmarks/test_training_benchmarks.py --benchmark-only -s`` or, where there is no pytest, as a
-script with the repository on PYTHONPATH. Options of the script: ``--device cuda``, ``--quick`` (leaves out ResNet-18 on
-a CPU), ``--large bfloat16`` (only the round of 95 ResNet-18 vehicles, in that precision), ``--profile`` (tables of
-torch.profiler: a round of small vehicles under each engine, one ResNet-18 vehicle in each precision). Prints ratios,
-and asserts nothing about time. Images are random: their content costs nothing.
+script with the repository and its ``tests/`` on PYTHONPATH. Options of the script: ``--device cuda``, ``--quick``
+(leaves out ResNet-18 on a CPU), ``--large bfloat16`` (only the round of 95 ResNet-18 vehicles, in that precision),
+``--profile`` (tables of torch.profiler: a round of small vehicles under each engine, one ResNet-18 vehicle in each
+precision). Prints ratios, and asserts nothing about time. Images are random: their content costs nothing.
 """
 
 from __future__ import annotations
 
 import os
 import platform
-import resource
-import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
-from unittest import mock
 
-import numpy as np
 import pytest
 import torch
+from device_checks.training_work import (
+    MEAN,
+    STD,
+    Centralised,
+    after_first_round,
+    contrastive,
+    finish,
+    images,
+    matrix_peak,
+    peak_bytes,
+    seconds,
+    vehicles,
+)
 from torch import Tensor
 
 from learners.cdl import Cdl
-from learners.contrastive_settings import ContrastiveSettings
-from learners.data.image_set import ImageSet
-from learners.encoders import create_encoder
+from learners.engines.optimizers import Sgd
 from learners.fedefm import FedEFM
 from learners.flsimco import FLSimCo
-from learners.losses import dual_temperature_loss
-from learners.optimizers import Sgd
-from learners.silos import Silos
-from learners.training import Visit
-from vnetsim.blur import Camera
-from vnetsim.device import keep_freed_memory
-from vnetsim.experiment import BlurSettings, DataSettings, ExchangeSettings
-from vnetsim.learning import LearnerContext, Participant, Peer
-from vnetsim.random_streams import Streams
-
-SPEED_MPS = 30.0
-MEAN, STD = (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)
-
-
-def images(count: int) -> ImageSet:
-    generator = torch.Generator().manual_seed(0)
-    pool = torch.randint(0, 256, (count + 200, 3, 32, 32), generator=generator, dtype=torch.uint8)
-    labels = torch.arange(count + 200) % 10
-    return ImageSet(
-        name="random",
-        train=pool[:count],
-        train_labels=labels[:count],
-        test=pool[count:],
-        test_labels=labels[count:],
-        class_names=tuple("0123456789"),
-        mean=MEAN,
-        std=STD,
-    )
-
-
-@contextmanager
-def given(count: int) -> Iterator[None]:
-    """Let learners load random images in place of a data set."""
-    pool = images(count)
-    with mock.patch("learners.task.load_images", return_value=pool):
-        yield
-
-
-def context(device: str, silos: int, **changes: Any) -> LearnerContext:
-    values: dict[str, Any] = {
-        "streams": Streams(seed=0).child("learner"), "device": device, "rounds": 10, "silos": silos, "approaches": 4,
-        "max_staleness": 0, "data": DataSettings(), "blur": BlurSettings(), "camera": Camera(),
-        "exchange": ExchangeSettings(),
-    }  # fmt: skip
-    return LearnerContext(**(values | changes))
-
-
-def vehicles(count: int, *, round_: int = 0, peers: int = 0) -> list[Participant]:
-    def peer(i: int) -> Peer:
-        return Peer(vehicle_id=f"v{i}", silo=i, speed_mps=SPEED_MPS, level_px=1.0)
-
-    return [
-        Participant(
-            round=round_, base_round=round_, vehicle_id=f"v{i}", rsu_id="r", silo=i, speed_mps=SPEED_MPS, level_px=1.0,
-            peers=tuple(peer((i + j) % count) for j in range(1, peers + 1)),
-        )
-        for i in range(count)
-    ]  # fmt: skip
-
-
-def seconds(runs: Sequence[Callable[[], object]], *, repetitions: int, device: str, warm: int = 1) -> list[float]:
-    """Return the median time of each, taken in turn: the machine's moods meet all alike."""
-    times: list[list[float]] = [[] for _ in runs]
-    for repetition in range(repetitions + warm):
-        for run, measured in zip(runs, times, strict=True):
-            begin_s = time.perf_counter()
-            run()
-            if device.startswith("cuda"):
-                torch.cuda.synchronize()
-            if repetition >= warm:
-                measured.append(time.perf_counter() - begin_s)
-    return [statistics.median(measured) for measured in times]
-
-
-def contrastive(device: str, *, silos: int, per_silo: int, **settings: Any) -> dict[str, FLSimCo]:
-    """Return FLSimCo under either engine."""
-    with given(silos * per_silo):
-        return {
-            engine: FLSimCo.create(
-                context(device, silos, data=DataSettings(min_images=per_silo)),
-                ContrastiveSettings(engine=engine, bank=100, **settings),
-            )
-            for engine in ("sequential", "batched")
-        }
-
-
-class Centralised:
-    """One model trained on all images in a plain loop: the same steps, batches, views and blur, nothing federated."""
-
-    def __init__(self, device: str, *, count: int, encoder: str, batch: int, passes: int = 2) -> None:
-        self._device = torch.device(device)
-        self._batch, self._passes = batch, passes
-        self._silos = Silos(images(count).train, [np.arange(count)], device=self._device)
-        network = create_encoder(encoder, seed=0)
-        self._model = network.to(device=self._device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self._visit = Visit(silo=0, kernel_px=3.0, blurred_fraction=1.0, learning_rate=0.06, seed=0)
-
-    def train(self, steps: int) -> None:
-        optimizer = Sgd(dict(self._model.named_parameters()), learning_rate=0.06, momentum=0.9, weight_decay=5e-4)
-        generator = torch.Generator().manual_seed(0)
-        for _ in range(steps):
-            self.step(*self.views(generator), optimizer)
-
-    def views(self, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        from learners.data.augment import view_one, view_two  # noqa: PLC0415
-
-        pool = self._silos.images(self._silos.draw(self._visit, self._batch, generator))
-        return view_one(pool, generator, MEAN, STD), view_two(pool, generator, MEAN, STD)
-
-    def step(self, first: Tensor, second: Tensor, optimizer: Sgd) -> None:
-        self._model.train()
-        loss = dual_temperature_loss(self._model(first), self._model(second))
-        if self._passes == 4:  # the published code passes both views anew for the other direction
-            loss = (loss + dual_temperature_loss(self._model(second), self._model(first))) / 2
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
+from vnetsim.learning import Participant
+from vnetsim.process import keep_freed_memory
 
 
 class Published(Centralised):
@@ -157,13 +49,13 @@ class Published(Centralised):
         from torch.utils.data import DataLoader, Dataset  # noqa: PLC0415
         from torchvision import transforms  # noqa: PLC0415
 
-        finish = [transforms.ToTensor(), transforms.Normalize(MEAN, STD)]
+        tail = [transforms.ToTensor(), transforms.Normalize(MEAN, STD)]
         one = transforms.Compose(
             [transforms.RandomResizedCrop(32), transforms.RandomHorizontalFlip(), transforms.RandomGrayscale(0.2),
-             *finish]
+             *tail]
         )  # fmt: skip
         jitter = transforms.RandomApply([transforms.ColorJitter(0.4, 0.4, 0.4, 0.1)], 0.8)
-        two = transforms.Compose([transforms.RandomResizedCrop(32), jitter, transforms.RandomGrayscale(0.4), *finish])
+        two = transforms.Compose([transforms.RandomResizedCrop(32), jitter, transforms.RandomGrayscale(0.4), *tail])
         pictures = [transforms.ToPILImage()(image) for image in images(self._batch * steps).train]
 
         class Views(Dataset[tuple[Tensor, Tensor]]):
@@ -251,13 +143,7 @@ def many_small(device: str, *, steps: int, repetitions: int = 5) -> None:
 
 def rounds_of(kind: Any, settings: dict[str, Any], device: str, *, peers: int, repetitions: int = 5) -> None:
     """Rounds of CDL or FedEFM with the defaults: ten vehicles."""
-    learners = {}
-    with given(2000):
-        for engine in ("sequential", "batched"):
-            data = DataSettings(name="road") if kind is Cdl else DataSettings()
-            learner = kind.create(context(device, 11, data=data), kind.Settings(engine=engine, **settings))
-            learner.aggregate(learner.train(vehicles(10)))  # the second round is the first whole one
-            learners[engine] = learner
+    learners = after_first_round(kind, device, **settings)
     joined = vehicles(10, round_=1, peers=peers)
     sequential, batched = seconds(
         [lambda: learners["sequential"].train(joined), lambda: learners["batched"].train(joined)],
@@ -277,8 +163,7 @@ def large_round(device: str, *, precision: str = "float32", steps: int = 1) -> N
     ]
     begin_s = time.perf_counter()
     updates = ours.train(vehicles(95))
-    if device.startswith("cuda"):
-        torch.cuda.synchronize()
+    finish(device)
     wall_s = time.perf_counter() - begin_s
     flop = sum(ours.cost(i).work_flop for i in range(95))
     print(
@@ -289,17 +174,6 @@ def large_round(device: str, *, precision: str = "float32", steps: int = 1) -> N
     if device.startswith("cuda"):
         print(f"  peak of the device's memory: {torch.cuda.max_memory_allocated() / 2**30:.1f} GiB")
         print(f"  of the measured bf16 matrix peak: {100 * flop / wall_s / matrix_peak(device):.1f} %")
-
-
-def matrix_peak(device: str) -> float:
-    """Return FLOP/s of a large bf16 matrix product."""
-    a, b = (torch.randn(8192, 8192, device=device, dtype=torch.bfloat16) for _ in range(2))
-    (median,) = seconds([lambda: [a @ b for _ in range(20)]], repetitions=5, device=device)
-    return 20 * 2 * 8192**3 / median
-
-
-def peak_bytes() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def profile(device: str) -> None:

@@ -1,11 +1,8 @@
 """Throughput of the batched transport solver against HiGHS, POT in a loop and batched Sinkhorn.
 
 Run with ``pytest tests/benchmarks/test_transport_benchmarks.py --benchmark-only -s`` or, where there is no pytest, as a
-script with the repository on PYTHONPATH; ``--quick`` leaves out all but the smallest size. POT is optional
-(``pip install "POT==0.9.6.post1"``). Prints ratios, and asserts nothing about time.
-
-The problems are cosine costs of random features with DeepEMD's marginals. All times are per problem, the best of a few
-repetitions. HiGHS and POT take one problem after the other, so their time does not depend on the batch.
+script with the repository and its ``tests/`` on PYTHONPATH; ``--quick`` leaves out all but the smallest size. POT is
+optional (``pip install "POT==0.9.6.post1"``). Prints ratios, and asserts nothing about time.
 """
 
 from __future__ import annotations
@@ -14,65 +11,16 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-import scipy.sparse as sp
 import torch
-from scipy.optimize import linprog
-from torch import Tensor
+from device_checks.transport_work import SIZES, highs_seconds, ot, ours_seconds, pot_seconds, problems
 
-from learners.transport import marginals, solve
+from learners.transport import solve
 
-try:
-    import ot  # type: ignore[import-untyped, import-not-found, unused-ignore]
-except ImportError:
-    ot = None
-
-SIZES = (16, 25, 49)
 BATCHES = (1, 16, 256, 4096)
 SINKHORN_ERROR = 1e-3  # relative; at the solver's own 1e-9 its entropy would have to be below what float64 resolves
 SINKHORN_SWEEPS = 20_000
-
-Problems = tuple[Tensor, Tensor, Tensor]
-
-
-def problems(n: int, count: int, device: str) -> Problems:
-    generator = torch.Generator().manual_seed(n)
-    u, v = (torch.randn(count, n, 64, generator=generator, dtype=torch.float64).to(device) for _ in range(2))
-    cost = 1 - torch.nn.functional.normalize(u, dim=2) @ torch.nn.functional.normalize(v, dim=2).mT
-    return cost, marginals(u, v), marginals(v, u)
-
-
-def seconds(run: Callable[[], object], *, repetitions: int) -> float:
-    best = float("inf")
-    for _ in range(repetitions):
-        start = time.perf_counter()
-        run()
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
-        best = min(best, time.perf_counter() - start)
-    return best
-
-
-def highs_seconds(n: int, count: int = 6) -> float:
-    cost, a, b = (part.numpy() for part in problems(n, count, "cpu"))
-    A = sp.vstack((sp.kron(sp.eye(n), np.ones((1, n))), sp.kron(np.ones((1, n)), sp.eye(n)))).tocsc()
-
-    def run() -> None:
-        for index in range(count):
-            sums = np.concatenate((a[index], b[index]))
-            assert linprog(cost[index].ravel(), A_eq=A, b_eq=sums, method="highs").status == 0
-
-    return seconds(run, repetitions=2) / count
-
-
-def pot_seconds(n: int, count: int = 64) -> float | None:
-    if ot is None:
-        return None
-    cost, a, b = (part.numpy() for part in problems(n, count, "cpu"))
-    return seconds(lambda: [ot.emd2(a[i], b[i], cost[i]) for i in range(count)], repetitions=3) / count
 
 
 def sinkhorn_seconds(n: int, device: str, count: int = 64) -> tuple[float, float]:
@@ -99,12 +47,6 @@ def sinkhorn_seconds(n: int, device: str, count: int = 64) -> tuple[float, float
         if off <= SINKHORN_ERROR / 2:
             epsilon /= 2
     return elapsed / count, error
-
-
-def ours_seconds(n: int, count: int, device: str) -> float:
-    case = problems(n, count, device)
-    solve(*(part[:8] for part in case))
-    return seconds(lambda: solve(*case), repetitions=5 if n * n * count <= 2**18 else 2) / count
 
 
 def measure(sizes: tuple[int, ...], device: str) -> list[str]:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from vnetsim.cli import app, main
-from vnetsim.settings_file import load_experiment
+from vnetsim.cli.commands import app, main
+from vnetsim.scenario.settings_file import load_experiment
 
-COMMANDS = ("run", "mobility", "compare", "resume", "report", "learners", "init")
+COMMANDS = ("run", "mobility", "compare", "resume", "report", "learners", "plugins", "settings", "cite", "init")
 
 
 def status_of(*arguments: str) -> int:
@@ -41,7 +41,7 @@ def test_every_command_and_every_option_is_explained(command: str, capsys: pytes
         (["run"], "SCENARIO requires an argument"),
         (["run", "gaussian", "--roudns", "3"], "Unknown option: --roudns. Did you mean --rounds?"),
         (["run", "gaussian", "--rounds", "many"], 'unable to convert "many" into int'),
-        (["run", "gaussian", "--rounds", "0"], "rounds must be at least 1, got 0"),
+        (["run", "gaussian", "--rounds", "0"], "rounds must be between"),
         (["run", "gaussian", "--backend", "x"], 'Invalid value "x" for --backend'),
         (["run", "gaussian", "--learner", "flsimko"], "unknown learner 'flsimko'. Did you mean 'flsimco'?"),
         (["run", "gaussian", "--set", "learning.bath=3"], "learning: unknown key 'bath'. Did you mean 'batch'?"),
@@ -56,6 +56,10 @@ def test_every_command_and_every_option_is_explained(command: str, capsys: pytes
         (["report", "nowhere"], "nowhere"),
         (["resume", "nowhere"], "nowhere: not a run directory"),
         (["learners", "x"], "unknown learner 'x'"),
+        (["settings", "qorum"], "unknown setting 'qorum'. Did you mean round.quorum? Tables: arithmetic, blur, camera"),
+        (["settings", "round.qorum"], "Did you mean 'round.quorum'? Available: round.aggregation, round.deadline_s"),
+        (["settings", "link.tau", "--learner", "cdl"], "Available: link.bandwidth_hz"),
+        (["cite", "cdk"], "unknown learner 'cdk'. Did you mean 'cdl'?"),
         (["init", "."], "not an empty folder"),
     ],
 )
@@ -91,7 +95,7 @@ def test_a_traceback_only_with_debug(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def imported_by(*arguments: str) -> set[str]:
-    code = f"import sys; sys.argv = {['vnetsim', *arguments]!r}\nfrom vnetsim.cli import main\n"
+    code = f"import sys; sys.argv = {['vnetsim', *arguments]!r}\nfrom vnetsim.cli.commands import main\n"
     code += "try:\n    main()\nexcept SystemExit:\n    pass\nprint(' '.join(sys.modules), file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return set(done.stderr.splitlines()[-1].split())

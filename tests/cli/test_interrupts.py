@@ -2,7 +2,7 @@
 
 import pytest
 
-from vnetsim import cli
+from vnetsim.cli import commands as cli
 
 
 class PanicException(BaseException):

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from vnetsim.cli import main
-from vnetsim.registry import PARTS, learner_names
+from vnetsim.cli.commands import main
+from vnetsim.learning.registry import LEARNERS, learner_names
 
 MINE = """
 from dataclasses import dataclass, field
@@ -31,7 +31,7 @@ class Mine:
     defaults = {"round.quorum": 2}
     Settings = Settings
 """
-METHODS = [part for part in PARTS if part not in ("name", "task", "paper", "Settings")]
+METHODS = [part for part in LEARNERS.parts if part not in ("name", "task", "paper", "Settings")]
 
 
 def told(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = 0) -> tuple[str, str]:
@@ -53,7 +53,9 @@ def test_the_list_has_name_task_payload_and_paper(capsys: pytest.CaptureFixture[
     out, err = told(capsys)
     assert err == ""
     words = "".join(line.replace("\u2502", " ") for line in out.splitlines()).split()
-    assert {"learner", "task", "payload", "paper", "contrastive", "queue"} <= set(words)
+    assert {"task", "payload", "paper", "contrastive", "queue"} <= set(words)
+    assert max(map(len, out.splitlines())) <= 80
+    assert len(out.splitlines()) < 8 * len(learner_names()), "no narrow columns of words"
     assert set(learner_names()) <= set(words)
     assert "\u2026" not in out, "nothing is cut"
 
@@ -65,7 +67,7 @@ def test_a_learner_is_explained(mine: str, capsys: pytest.CaptureFixture[str]) -
     assert "But well." in lines
     assert "hidden" not in out
     assert "paper: Nobody (2020): Nothing, arXiv:0000.00000" in lines
-    assert "payload of a visit: nothing [red]" in lines
+    assert "payload of a participation: nothing [red]" in lines
     assert "  x = [1, 2]  (Eq. 1)" in lines
     assert f"  {'y' * 100}" in lines, "an equation is not broken"
     rows = [[cell.strip() for cell in line.split("\u2502")[1:-1]] for line in lines if line.startswith("\u2502")]
@@ -91,7 +93,7 @@ def test_a_package_at_fault_does_not_hide_the_others(
         def load(self) -> None:
             raise ImportError("no\nway")
 
-    monkeypatch.setattr("vnetsim.registry.entry_points", lambda group: [*entry_points(group=group), Broken()])
+    monkeypatch.setattr("vnetsim.plugins.entry_points", lambda group: [*entry_points(group=group), Broken()])
     out, err = told(capsys, status=1)
     assert "flsimco" in out
     assert err == "vnetsim: learner 'broken' (package:Class) cannot be imported: no way.\n"

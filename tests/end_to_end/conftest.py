@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from vnetsim.cli import main
+from vnetsim.cli.commands import main
 from vnetsim.learning import Aggregation, Cost, Description, LearnerContext, Participant, Series, Update
 
 SCENARIOS = Path(__file__).resolve().parents[2] / "scenarios"
@@ -111,7 +111,7 @@ def results_of() -> Callable[[Path], dict[str, bytes]]:
 
     def read(run: Path) -> dict[str, bytes]:
         files = {str(path.relative_to(run)): path for path in run.rglob("*") if path.is_file()}
-        told = {"manifest.json", "report.html", ".lock"}
+        told = {"manifest.json", "checksums.sha256", "report.html", ".lock"}
         return {
             name: path.read_bytes() for name, path in files.items() if name not in told and "figures" not in path.parts
         }
@@ -159,14 +159,14 @@ class Toy:
 
     def cost(self, silo: int) -> Cost:
         size = self._settings.payload_bytes
-        return Cost(download_bytes=size, upload_bytes=size, work_flop=1e8 * (1 + silo % 3))
+        return Cost(download_bytes=size, upload_bytes=size, work_flop=1e8 * (1 + silo % 3), steps=4)
 
     def train(self, participants: Sequence[Participant]) -> Sequence[Update]:
         return [self._update(participant) for participant in participants]
 
     def _update(self, participant: Participant) -> Update:
         step = self._streams.generator("training", participant.round, participant.vehicle_id).normal(size=4)
-        state = {"w": self._model + torch.from_numpy(step)}
+        state = {"w": self._model + torch.from_numpy(step * participant.work_share)}
         return Update(participant=participant, state=state, loss=float(np.square(step).sum()), finite=True)
 
     def aggregate(self, updates: Sequence[Update]) -> Aggregation:
@@ -202,5 +202,5 @@ def toy(monkeypatch: pytest.MonkeyPatch) -> type[Toy]:
         def load(self) -> type[Toy]:
             return Fresh
 
-    monkeypatch.setattr("vnetsim.registry.entry_points", lambda group: [*entry_points(group=group), Entry()])
+    monkeypatch.setattr("vnetsim.plugins.entry_points", lambda group: [*entry_points(group=group), Entry()])
     return Fresh

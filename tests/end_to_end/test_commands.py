@@ -8,8 +8,8 @@ import libsumo
 import polars as pl
 import pytest
 
-from vnetsim.registry import learner_names
-from vnetsim.run_directory import RunDirectory
+from vnetsim.learning.registry import learner_names
+from vnetsim.storage.run_directory import RunDirectory
 
 Cli = Callable[..., Any]
 SmallRun = Callable[..., tuple[Path, Any]]
@@ -17,11 +17,11 @@ SmallRun = Callable[..., tuple[Path, Any]]
 
 @pytest.fixture(scope="module")
 def recordings(tmp_path_factory: pytest.TempPathFactory, scenarios: Path) -> Path:
-    """One minute of the shipped intersection as SUMO itself records it, in four formats."""
+    """One minute of the shipped crossing as SUMO itself records it, in four formats."""
     folder = tmp_path_factory.mktemp("recordings")
     for suffix in ("xml", "xml.gz", "csv", "parquet"):
         options = ("--fcd-output", str(folder / f"trace.{suffix}"), "--end", "60", "--no-step-log", "true")
-        libsumo.start(["sumo", "-c", str(scenarios / "intersection.sumocfg"), *options, "--precision", "12"])
+        libsumo.start(["sumo", "-c", str(scenarios / "urban.sumocfg"), *options, "--precision", "12"])
         while libsumo.simulation.getTime() < 60:
             libsumo.simulationStep()
         libsumo.close()
@@ -32,8 +32,8 @@ def recordings(tmp_path_factory: pytest.TempPathFactory, scenarios: Path) -> Pat
 def live_windows(cli: Cli, scenarios: Path, tmp_path_factory: pytest.TempPathFactory) -> pl.DataFrame:
     """The same minute, live."""
     folder = tmp_path_factory.mktemp("live")
-    for name in ("net", "rou", "add"):
-        (folder / f"{name}.xml").symlink_to(scenarios / "intersection" / f"intersection.{name}.xml")
+    for name in ("intersection.net", "intersection.rou", "urban.add"):
+        (folder / f"{name[-3:]}.xml").symlink_to(scenarios / "intersection" / f"{name}.xml")
     config = folder / "minute.sumocfg"
     config.write_text(
         '<configuration><input><net-file value="net.xml"/><route-files value="rou.xml"/>'
@@ -73,7 +73,9 @@ def test_mobility_of_a_model_and_of_a_run(cli: Cli, small_run: SmallRun, tmp_pat
     assert (tmp_path / "model" / "report.html").exists()
     live = small_run("gaussian.toml")[0]
     replay = cli("mobility", live, "--no-report", "--out", tmp_path / "replay")
-    assert (replay.status, replay.out) == (0, f"{tmp_path / 'replay'}\n")
+    assert (replay.status, replay.err) == (0, "")
+    assert "Median dwell" in replay.out, "the table is printed, with a report or without"
+    assert replay.out.splitlines()[-1] == str(tmp_path / "replay")
     assert not (tmp_path / "replay" / "report.html").exists()
     assert not (tmp_path / "replay" / "figures").exists()
     # a table of its own order: windows are numbered as they end
@@ -84,7 +86,7 @@ def test_mobility_of_a_model_and_of_a_run(cli: Cli, small_run: SmallRun, tmp_pat
 
 
 def test_several_rsus_and_the_busiest_junction(cli: Cli, scenarios: Path, tmp_path: Path) -> None:
-    scenario = scenarios / "intersection.sumocfg"
+    scenario = scenarios / "urban.sumocfg"
     two = ("--rsu", "0,0:100", "--rsu", "150,0:40")
     assert cli("mobility", scenario, *two, "--out", tmp_path / "two").status == 0
     run = RunDirectory(tmp_path / "two")
@@ -97,6 +99,9 @@ def test_several_rsus_and_the_busiest_junction(cli: Cli, scenarios: Path, tmp_pa
     assert done.status == 0
     assert done.err.startswith("vnetsim: The scenario has no RSU; took junction 'center', ")
     assert "--rsu JUNCTION or --rsu x,y" in done.err
+    again = cli("mobility", tmp_path / "bare", "--no-report", "--out", tmp_path / "again")
+    assert (again.status, again.err) == (0, ""), "the note is not repeated on a replay"
+    assert "took junction" in str(RunDirectory(tmp_path / "again").manifest()["traffic"]["notes"])
 
 
 def test_a_report_is_rebuilt_to_the_same_bytes(cli: Cli, small_run: SmallRun) -> None:
@@ -135,7 +140,7 @@ def test_scenarios_are_copied_and_run_from_where_they_are(
     done = cli("init", tmp_path / "mine")
     assert done.status == 0
     names = {Path(line).name for line in done.out.splitlines()}
-    assert names == {"intersection.sumocfg", "expressway.sumocfg", "gaussian.toml"}
+    assert names == {"intersection.sumocfg", "urban.sumocfg", "expressway.sumocfg", "gaussian.toml"}
     monkeypatch.chdir(tmp_path / "mine")
     for scenario in ("expressway.sumocfg", "gaussian.toml"):
         assert cli("run", scenario, "--learner", toy.name, "--rounds", "2").status == 0

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import polars as pl
 import pytest
 
-from vnetsim.run_directory import RunDirectory
+from vnetsim.storage.run_directory import RunDirectory
 
 Cli = Callable[..., Any]
 Refused = Callable[..., str]
@@ -41,7 +41,7 @@ def toys(toy: Any, monkeypatch: pytest.MonkeyPatch) -> type[Any]:
             return self._learner
 
     entries = [Entry("toy", toy), Entry("shifted", Shifted)]
-    monkeypatch.setattr("vnetsim.registry.entry_points", lambda group: [*entry_points(group=group), *entries])
+    monkeypatch.setattr("vnetsim.plugins.entry_points", lambda group: [*entry_points(group=group), *entries])
     return Shifted
 
 
@@ -57,7 +57,9 @@ def tables_of(folder: Path) -> list[bytes]:
 def test_a_whole_comparison(cli: Cli, tmp_path: Path) -> None:
     done = cli(*command(tmp_path / "all"))
     assert (done.status, done.err) == (0, "")
-    assert "shifted higher by" in done.out
+    assert "  toy \u2212 shifted" in done.out or "toy \u2212 shifted  " in done.out
+    assert "lower" in done.out
+    assert max(map(len, done.out.splitlines()[:-1])) <= 80
     assert done.out.splitlines()[-1] == f"comparison: {tmp_path / 'all' / 'comparison.html'}"
     table = pl.read_parquet(tmp_path / "all" / "comparison.parquet")
     assert table.select("seed", "learner").rows() == [(seed, name) for seed in range(6) for name in ("toy", "shifted")]
@@ -67,8 +69,11 @@ def test_a_whole_comparison(cli: Cli, tmp_path: Path) -> None:
     assert (theirs - ours - 1.0).abs().max() < 1e-12, "at one seed, all draws are common"
     assert ours.n_unique() == 6
     page = (tmp_path / "all" / "comparison.html").read_text()
-    assert "shifted higher by 1.0" in page
-    assert "Holm p = 0.031" in page
+    assert "shifted higher" in page
+    assert "<td>0.031</td>" in page
+    (row,) = pl.read_parquet(tmp_path / "all" / "comparison_differences.parquet").to_dicts()
+    assert (row["difference"], row["low"], row["high"]) == (pytest.approx(-1.0),) * 3
+    assert (row["p"], row["verdict"], row["method"], row["tests"]) == (2 / 64, "shifted", "sign-flip", 1)
     digest = json.loads((tmp_path / "all" / "comparison.json").read_text())["traffic"][0]["sha256"]
     assert digest in page
     for cell in (tmp_path / "all" / "cells").iterdir():
@@ -83,7 +88,6 @@ def test_a_cell_is_the_run_that_replays_the_traffic(cli: Cli, results_of: Result
     assert cli(*replay, "--out", tmp_path / "run").status == 0
     (cell,) = (tmp_path / "all" / "cells").glob("shifted-seed5-*")
     ours, theirs = results_of(cell), results_of(tmp_path / "run")
-    del ours["results.sha256"]
     for results in (ours, theirs):
         del results["experiment.toml"]  # its traffic.repeat, which a replay does not heed, is as recorded
     assert ours == theirs
@@ -122,7 +126,7 @@ def test_a_second_call_runs_what_is_missing(
 def test_ctrl_c_and_the_same_command_again(toys: Any, name: str, call: int, cli: Cli, tmp_path: Path) -> None:
     assert cli(*command(tmp_path / "whole", seeds="0:3")).status == 0
     folder = tmp_path / "broken"
-    target, attribute = ("vnetsim.recorded_traffic", "record_mobility") if name == "record" else (toys, name)
+    target, attribute = ("vnetsim.study.traffic", "record_mobility") if name == "record" else (toys, name)
     with pytest.MonkeyPatch.context() as patch:
         stop_at(patch, target, attribute, call, KeyboardInterrupt())
         stopped = cli(*command(folder, seeds="0:3"))
@@ -213,7 +217,7 @@ def test_the_end_of_the_traffic_is_told(cli: Cli, tmp_path: Path) -> None:
     done = cli("compare", "gaussian", *options, "--out", tmp_path / "all")
     assert done.status == 0, done.err
     assert "The recorded traffic ended before all rounds were done in 4 of 4 cells" in done.err
-    assert "no interval and no test" in done.err
+    assert "2 seeds can resolve no difference: test and interval of two learners take at least 6." in done.err
     assert "of 200 rounds" in (tmp_path / "all" / "comparison.html").read_text()
 
 
@@ -231,7 +235,7 @@ def _alter_traffic(folder: Path) -> None:
 
 def _other_version(folder: Path) -> None:
     path = folder / "comparison.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"vnetsim": "0.0.1"}))
+    RunDirectory(folder).write_json(path.name, json.loads(path.read_text()) | {"vnetsim": "0.0.1"})
 
 
 @pytest.mark.usefixtures("toys")
@@ -282,14 +286,13 @@ def _alter_manifest(cell: Path) -> Path:
 
 
 def _damage_seal(cell: Path) -> Path:
-    (cell / "results.sha256").write_text("none")
-    return cell / "results.sha256"
+    (cell / "checksums.sha256").write_text("none")
+    return cell / "checksums.sha256"
 
 
 def _age(cell: Path) -> Path:
     path = cell / "manifest.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"vnetsim": "0.0.1"}))
-    (cell / "results.sha256").unlink()
+    RunDirectory(cell).write_json("manifest.json", json.loads(path.read_text()) | {"vnetsim": "0.0.1"})
     return cell
 
 
@@ -324,7 +327,12 @@ def test_a_cell_that_was_altered_before_it_finished_is_not_gone_on_with(toys: An
         assert cli(*command(folder, seeds="0:2")).status == 130
     (cell,) = (folder / "cells").glob("shifted-seed0-*")
     path = cell / "experiment.toml"
-    path.write_text(path.read_text().replace("payload_bytes = 100000", "payload_bytes = 100001"))
+    altered = path.read_text().replace("payload_bytes = 100000", "payload_bytes = 100001")
+    path.write_text(altered)
+    done = cli(*command(folder, seeds="0:2"))
+    assert done.status == 1
+    assert f"{path}: altered or damaged since it was written" in done.err
+    RunDirectory(cell).put({path.name: altered.encode()})
     done = cli(*command(folder, seeds="0:2"))
     assert done.status == 1
     assert f"{path}: learning.payload_bytes was altered since the cell began (from 100000 to 100001)" in done.err
@@ -344,7 +352,6 @@ def test_the_folder_may_be_moved(toys: Any, cli: Cli, results_of: ResultsOf, tmp
     assert tables_of(folder) == tables_of(tmp_path / "whole")
     for cell in (folder / "cells").iterdir():
         ours, theirs = results_of(cell), results_of(tmp_path / "whole" / "cells" / cell.name)
-        del ours["results.sha256"], theirs["results.sha256"]
         assert ours == theirs
         assert all((cell / name).is_file() for name in RunDirectory(cell).manifest()["inputs"])
     (tmp_path / "whole").rename(tmp_path / "new")

@@ -17,9 +17,10 @@ from typing import Any
 import polars as pl
 import pytest
 
-from vnetsim import cell_workers_ray
-from vnetsim.cells import Job
 from vnetsim.experiment import Experiment
+from vnetsim.storage.folder import Folder, disk
+from vnetsim.study import workers_ray
+from vnetsim.study.cells import CellJob
 
 Refused = Callable[..., str]
 
@@ -32,11 +33,11 @@ needs_ray = pytest.mark.skipif(
     importlib.util.find_spec("ray") is None, reason="Ray is not installed (pip install 'vnetsim[ray]')"
 )
 
-IN_PLACE = "from vnetsim.cli import main; main()"
+IN_PLACE = "from vnetsim.cli.commands import main; main()"
 SENT = f"""
 import contextlib
-import vnetsim.cell_workers_ray
-vnetsim.cell_workers_ray._shared_folder_mark = lambda root: contextlib.nullcontext(".seen-nowhere")
+import vnetsim.study.workers_ray
+vnetsim.study.workers_ray._shared_folder_mark = lambda root: contextlib.nullcontext(".seen-nowhere")
 {IN_PLACE}
 """
 """A driver whose folder no worker sees, so that files are sent and come back."""
@@ -67,13 +68,13 @@ def run(where: Path, *options: str, **more: str) -> tuple[int, list[str]]:
     """Return exit status and lines on standard error; what a page warns of is left out."""
     process = start(where, *options, **more)
     lines = process.communicate(timeout=280)[1].splitlines()
-    return process.returncode, [line for line in lines if "no interval" not in line]
+    return process.returncode, [line for line in lines if "can resolve no difference" not in line]
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
     """Return the results of a comparison and of all its cells, by path."""
     cells = [path for path in (folder / "cells").rglob("*") if path.is_file()]
-    told = {"manifest.json", "results.sha256", ".lock"}  # when and how a cell ran
+    told = {"manifest.json", "checksums.sha256", ".lock"}  # when and how a cell ran
     kept = [path for path in cells if path.name not in told] + [folder / name for name in PAGE]
     return {str(path.relative_to(folder)): path.read_bytes() for path in kept}
 
@@ -125,7 +126,7 @@ def test_a_cell_that_always_dies_fails_alone(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_ctrl_c_ends_the_cluster(whole: dict[str, bytes], tmp_path: Path) -> None:
     process = start(tmp_path / "a", *RAY, "--set", "learning.pause_s=0.5")
-    while len(list((tmp_path / "a" / "all" / "cells").glob("*/rounds.parquet"))) < 2:
+    while len(list((tmp_path / "a" / "all" / "cells").glob("*/rounds/*"))) < 2:
         assert process.poll() is None
         time.sleep(0.02)
     os.killpg(process.pid, signal.SIGINT)
@@ -177,17 +178,22 @@ def test_no_cluster_to_be_found(tmp_path: Path) -> None:
 
 def test_files_written_last_say_that_all_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[str] = []
-    monkeypatch.setattr(cell_workers_ray, "write_atomically", lambda path, _: written.append(path.name))
-    names = ("results.sha256", "a.parquet", "manifest.json", "checkpoint/z")
-    cell_workers_ray._write(tmp_path, {f"cells/x/{name}": b"" for name in names})
-    assert written[2:] == ["manifest.json", "results.sha256"]
-    assert sorted(written[:2]) == ["a.parquet", "z"]
+    replace = disk.replace
+
+    def watched(source: Path, target: Path) -> None:
+        written.append(target.name)
+        replace(source, target)
+
+    monkeypatch.setattr(disk, "replace", watched)
+    names = ("checksums.sha256", "a.parquet", "manifest.json", "checkpoint/z")
+    workers_ray._write(Folder(tmp_path), "cells/x", {f"cells/x/{name}": b"" for name in names})
+    assert written == ["checksums.sha256", "a.parquet", "z", "manifest.json"]
 
 
 def test_another_version_on_the_machine(tmp_path: Path) -> None:
     experiment = Experiment(scenario="traffic/x")
-    job = Job(name="a", where="", words="", root=tmp_path, experiment=experiment, command=())
+    job = CellJob(name="a", where="", words="", root=tmp_path, experiment=experiment, command=())
     board: Any = None
-    outcome, files = cell_workers_ray._cell(job, "", "0.0.1", board, [])
+    outcome, files = workers_ray._cell(job, "", "0.0.1", board, [])
     assert "install the same version on all machines" in outcome.error
     assert not files

@@ -1,4 +1,4 @@
-"""One learner's payload and work for the visits of another: who commits is then the same, whatever is learnt."""
+"""One learner's payload and work for those of another: who commits is then the same, whatever is learnt."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 
 from vnetsim.learning import Cost, Exchange
-from vnetsim.run_directory import RunDirectory
-from vnetsim.training import Training
+from vnetsim.runs.round_handler import Training
+from vnetsim.storage.run_directory import RunDirectory
 
 Cli = Callable[..., Any]
 Refused = Callable[..., str]
@@ -62,10 +62,10 @@ def others(toy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
             return self._learner
 
     entries = [Entry(learner) for learner in (toy, Heavy, Talking, Stranger)]
-    monkeypatch.setattr("vnetsim.registry.entry_points", lambda group: [*entry_points(group=group), *entries])
+    monkeypatch.setattr("vnetsim.plugins.entry_points", lambda group: [*entry_points(group=group), *entries])
 
 
-def visits(folder: Path) -> pl.DataFrame:
+def timings(folder: Path) -> pl.DataFrame:
     return pl.read_parquet(folder / "participations.parquet").drop(LEARNT)
 
 
@@ -73,11 +73,11 @@ def visits(folder: Path) -> pl.DataFrame:
 def test_who_commits_is_the_schedules_and_what_is_learnt_the_runs(run: Run) -> None:
     light, heavy = run("light", "toy", *SHORT), run("heavy", "heavy", *SHORT)
     equal = run("equal", "heavy", *SHORT, *SCHEDULE)
-    assert not visits(light).equals(visits(heavy))
-    assert visits(light).equals(visits(equal))
+    assert not timings(light).equals(timings(heavy))
+    assert timings(light).equals(timings(equal))
     record = RunDirectory(equal).manifest()["learner"]
     assert record["name"] == "heavy"
-    assert record["cost"]["upload_bytes"] == 100_000, "the record tells what the visits moved"
+    assert record["cost"]["upload_bytes"] == 100_000, "the record tells what the participations moved"
 
 
 @pytest.mark.usefixtures("toy")
@@ -93,7 +93,7 @@ def test_ones_own_schedule_is_the_plain_run(run: Run, results_of: ResultsOf) -> 
 def test_replayed_and_resumed(run: Run, cli: Cli, results_of: ResultsOf, tmp_path: Path) -> None:
     whole = run("whole", "heavy", *SHORT, *SCHEDULE)
     replayed = run("replayed", "heavy", "--device", "cpu", scenario=whole)
-    assert visits(replayed).equals(visits(whole))
+    assert timings(replayed).equals(timings(whole))
     original, calls = Training.close_round, iter(range(100))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Training, "close_round", lambda *given: original(*given) if next(calls) < 2 else _interrupt())
@@ -140,6 +140,6 @@ def test_the_queue_of_fedco_on_a_slow_link(run: Run, small: tuple[str, ...]) -> 
     ours = run("flsimco", "flsimco", *link)
     theirs = run("fedco", "fedco", *link, "--set", "learning.queue=4096")
     equal = run("equal", "fedco", *link, "--set", "learning.queue=4096", "--set", "schedule.learner=flsimco", *steps)
-    assert not visits(ours).equals(visits(theirs))
-    assert visits(ours).equals(visits(equal))
+    assert not timings(ours).equals(timings(theirs))
+    assert timings(ours).equals(timings(equal))
     assert not pl.read_parquet(ours / "metrics.parquet").equals(pl.read_parquet(equal / "metrics.parquet"))

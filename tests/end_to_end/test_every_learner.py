@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from vnetsim.registry import find_learner, learner_names
-from vnetsim.run_directory import RunDirectory
+from vnetsim.learning.registry import find_learner, learner_names
+from vnetsim.storage.run_directory import RunDirectory
 
 Cli = Callable[..., Any]
 ROUNDS = ("--device", "cpu", "--rounds", "3", "--set", "silos.count=6", "--set", "compute.median_flops=4e9")

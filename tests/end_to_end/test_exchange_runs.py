@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from vnetsim.learning import Aggregation, Cost, Exchange, Participant, Series, Update
-from vnetsim.run_directory import RunDirectory
+from vnetsim.storage.run_directory import RunDirectory
 
 Cli = Callable[..., Any]
 QUICK = ("--rounds", "4", "--device", "cpu", "--set", "gaussian.duration_s=150", "--set", "silos.count=6")

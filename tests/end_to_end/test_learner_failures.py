@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from vnetsim.learning import Participant, Update
-from vnetsim.run_directory import RunDirectory
+from vnetsim.storage.run_directory import RunDirectory
 
 Cli = Callable[..., Any]
 Refused = Callable[..., str]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from collections.abc import Callable
@@ -12,7 +11,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from vnetsim.run_directory import RunDirectory
+from vnetsim.storage.run_directory import RunDirectory
 
 FOLDER = Path(__file__).resolve().parents[2] / "scenarios"
 EXAMPLE = FOLDER / "fedprox.py"
@@ -101,23 +100,23 @@ def test_a_file_that_an_experiment_names_is_recorded_replayed_and_resumed(
     assert list(RunDirectory(run).manifest()["inputs"]) == [str(mine / "prox.py")]
 
     # a replay, and a run that was killed at its end
-    assert cli("run", run, "--out", "again").status == 0
+    assert cli("run", run, "--trust", "--out", "again").status == 0
     first, again = results_of(run), results_of(Path("again"))
     assert {name for name in first if first[name] != again[name]} == {"experiment.toml"}
-    manifest = json.loads((run / "manifest.json").read_text())
-    (run / "manifest.json").write_text(json.dumps(manifest | {"status": "running"}))
-    assert cli("resume", run).status == 0
+    manifest = RunDirectory(run).manifest()
+    RunDirectory(run).write_json("manifest.json", manifest | {"status": "running"})
+    assert cli("resume", run, "--trust").status == 0
     assert results_of(run) == first
 
     # another learner takes what both know; then the file changes
     assert cli("run", run, "--learner", "fedavg", "--out", "other").status == 0
     assert "mu" not in RunDirectory("other").manifest()["learner"]["settings"]
-    (run / "manifest.json").write_text(json.dumps(manifest | {"status": "running"}))
+    RunDirectory(run).write_json("manifest.json", manifest | {"status": "running"})
     (mine / "prox.py").write_text(EXAMPLE.read_text() + "\n")
     assert f"{mine / 'prox.py'}: changed or gone since the run started" in refused("resume", run)
     (mine / "prox.py").unlink()
     assert f"{mine / 'prox.py'}: changed or gone since the run started" in refused("resume", run)
-    assert f"{mine / 'prox.py'}: no such file." in refused("run", run, "--out", "gone")
+    assert f"{mine / 'prox.py'}: no such file." in refused("run", run, "--trust", "--out", "gone")
 
 
 def test_a_fault_of_the_file_is_one_line_and_leaves_nothing(mine: Path, refused: Refused, tmp_path: Path) -> None:
@@ -161,6 +160,6 @@ def test_its_own_defaults_reach_the_run_and_the_record(
     (mine / "prox.py").write_text((mine / "prox.py").read_text().replace("round.quorum", "round.quorom"))
     assert refused("run", mine / "e.toml", "--out", tmp_path / "wrong", status=1) == (
         "vnetsim: learner 'fedprox': its own defaults are wrong: "
-        "round: unknown key 'quorom'. Did you mean 'quorum'? Available: deadline_s, distinct_silos, invited, "
-        "max_staleness, quorum, selection.\n"
+        "round: unknown key 'quorom'. Did you mean 'quorum'? Available: aggregation, deadline_s, distinct_silos, "
+        "invited, max_staleness, participation, quorum, selection, training_outside.\n"
     )

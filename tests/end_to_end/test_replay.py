@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from vnetsim.run_directory import RunDirectory
+from vnetsim.storage.run_directory import RunDirectory
 
 SmallRun = Callable[..., tuple[Path, Any]]
 Cli = Callable[..., Any]
@@ -49,7 +49,7 @@ def test_recorded_traffic_gives_the_live_run(
     """`vnetsim mobility` once, `vnetsim run` on its directory: as if the run had driven the traffic itself."""
     gaussian = small[-2:]
     recorded = cli("mobility", scenarios / scenario, *gaussian, "--no-report", "--out", tmp_path / "traffic")
-    assert recorded.out == f"{tmp_path / 'traffic'}\n"
+    assert recorded.out.splitlines()[-1] == str(tmp_path / "traffic")
     done = cli("run", tmp_path / "traffic", *small, "--out", tmp_path / "run")
     assert done.status == 0, done.err
     names = ("participations", "rounds", "metrics", "silos", "map")
@@ -101,11 +101,14 @@ def test_a_damaged_recording_is_refused(
     live = small_run("gaussian.toml")[0]
     copy = tmp_path / "copy"
     copy.mkdir()
-    for name in ("manifest.json", "windows.parquet"):
-        (copy / name).write_bytes((live / name).read_bytes())
+    manifest = (live / "manifest.json").read_text()
+    (copy / "manifest.json").write_text(manifest)
     windows = copy / "windows.parquet"
+    windows.write_bytes((live / "windows.parquet").read_bytes())
     windows.write_bytes(windows.read_bytes()[:-10])
     command = ("run", copy, "--learner", toy.name, "--out", tmp_path / "run")
+    assert f"{copy / 'checksums.sha256'}: gone since it was written" in refused(*command)
+    (copy / "manifest.json").write_text(manifest.replace('"checksums"', '"of no version"'))
     assert f"{windows}: unreadable" in refused(*command)
     (copy / "manifest.json").write_text("{}")
     assert f"{copy / 'manifest.json'}: its record of RSUs and traffic is damaged" in refused(*command)

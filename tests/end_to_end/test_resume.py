@@ -17,11 +17,12 @@ from typing import Any
 import pytest
 
 from learners.contrastive import ContrastiveLearner
-from vnetsim.errors import InputError
+from learners.fedco import FedCo
+from vnetsim.display import progress_display
 from vnetsim.experiment import Experiment, GaussianSettings
-from vnetsim.run_directory import RunDirectory
-from vnetsim.runner import resume_run, start_run
-from vnetsim.terminal import progress_display
+from vnetsim.runs.runner import resume_run, start_run
+from vnetsim.runs.writer import choose_folder
+from vnetsim.storage.run_directory import RunDirectory
 
 Cli = Callable[..., Any]
 Refused = Callable[..., str]
@@ -96,6 +97,20 @@ def test_ctrl_c_with_sumo_running(
     assert results_of(folder) == results_of(small_run("intersection.sumocfg")[0])
 
 
+def test_rounds_of_everyone_in_coverage_go_on_with_fedcos_key_encoders(
+    cli: Cli, small: tuple[str, ...], results_of: ResultsOf, scenarios: Path, tmp_path: Path
+) -> None:
+    everyone = ("--learner", "fedco", "--set", "round.participation=coverage", "--set", "silos.count=6")
+    start = ("run", scenarios / "gaussian.toml", *small, *everyone)
+    assert cli(*start, "--out", tmp_path / "whole").status == 0
+    with pytest.MonkeyPatch.context() as patch:
+        interrupt_at(patch, FedCo, "train", 2)
+        assert cli(*start, "--out", tmp_path / "run").status == 130
+    assert cli("resume", tmp_path / "run").status == 0
+    assert results_of(tmp_path / "run") == results_of(tmp_path / "whole")
+    assert set(RunDirectory(tmp_path / "run").read("rounds")["closed_by"]) == {"everyone"}
+
+
 def test_ctrl_c_twice(
     cli: Cli, small: tuple[str, ...], small_run: SmallRun, results_of: ResultsOf, scenarios: Path, tmp_path: Path
 ) -> None:
@@ -148,38 +163,6 @@ def dies_at(monkeypatch: pytest.MonkeyPatch, function: str, call: int, error: Ba
     monkeypatch.setattr(os, "unlink", tidy)
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("toy")
-@pytest.mark.parametrize("function", ["fsync", "replace"])
-def test_a_kill_at_any_write(function: str, results_of: ResultsOf, tmp_path: Path) -> None:
-    """Between two writes nothing changes on disk: these are all the states that a kill can leave."""
-    start(tmp_path / "whole")
-    whole = results_of(tmp_path / "whole")
-    call, finished, early = 0, False, 0
-    while not finished:
-        folder = tmp_path / f"run {call}"
-        with pytest.MonkeyPatch.context() as patch:
-            dies_at(patch, function, call, Killed())
-            try:
-                start(folder)
-            except Killed:
-                pass
-            else:
-                finished = True
-        if (folder / "manifest.json").exists():
-            go_on(folder)
-            assert results_of(folder) == whole, f"killed at call {call}"
-            assert RunDirectory(folder).manifest()["status"] == "finished"
-        else:
-            early += 1
-            with pytest.raises(InputError, match="not a run directory"):
-                go_on(folder)
-        shutil.rmtree(folder)
-        call += 1
-    assert call > 20
-    assert early <= 3, "the manifest comes first"
-
-
 @pytest.mark.usefixtures("toy")
 def test_a_full_disk_keeps_the_finished_rounds(
     refused: Refused, cli: Cli, results_of: ResultsOf, tmp_path: Path
@@ -188,12 +171,12 @@ def test_a_full_disk_keeps_the_finished_rounds(
     assert cli(*command, tmp_path / "whole").status == 0
     whole = results_of(tmp_path / "whole")
     states = set()
-    for call in (6, 12, 18):
+    for call in (12, 30, 50):
         folder = tmp_path / f"run{call}"
         with pytest.MonkeyPatch.context() as patch:
             dies_at(patch, "fsync", call, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
             line = refused(*command, folder, status=1)
-        assert f"vnetsim: {folder}/" in line
+        assert f"vnetsim: {folder}" in line
         assert "cannot write: No space left on device." in line
         assert line.endswith(f"go on with: vnetsim resume {folder}\n")
         progress = folder / "checkpoint" / "progress.json"
@@ -204,7 +187,7 @@ def test_a_full_disk_keeps_the_finished_rounds(
 
 
 def command_line(*arguments: object) -> list[str]:
-    return [sys.executable, "-c", "from vnetsim.cli import main; main()", *map(str, arguments)]
+    return [sys.executable, "-c", "from vnetsim.cli.commands import main; main()", *map(str, arguments)]
 
 
 def wait_for(condition: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
@@ -258,8 +241,10 @@ def test_kill_9(
 def stopped(toy: type, cli: Cli, tmp_path: Path) -> Path:
     """A recording's run, interrupted in its third round."""
     trace = tmp_path / "trace.csv"
-    rows = [f"{t}.0;v{v};{-90 + 10 * t - 40 * v};{v};10" for t in range(60) for v in range(12)]
-    trace.write_text("\n".join(("timestep_time;vehicle_id;vehicle_x;vehicle_y;vehicle_speed", *rows)) + "\n")
+    rows = [f"{t}.0;v{v};{-90 + 10 * t - 40 * v};{v};10;road_0" for t in range(60) for v in range(12)]
+    trace.write_text(
+        "\n".join(("timestep_time;vehicle_id;vehicle_x;vehicle_y;vehicle_speed;vehicle_lane", *rows)) + "\n"
+    )
     folder = tmp_path / "run"
     options = ("--learner", "toy", "--rsu", "0,0:100", "--set", "round.quorum=1", "--rounds", "3")
     with pytest.MonkeyPatch.context() as patch:
@@ -280,7 +265,7 @@ def test_a_recordings_run_goes_on(stopped: Path, cli: Cli) -> None:
 def test_the_command_and_start_of_the_first_call_stay(stopped: Path, cli: Cli) -> None:
     path = stopped / "manifest.json"
     manifest = json.loads(path.read_text()) | {"created": "2001-02-03T04:05:06+00:00", "command": ["vnetsim", "run"]}
-    path.write_text(json.dumps(manifest))
+    RunDirectory(stopped).write_json(path.name, manifest)
     assert cli("resume", stopped).status == 0
     resumed = RunDirectory(stopped).manifest()
     assert (resumed["created"], resumed["command"]) == (manifest["created"], manifest["command"])
@@ -295,9 +280,28 @@ def _cut_state(run: Path) -> None:
     path.write_bytes(path.read_bytes()[:-1])
 
 
-def _foreign_state(run: Path) -> None:
+def _alter_progress(run: Path) -> None:
     path = run / "checkpoint" / "progress.json"
-    path.write_text(path.read_text().replace("state-", "stage-"))
+    path.write_text(path.read_text().replace('"losses": [', '"losses": [1'))
+
+
+def _foreign_state(run: Path) -> None:
+    progress = (run / "checkpoint" / "progress.json").read_bytes()
+    RunDirectory(run).put({"checkpoint/progress.json": progress.replace(b"state-", b"stage-")})
+
+
+def _lose_checksums(run: Path) -> None:
+    (run / "checksums.sha256").unlink()
+
+
+def _damage_checksums(run: Path) -> None:
+    path = run / "checksums.sha256"
+    path.write_text(path.read_text().replace("rounds", "runods"))
+
+
+def _alter_settings(run: Path) -> None:
+    path = run / "experiment.toml"
+    path.write_text(path.read_text().replace("quorum = 1\n", "quorum = 2\n"))
 
 
 def _change_input(run: Path) -> None:
@@ -310,21 +314,24 @@ def _lose_input(run: Path) -> None:
 
 
 def _other_version(run: Path) -> None:
-    path = run / "manifest.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"vnetsim": "0.0.1"}))
+    RunDirectory(run).write_json("manifest.json", RunDirectory(run).manifest() | {"vnetsim": "0.0.1"})
 
 
 def _other_traffic(run: Path) -> None:
-    path = run / "experiment.toml"
-    path.write_text(path.read_text().replace("quorum = 1\n", "quorum = 2\n"))
+    text = (run / "experiment.toml").read_text()
+    RunDirectory(run).put({"experiment.toml": text.replace("quorum = 1\n", "quorum = 2\n").encode()})
 
 
 @pytest.mark.parametrize(
     ("harm", "message"),
     [
-        (_delete_checkpoint, "run/checkpoint: the checkpoint is missing; start the run again"),
-        (_cut_state, "state-000002.safetensors: unreadable checkpoint: the file was altered or cut."),
-        (_foreign_state, "progress.json: unreadable checkpoint: "),
+        (_delete_checkpoint, "run/checkpoint/progress.json: gone since it was written; put it back."),
+        (_cut_state, "state-000002.safetensors: altered or damaged since it was written, by its SHA-256; put it back."),
+        (_alter_progress, "progress.json: altered or damaged since it was written"),
+        (_alter_settings, "experiment.toml: altered or damaged since it was written"),
+        (_foreign_state, "stage-000002.safetensors: missing."),
+        (_lose_checksums, "checksums.sha256: gone since it was written; put it back."),
+        (_damage_checksums, "checksums.sha256: altered or cut; put it back as vnetsim wrote it."),
         (_change_input, "trace.csv: changed or gone since the run started"),
         (_lose_input, "trace.csv: changed or gone since the run started"),
         (_other_version, "made by vnetsim 0.0.1; resume it with that version"),
@@ -340,12 +347,6 @@ def test_what_cannot_be_resumed_is_left_as_it_was(
     assert results_of(stopped) == before
 
 
-def test_a_recording_of_traffic_is_no_run(cli: Cli, refused: Refused, tmp_path: Path) -> None:
-    folder = tmp_path / "traffic"
-    assert cli("mobility", "gaussian", "--set", "gaussian.duration_s=30", "--no-report", "--out", folder).status == 0
-    assert "a recording of traffic, not a run; there is nothing to resume" in refused("resume", folder)
-
-
 def test_one_process_at_a_time(stopped: Path, refused: Refused, results_of: ResultsOf) -> None:
     before = results_of(stopped)
     with (stopped / ".lock").open("w") as file:
@@ -354,18 +355,20 @@ def test_one_process_at_a_time(stopped: Path, refused: Refused, results_of: Resu
     assert results_of(stopped) == before
 
 
+@pytest.mark.usefixtures("toy")
 def test_a_directory_filled_since_it_was_chosen_is_left_alone(
-    toy: type, refused: Refused, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    refused: Refused, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Two processes may choose the same free name; the second to get there must not take over the first one's run."""
     folder = tmp_path / "run"
-    create = toy.create
 
-    def meanwhile(context: Any, settings: Any) -> Any:
+    def then_filled(*arguments: Any) -> Path:
+        chosen = choose_folder(*arguments)
         folder.mkdir()
         (folder / "manifest.json").write_text("of another process")
-        return create(context, settings)
+        return chosen
 
-    monkeypatch.setattr(toy, "create", meanwhile)
+    monkeypatch.setattr("vnetsim.runs.runner.choose_folder", then_filled)
     assert "run: the output directory is not empty" in refused("run", "gaussian", "--learner", "toy", "--out", folder)
+    assert [path.name for path in folder.iterdir()] == ["manifest.json"]
     assert (folder / "manifest.json").read_text() == "of another process"

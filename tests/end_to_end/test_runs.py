@@ -10,10 +10,10 @@ import pytest
 from safetensors.numpy import load_file
 
 from vnetsim import __version__
-from vnetsim.run_directory import RunDirectory
-from vnetsim.settings_file import load_experiment, to_toml
-from vnetsim.simulation_log import OUTCOMES
-from vnetsim.tables import TABLES
+from vnetsim.scenario.settings_file import load_experiment, to_toml
+from vnetsim.simulation.log import OUTCOMES
+from vnetsim.storage.run_directory import RunDirectory
+from vnetsim.storage.tables import TABLES
 
 SHIPPED = ("intersection.sumocfg", "expressway.sumocfg", "gaussian.toml")
 SmallRun = Callable[..., tuple[Path, Any]]
@@ -89,6 +89,9 @@ def test_the_manifest_says_what_made_the_run(run: RunDirectory) -> None:
     assert manifest["device"]["name"] == "cpu"
     assert {"torch", "numpy", "eclipse-sumo"} <= manifest["packages"].keys()
     assert manifest["rsus"][0]["range_m"] > 0
+    assert manifest["radio"]["cap_bps"] == 50e6
+    assert 0 < manifest["radio"]["links"]["capped"] <= manifest["radio"]["links"]["looked_up"]
+    assert manifest["radio"]["sidelinks"]["looked_up"] == 0
     assert manifest["wall_s"].keys() >= {"data", "training", "writing"}
     assert manifest["time_s"] == run.read("rounds")["close_s"][-1]
     if manifest["traffic"]["kind"] == "sumo":

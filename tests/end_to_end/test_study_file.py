@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from vnetsim.learning import Cost, Exchange
-from vnetsim.registry import find_learner
+from vnetsim.learning.registry import find_learner
 
 Cli = Callable[..., Any]
 Refused = Callable[..., str]
@@ -91,7 +91,7 @@ def study(toy: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
             return self._learner
 
     entries = [Entry(toy), Entry(Heavy)]
-    monkeypatch.setattr("vnetsim.registry.entry_points", lambda group: [*entry_points(group=group), *entries])
+    monkeypatch.setattr("vnetsim.plugins.entry_points", lambda group: [*entry_points(group=group), *entries])
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "steps.toml"
     path.write_text(STUDY)
@@ -103,7 +103,7 @@ def record_of(folder: Path) -> dict[str, Any]:
     return found
 
 
-def visits(folder: Path, seed: int, condition: str) -> list[pl.DataFrame]:
+def timings(folder: Path, seed: int, condition: str) -> list[pl.DataFrame]:
     """Return who did what when in the cells of all arms."""
     cells = [cell for cell in record_of(folder)["cells"] if (cell["seed"], cell["condition"]) == (seed, condition)]
     return [
@@ -126,7 +126,7 @@ def test_a_study_in_its_default_folder(study: Path, cli: Cli) -> None:
     first, second = (entry["folder"] for entry in record["traffic"])
     assert [cell["traffic"] for cell in record["cells"]] == [*5 * [first], *5 * [second], *5 * [first]]
     assert len(list(Path("runs/steps-small/traffic").iterdir())) == 2
-    ours, theirs, _ = visits(Path("runs/steps-small"), 0, "many")
+    ours, theirs, _ = timings(Path("runs/steps-small"), 0, "many")
     assert not ours.equals(theirs), "what is sent decides who commits"
     before = {path: path.stat().st_mtime_ns for path in Path("runs/steps-small/cells").glob("*/manifest.json")}
     study.write_text(STUDY.replace('seeds = "0:3"', 'seeds = "0:4"', 1))
@@ -141,12 +141,12 @@ def test_a_study_in_its_default_folder(study: Path, cli: Cli) -> None:
 def test_an_equal_schedule(schedule: str, cli: Cli, tmp_path: Path) -> None:
     done = cli("compare", "steps.toml", "--size", "smaller", "--equal-schedule", schedule, "--out", tmp_path / "all")
     assert done.status == 0, done.err
-    arms = visits(tmp_path / "all", 0, "many")
+    arms = timings(tmp_path / "all", 0, "many")
     assert len(arms) == 3
     assert arms[0].height > 0
     assert arms[0].equals(arms[1])
     assert arms[0].equals(arms[2])
-    assert f"payload and work of every visit are those of {schedule}" in record_of(tmp_path / "all")["notes"][1]
+    assert f"payload and work of every participation are those of {schedule}" in record_of(tmp_path / "all")["notes"][1]
 
 
 @pytest.mark.usefixtures("study")
@@ -155,7 +155,7 @@ def test_an_equal_schedule_of_learners_by_name(cli: Cli, tmp_path: Path) -> None
     for name, more in (("own", ()), ("equal", ("--equal-schedule", "toy"))):
         given = ("compare", "gaussian", "--learners", "toy,heavy", *options, *more, "--out", tmp_path / name)
         assert cli(*given).status == 0
-    own, equal = visits(tmp_path / "own", 0, ""), visits(tmp_path / "equal", 0, "")
+    own, equal = timings(tmp_path / "own", 0, ""), timings(tmp_path / "equal", 0, "")
     assert not own[0].equals(own[1])
     assert equal[0].equals(equal[1])
     assert equal[0].equals(own[0])
@@ -212,3 +212,16 @@ def test_a_learner_at_fault_fails_its_own_cells_alone(cli: Cli, tmp_path: Path) 
     done = cli("compare", "steps.toml", *given)
     assert done.status == 1
     assert "3 of 5 cells failed" in done.err
+
+
+def test_how_many_evaluations_are_averaged_is_on_record(study: Path, cli: Cli, tmp_path: Path) -> None:
+    given = ("compare", "steps.toml", "--size", "smaller", "--out", tmp_path / "all")
+    study.write_text("last_evaluations = 2\n" + STUDY)
+    done = cli(*given)
+    assert done.status == 0, done.err
+    record = record_of(tmp_path / "all")
+    assert (record["last_evaluations"], record["last_evaluations_before"]) == (2, [])
+    study.write_text("last_evaluations = 3\n" + STUDY)
+    assert "an earlier call said 2" in cli(*given).err
+    record = record_of(tmp_path / "all")
+    assert (record["last_evaluations"], record["last_evaluations_before"]) == (3, [2])

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from vnetsim.run_directory import RunDirectory
+from vnetsim.storage.run_directory import RunDirectory
 
-COMMAND = (sys.executable, "-c", "from vnetsim.cli import main; main()")
+COMMAND = (sys.executable, "-c", "from vnetsim.launch import main; main()")
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "TERM": "xterm", "COLUMNS": "120"}
 
 
@@ -53,7 +53,7 @@ def test_a_line_on_a_terminal_that_goes_away(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_ctrl_c_on_a_terminal(
+def test_a_run_on_a_terminal_is_ended_as_by_ctrl_c(
     cli: Callable[..., Any],
     small: tuple[str, ...],
     small_run: Callable[..., tuple[Path, Any]],
@@ -64,7 +64,7 @@ def test_ctrl_c_on_a_terminal(
     many = ("--set", "rounds=12")
     folder = tmp_path / "run"
     arguments = ("run", scenarios / "gaussian.toml", *small, *many, "--out", folder)
-    status, shown = on_a_terminal(arguments, at=b"running", press=lambda pid: os.kill(pid, signal.SIGINT))
+    status, shown = on_a_terminal(arguments, at=b"running", press=lambda pid: os.kill(pid, signal.SIGTERM))
     assert status == 130
     assert "of 12 rounds." in shown
     assert "vnetsim resume" in shown
@@ -76,7 +76,7 @@ def test_ctrl_c_on_a_terminal(
 
 def test_silence_in_a_pipe_but_for_notes(tmp_path: Path, scenarios: Path) -> None:
     config = tmp_path / "bare.sumocfg"
-    lines = (scenarios / "intersection.sumocfg").read_text().replace('="intersection/', f'="{scenarios}/intersection/')
+    lines = (scenarios / "urban.sumocfg").read_text().replace('="intersection/', f'="{scenarios}/intersection/')
     config.write_text("\n".join(line for line in lines.splitlines() if "additional-files" not in line))
     done = subprocess.run(
         [*COMMAND, "mobility", config, "--out", tmp_path / "run"],

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vnetsim.coverage import Entered, Left, Track, TrafficInfo, Window
+from vnetsim.coverage.rsu import Rsu
+from vnetsim.coverage.windows import Entered, Left, TrafficInfo, VehiclePath, Window
 from vnetsim.experiment import Experiment
-from vnetsim.mobility import open_traffic
-from vnetsim.rsu import Rsu
+from vnetsim.traffic import open_traffic
 
 ON_CIRCLE_M = 1e-6
 
@@ -35,10 +35,10 @@ def record(experiment: Experiment) -> Recording:
     """Play the scenario once and check the laws of its event stream.
 
     Time never runs back; at equal times exits come before entries; every entry has exactly one later exit, of the
-    same track; a vehicle is at most once inside a disc.
+    same path; a vehicle is at most once inside a disc.
     """
     traffic = open_traffic(experiment)
-    open_tracks: dict[tuple[str, str], Track] = {}
+    open_paths: dict[tuple[str, str], VehiclePath] = {}
     windows: list[Window] = []
     last: tuple[float, int] = (-math.inf, 0)
     try:
@@ -46,19 +46,19 @@ def record(experiment: Experiment) -> Recording:
             order = (event.time_s, 0 if isinstance(event, Left) else 1)
             assert order >= last, f"{order} after {last}"
             last = order
-            key = (event.track.vehicle_id, event.track.rsu_id)
+            key = (event.path.vehicle_id, event.path.rsu_id)
             if isinstance(event, Entered):
-                assert key not in open_tracks, key
-                assert event.track.time_s[0] == event.time_s
-                open_tracks[key] = event.track
+                assert key not in open_paths, key
+                assert event.path.time_s[0] == event.time_s
+                open_paths[key] = event.path
             else:
-                assert open_tracks.pop(key) is event.track, key
+                assert open_paths.pop(key) is event.path, key
                 assert event.window.exit_s == event.time_s
                 windows.append(event.window)
         info, rsus = traffic.info, traffic.rsus
     finally:
         traffic.close()
-    assert not open_tracks
+    assert not open_paths
     return Recording(info=info, rsus=rsus, windows=tuple(windows))
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from vnetsim.experiment import Experiment, TrafficSettings
-from vnetsim.settings_file import load_experiment
+from vnetsim.scenario.settings_file import load_experiment
 
 DECIMALS = 6
 
@@ -69,7 +69,7 @@ def made_with(recording: Any) -> dict[str, str]:
     return here | {name: importlib.metadata.version(name) for name in ("numpy", "scipy")}
 
 
-@pytest.mark.parametrize("name", ["intersection", "expressway", "gaussian"])
+@pytest.mark.parametrize("name", ["intersection", "urban", "expressway", "gaussian"])
 def test_windows_equal_the_golden_ones(
     name: str, scenarios: Path, recorded: Any, request: pytest.FixtureRequest
 ) -> None:

@@ -1,18 +1,22 @@
-"""Tiny sets, which the learners get instead of real ones: images of three colours, and roads that are a bright line."""
+"""Learners on tiny sets; see ``device_checks.tiny_data``."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from device_checks.tiny_data import tiny_images, tiny_roads
 
-from learners.batched import SideBySideEngine, StackedEngine
-from learners.data.image_set import ImageSet, channel_statistics
+from learners.data.image_set import ImageSet
 from learners.data.steering_set import SteeringSet
-from learners.training import SequentialEngine
+from learners.engines.batched import SideBySideEngine, StackedEngine
+from learners.engines.programs import SequentialEngine
+from learners.fedefm import FedEFM, FedEFMSettings
 from vnetsim.blur import Camera
 from vnetsim.experiment import BlurSettings, DataSettings
 from vnetsim.learning import LearnerContext, Participant, Peer
@@ -35,26 +39,7 @@ def engine_of_all_learners(monkeypatch: pytest.MonkeyPatch) -> None:
     """Train with the engine that ``VNETSIM_TEST_ENGINE`` names, whatever a learner's settings say."""
     name = os.environ.get("VNETSIM_TEST_ENGINE")
     if name:
-        monkeypatch.setattr("learners.task.create_engine", lambda *_: ENGINES[name]())
-
-
-def tiny_images(train: int = 96, test: int = 24) -> ImageSet:
-    """Noisy images of 16 x 16 whose brightest channel is their class."""
-    generator = torch.Generator().manual_seed(5)
-    labels = torch.arange(train + test) % 3
-    images = torch.randint(0, 120, (train + test, 3, 16, 16), generator=generator, dtype=torch.uint8)
-    images[torch.arange(train + test), labels] += 100
-    mean, std = channel_statistics(images[:train])
-    return ImageSet(
-        name="tiny",
-        train=images[:train],
-        train_labels=labels[:train],
-        test=images[train:],
-        test_labels=labels[train:],
-        class_names=("red", "green", "blue"),
-        mean=mean,
-        std=std,
-    )
+        monkeypatch.setattr("learners.tasks.task.create_engine", lambda *_: ENGINES[name]())
 
 
 @pytest.fixture
@@ -65,27 +50,8 @@ def images() -> ImageSet:
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch, images: ImageSet) -> ImageSet:
     """Make the learners load the tiny set."""
-    monkeypatch.setattr("learners.task.load_images", lambda _, *, streams: images)  # noqa: ARG005  the signature
+    monkeypatch.setattr("learners.tasks.task.load_images", lambda _, *, streams: images)  # noqa: ARG005  the signature
     return images
-
-
-def tiny_roads(train: int = 96, test: int = 24) -> SteeringSet:
-    """Noisy frames of 16 x 16 with a bright vertical line at a place that is their steering angle."""
-    generator = torch.Generator().manual_seed(6)
-    angles = torch.rand(train + test, generator=generator) * 2 - 1
-    frames = torch.randint(0, 60, (train + test, 1, 16, 16), generator=generator, dtype=torch.uint8)
-    columns = ((angles + 1) * 7.5).round().to(torch.int64)
-    frames[torch.arange(train + test), 0, :, columns] += 180
-    drives = torch.arange(train) // (train // 6)
-    return SteeringSet(
-        name="tiny",
-        train=frames[:train],
-        train_angles=angles[:train],
-        train_drives=drives,
-        train_blocks=drives,
-        test=frames[train:],
-        test_angles=angles[train:],
-    )
 
 
 @pytest.fixture
@@ -100,8 +66,8 @@ def on_tiny_roads(monkeypatch: pytest.MonkeyPatch, roads: SteeringSet) -> Steeri
     def parts(frames: SteeringSet, *, silos: int, **_: object) -> list[np.ndarray]:
         return np.array_split(np.arange(len(frames.train)), silos)
 
-    monkeypatch.setattr("learners.steering_task.load_steering", lambda _, *, streams: roads)  # noqa: ARG005  the signature
-    monkeypatch.setattr("learners.steering_task.partition_steering", parts)
+    monkeypatch.setattr("learners.tasks.steering.load_steering", lambda _, *, streams: roads)  # noqa: ARG005  the signature
+    monkeypatch.setattr("learners.tasks.steering.partition_steering", parts)
     return roads
 
 
@@ -139,6 +105,7 @@ def participant() -> Callable[..., Participant]:
         base_round: int | None = None,
         speed_mps: float = 25.0,
         peers: Sequence[Participant] = (),
+        work_share: float = 1.0,
     ) -> Participant:
         return Participant(
             round=round_,
@@ -151,6 +118,49 @@ def participant() -> Callable[..., Participant]:
             peers=tuple(
                 Peer(vehicle_id=p.vehicle_id, silo=p.silo, speed_mps=p.speed_mps, level_px=p.level_px) for p in peers
             ),
+            work_share=work_share,
         )
 
     return make
+
+
+@pytest.fixture
+def new_fedefm(monkeypatch: pytest.MonkeyPatch, images: ImageSet) -> Callable[..., FedEFM]:
+    """Return a maker of FedEFM on the tiny set, quick; ``context`` changes what it is told."""
+    monkeypatch.setattr("learners.tasks.task.load_images", lambda _, *, streams: images)  # noqa: ARG005
+
+    def make(context: dict[str, object] | None = None, **settings: Any) -> FedEFM:
+        quick = {"batch": 8, "steps": 2, "overseas_steps": 1}
+        return FedEFM.create(make_context(**(context or {})), FedEFMSettings(**quick | settings))
+
+    return make
+
+
+@pytest.fixture
+def group(participant: Callable[..., Participant]) -> Callable[..., list[Participant]]:
+    """Return a maker of ``count`` participants of a round, each the peer of all others."""
+
+    def make(round_: int, count: int = 3, *, first: int = 0) -> list[Participant]:
+        alone = [participant(round_, first + i, speed_mps=20.0 + i) for i in range(count)]
+        met = [
+            Peer(
+                vehicle_id=one.vehicle_id,
+                silo=one.silo,
+                speed_mps=one.speed_mps,
+                level_px=one.level_px,
+                neighbours=count - 1,
+            )
+            for one in alone
+        ]
+        return [
+            replace(one, peers=tuple(met[j] for j in range(count) if j != i), neighbours=count - 1)
+            for i, one in enumerate(alone)
+        ]
+
+    return make
+
+
+@pytest.fixture
+def without_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Settings beyond their bounds, such as a learning rate at which any network diverges."""
+    monkeypatch.setattr("vnetsim.setting_checks.Within.check", lambda *_: None)

@@ -12,9 +12,10 @@ import pytest
 import torch
 from torch.nn.functional import kl_div
 
-from learners.cdl import Cdl, CdlSettings, contrastive_divergence, released_divergence
+from learners.cdl import Cdl, contrastive_divergence, released_divergence
+from learners.cdl_settings import CdlSettings
 from learners.data.steering_set import SteeringSet
-from learners.losses import divergence_rows
+from learners.mathematics.losses import divergence_rows
 from learners.steering_baselines import DecentralisedSgd
 from vnetsim.errors import InputError
 from vnetsim.experiment import BlurSettings, ExchangeSettings
@@ -86,7 +87,7 @@ def test_equal_networks_have_no_divergence() -> None:
 
 
 def test_the_first_visit_copies_the_backbone_and_the_second_compares(new: New, participant: MakeParticipant) -> None:
-    learner, plain = new(), new(DecentralisedSgd)
+    learner, plain = (new(cls, optimizer_state="kept") for cls in (Cdl, DecentralisedSgd))
     first, of_plain = learner.train([participant(0, 1)])[0], plain.train([participant(0, 1)])[0]
     assert equal(dict(first.state), dict(of_plain.state))  # no divergence yet
     assert equal(of(first.kept, "sub."), dict(first.state))
@@ -115,15 +116,15 @@ def test_the_first_step_of_a_visit_by_hand(
     )
     a, b = participant(0, 1), participant(0, 2)
     learner.aggregate(learner.train([replace(a, peers=peers_of(b)), replace(b, peers=peers_of(a))]))
-    state, visit = learner.state_dict(), participant(1, 1)
+    state, vehicle = learner.state_dict(), participant(1, 1)
     backbone, sub = (copy.deepcopy(learner._task.network) for _ in range(2))
     backbone.load_state_dict(of(state, "silo.1.shared."))
     sub.load_state_dict(of(state, "silo.1.own.sub."))
     assert not equal(backbone.state_dict(), sub.state_dict())
-    update = learner.train([visit])[0]
-    generator = torch.Generator().manual_seed(context.streams.integer("training", 1, visit.vehicle_id))
+    update = learner.train([vehicle])[0]
+    generator = torch.Generator().manual_seed(context.streams.integer("training", 1, vehicle.vehicle_id))
     silos = learner._task.silos
-    drawn = silos.draw(learner._task.visit_of(visit), 8, generator)
+    drawn = silos.draw(learner._task.local_training_of(vehicle), 8, generator)
     images, angles = silos.images(drawn), roads.train_angles[drawn["rows"]]
     z_b, z_s = backbone.train().features(images), sub.train().features(images)
     log_b, log_s = (z_b / 0.5).log_softmax(dim=1), (z_s / 0.5).log_softmax(dim=1)
@@ -241,7 +242,7 @@ def test_a_constant_target_stays_with_the_description_and_moves_with_the_release
     new: New, participant: MakeParticipant, roads: SteeringSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     level = replace(roads, train_angles=torch.zeros(96), test_angles=torch.zeros(24))
-    monkeypatch.setattr("learners.steering_task.load_steering", lambda _, *, streams: level)  # noqa: ARG005
+    monkeypatch.setattr("learners.tasks.steering.load_steering", lambda _, *, streams: level)  # noqa: ARG005
     means = {}
     for variant in ("described", "released"):
         learner = new(variant=variant, batch=16, steps=40, lr=3e-3)
@@ -278,7 +279,7 @@ def test_the_released_networks_drop_out_features_of_their_own(new: New, particip
     learner = new(variant="released", dropout=0.5)
     learner.aggregate(learner.train([participant(0, 1)]))
     job = learner._job(participant(1, 1))
-    batch = job.program.prepare(job.program.draw(job.visit, torch.Generator().manual_seed(0)))
+    batch = job.program.prepare(job.program.draw(job.training, torch.Generator().manual_seed(0)))
     assert not torch.equal(batch["kept0"], batch["kept1"])
     network = copy.deepcopy(job.program.network)
     network.load_state_dict(job.base)
@@ -314,10 +315,10 @@ def test_a_head_of_one_logit_is_refused(new: New) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"beta": 1.5}, r"learning.beta must be in"),
-        ({"divergence": -1.0}, r"learning.divergence must be at least 0"),
-        ({"tau": 0.0}, r"learning.tau must be positive"),
-        ({"batch": 1}, r"learning.batch must be at least 2"),
+        ({"beta": 1.5}, r"learning.beta must be between"),
+        ({"divergence": -1.0}, r"learning.divergence must be between"),
+        ({"tau": 0.0}, r"learning.tau must be between"),
+        ({"batch": 1}, r"learning.batch must be between"),
     ],
 )
 def test_settings_without_meaning_are_refused(settings: dict[str, Any], message: str) -> None:

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from learners.classification_fedavg import ClassificationFedAvg
-from learners.classification_settings import ClassificationSettings
 from learners.data.image_set import ImageSet
 from learners.encoders import create_classifier, forward_flop
+from learners.tasks.classification_settings import ClassificationSettings
 from vnetsim.errors import InputError, RunError
 from vnetsim.experiment import BlurSettings, DataSettings
 from vnetsim.learning import Learner, LearnerContext, Participant
@@ -29,7 +29,7 @@ ONE_LABEL = {"data": DataSettings(partition="approach"), "approaches": 3}
 @pytest.fixture
 def new(monkeypatch: pytest.MonkeyPatch, images: ImageSet, new_context: MakeContext) -> Callable[..., Any]:
     """Return a maker of learners on the tiny set; ``context`` changes what they are told."""
-    monkeypatch.setattr("learners.task.load_images", lambda _, *, streams: images)  # noqa: ARG005
+    monkeypatch.setattr("learners.tasks.task.load_images", lambda _, *, streams: images)  # noqa: ARG005
 
     def make(context: dict[str, Any] | None = None, **settings: Any) -> ClassificationFedAvg:
         return ClassificationFedAvg.create(new_context(**(context or {})), ClassificationSettings(**QUICK | settings))
@@ -165,6 +165,7 @@ def test_uploads_average_alike_and_rejected_ones_are_left_out(
         learner.train([participant(2, 0, base_round=0)])
 
 
+@pytest.mark.usefixtures("without_bounds")
 def test_a_diverging_visit_is_not_finite(new: Callable[..., Any], participant: MakeParticipant) -> None:
     assert not new(lr=1e30, steps=8).train([participant(0, 0)])[0].finite
 
@@ -226,6 +227,6 @@ def test_one_class_is_no_classification(
     one = replace(
         images, train_labels=images.train_labels * 0, test_labels=images.test_labels * 0, class_names=("red",)
     )
-    monkeypatch.setattr("learners.task.load_images", lambda _, *, streams: one)  # noqa: ARG005
+    monkeypatch.setattr("learners.tasks.task.load_images", lambda _, *, streams: one)  # noqa: ARG005
     with pytest.raises(InputError, match="one class"):
         ClassificationFedAvg.create(context, ClassificationSettings())

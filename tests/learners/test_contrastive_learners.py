@@ -6,6 +6,7 @@ import importlib
 import tomllib
 from collections.abc import Callable
 from dataclasses import replace
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,12 @@ import numpy as np
 import pytest
 import torch
 
-from learners.aggregation import blur_weights
-from learners.contrastive_settings import ContrastiveSettings
+from learners.contrastive import ContrastiveLearner
 from learners.data.image_set import ImageSet
 from learners.fedavg import Discard, FedAvg
 from learners.flsimco import FLSimCo
+from learners.mathematics.aggregation import blur_weights
+from learners.tasks.contrastive_settings import ContrastiveSettings
 from vnetsim.errors import InputError, RunError
 from vnetsim.experiment import BlurSettings
 from vnetsim.learning import LearnerContext, Participant, Update
@@ -249,14 +251,15 @@ def test_the_loss_falls_and_features_improve(new: Callable[..., Any], new_contex
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"batch": 1}, r"learning.batch must be at least 2"),
-        ({"steps": 0}, r"learning.steps must be at least 1"),
-        ({"knn_k": 0}, r"learning.knn_k must be at least 1"),
-        ({"bank": -1}, r"learning.bank must be at least 0"),
-        ({"lr": float("nan")}, r"learning.lr must be positive"),
-        ({"t_alpha": 0.0}, r"learning.t_alpha must be positive"),
-        ({"momentum": 1.0}, r"learning.momentum must be in"),
-        ({"weight_decay": -1.0}, r"learning.weight_decay must be at least 0"),
+        ({"batch": 1}, r"learning.batch must be between"),
+        ({"steps": 0}, r"learning.steps must be between"),
+        ({"knn_k": -1}, r"learning.knn_k must be between"),
+        ({"knn_k": 41, "bank": 40}, r"learning.knn_k must be at most the bank, 40 training images, got 41"),
+        ({"bank": -1}, r"learning.bank must be between"),
+        ({"lr": float("nan")}, r"learning.lr must be between"),
+        ({"t_alpha": 0.0}, r"learning.t_alpha must be between"),
+        ({"momentum": 1.0}, r"learning.momentum must be between"),
+        ({"weight_decay": -1.0}, r"learning.weight_decay must be between"),
         ({"encoder": "vgg"}, r"learning.encoder: unknown encoder 'vgg'"),
     ],
 )
@@ -277,6 +280,27 @@ def test_the_bank_is_a_random_part_of_the_training_images(new: Callable[..., Any
     assert sorted(rows(0)) == list(range(len(tiny.train)))
 
 
+def test_one_in_250_of_the_bank_vote(new: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    voting = [ContrastiveSettings().neighbours(bank) for bank in (50_000, 12_500, 9_500, 2_000, 96)]
+    assert voting == [200, 50, 38, 8, 1]
+    assert ContrastiveSettings(knn_k=7).neighbours(50_000) == 7
+    asked = []
+    monkeypatch.setattr(
+        "learners.tasks.evaluation.knn_predict", lambda q, *_, k, **__: asked.append(k) or q[:, 0].long()
+    )
+    for settings in ({"bank": 0, "knn_k": 0}, {"bank": 0, "knn_k": 96}, {"bank": 40, "knn_k": 3}):
+        learner = new(FLSimCo, **settings)
+        learner.evaluate(final=False)
+        assert learner.describe().facts["kNN"] == f"{asked[-1]} of {settings['bank'] or 96} clean training images vote"
+    assert asked == [1, 96, 3]
+
+
+def test_more_neighbours_than_training_images_are_refused(new: Callable[..., Any], tiny: ImageSet) -> None:
+    assert len(tiny.train) == 96
+    with pytest.raises(InputError, match=r"learning.knn_k must be at most the bank, 96 training images, got 97"):
+        new(FLSimCo, bank=0, knn_k=97)
+
+
 def test_deviation_from_equal_weights(new: Callable[..., Any], participant: MakeParticipant) -> None:
     vehicles = [participant(0, i, speed_mps=kmh / 3.6) for i, kmh in enumerate((60, 80, 100, 120, 150))]
     deviations = {}
@@ -290,10 +314,52 @@ def test_deviation_from_equal_weights(new: Callable[..., Any], participant: Make
 
 
 def test_discard_refuses_a_limit_without_meaning() -> None:
-    with pytest.raises(InputError, match=r"learning.limit_kmh must be positive"):
+    with pytest.raises(InputError, match=r"learning.limit_kmh must be between"):
         Discard.Settings(limit_kmh=0.0)
-    with pytest.raises(InputError, match=r"learning.batch must be at least 2"):
+    with pytest.raises(InputError, match=r"learning.batch must be between"):
         Discard.Settings(batch=1)
+
+
+def test_plain_negatives_are_the_images_themselves(
+    new: Callable[..., Any], participant: MakeParticipant, tiny: ImageSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the vehicle sees them; a third pass of the encoder, which a vehicle pays for, and the record says so."""
+    views, plain = new(FLSimCo, steps=1), new(FLSimCo, steps=1, negatives="plain", engine="sequential")
+    assert plain.cost(0).work_flop == views.cost(0).work_flop * 3 / 2
+    assert plain.describe().facts["Negatives"].startswith("the other images without augmentation")
+    assert views.describe().facts["Negatives"].startswith("the other images' second views")
+    who = participant(0, 0, speed_mps=1.0)  # no blur
+    default = views.train([who])[0].loss
+    given: list[torch.Tensor] = []
+    loss = FLSimCo.loss
+
+    def seen(*args: Any, **more: Any) -> torch.Tensor:
+        given.append(more["plain"])
+        return loss(*args, **more)
+
+    seen.__signature__ = signature(loss)  # type: ignore[attr-defined]
+    monkeypatch.setattr(FLSimCo, "loss", seen)
+    update = plain.train([who])[0]
+    center, spread = (torch.tensor(c).view(1, 3, 1, 1) for c in (tiny.mean, tiny.std))
+    normalised = (tiny.train / 255 - center) / spread
+    (batch,) = given
+    for image in batch:
+        assert float((normalised - image).abs().amax(dim=(1, 2, 3)).min()) < 1e-5
+    assert update.loss != default
+
+
+def test_a_loss_of_two_views_refuses_plain_negatives(new: Callable[..., Any]) -> None:
+    class TwoViews(ContrastiveLearner):
+        name = "two views"
+        Settings = ContrastiveSettings
+        weights = FedAvg.weights
+
+        def loss(self, model: Any, first: Any, second: Any, base: Any) -> Any:
+            return super().loss(model, first, second, base)
+
+    assert new(TwoViews).describe()
+    with pytest.raises(InputError, match=r"learning.negatives: the loss of 'two views' takes no 'plain'"):
+        new(TwoViews, negatives="plain")
 
 
 def test_silos_of_one_image_are_refused(new: Callable[..., Any], new_context: MakeContext) -> None:

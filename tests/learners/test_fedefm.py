@@ -9,37 +9,31 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.nn.functional import cross_entropy, one_hot
+from torch.nn.functional import cross_entropy
 
-from learners.aggregation import weighted_mean
 from learners.classification_fedavg import ClassificationFedAvg
-from learners.classification_settings import ClassificationSettings
-from learners.classification_task import label_loss
 from learners.data.image_set import ImageSet
 from learners.encoders import create_classifier, forward_flop
+from learners.engines.programs import Engine, Program, Trained, TrainingJob
 from learners.fedefm import FedEFM, FedEFMSettings
-from learners.training import Engine, Job, Program, Trained
+from learners.mathematics.aggregation import weighted_mean
+from learners.tasks.classification import label_loss
+from learners.tasks.classification_settings import ClassificationSettings
 from vnetsim.errors import InputError
 from vnetsim.experiment import DataSettings
 from vnetsim.learning import Learner, LearnerContext, Participant, Peer
-from vnetsim.settings_file import learner_defaults
+from vnetsim.scenario.settings_file import learner_defaults
 
 MakeParticipant = Callable[..., Participant]
 MakeContext = Callable[..., LearnerContext]
 
 TASK = {"batch": 8, "steps": 2}
-QUICK = TASK | {"overseas_steps": 1}
+QUICK = TASK | {"overseas_steps": 1}  # the fixture's as well
 
 
 @pytest.fixture
-def new(monkeypatch: pytest.MonkeyPatch, images: ImageSet, new_context: MakeContext) -> Callable[..., Any]:
-    """Return a maker of learners on the tiny set; ``context`` changes what they are told."""
-    monkeypatch.setattr("learners.task.load_images", lambda _, *, streams: images)  # noqa: ARG005
-
-    def make(context: dict[str, Any] | None = None, **settings: Any) -> FedEFM:
-        return FedEFM.create(new_context(**(context or {})), FedEFMSettings(**QUICK | settings))
-
-    return make
+def new(new_fedefm: Callable[..., Any]) -> Callable[..., Any]:
+    return new_fedefm
 
 
 @pytest.fixture
@@ -50,15 +44,8 @@ def learner(new: Callable[..., Any]) -> FedEFM:
     return made
 
 
-@pytest.fixture
-def group(participant: MakeParticipant) -> Callable[..., list[Participant]]:
-    """Return a maker of ``count`` participants of a round, each the peer of all others."""
-
-    def make(round_: int, count: int = 3, *, first: int = 0) -> list[Participant]:
-        alone = [participant(round_, first + i, speed_mps=20.0 + i) for i in range(count)]
-        return [replace(one, peers=tuple(peer(other) for other in alone if other is not one)) for one in alone]
-
-    return make
+def equal(a: Any, b: Any) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
 def peer(participant: Participant) -> Peer:
@@ -70,18 +57,14 @@ def peer(participant: Participant) -> Peer:
     )
 
 
-def equal(a: Any, b: Any) -> bool:
-    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
-
-
 def without_peers(participants: list[Participant]) -> list[Participant]:
     return [replace(one, peers=()) for one in participants]
 
 
 def test_conforms_to_the_protocol(new: Callable[..., Any], group: Callable[..., list[Participant]]) -> None:
     context = {"data": DataSettings(partition="approach"), "approaches": 3}
-    for variant in ("emd", "guest-average"):
-        learner = new(context, variant=variant)
+    for variant, similarity in (("emd", "visit"), ("emd", "step"), ("guest-average", "visit")):
+        learner = new(context, variant=variant, similarity=similarity)
         assert isinstance(learner, Learner)
         learner.aggregate(learner.train(group(0)))
         done = learner.aggregate(learner.train(group(1)))
@@ -190,75 +173,38 @@ def test_a_model_is_like_itself(learner: FedEFM, group: Callable[..., list[Parti
     assert all(0 < value < 1 for value in similarities.values())
 
 
-def objective_gradient(job: Job, copies: Any) -> tuple[Any, Any, Any, Any]:
-    """Return logits, gradient on them, labels and the teachers' logits for the loss of a visit."""
-    model = create_classifier("small", classes=3, seed=7).train()
-    images = torch.rand(6, 3, 16, 16, generator=torch.Generator().manual_seed(0))
-    labels = torch.arange(6) % 3
-    seen = []
-
-    def record(_module: Any, _inputs: Any, logits: torch.Tensor) -> None:
-        if logits.requires_grad:  # the student's; the teachers are not trained
-            logits.retain_grad()
-            seen.append(logits)
-
-    model.register_forward_hook(record)
-    given = {name: tensor.clone() for name, tensor in job.given.items()}
-    loss, figures = job.program.loss(model, {"images": images, "labels": labels}, job.given)
-    loss.backward()  # type: ignore[no-untyped-call]
-    assert torch.equal(figures["loss"], loss)
-    assert equal(job.given, given)  # teachers' statistics included
-    assert int(model.state_dict()["trunk.bn1.num_batches_tracked"]) == len(seen) == 1
-    taught = []
-    for state in copies.values():
-        teacher = create_classifier("small", classes=3, seed=0).train()
-        teacher.load_state_dict(state)
-        taught.append(teacher(images).detach())
-    return seen[0].detach(), seen[0].grad, labels, torch.stack(taught)
-
-
-@pytest.mark.parametrize("reduce", ["sum", "mean"])
-def test_gradient_on_the_students_logits(
-    new: Callable[..., Any], group: Callable[..., list[Participant]], reduce: str
-) -> None:
-    learner = new(beta=0.3, temperature=2.0, reduce=reduce)
-    copies = {str(seed): create_classifier("small", classes=3, seed=seed).state_dict() for seed in (1, 2, 3)}
-    similarities = {"1": 0.9, "2": -0.4, "3": 0.5}  # the second sees the contrary: it has no say
-    job = learner._taught(group(0)[0], copies, similarities)
-    logits, gradient, labels, taught = objective_gradient(job, copies)
-    weights = torch.tensor([0.9, 0.0, 0.5]) / (3 if reduce == "mean" else 1)
-    q_s, q_t = (logits / 2).softmax(1), (taught / 2).softmax(2)
-    expected = 0.3 * 2.0 * (weights[:, None, None] * (q_s - q_t)).sum(0)
-    expected += 0.7 * (logits.softmax(1) - one_hot(labels, 3))
-    torch.testing.assert_close(gradient, expected / 6, rtol=1e-4, atol=1e-6)
-
-
-def test_a_teacher_like_the_student_has_no_gradient(
-    new: Callable[..., Any], group: Callable[..., list[Participant]]
-) -> None:
-    learner, same = new(), create_classifier("small", classes=3, seed=7).state_dict()
-    job = learner._taught(group(0)[0], {"same": same}, {"same": 1.0})
-    logits, gradient, labels, taught = objective_gradient(job, {"same": same})
-    torch.testing.assert_close(taught[0], logits)
-    torch.testing.assert_close(gradient, 0.5 * (logits.softmax(1) - one_hot(labels, 3)) / 6, rtol=1e-5, atol=1e-7)
-
-
 def trained_by(learner: FedEFM, one: Participant, objective: Any) -> Trained:
     """Return what a participant makes of the global model of round 1 or later with another loss."""
     base = learner._global.at(one.base_round)
-    job = Job(program=learner._task.classify(objective), visit=learner._visit(one), base=base)
+    job = TrainingJob(
+        program=learner._task.classify(objective), training=learner._task.local_training_of(one), base=base
+    )
     return learner._task.engine.train([job])[0]
 
 
 def test_a_similarity_of_zero_removes_the_term(
-    learner: FedEFM, group: Callable[..., list[Participant]], monkeypatch: pytest.MonkeyPatch
+    new: Callable[..., Any], group: Callable[..., list[Participant]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    learner, literal = new(reading="labels-once"), new()
     one = group(1)[0]
+    for made in (learner, literal):
+        made.aggregate([])
     monkeypatch.setattr("learners.fedefm.dense_similarity", lambda _, v: -torch.arange(len(v)).double())
     update = learner.train([one])[0]
     assert update.kept == {"vehicle 1": 0, "vehicle 2": -1}
-    half = trained_by(learner, one, lambda model, x, y, _: 0.5 * cross_entropy(model(x), y))
-    assert equal(update.state, half.state)
+
+    def half(model: Any, batch: Any, _: Any) -> Any:
+        loss = 0.5 * cross_entropy(model(batch["images"]), batch["labels"])
+        return loss, {"loss": loss}
+
+    assert equal(update.state, trained_by(learner, one, half).state)
+
+    def nothing(model: Any, batch: Any, _: Any) -> Any:
+        loss = 0.0 * cross_entropy(model(batch["images"]), batch["labels"])
+        return loss, {"loss": loss}
+
+    # Eq. 2 to the letter: labels go with their teachers
+    assert equal(literal.train([one])[0].state, trained_by(literal, one, nothing).state)
 
 
 def test_identical_silos_stay_identical(
@@ -269,8 +215,10 @@ def test_identical_silos_stay_identical(
 ) -> None:
     rows = torch.arange(96) % 16
     same = replace(images, train=images.train[rows], train_labels=images.train_labels[rows])
-    monkeypatch.setattr("learners.task.partition", lambda *_, **__: [16 * silo + np.arange(16) for silo in range(6)])
-    monkeypatch.setattr("learners.task.load_images", lambda _, *, streams: same)  # noqa: ARG005
+    monkeypatch.setattr(
+        "learners.tasks.task.partition", lambda *_, **__: [16 * silo + np.arange(16) for silo in range(6)]
+    )
+    monkeypatch.setattr("learners.tasks.task.load_images", lambda _, *, streams: same)  # noqa: ARG005
     learner = FedEFM.create(new_context(), FedEFMSettings(**QUICK | {"batch": 16, "lr": 0.01}))
     for r in range(2):
         vehicles = [replace(one, speed_mps=0.0) for one in group(r)]
@@ -294,6 +242,8 @@ def test_similarities_go_to_the_record(learner: FedEFM, group: Callable[..., lis
     assert set(done.exchanges) == {(names[i], names[j]) for i in range(2) for j in range(3) if i != j}
     assert done.exchanges[names[0], names[1]] == float(updates[0].kept[names[1]])
     assert done.metrics["emd"] == pytest.approx(sum(done.exchanges.values()) / 4)
+    assert done.metrics["emd_least"] == min(done.exchanges.values()) < max(done.exchanges.values())
+    assert done.metrics["emd_largest"] == max(done.exchanges.values())
     assert done.metrics["teachers"] == 2
     assert list(done.weights) == [0.5, 0.5, 0.0]
     mean = weighted_mean([update.state for update in updates[:2]], [0.5, 0.5])
@@ -306,9 +256,9 @@ class Diverging:
     def __init__(self, engine: Engine, *, silo: int) -> None:
         self._engine, self._silo = engine, silo
 
-    def train(self, jobs: Sequence[Job]) -> list[Trained]:
+    def train(self, jobs: Sequence[TrainingJob]) -> list[Trained]:
         return [
-            replace(one, figures={"loss": one.figures["loss"] * torch.nan}) if job.visit.silo == self._silo else one
+            replace(one, figures={"loss": one.figures["loss"] * torch.nan}) if job.training.silo == self._silo else one
             for job, one in zip(jobs, self._engine.train(jobs), strict=True)
         ]
 
@@ -386,6 +336,8 @@ def test_cost_counts_teachers_and_overseas_work(new: Callable[..., Any]) -> None
     assert cost.exchange.send_bytes == cost.exchange.return_bytes == model
     assert cost.exchange.work_flop == 1 * 8 * 3 * flop
     assert new(variant="guest-average").cost(0).work_flop == 2 * 8 * 3 * flop
+    # at every step the features come with the labels: no pass besides
+    assert new(max_teachers=2, similarity="step").cost(0).work_flop == 8 * flop * (2 * 3 + 2 * 2)
 
 
 @pytest.mark.parametrize(

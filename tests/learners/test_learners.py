@@ -20,10 +20,10 @@ import torch
 
 from learners.data.image_set import ImageSet
 from learners.data.steering_set import SteeringSet
-from vnetsim.learner_faults import aggregated, model_shapes, numbers, trained
 from vnetsim.learning import Learner, LearnerContext, Participant, Peer, Update
-from vnetsim.registry import about
-from vnetsim.settings_file import learner_defaults
+from vnetsim.learning.faults import aggregated, model_shapes, numbers, trained
+from vnetsim.learning.registry import about
+from vnetsim.scenario.settings_file import learner_defaults
 
 PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
 REGISTERED = tomllib.loads(PYPROJECT.read_text())["project"]["entry-points"]["vnetsim.learners"]
@@ -58,7 +58,7 @@ class Task:
     Args:
         loads: where their task's module calls for its data.
         data: what it gets instead, made of the tiny image set.
-        settings: of the learner, so that a visit takes milliseconds.
+        settings: of the learner, so that a local training takes milliseconds.
     """
 
     loads: str
@@ -68,17 +68,17 @@ class Task:
 
 TASKS = {
     "contrastive": Task(
-        loads="learners.task.load_images",
+        loads="learners.tasks.task.load_images",
         data=lambda images: images,
         settings={"batch": 8, "steps": 2, "knn_k": 5, "bank": 40},
     ),
     "steering": Task(
-        loads="learners.steering_task.load_steering",
+        loads="learners.tasks.steering.load_steering",
         data=tiny_drives,
         settings={"batch": 4, "steps": 2},
     ),
     "classification": Task(
-        loads="learners.task.load_images",
+        loads="learners.tasks.task.load_images",
         data=lambda images: images,
         settings={"batch": 4, "steps": 2, "local_test": 12},
     ),
@@ -268,6 +268,7 @@ def test_a_rejected_update_does_not_enter_the_model(new: Callable[..., Any], par
     play(learner, [1], participant)
 
 
+@pytest.mark.usefixtures("without_bounds")
 def test_divergence_shows_as_an_update_that_is_not_finite(
     new: Callable[..., Any], participant: MakeParticipant
 ) -> None:
@@ -293,11 +294,11 @@ def test_sample_images(new: Callable[..., Any]) -> None:
 def test_importing_and_stepping_is_light() -> None:
     """Torch alone takes over a second; nothing heavy comes with it until it is used.
 
-    torch.optim would import torch's compiler, which takes longer than the visits of a small round.
+    torch.optim would import torch's compiler, which takes longer than the local trainings of a small round.
     """
     modules = ", ".join(entry_point.partition(":")[0] for entry_point in REGISTERED.values())
     code = (
-        f"import sys, torch, {modules}; from learners.optimizers import Sgd; "
+        f"import sys, torch, {modules}; from learners.engines.optimizers import Sgd; "
         "p = torch.nn.Parameter(torch.ones(2)); s = Sgd(dict(p=p), learning_rate=.1, momentum=.9, weight_decay=0); "
         "p.square().sum().backward(); s.step(); assert p[0] < 1; "
         "heavy = {'torchvision', 'scipy.optimize', 'torch._dynamo', 'simpy', 'polars', 'matplotlib', 'libsumo'}; "
@@ -314,3 +315,20 @@ def test_a_round_on_cuda(new: Callable[..., Any], new_context: MakeContext, part
     play(learner, range(2), participant)
     assert all(tensor.device.type == "cpu" for tensor in learner.state_dict().values())
     numbers(learner, "", learner.evaluate(final=True))
+
+
+def test_a_share_of_a_visit_is_so_many_of_its_steps(
+    learner_class: Any, new: Callable[..., Any], participant: MakeParticipant
+) -> None:
+    """Half of four steps is a visit of two, to the bit; what a visit sends or costs does not depend on it."""
+    four, two = new(steps=4), new(steps=2)
+    if learner_class.name in {"fedco", "fedefm"}:
+        assert four.cost(0).steps == 0, "a visit is whole: its keys are of its steps, or it exchanges"
+        return
+    assert (four.cost(0).steps, two.cost(0).steps) == (4, 2)
+    visitors = [participant(0, 0, work_share=0.5), participant(0, 1), participant(0, 2, work_share=0.01)]
+    half, whole, least = four.train(visitors)
+    assert equal(half.state, two.train([replace(visitors[0], work_share=1.0)])[0].state)
+    assert equal(whole.state, four.train([visitors[1]])[0].state)
+    assert not equal(whole.state, two.train([visitors[1]])[0].state)
+    assert equal(least.state, new(steps=1).train([replace(visitors[2], work_share=1.0)])[0].state)

@@ -15,11 +15,11 @@ from torch import nn
 
 from learners.cdl import Cdl
 from learners.data.steering_set import SteeringSet
-from learners.optimizers import Adam, Sgd
-from learners.resnet8 import ResNet8
+from learners.encoders.resnet8 import ResNet8
+from learners.engines.optimizers import Adam, Sgd
+from learners.engines.programs import SequentialEngine, Tensors, Trained, TrainingJob
 from learners.steering_baselines import DecentralisedSgd, FedAvgSteering
-from learners.steering_settings import SteeringSettings
-from learners.training import Job, SequentialEngine, Tensors, Trained
+from learners.tasks.steering_settings import SteeringSettings
 from vnetsim.errors import InputError, RunError
 from vnetsim.experiment import BlurSettings, ExchangeSettings
 from vnetsim.learning import Learner, LearnerContext, Participant, Update
@@ -97,10 +97,11 @@ def test_conforms_to_the_protocol(learner_class: Any, new: New, on_tiny_roads: S
 
 
 @pytest.mark.parametrize("topology", ["contact", "star"])
+@pytest.mark.parametrize("own", [{}, {"divergence_schedule": "measured"}, {"measure_gradients": False}], ids=str)
 def test_reports_what_it_declares(
-    learner_class: Any, topology: str, new: New, in_contact: Callable[..., list[Participant]]
+    learner_class: Any, topology: str, own: Any, new: New, in_contact: Callable[..., list[Participant]]
 ) -> None:
-    learner = new(learner_class, topology)
+    learner = new(learner_class, topology, **(own if learner_class is Cdl else {}))
     declared = {series.name: series for series in learner.series()}
     assert all(series.label and len(series.label) <= 22 and series.caption for series in declared.values())
     found: dict[str, float] = {}
@@ -157,7 +158,8 @@ def play(learner: Any, rounds: Sequence[int], in_contact: Callable[..., list[Par
     [
         ("contact", {"optimizer": "adam", "dropout": 0.2}),
         ("contact", {"optimizer": "sgd", "loss": "mae"}),
-        ("star", {"optimizer": "adam"}),
+        ("contact", {"optimizer_state": "kept", "schedule": "cosine"}),
+        ("star", {"optimizer_state": "kept"}),
     ],
 )
 def test_a_resumed_run_gives_the_same_bits(
@@ -266,7 +268,7 @@ def test_the_directed_ring_takes_half_from_the_one_before(new: New, participant:
 
 
 def test_a_silo_survives_the_vehicle_that_carried_it(new: New, participant: MakeParticipant) -> None:
-    learner = new(DecentralisedSgd)
+    learner = new(DecentralisedSgd, optimizer_state="kept")
     first = learner.train([participant(0, 1)])[0]
     learner.aggregate([first])
     second = learner.train([participant(1, 7)])[0]  # another vehicle, the same silo
@@ -274,7 +276,7 @@ def test_a_silo_survives_the_vehicle_that_carried_it(new: New, participant: Make
     assert int(second.kept["optimizer.steps"]) == 4
     # the steps of one silo are those of one optimizer on one model, whoever drives
     network, optimizer = first_network(learner), None
-    for visit in (first.participant, second.participant):
+    for vehicle in (first.participant, second.participant):
         network.train()
         optimizer = Adam(
             dict(network.named_parameters()),
@@ -282,9 +284,9 @@ def test_a_silo_survives_the_vehicle_that_carried_it(new: New, participant: Make
             weight_decay=1e-5,
             state=optimizer.state() if optimizer else {},
         )
-        take_steps(learner, visit, network, optimizer)
+        take_steps(learner, vehicle, network, optimizer)
     assert equal(network.state_dict(), dict(second.state))
-    # silos that nobody visited share the first model and take no room
+    # silos that nobody trained share the first model and take no room
     assert {name.split(".")[1] for name in learner.state_dict() if name.startswith("silo.")} == {"1"}
 
 
@@ -296,16 +298,16 @@ def first_network(learner: Any) -> ResNet8:
 
 
 def batches(learner: Any, participant: Participant) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Return frames and angles of a visit's steps."""
-    task, visit = learner._task, learner._task.visit_of(participant)
-    generator = torch.Generator().manual_seed(visit.seed)
+    """Return frames and angles of a vehicle's steps."""
+    task, training = learner._task, learner._task.local_training_of(participant)
+    generator = torch.Generator().manual_seed(training.seed)
     for _ in range(learner._settings.steps):
-        drawn = task.silos.draw(visit, learner._settings.batch, generator)
+        drawn = task.silos.draw(training, learner._settings.batch, generator)
         yield task.silos.images(drawn), task._data.train_angles[drawn["rows"]]
 
 
-def take_steps(learner: Any, visit: Participant, network: ResNet8, optimizer: Any) -> None:
-    for images, angles in batches(learner, visit):
+def take_steps(learner: Any, vehicle: Participant, network: ResNet8, optimizer: Any) -> None:
+    for images, angles in batches(learner, vehicle):
         (network(images.to(network.fc.weight.dtype)) - angles).square().mean().backward()
         optimizer.step()
         network.zero_grad()
@@ -322,10 +324,10 @@ def test_two_vehicles_with_one_silo(new: New, participant: MakeParticipant) -> N
 class Doubled:
     """An engine in double precision: Adam makes whole steps of the rounding of a gradient that should be 0."""
 
-    def train(self, jobs: Sequence[Job]) -> list[Trained]:
+    def train(self, jobs: Sequence[TrainingJob]) -> list[Trained]:
         return SequentialEngine().train([self._doubled(job) for job in jobs])
 
-    def _doubled(self, job: Job) -> Job:
+    def _doubled(self, job: TrainingJob) -> TrainingJob:
         program = replace(
             job.program,
             network=copy.deepcopy(job.program.network).double(),
@@ -340,7 +342,7 @@ def double(tensors: Tensors) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("settings", [{"optimizer": "adam"}, {"optimizer": "sgd", "lr": 0.05, "weight_decay": 1e-3}])
 def test_alone_it_is_the_local_optimizer_of_torch(new: New, participant: MakeParticipant, settings: Any) -> None:
-    learner = new(DecentralisedSgd, dropout=0.0, **settings)
+    learner = new(DecentralisedSgd, dropout=0.0, optimizer_state="kept", **settings)
     learner._task.engine = Doubled()
     network = first_network(learner).double()
     reference = (
@@ -410,7 +412,7 @@ def test_fedavg_averages_at_the_rsu(new: New, participant: MakeParticipant) -> N
         if tensor.is_floating_point():
             torch.testing.assert_close(tensor, torch.stack([u.state[name] for u in updates]).mean(dim=0))
     assert not of(learner.state_dict(), "silo.")
-    # a visit starts from the model of its base round, with a new optimizer
+    # a vehicle starts from the model of its base round, with a new optimizer
     stale, fresh = learner.train([participant(1, 1, base_round=0), participant(1, 1)])
     network = first_network(learner)
     take_steps(
@@ -448,8 +450,8 @@ def test_cost(learner_class: Any, topology: str, new: New) -> None:
 def test_errors_are_pooled_over_all_test_frames(
     new: New, in_contact: Callable[..., list[Participant]], roads: SteeringSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("learners.evaluation.PASS", 7)
-    learner = new(DecentralisedSgd)
+    monkeypatch.setattr("learners.tasks.evaluation.PASS", 7)
+    learner = new(DecentralisedSgd, batchnorm_evaluation="running")
     done = learner.aggregate(learner.train([replace(p, peers=()) for p in in_contact(0, [0, 3])]))
     state, measured = learner.state_dict(), learner.evaluate(final=False)
 
@@ -505,7 +507,7 @@ def test_dropout_keeps_the_expectation(new: New, participant: MakeParticipant) -
     learner = new(DecentralisedSgd, dropout=0.25, batch=16)
     task, job = learner._task, learner._job(participant(0, 1))
     generator = torch.Generator().manual_seed(0)
-    drawn = [job.program.prepare(job.program.draw(job.visit, generator)) for _ in range(50)]
+    drawn = [job.program.prepare(job.program.draw(job.training, generator)) for _ in range(50)]
     dropped = torch.cat([task.dropout(torch.ones(16, task.network.width), batch) for batch in drawn])
     assert dropped.numel() >= 100_000
     assert dropped.unique().tolist() == [0.0, pytest.approx(4 / 3)]
@@ -524,12 +526,12 @@ def test_mae_is_the_loss_on_request(new: New) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"batch": 1}, r"learning.batch must be at least 2"),
-        ({"steps": 0}, r"learning.steps must be at least 1"),
-        ({"test_frames": -1}, r"learning.test_frames must be at least 0"),
-        ({"lr": 0.0}, r"learning.lr must be positive"),
-        ({"weight_decay": float("inf")}, r"learning.weight_decay must be at least 0"),
-        ({"dropout": 1.0}, r"learning.dropout must be in"),
+        ({"batch": 1}, r"learning.batch must be between"),
+        ({"steps": 0}, r"learning.steps must be between"),
+        ({"test_frames": -1}, r"learning.test_frames must be between"),
+        ({"lr": 0.0}, r"learning.lr must be between"),
+        ({"weight_decay": float("inf")}, r"learning.weight_decay must be between"),
+        ({"dropout": 1.0}, r"learning.dropout must be between"),
     ],
 )
 def test_settings_without_meaning_are_refused(settings: dict[str, Any], message: str) -> None:

@@ -1,5 +1,6 @@
 """The shipped studies: every size is planned, and the quick one of each is run."""
 
+import dataclasses
 import functools
 import html
 import json
@@ -7,36 +8,58 @@ import math
 import tomllib
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
+import tomli_w
 import torch
 
-from vnetsim.cli import main
-from vnetsim.run_directory import RunDirectory
-from vnetsim.scenarios import copy_scenarios
-from vnetsim.study import Plan
-from vnetsim.study_command import Request
+from learners.fedco import FedCoSettings
+from vnetsim.cli.commands import main
+from vnetsim.scenario.shipped import copy_scenarios
+from vnetsim.simulation.selection import SELECTIONS
+from vnetsim.simulation.selection.oort import OortSelection
+from vnetsim.simulation.selection.power_of_choice import PowerOfChoiceSelection
+from vnetsim.storage.run_directory import RunDirectory
+from vnetsim.study.plan import Plan
+from vnetsim.study.request import Request
 
 FOLDER = Path(__file__).parents[2] / "scenarios" / "studies"
 
 CELLS = {  # arms under all conditions x seeds
-    ("cdl-table", "small"): (3 + 2) * 7,
-    ("cdl-table", "driving-log"): (3 + 2) * 7,
-    ("cdl-table", "paper"): (3 + 2 + 2 + 2) * 10,
-    ("fedefm-ablation", "small"): 2 * 3 * 6,
-    ("fedefm-ablation", "npz"): 2 * 3 * 7,
-    ("fedefm-ablation", "paper"): (3 + 1) * 3 * 10,
-    ("flsimco-fig3", "small"): 2 * 3 * 6,
-    ("flsimco-fig3", "cifar10"): 2 * 3 * 7,
+    ("cdl-optimizer", "small"): (2 + 2) * 10,
+    ("cdl-optimizer", "driving-log"): (2 + 2) * 10,
+    ("asynchrony", "small"): 3 * 8,
+    ("asynchrony", "cifar10"): 3 * 10,
+    ("asynchrony", "paper"): 3 * 10,
+    ("cdl-table", "small"): (4 + 4 + 2 + 2) * 10,
+    ("cdl-table", "driving-log"): (4 + 4 + 2 + 2) * 10,
+    ("cdl-table", "paper"): (3 + 3 + 3 + 3) * 10,
+    ("fedefm-ablation", "small"): 5 * 2 * 10,
+    ("fedefm-ablation", "npz"): 5 * 3 * 10,
+    ("fedefm-ablation", "paper"): (3 * 2 + 3) * 3 * 12,
+    ("fedefm-full-contact", "small"): 6 * 2 * 10,
+    ("fedefm-full-contact", "npz"): 6 * 3 * 10,
+    ("fedefm-full-contact", "paper"): 6 * 3 * 10,
+    ("flsimco-approach", "small"): 3 * 2 * 10,
+    ("flsimco-approach", "cifar10"): 3 * 2 * 10,
+    ("flsimco-approach", "paper"): 3 * 2 * 10,
+    ("flsimco-fig3", "small"): 2 * 3 * 10,
+    ("flsimco-fig3", "cifar10"): 2 * 3 * 10,
     ("flsimco-fig3", "paper"): 2 * 3 * 10,
-    ("flsimco-fig4", "small"): 3 * 2 * 7,
-    ("flsimco-fig4", "cifar10"): 3 * 2 * 7,
-    ("flsimco-fig4", "paper"): 3 * 2 * 10,
-    ("flsimco-fig5", "small"): 3 * 8,
-    ("flsimco-fig5", "cifar10"): 3 * 8,
-    ("flsimco-fig5", "paper"): 3 * 20,
+    ("flsimco-fig4", "small"): 4 * 2 * 10,
+    ("flsimco-fig4", "cifar10"): 4 * 2 * 10,
+    ("flsimco-fig4", "paper"): 4 * 2 * 10,
+    ("flsimco-fig5", "small"): 3 * 2 * 10,
+    ("flsimco-fig5", "cifar10"): 3 * 2 * 10,
+    ("flsimco-fig5", "paper"): 3 * 2 * 20,
+    ("selection", "small"): 11 * 6 * 9,
+    ("selection", "cifar10"): 11 * 6 * 2 * 10,
+    ("selection", "paper"): 11 * 6 * 2 * 10,
 }
 NAMES = sorted({name for name, _ in CELLS})
+NETS = {"selection": 3}
+"""Traffics of a seed, where there are several."""
 QUICK = {
     "steering": ("data.train_images=330", "learning.test_frames=50", "learning.steps=2"),
     "classification": ("data.train_images=800", "data.test_images=100", "learning.steps=2", "learning.local_test=50"),
@@ -46,12 +69,19 @@ QUICK = {
     ),
 }
 """Less of everything, for the learners of a task."""
-TASKS = {"cdl-table": "steering", "fedefm-ablation": "classification"}
+SAME_VEHICLES = ("cdl-optimizer", "cdl-table", "flsimco-approach", "flsimco-fig3", "flsimco-fig5")
+"""Studies in whose arms the same vehicles commit."""
+TASKS = {
+    "cdl-optimizer": "steering",
+    "cdl-table": "steering",
+    "fedefm-ablation": "classification",
+    "fedefm-full-contact": "classification",
+}
 
 
 @functools.cache
 def planned(name: str, size: str | None = None, folder: Path = FOLDER) -> Plan:
-    return Request(scenario=str(folder / f"{name}.toml"), size=size).plan([])[0]
+    return Request(scenario=str(folder / f"{name}.toml"), size=size, yes=name == "selection").plan([])[0]
 
 
 def test_every_study_is_listed_here_and_told_of_in_the_readme() -> None:
@@ -68,28 +98,65 @@ def test_every_study_is_listed_here_and_told_of_in_the_readme() -> None:
 def test_every_size_is_planned_without_its_data(name: str, size: str) -> None:
     plan = planned(name, size)
     assert len(plan.cells) == CELLS[name, size]
-    assert len({cell.experiment.seed for cell in plan.cells}) == len(plan.traffics), "a traffic for each seed"
+    seeds = len({cell.experiment.seed for cell in plan.cells})
+    assert len(plan.traffics) == NETS.get(name, 1) * seeds, "a traffic for each seed and net"
 
 
 @pytest.mark.parametrize(("name", "size"), CELLS)
 def test_there_are_seeds_enough_to_resolve_a_pair(name: str, size: str) -> None:
-    """The least p-value of n paired differences is 2 / 2^n (all signs alike); Holm multiplies it by the pairs."""
+    """The least p-value of n paired differences is 2 / 2^n (all signs alike), times the pairs."""
     plan = planned(name, size)
     seeds = len({cell.experiment.seed for cell in plan.cells})
     arms = Counter(cell.condition for cell in plan.cells if cell.experiment.seed == 0)
-    assert all(2 / 2**seeds * math.comb(count, 2) < 0.05 for count in arms.values())
+    pairs = {count - 1 if plan.against else math.comb(count, 2) for count in arms.values()}
+    assert 2 / 2**seeds * max(pairs) < 0.05
 
 
-@pytest.mark.parametrize("name", ["flsimco-fig3", "flsimco-fig4", "flsimco-fig5"])
+FLSIMCO = ("flsimco-approach", "flsimco-fig3", "flsimco-fig4", "flsimco-fig5")
+
+
+@pytest.mark.parametrize("name", FLSIMCO)
 def test_flsimcos_published_setting(name: str) -> None:
-    for cell in planned(name, "paper").cells:
+    cells = planned(name, "paper").cells
+    for cell in cells:
         experiment, learning = cell.experiment, cell.experiment.learning
         assert (learning["encoder"], learning["batch"], learning["steps"]) == ("resnet18", 512, 2)
         assert (learning["lr"], learning["momentum"], learning["weight_decay"]) == (0.06, 0.9, 5e-4)
-        assert (experiment.silos.count, experiment.data.name, experiment.data.min_images) == (95, "cifar10", 520)
+        assert (experiment.silos.count, experiment.data.name, learning["bank"]) == (95, "cifar10", 0)
+        assert experiment.data.min_images == (0 if name == "flsimco-approach" else 520)
         assert experiment.blur.threshold_kmh == 100
         if cell.learner == "fedco":
-            assert (learning["queue"], learning["keys"]) == (4096, 0)  # 0: as many as a batch
+            settings = FedCoSettings(**learning)
+            assert (settings.length, settings.keys_wanted) == (4096, 512)
+    rules = {cell.experiment.round.participation for cell in cells}
+    assert rules == ({"quorum", "coverage"} if name == "flsimco-fig5" else {"coverage"})
+
+
+@pytest.mark.parametrize(("name", "size"), [(name, size) for name, size in CELLS if name in FLSIMCO])
+def test_the_arms_of_flsimcos_studies_have_one_step_size_one_queue_and_one_share_of_neighbours(
+    name: str, size: str
+) -> None:
+    for cell in planned(name, size).cells:
+        learning = cell.experiment.learning
+        assert (learning["lr"], learning["knn_k"]) == (0.06, 0)
+        assert learning["bank"] % 250 == 0, "1 in 250 of them vote"
+        if cell.learner == "fedco":
+            assert FedCoSettings(**learning).length == 8 * learning["batch"]
+
+
+def test_fig_4_has_a_key_encoder_in_the_silo_anew_and_at_the_rsu() -> None:
+    for size in ("small", "cifar10", "paper"):
+        cells = [cell for cell in planned("flsimco-fig4", size).cells if cell.learner == "fedco"]
+        forms = {cell.arm: cell.experiment.learning["key_encoder"] for cell in cells}
+        assert forms == {"FedCo, silo": "silo", "FedCo, visit": "visit", "FedCo, RSU": "rsu"}
+
+
+def test_classes_belong_to_directions_in_one_condition_of_the_approach_study() -> None:
+    for size in ("small", "cifar10", "paper"):
+        cells = planned("flsimco-approach", size).cells
+        assert {cell.experiment.silos.by for cell in cells} == {"approach"}
+        kinds = {cell.condition: cell.experiment.data.partition for cell in cells}
+        assert kinds == {"mixed": "iid", "by direction": "approach"}
 
 
 def test_fig_3_is_of_three_distributions() -> None:
@@ -107,16 +174,112 @@ def test_cdls_published_setting() -> None:
         assert (experiment.rounds, experiment.silos.count, experiment.data.image_px) == (3600, 11, 200)
         assert experiment.exchange.topology == cell.condition
         if cell.learner == "cdl":
-            assert (learning["beta"], learning["coupling"]) == (0.5, "unit")
+            assert (learning["beta"], learning["coupling"], learning["tau"]) == (0.5, "unit", 1.0)
     assert {cell.condition for cell in plan.cells if cell.learner == "fedavg-steering"} == {"star"}
 
 
-def test_fedefms_shares_of_unseen_labels() -> None:
-    for size in ("small", "paper"):
-        cells = planned("fedefm-ablation", size).cells
+@pytest.mark.parametrize("size", ["small", "driving-log", "paper"])
+def test_one_thing_differs_between_cdls_arms(size: str) -> None:
+    plan = planned("cdl-table", size)
+    kept = {cell.arm: cell.experiment.learning.get("optimizer_state", "fresh") for cell in plan.cells}
+    assert {arm for arm, state in kept.items() if state == "kept"} == {"CDL kept"}
+    common = {(cell.experiment.learning["schedule"], cell.experiment.learning.get("lr")) for cell in plan.cells}
+    assert len(common) == 1
+    assert {cell.condition for cell in plan.cells} == {"star", "contact", "ring", "complete"}
+    if size != "paper":
+        tau = {cell.arm: cell.experiment.learning.get("tau", 4.0) for cell in plan.cells if cell.learner == "cdl"}
+        assert tau == {"CDL": 4.0, "CDL tau 1": 1.0, "CDL kept": 4.0}
+
+
+@pytest.mark.parametrize("name", ["fedefm-ablation", "fedefm-full-contact"])
+def test_fedefms_shares_of_unseen_labels(name: str) -> None:
+    for size in ("npz", "paper"):
+        cells = planned(name, size).cells
         shares = {cell.condition: cell.experiment.data.unseen_share for cell in cells}
         assert shares == {"0 % unseen": 0.0, "50 % unseen": 0.5, "100 % unseen": 1.0}
         assert {cell.experiment.data.partition for cell in cells} == {"label-skew"}
+
+
+@pytest.mark.parametrize(("name", "size"), [key for key in CELLS if key[0].startswith("fedefm")])
+def test_fedavg_has_half_the_rate_the_rate_and_twice_the_rate_of_fedefm(name: str, size: str) -> None:
+    """A step on the labels that is scaled by beta is compared with plain steps of other sizes."""
+    plan = planned(name, size)
+    rates = {cell.arm: cell.experiment.learning["lr"] for cell in plan.cells}
+    fedefm = {rate for arm, rate in rates.items() if arm.startswith("FedEFM")}
+    assert len(fedefm) == 1
+    assert sorted(rate / min(fedefm) for arm, rate in rates.items() if arm.startswith("FedAvg")) == [0.5, 1, 2]
+    readings = {cell.experiment.learning["reading"] for cell in plan.cells if cell.learner == "fedefm"}
+    assert readings == {"literal", "labels-once"}
+    assert plan.last_evaluations > 1
+    assert all(cell.experiment.evaluate_every < cell.experiment.rounds / plan.last_evaluations for cell in plan.cells)
+
+
+def test_fedefms_own_setting_is_everybody_in_contact_with_everybody() -> None:
+    for size in ("small", "npz", "paper"):
+        cells = planned("fedefm-full-contact", size).cells
+        for cell in cells:
+            experiment = cell.experiment
+            assert experiment.silos.count == experiment.round.quorum == experiment.round.invited == 6
+            assert (experiment.exchange.topology, experiment.exchange.relay) == ("complete", True)
+            assert experiment.learning.get("max_teachers", 5) == 5
+        assert {cell.experiment.learning.get("server", "") for cell in cells} == {"rsu", "none", ""}
+
+
+@pytest.mark.parametrize("size", ["small", "cifar10", "paper"])
+def test_only_the_policy_differs_between_the_arms_of_the_study_of_selection(size: str) -> None:
+    plan = planned("selection", size)
+    assert (plan.against, plan.arm_settings) == ("random", ("round.selection",))
+    assert {cell.experiment.round.selection for cell in plan.cells} == set(SELECTIONS.names())
+    for cell in plan.cells:
+        assert (cell.arm, cell.experiment.selection) == (cell.experiment.round.selection, {})
+    rest = {
+        (cell.condition, cell.experiment.seed): (
+            dataclasses.replace(cell.experiment, round=dataclasses.replace(cell.experiment.round, selection="")),
+            cell.learner,
+            cell.traffic,
+        )
+        for cell in reversed(plan.cells)
+    }
+    for cell in plan.cells:
+        rules = dataclasses.replace(cell.experiment.round, selection="")
+        same = dataclasses.replace(cell.experiment, round=rules), cell.learner, cell.traffic
+        assert same == rest[cell.condition, cell.experiment.seed]
+    data = {cell.condition: cell.experiment.data.partition for cell in plan.cells}
+    assert all(partition == ("iid" if "IID" in name else "approach") for name, partition in data.items())
+    learners = {cell.learner for cell in plan.cells}
+    assert learners == ({"fedavg-classification"} if size == "small" else {"fedavg", "flsimco"})
+    assert len({len(cell.experiment.traffic.rsu) for cell in plan.cells}) == 2, (
+        "five RSUs in one net, the net's own else"
+    )
+
+
+@pytest.mark.parametrize("size", ["small", "cifar10", "paper"])
+def test_only_the_rule_and_what_it_needs_differ_in_the_study_of_asynchrony(size: str) -> None:
+    plan = planned("asynchrony", size)
+    assert plan.arm_settings == ("evaluate_every", "round.quorum", "round.max_staleness", "round.aggregation")
+    uploads = {cell.experiment.evaluate_every * cell.experiment.round.quorum for cell in plan.cells}
+    assert uploads == {10}, "evaluated after as many uploads in every arm"
+    rules = {cell.experiment.round.aggregation: cell.experiment.round for cell in plan.cells}
+    stale = {rule: (rounds.quorum, rounds.max_staleness > 0) for rule, rounds in rules.items()}
+    assert stale == {"sync": (5, False), "fedbuff": (5, True), "fedasync": (1, True)}
+    assert len({json.dumps(cell.experiment.learning, sort_keys=True) for cell in plan.cells}) == 1
+    assert all(cell.experiment.aggregation == {} for cell in plan.cells)
+    # an upload in every tenth of a second would not end it before the traffic
+    assert all(cell.experiment.rounds > 10 * cell.experiment.gaussian.duration_s for cell in plan.cells)
+
+
+@pytest.mark.slow
+def test_the_study_of_asynchrony_ends_with_the_traffic_in_every_arm(tmp_path: Path) -> None:
+    options = ("--set", "gaussian.duration_s=80", "--set", "data.train_images=400", "--set", "data.test_images=40")
+    call("compare", FOLDER / "asynchrony.toml", "--seeds", "0:1", "--device", "cpu", *options, "--out", tmp_path / "s")
+    record = json.loads((tmp_path / "s" / "comparison.json").read_text())
+    runs = {cell["arm"]: RunDirectory(tmp_path / "s" / "cells" / cell["folder"]) for cell in record["cells"]}
+    assert {(run.manifest()["ended_by"], run.manifest()["time_s"]) for run in runs.values()} == {("traffic", 80.0)}
+    uploads = {arm: run.read("rounds")["committed"].sum() for arm, run in runs.items()}
+    assert uploads["sync"] < min(uploads["FedBuff"], uploads["FedAsync"])
+    for arm, run in runs.items():
+        committed = run.read("participations").filter(outcome="committed")
+        assert (committed["round"] > committed["base_round"]).any() == (arm != "sync")
 
 
 def test_a_copy_of_the_scenarios_has_studies_that_can_be_planned(tmp_path: Path) -> None:
@@ -124,7 +287,7 @@ def test_a_copy_of_the_scenarios_has_studies_that_can_be_planned(tmp_path: Path)
     for name in NAMES:
         plan = planned(name, folder=tmp_path / "mine" / "studies")
         assert len(plan.cells) == CELLS[name, "small"]
-        assert all(Path(one.scenario).is_relative_to(tmp_path) for one in plan.traffics)
+        assert all(one.scenario == "gaussian" or Path(one.scenario).is_relative_to(tmp_path) for one in plan.traffics)
 
 
 def call(*arguments: object) -> None:
@@ -138,10 +301,49 @@ def call(*arguments: object) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
+def test_policies_by_loss_have_the_losses_of_the_learners_of_their_study(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three policies on one net, with both learners, and what the policies are told."""
+    copy_scenarios(tmp_path / "mine")
+    path = tmp_path / "mine" / "studies" / "selection.toml"
+    file = tomllib.loads(path.read_text(encoding="utf-8"))
+    file["arms"] = [arm for arm in file["arms"] if arm["name"] in {"random", "oort", "power-of-choice"}]
+    file["conditions"] = file["conditions"][-1:]
+    file["conditions"][0]["settings"]["traffic"]["end_s"] = 150
+    del file["sizes"]["small"]["grid"]
+    path.write_text(tomli_w.dumps(file), encoding="utf-8")
+    told: Counter[str] = Counter()
+    for kind in (OortSelection, PowerOfChoiceSelection):
+        select = kind.select
+
+        def counted(self: Any, candidates: Any, free: int, context: Any, select: Any = select) -> Any:
+            told[self.name] += any(candidate.loss is not None for candidate in candidates)
+            return select(self, candidates, free, context)
+
+        monkeypatch.setattr(kind, "select", counted)
+    options = [word for setting in QUICK["contrastive"] for word in ("--set", setting)]
+    call("compare", path, "--seeds", "0:1", "--rounds", "2", "--set", "evaluate_every=1", "--device", "cpu", *options,
+         "--set", "data.train_images=480", "--out", tmp_path / "study")  # fmt: skip
+    assert min(told["oort"], told["power-of-choice"]) > 0
+    record = json.loads((tmp_path / "study" / "comparison.json").read_text())
+    assert Counter(cell["learner"] for cell in record["cells"]) == {"fedavg": 3, "flsimco": 3}
+    for cell in record["cells"]:
+        run = RunDirectory(tmp_path / "study" / "cells" / cell["folder"])
+        committed = run.read("participations").filter(outcome="committed")
+        assert committed.height > 0
+        assert committed["loss"].null_count() == 0
+    page = (tmp_path / "study" / "comparison.html").read_text()
+    assert "Commits per hour" in page
+    assert '<section id="ranks">' in page
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in {"asynchrony", "selection"}])
 def test_a_study_runs(name: str, tmp_path: Path) -> None:
     options = [word for setting in QUICK[TASKS.get(name, "contrastive")] for word in ("--set", setting)]
-    few = ("--seeds", "0:1", "--rounds", "1", "--device", "cpu", *options)
+    rounds = str(planned(name).last_evaluations)
+    few = ("--seeds", "0:1", "--rounds", rounds, "--set", "evaluate_every=1", "--device", "cpu", *options)
     call("compare", FOLDER / f"{name}.toml", *few, "--out", tmp_path / "study")
     record = json.loads((tmp_path / "study" / "comparison.json").read_text())
     cells = [RunDirectory(tmp_path / "study" / "cells" / cell["folder"]) for cell in record["cells"]]
@@ -150,6 +352,13 @@ def test_a_study_runs(name: str, tmp_path: Path) -> None:
         assert cell.manifest()["status"] == "finished"
         assert cell.read("rounds")["committed"].sum() > 0
     assert record["title"] in html.unescape((tmp_path / "study" / "comparison.html").read_text())
+    if name in SAME_VEHICLES:  # as the page says
+        for condition in {cell["condition"] for cell in record["cells"]}:
+            of = [run for cell, run in zip(record["cells"], cells, strict=True) if cell["condition"] == condition]
+            visits = [run.read("participations").select("round", "vehicle_id", "silo", "outcome") for run in of]
+            assert all(one.equals(visits[0]) for one in visits)
+    if name == "fedefm-full-contact":  # every silo takes part in every round
+        assert all(set(run.read("rounds")["committed"]) == {6} for run in cells)
     if name == "flsimco-fig3":
         by_condition = {cell["condition"]: run for cell, run in zip(record["cells"], cells, strict=True)}
         call("report", *(run.path for run in by_condition.values()))

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vnetsim.coverage import CoverageEvent, Entered, Left, Track, TrafficInfo, Window
+from vnetsim.coverage.rsu import Rsu
+from vnetsim.coverage.windows import CoverageEvent, Entered, Left, TrafficInfo, VehiclePath, Window
 from vnetsim.experiment import ComputeSettings, Experiment, LinkSettings, RoundSettings, SiloSettings
 from vnetsim.learning import Cost, Participant
 from vnetsim.random_streams import Streams
-from vnetsim.rsu import Rsu
-from vnetsim.simulation import RoundResult, RoundSummary, SimulationResult, simulate
+from vnetsim.simulation.loop import RoundResult, RoundSummary, SimulationResult, simulate
 
 RSU = Rsu(id="r", x_m=0.0, y_m=0.0, range_m=250.0)
 CONSTANT = LinkSettings(model="constant", rate_bps=8e6)
@@ -71,19 +71,26 @@ def window(
 
 
 class HandMadeTraffic:
-    """Plays windows; a track is known up to the first path point after the present, as with a live source."""
+    """Plays windows; a path is known up to the first path point after the present, as with a live source, or whole."""
 
     def __init__(
-        self, windows: Sequence[Window], rsus: Sequence[Rsu] = (RSU,), begin_s: float = 0.0, end_s: float | None = None
+        self,
+        windows: Sequence[Window],
+        rsus: Sequence[Rsu] = (RSU,),
+        begin_s: float = 0.0,
+        end_s: float | None = None,
+        *,
+        whole: bool = False,
     ) -> None:
+        self.whole = whole
         self.windows = tuple(windows)
         self.rsus = tuple(rsus)
-        self.info = TrafficInfo(kind="replay", begin_s=begin_s, end_s=end_s, step_s=1.0, seed=None)
+        self.info = TrafficInfo(kind="replay", begin_s=begin_s, end_s=end_s, step_s=1.0, seed=None, whole_paths=True)
         self.time_s = begin_s
         self.closed = False
 
     def events(self) -> Iterator[CoverageEvent]:
-        tracks: dict[int, Track] = {}
+        paths: dict[int, VehiclePath] = {}
         plan = sorted(
             [(w.enter_s, 1, i) for i, w in enumerate(self.windows)]
             + [(w.exit_s, 0, i) for i, w in enumerate(self.windows)]
@@ -92,7 +99,7 @@ class HandMadeTraffic:
             self.time_s = time_s
             w = self.windows[i]
             if entering:
-                tracks[i] = Track(
+                paths[i] = VehiclePath(
                     vehicle_id=w.vehicle_id,
                     vehicle_type=w.vehicle_type,
                     rsu_id=w.rsu_id,
@@ -103,18 +110,16 @@ class HandMadeTraffic:
                     y_m=[],
                     speed_mps=[],
                 )
-            for j, track in tracks.items():
+            for j, growing in paths.items():
                 path = self.windows[j]
                 known = min(int(np.searchsorted(path.path_time_s, time_s, side="right")) + 1, len(path.path_time_s))
-                for k in range(len(track.time_s), known):
-                    track.time_s.append(float(path.path_time_s[k]))
-                    track.x_m.append(float(path.path_x_m[k]))
-                    track.y_m.append(float(path.path_y_m[k]))
-                    track.speed_mps.append(float(path.path_speed_mps[k]))
+                for k in range(len(growing.time_s), len(path.path_time_s) if self.whole else known):
+                    growing.time_s.append(float(path.path_time_s[k]))
+                    growing.x_m.append(float(path.path_x_m[k]))
+                    growing.y_m.append(float(path.path_y_m[k]))
+                    growing.speed_mps.append(float(path.path_speed_mps[k]))
             yield (
-                Entered(time_s=time_s, track=tracks[i])
-                if entering
-                else Left(time_s=time_s, track=tracks.pop(i), window=w)
+                Entered(time_s=time_s, path=paths[i]) if entering else Left(time_s=time_s, path=paths.pop(i), window=w)
             )
 
     def close(self) -> None:

@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from vnetsim.compute import training_s, vehicle_flops
 from vnetsim.experiment import ComputeSettings
 from vnetsim.random_streams import Streams
+from vnetsim.simulation.compute import training_s, vehicle_flops
 
 
 def test_training_time() -> None:

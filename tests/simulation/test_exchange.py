@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vnetsim.coverage import Track
-from vnetsim.exchange import contact_time_s
+from vnetsim.coverage.rsu import Rsu
+from vnetsim.coverage.windows import VehiclePath
 from vnetsim.experiment import ExchangeSettings, LinkSettings
 from vnetsim.learning import Cost, Exchange
-from vnetsim.link import path_loss_db, sidelink_bps
+from vnetsim.radio.tr37885 import path_loss_db, sidelink_bps
 from vnetsim.random_streams import Streams
-from vnetsim.rsu import Rsu
-from vnetsim.simulation import simulate
+from vnetsim.simulation.exchange import contact_time_s
+from vnetsim.simulation.loop import simulate
 
 MIX = Cost(
     download_bytes=0,
@@ -73,6 +73,7 @@ def test_two_vehicles_swap_models_over_a_shared_sidelink(scene: Any, play: Any) 
     assert (a.outcome, a.train_s, a.wait_s, a.exchange_s, a.end_s) == ("committed", 3.0, 1.0, 2.0, 6.0)
     assert (b.wait_s, b.exchange_s, b.exchange_bytes) == (0.0, 2.0, 1e6)
     assert peers(participants) == {"a": ["b"], "b": ["a"]}
+    assert [p.neighbours for p in participants] == [1, 1]
     assert participants[0].peers[0].silo == participants[1].silo
     (round_,) = result.log.rounds
     assert (round_.closed_by, round_.close_s, round_.committed) == ("quorum", 6.0, 2)
@@ -163,6 +164,7 @@ def test_hosts_work_for_one_guest_after_the_other(scene: Any, play: Any) -> None
     # downloads share the air until 3; six models until 9; then two jobs of 4 s at each host, and the ways back
     ends = [e.end_s for e in result.log.exchanges]
     assert ends == pytest.approx([16.0, 16.0, 16.0, 20.0, 20.0, 20.0])
+    assert [(p.neighbours, [q.neighbours for q in p.peers]) for p in participants] == [(2, [2, 2])] * 3
     assert {p.vehicle_id: sorted(q.vehicle_id for q in p.peers) for p in participants} == {
         "a": ["b", "c"],
         "b": ["a", "c"],
@@ -187,6 +189,7 @@ def test_a_guest_that_leaves_frees_its_host(scene: Any, play: Any) -> None:
     # a's jobs, first in line, stop at 12; b and c train each other's model from then to 16, and two models go back
     assert ends["b", "c"] == ends["c", "b"] == ("completed", 18.0)
     assert peers(participants) == {"b": ["c"], "c": ["b"]}
+    assert [(p.neighbours, p.peers[0].neighbours) for p in participants] == [(2, 2), (2, 2)], "a had been there"
 
 
 def test_what_is_not_complete_at_the_limit_is_cut(scene: Any, play: Any) -> None:
@@ -335,17 +338,17 @@ def test_laws(scene: Any, data: Any) -> None:
         assert e.bytes == pytest.approx(hops * size) if e.outcome == "completed" else e.bytes <= hops * size + 1e-6
 
 
-def track(points: list[tuple[float, float, float]]) -> Track:
+def vehicle_path(points: list[tuple[float, float, float]]) -> VehiclePath:
     t, x, y = (list(values) for values in zip(*points, strict=True))
-    return Track(
+    return VehiclePath(
         vehicle_id="v", vehicle_type="", rsu_id="r", entry_cause="crossing", entry_edge="", time_s=t, x_m=x, y_m=y,
         speed_mps=[0.0] * len(t),
     )  # fmt: skip
 
 
 def test_contact_time_is_exact_between_the_points() -> None:
-    still = track([(0, 0, 0), (100, 0, 0)])
-    passing = track([(0, -200, 30), (40, 200, 30)])  # 10 m/s past it at 30 m
+    still = vehicle_path([(0, 0, 0), (100, 0, 0)])
+    passing = vehicle_path([(0, -200, 30), (40, 200, 30)])  # 10 m/s past it at 30 m
     assert contact_time_s(still, passing, 50.0, 0.0, 40.0) == pytest.approx(2 * 40 / 10, rel=1e-12)
     assert contact_time_s(still, passing, 50.0, 20.0, 40.0) == pytest.approx(4.0)
     assert contact_time_s(still, passing, 30.0, 0.0, 40.0) == 0.0
@@ -359,7 +362,7 @@ def test_contact_time_against_fine_sampling(seed: int, range_m: float) -> None:
     for _ in range(2):
         times = np.sort(np.r_[0.0, rng.uniform(0, 20, 6), 20.0])
         paths.append((times, rng.uniform(-60, 60, 8), rng.uniform(-60, 60, 8)))
-    one, other = (track(list(zip(*path, strict=True))) for path in paths)
+    one, other = (vehicle_path(list(zip(*path, strict=True))) for path in paths)
     fine = np.linspace(0, 20, 20001)
     offset = [np.interp(fine, paths[0][0], paths[0][k]) - np.interp(fine, paths[1][0], paths[1][k]) for k in (1, 2)]
     sampled = float((np.hypot(*offset) < range_m).mean() * 20)
@@ -369,8 +372,20 @@ def test_contact_time_against_fine_sampling(seed: int, range_m: float) -> None:
 def test_the_sidelink_has_the_loss_of_the_air_between_equal_antennas() -> None:
     link = LinkSettings(max_spectral_efficiency=100.0, efficiency=1.0)
     noise = -174 + 70 + 9
-    expected = 10e6 * math.log2(1 + 10 ** ((23 - path_loss_db(120.0, 5.9e9) - 2.0 - noise) / 10))
-    assert sidelink_bps(link, 120.0, 2.0) == pytest.approx(expected)
+    expected = 10e6 * math.log2(1 + 10 ** ((23 - path_loss_db(120.0, 5.9e9, "highway") - 2.0 - noise) / 10))
+    assert sidelink_bps(link, 120.0, 2.0, environment="highway") == pytest.approx(expected)
+
+
+def test_the_sidelink_has_the_environment_of_the_rsu_that_schedules_it(scene: Any, play: Any) -> None:
+    windows = [scene.window("a", 0, 90), scene.window("b", 0, 90, start=(80.0, 100.0))]
+    took = {}
+    for environment in ("scenario", "urban", "highway"):
+        link = LinkSettings(max_spectral_efficiency=100.0, environment=environment)  # type: ignore[arg-type]
+        result, _ = play(windows, MIX, link=link, exchange={"shadowing_db": 0.0}, quorum=2, rounds=1)
+        took[environment] = result.log.exchanges[0].end_s - result.log.exchanges[0].start_s
+        assert result.sidelink_rates.looked_up >= 2
+        assert result.sidelink_rates.capped == 0
+    assert took["scenario"] == took["urban"] < took["highway"]
 
 
 def test_shadowing_is_the_same_both_ways_and_by_round(scene: Any, play: Any) -> None:
@@ -382,3 +397,25 @@ def test_shadowing_is_the_same_both_ways_and_by_round(scene: Any, play: Any) -> 
     assert len({round(t, 3) for t in took}) >= 3
     flat, _ = play(windows, MIX, exchange={"shadowing_db": 0.0}, **radio)
     assert len({round(e.end_s - e.start_s, 2) for e in flat.log.exchanges}) == 1
+
+
+@pytest.mark.parametrize("mutual", [True, False])
+def test_of_a_mutual_exchange_one_direction_alone_counts_for_neither(scene: Any, play: Any, mutual: bool) -> None:
+    """Over the RSU, b's model reaches a later than a's reaches b, for b is far from it; the limit falls between."""
+    windows = [
+        scene.window(name, 0, 90, path=[(0, x_m, 0), (90, x_m, 0)]) for name, x_m in (("a", 10.0), ("b", 1500.0))
+    ]
+    radio = LinkSettings(max_spectral_efficiency=100.0, shadowing_db=0.0, rsu_power_dbm=10.0)
+    cost = replace(MIX, exchange=Exchange(before_training=False, mutual=mutual, send_bytes=1_000_000))
+    whole, (participants,) = play(windows, cost, link=radio, exchange={"topology": "star"}, quorum=2)
+    assert peers(participants) == {"a": ["b"], "b": ["a"]}
+    first, second = whole.log.exchanges
+    assert first.end_s + 0.01 < second.end_s
+    limit_s = (first.end_s + second.end_s) / 2 - first.start_s
+    cut, (participants,) = play(windows, cost, link=radio, exchange={"topology": "star", "limit_s": limit_s}, quorum=2)
+    assert [(e.sender_id, e.outcome) for e in cut.log.exchanges] == [
+        (first.sender_id, "completed"),
+        (second.sender_id, "cut"),
+    ]
+    received = {first.sender_id: [], first.receiver_id: [first.sender_id]}
+    assert peers(participants) == ({"a": [], "b": []} if mutual else received)

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from vnetsim.rsu import Rsu
-from vnetsim.simulation import OUTCOMES, ParticipationRecord, RoundRecord
-from vnetsim.tables import PARTICIPATIONS, ROUNDS, TABLES, to_parquet
+from vnetsim.coverage.rsu import Rsu
+from vnetsim.simulation.loop import OUTCOMES, ParticipationRecord, RoundRecord
+from vnetsim.storage.tables import PARTICIPATIONS, ROUNDS, TABLES, to_parquet
 
 
 def outcomes(result: Any) -> dict[str, str]:
@@ -58,6 +58,11 @@ def test_committed(scene: Any) -> None:
         level_px=pytest.approx(0.01 * 0.004 * 12.0 / (3e-6 * 10.0)),
         weight=1.0,
         loss=0.5,
+        work_share=1.0,
+        outside_s=0.0,
+        upload_rsu_id="r",
+        remaining_straight_s=pytest.approx(350 / 12.0),  # not yet known to turn: through the middle, as towards the RSU
+        remaining_history_s=None,
     )
     ((summary, (participant,)),) = learning.calls
     assert (summary.round, summary.open_s, summary.close_s, summary.closed_by) == (0, 0.0, 6.5, "quorum")

@@ -9,7 +9,7 @@ import pytest
 
 from vnetsim.learning import Cost
 from vnetsim.random_streams import Streams
-from vnetsim.simulation import simulate
+from vnetsim.simulation.loop import simulate
 
 
 def crowd(scene: Any, count: int, until_s: float = 100.0) -> list[Any]:
@@ -231,3 +231,64 @@ def test_a_round_is_handed_over_complete(scene: Any) -> None:
     )
     assert [index for index, _ in seen] == [0, 1, 2]
     assert [s["time_s"] for s in shown] == [0, 1]
+
+
+def coverage(scene: Any, windows: list[Any], **settings: Any) -> Any:
+    return scene.run(windows, participation="coverage", quorum=1, invited=1, **settings)
+
+
+def test_everyone_in_coverage_is_invited_on_entry_and_the_round_waits_for_all(scene: Any) -> None:
+    """Six at once, whatever quorum and invited say; the link is theirs in turn, so that the last is done last."""
+    result = coverage(scene, crowd(scene, 6))
+    assert [(r.start_s, r.outcome) for r in sorted(result.log.participations, key=lambda r: r.vehicle_id)] == [
+        (0.01 * i, "committed") for i in range(6)
+    ]
+    (closed,) = result.log.rounds
+    assert (closed.closed_by, closed.invited, closed.committed) == ("everyone", 6, 6)
+    assert closed.close_s == max(r.end_s for r in result.log.participations)
+
+
+def test_who_enters_after_the_first_upload_is_invited_to_the_next_round(scene: Any) -> None:
+    # alone: download 1 s, training 3 s, upload 2 s
+    windows = [scene.window("a", 0, 90), scene.window("b", 3, 90), scene.window("late", 7, 90)]
+    result = coverage(scene, windows, rounds=2)
+    starts = {(r.vehicle_id, r.round): r.start_s for r in result.log.participations if r.outcome == "committed"}
+    first, second = result.log.rounds
+    assert first.close_s > 7
+    assert starts == {("a", 0): 0.0, ("b", 0): 3.0, **{(v, 1): first.close_s for v in ("a", "b", "late")}}
+    assert (second.invited, second.committed, second.closed_by) == (3, 3, "everyone")
+
+
+def test_the_round_of_everyone_closes_when_the_last_leaves(scene: Any) -> None:
+    windows = [scene.window("a", 0, 90), scene.window("gone", 0, 7.5)]
+    cost = {1: Cost(download_bytes=1, upload_bytes=1, work_flop=20e9)}
+    result = coverage(scene, windows, rounds=1, learning=scene.learning(cost_of=cost))
+    assert {r.vehicle_id: r.outcome for r in result.log.participations} == {"a": "committed", "gone": "left_training"}
+    assert [(r.close_s, r.closed_by, r.committed) for r in result.log.rounds] == [(7.5, "everyone", 1)]
+
+
+def test_the_round_of_everyone_waits_for_a_first_upload_until_the_deadline(scene: Any) -> None:
+    windows = [scene.window("a", 0, 2), scene.window("b", 5, 6), scene.window("c", 8, 9.5)]
+    result = coverage(scene, windows, rounds=1, deadline_s=9)
+    assert [r.outcome for r in result.log.participations] == ["left_training", "left_download", "deadline"]
+    assert [(r.close_s, r.closed_by, r.committed) for r in result.log.rounds] == [(9.0, "deadline", 0)]
+    # who is slow is cut, or counts for the next round where that is allowed
+    slow = scene.learning(cost_of={1: Cost(download_bytes=1, upload_bytes=1, work_flop=15e9)})
+    both = [scene.window("a", 0, 60), scene.window("slow", 0, 60)]
+    cut = coverage(scene, both, rounds=2, deadline_s=9, learning=slow)
+    assert [r.outcome for r in cut.log.participations if r.vehicle_id == "slow"] == ["deadline"] * 2
+    kept = coverage(scene, both, rounds=2, deadline_s=9, max_staleness=1, learning=slow)
+    late = [r for r in kept.log.participations if r.vehicle_id == "slow"]
+    assert [(r.outcome, r.base_round, r.round) for r in late] == [("committed", 0, 1)]
+    assert [r.closed_by for r in kept.log.rounds] == ["deadline", "everyone"]
+
+
+def test_an_empty_road_waits_for_the_first_vehicle(scene: Any) -> None:
+    result = coverage(scene, [scene.window("a", 25, 50)], deadline_s=10, rounds=3)
+    assert [(r.close_s, r.closed_by) for r in result.log.rounds] == [
+        (10.0, "deadline"),
+        (20.0, "deadline"),
+        (30.0, "deadline"),
+    ]
+    longer = coverage(scene, [scene.window("a", 5, 50)], deadline_s=60, rounds=2)
+    assert [(r.close_s, r.closed_by) for r in longer.log.rounds] == [(11.0, "everyone"), (17.0, "everyone")]

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vnetsim.coverage.rsu import Rsu
 from vnetsim.experiment import SiloSettings
-from vnetsim.rsu import Rsu
-from vnetsim.silos import SiloBinder, approach_of
+from vnetsim.simulation.silo_binding import SiloBinder, approach_of
 
 RSU = Rsu(id="r", x_m=1000.0, y_m=-500.0, range_m=250.0)
 

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vnetsim.coverage import Entered
+from vnetsim.coverage.rsu import Rsu
+from vnetsim.coverage.windows import Entered
 from vnetsim.errors import InputError, RunError
 from vnetsim.experiment import ComputeSettings, LinkSettings
 from vnetsim.learning import Cost
-from vnetsim.link import rate_bps
+from vnetsim.radio.tr37885 import rate_bps
 from vnetsim.random_streams import Streams
-from vnetsim.rsu import Rsu
-from vnetsim.simulation import OUTCOMES, simulate
+from vnetsim.simulation.loop import OUTCOMES, simulate
 
 FAR = Rsu(id="far", x_m=150.0, y_m=0.0, range_m=250.0)
 SLOW = LinkSettings(bandwidth_hz=1e6, max_spectral_efficiency=50.0)  # about 1 MB/s; shadowing and distance matter
@@ -40,6 +40,7 @@ def crossings(draw: st.DrawFn) -> list[tuple[str, str, float, float]]:
 rules = st.fixed_dictionaries(
     {
         "rounds": st.integers(1, 6),
+        "participation": st.sampled_from(["quorum", "coverage"]),
         "quorum": st.integers(1, 3),
         "invited": st.integers(3, 6),
         "deadline_s": st.floats(1, 40),
@@ -56,6 +57,7 @@ rules = st.fixed_dictionaries(
 @settings(deadline=None, max_examples=150)
 def test_everything_is_conserved(scene: Any, rows: list[tuple[str, str, float, float]], rule: dict[str, Any]) -> None:
     learning = scene.learning(rejects=frozenset({"v1"}))
+    everyone = rule["participation"] == "coverage"
     windows = [scene.window(v, t0, t1, rsu_id=r) for v, r, t0, t1 in rows]
     result = scene.run(windows, rsus=(scene.rsu, FAR), learning=learning, **rule)
     log = result.log
@@ -68,8 +70,8 @@ def test_everything_is_conserved(scene: Any, rows: list[tuple[str, str, float, f
     assert len(set(keys)) == len(keys)
     assert {(r.vehicle_id, r.rsu_id, r.enter_s) for r in log.participations} == set(keys)
 
-    visits = Counter((r.vehicle_id, r.rsu_id, r.enter_s) for r in log.participations)
-    assert all(visits[r[3], r[4], r[7]] == 1 for r in log.participations if r.outcome == "not_selected")
+    participations = Counter((r.vehicle_id, r.rsu_id, r.enter_s) for r in log.participations)
+    assert all(participations[r[3], r[4], r[7]] == 1 for r in log.participations if r.outcome == "not_selected")
 
     # all windows that began by the end of the run are there
     began = sum(t0 <= result.time_s for _, _, t0, _ in rows)
@@ -108,7 +110,11 @@ def test_everything_is_conserved(scene: Any, rows: list[tuple[str, str, float, f
         started = [p for p in log.participations if p.base_round == r.round and p.outcome != "not_selected"]
         assert r.invited == len(started) == len({p.vehicle_id for p in started})
         assert r.close_s <= r.open_s + rule["deadline_s"] + 1e-9
-        assert r.committed + r.rejected <= rule["quorum"]
+        assert everyone or r.committed + r.rejected <= rule["quorum"]
+        assert everyone == (r.closed_by == "everyone") or r.closed_by in {"deadline", "traffic_end"}
+        if r.closed_by == "everyone":
+            assert r.committed + r.rejected > 0
+            assert all(p.end_s <= r.close_s for p in log.participations if p.base_round == r.round)
         assert r.closed_by != "deadline" or r.close_s == pytest.approx(r.open_s + rule["deadline_s"], rel=1e-12)
         assert r.closed_by != "quorum" or r.committed + r.rejected == rule["quorum"]
     for _, participants in learning.calls:
@@ -120,7 +126,13 @@ def test_everything_is_conserved(scene: Any, rows: list[tuple[str, str, float, f
     for p in used:
         assert p.start_s >= last_end.get(p.vehicle_id, -math.inf)
         last_end[p.vehicle_id] = p.end_s
-        assert sum(q.start_s <= p.start_s < q.end_s for q in used) <= rule["invited"]
+        assert everyone or sum(q.start_s <= p.start_s < q.end_s for q in used) <= rule["invited"]
+
+    # everyone: who is inside when a round opens is invited then, or still busy with an earlier one
+    for r in log.rounds if everyone else ():
+        for vehicle in {w.vehicle_id for w in log.windows if w.enter_s <= r.open_s < w.exit_s}:
+            mine = [p for p in used if p.vehicle_id == vehicle]
+            assert any(p.start_s == r.open_s or p.start_s < r.open_s < p.end_s for p in mine)
 
 
 @given(rows=crossings(), rule=rules)
@@ -178,7 +190,8 @@ def test_both_transfers_follow_the_path_each_with_its_own_power(scene: Any) -> N
     # straight away from the RSU at 100 m/s; no training, so that both transfers are seen
     away = scene.window("a", 0, 4.25, path=[(0, 0, 0), (4.25, 425, 0)])
     bytes_per_s = [
-        [rate_bps(link, 100 * t, power) / 8 for t in (0, 0.5, 1, 1.5, 2, 2.5, 3, 3.5, 4)] for power in (30.0, 15.0)
+        [rate_bps(link, 100 * t, power, environment="urban") / 8 for t in (0, 0.5, 1, 1.5, 2, 2.5, 3, 3.5, 4)]
+        for power in (30.0, 15.0)
     ]
     # a download that takes exactly two seconds, an upload that the exit cuts after 2.25 s
     size = 0.5 * sum(bytes_per_s[0][:4])

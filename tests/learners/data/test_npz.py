@@ -107,6 +107,7 @@ def test_a_class_of_one_image_stays_in_training(archive):
         (plain(labels=LABELS - 1), "labels: label -1 at 0 is negative; classes count from 0"),
         (plain(labels=LABELS.astype(float)), "labels: labels of type float64 are not whole numbers"),
         (plain(labels=np.stack([LABELS, LABELS], 1)), r"labels: shape \(60, 2\) is not one label for each image"),
+        (plain(labels=np.where(LABELS == 2, 60, LABELS)), "label 60 is out of range: 60 images cannot be of so many"),
         (plain(labels=LABELS + 60), "label 62 is out of range: 60 images cannot be of so many classes"),
         (plain(classes=np.array(["a", "b"])), "label 2 at 50 is out of range for 2 classes: a, b"),
         (plain(labels=LABELS * 0), r"48 training images of '.*' are of one class, 0; .* at least two classes"),

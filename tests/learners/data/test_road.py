@@ -6,7 +6,7 @@ import torch
 
 from learners.data import load_steering
 from learners.data.road import BLOCK, FULL_LOCK_RAD, LOOK_AHEAD_M, TEST_DRIVES, WHEELBASE_M, drive, steering_angle
-from learners.data.road_scene import FOCAL, GRID_M, Course, draw_world, render, smooth_noise
+from learners.data.road_scene import FOCAL, GRID_M, Course, draw_world, gaussian_process, render
 from vnetsim.experiment import DataSettings
 from vnetsim.random_streams import Streams
 
@@ -120,8 +120,8 @@ def test_the_road_is_seen_where_the_course_says():
         assert column == pytest.approx(64 + 128 * FOCAL * aside_m / LOOK_AHEAD_M, abs=1.5)
 
 
-def test_smooth_noise_has_unit_variance_and_the_stated_correlation():
-    noise = smooth_noise(np.random.default_rng(0), 200_000, 5.0)
+def test_a_gaussian_process_has_unit_variance_and_the_stated_correlation():
+    noise = gaussian_process(np.random.default_rng(0), 200_000, 5.0)
     assert noise.var() == pytest.approx(1, abs=0.05)
     assert (noise[5:] * noise[:-5]).mean() == pytest.approx(np.exp(-0.25), abs=0.05)
 

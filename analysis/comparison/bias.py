@@ -1,0 +1,147 @@
+"""Participation bias of the arms of a comparison: how their updates spread, and which participants they share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from analysis.comparison.data import ConditionData, shortened
+from analysis.comparison.tables import NONE, Table
+from analysis.formatting import count, percent
+from analysis.statistics.participation_bias import (
+    Floats,
+    Shares,
+    misplaced,
+    overlap_between_rounds,
+    overlap_between_runs,
+    shares,
+    speed_bins,
+    speed_edges_kmh,
+)
+
+_MOST_COLUMNS = 8
+_COMPASS = ("north", "east", "south", "west")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Spread:
+    """Shares by bin.
+
+    Args:
+        labels: of the bins.
+        by_arm: shares of each arm, all its cells together.
+        passes: share of the passes of all arms together, shape (bins,); their runs may have ended at different times.
+        dwell: share of the time in coverage, likewise.
+        index_of: returns the bin of each row of a table of passes.
+    """
+
+    labels: tuple[str, ...]
+    by_arm: Mapping[str, Shares]
+    passes: Floats
+    dwell: Floats
+    index_of: Callable[[pl.DataFrame], NDArray[np.int64]]
+
+
+def _spread(
+    tables: Mapping[str, pl.DataFrame], labels: Sequence[str], bins_of: Callable[[pl.DataFrame], NDArray[np.int64]]
+) -> Spread:
+    def found(table: pl.DataFrame) -> Shares:
+        return shares(table, bins_of(table), len(labels))
+
+    together = found(pl.concat(list(tables.values())))
+    return Spread(
+        labels=tuple(labels),
+        by_arm={arm: found(table) for arm, table in tables.items()},
+        passes=together.passes,
+        dwell=together.dwell,
+        index_of=bins_of,
+    )
+
+
+def _speeds_kmh(table: pl.DataFrame) -> Floats:
+    return table["speed_kmh"].to_numpy().astype(np.float64)
+
+
+def _passes(data: ConditionData) -> dict[str, pl.DataFrame]:
+    return {arm: pl.concat([cell.passes for cell in data.of(arm)]) for arm in data.present}
+
+
+def spread_over_speeds(data: ConditionData) -> Spread:
+    """Return shares by speed at entry; bins are the same for all arms of the condition."""
+    tables = _passes(data)
+    edges = speed_edges_kmh(_speeds_kmh(pl.concat(list(tables.values()))))
+    labels = [f"{low:g}\u2013{high:g}" for low, high in pairwise(edges)]
+    return _spread(tables, labels, lambda table: speed_bins(_speeds_kmh(table), edges))
+
+
+def spread_over_directions(data: ConditionData) -> Spread:
+    """Return shares by the direction from which vehicles first came."""
+    tables = _passes(data)
+    planned = {int(cell.settings.get("silos.approaches", 0)) for cell in data.cells}
+    seen = [int(table["approach"].max()) + 1 for table in tables.values() if table.height]  # type: ignore[arg-type]
+    bins = max(*planned, *seen, 1)
+    bearings = [f"{360 * k / bins:.0f}\u00b0" for k in range(bins)]
+    labels = _COMPASS if bins == len(_COMPASS) else bearings
+    return _spread(tables, labels, lambda table: table["approach"].to_numpy().astype(np.int64))
+
+
+def _mean_percent(values: Sequence[float | None]) -> str:
+    """Return mean and standard deviation of the known values in per cent; a dash without any."""
+    known = np.array([value for value in values if value is not None], dtype=np.float64)
+    if not len(known):
+        return NONE
+    deviation = f" \u00b1 {100 * known.std(ddof=1):.1f}" if len(known) > 1 else ""
+    return f"{100 * known.mean():.1f}{deviation}"
+
+
+def overlap_table(data: ConditionData, noun: str) -> Table:
+    """Return how much participants overlap from round to round, and between arms at the same seed and round."""
+    shown = data.present[:_MOST_COLUMNS] if len(data.present) > 1 else ()
+    by_seed = {(cell.arm, cell.seed): cell.participants for cell in data.cells}
+    rows = []
+    for arm in data.present:
+        cells = data.of(arm)
+        others = [
+            [
+                overlap_between_runs(cell.participants, by_seed[other, cell.seed])
+                for cell in cells
+                if other != arm and (other, cell.seed) in by_seed
+            ]
+            for other in shown
+        ]
+        updates = sum(len(vehicles) for cell in cells for vehicles in cell.participants)
+        own = _mean_percent([overlap_between_rounds(cell.participants) for cell in cells])
+        rows.append((shortened(arm), count(updates), own, *map(_mean_percent, others)))
+    more = f" The first {_MOST_COLUMNS} {noun}s have a column." if len(data.present) > _MOST_COLUMNS else ""
+    return Table(
+        title="Vehicles in common (%)",
+        head=(noun, "updates", "round to round", *(f"with {shortened(arm, 24)}" for arm in shown)),
+        rows=rows,
+        note="Dice-S\u00f8rensen overlap 2|A \u2229 B| / (|A| + |B|) of the vehicles whose update was aggregated with "
+        f"a weight above 0: in consecutive rounds of a run, and in the same round of two {noun}s at the same seed. "
+        "Mean over rounds, then mean \u00b1 standard deviation over seeds; rounds in which both sets are empty are "
+        f"left out.{more}",
+    )
+
+
+def misplaced_table(data: ConditionData, spreads: Mapping[str, Spread], noun: str) -> Table:
+    """Return how far the updates are from being spread as passes and as time in coverage."""
+    heads = [f"by {what}: {base}" for what in spreads for base in ("passes", "time in coverage")]
+    rows = []
+    for arm in data.present:
+        found = [spread.by_arm[arm] for spread in spreads.values()]
+        values = [misplaced(one.updates, base) for one in found for base in (one.passes, one.dwell)]
+        rows.append((shortened(arm), *(NONE if value is None else percent(value) for value in values)))
+    return Table(
+        title="Updates out of proportion",
+        head=(noun, *heads),
+        rows=rows,
+        note="Share of the aggregated updates that would have to come from other bins of the figures below to be "
+        "spread as the passes are, or as the time in coverage is: 0 % favours nobody. All seeds together; few updates "
+        "are uneven by chance.",
+    )

@@ -1,0 +1,96 @@
+"""Conditions compared with each other: the same arm under two of them, paired by seed."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from analysis.comparison.data import CellData, ComparisonData, Metric, shortened
+from analysis.comparison.verdicts import Pair, compare_columns
+
+_MOST_NAMED = 4
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Across:
+    """An arm in one metric, under every pair of conditions.
+
+    Args:
+        arm: the arm.
+        metric: measured in the same way under all of these conditions.
+        pairs: of conditions.
+    """
+
+    arm: str
+    metric: Metric
+    pairs: Sequence[Pair]
+
+
+def across_conditions(data: ComparisonData) -> list[Across]:
+    """Compare conditions, arm by arm, at the seeds that both have; nothing where there is one condition only.
+
+    p-values and intervals are corrected over the pairs of conditions of one arm and metric. Only metrics of which
+    better is known are compared, or all where none is; one that a condition measures differently is not.
+    """
+    if len(data.conditions) < 2:
+        return []
+    found = []
+    for arm in data.arms:
+        cells = [cell for cell in data.cells if cell.arm == arm]
+        for metric in _metrics(cells, data.last_evaluations):
+            at = {(cell.condition, cell.seed): cell.final(metric.name, metric.last) for cell in cells}
+            names = [one.name for one in data.conditions if any(cell.condition == one.name for cell in cells)]
+            values = np.array([[at.get((name, seed)) for name in names] for seed in data.seeds], dtype=np.float64)
+            if len(names) > 1:
+                pairs = compare_columns(names, values.reshape(len(data.seeds), len(names)), data.method)
+                found.append(Across(arm=arm, metric=metric, pairs=pairs))
+    return found
+
+
+def _metrics(cells: Sequence[CellData], last: int) -> list[Metric]:
+    """Return what some cells all measure in the same way and can be compared by."""
+    if not cells:
+        return []
+    metrics = []
+    for name, series in cells[0].series.items():
+        if any(cell.series.get(name) != series for cell in cells):
+            continue
+        often = any(cell.final(name, last) is not None for cell in cells)
+        metric = dataclasses.replace(series, last=last if often else 1)
+        if any(cell.final(name, metric.last) is not None for cell in cells):
+            metrics.append(metric)
+    return [metric for metric in metrics if metric.better] or metrics
+
+
+def what_differs(data: ComparisonData, across: Across) -> str:
+    """Return what is not the same between the conditions that are compared: settings, and traffic where it differs."""
+    cells = {(cell.condition, cell.seed): cell for cell in data.cells if cell.arm == across.arm}
+    found: dict[str, list[str]] = {}
+    for pair in across.pairs:
+        both = [(cells.get((pair.first, seed)), cells.get((pair.second, seed))) for seed in data.seeds]
+        common = [(first, second) for first, second in both if first is not None and second is not None]
+        if common:
+            found.setdefault(_apart(common), []).append(pair.words)
+    if len(found) == 1:
+        return f"What differs between the conditions: {next(iter(found))}."
+    return " ".join(f"What differs in {_named(pairs)}: {what}." for what, pairs in found.items())
+
+
+def _apart(common: Sequence[tuple[CellData, CellData]]) -> str:
+    keys: dict[str, None] = {}
+    for first, second in common:
+        ours, theirs = ({**cell.settings, **cell.learning} for cell in (first, second))
+        keys |= dict.fromkeys(key for key in {**ours, **theirs} if ours.get(key) != theirs.get(key))
+    traffic = any(first.traffic_sha256 != second.traffic_sha256 for first, second in common)
+    words = [_named(list(keys))] if keys else []
+    if traffic:
+        words.append("the recorded traffic, so that a seed has initial weights and data in common, but not who passes")
+    return "; ".join(words) or "no setting"
+
+
+def _named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return ", ".join(shortened(name) for name in names[:_MOST_NAMED]) + more

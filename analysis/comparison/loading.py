@@ -1,0 +1,286 @@
+"""Reads the folder of a comparison: its record, its traffics, and those cells that have finished."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from analysis.comparison.data import CellData, ComparisonData, ConditionData, Metric, RecordedTraffic
+from analysis.comparison.statistics import method_of
+from analysis.formatting import clean
+from analysis.statistics.participation_bias import participants_by_round, passes
+from analysis.statistics.run_measures import run_measures
+from vnetsim.errors import InputError
+from vnetsim.storage.comparison import COMPARED, RECORD
+from vnetsim.storage.run_directory import RunDirectory
+
+_NOT_GENERAL = frozenset({"scenario", "learner", "seed", "learning", "traffic", "gaussian"})
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for key, value in values.items():
+        result |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return result
+
+
+def _series(manifest: Mapping[str, Any]) -> dict[str, Metric]:
+    return {
+        str(series["name"]): Metric(
+            name=str(series["name"]),
+            label=clean(series.get("label") or series["name"], 40),
+            unit=clean(series.get("unit", ""), 12),
+            caption=clean(series.get("caption", ""), 400),
+        )
+        for series in manifest.get("series") or ()
+    }
+
+
+def _spent(run: RunDirectory, participations: pl.DataFrame) -> pl.DataFrame:
+    parts = participations.select("end_s", pl.col("download_bytes") + pl.col("upload_bytes"), "train_s")
+    parts = parts.rename({"download_bytes": "bytes"})
+    if not run.has("exchanges"):
+        return parts
+    return pl.concat([parts, run.read("exchanges").select("end_s", "bytes", train_s=pl.lit(0.0))])
+
+
+def _cell(
+    folder: Path, entry: Mapping[str, Any], manifest: Mapping[str, Any], traffic_sha256: str, own: AbstractSet[str]
+) -> CellData:
+    """Return a finished cell; ``own`` are the keys of settings that belong to the arms.
+
+    Raises:
+        InputError: it replayed other traffic, or its files are damaged.
+    """
+    replayed = {digest for path, digest in manifest["inputs"].items() if path.endswith("windows.parquet")}
+    if replayed != {traffic_sha256}:
+        raise InputError(f"{folder}: replayed other traffic than the comparison's; delete it to run it again.")
+    run = RunDirectory(folder)
+    experiment, _ = run.settings()
+    parts = run.read("participations")
+    closed, windows = run.read("rounds"), run.read("windows")
+    rounds = closed.height
+    settings = _flat({key: value for key, value in experiment.items() if key not in _NOT_GENERAL})
+    begin_s, time_s = float((manifest.get("traffic") or {}).get("begin_s") or 0.0), float(manifest["time_s"])
+    return CellData(
+        name=folder.name,
+        arm=_arm(entry),
+        condition=_condition(entry),
+        learner=str(entry["learner"]),
+        seed=int(entry["seed"]),
+        traffic_sha256=traffic_sha256,
+        ended_by=str(manifest["ended_by"]),
+        rounds=rounds,
+        wanted_rounds=int(experiment["rounds"]),
+        begin_s=begin_s,
+        time_s=time_s,
+        metrics=run.read("metrics").filter(pl.col("value").is_finite()).sort("round", maintain_order=True),
+        outcomes=Counter(parts["outcome"].to_list()),
+        spent=_spent(run, parts),
+        passes=passes(windows, parts),
+        participants=participants_by_round(parts, rounds),
+        series=_series(manifest),
+        settings={key: value for key, value in settings.items() if key not in own},
+        learning=_flat(experiment.get("learning") or {}, "learning."),
+        measures=run_measures(
+            parts, windows, closed, span_s=time_s - begin_s, silos=int(settings.get("silos.count", 0))
+        ),
+    )
+
+
+def _arm(entry: Mapping[str, Any]) -> str:
+    return str(entry.get("arm", entry["learner"]))
+
+
+def _condition(entry: Mapping[str, Any]) -> str:
+    return str(entry.get("condition", ""))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Found:
+    """Cells of the record by what became of them, failed ones left out."""
+
+    cells: list[CellData]
+    unfinished: list[str]
+    other_version: list[str]
+    short: list[str]
+    altered: list[str]
+
+
+def _cells(folder: Path, record: Mapping[str, Any]) -> _Found:
+    digests = {str(traffic["folder"]): str(traffic["sha256"]) for traffic in record["traffic"]}
+    failed = set(record["failed"])
+    own = frozenset(map(str, record.get("arm_settings") or ()))
+    found = _Found(cells=[], unfinished=[], other_version=[], short=[], altered=[])
+    for entry in record["cells"]:
+        name = Path(entry["folder"]).name  # never outside the folder, whatever the record says
+        digest = digests[entry["traffic"]]
+        path = folder / "cells" / name
+        if name in failed:
+            continue
+        try:
+            manifest = RunDirectory(path).manifest() if RunDirectory(path).holds("manifest.json") else {}
+        except InputError as error:
+            found.altered.append(str(error))
+            continue
+        if manifest.get("status") != "finished":
+            found.unfinished.append(name)
+        elif manifest.get("vnetsim") != record.get("vnetsim", manifest.get("vnetsim")):
+            found.other_version.append(name)
+        elif line := _altered(path):
+            found.altered.append(line)
+        else:
+            cell = _cell(path, entry, manifest, digest, own)
+            too_short = _last(record) > 1 and cell.evaluations < _last(record)
+            found.short.append(name) if too_short else found.cells.append(cell)
+    return found
+
+
+def _last(record: Mapping[str, Any]) -> int:
+    """Return how many of a metric's last values are averaged for what is compared.
+
+    Raises:
+        ValueError: no whole number from 1.
+    """
+    number = record.get("last_evaluations", 1)
+    if type(number) is not int or number < 1:
+        raise ValueError(f"last_evaluations = {number!r}")
+    return number
+
+
+def _against(record: Mapping[str, Any], arms: Sequence[str]) -> str:
+    """Return the arm with which alone the others are compared; empty where it is not among ``arms``."""
+    name = str(record.get("against") or "")
+    return name if name in arms else ""
+
+
+def _altered(cell: Path) -> str:
+    """Return what was altered in a cell since it finished; empty for nothing."""
+    try:
+        RunDirectory(cell).verify(*COMPARED)
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+def _traffics(folder: Path, record: Mapping[str, Any]) -> tuple[RecordedTraffic, ...]:
+    result = []
+    for entry in record["traffic"]:
+        manifest = RunDirectory(folder / "traffic" / Path(entry["folder"]).name).manifest()
+        seed = (manifest.get("traffic") or {}).get("seed")  # that it was made with, whatever the settings left open
+        settings = entry.get("settings") or {}
+        result.append(
+            RecordedTraffic(
+                scenario=clean(Path(str(settings.get("scenario", "scenario"))).name, 60),
+                kind=clean((manifest.get("traffic") or {}).get("kind", "")),
+                seed="\u2013" if seed is None else clean(seed, 20),
+                sha256=clean(entry["sha256"], 64),
+            )
+        )
+    return tuple(result)
+
+
+def load_comparison(folder: Path) -> ComparisonData:
+    """Read the finished cells of a comparison.
+
+    Raises:
+        InputError: no comparison, none of its cells has finished, or its files are damaged.
+    """
+    record = RunDirectory(folder).record(RECORD)
+    try:
+        found = _cells(folder, record)
+        arms = tuple(dict.fromkeys(_arm(entry) for entry in record["cells"]))
+        names = dict.fromkeys(_condition(entry) for entry in record["cells"])
+        seeds = tuple(dict.fromkeys(int(entry["seed"]) for entry in record["cells"]))
+        conditions = tuple(_under(name, arms, record, found.cells) for name in names)
+        traffics = _traffics(folder, record)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise InputError(
+            f"{folder / RECORD}: not whole; call `vnetsim compare` again. ({type(error).__name__}: {error})"
+        ) from None
+    if not found.cells and found.short:
+        raise InputError(
+            f"{folder}: the traffic ended before any cell had the {_last(record)} evaluations that are compared."
+        )
+    if not found.cells:
+        raise InputError(f"{folder}: no cell of this comparison has finished.")
+    return ComparisonData(
+        record=record,
+        arms=arms,
+        seeds=seeds,
+        conditions=conditions,
+        traffics=traffics,
+        last_evaluations=_last(record),
+        method=method_of(record.get("interval", "sign-flip")),
+        against=_against(record, arms),
+        unfinished=tuple(found.unfinished),
+        other_version=tuple(found.other_version),
+        short=tuple(found.short),
+        altered=tuple(found.altered),
+    )
+
+
+def _under(name: str, arms: Sequence[str], record: Mapping[str, Any], cells: Sequence[CellData]) -> ConditionData:
+    """Return one condition; seeds at which its cells replayed different traffic are left out."""
+    planned = [entry for entry in record["cells"] if _condition(entry) == name]
+    ours = [cell for cell in cells if cell.condition == name]
+    seeds = tuple(dict.fromkeys(int(entry["seed"]) for entry in planned))
+    mixed = tuple(seed for seed in seeds if len({cell.traffic_sha256 for cell in ours if cell.seed == seed}) > 1)
+    used = {_arm(entry) for entry in planned}
+    return with_metrics(
+        ConditionData(
+            name=name,
+            arms=tuple(arm for arm in arms if arm in used),
+            looks={arm: place for place, arm in enumerate(arms)},
+            seeds=seeds,
+            cells=tuple(cell for cell in ours if cell.seed not in mixed),
+            mixed_seeds=mixed,
+            method=method_of(record.get("interval", "sign-flip")),
+            against=_against(record, tuple(arm for arm in arms if arm in used)),
+        ),
+        _last(record),
+    )
+
+
+def with_metrics(data: ConditionData, last: int = 1) -> ConditionData:
+    """Return the condition with the series that can be compared, each by the mean of its ``last`` last values.
+
+    One that no cell measured so often, such as a probe at the end, is compared by its last value. A name, label, unit
+    or caption that differs means that something else is measured, as with losses.
+    """
+    if not data.cells:
+        return data
+    first = data.cells[0].series
+    common = [series for name, series in first.items() if all(name in cell.series for cell in data.cells)]
+    same = [series for series in common if all(cell.series[series.name] == series for cell in data.cells)]
+    metrics: list[Metric] = []
+    alike: list[Metric] = []
+    fixed: list[Metric] = []
+    for one in same:
+        often = any(cell.final(one.name, last) is not None for cell in data.cells)
+        series = dataclasses.replace(one, last=last if often else 1)
+        finals = data.finals(series)
+        measured = np.isfinite(finals)
+        if not measured.any(axis=0).all():
+            continue
+        whole = finals[measured.all(axis=1)]
+        if len(data.present) > 1 and len(whole) and not np.ptp(whole, axis=1).any():
+            alike.append(series)
+        elif len(whole) > 1 and not series.better and not np.ptp(whole, axis=0).any():
+            fixed.append(series)
+        else:
+            metrics.append(series)
+    return dataclasses.replace(
+        data,
+        metrics=tuple(metrics),
+        alike=tuple(series.words for series in alike),
+        fixed=tuple(series.words for series in fixed),
+        other_meanings=tuple(series.words for series in common if series not in same),
+    )

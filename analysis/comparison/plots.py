@@ -1,0 +1,208 @@
+"""Figures of a comparison: compared values by condition, curves, paired differences, outcomes side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
+from scipy import stats
+
+from analysis.comparison.data import ComparisonData, ConditionData, Metric, has_values, shortened
+from analysis.comparison.statistics import LEAST_SEEDS, LEVEL
+from analysis.comparison.verdicts import Pair, level_words, unit_of_difference
+from analysis.formatting import THIN, count, decapitalised, percent, plural
+from analysis.style import BLUE, CYCLE, FULL_IN, GREY, HALF_IN, INK, OUTCOMES, PALE, Panel, axes, legend, to_svg
+
+_ROW_IN = 0.34
+_MOST_IN_CAPTION = 4
+_LABEL = 40  # characters at the left of a figure
+
+
+def look(data: ConditionData, arm: str) -> tuple[str, str]:
+    """Return colour and line style of an arm, the same under all conditions."""
+    place = data.looks[arm]
+    return CYCLE[place % len(CYCLE)], "-" if place < len(CYCLE) else "--"
+
+
+def left_margin_in(labels: Sequence[str]) -> float:
+    """Return the room that labels at the left need (in)."""
+    longest = max((len(line) for label in labels for line in label.splitlines()), default=0)
+    return min(max(0.55, 0.3 + 0.066 * longest), 3.2)
+
+
+def _pair_label(pair: Pair) -> str:
+    """Return the words of a pair, on two lines when they are long."""
+    if len(pair.words) <= _LABEL:
+        return pair.words
+    return f"{shortened(pair.first, _LABEL - 2)}\n\u2212 {shortened(pair.second, _LABEL - 2)}"
+
+
+def mean_and_interval(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
+    """Return mean and half-width of Student's 95\u202f% interval over seeds, by round.
+
+    Args:
+        values: shape (seeds, rounds).
+
+    Returns:
+        both of shape (rounds,); no half-width for fewer than three seeds.
+    """
+    mean = values.mean(axis=0)
+    seeds = len(values)
+    if seeds < LEAST_SEEDS:
+        return mean, None
+    return mean, stats.t.ppf(1 - LEVEL / 2, seeds - 1) * values.std(axis=0, ddof=1) / np.sqrt(seeds)
+
+
+def curve(data: ConditionData, arm: str, metric: Metric) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return the rounds at which every cell of an arm measured a metric, and the values (seeds, rounds)."""
+    tables = [cell.measured(metric.name) for cell in data.of(arm)]
+    found = [dict(table.select("round", "value").iter_rows()) for table in tables]
+    rounds = sorted(set.intersection(*(set(values) for values in found))) if found else []
+    values = [[one[r] for r in rounds] for one in found]
+    return np.array(rounds, np.int64), np.array(values, np.float64).reshape(len(found), len(rounds))
+
+
+def curve_panel(data: ConditionData, metric: Metric, name: str, noun: str) -> Panel:
+    """Draw a metric over rounds: a line an arm, its mean over seeds with the 95 % interval."""
+    drawn = {arm: curve(data, arm, metric) for arm in data.present}
+    if all(len(rounds) < 2 for rounds, _ in drawn.values()):
+        return Panel(name=name, title=metric.words, caption="Measured once a run: see the table of final values.")
+    columns = 3 if max(map(len, data.present)) < 12 else 2 if max(map(len, data.present)) < 22 else 1
+    rows = -(-len(data.present) // columns)
+    figure = Figure((HALF_IN, 2.75 + 0.16 * rows))
+    ax = axes(figure, top=0.18 + 0.16 * rows)
+    shaded = False
+    for arm, (rounds, values) in drawn.items():
+        colour, style = look(data, arm)
+        mean, half = mean_and_interval(values * metric.factor)
+        ax.plot(rounds, mean, color=colour, ls=style, label=shortened(arm, 22 if columns > 1 else 44))
+        if half is not None:
+            ax.fill_between(rounds, mean - half, mean + half, color=colour, alpha=0.16, linewidth=0)
+            shaded = True
+    ax.set_xlabel("after round (0: untrained)")
+    ax.set_ylabel(metric.titled)
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
+    legend(ax, columns)
+    what = f"Mean over seeds, shaded: Student's 95\u202f% interval of that mean, each {noun} by itself."
+    none = f"Mean over seeds; fewer than {LEAST_SEEDS} give no interval."
+    end = "" if metric.caption.endswith(".") or not metric.caption else "."
+    return Panel(
+        name=name,
+        title=metric.words,
+        caption=f"{metric.caption}{end} {what if shaded else none}".strip(),
+        svg=to_svg(figure, name),
+    )
+
+
+def overview_panel(data: ComparisonData, metric: Metric, name: str) -> Panel:
+    """Draw the compared values of a metric by condition: a row a condition, a dot an arm, with the 95 % interval."""
+    noun, conditions = data.arm_word, [one for one in data.conditions if metric.name in {m.name for m in one.metrics}]
+    arms = [arm for arm in data.arms if has_values(conditions, arm, metric)]
+    labels = [shortened(condition.name, _LABEL) for condition in conditions]
+    columns = 4 if max(map(len, arms)) < 16 else 2
+    legend_rows = -(-len(arms) // columns)
+    row_in = 0.22 + 0.1 * len(arms)
+    figure = Figure((FULL_IN, 0.75 + row_in * len(conditions) + 0.17 * legend_rows))
+    ax = axes(figure, left=left_margin_in(labels), right=0.2, top=0.14 + 0.17 * legend_rows)
+    offsets = (np.arange(len(arms)) - (len(arms) - 1) / 2) * 0.75 / len(arms)
+    for offset, arm in zip(offsets, arms, strict=True):
+        colour, style = look(conditions[0], arm)
+        face = colour if style == "-" else "white"
+        ax.plot([], [], "o", color=colour, markerfacecolor=face, markersize=4.5, label=shortened(arm, 34))
+        for row, condition in enumerate(conditions):
+            if arm not in condition.present:
+                continue
+            values = condition.finals(metric)[:, condition.present.index(arm)] * metric.factor
+            mean, half = mean_and_interval(values[np.isfinite(values)].reshape(-1, 1))
+            y = row + offset
+            if half is not None:
+                ax.plot([mean[0] - half[0], mean[0] + half[0]], [y, y], color=colour, linewidth=1.4)
+            ax.plot(mean, [y], "o", color=colour, markerfacecolor=face, markersize=4.5)
+    for border in range(1, len(conditions)):
+        ax.axhline(border - 0.5, color=PALE, linewidth=0.8)
+    ax.set_yticks(range(len(conditions)), labels)
+    ax.set_ylim(len(conditions) - 0.5, -0.5)
+    ax.tick_params(axis="y", length=0)
+    ax.grid(visible=False, axis="y")
+    ax.set_xlabel(f"{metric.titled}, {metric.compared}")
+    legend(ax, columns)
+    caption = (
+        f"Mean over seeds of the {metric.compared}, and Student's 95\u202f% interval of that mean from "
+        f"{LEAST_SEEDS} seeds on, each {noun} by itself. Intervals that overlap do not tell that nothing differs: the "
+        "seeds are paired."
+    )
+    return Panel(name=name, title=metric.words, caption=caption, svg=to_svg(figure, name), wide=True)
+
+
+def difference_panel(metric: Metric, pairs: Sequence[Pair], name: str, noun: str) -> Panel:
+    """Draw the paired differences of a metric: a dot a seed, the mean and its interval, a row a pair of arms."""
+    labels = [_pair_label(pair) for pair in pairs]
+    figure = Figure((FULL_IN, 0.75 + _ROW_IN * len(pairs)))
+    ax = axes(figure, left=left_margin_in(labels), right=0.2, top=0.1)
+    ax.axvline(0, color=GREY, linewidth=1)
+    for row, pair in enumerate(pairs):
+        shown = pair.differences * metric.factor
+        ax.plot(shown, np.full(len(shown), row), "o", markersize=4, markeredgewidth=0, color=BLUE, alpha=0.45)
+        found = pair.found
+        if found.bounded:
+            ends = np.array([found.low, found.high]) * metric.factor
+            ax.plot(ends, [row - 0.28] * 2, color=INK, linewidth=1.6, solid_capstyle="butt")
+        if found.count:
+            ax.plot([found.mean * metric.factor], [row - 0.28], "D", markersize=4.5, color=INK)
+    ax.set_yticks(range(len(pairs)), labels)
+    ax.set_ylim(len(pairs) - 0.5, -0.6)
+    ax.tick_params(axis="y", length=0)
+    ax.xaxis.set_major_locator(MaxNLocator(nbins=8))
+    ax.set_xlabel(f"difference in {decapitalised(metric.subject)}{unit_of_difference(metric, brackets=True)}")
+    interval = f"line: its {level_words(pairs).replace(' %', THIN + '%')}"
+    if not all(pair.found.bounded for pair in pairs):
+        interval += ", which is unbounded and not drawn where the seeds are too few"
+    caption = (
+        f"Each dot is one seed: the first {noun}'s {metric.compared} less the second's. Diamond: the mean; {interval}."
+    )
+    return Panel(name=name, title=metric.words, caption=caption, svg=to_svg(figure, name), wide=True)
+
+
+def outcome_panel(data: ConditionData, name: str, noun: str) -> Panel:
+    """Draw how participations ended, a bar an arm."""
+    totals = {arm: sum((cell.outcomes.get(key, 0) for cell in data.of(arm) for key in OUTCOMES), 0)
+              for arm in data.present}  # fmt: skip
+    kept = [arm for arm in data.present if totals[arm]]
+    title = "How participations ended"
+    if not kept:
+        return Panel(name=name, title=title, caption="Not drawn: nobody took part.")
+    shares = {
+        key: np.array([sum(cell.outcomes.get(key, 0) for cell in data.of(arm)) / totals[arm] for arm in kept])
+        for key in OUTCOMES
+    }
+    shown = {key: share for key, share in shares.items() if share.any()}
+    labels = [shortened(arm, _LABEL) for arm in kept]
+    columns = 4
+    rows = -(-len(shown) // columns)
+    figure = Figure((FULL_IN, 0.75 + _ROW_IN * len(kept) + 0.17 * rows))
+    ax = axes(figure, left=left_margin_in(labels), right=0.2, top=0.14 + 0.17 * rows)
+    left = np.zeros(len(kept))
+    for key, share in shown.items():
+        words, colour = OUTCOMES[key]
+        ax.barh(range(len(kept)), share * 100, left=left * 100, height=0.68, color=colour, label=words)
+        left += share
+    ax.set_yticks(range(len(kept)), labels)
+    ax.set_ylim(len(kept) - 0.5, -0.5)
+    ax.set_xlim(0, 100)
+    ax.tick_params(axis="y", length=0)
+    ax.grid(visible=False, axis="y")
+    ax.set_xlabel("share of participations (%)")
+    legend(ax, columns)
+    caption = f"All cells of each {noun} together ({count(len(data.cells))} in all). Committed: "
+    if len(kept) <= _MOST_IN_CAPTION:
+        caption += "; ".join(
+            f"{shortened(arm, 30)} {percent(float(share))} of {plural(totals[arm], 'participation')}"
+            for arm, share in zip(kept, shares["committed"], strict=True)
+        )
+    else:
+        caption += f"{percent(float(shares['committed'].min()))} to {percent(float(shares['committed'].max()))}"
+    caption += "."
+    return Panel(name=name, title=title, caption=caption, svg=to_svg(figure, name), wide=True)

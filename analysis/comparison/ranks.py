@@ -1,0 +1,269 @@
+"""Arms ranked over conditions: Friedman's test with seeds as its blocks, Nemenyi's critical difference, in words.
+
+Which blocks: seeds in one condition are replicates, and independent; conditions are few, chosen, and share what a seed
+decides (traffic, silos, initial weights). Blocks of condition and seed would count one draw of the traffic as often as
+there are conditions. So a seed is a block: in it, arms are ranked under each condition, and by the mean of those ranks
+once more. That tells whether the order holds for other seeds under these conditions. Whether it would hold under other
+conditions is asked with conditions as blocks, which is exploratory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from analysis.comparison.data import ComparisonData, ConditionData, Metric, shortened
+from analysis.comparison.measures import COMPARED, TO_TARGET, measured, times_to_target
+from analysis.comparison.plots import left_margin_in
+from analysis.comparison.statistics import LEVEL
+from analysis.comparison.tables import NONE, Table, overview_metrics
+from analysis.comparison.time_to_target import Target
+from analysis.comparison.verdicts import p_words
+from analysis.comparison.warnings import named
+from analysis.formatting import THIN, count, decapitalised, number, plural
+from analysis.statistics.ranks import LEAST_BLOCKS, critical_difference, friedman, seed_ranks
+from analysis.style import BLUE, HALF_IN, INK, PALE, Panel, axes, to_svg
+from vnetsim.storage.tables import COMPARISON_RANKS
+
+LEAST_ARMS = 3
+LEAST_CONDITIONS = 2
+"""With fewer of either there is nothing to rank, or nothing to rank over."""
+
+Values = NDArray[np.float64]
+
+_ABOUT_TESTS = (
+    "Blocks are the seeds: they are independent, while conditions share the traffic, silos and initial weights of a "
+    "seed. So it is told what holds for other seeds under these conditions. The last column takes conditions as "
+    "blocks, and asks whether the order would hold under others; they were chosen, not drawn, and are not independent, "
+    "so that it is exploratory. Where p is at most {level:g}, {noun}s whose mean ranks differ by the critical "
+    "difference (Nemenyi) or more are told apart; all their pairs are allowed for, the number of rows here is not."
+)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RankTest:
+    """Ranks over one kind of block.
+
+    Args:
+        mean: mean rank of each arm, 1 the best.
+        blocks: how many.
+        found: Friedman's statistic and p-value; None with fewer than three blocks, or where all arms are equal.
+        critical: from which difference on two mean ranks are told apart; None without a test.
+    """
+
+    mean: Values
+    blocks: int
+    found: tuple[float, float] | None
+    critical: float | None
+
+    @property
+    def rejects(self) -> bool:
+        """Whether the arms are told apart at all; only then are pairs looked at."""
+        return self.found is not None and self.found[1] <= LEVEL
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Ranked:
+    """Arms ranked in one metric.
+
+    Args:
+        metric: of which it is known what is better.
+        arms: those that were run.
+        conditions: how many had them all.
+        by_seed: one ranking a seed.
+        by_condition: one ranking a condition.
+    """
+
+    metric: Metric
+    arms: tuple[str, ...]
+    conditions: int
+    by_seed: RankTest
+    by_condition: RankTest
+
+
+def rank_arms(data: ComparisonData, targets: Mapping[str, Target | None]) -> list[Ranked]:
+    """Return the arms' ranks in every metric of which better is known, and in what their commits cost.
+
+    Args:
+        data: the comparison.
+        targets: by condition.
+
+    Returns:
+        nothing for fewer than three arms, or two conditions that had them all.
+    """
+
+    def learnt(metric: Metric) -> Callable[[ConditionData], Values | None]:
+        def values(one: ConditionData) -> Values | None:
+            own = next((found for found in one.metrics if (found.name, found.unit) == (metric.name, metric.unit)), None)
+            return None if own is None else one.finals(own)
+
+        return values
+
+    ways = [(metric, learnt(metric)) for metric in overview_metrics(data) if metric.better]
+    ways.append((TO_TARGET, lambda one: times_to_target(one, targets[one.name])))
+    ways += [(metric, lambda one, name=metric.name: measured(one, name)) for metric in COMPARED]  # type: ignore[misc]
+    return [found for metric, values in ways if (found := _ranked(data, metric, values)) is not None]
+
+
+def _ranked(data: ComparisonData, metric: Metric, values_of: Callable[[ConditionData], Values | None]) -> Ranked | None:
+    arms = tuple(arm for arm in data.arms if any(arm in one.present for one in data.conditions))
+    tables = []
+    for one in data.conditions:
+        values = values_of(one) if set(arms) <= set(one.present) else None
+        if values is None or np.isnan(values).all(axis=0).any():
+            continue
+        rows = dict(zip(one.seeds, values, strict=True))
+        columns = [one.present.index(arm) for arm in arms]
+        tables.append({seed: row[columns] for seed, row in rows.items() if not np.isnan(row[columns]).any()})
+    if len(arms) < LEAST_ARMS or len(tables) < LEAST_CONDITIONS:
+        return None
+    seeds = [seed for seed in data.seeds if all(seed in table for table in tables)]
+    if not seeds:
+        return None
+    values = np.array([[table[seed] for seed in seeds] for table in tables])
+    return Ranked(
+        metric=metric,
+        arms=arms,
+        conditions=len(tables),
+        by_seed=_test(seed_ranks(values, metric.better)),
+        by_condition=_test(seed_ranks(values.swapaxes(0, 1), metric.better)),
+    )
+
+
+def _test(ranks: Values) -> RankTest:
+    blocks, arms = ranks.shape
+    found = friedman(ranks)
+    critical = critical_difference(arms, blocks, LEVEL) if found else None
+    return RankTest(mean=ranks.mean(axis=0), blocks=blocks, found=found, critical=critical)
+
+
+def rank_rows(ranked: Sequence[Ranked]) -> pl.DataFrame:
+    """Return the rows of the table ``comparison_ranks``."""
+    rows = [
+        (one.metric.name, one.metric.unit, kind, arm, float(mean), one.by_seed.blocks, one.conditions,
+         *(test.found or (None, None)), test.critical)
+        for one in ranked
+        for kind, test in (("seeds", one.by_seed), ("conditions", one.by_condition))
+        for arm, mean in zip(one.arms, test.mean, strict=True)
+    ]  # fmt: skip
+    return pl.DataFrame(rows, schema={column.name: column.dtype for column in COMPARISON_RANKS}, orient="row")
+
+
+def mean_rank_table(ranked: Sequence[Ranked], noun: str) -> Table:
+    """Return the mean rank of each arm in each metric, seeds as blocks."""
+    arms = list(dict.fromkeys(arm for one in ranked for arm in one.arms))
+    means = [dict(zip(one.arms, one.by_seed.mean, strict=True)) for one in ranked]
+    rows = [(shortened(arm), *(number(mean[arm], 3) if arm in mean else NONE for mean in means)) for arm in arms]
+    return Table(
+        title=f"Mean rank of each {noun}, 1 the best",
+        head=(noun, *(one.metric.subject for one in ranked)),
+        rows=rows,
+        note=f"At each seed {noun}s are ranked under every condition, and by the mean of those ranks once more; the "
+        "mean of that over seeds is shown. A run that never reached its target is last in the time to it; where the "
+        f"untrained model met it, the time is 0. What is better: {'; '.join(_better(one.metric) for one in ranked)}.",
+    )
+
+
+def _better(metric: Metric) -> str:
+    return f"{'higher' if metric.better > 0 else 'lower'} {decapitalised(metric.subject)}"
+
+
+def rank_test_table(ranked: Sequence[Ranked], against: str, noun: str) -> Table:
+    """Return Friedman's test of each metric over seeds, and over conditions, with the verdict in words."""
+    rows = []
+    for one in ranked:
+        test, other = one.by_seed, one.by_condition
+        rows.append(
+            (
+                one.metric.subject,
+                count(one.conditions),
+                count(test.blocks),
+                number(test.found[0]) if test.found else NONE,
+                _p(test),
+                number(test.critical) if test.critical else NONE,
+                verdict(one, against, noun),
+                _p(other),
+            )
+        )
+    return Table(
+        title=f"Friedman's test that all {noun}s are alike",
+        head=("ranked by", "conditions", "seeds", "chi-square", "p", "critical difference", "verdict",
+              "p, conditions as blocks"),
+        rows=rows,
+        note=_ABOUT_TESTS.format(level=LEVEL, noun=noun),
+    )  # fmt: skip
+
+
+def _p(test: RankTest) -> str:
+    return p_words(test.found[1]).removeprefix("= ").replace(" ", "\u00a0") if test.found else NONE
+
+
+def verdict(ranked: Ranked, against: str, noun: str) -> str:
+    """Return in words which arms are told apart: from the one they are compared against, else from each other."""
+    test = ranked.by_seed
+    if test.blocks < LEAST_BLOCKS:
+        return f"{plural(test.blocks, 'seed')}: too few, at least {LEAST_BLOCKS} are needed"
+    if test.found is None:
+        return f"all {noun}s are equal"
+    if not test.rejects:
+        return "not told apart"
+    assert test.critical is not None
+    apart = list(_apart(ranked))
+    if against in ranked.arms:
+        better = [first for first, second in apart if second == against]
+        worse = [second for first, second in apart if first == against]
+        words = [f"{side} than {shortened(against)}: {named(names)}" for side, names in
+                 (("better", better), ("worse", worse)) if names]  # fmt: skip
+        return "; ".join(words) or f"not all alike, but none told apart from {shortened(against)}"
+    if not apart:
+        return "not all alike, but no two told apart"
+    pairs = [f"{shortened(first)} better than {shortened(second)}" for first, second in apart]
+    return named(pairs, "; ")
+
+
+def _apart(ranked: Ranked) -> Iterator[tuple[str, str]]:
+    """Yield the pairs that are told apart, the better one first, in order of their mean ranks."""
+    test = ranked.by_seed
+    order = np.argsort(test.mean, kind="stable")
+    for place, first in enumerate(order):
+        for second in order[place + 1 :]:
+            if test.mean[second] - test.mean[first] >= (test.critical or np.inf):
+                yield ranked.arms[first], ranked.arms[second]
+
+
+def rank_panel(ranked: Ranked, against: str, name: str, noun: str) -> Panel:
+    """Draw the mean ranks over seeds, the best at the top, and the band within which none is told apart from one."""
+    test, metric = ranked.by_seed, ranked.metric
+    order = np.argsort(test.mean, kind="stable")
+    labels = [shortened(ranked.arms[place], 30) for place in order]
+    figure = Figure((HALF_IN, 0.75 + 0.2 * len(order)))
+    ax = axes(figure, left=left_margin_in(labels), right=0.2, top=0.12)
+    reference = ranked.arms.index(against) if against in ranked.arms else int(order[0])
+    title = f"Mean ranks: {decapitalised(metric.words)}"
+    caption = (
+        f"Mean over {plural(test.blocks, 'seed')} of each {noun}'s rank over {plural(ranked.conditions, 'condition')}, "
+        "1 the best."
+    )
+    if test.critical is not None and test.found is not None:
+        centre = float(test.mean[reference])
+        ax.axvspan(centre - test.critical, centre + test.critical, color=PALE, alpha=0.6, linewidth=0)
+        told = "what lies outside is told apart" if test.rejects else f"but as a whole the {noun}s are not told apart"
+        caption += (
+            f" Grey: closer to {shortened(ranked.arms[reference])} than the critical difference, "
+            f"{number(test.critical)} (Nemenyi); {told}. Friedman's test: chi-square {number(test.found[0])}, "
+            f"p{THIN}{p_words(test.found[1])}."
+        )
+    places = np.arange(len(order))
+    ax.plot(test.mean[order], places, "o", color=BLUE, markersize=5)
+    ax.plot(test.mean[[reference]], [list(order).index(reference)], "D", color=INK, markersize=5)
+    ax.set_yticks(places, labels)
+    ax.set_ylim(len(order) - 0.5, -0.5)
+    ax.set_xlim(0.8, len(order) + 0.2)
+    ax.tick_params(axis="y", length=0)
+    ax.set_xlabel("mean rank")
+    return Panel(name=name, title=title, caption=caption, svg=to_svg(figure, name))

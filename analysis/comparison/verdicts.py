@@ -1,0 +1,220 @@
+"""What a comparison shows for every pair, of arms or of conditions, in figures and in words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analysis.comparison.data import ConditionData, Metric, shortened
+from analysis.comparison.statistics import (
+    LEAST_SEEDS,
+    LEVEL,
+    Method,
+    PairedDifference,
+    bonferroni,
+    paired_difference,
+)
+from analysis.formatting import THIN, count, number, plural
+from analysis.statistics.power import least_seeds_of_sign_flips, seeds_needed, smallest_effect
+from analysis.statistics.ranks import friedman
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Pair:
+    """Two arms, or two conditions, compared in one metric.
+
+    Args:
+        first: label.
+        second: label; differences are first less second.
+        differences: by seed, of the seeds at which both have a value.
+        found: their statistics.
+        tests: pairs of the family that were tested, over which p-values and intervals are corrected.
+        p_value: corrected; None where the seeds are too few for any test.
+        least: seeds with which a pair of this family could be resolved at all.
+        seen: the true difference that these seeds resolve with 80 % power, if the differences scatter as observed;
+            None where they could resolve none.
+        needed: seeds that would resolve the observed difference with 80 % power; None when no number would.
+    """
+
+    first: str
+    second: str
+    differences: NDArray[np.float64]
+    found: PairedDifference
+    tests: int
+    p_value: float | None
+    least: int
+    seen: float | None
+    needed: int | None
+
+    @property
+    def words(self) -> str:
+        """The pair as figures and tables name it."""
+        return f"{shortened(self.first)} \u2212 {shortened(self.second)}"
+
+    @property
+    def resolved(self) -> int:
+        """1 where the first is resolved to be higher, -1 where the second is, 0 where nothing is resolved."""
+        return 0 if self.p_value is None else self.found.resolved
+
+    @property
+    def verdict(self) -> str:
+        """What the differences show, without their figures."""
+        if self.found.count < self.least:
+            return f"{plural(self.found.count, 'seed')}: too few, at least {self.least} are needed"
+        if self.found.mean == 0 and self.found.deviation == 0:
+            return f"equal at all {plural(self.found.count, 'seed')}"
+        if not self.resolved:
+            more = "" if self.needed is None else f"; {count(self.needed)} seeds needed"
+            return f"not resolved{more}"
+        return f"{shortened(self.first if self.resolved > 0 else self.second)} higher"
+
+
+def unit_of_difference(metric: Metric, *, brackets: bool = False) -> str:
+    """Return the unit of a difference, with what parts it from a number or a label; per cent differ by points."""
+    unit = "points" if metric.unit == "%" else metric.dimension
+    return unit and (f" ({unit})" if brackets else f" {unit}")
+
+
+def p_words(p_value: float) -> str:
+    """Return a p-value with its sign of relation."""
+    return "< 0.001" if p_value < 0.001 else f"= {number(p_value, 2)}"
+
+
+def interval_words(pair: Pair, metric: Metric) -> str:
+    """Return the interval of a pair's mean difference, as the metric is shown."""
+    if not pair.found.bounded:
+        return "unbounded"
+    low, high = (number(end * metric.factor, 2) for end in (pair.found.low, pair.found.high))
+    return f"{low} to {high}"
+
+
+def level_words(pairs: Sequence[Pair]) -> str:
+    """Return what the intervals of some pairs are called: simultaneous where there are several."""
+    several = any(pair.tests > 1 for pair in pairs)
+    return f"{'simultaneous ' * several}95 % interval"
+
+
+def power_words(pairs: Sequence[Pair], metric: Metric) -> str:
+    """Return what differences the seeds of some pairs could have seen; empty where they differ in nothing."""
+    seen = sorted(pair.seen * metric.factor for pair in pairs if pair.seen is not None)
+    if not seen:
+        few = [pair for pair in pairs if pair.found.count < pair.least]
+        return f"So few seeds could have resolved no difference; it takes {few[0].least}." if few else ""
+    low, high = number(seen[0], 2), number(seen[-1], 2)
+    span = f"{low if low == high else f'{low} to {high}'}{unit_of_difference(metric)}{', by pair,' * (low != high)}"
+    return f"These seeds would have resolved a true difference of {span} with 80{THIN}% power."
+
+
+def compare_pairs(data: ConditionData, metric: Metric) -> list[Pair]:
+    """Compare every pair of arms that have cells in a metric, at the seeds that both have."""
+    return compare_columns(data.present, data.finals(metric), data.method, data.against)
+
+
+def pairs_of(labels: Sequence[str], against: str = "") -> list[tuple[int, int]]:
+    """Return which columns are compared: all pairs, or the others less the one they are compared against."""
+    if not against or against not in labels:
+        return list(combinations(range(len(labels)), 2))
+    last = labels.index(against)
+    return [(column, last) for column in range(len(labels)) if column != last]
+
+
+def compare_columns(
+    labels: Sequence[str], values: NDArray[np.float64], method: Method, against: str = ""
+) -> list[Pair]:
+    """Compare every pair of columns at the rows that both have, or all of them with one.
+
+    p-values and intervals are corrected over those pairs that can be tested: with fewer seeds a pair can be resolved
+    by nothing, and costs the others nothing.
+
+    Args:
+        labels: of the columns.
+        values: shape (seeds, columns), NaN where there is none.
+        method: of test and interval.
+        against: the only column with which the others are compared; empty for all pairs.
+    """
+    names = pairs_of(labels, against)
+    both = [np.isfinite(values[:, i]) & np.isfinite(values[:, j]) for i, j in names]
+    alone = _least(LEVEL, method)
+    testable = [bool(rows.sum() >= alone) for rows in both]
+    tests = max(sum(testable), 1)
+    level = LEVEL / tests
+    result = []
+    for (i, j), rows, tested in zip(names, both, testable, strict=True):
+        found = paired_difference(values[rows, i], values[rows, j], level=level, method=method)
+        usable = found.p_value if tested else None
+        least = _least(level if any(testable) else LEVEL / max(len(names), 1), method)
+        result.append(
+            Pair(
+                first=labels[i],
+                second=labels[j],
+                differences=values[rows, i] - values[rows, j],
+                found=found,
+                tests=tests,
+                p_value=None if usable is None else bonferroni(usable, tests),
+                least=least,
+                seen=_seen(found),
+                needed=_needed(found, least),
+            )
+        )
+    return result
+
+
+def verdict_against(pairs: Sequence[Pair], first: str, arm: str, seeds: int) -> str:
+    """Return where an arm lies against another: higher, lower, not resolved; empty where they were not compared.
+
+    Args:
+        pairs: among which theirs is looked for.
+        first: the other arm.
+        arm: the arm.
+        seeds: that were planned.
+    """
+    for pair in pairs:
+        if {pair.first, pair.second} == {first, arm} and arm != first:
+            if pair.p_value is None:
+                return f"{plural(pair.found.count, 'seed')} of {count(seeds)}"
+            return {0: "not resolved", 1: "higher", -1: "lower"}[pair.resolved * (1 if pair.first == arm else -1)]
+    return ""
+
+
+def _least(level: float, method: Method) -> int:
+    return LEAST_SEEDS if method == "t" else least_seeds_of_sign_flips(level)
+
+
+def _seen(found: PairedDifference) -> float | None:
+    if not found.deviation:
+        return None
+    effect = smallest_effect(found.count, found.level, student=found.method == "t")
+    return None if effect is None else effect * found.deviation
+
+
+def _needed(found: PairedDifference, least: int) -> int | None:
+    """Return the seeds needed; more than there are, where these did not do."""
+    if found.deviation == 0.0 and found.mean:
+        return least
+    needed = seeds_needed(found.effect, level=found.level, student=found.method == "t")
+    if needed is None:
+        return None
+    return max(needed, least, 0 if found.resolved else found.count + 1)
+
+
+def friedman_words(data: ConditionData, metric: Metric, noun: str = "arm") -> str:
+    """Return the result of Friedman's test over the seeds at which all arms have a value; empty without one."""
+    finals = data.finals(metric)
+    whole = finals[np.isfinite(finals).all(axis=1)]
+    found = friedman(whole)
+    if found is None:
+        return ""
+    return (
+        f"Friedman's test that all {len(data.present)} {noun}s are alike, over {plural(len(whole), 'seed')}: "
+        f"chi-square {number(found[0])}, p {p_words(found[1])}."
+    )
+
+
+def finite(value: float) -> float | None:
+    """Return a number, None for one that is not finite, as tables have it."""
+    return value if math.isfinite(value) else None

@@ -1,0 +1,105 @@
+"""What the reader of a comparison's verdicts must know: what is missing, too short, too few, or not the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from analysis.comparison.data import ComparisonData, ConditionData, shortened
+from analysis.comparison.statistics import LEAST_SEEDS, LEVEL
+from analysis.comparison.verdicts import pairs_of
+from analysis.formatting import clean, count, plural
+from analysis.statistics.power import least_seeds_of_sign_flips
+
+_MOST_LINES = 5
+
+
+def named(names: Sequence[str], between: str = ", ") -> str:
+    """Return up to five names, and how many more there are."""
+    shown = [shortened(name, 90) for name in names[:_MOST_LINES]]
+    return between.join(shown) + (f" and {count(len(names) - _MOST_LINES)} more" if len(names) > _MOST_LINES else "")
+
+
+def differing_settings(data: ConditionData) -> list[str]:
+    """Return the general settings that are not the same for all arms, because a learner has defaults of its own."""
+    keys = sorted({key for cell in data.cells for key in cell.settings})
+    return [key for key in keys if len({repr(cell.settings.get(key)) for cell in data.cells}) > 1]
+
+
+def warnings_of(data: ComparisonData) -> list[str]:
+    """Return the warnings, one sentence or two each; those that hold under several conditions only once."""
+    failed = list(data.record["failed"].items())
+    lines = [
+        f"The cell {clean(name, 90)} failed and is missing here: {clean(reason, 400)}"
+        for name, reason in failed[:_MOST_LINES]
+    ]
+    if len(failed) > _MOST_LINES:
+        lines.append(f"{count(len(failed) - _MOST_LINES)} more cells failed.")
+    if data.unfinished:
+        lines.append(f"Not finished, and missing here: {named(data.unfinished)}.")
+    if data.other_version:
+        lines.append(f"Left out, because another version of vnetsim ran them: {named(data.other_version)}.")
+    if data.short:
+        lines.append(
+            f"Left out, because their traffic ended before the {data.last_evaluations} evaluations that are compared: "
+            f"{named(data.short)}."
+        )
+    if earlier := data.record.get("last_evaluations_before"):
+        lines.append(
+            f"last_evaluations is {data.last_evaluations} here; an earlier call said "
+            f"{named([str(number) for number in earlier])}. "
+            "Chosen after a look at results it proves less than declared beforehand."
+        )
+    lines += [f"Left out: {clean(line, 400)}" for line in data.altered[:_MOST_LINES]]
+    if len(data.altered) > _MOST_LINES:
+        lines.append(f"{count(len(data.altered) - _MOST_LINES)} more altered cells are left out.")
+    found: dict[str, list[str]] = {}
+    for condition in data.conditions:
+        for line in _under(condition, data.arm_word):
+            found.setdefault(line, []).append(condition.name)
+    for line, names in found.items():
+        everywhere = len(names) == len(data.conditions)
+        lines.append(line if everywhere else f"Under {named(names, '; ')}: {line[:1].lower()}{line[1:]}")
+    return lines
+
+
+def _under(data: ConditionData, noun: str) -> list[str]:
+    lines = []
+    if data.mixed_seeds:
+        seeds = named([str(seed) for seed in data.mixed_seeds])
+        lines.append(f"Left out, because not all {noun}s replayed the same traffic there: seed {seeds}.")
+    if not data.cells:
+        return [*lines, "No cell has finished."]
+    return lines + _short(data, noun) + _few(data, noun) + _different(data, noun)
+
+
+def _short(data: ConditionData, noun: str) -> list[str]:
+    short = [cell for cell in data.cells if cell.ended_by == "traffic"]
+    if not short:
+        return []
+    counts = [cell.rounds for cell in short]
+    span = f"{min(counts)}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
+    line = (
+        f"The recorded traffic ended before all rounds were done in {len(short)} of {plural(len(data.cells), 'cell')} "
+        f"(after {span} of {short[0].wanted_rounds} rounds; {noun}s: "
+        f"{named(list(dict.fromkeys(cell.arm for cell in short)))}). What is compared of them dates from "
+        "that moment. Record longer traffic, or ask for fewer rounds."
+    )
+    return [line]
+
+
+def _few(data: ConditionData, noun: str) -> list[str]:
+    pairs = len(pairs_of(data.present, data.against))
+    if not pairs:
+        return []
+    least = LEAST_SEEDS if data.method == "t" else least_seeds_of_sign_flips(LEVEL / pairs)
+    seeds = len({cell.seed for cell in data.cells})
+    if seeds >= least:
+        return []
+    several = f"the {pairs} pairs with {shortened(data.against)}" if data.against else f"the {pairs} pairs of {noun}s"
+    of = several if pairs > 1 else f"two {noun}s"
+    return [f"{plural(seeds, 'seed')} can resolve no difference: test and interval of {of} take at least {least}."]
+
+
+def _different(data: ConditionData, noun: str) -> list[str]:
+    different = differing_settings(data)
+    return [f"Not the same for all {noun}s, besides their own settings: {named(different)}."] if different else []

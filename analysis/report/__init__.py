@@ -1,0 +1,1 @@
+"""From one run directory to its page: headline, sections, record."""

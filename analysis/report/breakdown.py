@@ -1,0 +1,128 @@
+"""Traffic and outcomes by vehicle type and by RSU, as tables of the page."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from analysis.formatting import clean, count, number, percent, plural, quantity, si
+from analysis.loading import RunData
+from analysis.statistics.coverage import in_coverage, merged
+from analysis.statistics.dwell import dwell, entries
+from vnetsim.coverage.rsu import Rsu
+
+_MOST_TYPES, _MOST_RSUS = 15, 100
+_TRAFFIC = ("vehicles", "windows", "median speed at entry", "median dwell")
+_NONE = "\u2013"
+_WAYS = {
+    "committed": ("committed",),
+    "left too soon": ("left_download", "left_training", "left_exchange", "left_upload"),
+    "too stale": ("stale",),
+}
+_SELDOM = {"round closed first": ("deadline",), "not finite": ("rejected",)}
+"""Ways to end that have a column where they occur."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Breakdown:
+    """A table of the page: a title, column heads, rows of text, and a sentence below."""
+
+    title: str
+    head: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+    note: str = ""
+
+
+def _speed(windows: pl.DataFrame) -> str:
+    speeds = entries(windows)["entry_speed_mps"]
+    return _NONE if speeds.is_empty() else quantity(float(np.median(speeds.to_numpy())) * 3.6, "km/h")
+
+
+def _dwell(windows: pl.DataFrame) -> str:
+    return _NONE if windows.is_empty() else dwell(windows).median
+
+
+def _traffic(windows: pl.DataFrame) -> tuple[str, ...]:
+    return count(windows["vehicle_id"].n_unique()), count(windows.height), _speed(windows), _dwell(windows)
+
+
+def _outcomes(parts: pl.DataFrame, ways: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    """Return how many were invited, and the share of them that ended in each of some ways."""
+    invited = parts.filter(pl.col("outcome") != "not_selected")
+    if invited.is_empty():
+        return "0", *(_NONE for _ in ways)
+    total = invited.height
+    ended = (invited.filter(pl.col("outcome").is_in(outcomes)).height for outcomes in ways.values())
+    return count(total), *(percent(some / total, 0) for some in ended)
+
+
+def by_type(run: RunData) -> list[Breakdown]:
+    """Return entry speed, dwell, windows and outcomes by vehicle type; nothing where there is only one."""
+    windows = run.windows.with_columns(pl.col("vehicle_type").fill_null(""))
+    sizes = windows.group_by("vehicle_type").len().sort("len", "vehicle_type", descending=[True, False])
+    names = sizes["vehicle_type"].to_list()
+    if len(names) < 2:
+        return []
+    kinds = windows.select("vehicle_id", "vehicle_type").unique(subset="vehicle_id", keep="first", maintain_order=True)
+    parts = run.participations.join(kinds, on="vehicle_id", how="left")
+    shown = names if len(names) <= _MOST_TYPES else names[: _MOST_TYPES - 1]
+    groups = [(clean(name, 200) or "unknown", [name]) for name in shown]
+    if rest := names[len(shown) :]:
+        groups.append((f"{count(len(rest))} other types", rest))
+    occurring = set(parts["outcome"].unique()) if run.learning else set()
+    ways = _WAYS | {way: outcomes for way, outcomes in _SELDOM.items() if not occurring.isdisjoint(outcomes)}
+    rows = []
+    for words, members in groups:
+        row: tuple[str, ...] = (words, *_traffic(windows.filter(pl.col("vehicle_type").is_in(members))))
+        if run.learning:
+            row += _outcomes(parts.filter(pl.col("vehicle_type").is_in(members)), ways)
+        rows.append(row)
+    head: tuple[str, ...] = ("type", *_TRAFFIC)
+    if run.learning:
+        head += ("invited", *ways)
+    return [Breakdown(title="By vehicle type", head=head, rows=rows)]
+
+
+def _bytes(parts: pl.DataFrame, rsu_id: str) -> str:
+    """Return the bytes over an RSU's link; an upload may go to another one than the download came from."""
+    uploaded = pl.col("upload_rsu_id").fill_null(pl.col("rsu_id")) == rsu_id
+    down = pl.col("download_bytes").filter(pl.col("rsu_id") == rsu_id).sum()
+    return si(float(parts.select(down + pl.col("upload_bytes").filter(uploaded).sum()).item()), "B")
+
+
+def _in_order(rsu: Rsu) -> list[tuple[int, str]]:
+    """Return a key by which J2 comes before J10."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", rsu.id)]
+
+
+def by_rsu(run: RunData) -> list[Breakdown]:
+    """Return vehicles, windows, dwell, occupancy, commits and bytes of each RSU; nothing where there is only one."""
+    if len(run.rsus) < 2:
+        return []
+    begin, end = float(run.manifest["traffic"].get("begin_s") or 0.0), float(run.manifest.get("time_s") or 0.0)
+    rows = []
+    for rsu in sorted(run.rsus, key=_in_order)[:_MOST_RSUS]:
+        own = run.windows.filter(pl.col("rsu_id") == rsu.id)
+        curve = in_coverage(own["enter_s"].to_numpy(), own["exit_s"].to_numpy())
+        held = float((own["exit_s"] - own["enter_s"]).sum())
+        mean = number(held / (end - begin)) if end > begin else _NONE
+        row: tuple[str, ...] = (clean(rsu.id, 200), f"{rsu.range_m:g} m", *_traffic(own), mean, count(curve.peak))
+        if run.learning:
+            parts = run.participations.filter(pl.col("rsu_id") == rsu.id)
+            row += (count(parts.filter(pl.col("outcome") == "committed").height), _bytes(run.participations, rsu.id))
+        rows.append(row)
+    head: tuple[str, ...] = ("RSU", "range", *_TRAFFIC, "mean at once", "most at once")
+    if run.learning:
+        head += ("committed", "data over its link")
+    enter, leave = merged(run.windows)
+    note = (
+        f"Together the RSUs cover {plural(run.windows['vehicle_id'].n_unique(), 'vehicle')}, at most "
+        f"{count(in_coverage(enter, leave).peak)} at once: here a vehicle in several discs counts once, above for each."
+    )
+    if len(run.rsus) > _MOST_RSUS:
+        note += f" {count(len(run.rsus) - _MOST_RSUS)} more RSUs are in the tables of the run directory."
+    return [Breakdown(title="By RSU", head=head, rows=rows, note=note)]

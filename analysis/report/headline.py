@@ -1,0 +1,108 @@
+"""The few numbers that say how a run went, for the top of the report and the end of the terminal."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from analysis.formatting import count, duration, percent, plural, quantity, sentence_case, si, subject
+from analysis.loading import RunData
+from analysis.series import curves
+from analysis.statistics.coverage import in_coverage, merged
+from analysis.statistics.dwell import dwell, entries
+
+
+def _traffic(run: RunData) -> list[tuple[str, str]]:
+    windows = run.windows
+    begin, end = float(run.manifest["traffic"].get("begin_s") or 0.0), run.manifest.get("time_s")
+    rows = []
+    if end is not None:
+        rows.append(("Simulated time", duration(float(end) - begin)))
+    if windows.is_empty():
+        return [
+            *rows,
+            ("Vehicles in coverage", "none" if run.manifest["status"] == "finished" else "no window ended yet"),
+        ]
+    enter, leave = merged(windows)
+    vehicles = windows["vehicle_id"].n_unique()
+    entered = entries(windows)
+    speeds = entered["entry_speed_mps"].to_numpy()
+    return [
+        *rows,
+        ("Vehicles in coverage", f"{count(vehicles)} ({plural(windows.height, 'window')})"),
+        ("Most vehicles at once", count(in_coverage(enter, leave).peak)),
+        ("Median dwell", dwell(windows).brief),
+        *(
+            [
+                ("Median speed at entry", quantity(float(np.median(speeds)) * 3.6, "km/h")),
+                ("Above 100 km/h", percent(float((speeds > 100 / 3.6).mean()))),
+                ("Median blur level", quantity(float(entered["level_px"].median()), "px")),  # type: ignore[arg-type]
+            ]
+            if len(speeds)
+            else []
+        ),
+    ]
+
+
+def _data(run: RunData) -> list[tuple[str, str]]:
+    """Return the bytes over the RSUs' links and, where vehicles exchange, those between vehicles."""
+    links = float(run.participations.select(pl.col("download_bytes", "upload_bytes").sum()).sum_horizontal().item())
+    if run.exchanges.is_empty():
+        return [("Data moved", si(links, "B"))]
+    by_via = dict(run.exchanges.group_by("via").agg(pl.col("bytes").sum()).iter_rows())
+    relayed = by_via.get("relay", 0.0)
+    part = f" ({si(relayed, 'B')} of it relayed)" if relayed else ""
+    return [
+        ("Data over RSU links", si(links + relayed, "B") + part),
+        ("Data over sidelinks", si(by_via.get("sidelink", 0.0), "B")),
+        ("Exchanges completed", _exchanges(run)),
+    ]
+
+
+def _exchanges(run: RunData) -> str:
+    completed = run.exchanges.filter(pl.col("outcome") == "completed").height
+    return f"{percent(completed / run.exchanges.height, 0)} ({count(completed)} of {count(run.exchanges.height)})"
+
+
+def _learning(run: RunData) -> list[tuple[str, str]]:
+    parts = run.participations
+    wanted = run.experiment.get("rounds")
+    rows = [("Rounds", f"{count(run.rounds.height)} of {count(wanted)}" if wanted else count(run.rounds.height))]
+    if not parts.is_empty():
+        committed = parts.filter(pl.col("outcome") == "committed").height
+        invited = parts.filter(pl.col("outcome") != "not_selected").height
+        if invited:
+            share = percent(committed / invited, 0)
+            rows.append(("Committed", f"{count(committed)} of {count(invited)} ({share} of those invited)"))
+        rows += _data(run)
+    return rows
+
+
+def _results(run: RunData) -> list[tuple[str, str]]:
+    """Return the last value of each series that is a result, measures of the held-out data first."""
+    found = [curve for curve in curves(run) if curve.result]
+    found.sort(key=lambda curve: "loss" in curve.label.lower())
+    rows = []
+    for curve in found:
+        value = curve.quantity(float(curve.value[-1]))
+        before = f" (first {curve.quantity(float(curve.value[0]))})" if len(curve.value) > 1 else ""
+        rows.append((sentence_case(subject(curve.label, curve.unit)), value + before))
+    return rows
+
+
+def headline(run: RunData) -> list[tuple[str, str]]:
+    """Return labels and values with units, what came out of the run first."""
+    rows = [*_results(run), *_learning(run), *_traffic(run)] if run.learning else _traffic(run)
+    wall = sum(float(seconds) for seconds in (run.manifest.get("wall_s") or {}).values())
+    return [*rows, ("Wall time", duration(wall))] if wall > 0 else rows
+
+
+_LEADING = {"Committed", "Vehicles in coverage", "Median dwell", "Median speed at entry"}
+_MOST_LEADING = 4
+
+
+def leading(run: RunData, rows: list[tuple[str, str]]) -> set[str]:
+    """Return the labels that a page shows large: results and who committed, or without learning who passed."""
+    results = [label for label, _ in _results(run)][: _MOST_LEADING - 1] if run.learning else []
+    others = [label for label, _ in rows if label in _LEADING and label not in results]
+    return {*results, *others[: 1 if run.learning else _MOST_LEADING]}

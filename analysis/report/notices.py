@@ -1,0 +1,243 @@
+"""What a reader must know before the numbers: what came to nothing, and the setting that would change it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import polars as pl
+
+from analysis.formatting import clean, count, duration, percent, plural, quantity
+from analysis.loading import RunData
+from analysis.statistics.dwell import dwell, entries
+from analysis.statistics.radio import rates
+
+_MAX_SILENT = 10
+_MANY_STALE, _MOST = 1 / 3, 1 / 2
+"""From which share of those invited a way to end is reported."""
+
+_STAGES = {
+    "left_download": ("while the model came down", "raise link.bandwidth_hz, or widen the range"),
+    "left_training": (
+        "while they trained",
+        "lower learning.steps, raise compute.median_flops, or widen the range",
+    ),
+    "left_exchange": (
+        "while they waited for or exchanged with others",
+        "lower round.quorum or exchange.limit_s, or widen the range",
+    ),
+    "left_upload": ("while the model went up", "raise link.bandwidth_hz, or widen the range"),
+}
+"""Words and cure for each stage in which a vehicle may leave."""
+
+_STATUS = {
+    "running": "The run has not finished: this report shows what had been written when it was made.",
+    "interrupted": "The run was interrupted: this report shows the rounds finished until then.",
+    "failed": "The run failed: this report shows what had been written until then.",
+}
+
+
+def _status(run: RunData) -> list[str]:
+    line = _STATUS.get(str(run.manifest["status"]))
+    return [line] if line else []
+
+
+def _finished(run: RunData) -> bool:
+    return bool(run.manifest["status"] == "finished")
+
+
+def _silent_rsus(run: RunData) -> list[str]:
+    # windows are written when they end: only a finished run knows that nobody came
+    seen = set(run.windows["rsu_id"].unique())
+    silent = [rsu for rsu in run.rsus if rsu.id not in seen and _finished(run)]
+    lines = [
+        f"RSU {clean(rsu.id, 40)} had no traffic: no vehicle came within {rsu.range_m:g} m of "
+        f"({rsu.x_m:.6g}, {rsu.y_m:.6g}). Check its position, its range and the simulated time."
+        for rsu in silent[:_MAX_SILENT]
+    ]
+    if len(silent) > _MAX_SILENT:
+        lines.append(f"{len(silent) - _MAX_SILENT} more RSUs had no traffic.")
+    return lines
+
+
+def _no_exchange(run: RunData) -> list[str]:
+    if not run.exchange_plan or not _finished(run):
+        return []
+    if not run.exchanges.is_empty():
+        if (run.exchanges["outcome"] == "completed").any():
+            return []
+        return [
+            (
+                f"None of {plural(run.exchanges.height, 'exchange')} between vehicles completed: "
+                "each contact ended first. Raise exchange.range_m, exchange.limit_s or link.bandwidth_hz, or set "
+                "exchange.relay=true."
+            )
+        ]
+    return [
+        (
+            "No exchange between vehicles took place, though this learner has one: no two vehicles of a round were in "
+            "contact. Check exchange.range_m, exchange.relay and round.quorum."
+        )
+    ]
+
+
+def _number(table: Any, key: str, default: float) -> float:
+    value = table.get(key) if isinstance(table, Mapping) else None
+    known = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return float(value) if known else default  # type: ignore[arg-type]
+
+
+def _over_early(run: RunData) -> list[str]:
+    """Return what is to be said where the rounds were over before most vehicles could have crossed the disc."""
+    if not run.learning or not _finished(run) or run.manifest.get("ended_by") != "rounds" or run.windows.is_empty():
+        return []
+    stays = dwell(run.windows)
+    if 2 * stays.cut <= stays.windows:
+        return []
+    begin_s = float(run.manifest["traffic"].get("begin_s") or 0.0)
+    took = duration(float(run.manifest.get("time_s") or begin_s) - begin_s)
+    filled = run.manifest["traffic"].get("kind") == "gaussian" or _number(run.experiment.get("traffic"), "warmup_s", 0)
+    fill = "" if filled else ", or let the net fill first (--warmup SECONDS)"
+    return [f"The rounds were over after {took}, sooner than most vehicles leave: raise rounds{fill}."]
+
+
+def _ways_out(run: RunData) -> list[str]:
+    """Return what is to be said of how participations ended."""
+    invited = run.participations.filter(pl.col("outcome") != "not_selected")
+    if not _finished(run) or not run.learning or run.windows.is_empty():
+        return []
+    if invited.is_empty():
+        return ["No vehicle was invited: check the range of the RSU and the simulated time."]
+    ended = dict(invited.group_by("outcome").len().iter_rows())
+    total, lines = invited.height, []
+    if not ended.get("committed"):
+        lines.append(
+            f"None of {plural(total, 'invited participation')} committed: the model is as it was at the beginning."
+        )
+    stale = ended.get("stale", 0)
+    if stale >= _MANY_STALE * total:
+        settings = run.experiment.get("round")
+        staleness, most = _number(settings, "max_staleness", 0), _number(settings, "invited", 8)
+        lines.append(
+            f"{count(stale)} of {count(total)} invited were too stale, still at work when their round closed: raise "
+            f"round.max_staleness (now {count(staleness)}) or invite fewer (round.invited, now {count(most)})."
+        )
+    late = ended.get("deadline", 0)
+    if late >= _MOST * total:
+        lines.append(
+            f"{count(late)} of {count(total)} invited were cut off by the round's deadline: raise round.deadline_s."
+        )
+    left = {name: ended[name] for name in _STAGES if name in ended}
+    if sum(left.values()) >= _MOST * total:
+        stage = max(left, key=lambda name: left[name])
+        words, cure = _STAGES[stage]
+        cure = cure.replace("raise link.bandwidth_hz", _faster_link(run))
+        lines.append(
+            f"{count(sum(left.values()))} of {count(total)} invited left before they had finished, "
+            f"{count(left[stage])} of them {words}: {cure} (traffic.range_m, or the scenario's own)."
+        )
+    return lines
+
+
+def _faster_link(run: RunData) -> str:
+    """Return what makes the links of a run faster: the settings of the built-in radio models do nothing to others."""
+    link, plugins = run.experiment.get("link"), run.manifest.get("plugins")
+    model = str(link.get("model", "tr37885")) if isinstance(link, Mapping) else "tr37885"
+    radio = plugins.get("radio") if isinstance(plugins, Mapping) else None
+    name = clean(radio.get("name", "") if isinstance(radio, Mapping) else "", 40) or "given"
+    own = f"check the rates of the radio model '{name}', which are in bit/s"
+    return {"tr37885": "raise link.bandwidth_hz", "constant": "raise link.rate_bps"}.get(model, own)
+
+
+def _rounded_up(value: float) -> float:
+    """Return a number >= 0 of two digits, at least as large."""
+    digits = 1 - math.floor(math.log10(value)) if value > 0 else 0
+    return math.ceil(round(value * 10.0**digits, 6)) / 10.0**digits
+
+
+def _sharp(run: RunData) -> list[str]:
+    """Return what is to be said where no vehicle's images were blurred."""
+    speeds = entries(run.windows)["entry_speed_mps"]
+    who = "vehicle"
+    if run.learning:
+        speeds = run.participations.filter(pl.col("outcome") == "committed")["speed_mps"].drop_nulls()
+        who = "vehicle that committed"
+    if speeds.is_empty():
+        return []
+    fastest = float(speeds.max())  # type: ignore[arg-type]
+    kernel = run.camera.kernel_px(fastest, run.image_px)
+    threshold = _number(run.experiment.get("blur"), "threshold_kmh", 0.0)
+    if run.learning and fastest * 3.6 <= threshold and kernel > 1:
+        return [
+            (
+                f"All training images stayed sharp: no {who} was faster than blur.threshold_kmh, {threshold:g} km/h. "
+                "Lower it, or take faster traffic."
+            )
+        ]
+    if kernel > 1:
+        return []
+    needed = run.camera.exposure_s / kernel if kernel > 0 else 0.0
+    cure = (
+        f"raise camera.exposure_s (now {run.camera.exposure_s:g}) above {_rounded_up(needed):g}, or take faster traffic"
+    )
+    return [
+        f"All images stay sharp: at {quantity(fastest * 3.6, 'km/h')}, the fastest {who}, the motion kernel is "
+        f"{quantity(kernel, 'px')} long and only one above 1 px changes an image of {run.image_px} px"
+        + (f": {cure}." if kernel > 0 else ".")
+    ]
+
+
+def _equal_after_all(run: RunData) -> list[str]:
+    """Return what is to be said where a speed limit of the learner's struck nobody."""
+    settings = run.learner.get("settings")
+    if run.learner.get("name") != "discard" or not isinstance(settings, Mapping) or not _finished(run):
+        return []
+    limit = _number(settings, "limit_kmh", 100.0)
+    speeds = run.participations.filter(pl.col("outcome") == "committed")["speed_mps"].drop_nulls()
+    if speeds.is_empty() or float((speeds * 3.6).max()) > limit:  # type: ignore[arg-type]
+        return []
+    return [
+        (
+            f"Nobody above {limit:g} km/h committed, so discard weighed all updates equally, as fedavg does: lower "
+            "learning.limit_kmh, or take faster traffic."
+        )
+    ]
+
+
+def _mostly_sharp(run: RunData) -> list[str]:
+    """Return what is to be said where a median vehicle's images are sharp though the fastest ones' are not."""
+    speeds = entries(run.windows)["entry_speed_mps"]
+    if speeds.is_empty() or _sharp(run):
+        return []
+    sharp = float((run.camera.kernel_px(1.0, run.image_px) * speeds <= 1).mean())  # type: ignore[arg-type]
+    if sharp < 0.95:
+        return []
+    return [
+        (
+            f"{percent(sharp, 0)} of the vehicles are too slow to blur an image of {run.image_px} px: raise "
+            f"camera.exposure_s (now {run.camera.exposure_s:g})."
+        )
+    ]
+
+
+def _radio(run: RunData) -> list[str]:
+    return [one.warning for one in rates(run) if one.warning]
+
+
+_KINDS: tuple[Callable[[RunData], list[str]], ...] = (
+    _status,
+    _silent_rsus,
+    _no_exchange,
+    _over_early,
+    _ways_out,
+    _equal_after_all,
+    _sharp,
+    _mostly_sharp,
+    _radio,
+)
+
+
+def notices(run: RunData) -> list[str]:
+    """Return one line for each thing that a reader must know, for the top of the page and the end of the terminal."""
+    return [line for kind in _KINDS for line in kind(run)]

@@ -1,0 +1,177 @@
+"""The report of a run: ``report.html``, one self-contained file, and its figures as SVG files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from analysis.formatting import clean, timestamp
+from analysis.loading import RunData, load
+from analysis.plots.blur import blur_speed_panel, level_panel
+from analysis.plots.exchanges import exchange_panels
+from analysis.plots.learning import series_panels, silo_panel
+from analysis.plots.occupancy import occupancy_panel
+from analysis.plots.participation import outcome_panel, spent_panel, timeline_panel, weight_panel
+from analysis.plots.place import map_panel
+from analysis.plots.predictions import prediction_panel
+from analysis.plots.traffic import chord_panel, dwell_panel, speed_panel
+from analysis.report.breakdown import Breakdown, by_rsu, by_type
+from analysis.report.headline import headline, leading
+from analysis.report.notices import notices
+from analysis.report.record import record
+from analysis.report.samples import sample_strips
+from analysis.style import Panel, inline, styled
+from vnetsim.storage.folder import Folder
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportResult:
+    """Where the report lies, its headline numbers as labels and values with units, and what a reader must know."""
+
+    path: Path
+    headline: list[tuple[str, str]]
+    notices: list[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placed:
+    """A panel and its place in the page: ``layout`` is a list of classes of the style sheet."""
+
+    panel: Panel
+    layout: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """A titled group of panels."""
+
+    title: str
+    panels: tuple[Panel, ...]
+    tables: tuple[Breakdown, ...] = ()
+
+    @property
+    def items(self) -> list[Placed]:
+        """The panels that have a figure, narrow ones in pairs from the end and one left over beside its caption."""
+        placed: list[Placed] = []
+        for wide, group in groupby((panel for panel in self.panels if panel.svg), key=lambda panel: panel.wide):
+            row = list(group)
+            if wide:
+                placed += [Placed(panel=panel, layout="wide") for panel in row]
+                continue
+            placed += [Placed(panel=panel, layout=f"alone {panel.name}") for panel in row[: len(row) % 2]]
+            placed += [Placed(panel=panel, layout="half") for panel in row[len(row) % 2 :]]
+        return placed
+
+    @property
+    def missing(self) -> list[Panel]:
+        """The panels replaced by a sentence."""
+        return [panel for panel in self.panels if not panel.svg]
+
+
+def sections(run: RunData) -> dict[str, Section]:
+    """Draw every figure that this kind of run has, by section."""
+    with styled():
+        result = {
+            "map": Section(title="Place", panels=(map_panel(run),), tables=tuple(by_rsu(run))),
+            "traffic": Section(
+                title="Traffic in coverage",
+                panels=(occupancy_panel(run), speed_panel(run), dwell_panel(run), chord_panel(run)),
+                tables=tuple(by_type(run)),
+            ),
+            "blur": Section(title="Blur", panels=(level_panel(run), blur_speed_panel(run))),
+        }
+        if run.learning:
+            result["participations"] = Section(
+                title="Who takes part",
+                panels=(
+                    timeline_panel(run),
+                    outcome_panel(run),
+                    weight_panel(run),
+                    spent_panel(run),
+                    prediction_panel(run),
+                ),
+            )
+            if not run.exchanges.is_empty():
+                result["exchanges"] = Section(title="Exchange between vehicles", panels=tuple(exchange_panels(run)))
+            result["learning"] = Section(title="Learning", panels=tuple(series_panels(run)))
+            result["data"] = Section(title="Data", panels=(silo_panel(run),))
+    return result
+
+
+@cache
+def environment() -> jinja2.Environment:
+    """Return the templates of pages; what users named is escaped."""
+    result = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parents[1] / "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    result.filters["inline_svg"] = lambda svg: Markup(inline(svg))  # noqa: S704 - matplotlib escaped its text
+    return result
+
+
+def tile(label: str, value: str) -> tuple[str, str, str]:
+    """Split what stands in brackets from a headline value, to be shown smaller."""
+    main, bracket, detail = value.partition(" (")
+    return label, main, detail.removesuffix(")") if bracket else ""
+
+
+def _title(run: RunData) -> str:
+    scenario = clean(Path(str(run.experiment.get("scenario", "run")).replace("\\", "/")).name or "run", 60)
+    if not run.learning:
+        return f"{scenario}: traffic and blur"
+    return f"{scenario}: {clean(run.learner.get('name') or run.experiment.get('learner', 'learner'), 40)}"
+
+
+def write_figures(folder: Folder, parts: Mapping[str, Section]) -> None:
+    """Write ``figures/*.svg`` and remove those that are no longer drawn."""
+    for section in parts.values():
+        for panel in section.panels:
+            name = f"figures/{panel.name}.svg"
+            if panel.svg:
+                folder.write_output(name, panel.svg.encode())
+            else:
+                folder.remove_output(name)
+
+
+def build_report(run: Path) -> ReportResult:
+    """Write ``report.html`` and ``figures/*.svg`` into the run directory ``run``, each atomically.
+
+    The same directory gives the same bytes.
+
+    Raises:
+        InputError: not a run directory, or one of its files is damaged.
+        RunError: the directory cannot be written.
+    """
+    data = load(run)
+    parts = sections(data)
+    numbers, warnings = headline(data), notices(data)
+    large = leading(data, numbers)
+    context: dict[str, Any] = {
+        "title": _title(data),
+        "created": timestamp(data.manifest.get("created")),
+        "kind": "Learning run" if data.learning else "Mobility run",
+        "manifest": data.manifest,
+        "leading": [tile(label, value) for label, value in numbers if label in large],
+        "tiles": [tile(label, value) for label, value in numbers if label not in large],
+        "warnings": warnings,
+        "notes": [clean(note, 400) for note in data.manifest["traffic"].get("notes") or ()],
+        "sections": parts,
+        "strips": sample_strips(data),
+        "record": record(data),
+        "experiment": data.experiment_text,
+    }
+    page = environment().get_template("report.html.j2").render(context)
+    folder = Folder(run)
+    write_figures(folder, parts)
+    folder.write_output("report.html", page.encode("utf-8", "replace"))
+    return ReportResult(path=run / "report.html", headline=numbers, notices=warnings)

@@ -1,0 +1,178 @@
+"""What windows say of the traffic: chords, vehicles in coverage over time, mean speed on the map."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from analysis.loading import chord_m
+from vnetsim.storage.tables import Scan
+
+Floats = NDArray[np.float64]
+
+_PATH = ("path_x_m", "path_y_m", "path_time_s")
+MAX_MAP_SAMPLES = 600_000
+"""About how many points are laid along the paths of a map at most; with more, every k-th window is drawn."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class StepCurve:
+    """A right-continuous step function: ``value[i]`` holds on ``[time_s[i], time_s[i + 1])``; 0 before the first."""
+
+    time_s: Floats
+    value: NDArray[np.int64]
+
+    @property
+    def peak(self) -> int:
+        """The largest value."""
+        return int(self.value.max(initial=0))
+
+    def mean(self, begin_s: float, end_s: float) -> float:
+        """Return the mean over ``[begin_s, end_s)``; the curve must begin and end inside."""
+        if end_s <= begin_s:
+            return 0.0
+        return float((self.value[:-1] * np.diff(self.time_s)).sum() / (end_s - begin_s))
+
+
+def averaged(curve: StepCurve, edges_s: Floats) -> Floats:
+    """Return the curve's mean between each two neighbouring ``edges_s``."""
+    if len(curve.time_s) == 0:
+        return np.zeros(len(edges_s) - 1)
+    integral = np.concatenate([[0.0], np.cumsum(curve.value[:-1] * np.diff(curve.time_s))])
+    result: Floats = np.diff(np.interp(edges_s, curve.time_s, integral)) / np.diff(edges_s)
+    return result
+
+
+def in_coverage(enter_s: Floats, exit_s: Floats) -> StepCurve:
+    """Return how many of the half-open intervals ``[enter_s, exit_s)`` hold each instant."""
+    times = np.concatenate([enter_s, exit_s])
+    change = np.concatenate([np.ones(len(enter_s), np.int64), -np.ones(len(exit_s), np.int64)])
+    instants, index = np.unique(times, return_inverse=True)
+    total = np.zeros(len(instants), np.int64)
+    np.add.at(total, index, change)
+    return StepCurve(time_s=instants, value=np.cumsum(total))
+
+
+def merged(windows: pl.DataFrame) -> tuple[Floats, Floats]:
+    """Return when vehicles were covered at all, begin and end (s): a vehicle's windows in overlapping discs are one."""
+    joined = merged_windows(windows)
+    return joined["enter_s"].to_numpy(), joined["exit_s"].to_numpy()
+
+
+def merged_windows(windows: pl.DataFrame) -> pl.DataFrame:
+    """Return ``vehicle_id``, ``enter_s`` and ``exit_s`` of when each vehicle was covered at all; see ``merged``."""
+    rows = windows.select("vehicle_id", "enter_s", "exit_s").sort("vehicle_id", "enter_s")
+    before = pl.col("exit_s").cum_max().shift(1).over("vehicle_id")
+    new = (pl.col("enter_s") > before).fill_null(value=True)
+    return (
+        rows.with_columns(part=new.cast(pl.Int64).cum_sum())
+        .group_by("part", maintain_order=True)
+        .agg(pl.col("vehicle_id").first(), pl.col("enter_s").min(), pl.col("exit_s").max())
+    )
+
+
+def with_chords(windows: pl.DataFrame) -> pl.DataFrame:
+    """Return the windows crossed from rim to rim while moving, with ``dwell_s``, ``chord_m`` and ``chord_time_s``.
+
+    ``chord_m`` is the straight distance between entry and exit; ``chord_time_s`` is that chord at entry speed: the
+    dwell of a vehicle that keeps its speed and its direction.
+    """
+    return (
+        windows.lazy()
+        .filter(
+            (pl.col("entry_cause") == "crossing")
+            & (pl.col("exit_cause") == "crossing")
+            & (pl.col("entry_speed_mps") > 0.1)
+        )
+        .with_columns(
+            dwell_s=pl.col("exit_s") - pl.col("enter_s"),
+            chord_m=pl.col("chord_m") if "chord_m" in windows.columns else chord_m(),
+        )
+        .with_columns(chord_time_s=pl.col("chord_m") / pl.col("entry_speed_mps"))
+        .filter((pl.col("dwell_s") > 0) & (pl.col("chord_time_s") > 0))
+        .collect()
+    )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SpeedMap:
+    """Space-mean speed (m/s) in square cells, shape (rows, columns), NaN where nobody was; row 0 is the south.
+
+    Args:
+        mean_mps: distance driven in the cell over time spent in it, so that queues show.
+        cell_m: side of a cell (m).
+        every: every how many-th window was used, 1 for all.
+    """
+
+    mean_mps: Floats
+    cell_m: float
+    every: int
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Pieces:
+    """Straight pieces of paths: start, displacement (m), time (s), and into how many parts each is cut."""
+
+    x: Floats
+    y: Floats
+    dx: Floats
+    dy: Floats
+    dt: Floats
+    parts: NDArray[np.int64]
+
+
+def _pieces(windows: pl.DataFrame, cell_m: float) -> _Pieces:
+    lengths = windows["path_x_m"].list.len().to_numpy()
+    flat = windows.select(_PATH).explode(_PATH)
+    x, y, t = (flat[name].to_numpy().astype(np.float64) for name in flat.columns)
+    same_window = np.ones(max(len(x) - 1, 0), bool)
+    same_window[np.cumsum(lengths)[:-1] - 1] = False
+    dx, dy, dt = (np.diff(values)[same_window] for values in (x, y, t))
+    parts = np.maximum(np.ceil(np.hypot(dx, dy) / cell_m), 1).astype(np.int64)
+    return _Pieces(x=x[:-1][same_window], y=y[:-1][same_window], dx=dx, dy=dy, dt=dt, parts=parts)
+
+
+def speed_map(windows: pl.DataFrame | Scan, extent_m: tuple[float, float, float, float], cells: int) -> SpeedMap:
+    """Return the space-mean speed on the map; each path is drawn three cells wide.
+
+    Args:
+        windows: the table of that name, or where it is to be read.
+        extent_m: x_min, x_max, y_min, y_max (m).
+        cells: cells along the longer side.
+    """
+    x_min, x_max, y_min, y_max = extent_m
+    cell = max(x_max - x_min, y_max - y_min) / cells
+    columns, rows = int(np.ceil((x_max - x_min) / cell)), int(np.ceil((y_max - y_min) / cell))
+    collect = windows.collect if isinstance(windows, Scan) else lambda query: query(windows.lazy()).collect()
+    length_m, points = collect(
+        lambda rows: rows.select(pl.col("path_length_m").sum(), pl.col("path_x_m").list.len().cast(pl.Int64).sum())
+    ).row(0)
+    every = max(1, int(np.ceil((length_m / cell + points) / MAX_MAP_SAMPLES)))
+    drawn = collect(lambda rows: rows.select(_PATH).with_row_index().filter(pl.col("index") % every == 0))
+    paths = _pieces(drawn, cell)
+    parts = paths.parts
+    along = (np.arange(parts.sum()) - np.repeat(np.cumsum(parts) - parts, parts) + 0.5) / np.repeat(parts, parts)
+    column = np.floor((np.repeat(paths.x, parts) + along * np.repeat(paths.dx, parts) - x_min) / cell).astype(np.int64)
+    row = np.floor((np.repeat(paths.y, parts) + along * np.repeat(paths.dy, parts) - y_min) / cell).astype(np.int64)
+    inside = (column >= 0) & (column < columns) & (row >= 0) & (row < rows)
+    index = (row * columns + column)[inside]
+
+    def total(values: Floats) -> Floats:
+        """Return the sum of ``values``, one per piece and shared by its parts, in every cell's neighbourhood."""
+        shared = np.repeat(values / parts, parts)[inside]
+        grid: Floats = np.bincount(index, shared, rows * columns).reshape(rows, columns).astype(np.float64)
+        return _thicken(grid)
+
+    distance, time = total(np.hypot(paths.dx, paths.dy)), total(paths.dt)
+    mean = np.divide(distance, time, out=np.full_like(time, np.nan), where=time > 0)
+    return SpeedMap(mean_mps=mean, cell_m=cell, every=every)
+
+
+def _thicken(grid: Floats) -> Floats:
+    padded = np.pad(grid, 1)
+    wide = padded[:, :-2] + padded[:, 1:-1] + padded[:, 2:]
+    result: Floats = wide[:-2] + wide[1:-1] + wide[2:]
+    return result

@@ -1,0 +1,190 @@
+"""Pages of the documentation that are generated from the code: command line, settings, learners, tables.
+
+Each function returns a page in Markdown. Nothing here needs MkDocs, so that the tests run it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from vnetsim.cli.commands import app
+from vnetsim.experiment import Experiment
+from vnetsim.learning import Learner
+from vnetsim.learning.registry import about, find_learner, learner_names
+from vnetsim.setting_texts import MISSING, SettingText, as_toml, description, setting_texts, tables_of
+from vnetsim.storage import tables
+
+MOST_WANTED = (
+    "round.quorum",
+    "round.invited",
+    "round.deadline_s",
+    "round.max_staleness",
+    "round.selection",
+    "link.model",
+    "link.environment",
+    "link.bandwidth_hz",
+    "compute.median_flops",
+    "silos.count",
+    "silos.by",
+    "round.distinct_silos",
+    "exchange.topology",
+    "exchange.range_m",
+    "exchange.relay",
+    "blur.threshold_kmh",
+    "blur.fraction",
+    "camera.exposure_s",
+    "camera.scene_width_m",
+    "schedule.learner",
+    "traffic.repeat",
+)
+
+
+def cli_page() -> str:
+    """Return the reference of every command and option."""
+    text = str(app.generate_docs(output_format="markdown", recursive=True, heading_level=1, usage_name="vnetsim"))
+    text = re.sub(r"^#+ Table of Contents\n.*?(?=^\*\*)", "", text, flags=re.DOTALL | re.MULTILINE)
+    text = re.sub(r" \*\[default: (\(\)|False)\]\*", "", text)
+    text = re.sub(r"^(vnetsim .*?) -m \w+", r"\1", text, flags=re.MULTILINE)  # how this process was started
+    text = re.sub(r"^# vnetsim$", "# Command line", text, flags=re.MULTILINE)
+    text = re.sub(r"^### ", "## ", text, flags=re.MULTILINE)
+    return text + (
+        "\n## Exit status\n\n"
+        "0 done, 1 failed run, 2 wrong input, 130 interrupted. An error is one line that says what, where and what to "
+        "do; `--debug` shows the traceback as well.\n"
+    )
+
+
+def settings_page() -> str:
+    """Return the reference of every setting of an experiment."""
+    kinds = tables_of(Experiment)
+    texts = {text.key: text for text in setting_texts(Experiment)}
+    lines = [
+        "# Settings",
+        "",
+        (
+            "`--set table.key=value` sets any of these; the same keys stand in an experiment file, whose paths are "
+            "seen from the file's folder, and each run directory holds its resolved `experiment.toml`. Settings come "
+            "in this order, the later win: the defaults below, those that the learner brings, the experiment file, the "
+            "command line. Every number has bounds, and a refusal says why. Values that no source publishes (camera, "
+            "on-board computers, round policy) are assumptions, marked as such."
+        ),
+        "",
+        (
+            "`vnetsim settings [KEY]` prints the same on the terminal. The settings of a learner, the table "
+            "`learning`, are on the [page of the learners](learners.md)."
+        ),
+        "",
+        "Most wanted: " + ", ".join(f"[`{key}`](#{key})" for key in MOST_WANTED) + ".",
+        "",
+        "## The experiment",
+        "",
+        *_list(text for text in texts.values() if "." not in text.key),
+    ]
+    for table, kind in kinds.items():
+        own = [text for text in texts.values() if text.key.startswith(f"{table}.")]
+        lines += [f"## {table}", "", _prose(description(kind)), "", *_list(own)]
+    return "\n".join(lines) + "\n"
+
+
+def learners_page() -> str:
+    """Return the reference of every installed learner: equations, source, settings."""
+    found = {name: find_learner(name) for name in learner_names()}
+    lines = [
+        "# Learners",
+        "",
+        "| name | task | what a participation moves |",
+        "|---|---|---|",
+        *(f"| [`{name}`](#{name}) | {kind.task} | {about(kind).payload} |" for name, kind in found.items()),
+        "",
+        (
+            "`vnetsim learners NAME` prints what follows on the terminal. Which to take, and how they combine models: "
+            "[From traffic to a model](../explanation/overview.md#learners)."
+        ),
+        "",
+    ]
+    for name, kind in found.items():
+        lines += _learner(name, kind)
+    return "\n".join(lines) + "\n"
+
+
+def _learner(name: str, kind: type[Learner]) -> list[str]:
+    own = about(kind)
+    lines = [f"## {name}", "", f"*{kind.task}.* {_prose(description(kind))}", "", f"Source: {kind.paper}.", ""]
+    if own.equations:
+        lines += ["``` { .text .equations }", *own.equations, "```", ""]
+    if own.defaults:
+        brought = ", ".join(f"`{key} = {as_toml(value)}`" for key, value in own.defaults.items())
+        lines += [f"General settings of which it has a default of its own: {brought}.", ""]
+    texts = list(setting_texts(kind.Settings, "learning"))
+    lines += [f"### Settings of {name}", "", _prose(description(kind.Settings)), "", *_list(texts, prefix=f"{name}.")]
+    return lines
+
+
+def tables_page() -> str:
+    """Return the reference of every table: columns, types, units, meanings."""
+    of_comparisons: Mapping[str, Sequence[tables.Column]] = {
+        "comparison": tables.COMPARISON,
+        "comparison_differences": tables.COMPARISON_DIFFERENCES,
+        "comparison_targets": tables.COMPARISON_TARGETS,
+        "comparison_measures": tables.COMPARISON_MEASURES,
+        "comparison_measure_differences": tables.COMPARISON_DIFFERENCES,
+        "comparison_ranks": tables.COMPARISON_RANKS,
+    }
+    lines = [
+        "# Tables",
+        "",
+        (
+            "Tables are Parquet; unit and meaning of a column also stand in its field metadata. While a run is under "
+            "way, a table that grows lies in pieces in the folder of its name; of a finished run each is one file."
+        ),
+        "",
+        "## Of a run",
+        "",
+    ]
+    for name, columns in tables.TABLES.items():
+        lines += _table(name, columns)
+    lines += ["## Of a comparison", "", "Each is there as `.parquet` and as `.csv`.", ""]
+    for name, columns in of_comparisons.items():
+        lines += _table(name, columns)
+    return "\n".join(lines) + "\n"
+
+
+def _table(name: str, columns: Sequence[tables.Column]) -> list[str]:
+    rows = [f"| `{c.name}` | {_type(c)} | {c.unit} | {_cell(c.meaning)} |" for c in columns]
+    return [f"### {name}", "", "| column | type | unit | meaning |", "|---|---|---|---|", *rows, ""]
+
+
+def _type(column: tables.Column) -> str:
+    words = {"String": "text", "Int64": "integer", "Float64": "real", "List(Float64)": "list of reals"}
+    return words[str(column.dtype)]
+
+
+def _list(texts: Any, prefix: str = "") -> list[str]:
+    """Return settings as a definition list; ``prefix`` makes the anchors of several lists on a page differ."""
+    lines: list[str] = []
+    for text in texts:
+        lines += [*_setting(text, prefix), ""]
+    return lines
+
+
+def _setting(text: SettingText, prefix: str) -> list[str]:
+    default = f" = `{text.default}`" if text.default not in ("", MISSING) else ""
+    values = ", ".join(filter(None, (text.values.replace(" | ", ", "), text.bounds)))
+    if text.default == MISSING:
+        values += "; must be given"
+    return [
+        f'<span id="{prefix}{text.key}"></span>`{text.key}`{default}',
+        f':   {_prose(text.meaning)}<br><span class="setting-values">{_prose(values)}</span>',
+    ]
+
+
+def _prose(text: str) -> str:
+    """Return text of a docstring as Markdown: what would be markup outside of code is escaped."""
+    parts = re.split(r"(`[^`]*`)", text)
+    return "".join(part if part.startswith("`") else re.sub(r"([*<|\[\]_])", r"\\\1", part) for part in parts)
+
+
+def _cell(text: str) -> str:
+    return _prose(text)

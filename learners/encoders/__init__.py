@@ -1,0 +1,260 @@
+"""Convolutional trunks that turn images into features, and what stands on them: a projection or a classifier."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, ClassVar, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+from learners.encoders.layer_shapes import layer_shapes
+from learners.encoders.precision import Convolutional
+from vnetsim.errors import unknown_name
+from vnetsim.learning import kinds
+from vnetsim.learning.kinds import EncoderTrunk, NoSettings
+from vnetsim.plugins import code_file, plugin_errors
+
+PROJECTION = 128
+
+Network = TypeVar("Network", bound=nn.Module)
+
+
+class _Features(Convolutional):
+    """A convolutional trunk and the mean over positions; what ``Encoder`` and ``Classifier`` have in common."""
+
+    def __init__(self, trunk: nn.Module, width: int) -> None:
+        super().__init__(trunk)
+        self.width = width
+
+    def dense(self, images: Tensor) -> Tensor:
+        """Return the features before pooling, shape (N, C, H', W')."""
+        return self.convolve(images)
+
+    def features(self, images: Tensor) -> Tensor:
+        """Return the pooled features that evaluation freezes, shape (N, C)."""
+        return self.pooled(self.dense(images))
+
+    @staticmethod
+    def pooled(dense: Tensor) -> Tensor:
+        """Return the mean of dense features over the positions, shape (N, C)."""
+        return dense.mean(dim=(2, 3))
+
+
+class Encoder(_Features):
+    """Features and their linear projection, for contrastive learning.
+
+    Args:
+        trunk: images (N, 3, H, W) to dense features (N, C, H', W').
+        width: C.
+    """
+
+    def __init__(self, trunk: nn.Module, width: int) -> None:
+        super().__init__(trunk, width)
+        self.fc = nn.Linear(width, PROJECTION)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return projections of unit length, shape (N, 128)."""
+        return normalize(self.fc(self.features(images)), dim=1)
+
+
+class Classifier(_Features):
+    """Features and a linear head.
+
+    Args:
+        trunk: see ``Encoder``.
+        width: see ``Encoder``.
+        classes: number of labels.
+    """
+
+    def __init__(self, trunk: nn.Module, width: int, classes: int) -> None:
+        super().__init__(trunk, width)
+        self.head = nn.Linear(width, classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return logits, shape (N, classes)."""
+        return self.logits(self.dense(images))
+
+    def logits(self, dense: Tensor) -> Tensor:
+        """Return logits of dense features, shape (N, classes)."""
+        logits: Tensor = self.head(self.pooled(dense))
+        return logits
+
+
+class ResidualBlock(nn.Module):
+    """Two 3x3 convolutions beside a shortcut (He et al. 2016), the shortcut a 1x1 convolution where shapes change."""
+
+    def __init__(self, inputs: int, outputs: int, *, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(outputs)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(outputs)
+        self.shortcut = (
+            nn.Identity()
+            if inputs == outputs and stride == 1
+            else nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+        )
+        self.relu = nn.ReLU(inplace=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the block's output, shape (N, outputs, H / stride, W / stride)."""
+        y = self.bn2(self.conv2(self.relu(self.bn1(self.conv1(x)))))
+        result: Tensor = self.relu(y + self.shortcut(x))
+        return result
+
+
+class Small:
+    """A residual network of four blocks for 32 x 32 images, made to train on a CPU: 86 thousand parameters."""
+
+    name: ClassVar[str] = "small"
+    source: ClassVar[str] = "built in; blocks of He et al. (2016), arXiv:1512.03385"
+    Settings: ClassVar[type] = NoSettings
+
+    @classmethod
+    def create(cls, settings: Any) -> tuple[nn.Module, int]:  # noqa: ARG003 - there are none
+        """Return the trunk and its width; see ``vnetsim.learning.kinds.EncoderTrunk``."""
+        widths = (16, 16, 32, 64)
+        trunk: OrderedDict[str, nn.Module] = OrderedDict(
+            conv1=nn.Conv2d(3, widths[0], 3, padding=1, bias=False),
+            bn1=nn.BatchNorm2d(widths[0]),
+            relu=nn.ReLU(inplace=True),
+        )
+        for i, (inputs, outputs) in enumerate(itertools.pairwise(widths), start=1):
+            trunk[f"layer{i}"] = ResidualBlock(inputs, outputs, stride=2)
+        return nn.Sequential(trunk), widths[-1]
+
+
+class ResNet18:
+    """ResNet-18 for 32 x 32 images as FLSimCo's code builds it: 3x3 stem of stride 1, no max-pool, 512 -> 128."""
+
+    name: ClassVar[str] = "resnet18"
+    source: ClassVar[str] = "He et al. (2016): Deep residual learning for image recognition, arXiv:1512.03385"
+    Settings: ClassVar[type] = NoSettings
+
+    @classmethod
+    def create(cls, settings: Any) -> tuple[nn.Module, int]:  # noqa: ARG003 - there are none
+        """Return the trunk and its width; see ``vnetsim.learning.kinds.EncoderTrunk``."""
+        from torchvision.models import resnet18  # noqa: PLC0415  torchvision is slow to import and only needed here
+
+        network = resnet18()
+        trunk: OrderedDict[str, nn.Module] = OrderedDict(
+            conv1=nn.Conv2d(3, 64, 3, padding=1, bias=False), bn1=network.bn1, relu=network.relu
+        )
+        trunk.update((f"layer{i}", getattr(network, f"layer{i}")) for i in range(1, 5))
+        return nn.Sequential(trunk), 512
+
+
+ENCODERS: dict[str, type[EncoderTrunk]] = {one.name: one for one in (Small, ResNet18)}
+"""The encoders that come with the package; they need no installation."""
+
+
+def require_encoder(name: str) -> None:
+    """Refuse the name of no encoder; a class of a file is looked at when it is built.
+
+    Raises:
+        InputError: listing those there are.
+    """
+    if name not in ENCODERS and code_file(name) is None and name not in kinds.ENCODERS.names():
+        raise unknown_name("encoder", name, sorted({*ENCODERS, *kinds.ENCODERS.names()}), where="learning.encoder")
+
+
+def create_encoder(name: str, *, seed: int, settings: Any = None) -> Encoder:
+    """Return a new encoder on the CPU with weights that depend on ``name``, ``settings`` and ``seed`` alone.
+
+    See ``seeded`` for their distribution; one that does not come with the package draws its own (``seeded_by_torch``).
+
+    Args:
+        name: see ``vnetsim.learning.kinds.EncoderTrunk``.
+        seed: of the weights.
+        settings: an instance of the encoder's ``Settings``; its defaults for anything else.
+
+    Raises:
+        InputError: when there is no encoder of that name.
+        RunError: one of one's own fails, or returns something else.
+    """
+    return _built(name, settings, seed, Encoder)
+
+
+def create_classifier(name: str, *, classes: int, seed: int, settings: Any = None) -> Classifier:
+    """Return a new classifier on the CPU, on the trunk of the encoder ``name``; see ``create_encoder``."""
+    return _built(name, settings, seed, lambda trunk, width: Classifier(trunk, width, classes))
+
+
+def _built(name: str, settings: Any, seed: int, make: Callable[[nn.Module, int], Network]) -> Network:
+    require_encoder(name)
+    if name in ENCODERS:
+        return seeded(lambda: make(*ENCODERS[name].create(None)), seed=seed)
+    found = kinds.ENCODERS.find(name)
+
+    def build() -> Network:
+        with plugin_errors("encoder", found.name, "while it was built"):
+            trunk, width = found.create(settings if isinstance(settings, found.Settings) else found.Settings())
+            seen = trunk(torch.zeros(2, 3, 32, 32))
+            if seen.ndim != 4 or seen.shape[:2] != (2, width):
+                raise ValueError(
+                    f"its trunk makes {tuple(seen.shape)} of images (2, 3, 32, 32), expected (2, {width}, H', W')"
+                )
+            return make(trunk, width)
+
+    return seeded_by_torch(build, seed=seed)
+
+
+def seeded(build: Callable[[], Network], *, seed: int) -> Network:
+    """Return what ``build`` builds, on the CPU, with weights that depend on the architecture and ``seed`` alone.
+
+    The global random state is neither read nor changed. Convolutions follow He et al. (2015, fan out) and start
+    without bias, linear layers the uniform distribution of width 1 / sqrt(fan in), normalisation starts as the
+    identity.
+    """
+    with torch.device("meta"):
+        network = build()
+    network.to_empty(device="cpu")
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for module in network.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu", generator=generator)
+                if module.bias is not None:
+                    module.bias.zero_()
+            elif isinstance(module, nn.Linear):
+                bound = 1 / math.sqrt(module.in_features)
+                module.weight.uniform_(-bound, bound, generator=generator)
+                module.bias.uniform_(-bound, bound, generator=generator)
+            elif isinstance(module, nn.BatchNorm2d):
+                module.reset_parameters()
+    return network
+
+
+def seeded_by_torch(build: Callable[[], Network], *, seed: int) -> Network:
+    """Return what ``build`` builds, on the CPU, with the weights that its modules draw for themselves.
+
+    They draw from torch's global generator, which is seeded for it and then left as it was before.
+    """
+    with torch.random.fork_rng(devices=()):
+        torch.manual_seed(seed)
+        return build()
+
+
+def channels_last(images: Tensor) -> Tensor:
+    """Return images laid out in memory as the networks are, which spares a conversion in the first layer."""
+    return images.contiguous(memory_format=torch.channels_last)
+
+
+def parameter_count(encoder: nn.Module) -> int:
+    """Return the number of trainable parameters."""
+    return sum(parameter.numel() for parameter in encoder.parameters() if parameter.requires_grad)
+
+
+def forward_flop(encoder: nn.Module, image_shape: tuple[int, int, int]) -> int:
+    """Return the floating-point operations of one image's forward pass.
+
+    Counted are convolutions and linear layers, two operations per multiply-add, from the shapes that occur in a real
+    pass; normalisation and activations are not.
+    """
+    # each output value is a dot product with weight[0]: (inputs / groups) x kernel, or inputs
+    return sum(2 * seen.outputs.numel() * seen.layer.weight[0].numel() for seen in layer_shapes(encoder, image_shape))

@@ -1,0 +1,29 @@
+"""BatchNorm statistics estimated anew, for a model that carries none or whose own lag behind its weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import nn
+
+
+def estimate_statistics(network: nn.Module, forward: Callable[[], object]) -> None:
+    """Replace a network's BatchNorm statistics by the plain mean over the batches that ``forward`` passes through it.
+
+    The network is left in training mode; how fast its statistics follow in training stays as it was.
+
+    Args:
+        network: a workspace; its weights are not touched.
+        forward: passes images through ``network``, in batches of equal size.
+    """
+    layers = [module for module in network.modules() if isinstance(module, nn.BatchNorm2d)]
+    momenta = [layer.momentum for layer in layers]
+    for layer in layers:
+        layer.reset_running_stats()
+        layer.momentum = None  # the plain mean over the batches
+    network.train()
+    try:
+        forward()
+    finally:
+        for layer, momentum in zip(layers, momenta, strict=True):
+            layer.momentum = momentum

@@ -1,0 +1,78 @@
+"""In which precision a network convolves while it is trained."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from learners.encoders.layer_shapes import layer_shapes
+from vnetsim.errors import InputError
+
+PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+class Convolutional(nn.Module):
+    """A network whose trunk may compute in a lower precision in training than in evaluation.
+
+    Weights, their gradients, normalisation's statistics, all that stands on the trunk, and the loss stay in the
+    precision of the images. Double precision is never lowered.
+
+    Args:
+        trunk: images (N, C, H, W) to dense features (N, C', H', W').
+
+    Attributes:
+        precision: of the trunk's convolutions in training; not part of the state.
+    """
+
+    precision: torch.dtype = torch.float32
+
+    def __init__(self, trunk: nn.Module) -> None:
+        super().__init__()
+        self.trunk = trunk
+
+    def convolve(self, images: Tensor) -> Tensor:
+        """Return the trunk's features of images, in the precision of the images, shape (N, C', H', W')."""
+        # evaluation may well be in training mode, where it estimates the statistics of BatchNorm
+        evaluation = not self.training or torch.is_inference_mode_enabled()
+        if self.precision == torch.float32 or evaluation:
+            full: Tensor = self.trunk(images)
+            return full
+        # no cache of lowered weights: all threads share one, and who clears it would decide about the rounding
+        with torch.autocast(images.device.type, dtype=self.precision, cache_enabled=False):
+            lowered: Tensor = self.trunk(images)
+        return lowered.to(images.dtype)
+
+
+def set_precision(network: nn.Module, name: str, image_shape: tuple[int, int, int]) -> None:
+    """Let every convolutional part of a network train in the precision of a setting ``learning.precision``.
+
+    Args:
+        network: on the CPU.
+        name: of the setting.
+        image_shape: (C, H, W) of the images.
+
+    Raises:
+        InputError: the images are so small that gradients would be wrong.
+    """
+    if name != "float32" and _strides_over_one_pixel(network, image_shape):
+        raise InputError(
+            f"learning.precision = {name}: images of {image_shape[2]} x {image_shape[1]} pixels are too small for it "
+            "with this network: a convolution of stride 2 would see a single pixel, where gradients come out wrong; "
+            "take float32 or larger images."
+        )
+    for module in network.modules():
+        if isinstance(module, Convolutional):
+            module.precision = PRECISIONS[name]
+
+
+def _strides_over_one_pixel(network: nn.Module, image_shape: tuple[int, int, int]) -> bool:
+    """Return whether a strided convolution gets images one pixel wide or high.
+
+    oneDNN's weight gradient in bfloat16 is then whatever memory held (seen with 3.13 on a CPU with avx512_bf16; larger
+    inputs and other strides are right).
+    """
+    return any(
+        max(seen.layer.stride) > 1 and max(seen.layer.kernel_size) > 1 and min(seen.inputs[2:]) == 1
+        for seen in layer_shapes(network, image_shape)
+        if isinstance(seen.layer, nn.Conv2d)
+    )

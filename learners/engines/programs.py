@@ -1,0 +1,216 @@
+"""Local training of the vehicles of a round: what a vehicle does, and the engine that trains one by one.
+
+A method describes its local training once, as a ``Program``: what is drawn at random, how a batch is made of it, the
+loss, the optimizer. All of it is per vehicle and knows nothing of other vehicles. An engine takes the jobs of a round
+and runs them, one by one here (the reference), or many at a time (``learners.engines.batched``), to the same result.
+
+A local training is a function of the tensors it starts from, its silo and its seed; nothing of one reaches another.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from learners.engines.optimizers import Optimizer, Rate
+
+Tensors = Mapping[str, Tensor]
+Result = TypeVar("Result")
+Loss = Callable[[nn.Module, Tensors, Tensors], tuple[Tensor, Tensors]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalTraining:
+    """One local training.
+
+    Args:
+        silo: the images.
+        kernel_px: length of the motion kernel they are blurred with (px).
+        blurred_fraction: share of the silo that blurs.
+        learning_rate: step size.
+        seed: seed of every random draw of this local training.
+        steps: how many it takes; 0 for all of the program's.
+    """
+
+    silo: int
+    kernel_px: float
+    blurred_fraction: float
+    learning_rate: float
+    seed: int
+    steps: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Program:
+    """The local training of a method, the same for all vehicles; every function is pure and safe in any thread.
+
+    Args:
+        network: what is trained, on the device; engines work on copies of it.
+        steps: optimizer steps of a whole local training.
+        count: images of one step at a silo.
+        draw: all that is random in one step, on the CPU: the first dimension of every tensor counts the images.
+        prepare: makes the batch of it, on the device. Each image by itself: a batch may hold those of many vehicles.
+        loss: the loss of a step, and figures to tell; given the network, the batch, and ``TrainingJob.given``.
+        optimizer: makes an optimizer of the network's parameters by name, for a step size, continued from a state.
+    """
+
+    network: nn.Module
+    steps: int
+    count: Callable[[int], int]
+    draw: Callable[[LocalTraining, torch.Generator], Tensors]
+    prepare: Callable[[Tensors], Tensors]
+    loss: Loss
+    optimizer: Callable[[Mapping[str, Tensor], Rate, Tensors], Optimizer]
+
+    def steps_of(self, training: LocalTraining) -> int:
+        """Return how many steps a local training takes."""
+        return training.steps or self.steps
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TrainingJob:
+    """A local training to carry out; its tensors stay as they are.
+
+    Args:
+        program: what to do.
+        training: silo, blur, step size and seed.
+        base: the state that the network starts from, all its tensors by name.
+        given: what else the loss reads, by name.
+        optimizer: the optimizer's state to continue from; empty to begin.
+    """
+
+    program: Program
+    training: LocalTraining
+    base: Tensors
+    given: Tensors = field(default_factory=dict)
+    optimizer: Tensors = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Trained:
+    """Result of a local training; nothing else refers to its tensors.
+
+    Args:
+        state: the network's state.
+        optimizer: the optimizer's.
+        figures: what the loss told, one row per step, by name.
+    """
+
+    state: dict[str, Tensor]
+    optimizer: dict[str, Tensor]
+    figures: dict[str, Tensor]
+
+    def mean(self, figure: str) -> float:
+        """Return the mean of a figure over the steps."""
+        return float(self.figures[figure].double().mean())
+
+    @property
+    def finite(self) -> bool:
+        """Whether every value of both states and every figure is."""
+        tensors = (*self.state.values(), *self.optimizer.values(), *self.figures.values())
+        return bool(torch.stack([tensor.isfinite().all().cpu() for tensor in tensors]).all())
+
+
+class Engine(Protocol):
+    """What does the local training of a round."""
+
+    def train(self, jobs: Sequence[TrainingJob]) -> list[Trained]:
+        """Return the results in the order of the jobs; each depends on its job alone.
+
+        Raises:
+            RunError: memory does not suffice for a single local training.
+        """
+        ...
+
+    def map(self, program: Program, calls: Sequence[Callable[[nn.Module], Result]]) -> list[Result]:
+        """Return what functions of a network return, in order, for what is no training.
+
+        Args:
+            program: whose network each is given, a workspace in an unknown state.
+            calls: pure but for that.
+
+        Raises:
+            RunError: memory does not suffice for a single call.
+        """
+        ...
+
+
+class SequentialEngine:
+    """Trains one vehicle after the other, each on all processor cores: the reference."""
+
+    def __init__(self) -> None:
+        self._workspaces: dict[Program, nn.Module] = {}
+
+    def train(self, jobs: Sequence[TrainingJob]) -> list[Trained]:
+        """Return the results in the order of the jobs; see ``Engine``."""
+        return [train_one(job, self._workspace(job.program)) for job in jobs]
+
+    def map(self, program: Program, calls: Sequence[Callable[[nn.Module], Result]]) -> list[Result]:
+        """Return what the calls return, in order; see ``Engine``."""
+        return [call(self._workspace(program)) for call in calls]
+
+    def _workspace(self, program: Program) -> nn.Module:
+        if program not in self._workspaces:
+            self._workspaces[program] = copy.deepcopy(program.network)
+        return self._workspaces[program]
+
+
+def train_one(job: TrainingJob, network: nn.Module) -> Trained:
+    """Return what a local training makes of the state it starts from.
+
+    Args:
+        job: the local training.
+        network: a copy of the program's, of which nobody else makes use meanwhile; its state is overwritten.
+    """
+    program = job.program
+    generator = torch.Generator().manual_seed(job.training.seed)
+    network.load_state_dict(job.base)
+    network.train()
+    optimizer = program.optimizer(dict(network.named_parameters()), job.training.learning_rate, job.optimizer)
+    rows = []
+    for _ in range(program.steps_of(job.training)):
+        batch = program.prepare(program.draw(job.training, generator))
+        loss, figures = program.loss(network, batch, job.given)
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        rows.append(figures)
+    return Trained(
+        state=copy_state(network.state_dict()),
+        optimizer=copy_state(optimizer.state()),
+        figures={name: torch.stack([row[name].detach() for row in rows]) for name in rows[0]},
+    )
+
+
+def frozen(network: nn.Module, state: Tensors, *inputs: Tensor) -> Any:
+    """Return the output of a network with other parameters and statistics, which stay as they are; so do its own."""
+    buffers = dict(network.named_buffers())
+    # normalisation in training mode moves its statistics: those of a copy
+    tensors = {name: tensor.clone() if name in buffers else tensor for name, tensor in state.items()}
+    return functional_call(network, tensors, inputs)
+
+
+def cosine(first: float, round_: int, rounds: int) -> float:
+    """Return the step size of a round: ``first`` in round 0, falling along half a cosine to 0 after ``rounds``."""
+    return first * (1 + math.cos(math.pi * min(round_ / rounds, 1.0))) / 2
+
+
+def copy_state(state: Tensors) -> dict[str, Tensor]:
+    """Return a detached copy of a model's state, in the plain memory layout."""
+    return {name: tensor.detach().clone(memory_format=torch.contiguous_format) for name, tensor in state.items()}
+
+
+def prefixed(prefix: str, state: Tensors) -> dict[str, Tensor]:
+    """Return the tensors with ``prefix`` before their names."""
+    return {f"{prefix}{name}": tensor for name, tensor in state.items()}
+
+
+def unprefixed(prefix: str, state: Tensors) -> dict[str, Tensor]:
+    """Return the tensors whose names begin with ``prefix``, without it."""
+    return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}

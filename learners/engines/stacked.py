@@ -1,0 +1,102 @@
+"""Training of several vehicles as one: their networks stacked, every operation done for all of them at once.
+
+``torch.func.vmap`` turns the loss of one vehicle into that of a stack. Parameters are stacked leaves of one graph, so
+that one backward pass gives each vehicle its own gradient and one step of the optimizer moves all. BatchNorm sees each
+vehicle's images by themselves, and each keeps its own statistics. Random draws are made per vehicle, from its own
+generator; images are prepared for all vehicles in one batch.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+
+from learners.engines.optimizers import Rate
+from learners.engines.programs import Program, Tensors, Trained, TrainingJob, copy_state, prefixed
+
+
+def stackable(jobs: Sequence[TrainingJob]) -> list[list[int]]:
+    """Return the places of jobs that can be stacked: of one program and as many steps, with tensors alike."""
+    groups: dict[object, list[int]] = {}
+    for i, job in enumerate(jobs):
+        shapes = [
+            tuple((name, tensor.shape) for name, tensor in tensors.items()) for tensors in (job.given, job.optimizer)
+        ]
+        size = job.program.steps_of(job.training), job.program.count(job.training.silo)
+        groups.setdefault((job.program, *size, *shapes), []).append(i)
+    return list(groups.values())
+
+
+def train_stacked(jobs: Sequence[TrainingJob]) -> list[Trained]:
+    """Return the results of jobs that ``stackable`` put together, in their order."""
+    program = jobs[0].program
+    device = next(program.network.parameters()).device
+    generators = [torch.Generator().manual_seed(job.training.seed) for job in jobs]
+    base = copy_state(_stacked([job.base for job in jobs], device))
+    trained = {name for name, parameter in program.network.named_parameters() if parameter.requires_grad}
+    state = {name: tensor.requires_grad_() if name in trained else tensor for name, tensor in base.items()}
+    parameters = {name: state[name] for name, _ in program.network.named_parameters()}
+    given = _stacked([job.given for job in jobs], device)
+    rate = _rate([job.training.learning_rate for job in jobs])
+    optimizer = program.optimizer(parameters, rate, _stacked([job.optimizer for job in jobs]))
+    step = _Step(program).train()
+
+    def loss_of_one(state: Tensors, batch: Tensors, given: Tensors) -> tuple[Tensor, Tensors]:
+        result: tuple[Tensor, Tensors] = functional_call(step, prefixed("network.", state), (batch, given))
+        return result
+
+    loss = vmap(loss_of_one)
+    rows = []
+    for _ in range(program.steps_of(jobs[0].training)):
+        drawn = [program.draw(job.training, generator) for job, generator in zip(jobs, generators, strict=True)]
+        batch = program.prepare({name: torch.cat([one[name] for one in drawn]) for name in drawn[0]})
+        apart = {name: tensor.view(len(jobs), -1, *tensor.shape[1:]) for name, tensor in batch.items()}
+        losses, figures = loss(state, apart, given)
+        losses.sum().backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        rows.append({name: figure.detach() for name, figure in figures.items()})
+    kept = optimizer.state()
+    told = {name: torch.stack([row[name] for row in rows], dim=1) for name in rows[0]}
+    return [
+        Trained(state=copy_state(_of(i, state)), optimizer=copy_state(_of(i, kept)), figures=copy_state(_of(i, told)))
+        for i in range(len(jobs))
+    ]
+
+
+class _Step(nn.Module):
+    """A program's loss as a module, so that the network's tensors can be exchanged in a call."""
+
+    def __init__(self, program: Program) -> None:
+        super().__init__()
+        self.network = copy.deepcopy(program.network)
+        self._loss = program.loss
+
+    def forward(self, batch: Tensors, given: Tensors) -> tuple[Tensor, Tensors]:
+        """Return loss and figures of one vehicle."""
+        return self._loss(self.network, batch, given)
+
+
+def _stacked(states: Sequence[Tensors], device: torch.device | None = None) -> dict[str, Tensor]:
+    """Return tensors of the same names, one of each state after the other along a new first dimension.
+
+    What is one tensor for all is not copied for each.
+    """
+    stacked = {}
+    for name, first in states[0].items():
+        tensors = [state[name] for state in states]
+        common = all(tensor is first for tensor in tensors)
+        stacked[name] = (first.expand(len(states), *first.shape) if common else torch.stack(tensors)).to(device)
+    return stacked
+
+
+def _rate(rates: Sequence[float]) -> Rate:
+    return rates[0] if len(set(rates)) == 1 else torch.tensor(rates, dtype=torch.float64)
+
+
+def _of(vehicle: int, stack: Tensors) -> dict[str, Tensor]:
+    """Return one vehicle's tensors; those without the stack's dimension are common to all."""
+    return {name: tensor[vehicle] if tensor.ndim else tensor for name, tensor in stack.items()}

@@ -1,0 +1,126 @@
+"""What every learner on a task does alike, whoever averages: it is built, trains, shows images, and is saved."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Protocol, Self, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learners.engines.programs import Trained, TrainingJob
+from learners.state.global_model import GlobalModel
+from learners.tasks.task import Task
+from vnetsim.errors import InputError
+from vnetsim.learning import Aggregation, Cost, Description, LearnerContext, Participant, Series, Update
+
+SILO = "silo."
+"""Beginning of the names of what belongs to silos in a learner's state."""
+
+
+class OfSilos(Protocol):
+    """What is kept for the silos: ``silo.I.*``."""
+
+    def state_dict(self) -> Mapping[str, Any]:
+        """Return the tensors."""
+        ...
+
+    def load_state_dict(self, tensors: Mapping[str, Any]) -> None:
+        """Restore what ``state_dict`` returned."""
+        ...
+
+
+class TaskLearner(ABC):
+    """A learner composed of a task, the models of the rounds, and what silos keep; see ``vnetsim.learning.Learner``.
+
+    A subclass sets ``_task`` and ``_global`` when it is built, and ``_silos`` where silos keep something.
+    """
+
+    name: ClassVar[str]
+    task: ClassVar[str]
+    paper: ClassVar[str]
+    Settings: ClassVar[type]
+
+    _task: Task
+    _global: GlobalModel
+    _silos: OfSilos | None = None
+
+    @abstractmethod
+    def __init__(self, context: LearnerContext, settings: Any) -> None: ...
+
+    @classmethod
+    @final
+    def create(cls, context: LearnerContext, settings: Any) -> Self:
+        """Build the learner; see ``vnetsim.learning.Learner``."""
+        return cls(context, settings)
+
+    @abstractmethod
+    def describe(self) -> Description:
+        """Return network, data distribution and what else the record says."""
+
+    @abstractmethod
+    def series(self) -> Sequence[Series]:
+        """Return the metrics of ``aggregate`` and ``evaluate``."""
+
+    @abstractmethod
+    def cost(self, silo: int) -> Cost:
+        """Return payload and work of a participation; see ``vnetsim.learning.Learner``."""
+
+    @abstractmethod
+    def train(self, participants: Sequence[Participant]) -> Sequence[Update]:
+        """Train every participant; see ``vnetsim.learning.Learner``."""
+
+    @abstractmethod
+    def aggregate(self, updates: Sequence[Update]) -> Aggregation:
+        """Fold the finite updates and end the round; see ``vnetsim.learning.Learner``."""
+
+    @abstractmethod
+    def evaluate(self, *, final: bool) -> Mapping[str, float]:
+        """Return metrics of the current model; see ``vnetsim.learning.Learner``."""
+
+    @final
+    def state_dict(self) -> dict[str, Any]:
+        """Return the models and the round, and what silos keep; every random draw follows from seed, round, vehicle."""
+        return {**self._global.state_dict(), **({} if self._silos is None else self._silos.state_dict())}
+
+    @final
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what ``state_dict`` returned."""
+        of_silos = {name: tensor for name, tensor in state.items() if self._silos is not None and name.startswith(SILO)}
+        self._global.load_state_dict({name: tensor for name, tensor in state.items() if name not in of_silos})
+        if self._silos is not None:
+            self._silos.load_state_dict(of_silos)
+
+    @final
+    def sample_images(self, kernels_px: Sequence[float], count: int) -> NDArray[np.uint8]:
+        """Return test images blurred with each kernel length, shape (len(kernels_px), count, H, W, C)."""
+        return self._task.sample_images(kernels_px, count)
+
+    @final
+    def _update(self, participant: Participant, job: TrainingJob, trained: Trained) -> Update:
+        """Return an upload of the trained model, as far as the task sends it."""
+        return Update(
+            participant=participant,
+            state=self._task.sent(trained.state),
+            loss=trained.mean("loss"),
+            finite=trained.finite,
+            metrics={"kernel_px": job.training.kernel_px},
+        )
+
+
+def require_hook_is_used(learner: TaskLearner, base: type, hook: str, setting: str, why: str) -> None:
+    """Refuse a method's own hook where nothing would call it.
+
+    Args:
+        learner: the method.
+        base: whose hook it is.
+        hook: its name.
+        setting: under which it is not called.
+        why: it is not.
+
+    Raises:
+        InputError: the method has a hook of its own.
+    """
+    if getattr(type(learner), hook) is not getattr(base, hook):
+        raise InputError(f"{setting}: {why}, so '{hook}' of {type(learner).__name__} would never be called; remove it.")

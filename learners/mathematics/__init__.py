@@ -1,0 +1,1 @@
+"""Equations that methods share: losses, weights, averages, mixing, distillation."""

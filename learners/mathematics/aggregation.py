@@ -1,0 +1,131 @@
+"""What the roadside unit does with the uploads of a round: weights, and the weighted mean of the models."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+Weights = NDArray[np.float64]
+
+
+def equal_weights(count: int) -> Weights:
+    """Return ``count`` weights 1 / count (FedAvg over silos of equal size); empty for none."""
+    return np.full(count, 1.0 / count) if count else np.empty(0)
+
+
+def blur_weights(levels_px: Sequence[float]) -> Weights:
+    """Return FLSimCo's aggregation weights w_n = (S - L_n) / ((N - 1) S), Eq. 11, with S = sum of L.
+
+    A common factor of all levels cancels, so the camera matters only where it differs between vehicles. Every
+    weight lies in [0, 1 / (N - 1)]. One vehicle, or none that blurs (S = 0), gives 0 / 0: the weights are equal.
+
+    Args:
+        levels_px: blur levels L_n >= 0, finite.
+
+    Raises:
+        ValueError: when a level is negative or not finite.
+    """
+    if not all(math.isfinite(level) and level >= 0 for level in levels_px):
+        raise ValueError(f"blur levels must be finite and at least 0, got {list(levels_px)}")
+    count, total = len(levels_px), math.fsum(levels_px)
+    if count < 2 or total == 0:
+        return equal_weights(count)
+    # S - L_n as the exactly rounded sum of the others: no cancellation, and the order of the vehicles is immaterial
+    others = [math.fsum((*levels_px[:n], *levels_px[n + 1 :])) for n in range(count)]
+    return np.asarray(others) / ((count - 1) * total)
+
+
+def discard_weights(speeds_mps: Sequence[float], *, limit_mps: float) -> Weights:
+    """Return equal weights over the vehicles at or below ``limit_mps`` and 0 for the others (FLSimCo's baseline).
+
+    With every vehicle above the limit all weights are 0: the global model is kept.
+    """
+    kept = np.asarray(speeds_mps, dtype=np.float64) <= limit_mps
+    weights: Weights = kept / kept.sum() if kept.any() else np.zeros(len(kept))
+    return weights
+
+
+def weighted_mean(states: Sequence[Mapping[str, Tensor]], weights: Sequence[float] | Weights) -> dict[str, Tensor]:
+    """Return the weighted mean of model states, BatchNorm statistics and counters included.
+
+    It is computed as a running mean in float64, m <- m + (w_n / W_n)(x_n - m) with W_n the sum of the weights so far,
+    one tensor at a time: identical models come back bit for bit, whatever the weights, and no more than one tensor is
+    held in double precision. Another order of the states changes the result by no more than the rounding of float64,
+    which the final rounding to float32 hides but for rare ties. Integer tensors get the mean rounded to the nearest.
+
+    Args:
+        states: tensors by name, the same names and shapes in each.
+        weights: one weight >= 0 per state, at least one positive; they are normalised to 1. States of weight 0 are
+            not read.
+
+    Raises:
+        ValueError: when names or numbers do not fit together, or no weight is positive.
+    """
+    if len(states) != len(weights):
+        raise ValueError(f"got {len(states)} states and {len(weights)} weights")
+    if not all(np.isfinite(w) and w >= 0 for w in weights):
+        raise ValueError(f"weights must be finite and at least 0, got {list(weights)}")
+    used = [(state, float(weight)) for state, weight in zip(states, weights, strict=True) if weight > 0]
+    if not used:
+        raise ValueError("no state has a positive weight")
+    names = used[0][0].keys()
+    for state, _ in used:
+        if state.keys() != names:
+            raise ValueError(f"states differ in their tensors: {sorted(state.keys() ^ names)}")
+    return {name: _mean([(state[name], weight) for state, weight in used]) for name in names}
+
+
+def _mean(tensors: Sequence[tuple[Tensor, float]]) -> Tensor:
+    first, total = tensors[0]
+    mean = first.to(torch.float64)
+    for tensor, weight in tensors[1:]:
+        total += weight
+        mean = _moved(mean, tensor, weight / total)
+    return _rounded(mean, first.dtype)
+
+
+class RunningMean:
+    """``weighted_mean`` of states that come one after the other, to the same bits; it holds one model in float64."""
+
+    def __init__(self) -> None:
+        self._means: dict[str, Tensor] = {}
+        self._types: dict[str, torch.dtype] = {}
+        self._total = 0.0
+
+    def add(self, state: Mapping[str, Tensor], weight: float) -> None:
+        """Take the next state in; one of weight 0 is not read.
+
+        Raises:
+            ValueError: it has other tensors than the first, or its weight is negative or not finite.
+        """
+        if not (math.isfinite(weight) and weight >= 0):
+            raise ValueError(f"weights must be finite and at least 0, got {weight}")
+        if weight == 0:
+            return
+        if self._total > 0 and state.keys() != self._means.keys():
+            raise ValueError(f"states differ in their tensors: {sorted(state.keys() ^ self._means.keys())}")
+        first, self._total = self._total == 0, self._total + weight
+        for name, tensor in state.items():
+            if first:
+                self._types[name], self._means[name] = tensor.dtype, tensor.to(torch.float64)
+            else:
+                self._means[name] = _moved(self._means[name], tensor, weight / self._total)
+
+    def result(self) -> dict[str, Tensor]:
+        """Return the mean; nothing where no state had a positive weight."""
+        return {name: _rounded(mean, self._types[name]) for name, mean in self._means.items()}
+
+
+def _moved(mean: Tensor, tensor: Tensor, share: float) -> Tensor:
+    # torch.where keeps the sign of a zero that all models share
+    step = (tensor - mean) * share
+    return torch.where(step == 0, mean, mean + step)
+
+
+def _rounded(mean: Tensor, dtype: torch.dtype) -> Tensor:
+    return (mean if dtype.is_floating_point else mean.round()).to(dtype)

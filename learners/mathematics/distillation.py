@@ -1,0 +1,92 @@
+"""Learning from other models: how alike two networks see an image, and how a student follows its teachers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import adaptive_avg_pool2d
+
+from learners.mathematics.losses import divergence_rows
+from learners.transport import emd_similarity
+
+LARGEST_SIDE = 7
+"""Dense features are pooled to at most so many rows and columns: 49 positions, as FedEFM does."""
+
+
+def dense_similarity(u: Tensor, v: Tensor) -> Tensor:
+    """Return the earth mover's similarity of two networks' dense features (FedEFM, Eq. 3), mean over the images.
+
+    Args:
+        u: dense features of one network, shape (N, C, H, W).
+        v: those of J networks for the same images, shape (J, N, C, H, W).
+
+    Returns:
+        A value in [-1, 1] for each of the J networks, float64, shape (J,); 1 for one that sees every image alike.
+    """
+    teachers, images = v.shape[:2]
+    positions_u = _positions(u).expand(teachers, -1, -1, -1).flatten(0, 1)
+    return emd_similarity(positions_u, _positions(v.flatten(0, 1))).view(teachers, images).mean(dim=1)
+
+
+def vehicle_similarity(u: Tensor, v: Tensor) -> Tensor:
+    """Return ``dense_similarity`` without gradient, also of one vehicle of a stack; NaN where a feature is not finite.
+
+    Args:
+        u: dense features, shape (N, C, H, W).
+        v: those of J networks, shape (J, N, C, H, W).
+    """
+    similarity: Tensor = _VehicleSimilarity.apply(u, v)
+    return similarity
+
+
+class _VehicleSimilarity(torch.autograd.Function):
+    """``dense_similarity`` for ``torch.func.vmap``, which cannot see through the solver: one vehicle after another."""
+
+    @staticmethod
+    def forward(u: Tensor, v: Tensor) -> Tensor:
+        finite = v.isfinite().flatten(1).all(dim=1) & u.isfinite().all()
+        similarity = torch.full((len(v),), torch.nan, dtype=torch.float64, device=v.device)
+        if finite.any():
+            similarity[finite] = dense_similarity(u, v[finite])
+        return similarity
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:  # noqa: ARG004 - the signature
+        ctx.mark_non_differentiable(output)
+
+    @staticmethod
+    def backward(_ctx: Any, _grad: Tensor) -> tuple[None, None]:
+        return None, None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, int | None], u: Tensor, v: Tensor) -> tuple[Tensor, int]:
+        apart = [
+            tensor.expand(info.batch_size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
+            for tensor, dim in zip((u, v), in_dims, strict=True)
+        ]
+        return torch.stack([vehicle_similarity(*one) for one in zip(*apart, strict=True)]), 0
+
+
+def _positions(dense: Tensor) -> Tensor:
+    """Return (N, C, H, W) as feature vectors by position in float64, shape (N, n, C), n <= 49."""
+    height, width = (min(side, LARGEST_SIDE) for side in dense.shape[2:])
+    return adaptive_avg_pool2d(dense.double(), (height, width)).flatten(2).mT
+
+
+def distillation_loss(student: Tensor, teachers: Tensor, weights: Tensor, *, temperature: float) -> Tensor:
+    """Return T^2 sum_j w_j KL(Q_Tj^T || Q_S^T), mean over the images, with Q^T = softmax(logits / T).
+
+    FedEFM (Eq. 2) writes the cross-entropy CE(Q_Tj^T, Q_S^T). It differs by the teacher's entropy, which no student
+    changes: the gradient on the student's logits is T sum_j w_j (Q_S^T - Q_Tj^T) either way, and this value is 0 where
+    all agree.
+
+    Args:
+        student: logits, shape (N, classes).
+        teachers: logits of J teachers, shape (J, N, classes); no gradient should flow into them.
+        weights: w_j >= 0, shape (J,).
+        temperature: T > 0.
+    """
+    divergences = torch.stack([divergence_rows(teacher, student, tau=temperature).mean() for teacher in teachers])
+    return temperature**2 * (weights * divergences).sum()

@@ -1,0 +1,102 @@
+"""Losses: FLSimCo's dual-temperature loss and InfoNCE on a similarity matrix, and CDL's divergence of two networks.
+
+Everything contrastive is a function of one number per row, the margin m_i(t) = log sum_{j != i} exp(s_ij / t) -
+s_ii / t: -log p_i(t) = log(1 + exp m_i) and 1 - p_i(t) = 1 / (1 + exp -m_i). Neither subtracts numbers that are almost
+equal, so both keep all their digits when the positive pair dominates, where 1 - softmax has lost them.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import log_softmax, logsigmoid
+
+
+def margins(similarity: Tensor, temperature: float) -> Tensor:
+    """Return m_i = logsumexp_{j != i}(s_ij / t) - s_ii / t, shape (B,).
+
+    Args:
+        similarity: s_ij between anchor i and candidate j, shape (B, B); the positives are on the diagonal.
+        temperature: t > 0.
+
+    Raises:
+        ValueError: when there is no negative (B < 2), the matrix is not square or the temperature not positive.
+    """
+    if similarity.ndim != 2 or similarity.shape[0] != similarity.shape[1]:
+        raise ValueError(f"similarities must form a square matrix, got shape {tuple(similarity.shape)}")
+    if similarity.shape[0] < 2:
+        raise ValueError(f"a contrastive loss needs at least 2 images in a batch, got {similarity.shape[0]}")
+    if not temperature > 0:
+        raise ValueError(f"a temperature must be positive, got {temperature}")
+    scaled = similarity / temperature
+    positive = torch.eye(similarity.shape[0], dtype=torch.bool, device=similarity.device)
+    return scaled.masked_fill(positive, -torch.inf).logsumexp(dim=1) - scaled.diagonal()
+
+
+def dual_temperature_rows(similarity: Tensor, *, t_alpha: float, t_beta: float) -> Tensor:
+    """Return FLSimCo's loss of every anchor, Eq. 6-8, shape (B,).
+
+    loss_i = stopgrad[W_i(t_beta) / W_i(t_alpha)] * (-log p_i(t_alpha)) with W_i(t) = 1 - p_i(t), hence
+    d loss_i / d s_ii = -W_i(t_beta) / t_alpha: t_alpha shapes the loss within a row, t_beta weighs the rows.
+
+    Args:
+        similarity: q_i . k_j of L2-normalised projections, shape (B, B), B >= 2.
+        t_alpha: temperature of the logarithm.
+        t_beta: temperature of the weight; equal to ``t_alpha`` the loss is InfoNCE.
+    """
+    margin_alpha = margins(similarity, t_alpha)
+    with torch.no_grad():
+        weight = (logsigmoid(margins(similarity, t_beta)) - logsigmoid(margin_alpha)).exp()
+        weight = weight.clamp(max=torch.finfo(weight.dtype).max)  # beyond it the logarithm is 0: no inf * 0
+    return weight * -logsigmoid(-margin_alpha)
+
+
+def dual_temperature_loss(
+    q: Tensor, k: Tensor, *, t_alpha: float = 0.1, t_beta: float = 1.0, negatives: Tensor | None = None
+) -> Tensor:
+    """Return the dual-temperature loss of two views, averaged over anchors and over (q, k) and (k, q).
+
+    The second direction is the transposed similarity matrix, so each view passes the encoder once. Gradients flow
+    through all that is given.
+
+    Args:
+        q: L2-normalised projections of the first views, shape (B, D).
+        k: those of the second views of the same images, shape (B, D).
+        t_alpha: see ``dual_temperature_rows``.
+        t_beta: see ``dual_temperature_rows``.
+        negatives: what the other images of the batch are in place of their k (or q): those of the images themselves,
+            Eq. 5 as printed, shape (B, D). An anchor's own image is not among its negatives.
+    """
+    similarity = q @ k.T
+    forward, backward = similarity, similarity.T
+    if negatives is not None:
+        positive = torch.eye(len(q), dtype=torch.bool, device=q.device)
+        forward, backward = (torch.where(positive, similarity, anchors @ negatives.T) for anchors in (q, k))
+    rows = dual_temperature_rows(forward, t_alpha=t_alpha, t_beta=t_beta).mean()
+    return (rows + dual_temperature_rows(backward, t_alpha=t_alpha, t_beta=t_beta).mean()) / 2
+
+
+def divergence_rows(z: Tensor, other: Tensor, *, tau: float = 1.0) -> Tensor:
+    """Return KL(softmax(z / tau) || softmax(other / tau)) of every row in nats, shape (B,).
+
+    With b = softmax(z_b / tau) and s = softmax(z_s / tau), CDL's two terms are ``divergence_rows(z_b, z_s.detach())``,
+    KL(b || stopgrad s), and ``divergence_rows(z_s, z_b.detach())``. Gradients flow through both arguments;
+    d KL(s || b) / d z_b = (b - s) / tau.
+
+    Args:
+        z: features, shape (B, d), d > 1.
+        other: features to compare with, same shape.
+        tau: temperature > 0.
+
+    Raises:
+        ValueError: when the shapes differ, there are fewer than two features, whose softmax is 1 whatever they are and
+            the divergence 0, or the temperature is not positive.
+    """
+    if z.ndim != 2 or z.shape != other.shape:
+        raise ValueError(f"features must be two matrices of one shape, got {tuple(z.shape)} and {tuple(other.shape)}")
+    if z.shape[1] < 2:
+        raise ValueError(f"a divergence needs at least 2 features, got {z.shape[1]}: the softmax of one is always 1")
+    if not tau > 0:
+        raise ValueError(f"a temperature must be positive, got {tau}")
+    log_p, log_q = log_softmax(z / tau, dim=1), log_softmax(other / tau, dim=1)
+    return (log_p.exp() * (log_p - log_q)).sum(dim=1)

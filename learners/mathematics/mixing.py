@@ -1,0 +1,89 @@
+"""Mixing matrices of decentralised averaging: who takes how much of whose model.
+
+Row i of a matrix A says what vehicle i makes of the models that it has: theta_i <- sum_j A_ij theta_j, for all
+vehicles at once. Rows sum to 1. Where the columns do as well, mixing keeps the mean of all models.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from learners.mathematics.aggregation import weighted_mean
+
+Matrix = NDArray[np.float64]
+Graph = NDArray[np.bool_]
+"""``received[i, j]``: vehicle i has vehicle j's model. Shape (N, N); the diagonal does not count."""
+
+
+def metropolis_hastings(received: Graph) -> Matrix:
+    """Return Metropolis-Hastings weights on an undirected graph (Xiao and Boyd 2004): doubly stochastic, symmetric.
+
+    A_ij = 1 / (1 + max(d_i, d_j)) between neighbours, d the number of neighbours, and A_ii what is left to 1. A vehicle
+    without a neighbour keeps its model. The complete graph gives 1 / N throughout.
+
+    Args:
+        received: symmetric, shape (N, N).
+
+    Raises:
+        ValueError: when the graph is not undirected.
+    """
+    received = _without_diagonal(received)
+    if not np.array_equal(received, received.T):
+        raise ValueError("Metropolis-Hastings weights need an undirected graph")
+    degrees = received.sum(axis=1)
+    weights = np.where(received, 1 / (1 + np.maximum.outer(degrees, degrees)), 0.0)
+    np.fill_diagonal(weights, 1 - weights.sum(axis=1))
+    return weights
+
+
+def metropolis_hastings_row(neighbours: int, of_peers: Sequence[int]) -> list[float]:
+    """Return what a vehicle makes of its own model and its peers', by Metropolis-Hastings, from what it can know.
+
+    A_ij = 1 / (1 + max(d_i, d_j)), and for itself what is left to 1: rows of a doubly stochastic matrix where exchanges
+    count in both directions or not at all, also when some of them were cut.
+
+    Args:
+        neighbours: d_i, with how many vehicles the exchange began; at least the number of peers.
+        of_peers: d_j of those with whom it completed and whose model is mixed.
+
+    Returns:
+        The weight of its own model and those of the peers', in their order.
+    """
+    shares = [1 / (1 + max(neighbours, degree)) for degree in of_peers]
+    return [1 - math.fsum(shares), *shares]
+
+
+def half_received(received: Graph) -> Matrix:
+    """Return the weights by which a vehicle keeps half of its own model and takes half of what it received.
+
+    On a directed ring it is (I + P) / 2, doubly stochastic, P the permutation to the previous vehicle; its second
+    largest eigenvalue has the modulus cos(pi / N). A vehicle that received nothing keeps its model; then rows still sum
+    to 1 but columns do not, and the mean of the models moves.
+
+    Args:
+        received: shape (N, N), not necessarily symmetric.
+    """
+    received = _without_diagonal(received)
+    count = received.sum(axis=1, keepdims=True)
+    weights: Matrix = received / (2 * np.maximum(count, 1))
+    np.fill_diagonal(weights, np.where(count[:, 0] > 0, 0.5, 1.0))
+    return weights
+
+
+def mix(states: Sequence[Mapping[str, Tensor]], weights: Matrix) -> list[dict[str, Tensor]]:
+    """Return sum_j A_ij theta_j for every i, from the states as they are; see ``weighted_mean`` for the arithmetic.
+
+    Args:
+        states: the N models theta_j, which stay as they are.
+        weights: A, shape (N, N), rows summing to 1.
+    """
+    return [weighted_mean(states, row) for row in weights]
+
+
+def _without_diagonal(received: Graph) -> Graph:
+    return received & ~np.eye(len(received), dtype=np.bool_)

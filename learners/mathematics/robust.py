@@ -1,0 +1,161 @@
+"""Averaging uploads so that a few that are far off, broken or hostile, cannot carry the model away.
+
+A learner that averages takes ``AveragingSettings`` into its settings and calls ``combine`` in place of
+``learners.mathematics.aggregation.weighted_mean``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import torch
+from torch import Tensor
+
+from learners.mathematics.aggregation import Weights, weighted_mean
+from vnetsim.setting_checks import Within, check_bounds
+
+CHUNK = 2**22
+"""Numbers that a robust rule sorts at a time, over all uploads: 16 MB in single precision."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AveragingSettings:
+    """How the RSU makes one model of the uploads.
+
+    Args:
+        aggregation: ``mean`` is the weighted mean of the method. ``median`` and ``trimmed-mean`` go coordinate by
+            coordinate and count all uploads the same, whatever the method's weights, but for those of weight 0,
+            which stay out.
+        trim: share of the uploads that ``trimmed-mean`` cuts at each end of every coordinate, in [0, 0.5). Rounded up,
+            so that any share above 0 cuts at least one of three.
+        clip_norm: before any of the three, an upload is drawn towards the global model until their distance (Euclidean
+            norm over all floating-point tensors) is at most this; 0 clips nothing.
+    """
+
+    aggregation: Literal["mean", "median", "trimmed-mean"] = "mean"
+    trim: Annotated[float, Within(0, 0.49, "", "of both ends, so half would leave nothing")] = 0.1
+    clip_norm: Annotated[float, Within(0, 1e12, "", "no model that learns is further from another")] = 0.0
+
+    def __post_init__(self) -> None:
+        """Refuse values outside their bounds, also of the classes that derive from this one.
+
+        Raises:
+            InputError: naming the key.
+        """
+        check_bounds("learning", self)
+
+
+def used_weights(weights: Weights, settings: AveragingSettings) -> Weights:
+    """Return the weights that ``combine`` gives to the uploads, for the record.
+
+    They are the method's own for the mean; the robust rules count all uploads of positive weight the same.
+    """
+    if settings.aggregation == "mean":
+        return weights
+    used = weights > 0
+    shares: Weights = used / max(used.sum(), 1)
+    return shares
+
+
+def combine(
+    states: Sequence[Mapping[str, Tensor]],
+    weights: Sequence[float] | Weights,
+    base: Mapping[str, Tensor],
+    settings: AveragingSettings,
+) -> dict[str, Tensor]:
+    """Return one model of the uploads' states; without clipping, identical ones come back bit for bit by every rule.
+
+    ``median`` is the coordinate-wise median, the mean of the two middle values for an even number, and
+    ``trimmed-mean`` the coordinate-wise trimmed mean, both of Yin et al. (2018), Definitions 1 and 2. They bound what
+    fewer than half of the uploads, or than the share that is cut, can do: every coordinate stays within the range of
+    the other uploads. The order of the uploads changes no bit of theirs. Clipping bounds what one upload can do: it
+    moves the mean by at most its weight times ``clip_norm``.
+
+    All tensors are treated alike, BatchNorm statistics included: they reach the model as its weights do, and left out
+    they would be unprotected. A running variance stays at least 0. Integer tensors get the rounded result;
+    clipping leaves them as they are.
+
+    Args:
+        states: tensors by name, the same names and shapes in each.
+        weights: one weight >= 0 per state, at least one positive; they are normalised to 1. States of weight 0 are
+            not read.
+        base: the global model, with at least the names of the states; only clipping reads it.
+        settings: the rule.
+
+    Raises:
+        ValueError: when names or numbers do not fit together, or no weight is positive.
+    """
+    if settings.clip_norm > 0:
+        states = [clipped(state, base, settings) if w > 0 else state for state, w in zip(states, weights, strict=True)]
+    if settings.aggregation == "mean":
+        return weighted_mean(states, weights)
+    used = [state for state, weight in zip(states, weights, strict=True) if weight > 0]
+    if not used:
+        raise ValueError("no state has a positive weight")
+    names = used[0].keys()
+    for state in used:
+        if state.keys() != names:
+            raise ValueError(f"states differ in their tensors: {sorted(state.keys() ^ names)}")
+    cut = _cut(len(used), settings)
+    return {name: _middle_mean([state[name] for state in used], cut) for name in names}
+
+
+def clipped(
+    state: Mapping[str, Tensor], base: Mapping[str, Tensor], settings: AveragingSettings
+) -> Mapping[str, Tensor]:
+    """Return an upload as clipping leaves it; see ``combine``."""
+    return _Clipped(state, base, settings.clip_norm) if settings.clip_norm > 0 else state
+
+
+def _cut(count: int, settings: AveragingSettings) -> int:
+    """Return how many of ``count`` values are cut at each end; at least one stays."""
+    most = (count - 1) // 2
+    if settings.aggregation == "median":
+        return most
+    return min(math.ceil(settings.trim * count - 1e-9), most)  # 0.07 * 100 is a little above 7
+
+
+def _middle_mean(tensors: Sequence[Tensor], cut: int) -> Tensor:
+    """Return the mean of each coordinate without its ``cut`` lowest and highest values."""
+    flat = [tensor.reshape(-1) for tensor in tensors]
+    pieces = []
+    for start in range(0, max(len(flat[0]), 1), CHUNK // len(flat) or 1):
+        piece = torch.stack([values[start : start + (CHUNK // len(flat) or 1)] for values in flat])
+        middle = piece.sort(dim=0).values[cut : len(flat) - cut].to(torch.float64)
+        low = middle[0]
+        step = (middle - low).mean(dim=0)
+        # what all share stays as it is, a negative zero too
+        pieces.append(torch.where(step == 0, low, low + step))
+    mean = torch.cat(pieces).reshape(tensors[0].shape)
+    return (mean if tensors[0].is_floating_point() else mean.round()).to(tensors[0].dtype)
+
+
+class _Clipped(Mapping[str, Tensor]):
+    """A state whose distance from ``base`` is at most ``norm``; tensors are made when asked for, one at a time."""
+
+    def __init__(self, state: Mapping[str, Tensor], base: Mapping[str, Tensor], norm: float) -> None:
+        self._state = state
+        self._base = base
+        squares = [
+            (tensor.to(torch.float64) - base[name]).square().sum()
+            for name, tensor in state.items()
+            if tensor.is_floating_point()
+        ]
+        distance = float(torch.stack(squares).sum().sqrt()) if squares else 0.0
+        self._share = min(1.0, norm / distance) if distance > 0 else 1.0
+
+    def __getitem__(self, name: str) -> Tensor:
+        tensor = self._state[name]
+        if self._share == 1 or not tensor.is_floating_point():
+            return tensor
+        base = self._base[name].to(torch.float64)
+        return (base + self._share * (tensor - base)).to(tensor.dtype)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._state)
+
+    def __len__(self) -> int:
+        return len(self._state)

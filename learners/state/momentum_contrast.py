@@ -1,0 +1,79 @@
+"""Momentum contrast (He et al. 2020): the loss against a queue, and the key encoder that trails the trained one."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import logsigmoid
+
+from learners.engines.optimizers import Optimizer
+from learners.engines.programs import unprefixed
+
+QUERY, KEY = "query.", "key."
+
+
+def queue_info_nce(q: Tensor, k: Tensor, queue: Tensor, *, temperature: float) -> Tensor:
+    """Return InfoNCE with the negatives of a queue (He et al. 2020, Eq. 1), mean over the images.
+
+    -log [ exp(q_i . k_i / t) / (exp(q_i . k_i / t) + sum_j exp(q_i . u_j / t)) ] = log(1 + exp m_i) with the margin
+    m_i = logsumexp_j(q_i . u_j / t) - q_i . k_i / t, which keeps its digits when the positive dominates.
+
+    Args:
+        q: L2-normalised projections of the first views, shape (B, D).
+        k: keys of the second views of the same images, shape (B, D).
+        queue: the negatives u_j, shape (K, D), K >= 1.
+        temperature: t > 0.
+    """
+    positive = (q * k).sum(dim=1)
+    margin = (q @ queue.T / temperature).logsumexp(dim=1) - positive / temperature
+    return -logsigmoid(-margin).mean()
+
+
+class Pair(nn.Module):
+    """The encoder that is trained, ``query``, and the one that trails it, ``key``.
+
+    Like the trained encoder, the key encoder normalises with the statistics of its own batch, so its running statistics
+    have no use. A query and its positive key are then normalised with statistics of the same images, by which they may
+    be told from the queue's keys. MoCo shuffles the keys over several devices against that (section 3.3); with one
+    batch on one device a shuffle changes nothing, and smaller groups would be needed, which are not formed here.
+
+    Args:
+        encoder: copied for both.
+    """
+
+    def __init__(self, encoder: nn.Module) -> None:
+        super().__init__()
+        self.query = copy.deepcopy(encoder)
+        self.key = copy.deepcopy(encoder).requires_grad_(requires_grad=False)
+
+
+class Trailing:
+    """An optimizer of the query encoder, after each of whose steps the key encoder moves towards the model it left.
+
+    theta_k <- m theta_k + (1 - m) theta_q (He et al. 2020, Eq. 2), parameters alone; the order is that of MoCo's
+    algorithm.
+
+    Args:
+        optimizer: of the query encoder.
+        parameters: of the pair, by name.
+        momentum: m.
+    """
+
+    def __init__(self, optimizer: Optimizer, parameters: Mapping[str, Tensor], *, momentum: float) -> None:
+        self._optimizer = optimizer
+        self._query, self._key = unprefixed(QUERY, parameters), unprefixed(KEY, parameters)
+        self._momentum = momentum
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Apply the gradients, then follow."""
+        self._optimizer.step()
+        for name, theta_k in self._key.items():
+            theta_k.mul_(self._momentum).add_(self._query[name], alpha=1 - self._momentum)
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the state of the query encoder's optimizer."""
+        return self._optimizer.state()

@@ -1,0 +1,83 @@
+"""A round of large models averaged as they come, so that no more of them are held than are trained at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from torch import Tensor
+
+from learners.engines.programs import Engine, Trained, TrainingJob
+from learners.mathematics.aggregation import RunningMean, Weights
+from learners.mathematics.robust import AveragingSettings, clipped, used_weights
+
+HELD_BYTES = 2**31
+"""What the models of a round may take together before they are averaged as they come."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Averaged:
+    """The mean of a round's finite uploads.
+
+    Args:
+        places: of the uploads in it, in order.
+        weights: theirs.
+        state: the mean; empty where all weights are 0.
+    """
+
+    places: Sequence[int]
+    weights: Weights
+    state: Mapping[str, Tensor]
+
+
+def averages_as_they_come(jobs: Sequence[TrainingJob], settings: AveragingSettings) -> bool:
+    """Return whether a round is too large to be held, and its rule lets uploads go one by one: the weighted mean."""
+    return settings.aggregation == "mean" and _bytes(jobs) > HELD_BYTES
+
+
+def trained_and_averaged(
+    jobs: Sequence[TrainingJob],
+    engine: Engine,
+    *,
+    weigh: Callable[[Sequence[int]], Weights],
+    sent: Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]],
+    base: Mapping[str, Tensor],
+    settings: AveragingSettings,
+) -> tuple[list[Trained], list[bool], Averaged]:
+    """Train jobs some at a time; return their results without states, whether each was finite, and the mean.
+
+    The mean has the bits of ``combine`` over all finite uploads. Their weights are known only once all are trained;
+    where some are not finite, the others are therefore trained a second time.
+
+    Args:
+        jobs: of a round.
+        engine: what trains them; at least ``at_once`` of them together, where it says so.
+        weigh: the weights of the uploads at some places.
+        sent: the part of a state that is averaged.
+        base: the global model, for clipping.
+        settings: how to average.
+    """
+    size = max(1, HELD_BYTES * len(jobs) // _bytes(jobs), getattr(engine, "at_once", 1))
+    places: Sequence[int] = range(len(jobs))
+    results: list[Trained] = []
+    finite: list[bool] = []
+    while True:
+        weights = used_weights(weigh(places), settings)
+        mean = RunningMean()
+        told: list[bool] = []
+        for start in range(0, len(places), size):
+            for trained in engine.train([jobs[i] for i in places[start : start + size]]):
+                told.append(trained.finite)
+                if told[-1]:
+                    mean.add(clipped(sent(trained.state), base, settings), float(weights[len(told) - 1]))
+                if len(results) < len(jobs):
+                    results.append(replace(trained, state={}, optimizer={}))
+        finite = finite or told
+        if all(told):
+            return results, finite, Averaged(places=places, weights=weights, state=mean.result())
+        places = [i for i, fine in zip(places, told, strict=True) if fine]
+
+
+def _bytes(jobs: Sequence[TrainingJob]) -> int:
+    """Return what the states of all jobs take, the first one's times their number; at least 1."""
+    return max(1, len(jobs) * sum(tensor.nbytes for job in jobs[:1] for tensor in job.base.values()))

@@ -1,0 +1,205 @@
+"""How good frozen features are: weighted k-nearest-neighbour vote and linear probe, on images no vehicle holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import normalize, one_hot
+
+from learners.encoders import Encoder, channels_last
+from learners.encoders.batchnorm import estimate_statistics
+from vnetsim.learning.device import cores
+
+CHUNK_VALUES = 1 << 24
+"""Most values that one chunk of a pairwise computation holds (64 MiB in float32)."""
+PASS = 128
+"""Images of one forward pass. On a CPU more of them leave the caches: 256 take twice the time per image."""
+
+
+def in_passes(images: Tensor, size: int = 0) -> Iterator[Tensor]:
+    """Return uint8 images (N, C, H, W) as floats in [0, 1], ``size`` at a time (0: as measured to be fast).
+
+    They are laid out as the networks are.
+    """
+    for part in torch.split(images, size or PASS):
+        yield _as_floats(part)
+
+
+def _as_floats(images: Tensor) -> Tensor:
+    return channels_last(images.to(torch.float32) / 255)
+
+
+def passed(forward: Callable[[Tensor], Tensor], images: Tensor, size: int = 0) -> Tensor:
+    """Return what ``forward`` makes of uint8 images (N, C, H, W), shape (N, ...); see ``in_passes``.
+
+    On a CPU passes go side by side, each on one core, for the reason that vehicles do (``learners.engines.batched``):
+    two cores that share one pass of small convolutions spend a third of their time waiting for each other.
+
+    Args:
+        forward: of float images in [0, 1]; it changes nothing, as a network in evaluation mode.
+        images: see above.
+        size: images of a pass; 0 as measured to be fast.
+    """
+    parts = torch.split(images, size or PASS)
+    workers = min(cores(), len(parts)) if images.device.type == "cpu" else 1
+
+    @torch.inference_mode()  # of the thread that calls
+    def one(part: Tensor) -> Tensor:
+        return forward(_as_floats(part))
+
+    if workers == 1:
+        return torch.cat([one(part) for part in parts])
+    threads = torch.get_num_threads()
+    try:
+        with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as executor:
+            return torch.cat(list(executor.map(one, parts)))
+    finally:
+        torch.set_num_threads(threads)  # a thread's setting reaches libraries that have one for all
+
+
+def knn_predict(
+    queries: Tensor, bank: Tensor, labels: Tensor, *, classes: int, k: int = 200, temperature: float = 0.1
+) -> Tensor:
+    """Return the labels that the nearest neighbours vote for, shape (Q,).
+
+    Each of the ``k`` most similar features of the bank votes for its label with weight exp(cosine / temperature)
+    (Wu et al. 2018, section 3.4). Of equal votes the lowest label wins.
+
+    Args:
+        queries: features (Q, D); a zero vector is equally far from all.
+        bank: labelled features (M, D), M >= 1.
+        labels: their labels (M,), int64 in [0, classes).
+        classes: number of labels.
+        k: neighbours that vote; all of the bank when it is smaller.
+        temperature: > 0; the smaller, the more the nearest decide.
+    """
+    k = min(k, len(bank))
+    bank = normalize(bank, dim=1)
+    votes_of = one_hot(labels, classes).to(bank.dtype)
+    chunk = max(1, CHUNK_VALUES // (len(bank) + k * classes))
+    predictions = []
+    for part in torch.split(normalize(queries, dim=1), chunk):
+        similarity, neighbours = (part @ bank.T).topk(k, dim=1)
+        # the largest exponent is subtracted: it cancels in the comparison and cannot overflow
+        weights = ((similarity - similarity[:, :1]) / temperature).exp()
+        votes = torch.bmm(weights.unsqueeze(1), votes_of[neighbours]).squeeze(1)
+        predictions.append(votes.argmax(dim=1))
+    return torch.cat(predictions)
+
+
+def fit_linear_probe(features: Tensor, labels: Tensor, *, classes: int, l2: float = 1e-3) -> tuple[Tensor, Tensor]:
+    """Return weights (D, classes) and biases (classes,) of the multinomial logistic regression.
+
+    They minimise the mean cross-entropy plus l2 / 2 times the squared weights (not the biases): a strictly convex
+    problem in the weights, solved by L-BFGS from zero, so the result depends on the data alone. The sums over images
+    are taken where the features lie; what the solver itself handles has the size of the weights.
+
+    Args:
+        features: float64 (M, D).
+        labels: int64 (M,), in [0, classes).
+        classes: number of labels.
+        l2: strength of the penalty.
+    """
+    from scipy.optimize import minimize  # noqa: PLC0415  scipy.optimize is slow to import and used once a run
+
+    count, width = features.shape
+    targets = one_hot(labels, classes).to(features.dtype)
+
+    def objective(flat: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        parameters = torch.from_numpy(flat).to(features.device).view(width + 1, classes)
+        weights = parameters[:-1]
+        log_p = torch.addmm(parameters[-1], features, weights).log_softmax(dim=1)
+        error = (log_p.exp() - targets) / count
+        gradient = torch.cat([features.T @ error + l2 * weights, error.sum(dim=0, keepdim=True)])
+        value = -(targets * log_p).sum() / count + l2 / 2 * weights.square().sum()
+        return float(value), gradient.ravel().cpu().numpy()
+
+    start = np.zeros((width + 1) * classes)
+    solution = minimize(objective, start, jac=True, method="L-BFGS-B", options={"maxiter": 300}).x
+    found = torch.from_numpy(solution).to(features.device).view(width + 1, classes)
+    return found[:-1], found[-1]
+
+
+def linear_probe_accuracy(
+    queries: Tensor, query_labels: Tensor, bank: Tensor, bank_labels: Tensor, *, classes: int
+) -> float:
+    """Return the share of queries that a linear probe of the bank's standardised features labels correctly."""
+    x = bank.double()
+    mean, deviation = x.mean(dim=0), x.std(dim=0, correction=0)
+    # a constant feature says nothing; 1 keeps it at zero
+    deviation = torch.where(deviation > 0, deviation, 1.0)
+    weights, biases = fit_linear_probe((x - mean) / deviation, bank_labels, classes=classes)
+    logits = (queries.double() - mean) / deviation @ weights + biases
+    return float((logits.argmax(dim=1) == query_labels).double().mean())
+
+
+class Evaluator:
+    """Measures a model against labelled images: a bank of clean training images and the test set.
+
+    Args:
+        encoder: the workspace that a model's state is loaded into.
+        bank: uint8 images (M, C, H, W) on the encoder's device; ``bank_labels`` (M,).
+        bank_labels: see ``bank``.
+        test: uint8 images (Q, C, H, W); ``test_labels`` (Q,).
+        test_labels: see ``test``.
+        classes: number of labels.
+        mean: per-channel mean that images in [0, 1] are normalised with; ``std`` per-channel deviation.
+        std: see ``mean``.
+        recalibrate: estimate BatchNorm statistics on the bank first, for models that carry none.
+        batch: images per encoder pass.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        *,
+        bank: Tensor,
+        bank_labels: Tensor,
+        test: Tensor,
+        test_labels: Tensor,
+        classes: int,
+        mean: Sequence[float],
+        std: Sequence[float],
+        recalibrate: bool = False,
+        batch: int = PASS,
+    ) -> None:
+        self._encoder = encoder
+        self._bank, self._bank_labels = bank, bank_labels
+        self._test, self._test_labels = test, test_labels
+        self._classes = classes
+        self._mean, self._std = (torch.tensor(c, device=bank.device).view(1, -1, 1, 1) for c in (mean, std))
+        self._recalibrate = recalibrate
+        self._batch = batch
+
+    @torch.inference_mode()
+    def measure(
+        self, state: Mapping[str, Tensor], *, k: int, temperature: float, linear_probe: bool
+    ) -> dict[str, float]:
+        """Return ``knn_accuracy`` and, if asked for, ``linear_accuracy`` of a model, both in [0, 1]."""
+        self._encoder.load_state_dict(state)
+        if self._recalibrate:
+            estimate_statistics(self._encoder, self._pass_bank)
+        self._encoder.eval()
+        bank, test = self._features(self._bank), self._features(self._test)
+        predicted = knn_predict(test, bank, self._bank_labels, classes=self._classes, k=k, temperature=temperature)
+        metrics = {"knn_accuracy": float((predicted == self._test_labels).double().mean())}
+        if linear_probe:
+            metrics["linear_accuracy"] = linear_probe_accuracy(
+                test, self._test_labels, bank, self._bank_labels, classes=self._classes
+            )
+        return metrics
+
+    def _normalised(self, images: Tensor) -> Tensor:
+        return (images - self._mean) / self._std
+
+    def _pass_bank(self) -> None:
+        for part in in_passes(self._bank, self._batch):
+            self._encoder.features(self._normalised(part))
+
+    def _features(self, images: Tensor) -> Tensor:
+        return passed(lambda part: self._encoder.features(self._normalised(part)), images, self._batch)

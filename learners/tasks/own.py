@@ -1,0 +1,210 @@
+"""A task of one's own in four methods: what images there are, the network, the loss of a step, and what is measured.
+
+``OwnTask`` brings the rest: silos, motion blur, local SGD on any engine, evaluation, cost, record and resumption. With
+``learners.averaging.AveragingLearner`` it is a whole learner; ``scenarios/plugins/rotation.py`` is one.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NoReturn, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from learners.encoders import parameter_count, seeded_by_torch
+from learners.engines.programs import Loss, Program, Tensors
+from learners.mathematics.robust import AveragingSettings
+from learners.state.global_model import State
+from learners.tasks.contrastive_settings import LEARNING_RATE
+from learners.tasks.evaluation import passed
+from learners.tasks.task import AveragedTask, payload_bytes
+from learners.tasks.training_settings import Momentum, TrainingSettings
+from vnetsim.errors import InputError
+from vnetsim.learning import Description, LearnerContext, Network, Series
+
+LOSS = Series(
+    name="loss",
+    label="Training loss",
+    unit="",
+    caption="Of the task, mean over the aggregated vehicles and their local steps.",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnTaskSettings(TrainingSettings, AveragingSettings):
+    """Local training by SGD, and averaging; a method adds its own.
+
+    Args:
+        momentum: of SGD, in [0, 1); a new optimizer at each local training.
+    """
+
+    momentum: Momentum = 0.9
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Examples:
+    """Images in silos, and what the network is to make of each.
+
+    Args:
+        train: training images, uint8, shape (N, C, H, W).
+        targets: what is to be made of them, of any type, shape (N, ...).
+        test: test images that no silo holds, uint8, shape (M, C, H, W).
+        test_targets: theirs, shape (M, ...).
+        silos: the rows of ``train`` that each silo holds, ``context.silos`` arrays of at least 2 each.
+        labels: class of each training image for the record, int64, shape (N,); without classes None.
+        class_names: label texts; empty without classes.
+    """
+
+    train: Tensor
+    targets: Tensor
+    test: Tensor
+    test_targets: Tensor
+    silos: Sequence[NDArray[np.int64]]
+    labels: Tensor | None = None
+    class_names: tuple[str, ...] = ()
+
+
+class OwnTask(AveragedTask):
+    """Base of a task of one's own; a subclass gives ``metrics``, ``data``, ``model``, ``loss`` and ``measure``.
+
+    Class attributes:
+        metrics: what ``measure`` returns, as record and report show it.
+
+    Args:
+        context: what the simulator gives every learner.
+        settings: local training, and the method's own.
+
+    Attributes:
+        settings: likewise.
+
+    Raises:
+        InputError: no metrics, images that are no uint8 of shape (N, C, H, W), not one target each, another number of
+            silos than ``context.silos``, rows that are not there, or a silo with fewer than two images.
+    """
+
+    metrics: ClassVar[tuple[Series, ...]]
+    inputs: ClassVar[tuple[str, ...]] = ("images", "targets")
+
+    def __init__(self, context: LearnerContext, settings: Any) -> None:
+        self.settings = settings
+        self._examples = examples = self.data(context)
+        self._check(examples, context.silos)
+        seed = context.streams.integer("initial model")
+        network = seeded_by_torch(lambda: self.model(examples), seed=seed)
+        super().__init__(
+            context, settings, train=examples.train, test=examples.test, indices=examples.silos, network=network
+        )
+        self._targets = examples.targets.to(self.device)
+        self._test, self._test_targets = examples.test.to(self.device), examples.test_targets.to(self.device)
+
+    def _check(self, examples: Examples, silos: int) -> None:
+        def refuse(what: str) -> NoReturn:
+            raise InputError(f"task {type(self).__name__}: {what}.")
+
+        if not getattr(self, "metrics", ()):
+            refuse("it lacks metrics, a vnetsim.learning.Series for each number that measure returns")
+        for part, images, targets in (
+            ("train", examples.train, examples.targets),
+            ("test", examples.test, examples.test_targets),
+        ):
+            if images.dtype != torch.uint8 or images.ndim != 4:
+                refuse(f"{part} is {images.dtype} of shape {tuple(images.shape)}, not torch.uint8 of (N, C, H, W)")
+            if len(images) != len(targets):
+                refuse(f"{len(targets)} targets for the {len(images)} images of {part}")
+        if len(examples.silos) != silos:
+            refuse(f"images for {len(examples.silos)} silos; silos.count (context.silos) is {silos}")
+        last = len(examples.train) - 1
+        for silo, rows in enumerate(examples.silos):
+            low, high = (int(np.min(rows)), int(np.max(rows))) if len(rows) else (0, 0)
+            if low < 0 or high > last:
+                refuse(f"silo {silo} holds rows {low} to {high} of training images 0 to {last}")
+
+    @abstractmethod
+    def data(self, context: LearnerContext) -> Examples:
+        """Return the images and their targets; ``learners.tasks.task.labelled_silos`` gives those of ``data.name``.
+
+        What is drawn at random comes from ``context.streams.generator("a name of your own")``.
+        """
+
+    @abstractmethod
+    def model(self, examples: Examples) -> nn.Module:
+        """Return a new network, given images as floats in [0, 1]; torch's global generator is seeded for it."""
+
+    @abstractmethod
+    def loss(self, model: nn.Module, images: Tensor, targets: Tensor, base: State) -> Tensor:
+        """Return the loss of a local step.
+
+        A function of its arguments alone: it is called for several vehicles at once, from several threads.
+
+        Args:
+            model: the network as the steps before have left it; gradients flow to its parameters.
+            images: a batch as the vehicle sees it, blurred by its motion, in [0, 1], shape (B, C, H, W).
+            targets: theirs, shape (B, ...).
+            base: the state that the vehicle downloaded, tensors by name; not to be changed.
+        """
+
+    @abstractmethod
+    def measure(self, outputs: Tensor, targets: Tensor) -> Mapping[str, float]:
+        """Return ``metrics`` of what a model makes of all test images, shape (M, ...), by their targets, (M, ...)."""
+
+    @final
+    def local(self, step: Loss) -> Program:
+        """Return the local training: SGD on the silo's images."""
+
+        def prepare(images: Tensor, drawn: Tensors) -> Tensors:
+            return {"images": images, "targets": self._targets[self.silos.on_device(drawn["rows"])]}
+
+        optimizer = self.sgd(self.settings.momentum)
+        return self.program(step, draw=lambda _count, _generator: {}, prepare=prepare, optimizer=optimizer)
+
+    @final
+    @torch.inference_mode()
+    def evaluate(self, state: State, *, final: bool) -> Mapping[str, float]:  # noqa: ARG002  all is due every time
+        """Return ``measure`` of a model on the test images."""
+        self.network.load_state_dict(state)
+        self.network.eval()
+        found = self.measure(passed(self.network, self._test), self._test_targets)
+        unknown = ", ".join(sorted(found.keys() - {one.name for one in self.metrics}))
+        if unknown:
+            named = ", ".join(one.name for one in self.metrics)
+            raise InputError(
+                f"task {type(self).__name__}: measure returned {unknown}, and metrics names {named} alone."
+            )
+        return found
+
+    @final
+    def series(self) -> Sequence[Series]:
+        """Return loss, ``metrics`` and learning rate."""
+        return (LOSS, *self.metrics, LEARNING_RATE)
+
+    @final
+    def describe(self, facts: Mapping[str, str]) -> Description:
+        """Return network, data distribution and what else the record says, the learner's own ``facts`` at the end."""
+        sizes, names, labels = self.silos.sizes, self._examples.class_names, self._examples.labels
+        counts = np.zeros((len(sizes), 0), dtype=np.int64)
+        return Description(
+            encoder=type(self.network).__name__,
+            parameters=parameter_count(self.network),
+            image_shape=self.image_shape,
+            class_names=names,
+            silo_label_counts=counts if labels is None else self.silos.label_counts(labels, len(names)),
+            network=Network(
+                module=self.network,
+                arguments={},
+                returns="what the task's loss and measure make of it",
+                mean=(0.0,) * self.image_shape[0],
+                std=(1.0,) * self.image_shape[0],
+            ),
+            facts={
+                "Forward pass": f"{self.flop / 1e6:.4g} MFLOP per image (convolutions and linear layers)",
+                "Model": f"{payload_bytes(self.network.state_dict()) / 1e6:.4g} MB each way",
+                "Images per silo": f"{min(sizes)} to {max(sizes)}, {sum(sizes)} in all",
+                "Test images": f"{len(self._test)}, held by no vehicle",
+                **facts,
+            },
+        )

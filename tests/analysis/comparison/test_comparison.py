@@ -1,0 +1,398 @@
+"""Verdicts in words, figures and the page of a comparison, from made-up cells."""
+
+from dataclasses import replace
+from xml.etree import ElementTree as ET
+
+import numpy as np
+import polars as pl
+import pytest
+from scipy import stats
+
+from analysis.comparison.data import CellData, ComparisonData, ConditionData, Metric, shortened
+from analysis.comparison.loading import with_metrics
+from analysis.comparison.plots import (
+    curve,
+    curve_panel,
+    difference_panel,
+    mean_and_interval,
+    outcome_panel,
+    overview_panel,
+)
+from analysis.comparison.statistics import LEVEL
+from analysis.comparison.tables import (
+    NONE,
+    cell_table,
+    final_values,
+    overview_table,
+    pair_table,
+    spread,
+    verdict_table,
+)
+from analysis.comparison.verdicts import (
+    Pair,
+    compare_columns,
+    compare_pairs,
+    friedman_words,
+    interval_words,
+    p_words,
+)
+from analysis.comparison.warnings import differing_settings, warnings_of
+from analysis.style import styled
+
+ACCURACY = Metric(name="accuracy", label="Accuracy", unit="%", caption="On images that no vehicle holds.")
+LOSS = Metric(name="loss", label="Loss", unit="", caption="")
+ERROR = Metric(name="rmse", label="Error", unit="rad", caption="")
+
+
+def cell(arm: str, seed: int, values: list[float], **more: object) -> CellData:
+    rows = [(round_, 10.0 * round_, "accuracy", value) for round_, value in enumerate(values)]
+    given: dict[str, object] = {
+        "name": f"{arm}-seed{seed}",
+        "arm": arm,
+        "condition": "",
+        "learner": arm,
+        "seed": seed,
+        "traffic_sha256": "abc",
+        "ended_by": "rounds",
+        "rounds": len(values) - 1,
+        "wanted_rounds": len(values) - 1,
+        "begin_s": 0.0,
+        "time_s": 100.0,
+        "metrics": pl.DataFrame(rows, schema=["round", "time_s", "name", "value"], orient="row"),
+        "outcomes": {"committed": 3, "deadline": 1},
+        "spent": pl.DataFrame({"end_s": [5.0], "bytes": [1e6], "train_s": [2.0]}),
+        "passes": pl.DataFrame(),
+        "participants": (),
+        "series": {"accuracy": ACCURACY},
+        "settings": {"rounds": 3},
+    }
+    return CellData(**{**given, **more})  # type: ignore[arg-type]
+
+
+def condition(cells: list[CellData], arms: tuple[str, ...] = ("a", "b", "c"), name: str = "") -> ConditionData:
+    return ConditionData(
+        name=name,
+        arms=arms,
+        looks={arm: place for place, arm in enumerate(arms)},
+        seeds=tuple(dict.fromkeys(one.seed for one in cells)),
+        cells=tuple(cells),
+        metrics=(ACCURACY,),
+    )
+
+
+def comparison(*conditions: ConditionData) -> ComparisonData:
+    return ComparisonData(
+        record={"failed": {}, "cells": []},
+        arms=tuple(dict.fromkeys(arm for one in conditions for arm in one.arms)),
+        seeds=tuple(dict.fromkeys(seed for one in conditions for seed in one.seeds)),
+        conditions=conditions,
+        traffics=(),
+    )
+
+
+@pytest.fixture
+def ten() -> ConditionData:
+    """Ten seeds: c is above a and b at every one, which differ by chance alone."""
+    rng = np.random.default_rng(5)
+    level = rng.uniform(0.3, 0.5, 10)
+    noise = 0.01 * rng.normal(size=(10, 3))
+    return condition(
+        [
+            cell(name, seed, [0.1, 0.2, float(level[seed] + noise[seed, i] + 0.04 * (name == "c"))])
+            for seed in range(10)
+            for i, name in enumerate("abc")
+        ]
+    )
+
+
+def test_what_is_resolved_and_what_is_not(ten: ConditionData) -> None:
+    ab, ac, bc = compare_pairs(ten, ACCURACY)
+    assert ab.verdict.startswith("not resolved; ")
+    assert ac.verdict == bc.verdict == "c higher"
+    assert ac.found.mean < 0
+    assert ac.p_value == pytest.approx(3 * 2 / 1024)
+    assert bc.p_value == pytest.approx(3 * bc.found.p_value)
+    assert {pair.tests for pair in (ab, ac, bc)} == {3}
+    assert {pair.found.level for pair in (ab, ac, bc)} == {LEVEL / 3}
+    assert [pair.resolved for pair in (ab, ac, bc)] == [0, -1, -1]
+    assert "all 3 arms are alike, over 10 seeds: chi-square" in friedman_words(ten, ACCURACY)
+
+
+def pair_of(first: list[float], second: list[float], *more: list[float]) -> Pair:
+    """The first pair of columns of values."""
+    return compare_columns("xyz"[: 2 + len(more)], np.array([first, second, *more]).T, "sign-flip")[0]
+
+
+def test_the_words_of_a_verdict() -> None:
+    up = [0.014, 0.02, 0.01, 0.016, 0.012, 0.03]
+    none = [0.0] * 6
+    pair = pair_of(none, up)
+    assert (pair.verdict, pair.resolved, pair.p_value) == ("y higher", -1, 2 / 64)
+    assert (interval_words(pair, ACCURACY), interval_words(pair, ERROR)) == (
+        "\u22123.0 to \u22121.0",
+        "\u22120.030 to \u22120.010",
+    )
+    assert pair_of(none, none).verdict == "equal at all 6 seeds"
+    assert p_words(0.00099) == "< 0.001"
+
+
+def test_seeds_needed_are_more_than_did_not_do() -> None:
+    """A difference of d_z near 2 over 6 seeds, one against the others: the t-test would reckon with 6 or fewer."""
+    pair = pair_of([0.0] * 6, [0.04, 0.05, 0.06, 0.05, 0.04, -0.005])
+    assert abs(pair.found.effect or 0) > 1.6
+    assert (pair.resolved, pair.needed) == (0, 7)
+    assert pair.verdict == "not resolved; 7 seeds needed"
+
+
+def test_too_few_seeds_are_one_statement() -> None:
+    """With 3 pairs at 6 seeds the least p is 3 x 2/64: the interval is unbounded, and 7 seeds are needed."""
+    rng = np.random.default_rng(8)
+    six, two = (compare_columns("abc", rng.normal(size=(seeds, 3)), "sign-flip") for seeds in (6, 2))
+    for pair in (*six, *two):
+        assert (pair.least, pair.resolved, pair.seen) == (7, 0, None)
+        assert interval_words(pair, LOSS) == "unbounded"
+    assert six[0].verdict == "6 seeds: too few, at least 7 are needed"
+    assert two[0].verdict == "2 seeds: too few, at least 7 are needed"
+    assert two[0].p_value is None
+    three = compare_columns("ab", rng.normal(size=(3, 2)), "t")
+    assert three[0].found.bounded
+    assert (three[0].least, three[0].found.method) == (3, "t")
+
+
+def test_what_these_seeds_could_have_seen(ten: ConditionData) -> None:
+    """At ten seeds and three pairs d_z 1.26, in the metric's unit."""
+    for pair in compare_pairs(ten, ACCURACY):
+        assert pair.found.deviation is not None
+        assert pair.seen == pytest.approx(1.26 * pair.found.deviation, rel=0.02)
+    table = verdict_table(ten, ACCURACY, compare_pairs(ten, ACCURACY), "arm")
+    assert "seen from (points)" in table.head
+    assert table.note.startswith("These seeds would have resolved a true difference of ")
+    assert "points, by pair, with 80\u202f% power." in table.note
+    two = compare_columns("ab", np.random.default_rng(1).normal(size=(4, 2)), "sign-flip")
+    assert pair_table("", LOSS, two, "arm", "").note == "So few seeds could have resolved no difference; it takes 6."
+
+
+def test_interval_and_verdict_never_contradict() -> None:
+    rng = np.random.default_rng(12)
+    resolved = 0
+    for seeds in (6, 7, 8, 10, 12):
+        for _ in range(40):
+            values = rng.normal(size=(seeds, 4)) + rng.normal(size=4) * 0.8
+            for pair in compare_columns("abcd", values, "sign-flip"):
+                assert pair.p_value is not None
+                outside = pair.found.low > 0 or pair.found.high < 0
+                assert (pair.p_value <= LEVEL) == outside == bool(pair.resolved)
+                assert pair.needed is None or pair.resolved or pair.needed > seeds
+                resolved += outside
+    assert resolved > 50
+
+
+def test_only_seeds_that_both_have_are_paired(ten: ConditionData) -> None:
+    less = replace(ten, cells=tuple(c for c in ten.cells if (c.arm, c.seed) not in {("a", 0), ("b", 1)}))
+    assert [pair.found.count for pair in compare_pairs(less, ACCURACY)] == [8, 9, 9]
+    finals = less.finals(ACCURACY)
+    assert np.isnan(finals).sum() == 2
+    assert np.isnan(finals[0, 0])
+    assert np.isnan(finals[1, 1])
+    assert "over 8 seeds" in friedman_words(less, ACCURACY)
+
+
+def test_pairs_with_too_few_seeds_in_common_weigh_nothing_on_the_others(ten: ConditionData) -> None:
+    """b has finished at two seeds only: a and c are the one pair tested, at p = 2 / 1024."""
+    less = replace(ten, cells=tuple(c for c in ten.cells if c.arm != "b" or c.seed < 2))
+    ab, ac, bc = compare_pairs(less, ACCURACY)
+    assert (ab.p_value, bc.p_value, ab.resolved, bc.resolved) == (None, None, 0, 0)
+    assert ab.verdict == "2 seeds: too few, at least 6 are needed"
+    assert (ac.p_value, ac.tests) == (pytest.approx(2 / 1024), 1)
+    assert friedman_words(less, ACCURACY) == ""
+
+
+def test_an_arm_without_a_finished_cell_hides_nothing_of_the_others(ten: ConditionData) -> None:
+    less = with_metrics(replace(ten, cells=tuple(c for c in ten.cells if c.arm != "a"), metrics=()))
+    assert less.metrics == (ACCURACY,)
+    (bc,) = compare_pairs(less, ACCURACY)
+    assert (bc.first, bc.second, bc.found.count) == ("b", "c", 10)
+    assert final_values(less, "arm").rows[0][:3] == ("a", "0", NONE)
+
+
+def test_conditions_are_corrected_each_by_itself(ten: ConditionData) -> None:
+    """Under the second condition only two arms at six seeds have finished: one pair, p = 2 / 64."""
+    other = condition([replace(c, condition="y") for c in ten.cells if c.arm != "b" and c.seed < 6], name="y")
+    data = comparison(replace(ten, name="x"), other)
+    pairs = {one.name: {"accuracy": compare_pairs(one, ACCURACY)} for one in data.conditions}
+    assert [pair.p_value for pair in pairs["y"]["accuracy"]] == [pytest.approx(2 / 64)]
+    table = overview_table(data, ACCURACY, pairs)
+    assert table.head == ("learner", "x", "y")
+    assert [row[0] for row in table.rows] == ["a", "b", "c"]
+    (a, a2), (b, b2), (c, c2) = (row[1:] for row in table.rows)
+    assert b2 == NONE
+    assert "\u00a0\u00b1\u00a0" in a
+    assert "," not in a + a2
+    assert b.endswith(", not\u00a0resolved")
+    assert c.endswith(", higher")
+    assert c2.endswith(", higher")
+    down = comparison(*(replace(one, name=f"{name}{one.name}") for name in "12" for one in data.conditions))
+    table = overview_table(down, ACCURACY, {one.name: {} for one in down.conditions})
+    assert table.head == ("condition", "a", "b", "c")
+    assert [row[0] for row in table.rows] == ["1x", "1y", "2x", "2y"]
+    with styled():
+        panel = overview_panel(data, ACCURACY, "overview-1")
+    texts = {element.text for element in ET.fromstring(panel.svg).iter() if element.tag.endswith("}text")}
+    assert {"x", "y", "a", "b", "c"} <= texts
+    without = comparison(*(replace(one, cells=tuple(c for c in one.cells if c.arm != "b")) for one in data.conditions))
+    assert without.arms == ("a", "b", "c")
+    table = overview_table(without, ACCURACY, {one.name: {} for one in without.conditions})
+    assert [row[0] for row in table.rows] == ["a", "c"], "what was not measured is no row of dashes"
+    with styled():
+        svg = overview_panel(without, ACCURACY, "overview-1").svg
+    assert {element.text for element in ET.fromstring(svg).iter() if element.tag.endswith("}text")} >= {"a", "c"}
+    assert "b" not in {element.text for element in ET.fromstring(svg).iter() if element.tag.endswith("}text")}
+
+
+def test_warnings_name_the_condition_unless_they_hold_under_all(ten: ConditionData) -> None:
+    few = [replace(c, condition="y") for c in ten.cells if c.seed < 4]
+    both = comparison(replace(ten, name="x"), condition(few, name="y"))
+    (line,) = warnings_of(both)
+    assert line == (
+        "Under y: 4 seeds can resolve no difference: test and interval of the 3 pairs of learners take at least 7."
+    )
+    alone = comparison(condition(few, name="y"))
+    assert warnings_of(alone)[0].startswith("4 seeds can resolve no difference")
+    assert warnings_of(comparison(replace(ten, name="x"), condition([], name="y"))) == [
+        "Under y: no cell has finished."
+    ]
+
+
+def test_the_curve_is_that_of_rounds_all_seeds_reached() -> None:
+    data = condition([cell("a", 0, [0.1, 0.2, 0.3]), cell("a", 1, [0.3, 0.4])], ("a",))
+    rounds, values = curve(data, "a", ACCURACY)
+    assert rounds.tolist() == [0, 1]
+    assert values.tolist() == [[0.1, 0.2], [0.3, 0.4]]
+
+
+def test_the_interval_is_students() -> None:
+    values = np.random.default_rng(6).normal(size=(5, 3))
+    mean, half = mean_and_interval(values)
+    for column in range(3):
+        expected = stats.ttest_1samp(values[:, column], 0.0).confidence_interval(0.95)
+        assert (mean[column] - half[column], mean[column] + half[column]) == pytest.approx(tuple(expected))
+    assert mean_and_interval(values[:2])[1] is None
+
+
+def test_the_figures_hold_any_name() -> None:
+    names = ("<b>", "$x$ & y")
+    data = condition([cell(name, seed, [0.1, 0.2 + seed / 10]) for seed in range(3) for name in names], names)
+    with styled():
+        panels = [
+            curve_panel(data, ACCURACY, "curves-1", "arm"),
+            difference_panel(ACCURACY, compare_pairs(data, ACCURACY), "differences-1", "arm"),
+            outcome_panel(data, "outcomes", "arm"),
+            overview_panel(comparison(data, replace(data, name="</svg>")), ACCURACY, "overview-1"),
+        ]
+    for panel in panels:
+        texts = [element.text for element in ET.fromstring(panel.svg).iter() if element.tag.endswith("}text")]
+        assert any(name in str(text) for text in texts for name in names), panel.name
+    assert "<b> 75.0" in panels[2].caption
+
+
+def test_long_names_keep_both_ends() -> None:
+    assert shortened("flsimco, learning.lr=0.05", 25) == "flsimco, learning.lr=0.05"
+    assert shortened("fedavg-classification, learning.lr=0.05", 11) == "fedav\u2026=0.05"
+    long = "x" * 60
+    data = condition([cell(arm, seed, [0.1, seed / 9]) for seed in range(3) for arm in (long + "1", long + "2")],
+                     (long + "1", long + "2"))  # fmt: skip
+    with styled():
+        panel = difference_panel(ACCURACY, compare_pairs(data, ACCURACY), "differences-1", "arm")
+    texts = [str(element.text) for element in ET.fromstring(panel.svg).iter() if element.tag.endswith("}text")]
+    assert {"1", "2"} == {text[-1] for text in texts if "\u2026" in text}
+
+
+def test_learners_that_differ_in_more_than_their_own_settings_are_told_apart() -> None:
+    cells = [cell("a", 0, [0.1, 0.2]), cell("b", 0, [0.1, 0.2], settings={"rounds": 3, "data.name": "road"})]
+    assert differing_settings(condition(cells, ("a", "b"))) == ["data.name"]
+
+
+def test_the_table_has_a_row_for_each_cell_and_metric(ten: ConditionData) -> None:
+    table = cell_table(comparison(ten))
+    assert table.height == 30
+    assert table["value"].to_list() == [one.final("accuracy") for one in ten.cells]
+
+
+def test_a_pair_of_arms_has_a_row_of_eight(ten: ConditionData) -> None:
+    table = verdict_table(ten, ACCURACY, compare_pairs(ten, ACCURACY), "arm")
+    assert table.head[:2] == ("arms", "difference (points)")
+    assert {len(row) for row in table.rows} == {8}
+    assert [row[0] for row in table.rows] == ["a \u2212 b", "a \u2212 c", "b \u2212 c"]
+
+
+def test_the_mean_of_the_last_evaluations() -> None:
+    """By hand: of .1 untrained, .2, .3, .7 the last two have the mean .5; the untrained model never counts."""
+    one = cell("a", 0, [0.1, 0.2, 0.3, 0.7])
+    assert one.final("accuracy") == 0.7
+    assert one.final("accuracy", 2) == pytest.approx(0.5)
+    assert one.final("accuracy", 3) == pytest.approx(0.4)
+    assert one.final("accuracy", 4) is None
+    assert one.evaluations == 3
+    assert cell("a", 0, [0.1]).final("accuracy") == 0.1
+
+
+def test_what_the_settings_alone_decide_is_not_compared() -> None:
+    """A learning rate is no result, though it differs between arms; an accuracy of 0 at every seed is one."""
+    rate, never = (
+        Metric(name=name, label=name, unit=unit, caption="") for name, unit in (("rate", ""), ("never", "%"))
+    )
+
+    def of(arm: str, seed: int) -> CellData:
+        made = cell(arm, seed, [0.1, 0.2 + seed / 10])
+        more = [(1, 10.0, "rate", 0.1 + (arm == "b")), (1, 10.0, "never", 0.0 + (arm == "b") / 4)]
+        metrics = pl.concat([made.metrics, pl.DataFrame(more, schema=made.metrics.schema, orient="row")])
+        return replace(made, metrics=metrics, series={"accuracy": ACCURACY, "rate": rate, "never": never})
+
+    data = with_metrics(replace(condition([of(a, s) for s in range(3) for a in "ab"], ("a", "b")), metrics=()))
+    assert ([metric.name for metric in data.metrics], data.fixed) == (["never"], ("rate",))
+    assert data.alike == ("Accuracy",)
+    once = with_metrics(replace(condition([of(a, 0) for a in "ab"], ("a", "b")), metrics=()))
+    assert once.fixed == (), "one seed does not tell"
+
+
+def test_what_is_measured_at_the_end_only_is_compared_by_its_last_value() -> None:
+    probe = Metric(name="probe", label="Probe", unit="%", caption="")
+
+    def of(arm: str, seed: int) -> CellData:
+        made = cell(arm, seed, [0.1, 0.2 + seed / 10, 0.4, 0.6 + (arm == "b") / 9])
+        end = pl.DataFrame([(3, 30.0, "probe", 0.5 + seed / 9)], schema=made.metrics.schema, orient="row")
+        both = {"accuracy": ACCURACY, "probe": probe}
+        return replace(made, metrics=pl.concat([made.metrics, end]), series=both)
+
+    cells = [of(arm, seed) for seed in range(3) for arm in "ab"]
+    data = with_metrics(replace(condition(cells, ("a", "b")), metrics=()), 3)
+    assert [(metric.name, metric.last) for metric in data.metrics] == [("accuracy", 3)]
+    assert data.alike == ("Probe (%)",), "the last value is the same for both"
+    assert data.finals(data.metrics[0])[1].tolist() == pytest.approx([1.3 / 3, (1.3 + 1 / 9) / 3])
+    table = cell_table(comparison(data))
+    assert set(table["evaluations"]) == {3}
+    assert table["value"][0] == pytest.approx(0.4)
+    shown = verdict_table(data, data.metrics[0], compare_pairs(data, data.metrics[0]), "arm")
+    assert shown.title == "Accuracy, mean of the last 3 evaluations"
+    assert "mean of the last 3 evaluations of each run" in final_values(data, "arm").note
+
+
+@pytest.mark.parametrize(
+    ("label", "unit", "words", "titled"),
+    [
+        ("Average model", "RMSE", "RMSE, average model", "RMSE, average model"),
+        ("Average model", "%", "Average model (%)", "Average model (%)"),
+        ("kNN accuracy", "%", "kNN accuracy", "kNN accuracy (%)"),
+        ("KL(b || s)", "nat", "KL(b || s) (nat)", "KL(b || s) (nat)"),
+        ("Training loss", "", "Training loss", "Training loss"),
+    ],
+)
+def test_titles_of_metrics(label: str, unit: str, words: str, titled: str) -> None:
+    metric = Metric(name="x", label=label, unit=unit, caption="")
+    assert (metric.words, metric.titled) == (words, titled)
+
+
+def test_rounding_is_no_deviation():
+    assert spread(np.array([18.5, 18.5 + 4e-15])) == "18.5 \u00b1 0"
+    assert spread(np.array([18.5, 18.5 + 4e-6])).startswith("18.5 \u00b1 2.8")
+    assert spread(np.array([0.0, 0.0])) == "0 \u00b1 0"

@@ -1,0 +1,107 @@
+"""Tables and figures of who takes part, from a few made-up passes."""
+
+from xml.etree import ElementTree as ET
+
+import polars as pl
+import pytest
+
+from analysis.comparison.bias import (
+    misplaced_table,
+    overlap_table,
+    spread_over_directions,
+    spread_over_speeds,
+)
+from analysis.comparison.bias_plots import spread_panel
+from analysis.comparison.data import CellData, ConditionData
+from analysis.comparison.tables import NONE
+from analysis.style import styled
+
+
+def cell(arm: str, seed: int, participants: tuple[str, ...], updates: list[int]) -> CellData:
+    """Four passes: two slow ones from the north, 30 s each, and two fast ones from the east, 10 s each."""
+    return CellData(
+        name=f"{arm}-{seed}",
+        arm=arm,
+        condition="",
+        learner=arm,
+        seed=seed,
+        traffic_sha256="abc",
+        ended_by="rounds",
+        rounds=len(participants),
+        wanted_rounds=len(participants),
+        begin_s=0.0,
+        time_s=100.0,
+        metrics=pl.DataFrame(),
+        outcomes={},
+        spent=pl.DataFrame(),
+        passes=pl.DataFrame(
+            {
+                "speed_kmh": [31.0, 33.0, 38.0, 39.0],
+                "approach": [0, 0, 1, 1],
+                "dwell_s": [30.0, 30.0, 10.0, 10.0],
+                "updates": updates,
+            }
+        ),
+        participants=tuple(map(frozenset, participants)),
+        series={},
+        settings={"silos.approaches": 2},
+    )
+
+
+@pytest.fixture
+def two() -> ConditionData:
+    return ConditionData(
+        name="",
+        arms=("a", "</svg>b", "c"),
+        looks={"a": 0, "</svg>b": 1, "c": 2},
+        seeds=(0, 1),
+        cells=(
+            cell("a", 0, ("vw", "vx"), [1, 1, 1, 1]),
+            cell("a", 1, ("vw", "vw"), [1, 1, 1, 1]),
+            cell("</svg>b", 0, ("vw", "xy"), [2, 2, 0, 0]),
+            cell("c", 1, ("", ""), [0, 0, 0, 0]),
+        ),
+    )
+
+
+def test_overlaps_pair_the_seeds_that_both_have(two: ConditionData) -> None:
+    """a keeps v of {v, w} at seed 0 and both at seed 1; with b it shares both, then x alone; c has nobody."""
+    table = overlap_table(two, "arm")
+    assert table.head == ("arm", "updates", "round to round", "with a", "with </svg>b", "with c")
+    assert table.rows == [
+        ("a", "8", "75.0 \u00b1 35.4", NONE, "75.0", "0.0"),
+        ("</svg>b", "4", "0.0", "75.0", NONE, NONE),
+        ("c", "0", NONE, "0.0", NONE, NONE),
+    ]
+
+
+def test_an_arm_alone_is_compared_with_itself_over_rounds_only(two: ConditionData) -> None:
+    alone = ConditionData(name="", arms=("a",), looks={"a": 0}, seeds=(0,), cells=two.cells[:1])
+    assert overlap_table(alone, "arm").rows == [("a", "4", "50.0")]
+
+
+def test_updates_out_of_proportion(two: ConditionData) -> None:
+    """Half of the passes and 60 of 80 s are slow; all updates of b are: a half and a quarter are too many."""
+    speeds = spread_over_speeds(two)
+    assert speeds.labels == ("30\u201335", "35\u201340")
+    assert speeds.passes.tolist() == [0.5, 0.5]
+    assert speeds.dwell.tolist() == [0.75, 0.25]
+    directions = spread_over_directions(two)
+    assert directions.labels == ("0\u00b0", "180\u00b0")
+    table = misplaced_table(two, {"speed": speeds, "direction": directions}, "arm")
+    assert [row[1:3] for row in table.rows] == [
+        ("0.0\u202f%", "25.0\u202f%"),
+        ("50.0\u202f%", "25.0\u202f%"),
+        (NONE, NONE),
+    ]
+    assert {len(row) for row in table.rows} == {len(table.head)} == {5}
+
+
+def test_the_figure_holds_any_name_and_needs_updates(two: ConditionData) -> None:
+    with styled():
+        panel = spread_panel(two, spread_over_speeds(two), name="bias-speed", what="speed", axis="speed")
+        last = ConditionData(name="", arms=("c",), looks={"c": 0}, seeds=(1,), cells=two.cells[3:])
+        none = spread_panel(last, spread_over_speeds(last), name="bias-speed", what="speed", axis="speed")
+    texts = [element.text for element in ET.fromstring(panel.svg).iter() if element.tag.endswith("}text")]
+    assert "updates, </svg>b" in texts
+    assert (none.svg, none.caption) == ("", "Not drawn: no update was aggregated.")

@@ -1,0 +1,308 @@
+"""The page, tables and figures of comparisons made of made-up runs."""
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from analysis.comparison.loading import load_comparison
+from analysis.comparison.page import ComparisonResult, build_comparison
+from vnetsim.errors import InputError
+from vnetsim.storage.checksums import RECORD
+from vnetsim.storage.run_directory import RunDirectory
+
+Entry = tuple[str, str, int, str]
+"""Arm, condition, seed, traffic."""
+
+
+Make = Callable[..., Path]
+
+
+def write_comparison(folder: Path, make_run: Make, entries: Sequence[Entry], **more: Any) -> Path:
+    """Write a comparison of made-up runs; without ``more`` its record is as before there were arms and conditions."""
+    cells = []
+    for number, (arm, condition, seed, traffic) in enumerate(entries):
+        name = f"cell{number}-seed{seed}"
+        run = RunDirectory(make_run(folder / "cells" / name, vehicles=40, rounds=3, seed=seed + len(arm)))
+        inputs = {"/x/windows.parquet": traffic}
+        run.write_json("manifest.json", {**run.manifest(), "inputs": inputs, "time_s": 9.0})
+        labels = {"arm": arm, "condition": condition} if more else {}
+        learner = arm.split(",")[0]
+        cells.append({"folder": name, "learner": learner, "seed": seed, "traffic": f"traffic/{traffic}", **labels})
+    traffics = sorted({entry[3] for entry in entries})
+    for traffic in traffics:
+        run = RunDirectory(make_run(folder / "traffic" / traffic, vehicles=20))
+        manifest = run.manifest()
+        seed = 1000 + sum(map(ord, traffic))  # unlike that of the settings, as SUMO's own seed is
+        run.write_json("manifest.json", {**manifest, "traffic": {**manifest["traffic"], "seed": seed}})
+    recorded = [
+        {"folder": f"traffic/{one}", "settings": {"scenario": "gaussian", "seed": 1}, "sha256": one} for one in traffics
+    ]
+    record = {"cells": cells, "failed": {}, "traffic": recorded, "vnetsim": "0.1.0"}
+    RunDirectory(folder).write_json("comparison.json", record | more)
+    return folder
+
+
+@pytest.fixture
+def made(make_run: Make, tmp_path: Path) -> Make:
+    """A function that writes a comparison of made-up runs."""
+    return partial(write_comparison, tmp_path, make_run)
+
+
+@pytest.fixture(scope="module")
+def of_learners(make_run: Make, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A comparison of two learners at three seeds."""
+    entries = [(name, "", seed, "abc") for seed in range(3) for name in ("one", "<script>two")]
+    return write_comparison(tmp_path_factory.mktemp("learners"), make_run, entries)
+
+
+@pytest.fixture(scope="module")
+def built_study(make_run: Make, tmp_path_factory: pytest.TempPathFactory) -> ComparisonResult:
+    """Two arms under two conditions, traffic by condition and seed, and an arm that is skipped; with its page."""
+    entries = [
+        (arm, condition, seed, f"{condition[:1]}{seed}")
+        for seed in range(3)
+        for condition in ("dense & slow", "sparse")
+        for arm in ("fedavg", "fedavg, <i>lr</i>=0.1")
+    ]
+    more = {
+        "title": "Rates <u>under</u> load",
+        "notes": ["The paper does not state <s>it</s>."],
+        "skipped": [{"arm": "cdl", "condition": "sparse", "reason": "no <b>neighbours</b>"}],
+    }
+    return build_comparison(write_comparison(tmp_path_factory.mktemp("study"), make_run, entries, **more))
+
+
+@pytest.fixture
+def folder(of_learners: Path, tmp_path: Path) -> Path:
+    """A copy of the comparison of two learners."""
+    return shutil.copytree(of_learners, tmp_path / "all")
+
+
+@pytest.fixture
+def study(built_study: ComparisonResult, tmp_path: Path) -> Path:
+    """A copy of the built study."""
+    return shutil.copytree(built_study.path.parent, tmp_path / "all")
+
+
+def everything(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_the_page_of_hostile_names(folder: Path) -> None:
+    result = build_comparison(folder)
+    page = result.path.read_text()
+    assert "<script>" not in page
+    assert "&lt;script&gt;two" in page
+    assert sorted(path.name for path in folder.glob("comparison*.*")) == [
+        "comparison.csv",
+        "comparison.html",
+        "comparison.json",
+        "comparison.parquet",
+        "comparison_differences.csv",
+        "comparison_differences.parquet",
+        "comparison_measure_differences.csv",
+        "comparison_measure_differences.parquet",
+        "comparison_measures.csv",
+        "comparison_measures.parquet",
+        "comparison_ranks.csv",
+        "comparison_ranks.parquet",
+        "comparison_targets.csv",
+        "comparison_targets.parquet",
+    ]
+    before = everything(folder)
+    build_comparison(folder)
+    assert before == everything(folder)
+
+
+def test_one_condition_is_not_spoken_of(folder: Path) -> None:
+    page = build_comparison(folder).path.read_text()
+    assert "ondition" not in page.split("</style>")[1]
+    assert "All 6 cells replayed the same recorded traffic" in page
+    assert "The seeds do not change the traffic" in page
+    assert (folder / "figures" / "curves-1.svg").is_file()
+    assert re.findall(r'<a href="#([^"]+)">', page) == re.findall(r'<section id="([^"]+)">', page)
+
+
+def test_several_conditions(built_study: ComparisonResult) -> None:
+    study, page = built_study.path.parent, built_study.path.read_text()
+    for markup in ("<u>", "<s>", "<b>neigh", "<i>"):
+        assert markup not in page
+    for text in (
+        "<h1>Rates &lt;u&gt;under&lt;/u&gt; load</h1>",
+        "The paper does not state &lt;s&gt;it&lt;/s&gt;.",
+        '<h2 class="condition">dense &amp; slow</h2>',
+        "Left out on purpose: cdl: no &lt;b&gt;neighbours&lt;/b&gt;",
+        "p and interval are corrected over the pairs in one table (Bonferroni",
+        '<section id="conditions">',
+        "What differs between the conditions: the recorded traffic, so that a seed has initial weights and data in",
+        "all arms replayed the same recorded traffic",
+        "The traffic differs from seed to seed.",
+        "12 of 12",
+    ):
+        assert text in page, text
+    for traffic in ("d0", "s2"):
+        assert f"<td>{traffic}</td>" in page
+        assert f"<td>{1000 + sum(map(ord, traffic))}</td>" in page, "the seed that the traffic was made with"
+    assert "kNN accuracy: differences (points)" in [table.title for table in built_study.tables]
+    rows = [row[0] for table in built_study.tables for row in table.rows]
+    assert {"under dense & slow:", "under sparse:", "fedavg, conditions:", "  dense & slow \u2212 sparse"} <= set(rows)
+    figures = {path.name for path in (study / "figures").iterdir()}
+    assert {
+        "overview-1.svg",
+        "conditions-1.svg",
+        "conditions-2.svg",
+        "c1-curves-1.svg",
+        "c2-bias-speed.svg",
+        "c2-outcomes.svg",
+    } <= figures
+    assert page.count("<svg") == len(figures)
+
+
+def test_the_tables_of_a_study(built_study: ComparisonResult) -> None:
+    study = built_study.path.parent
+    table = pl.read_parquet(study / "comparison.parquet")
+    assert list(table.columns) == [
+        "arm", "condition", "learner", "seed", "metric", "unit", "value", "evaluations", "rounds", "time_s", "bytes",
+        "cell",
+    ]  # fmt: skip
+    assert set(table["condition"]) == {"dense & slow", "sparse"}
+    differences = pl.read_parquet(study / "comparison_differences.parquet")
+    assert set(differences.select("compared", "within").rows()) == {
+        *(("arms", name) for name in ("dense & slow", "sparse")),
+        *(("conditions", name) for name in ("fedavg", "fedavg, <i>lr</i>=0.1")),
+    }
+    mine = table.filter(arm="fedavg", metric="knn").sort("seed")
+    dense, sparse = (mine.filter(condition=name)["value"] for name in ("dense & slow", "sparse"))
+    (row,) = differences.filter(compared="conditions", within="fedavg", metric="knn").to_dicts()
+    assert (row["first"], row["second"], row["seeds"]) == ("dense & slow", "sparse", 3)
+    assert row["difference"] == pytest.approx((dense - sparse).mean())
+    assert (row["low"], row["high"], row["p"], row["seen"], row["verdict"]) == (None, None, None, None, "")
+    targets = pl.read_parquet(study / "comparison_targets.parquet")
+    assert targets.height == 12
+    assert set(targets["metric"]) == {"knn"}
+    reached = targets.filter(pl.col("round").is_not_null())
+    final = table.filter(pl.col("metric") == "knn").select("cell", "value")
+    joined = reached.join(final, on="cell")
+    assert joined.height == reached.height > 0
+    late = joined.filter(pl.col("round") == 3)
+    assert (late["value"] >= late["target"]).all()
+
+
+def test_figures_no_longer_drawn_are_removed(study: Path) -> None:
+    record = json.loads((study / "comparison.json").read_text())
+    record["cells"] = [cell for cell in record["cells"] if cell["condition"] == "sparse"]
+    RunDirectory(study).write_json("comparison.json", record)
+    page = build_comparison(study).path.read_text()
+    figures = {path.name for path in (study / "figures").iterdir()}
+    assert "curves-1.svg" in figures
+    assert not {name for name in figures if name.startswith(("c1-", "overview"))}
+    assert page.count("<svg") == len(figures)
+
+
+def test_seeds_at_which_the_traffic_differs_are_left_out(made: Make) -> None:
+    mixed = made(
+        [("a", "", 0, "t0"), ("bb", "", 0, "t0"), ("a", "", 1, "t0"), ("bb", "", 1, "t1")], title="Two traffics"
+    )
+    result = build_comparison(mixed)
+    assert "Left out, because not all learners replayed the same traffic there: seed 1." in result.warnings
+    assert set(pl.read_parquet(mixed / "comparison.parquet")["seed"]) == {0}
+
+
+def test_one_arm_alone(made: Make) -> None:
+    """A study of one learner under two conditions has results, and nothing to compare."""
+    result = build_comparison(made([("a", name, 0, "t0") for name in ("x", "y")], title="Alone"))
+    assert [table.title for table in result.tables] == [
+        "kNN accuracy (%): mean \u00b1 deviation over seeds", "kNN accuracy: differences (points)",
+        "linear-probe accuracy (%): mean \u00b1 deviation over seeds", "linear-probe accuracy: differences (points)",
+    ]  # fmt: skip
+    page = result.path.read_text()
+    assert page.count("there is nothing to compare with it") == 2
+    assert "kNN accuracy (%)" in page
+
+
+def test_a_condition_of_which_nothing_has_finished(study: Path) -> None:
+    record = json.loads((study / "comparison.json").read_text())
+    record["failed"] = {cell["folder"]: "broke" for cell in record["cells"] if cell["condition"] == "sparse"}
+    RunDirectory(study).write_json("comparison.json", record)
+    result = build_comparison(study)
+    assert "Under sparse: no cell has finished." in result.warnings
+    rows = [row[0] for table in result.tables for row in table.rows]
+    assert [row for row in rows if row.startswith("under")] == ["under dense & slow:"]
+    assert result.tables[0].head[1] == "dense & slow"
+    assert not [row for row in rows if row.endswith("conditions:")]
+
+
+def test_cells_of_another_version_are_named_and_left_out(folder: Path) -> None:
+    run = RunDirectory(folder / "cells" / "cell0-seed0")
+    run.write_json("manifest.json", {**run.manifest(), "vnetsim": "0.0.9"})
+    result = build_comparison(folder)
+    assert "Left out, because another version of vnetsim ran them: cell0-seed0." in result.warnings
+    assert "cell0-seed0" not in set(pl.read_parquet(folder / "comparison.parquet")["cell"])
+
+
+def test_altered_cells_are_named_and_left_out(folder: Path) -> None:
+    assert not [line for line in build_comparison(folder).warnings if line.startswith("Left out")]
+    metrics = folder / "cells" / "cell2-seed1" / "metrics.parquet"
+    metrics.write_bytes(metrics.read_bytes() + b" ")
+    result = build_comparison(folder)
+    (line,) = [line for line in result.warnings if line.startswith("Left out")]
+    assert f"{metrics}: altered" in line
+    assert "cell2-seed1" not in set(pl.read_parquet(folder / "comparison.parquet")["cell"])
+
+
+def test_a_cell_of_other_traffic_is_named(folder: Path) -> None:
+    run = RunDirectory(folder / "cells" / "cell2-seed1")
+    run.write_json("manifest.json", {**run.manifest(), "inputs": {"/x/windows.parquet": "abd"}})
+    with pytest.raises(InputError, match="cell2-seed1: replayed other traffic"):
+        load_comparison(folder)
+
+
+def test_what_is_unfinished_is_told(folder: Path) -> None:
+    run = RunDirectory(folder / "cells" / "cell2-seed1")
+    run.write_json("manifest.json", {**run.manifest(), "status": "interrupted"})
+    (line,) = [line for line in build_comparison(folder).warnings if line.startswith("Not finished")]
+    assert "cell2-seed1" in line
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{}", "[]", "{", '{"cells": [{}], "traffic": [], "failed": {}}', '{"cells": [3], "traffic": [], "failed": {}}'],
+)
+def test_a_damaged_record_is_refused(folder: Path, text: str) -> None:
+    (folder / "comparison.json").write_text(text)
+    (folder / RECORD).unlink()  # as of an earlier version
+    with pytest.raises(InputError, match=r"comparison\.json"):
+        load_comparison(folder)
+
+
+def test_the_mean_of_the_last_evaluations_is_declared_and_said(folder: Path) -> None:
+    record = json.loads((folder / "comparison.json").read_text())
+    RunDirectory(folder).write_json("comparison.json", record | {"last_evaluations": 3, "last_evaluations_before": [1]})
+    result = build_comparison(folder)
+    page = result.path.read_text()
+    assert "Of every metric the mean of the last 3 evaluations of each run is compared" in page
+    assert "kNN accuracy, mean of the last 3 evaluations" in page
+    assert "last_evaluations is 3 here; an earlier call said 1." in " ".join(result.warnings)
+    table = pl.read_parquet(folder / "comparison.parquet").filter(metric="knn")
+    assert set(table["evaluations"]) == {3}
+    measured = RunDirectory(folder / "cells" / "cell0-seed0").read("metrics").filter(name="knn")
+    assert table["value"][0] == pytest.approx(measured.filter(pl.col("round") > 0)["value"].mean())
+
+
+def test_runs_too_short_for_the_mean_are_named_and_left_out(folder: Path) -> None:
+    record = json.loads((folder / "comparison.json").read_text())
+    RunDirectory(folder).write_json("comparison.json", record | {"last_evaluations": 3})
+    run = RunDirectory(folder / "cells" / "cell2-seed1")
+    run.write("metrics", run.read("metrics").filter(pl.col("round") < 3))
+    (line,) = [line for line in build_comparison(folder).warnings if line.startswith("Left out")]
+    assert line == ("Left out, because their traffic ended before the 3 evaluations that are compared: cell2-seed1.")
+    RunDirectory(folder).write_json("comparison.json", record | {"last_evaluations": 4})
+    with pytest.raises(InputError, match="before any cell had the 4 evaluations that are compared"):
+        load_comparison(folder)

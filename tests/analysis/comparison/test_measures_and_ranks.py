@@ -1,0 +1,220 @@
+"""What commits cost and arms ranked over conditions, from made-up cells counted by hand."""
+
+from dataclasses import replace
+from xml.etree import ElementTree as ET
+
+import polars as pl
+import pytest
+
+from analysis.comparison.data import CellData, ComparisonData, ConditionData, Metric
+from analysis.comparison.measures import measure_pairs, measure_rows, measure_table, measured, times_to_target
+from analysis.comparison.ranks import mean_rank_table, rank_arms, rank_panel, rank_rows, rank_test_table, verdict
+from analysis.comparison.tables import NONE, overview_table
+from analysis.comparison.time_to_target import target_of
+from analysis.comparison.verdicts import compare_pairs
+from analysis.comparison.warnings import warnings_of
+from analysis.statistics.run_measures import RunMeasures
+from analysis.style import styled
+
+ACCURACY = Metric(name="accuracy", label="Accuracy", unit="%", caption="")
+ARMS = ("a", "b", "</svg>c")
+PASSES = {"speed_kmh": [31.0, 33.0, 38.0, 39.0], "approach": [0, 0, 1, 1], "dwell_s": [9.0] * 4}
+
+
+def cell(arm: str, seed: int, value: float, commits_per_h: float = 60.0, name: str = "") -> CellData:
+    rows = [(0, 0.0, "accuracy", 0.1), (1, 10.0, "accuracy", value)]
+    return CellData(
+        name=f"{name}{arm}-{seed}",
+        arm=arm,
+        condition=name,
+        learner="x",
+        seed=seed,
+        traffic_sha256="abc",
+        ended_by="rounds",
+        rounds=1,
+        wanted_rounds=1,
+        begin_s=0.0,
+        time_s=10.0,
+        metrics=pl.DataFrame(rows, schema=["round", "time_s", "name", "value"], orient="row"),
+        outcomes={},
+        spent=pl.DataFrame({"end_s": [5.0], "bytes": [1e6], "train_s": [2.0]}),
+        passes=pl.DataFrame({**PASSES, "updates": [3, 0, 1, 0]}),
+        participants=(),
+        series={"accuracy": ACCURACY},
+        settings={"silos.approaches": 2},
+        measures=RunMeasures(commits=4, commits_per_h=commits_per_h, bytes_per_commit=2.5e6, wasted_train_share=0.25),
+    )
+
+
+def condition(name: str, values: dict[str, list[float]], **more: object) -> ConditionData:
+    """Cells with these values by arm and seed, and as many commits an hour as a thousand times that."""
+    seeds = range(max(map(len, values.values())))
+    cells = [
+        cell(arm, seed, row[seed], 1000 * row[seed], name) for seed in seeds for arm, row in values.items()
+        if seed < len(row)
+    ]  # fmt: skip
+    given = ConditionData(
+        name=name,
+        arms=ARMS,
+        looks={arm: place for place, arm in enumerate(ARMS)},
+        seeds=tuple(seeds),
+        cells=tuple(cells),
+        metrics=(ACCURACY,),
+    )
+    return replace(given, **more)  # type: ignore[arg-type]
+
+
+def comparison(*conditions: ConditionData, against: str = "") -> ComparisonData:
+    return ComparisonData(
+        record={"failed": {}, "cells": []},
+        arms=ARMS,
+        seeds=tuple(range(max(len(one.seeds) for one in conditions))),
+        conditions=tuple(replace(one, against=against) for one in conditions),
+        traffics=(),
+        against=against,
+    )
+
+
+RISING = {"a": [0.1, 0.2, 0.3, 0.1], "b": [0.2, 0.3, 0.4, 0.2], "</svg>c": [0.3, 0.4, 0.5, 0.3]}
+MIXED = {"a": [0.1, 0.2, 0.3, 0.1], "b": [0.3, 0.4, 0.5, 0.2], "</svg>c": [0.2, 0.3, 0.4, 0.3]}
+
+
+def ranked(*conditions: ConditionData, against: str = "") -> list[object]:
+    data = comparison(*conditions, against=against)
+    return list(rank_arms(data, {one.name: target_of(one) for one in data.conditions}))
+
+
+def test_the_frame_of_measures() -> None:
+    """Three of four updates are of the slow first pass from the north, one of the third."""
+    rows = measure_rows(condition("x", {"a": [0.06], "b": [0.2]}))
+    mine = rows.filter(arm="a")
+    values = dict(mine.filter(bin="").select("measure", "value").iter_rows())
+    assert values["commits_per_h"] == pytest.approx(60)
+    assert (values["bytes_per_commit"], values["wasted_train_share"], values["gini"]) == (2.5e6, 0.25, None)
+    speeds = mine.filter(measure="commit_share_speed")
+    assert dict(speeds.select("bin", "value").iter_rows()) == {"30\u201335": 0.75, "35\u201340": 0.25}
+    assert set(speeds["bin_unit"]) == {"km/h"}
+    directions = mine.filter(measure="commit_share_direction")
+    assert dict(directions.select("bin", "value").iter_rows()) == {"0\u00b0": 0.75, "180\u00b0": 0.25}
+    assert set(rows["condition"]) == {"x"}
+
+
+def test_the_table_of_measures() -> None:
+    data = condition("", {"a": [0.1] * 6, "b": [0.2, 0.21, 0.22, 0.23, 0.24, 0.25]}, against="a")
+    pairs = measure_pairs(data)
+    assert [(one.first, one.second) for one in pairs["commits_per_h"]] == [("b", "a")]
+    table = measure_table(data, pairs, "arm")
+    assert table is not None
+    assert table.head[:4] == ("arm", "Commits per hour (1/h)", "Data per commit (MB)", "Wasted training time (s)")
+    assert table.rows[0][:3] == ("a", "100 \u00b1 0", "2.50 \u00b1 0")
+    assert table.rows[1][1:3] == ("225 \u00b1 19, higher", "2.50 \u00b1 0")
+    assert measured(data, "commits_per_h").shape == (6, 2)
+    bare = replace(data, cells=tuple(replace(one, measures=None) for one in data.cells))
+    assert measure_table(bare, measure_pairs(bare), "arm") is None
+
+
+def test_against_one_arm_there_are_fewer_pairs() -> None:
+    """Three pairs of three arms, two against one: the correction is for two, and differences are from that arm."""
+    data = condition("", RISING)
+    assert [(one.first, one.second) for one in compare_pairs(data, ACCURACY)] == [
+        ("a", "b"), ("a", "</svg>c"), ("b", "</svg>c"),
+    ]  # fmt: skip
+    against = compare_pairs(replace(data, against="b"), ACCURACY)
+    assert [(one.first, one.second) for one in against] == [("a", "b"), ("</svg>c", "b")]
+    assert [one.found.mean for one in against] == pytest.approx([-0.1, 0.1])
+    (line,) = [line for line in warnings_of(comparison(data, against="b")) if "can resolve" in line]
+    assert line.startswith("4 seeds can resolve no difference: test and interval of the 2 pairs with b take at least 7")
+    (line,) = [line for line in warnings_of(comparison(data)) if "can resolve" in line]
+    assert "the 3 pairs of learners take at least 7" in line
+
+
+def test_the_overview_is_against_that_arm() -> None:
+    nine = {"a": [0.1] * 9, "b": [0.2 + 0.01 * seed for seed in range(9)]}
+    data = comparison(condition("x", nine), condition("y", nine), against="b")
+    pairs = {one.name: {"accuracy": compare_pairs(one, ACCURACY)} for one in data.conditions}
+    table = overview_table(data, ACCURACY, pairs)
+    assert [row[1].replace("\u00a0", " ") for row in table.rows] == ["10.0 \u00b1 0, lower", "24.0 \u00b1 2.7"]
+    assert "against b under" in table.note
+
+
+def test_ranks_by_hand() -> None:
+    """Under x c is first and a last at every seed; under y b is first at seeds 0 to 2, c at seed 3."""
+    found, times, commits, *costs = ranked(condition("x", RISING), condition("y", MIXED))
+    assert (found.metric.name, times.metric.name, commits.metric.name) == (
+        "accuracy",
+        "time_to_target",
+        "commits_per_h",
+    )
+    # mean ranks at seeds 0 to 2: a 3, b 1.5, c 1.5; at seed 3: 3, 2, 1
+    assert found.by_seed.mean.tolist() == pytest.approx([3, (3 * 1.5 + 2) / 4, (3 * 1.5 + 1) / 4])
+    assert commits.by_seed.mean.tolist() == found.by_seed.mean.tolist()
+    # one ranking a condition: x 3 2 1; y: a 3, b 1.25, c 1.75 on average
+    assert found.by_condition.mean.tolist() == [3, 1.5, 1.5]
+    assert (found.by_seed.blocks, found.by_condition.blocks, found.conditions) == (4, 2, 2)
+    assert found.by_condition.found is None
+    assert [one.by_seed.found for one in costs] == [None, None], "all are equal"
+    rows = rank_rows([found]).filter(blocks="seeds")
+    assert rows["mean_rank"].to_list() == found.by_seed.mean.tolist()
+    assert rows.select("seeds", "conditions").unique().rows() == [(4, 2)]
+
+
+def test_fewer_arms_or_conditions_are_not_ranked() -> None:
+    two = {arm: RISING[arm] for arm in ("a", "b")}
+    assert ranked(condition("x", RISING)) == []
+    assert ranked(condition("x", two), condition("y", two)) == []
+    assert ranked(condition("x", RISING), condition("y", two)) == [], "one condition had them all"
+    short = {**RISING, "b": [0.2, 0.3]}
+    (found, *_) = ranked(condition("x", RISING), condition("y", short))
+    assert found.by_seed.blocks == 2
+    assert verdict(found, "", "arm") == "2 seeds: too few, at least 3 are needed"
+
+
+def test_who_never_reached_the_target_is_last() -> None:
+    """The worst arm's mean, 17.5 %, is the target; a is below it at the seeds 0 and 3."""
+    one = condition("x", RISING)
+    found = times_to_target(one, target_of(one))
+    assert found[:, 0].tolist() == [float("inf"), 10.0, 10.0, float("inf")]
+    assert set(found[:, 1:].ravel().tolist()) == {10.0}
+
+
+def seven(order: str) -> dict[str, list[float]]:
+    return {arm: [0.1 * (order.index(arm[-1]) + 1) + 0.01 * seed for seed in range(7)] for arm in ARMS}
+
+
+@pytest.mark.parametrize(
+    ("against", "words"),
+    [
+        ("a", "better than a: </svg>c"),
+        ("</svg>c", "worse than </svg>c: a"),
+        ("b", "not all alike, but none told apart from b"),
+        ("", "</svg>c better than a"),
+    ],
+)
+def test_verdicts_in_words(against: str, words: str) -> None:
+    """a, b, c at all of seven seeds: mean ranks 3, 2, 1 and a critical difference of 1.25 for three; see below."""
+    found = ranked(condition("x", seven("abc")), condition("y", seven("abc")), against=against)[0]
+    assert found.by_seed.mean.tolist() == [3, 2, 1]
+    assert found.by_seed.critical == pytest.approx(2.343 * (3 * 4 / (6 * 7)) ** 0.5, abs=0.001)
+    assert verdict(found, against, "arm") == words
+    table = rank_test_table([found], against, "arm")
+    assert table.rows[0][:7] == ("Accuracy", "2", "7", "14.0", "<\u00a00.001", "1.25", words)
+    assert table.rows[0][7] == NONE
+    assert mean_rank_table([found], "arm").rows == [("a", "3.00"), ("b", "2.00"), ("</svg>c", "1.00")]
+
+
+def test_what_the_test_does_not_tell_apart() -> None:
+    turns = {"a": [0.1, 0.2, 0.3], "b": [0.2, 0.3, 0.1], "</svg>c": [0.3, 0.1, 0.2]}
+    found = ranked(condition("x", turns), condition("y", turns), against="a")[0]
+    assert verdict(found, "a", "arm") == "not told apart"
+    equal = {arm: [0.1, 0.2, 0.3] for arm in ARMS}
+    assert verdict(ranked(condition("x", equal), condition("y", equal))[0], "", "arm") == "all arms are equal"
+
+
+def test_the_figure_of_ranks() -> None:
+    found = ranked(condition("x", seven("abc")), condition("y", seven("abc")), against="a")[0]
+    with styled():
+        panel = rank_panel(found, "a", "ranks-1", "arm")
+    texts = [element.text for element in ET.fromstring(panel.svg).iter() if element.tag.endswith("}text")]
+    assert [text for text in texts if text in ARMS] == ["</svg>c", "b", "a"], "the best at the top"
+    assert "1.25 (Nemenyi); what lies outside is told apart." in panel.caption
+    assert "closer to a than" in panel.caption

@@ -1,0 +1,136 @@
+"""When runs reach a target, against cases worked by hand."""
+
+from dataclasses import replace
+
+import polars as pl
+import pytest
+
+from analysis.comparison.data import CellData, ConditionData, Metric
+from analysis.comparison.tables import NONE, target_rows
+from analysis.comparison.time_to_target import Reached, first_reached, target_of, target_table
+
+ACCURACY = Metric(name="accuracy", label="Accuracy", unit="%", caption="")
+ERROR = Metric(name="rmse", label="Average model", unit="RMSE", caption="")
+LOSS = Metric(name="loss", label="Loss", unit="", caption="")
+
+
+def cell(arm: str, seed: int, values: list[float], name: str = "accuracy") -> CellData:
+    """A cell that begins at 100 s, closes a round every 10 s, and in each moves 1 kB in 3 s of training."""
+    rows = [(round_, 100.0 + 10 * round_, name, value) for round_, value in enumerate(values)]
+    ends = [100.0 + 10 * round_ for round_ in range(1, len(values))]
+    return CellData(
+        name=f"{arm}-{seed}",
+        arm=arm,
+        condition="",
+        learner=arm,
+        seed=seed,
+        traffic_sha256="abc",
+        ended_by="rounds",
+        rounds=len(values) - 1,
+        wanted_rounds=len(values) - 1,
+        begin_s=100.0,
+        time_s=ends[-1],
+        metrics=pl.DataFrame(rows, schema=["round", "time_s", "name", "value"], orient="row"),
+        outcomes={},
+        spent=pl.DataFrame({"end_s": ends, "bytes": [1e3] * len(ends), "train_s": [3.0] * len(ends)}),
+        passes=pl.DataFrame(),
+        participants=(),
+        series={},
+        settings={},
+    )
+
+
+def condition(cells: list[CellData], *metrics: Metric) -> ConditionData:
+    arms = tuple(dict.fromkeys(one.arm for one in cells))
+    return ConditionData(
+        name="",
+        arms=arms,
+        looks={arm: place for place, arm in enumerate(arms)},
+        seeds=tuple(dict.fromkeys(one.seed for one in cells)),
+        cells=tuple(cells),
+        metrics=metrics,
+    )
+
+
+def test_the_first_measurement_that_is_good_enough() -> None:
+    rising = cell("a", 0, [0.1, 0.3, 0.5, 0.4])
+    assert first_reached(rising, ACCURACY, 0.3) == Reached(round=1, time_s=10.0, moved_bytes=1e3, device_s=3.0)
+    assert first_reached(rising, ACCURACY, 0.4) == Reached(round=2, time_s=20.0, moved_bytes=2e3, device_s=6.0)
+    assert first_reached(rising, ACCURACY, 0.1) == Reached(round=0, time_s=0.0, moved_bytes=0.0, device_s=0.0)
+    assert first_reached(rising, ACCURACY, 0.51) is None
+
+
+def test_of_errors_smaller_is_better() -> None:
+    falling = cell("a", 0, [0.9, 0.5, 0.2], "rmse")
+    found = first_reached(falling, ERROR, 0.5)
+    assert found is not None
+    assert found.round == 1
+    worst = target_of(condition([falling, cell("b", 0, [0.9, 0.8, 0.6], "rmse")], LOSS, ERROR))
+    assert worst is not None
+    assert (worst.arm, worst.value, worst.metric) == ("b", 0.6, ERROR)
+    assert target_rows(worst, "arm").title == "RMSE, average model: first at most 0.600"
+
+
+def test_a_target_that_no_learning_was_needed_for_is_told() -> None:
+    falls, rises = cell("a", 0, [0.4, 0.2]), cell("b", 0, [0.1, 0.3])
+    for first, untrained in ((falls, True), (cell("a", 0, [0.1, 0.2]), False)):
+        target = target_of(condition([first, rises], ACCURACY))
+        assert target is not None
+        assert target.value == 0.2
+        assert ("the untrained model met it" in target_rows(target, "arm").note) == untrained
+
+
+@pytest.fixture
+def two() -> ConditionData:
+    """a ends at 0.5 and 0.7; b at 0.3 and 0.4, so that its mean, 0.35, is the target, which its first seed misses."""
+    return condition(
+        [
+            cell("a", 0, [0.1, 0.2, 0.5]),
+            cell("a", 1, [0.1, 0.6, 0.7]),
+            cell("b", 0, [0.1, 0.2, 0.3]),
+            cell("b", 1, [0.1, 0.2, 0.4]),
+        ],
+        LOSS,
+        ACCURACY,
+    )
+
+
+def test_the_worst_arm_sets_the_target(two: ConditionData) -> None:
+    target = target_of(two)
+    assert target is not None
+    assert (target.arm, target.value) == ("b", pytest.approx(0.35))
+    assert [one and one.round for one in target.reached["a"]] == [2, 1]
+    assert [one and one.round for one in target.reached["b"]] == [None, 2]
+    table = target_rows(target, "arm")
+    assert table.title == "Accuracy: first at least 35.0\u202f%"
+    assert table.rows == [
+        ("a", "2 of 2", "1.5", "15.0\u202fs", "1.50\u202fkB", "4.50"),
+        ("b", "1 of 2", "2", "20.0\u202fs", "2.00\u202fkB", "6.00"),
+    ]
+    assert "worst arm here, b" in table.note
+    rows = target_table(two, target).select("arm", "seed", "round", "time_s", "bytes", "device_s").rows()
+    assert rows[2] == ("b", 0, None, None, None, None)
+    assert rows[3] == ("b", 1, 2, 20.0, 2e3, 6.0)
+
+
+def test_a_seed_that_one_arm_lacks(two: ConditionData) -> None:
+    less = replace(two, cells=two.cells[:2] + two.cells[3:])
+    target = target_of(less)
+    assert target is not None
+    assert target.value == pytest.approx(0.4)
+    assert [row[1] for row in target_rows(target, "arm").rows] == ["2 of 2", "1 of 1"]
+
+
+def test_nobody_reaches_a_target_that_is_passed_before_and_lost() -> None:
+    """The last values count for the target, the first for reaching it."""
+    target = target_of(condition([cell("a", 0, [0.1, 0.9, 0.2]), cell("b", 0, [0.1, 0.15, 0.3])], ACCURACY))
+    assert target is not None
+    assert target.reached["a"] == [Reached(round=1, time_s=10.0, moved_bytes=1e3, device_s=3.0)]
+    none = replace(target, reached={"a": [None]})
+    assert target_rows(none, "arm").rows == [("a", "0 of 1", NONE, NONE, NONE, NONE)]
+
+
+def test_without_a_known_direction_there_is_no_target(two: ConditionData) -> None:
+    unknown = replace(two, metrics=(LOSS,))
+    assert target_of(unknown) is None
+    assert target_table(unknown, None).height == 0

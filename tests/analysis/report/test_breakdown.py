@@ -1,0 +1,131 @@
+import dataclasses
+
+import polars as pl
+import pytest
+
+from analysis.loading import load
+from analysis.plots.learning import silo_panel
+from analysis.plots.participation import outcome_panel, weight_panel
+from analysis.plots.time_axis import clock, time_axis
+from analysis.report.breakdown import by_rsu, by_type
+from analysis.report.headline import headline
+from analysis.statistics.coverage import in_coverage, merged
+from analysis.style import log_ticks, reach, styled
+
+
+@pytest.fixture
+def run(tmp_path, make_run):
+    return load(make_run(tmp_path / "run", vehicles=120))
+
+
+def columns(table):
+    return [dict(zip(table.head, row, strict=True)) for row in table.rows]
+
+
+def test_by_vehicle_type(run):
+    (table,) = by_type(run)
+    rows = columns(table)
+    assert [row["type"] for row in rows] == ["car", "truck"]
+    assert sum(int(row["windows"]) for row in rows) == run.windows.height
+    trucks = run.windows.filter(pl.col("vehicle_type") == "truck")
+    parts = run.participations.filter(pl.col("vehicle_id").is_in(trucks["vehicle_id"].to_list()))
+    invited = parts.filter(pl.col("outcome") != "not_selected")
+    committed = (invited["outcome"] == "committed").mean()
+    assert rows[1]["invited"] == str(invited.height)
+    assert rows[1]["committed"] == f"{committed * 100:.0f}\u202f%"
+    one = dataclasses.replace(run, windows=run.windows.with_columns(vehicle_type=pl.lit("car")))
+    assert by_type(one) == []
+
+
+def test_many_types_are_not_many_rows(run):
+    many = run.windows.with_columns(vehicle_type="kind " + (pl.col("window") % 40).cast(pl.String))
+    rows = columns(by_type(dataclasses.replace(run, windows=many))[0])
+    assert len(rows) == 15
+    assert rows[-1]["type"] == "26 other types"
+    assert sum(int(row["windows"]) for row in rows) == run.windows.height
+
+
+def test_by_rsu_in_full_and_vehicles_counted_once(tmp_path, make_run):
+    name = "a junction with a rather long name, joined from four others"
+    rsus = ((name, 500.0, 500.0, 250.0), ("b", 600.0, 500.0, 200.0), ("silent", 9000.0, 0.0, 100.0))
+    run = load(make_run(tmp_path / "run", vehicles=90, rsus=rsus))
+    windows = run.windows.filter(pl.col("rsu_id") != "silent").with_columns(
+        vehicle_id=pl.int_range(pl.len()).over("rsu_id").cast(pl.String)  # each vehicle of b is one of the first's
+    )
+    assert by_rsu(dataclasses.replace(run, rsus=run.rsus[:1])) == []
+    found = dataclasses.replace(run, windows=windows)
+    (table,) = by_rsu(found)
+    rows = columns(table)
+    assert [row["RSU"] for row in rows] == [name, "b", "silent"]
+    assert (rows[0]["vehicles"], rows[1]["windows"], rows[2]["windows"]) == ("30", "30", "0")
+    assert rows[2]["median dwell"] == "\u2013"
+    committed = run.participations.filter(pl.col("outcome") == "committed")["rsu_id"].to_list()
+    assert [int(row["committed"]) for row in rows] == [committed.count(rsu.id) for rsu in run.rsus]
+    assert "Together the RSUs cover 30 vehicles" in table.note
+    assert dict(headline(found))["Vehicles in coverage"] == "30 (60 windows)"
+
+
+def test_rsus_stand_in_the_order_of_their_numbers(tmp_path, make_run):
+    rsus = tuple((name, 500.0, 500.0, 250.0) for name in ("J10", "J9", "m0", "2", "J"))
+    (table,) = by_rsu(load(make_run(tmp_path / "run", vehicles=30, rsus=rsus)))
+    assert [row["RSU"] for row in columns(table)] == ["2", "J", "J9", "J10", "m0"]
+
+
+def test_ways_to_end_add_up_to_all_who_were_invited(run):
+    late = run.participations.with_columns(
+        outcome=pl.when(pl.col("outcome") == "stale").then(pl.lit("deadline")).otherwise("outcome")
+    )
+    for parts, way in ((run.participations, "too stale"), (late, "round closed first")):
+        (table,) = by_type(dataclasses.replace(run, participations=parts))
+        ways = table.head[table.head.index("committed") :]
+        assert way in ways
+        for row in columns(table):
+            assert sum(float(row[name].split("\u202f")[0]) for name in ways) == pytest.approx(100, abs=2)
+
+
+def test_overlapping_windows_of_a_vehicle_are_one():
+    rows = [("a", 0.0, 10.0), ("a", 5.0, 8.0), ("a", 9.0, 12.0), ("b", 3.0, 4.0), ("a", 20.0, 21.0)]
+    enter, leave = merged(pl.DataFrame(rows, schema=["vehicle_id", "enter_s", "exit_s"], orient="row"))
+    assert sorted(zip(enter.tolist(), leave.tolist(), strict=True)) == [(0.0, 12.0), (3.0, 4.0), (20.0, 21.0)]
+    assert in_coverage(enter, leave).peak == 2
+
+
+def test_time_counts_from_the_beginning_with_its_clock():
+    axis = time_axis(900.0, 54000.0)
+    assert axis.label == "simulated time since 15:00 h (min)"
+    assert axis.of(54060.0) == 1.0
+    assert time_axis(900.0).label == "simulated time (min)"
+    assert clock(3661.0) == "1:01:01"
+
+
+def test_axes_that_no_outlier_stretches_and_labels_that_do_not_collide():
+    assert reach(pl.Series([*[1.0] * 300, 150.0]).to_numpy()) < 2
+    assert reach(pl.Series([1.0, 2.0, 2.9]).to_numpy()) > 2.9
+    assert log_ticks(3.0, 40.0) == [5.0, 10.0, 20.0]
+    assert all(len(log_ticks(low, high)) <= 6 for low in (1e-3, 0.5, 3.0) for high in (50.0, 4e3, 2e8))
+
+
+def test_few_participations_look_pale(run):
+    speeds = pl.Series([30.0, *[10.0] * (run.participations.height - 1)])
+    some, none = (run.participations.with_columns(speed_mps=values) for values in (speeds, pl.lit(10.0)))
+    with styled():
+        pale, sure = (outcome_panel(dataclasses.replace(run, participations=table)) for table in (some, none))
+    assert "Pale bars are of fewer than 10" in pale.caption
+    assert "opacity: 0.35" in pale.svg
+    assert "opacity: 0.35" not in sure.svg
+
+
+def test_equal_weights_need_no_figure(run):
+    equal = run.participations.with_columns(
+        weight=pl.when(pl.col("outcome") == "committed").then(1 / pl.len().over("round", "outcome"))
+    )
+    panel = weight_panel(dataclasses.replace(run, participations=equal))
+    assert panel.svg == ""
+    assert "weighed the same in their round" in panel.caption
+
+
+def test_ranges_of_angles_are_no_classes(run):
+    steering = dataclasses.replace(run, manifest={**run.manifest, "learner": {**run.learner, "task": "steering"}})
+    with styled():
+        assert "10 ranges of the steering angle in all" in silo_panel(steering).caption
+        assert "10 classes in all" in silo_panel(run).caption

@@ -1,0 +1,164 @@
+import polars as pl
+import pytest
+import tomli_w
+
+from analysis.loading import load
+from analysis.report.notices import notices
+from analysis.report.page import build_report
+from vnetsim.storage.run_directory import RunDirectory
+
+
+@pytest.fixture
+def told(tmp_path, make_run):
+    """Return the notices of a made-up run whose participations and settings are changed."""
+
+    def tell(*, outcomes=None, speed_mps=None, learner=None, status=None, settings=None, plugins=None, **scenario):
+        run = make_run(tmp_path / "run", **{"vehicles": 60, **scenario})
+        directory = RunDirectory(run)
+        if directory.has("participations"):
+            table = directory.read("participations")
+            if outcomes:
+                names = [name for name, times in outcomes.items() for _ in range(times)]
+                table = table.head(len(names)).with_columns(outcome=pl.Series(names))
+            if speed_mps is not None:
+                table = table.with_columns(speed_mps=pl.lit(speed_mps))
+            directory.write("participations", table.rows())
+        manifest = directory.manifest()
+        if learner:
+            manifest["learner"] |= learner
+        if status:
+            manifest["status"] = status
+        if plugins:
+            manifest["plugins"] = plugins
+        directory.write_json("manifest.json", manifest)
+        if settings:
+            text = tomli_w.dumps({**load(run).experiment, **settings})
+            directory.put({"experiment.toml": text.encode()})
+        return [line.replace("\u202f", " ") for line in notices(load(run))]
+
+    return tell
+
+
+FAST = 35.0
+
+
+def test_a_run_of_which_all_went_well_has_none(told):
+    assert told(outcomes={"committed": 50, "stale": 5, "left_training": 5}, speed_mps=FAST) == []
+
+
+FILL = ", or let the net fill first (--warmup SECONDS)"
+
+
+@pytest.mark.parametrize(("kind", "warmup_s", "cure"), [("sumo", 0, FILL), ("sumo", 60, ""), ("gaussian", 0, "")])
+def test_rounds_that_were_over_before_vehicles_left(tmp_path, make_run, kind, warmup_s, cure):
+    run = make_run(tmp_path / "early", vehicles=60, traffic_kind=kind, note="")
+    directory = RunDirectory(run)
+    manifest = directory.manifest()
+    directory.write_json("manifest.json", manifest | {"time_s": 26.4, "ended_by": "rounds"})
+    text = tomli_w.dumps({**load(run).experiment, "traffic": {"warmup_s": warmup_s}})
+    directory.put({"experiment.toml": text.encode()})
+    windows = directory.read("windows")
+    for share, told in ((0.5, False), (0.6, True)):
+        cut = pl.when(pl.int_range(pl.len()) < share * pl.len()).then(pl.lit("end")).otherwise("exit_cause")
+        directory.write("windows", windows.with_columns(exit_cause=cut).rows())
+        lines = [line for line in notices(load(run)) if "rounds were over" in line]
+        words = f"The rounds were over after 26.4\u202fs, sooner than most vehicles leave: raise rounds{cure}."
+        assert lines == [words] * told
+
+
+def test_too_stale(told):
+    lines = told(
+        outcomes={"committed": 10, "stale": 14, "left_upload": 9, "not_selected": 20}, speed_mps=FAST,
+        settings={"round": {"max_staleness": 1, "invited": 9}},
+    )  # fmt: skip
+    assert lines == [
+        (
+            "14 of 33 invited were too stale, still at work when their round closed: raise round.max_staleness (now 1) "
+            "or invite fewer (round.invited, now 9)."
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("stage", "setting"),
+    [
+        ("left_download", "link.bandwidth_hz"),
+        ("left_training", "learning.steps"),
+        ("left_exchange", "exchange.limit_s"),
+        ("left_upload", "link.bandwidth_hz"),
+    ],
+)
+def test_most_left_first_with_the_stage_and_its_setting(told, stage, setting):
+    other = "left_upload" if stage == "left_download" else "left_download"
+    (line,) = told(outcomes={"committed": 10, stage: 25, other: 5}, speed_mps=FAST)
+    assert line.startswith("30 of 40 invited left before they had finished, 25 of them while ")
+    assert setting in line
+
+
+@pytest.mark.parametrize(
+    ("model", "cure"),
+    [
+        ("constant", "came down: raise link.rate_bps, or"),
+        ("map.py:RateMap", "came down: check the rates of the radio model 'rate-map', which are in bit/s, or"),
+    ],
+)
+def test_the_cure_of_a_slow_link_is_that_of_its_model(told, model, cure):
+    tell = {"outcomes": {"left_download": 30}, "speed_mps": FAST, "settings": {"link": {"model": model}}}
+    assert cure in told(**tell, plugins={"radio": {"name": "rate-map"}})[1]
+
+
+def test_nobody_committed_or_all_were_late(told):
+    assert told(outcomes={"deadline": 30}, speed_mps=FAST) == [
+        "None of 30 invited participations committed: the model is as it was at the beginning.",
+        "30 of 30 invited were cut off by the round's deadline: raise round.deadline_s.",
+    ]
+
+
+def test_nobody_was_invited(told):
+    assert "No vehicle was invited" in told(outcomes={"not_selected": 30})[0]
+
+
+def test_images_that_stay_sharp(told):
+    (line,) = told(outcomes={"committed": 30}, speed_mps=10.0)
+    assert line.startswith(
+        "All images stay sharp: at 36.0 km/h, the fastest vehicle that committed, the motion kernel "
+    )
+    assert "is 0.711 px long and only one above 1 px changes an image of 32 px: raise camera.exposure_s" in line
+    assert "(now 0.01) above 0.015" in line, "0.0141 would not do, rounded to 0.014"
+
+
+def test_images_below_the_threshold(told):
+    (line,) = told(outcomes={"committed": 30}, speed_mps=FAST, settings={"blur": {"threshold_kmh": 130.0}})
+    assert "no vehicle that committed was faster than blur.threshold_kmh, 130 km/h" in line
+
+
+def test_discard_without_anybody_to_discard(told):
+    discard = {"name": "discard", "settings": {"limit_kmh": 100.0}}
+    (line,) = told(outcomes={"committed": 30}, speed_mps=27.0, learner=discard)
+    assert line.startswith("Nobody above 100 km/h committed, so discard weighed all updates equally, as fedavg does")
+    assert "learning.limit_kmh" in line
+
+
+def test_discard_that_discarded(told):
+    discard = {"name": "discard", "settings": {"limit_kmh": 100.0}}
+    assert told(outcomes={"committed": 30}, speed_mps=FAST, learner=discard) == []
+
+
+def test_no_exchange_completed(tmp_path, make_run):
+    run = make_run(tmp_path / "run", vehicles=120, exchange=True, relay=True)
+    directory = RunDirectory(run)
+    directory.write("exchanges", directory.read("exchanges").with_columns(outcome=pl.lit("cut"), value=None).rows())
+    assert any("exchanges between vehicles completed: each contact ended first" in line for line in notices(load(run)))
+
+
+def test_mobility_speaks_of_blur_alone(told):
+    (line,) = told(kind="mobility", settings={"camera": {"exposure_s": 0.0092}})
+    assert "of the vehicles are too slow to blur an image of 32 px: raise camera.exposure_s (now 0.0092)" in line
+
+
+def test_page_and_terminal_tell_the_same(told, tmp_path):
+    lines = told(outcomes={"committed": 30}, speed_mps=10.0)
+    result = build_report(tmp_path / "run")
+    assert [line.replace("\u202f", " ") for line in result.notices] == lines
+    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8").replace("\u202f", " ")
+    assert all(f'<p class="warning">{line}</p>' in page for line in lines)

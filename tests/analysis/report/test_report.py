@@ -1,0 +1,327 @@
+import re
+import shutil
+from html.parser import HTMLParser
+from xml.etree import ElementTree as ET
+
+import polars as pl
+import pytest
+
+from analysis.report.page import build_report, environment
+from vnetsim.storage.run_directory import RunDirectory
+
+TRAFFIC = ["map", "occupancy", "speeds", "dwell", "chord", "blur-level", "blur-speed"]
+LEARNING = ["timeline", "outcomes", "weights", "spent", "predictions", "series-1", "series-2", "silos"]
+HOSTILE = "<script>alert({})</script>../$x^2$&\"'\x07\u6f22'DejaVu Sans'; url(http://evil.example/)"
+
+
+class Page(HTMLParser):
+    """What a page holds: elements by id, everything it would load, all its text."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.drawn, self.sentences, self.loads, self.text = [], [], [], [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        attrs = dict(attrs)
+        self.tags.append(tag)
+        if tag == "figure" and attrs.get("id", "").startswith("figure-"):
+            self.drawn.append(attrs["id"].removeprefix("figure-"))
+        if tag == "p" and attrs.get("class") == "missing":
+            self.sentences.append(attrs["id"].removeprefix("figure-"))
+        self.loads += [v for k, v in attrs.items() if k in {"src", "href", "xlink:href", "action", "data", "srcset"}]
+        assert not any(name.startswith("on") for name in attrs)
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+def read(run):
+    text = (run / "report.html").read_text(encoding="utf-8")
+    return text, Page(text)
+
+
+def figure_files(run):
+    return {path.stem for path in (run / "figures").glob("*.svg")}
+
+
+def test_learning_report_is_whole(learning_run):
+    _, page = read(learning_run)
+    assert sorted(page.drawn) == sorted([*TRAFFIC, *LEARNING, "samples"])
+    assert page.sentences == []
+    assert figure_files(learning_run) == {*TRAFFIC, *LEARNING}
+    assert "By vehicle type" in page.text
+    assert "By RSU" not in page.text
+
+
+def test_nothing_is_loaded_from_elsewhere(learning_run):
+    text, page = read(learning_run)
+    assert page.loads
+    assert all(load.startswith(("#", "data:image/png;base64,")) for load in page.loads)
+    assert not {"script", "link", "iframe", "object", "embed", "base", "form"} & set(page.tags)
+    assert "@import" not in text
+    assert "url(#" in text
+    assert text.count("url(") == text.count("url(#")
+
+
+def test_the_page_lets_nothing_in(learning_run):
+    policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', read(learning_run)[0])
+    rules = dict(rule.strip().split(" ", 1) for rule in policy[1].split(";"))
+    assert rules["default-src"] == "'none'"
+    assert rules["img-src"] == "data:"
+    assert rules["style-src"] == "'unsafe-inline'"
+    assert "script-src" not in rules
+
+
+def test_every_page_has_the_same_policy():
+    templates = [
+        environment().loader.get_source(environment(), f"{page}.html.j2")[0] for page in ("report", "comparison")
+    ]
+    one, other = (re.findall(r"<meta http-equiv=.*", text) for text in templates)
+    assert len(one) == 1
+    assert one == other
+
+
+def test_every_section_has_a_link(learning_run):
+    text, _ = read(learning_run)
+    linked = re.findall(r'<a href="#([^"]+)">', text)
+    assert linked == re.findall(r'<section id="([^"]+)">', text)
+
+
+def test_the_result_comes_first_and_no_means_of_learning_among_the_tiles(tmp_path, make_run):
+    run = make_run(tmp_path / "run", vehicles=60)
+    directory = RunDirectory(run)
+    manifest = directory.manifest()
+    extra = [
+        {"name": "lr", "label": "Learning rate", "unit": "", "caption": "", "result": False},
+        {"name": "rmse_constant", "label": "Constant predictor", "unit": "RMSE", "caption": ""},
+    ]
+    manifest["series"] += extra
+    directory.write_json("manifest.json", manifest)
+    metrics = directory.read("metrics")
+    columns = metrics.columns
+    rows = [{"round": r, "name": one["name"], "value": 0.1} for one in extra for r in (1, 2)]
+    added = pl.DataFrame([{**dict.fromkeys(columns), **row} for row in rows], schema=metrics.schema)
+    directory.write("metrics", pl.concat([metrics, added]).rows())
+    labels = [label for label, _ in build_report(run).headline]
+    assert labels[:2] == ["kNN accuracy", "Linear-probe accuracy"]
+    assert not {"Learning rate", "Constant predictor"} & set(labels)
+    text, _ = read(run)
+    large, small = (re.findall(r"<dt>([^<]*)</dt>", part) for part in re.findall(r"<dl .*?</dl>", text, re.DOTALL))
+    assert large == ["kNN accuracy", "Linear-probe accuracy", "Training loss", "Committed"]
+    assert set(large) | set(small) == set(labels)
+    assert "Learning rate" in text, "it is drawn"
+
+
+def test_every_figure_has_text_and_a_caption_with_units(learning_run):
+    text, page = read(learning_run)
+    words = " ".join(page.text)
+    for label in ("speed at entry (km/h)", "dwell time (s)", "simulated time (min)", "data (MB)", "x in the net (m)"):
+        assert label in words
+    assert text.count("<figcaption>") == len(TRAFFIC) + len(LEARNING) + 1
+    assert "<figcaption></figcaption>" not in text
+
+
+def test_ids_are_unique(learning_run):
+    seen = []
+
+    class Ids(HTMLParser):
+        def handle_starttag(self, _, attrs):
+            seen.extend(value for name, value in attrs if name == "id")
+
+    Ids().feed(read(learning_run)[0])
+    assert len(seen) == len(set(seen))
+
+
+def test_figures_are_well_formed_svg(learning_run):
+    for path in (learning_run / "figures").glob("*.svg"):
+        assert ET.parse(path).getroot().tag == "{http://www.w3.org/2000/svg}svg"
+
+
+def test_same_directory_same_bytes(learning_run):
+    def contents():
+        files = [learning_run / "report.html", *sorted((learning_run / "figures").glob("*.svg"))]
+        return [path.read_bytes() for path in files]
+
+    before = contents()
+    build_report(learning_run)
+    assert contents() == before
+
+
+def test_headline(learning_run):
+    result = build_report(learning_run)
+    numbers = {label: value.replace("\u202f", " ") for label, value in result.headline}
+    assert result.path == learning_run / "report.html"
+    assert numbers["Rounds"] == "25 of 25"
+    assert numbers["Vehicles in coverage"] == "420 (420 windows)"
+    assert numbers["Linear-probe accuracy"] == "76.3 %"
+    assert numbers["kNN accuracy"].endswith("(first 31.0 %)")
+    assert numbers["Wall time"] == "65.2 s"
+    parts = RunDirectory(learning_run).read("participations")
+    committed, invited = (parts["outcome"] == "committed").sum(), (parts["outcome"] != "not_selected").sum()
+    assert numbers["Committed"].startswith(f"{committed} of {invited} (")
+
+
+def test_mobility_alone_has_traffic_and_blur_only(tmp_path, make_run):
+    run = make_run(tmp_path / "run", kind="mobility", vehicles=60)
+    assert not (run / "rounds.parquet").exists()
+    result = build_report(run)
+    _, page = read(run)
+    assert page.drawn == ["map", "occupancy", "speeds", "dwell", "chord", "blur-level", "blur-speed"]
+    assert page.sentences == []
+    assert "Rounds" not in dict(result.headline)
+
+
+def test_rsu_without_traffic_gives_sentences(tmp_path, make_run):
+    run = make_run(tmp_path / "run", vehicles=0)
+    result = build_report(run)
+    _, page = read(run)
+    assert page.drawn == ["map", "silos"]
+    assert set(page.sentences) == {*TRAFFIC, *LEARNING} - {"map", "series-2", "silos"}
+    assert "Measured once: 31.0\u202f% before training" in " ".join(page.text)
+    assert "RSU centre had no traffic" in " ".join(page.text)
+    assert dict(result.headline)["Vehicles in coverage"] == "none"
+
+
+def test_neither_traffic_nor_net(tmp_path, make_run):
+    run = make_run(tmp_path / "run", vehicles=0, kind="mobility", lanes=False)
+    build_report(run)
+    _, page = read(run)
+    assert page.drawn == []
+    assert page.sentences == TRAFFIC
+    assert figure_files(run) == set()
+
+
+def test_figures_of_an_earlier_report_go(tmp_path, make_run):
+    run = make_run(tmp_path / "run", kind="mobility", vehicles=20)
+    build_report(run)
+    RunDirectory(run).write("windows", [])
+    RunDirectory(run).write("map", [])
+    build_report(run)
+    assert figure_files(run) == set()
+
+
+def test_interrupted_before_the_first_round(tmp_path, make_run):
+    run = make_run(tmp_path / "run", status="interrupted", vehicles=30)
+    for name in ("participations", "rounds", "metrics", "silos"):
+        (run / f"{name}.parquet").unlink()
+    (run / "samples.npz").unlink()
+    build_report(run)
+    _, page = read(run)
+    assert "was interrupted" in " ".join(page.text)
+    assert set(page.sentences) == {"timeline", "outcomes", "weights", "spent", "predictions", "series-1", "silos"}
+
+
+def test_hostile_names_are_harmless(tmp_path, make_run):
+    run = make_run(
+        tmp_path / "run", vehicles=40, vehicle_name=HOSTILE, note=HOSTILE,
+        rsus=(("<img src=x onerror=alert(1)>\"'", 500.0, 500.0, 250.0),),
+    )  # fmt: skip
+    build_report(run)
+    text, page = read(run)
+    assert "script" not in page.tags
+    assert set(page.loads) <= {load for load in page.loads if load.startswith(("#", "data:image/png;base64,"))}
+    assert "<script>alert(" in " ".join(page.text)
+    assert "\x07" not in text
+    assert sorted(page.drawn) == sorted([*TRAFFIC, *LEARNING, "samples"])
+    for path in (run / "figures").glob("*.svg"):
+        tags = {element.tag.rpartition("}")[2] for element in ET.parse(path).iter()}
+        assert "script" not in tags
+    assert {path.name for path in tmp_path.iterdir()} == {"run"}
+
+
+def test_several_rsus_one_of_them_silent(tmp_path, make_run):
+    rsus = (("east", 0.0, 0.0, 200.0), ("west", 900.0, 0.0, 200.0), ("silent", 1800.0, 0.0, 200.0))
+    run = make_run(tmp_path / "run", kind="mobility", vehicles=60, rsus=rsus)
+    windows = RunDirectory(run).read("windows")
+    RunDirectory(run).write("windows", windows.filter(windows["rsu_id"] != "silent"))
+    build_report(run)
+    words = " ".join(read(run)[1].text)
+    assert "RSU silent had no traffic" in words
+    assert "RSU east: at most" in words
+    assert "RSU west: at most" in words
+
+
+def test_a_learner_declares_its_own_series(tmp_path, make_run):
+    run = make_run(tmp_path / "run", vehicles=60)
+    directory = RunDirectory(run)
+    manifest = directory.manifest()
+    manifest["series"] = [
+        {"name": "rmse", "label": "steering error", "unit": "rad", "caption": "Pooled RMSE."},
+        {"name": "mae", "label": "mean error", "unit": "rad", "caption": "Pooled MAE."},
+        {"name": "absent", "label": "never measured", "unit": "m", "caption": ""},
+    ]
+    directory.write_json("manifest.json", manifest)
+    directory.write("metrics", [(r, 0.0, name, 0.3 / (r + 1)) for r in range(3) for name in ("rmse", "mae")])
+    result = build_report(run)
+    words = " ".join(read(run)[1].text)
+    assert "value (rad)" in words
+    assert "training loss" in words  # from the rounds, as no series is called so
+    assert "never measured" not in words
+    assert dict(result.headline)["Steering error"].replace("\u202f", " ") == "0.100 rad (first 0.300 rad)"
+
+
+def test_thousands_of_windows_stay_small(tmp_path, make_run):
+    run = make_run(tmp_path / "run", kind="mobility", vehicles=4000, span_s=8000.0)
+    path = build_report(run).path
+    assert path.stat().st_size < 1_500_000
+
+
+def test_report_survives_moving_the_directory(learning_run, tmp_path):
+    moved = shutil.copytree(learning_run, tmp_path / "elsewhere")
+    before = (moved / "report.html").read_bytes()
+    build_report(moved)
+    assert (moved / "report.html").read_bytes() == before
+
+
+@pytest.mark.parametrize("status", ["running", "failed"])
+def test_unfinished_runs_say_so(tmp_path, make_run, status):
+    run = make_run(tmp_path / "run", vehicles=10, kind="mobility", status=status)
+    build_report(run)
+    assert 'class="warning"' in read(run)[0]
+
+
+def test_equal_silos_need_no_figure(tmp_path, make_run):
+    run = make_run(tmp_path / "run", vehicles=10)
+    directory = RunDirectory(run)
+    directory.write("silos", [(s, c, f"class {c}", 52) for s in range(95) for c in range(10)])
+    build_report(run)
+    _, page = read(run)
+    assert "silos" in page.sentences
+    assert "95 silos with 520 images each, 10 classes in all" in " ".join(page.text)
+
+
+def test_running_before_the_first_window_ended(tmp_path, make_run):
+    run = make_run(tmp_path / "run", vehicles=0, status="running")
+    result = build_report(run)
+    assert "had no traffic" not in " ".join(read(run)[1].text)
+    assert dict(result.headline)["Vehicles in coverage"] == "no window ended yet"
+
+
+def with_radio(run, radio):
+    directory = RunDirectory(run)
+    directory.write_json("manifest.json", {**directory.manifest(), "radio": radio})
+    build_report(run)
+    return " ".join(read(run)[1].text)
+
+
+def test_it_says_when_a_link_never_leaves_its_cap(tmp_path, make_run):
+    run = make_run(tmp_path / "run", vehicles=60)
+    links, none = {"looked_up": 1234, "capped": 1234}, {"looked_up": 0, "capped": 0}
+    words = with_radio(run, {"cap_bps": 50e6, "links": links, "sidelinks": none})
+    assert "No link between RSU and vehicles ever left its cap: all 1\u202f234 rates were 50.0\u202fMbit/s" in words
+    assert "100.0\u202f% of 1\u202f234 at the cap of 50.0\u202fMbit/s" in words
+    assert "rates between vehicles" not in words
+    words = with_radio(run, {"cap_bps": 50e6, "links": {**links, "capped": 617}, "sidelinks": {**links, "capped": 0}})
+    assert "ever left its cap" not in words
+    assert "50.0\u202f% of 1\u202f234 at the cap" in words
+    assert "0.0\u202f% of 1\u202f234 at the cap" in words
+
+
+@pytest.mark.parametrize(
+    "radio", [{}, {"links": {"looked_up": 3}, "cap_bps": 1}, {"links": 3, "cap_bps": "x"}, [], None]
+)
+def test_a_radio_of_which_nothing_is_known_is_not_spoken_of(tmp_path, make_run, radio):
+    words = with_radio(make_run(tmp_path / "run", vehicles=20), radio)
+    assert "at the cap" not in words
+    assert "left its cap" not in words

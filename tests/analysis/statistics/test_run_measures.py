@@ -1,0 +1,96 @@
+"""What commits cost, what was wasted and whether there was a choice, counted by hand."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+from analysis.statistics.run_measures import RunMeasures, contested_share, gini, run_measures
+
+PARTS = pl.DataFrame(
+    [
+        # round, base, vehicle, silo, outcome, start, end, train, down, up, exchange
+        (0, 0, "a", 0, "committed", 0.0, 10.0, 4.0, 100.0, 100.0, 0.0),
+        (0, 0, "b", 1, "left_training", 0.0, 8.0, 3.0, 100.0, 0.0, 50.0),
+        (0, 0, "c", 2, "not_selected", 1.0, 6.0, 0.0, 0.0, 0.0, 0.0),
+        (0, 0, "d", 0, "committed", 8.0, 20.0, 5.0, 100.0, 100.0, 0.0),
+        (1, 1, "a", 1, "stale", 20.0, 30.0, 6.0, 100.0, 50.0, 0.0),
+        (1, 1, "d", 0, "committed", 20.0, 36.0, 6.0, 100.0, 100.0, 0.0),
+    ],
+    schema=["round", "base_round", "vehicle_id", "silo", "outcome", "start_s", "end_s", "train_s", "download_bytes",
+            "upload_bytes", "exchange_bytes"],
+    orient="row",
+)  # fmt: skip
+ROUNDS = pl.DataFrame({"round": [0, 1], "close_s": [20.0, 36.0]})
+WINDOWS = pl.DataFrame(
+    {
+        "vehicle_id": ["a", "b", "c", "d"],
+        "enter_s": [0.0, 0.0, 1.0, 7.0],
+        "exit_s": [36.0, 8.0, 6.0, 36.0],
+    }
+)
+
+
+def test_a_run_counted_by_hand() -> None:
+    """Three commits in 36 s; 24 s of training, 9 of them for nothing; 900 B, 300 for nothing; silo 0 has them all."""
+    found = run_measures(PARTS, WINDOWS, ROUNDS, span_s=36.0, silos=4)
+    assert found == RunMeasures(
+        commits=3,
+        commits_per_h=pytest.approx(300.0),
+        bytes_per_commit=300.0,
+        wasted_train_s=9.0,
+        wasted_train_share=pytest.approx(9 / 24),
+        wasted_bytes=300.0,
+        wasted_bytes_share=pytest.approx(1 / 3),
+        gini=0.75,
+        contested_share=0.0,
+    )
+
+
+def test_without_a_commit_there_is_nothing_to_divide_by() -> None:
+    none = run_measures(PARTS.filter(outcome="not_selected"), WINDOWS, ROUNDS, span_s=36.0, silos=4)
+    assert none == RunMeasures(commits_per_h=0.0)
+
+
+@pytest.mark.parametrize(
+    ("counts", "expected"), [([2, 2, 2], 0.0), ([0, 0, 6], 2 / 3), ([1, 3], 0.25), ([3, 1], 0.25), ([0, 0], None)]
+)
+def test_gini(counts: list[int], expected: float | None) -> None:
+    """Of 1 and 3: the mean absolute difference of two drawn with replacement is 1, over twice the mean, 4."""
+    found = gini(np.array(counts))
+    assert found == (None if expected is None else pytest.approx(expected))
+
+
+def contested(windows: pl.DataFrame) -> float | None:
+    return contested_share(PARTS, windows, ROUNDS)
+
+
+def with_vehicle(enter_s: float, exit_s: float) -> pl.DataFrame:
+    return pl.concat([WINDOWS, pl.DataFrame({"vehicle_id": ["e"], "enter_s": [enter_s], "exit_s": [exit_s]})])
+
+
+@pytest.mark.parametrize(
+    ("enter_s", "exit_s", "expected"),
+    [
+        (0.0, 0.5, 2 / 5),  # there when a and b were invited
+        (0.0, 8.0, 2 / 5),  # gone when d was
+        (0.0, 8.5, 3 / 5),
+        (9.0, 19.0, 0.0),  # nobody was invited then
+        (9.0, 40.0, 2 / 5),  # a and d again
+    ],
+)
+def test_an_invitation_is_contested_where_somebody_stays_behind(enter_s: float, exit_s: float, expected: float) -> None:
+    assert contested(with_vehicle(enter_s, exit_s)) == pytest.approx(expected)
+
+
+def test_who_was_in_the_round_already_does_not_wait() -> None:
+    """a is done at 10 s and inside, but was in the open round: it waits for none of the places that come free in it."""
+    later = PARTS.with_columns(start_s=pl.when(pl.col("vehicle_id") == "d").then(pl.lit(12.0)).otherwise("start_s"))
+    at_12 = later.filter(round=0)
+    assert contested_share(at_12, WINDOWS, ROUNDS) == 0
+    assert contested_share(at_12, WINDOWS, ROUNDS.with_columns(close_s=pl.lit(11.0))) == pytest.approx(1 / 3)
+
+
+def test_a_vehicle_in_two_discs_waits_once() -> None:
+    windows = pl.concat([WINDOWS, pl.DataFrame({"vehicle_id": ["a"], "enter_s": [2.0], "exit_s": [50.0]})])
+    assert contested(windows) == 0.0
+    assert contested_share(PARTS.filter(outcome="not_selected"), windows, ROUNDS) is None

@@ -1,0 +1,150 @@
+"""The sign-flip test and its interval: against brute force, against SciPy, and by how often it covers the truth."""
+
+import math
+from collections.abc import Callable
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy import stats
+
+from analysis.comparison.statistics import LEVEL, paired_difference
+from analysis.statistics.sign_flips import MOST_EXACT, attained, lower_limits, sign_flips
+
+Floats = NDArray[np.float64]
+
+
+def brute_p(differences: Floats) -> float:
+    """The definition: the share of all sign patterns whose sum is as far from 0."""
+    sums = np.array([np.dot(signs, differences) for signs in product((1, -1), repeat=len(differences))])
+    return float(np.mean(np.abs(sums) >= abs(differences.sum()) - 1e-12))
+
+
+@pytest.mark.parametrize("count", [2, 5, 6, 8])
+@pytest.mark.parametrize("level", [0.05, 0.05 / 3, 0.2])
+def test_the_interval_holds_the_shifts_that_are_not_rejected(count: int, level: float) -> None:
+    """Just inside each end the test by its definition does not reject, just outside it does."""
+    differences = np.random.default_rng(count).normal(0.4, 1, count)
+    found = sign_flips(differences, level=level)
+    assert found.p_value == pytest.approx(brute_p(differences))
+    if 2 / 2**count > level:
+        assert (found.low, found.high) == (-math.inf, math.inf)
+        assert brute_p(differences - 1e6) > level
+        return
+    for end, out in ((found.low, -1), (found.high, 1)):
+        assert brute_p(differences - (end - out * 1e-6)) > level
+        assert brute_p(differences - (end + out * 1e-6)) <= level
+
+
+def test_many_samples_at_once() -> None:
+    samples = np.random.default_rng(2).normal(size=(20, 8))
+    ends = [sign_flips(sample, level=0.05).low for sample in samples]
+    assert lower_limits(samples, 6) == pytest.approx(ends)
+
+
+def test_at_six_pairs_the_interval_is_from_the_least_to_the_greatest() -> None:
+    """Of 64 patterns the two extreme ones are rejected at 5 %: p of a shift is 2/64 when all differences are above."""
+    found = sign_flips(np.array([3.0, 1.0, 4.0, 1.5, 9.0, 2.6]), level=0.05)
+    assert (found.low, found.high, found.p_value) == (1.0, 9.0, 2 / 64)
+    five = sign_flips(np.array([3.0, 1.0, 4.0, 1.5, 9.0]), level=0.05)
+    assert (five.low, five.high, five.p_value) == (-math.inf, math.inf, 2 / 32)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(-8, 8), min_size=2, max_size=9), st.sampled_from([0.05, 0.025, 0.1]))
+def test_zero_is_outside_exactly_when_p_is_at_most_the_level(values: list[int], level: float) -> None:
+    """Also where differences are tied: sums of tenths are not exact, and must count as what they are."""
+    differences = np.array(values) * 0.1
+    found = sign_flips(differences, level=level, scale=1.0)
+    assert found.p_value == pytest.approx(brute_p(np.array(values, dtype=np.float64)))
+    assert (found.p_value <= level) == (found.low > 0 or found.high < 0)
+    turned = sign_flips(-differences, level=level, scale=1.0)
+    assert (turned.low, turned.high, turned.p_value) == (-found.high, -found.low, found.p_value)
+
+
+@pytest.mark.parametrize("count", [4, 9, MOST_EXACT, 25])
+def test_the_p_value_is_that_of_scipy(count: int) -> None:
+    differences = np.random.default_rng(count).normal(0.5, 1, count)
+    theirs = stats.permutation_test(
+        (differences,), np.mean, permutation_type="samples", vectorized=True, n_resamples=99_999, rng=1
+    )
+    ours = sign_flips(differences, level=0.05).p_value
+    assert ours == pytest.approx(float(theirs.pvalue), rel=1e-9 if count <= 16 else 0.1)
+
+
+def test_many_pairs_are_split_at_random_and_the_interval_is_near_students() -> None:
+    differences = np.random.default_rng(5).normal(1.0, 1.0, 40)
+    found = sign_flips(differences, level=0.05)
+    half = stats.t.ppf(0.975, 39) * differences.std(ddof=1) / math.sqrt(40)
+    assert found.low == pytest.approx(differences.mean() - half, abs=0.03)
+    assert found.high == pytest.approx(differences.mean() + half, abs=0.03)
+    assert found == sign_flips(differences, level=0.05), "the same seed, the same splits"
+    shifted = sign_flips(differences - found.low - 1e-9, level=0.05)
+    assert shifted.p_value == pytest.approx(0.05, abs=2e-4)
+
+
+DRAWS: dict[str, Callable[[np.random.Generator, tuple[int, int]], Floats]] = {
+    "normal": lambda rng, shape: rng.normal(size=shape),
+    "heavy-tailed": lambda rng, shape: rng.standard_t(3, size=shape),
+    "skewed": lambda rng, shape: rng.gamma(4.0, size=shape) - 4.0,  # skewness 1
+    "very skewed": lambda rng, shape: rng.exponential(size=shape) - 1.0,  # skewness 2
+}
+
+
+def coverage(kind: str, count: int, samples: int, **how: object) -> float:
+    """Return how often the interval of the mean holds the true one, 0."""
+    rng = np.random.default_rng([count, len(kind)])
+    found = (
+        paired_difference(row, np.zeros(count), **how)  # type: ignore[arg-type]
+        for row in DRAWS[kind](rng, (samples, count))
+    )
+    return float(np.mean([one.low <= 0 <= one.high for one in found]))
+
+
+@pytest.mark.parametrize("count", [6, 7, 8, 12])
+@pytest.mark.parametrize("kind", ["normal", "heavy-tailed"])
+def test_coverage_is_nominal_for_symmetric_differences(kind: str, count: int) -> None:
+    """Exactly 1 - attained level, whatever the distribution: 96.9, 95.3, 95.3 and 95.0 % at 6, 7, 8 and 12 seeds."""
+    samples, nominal = 1500, 1 - attained(LEVEL, count)
+    assert 0.95 <= nominal < 0.97
+    error = math.sqrt(nominal * (1 - nominal) / samples)
+    assert coverage(kind, count, samples) == pytest.approx(nominal, abs=3.5 * error)
+
+
+@pytest.mark.parametrize(("kind", "least"), [("skewed", 0.92), ("very skewed", 0.865)])
+@pytest.mark.parametrize("count", [6, 7, 8, 12])
+def test_coverage_of_skewed_differences_falls_by_little(kind: str, least: float, count: int) -> None:
+    """What it asks for is symmetry: at skewness 1 it covers 94 %, at skewness 2 about 90 %."""
+    assert least < coverage(kind, count, 1500) < 0.97
+
+
+def test_the_bootstrap_covers_too_little_at_few_seeds() -> None:
+    """The 95 % of BCa hold 86 % here; hence it is a choice from 15 seeds on, and less falls back to the test's."""
+    rng = np.random.default_rng(1)
+    covered = []
+    for row in rng.normal(size=(250, 6)):
+        found = stats.bootstrap((row,), np.mean, n_resamples=999, method="BCa", rng=rng).confidence_interval
+        covered.append(found.low <= 0 <= found.high)
+    assert 0.79 < np.mean(covered) < 0.92
+    few, many = (paired_difference(rng.normal(size=n), np.zeros(n), method="bca") for n in (14, 15))
+    assert (few.method, many.method) == ("sign-flip", "bca")
+
+
+def test_students_interval_covers_normal_differences() -> None:
+    error = math.sqrt(0.95 * 0.05 / 1500)
+    assert coverage("normal", 6, 1500, method="t") == pytest.approx(0.95, abs=3.5 * error)
+
+
+def test_intervals_of_three_pairs_hold_together() -> None:
+    """The three differences of three arms at 8 seeds, each at 5/3 %: together at least 95 %."""
+    rng, samples = np.random.default_rng(11), 800
+    together = []
+    for table in rng.normal(size=(samples, 8, 3)):
+        found = [paired_difference(table[:, i], table[:, j], level=LEVEL / 3) for i, j in ((0, 1), (0, 2), (1, 2))]
+        together.append(all(one.low <= 0 <= one.high for one in found))
+    assert np.mean(together) > 0.95 - 3.5 * math.sqrt(0.95 * 0.05 / samples)
+    alone = np.mean([paired_difference(t[:, 0], t[:, 1]).resolved == 0 for t in rng.normal(size=(samples, 8, 3))])
+    assert alone == pytest.approx(0.953, abs=0.025)

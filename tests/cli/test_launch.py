@@ -1,0 +1,202 @@
+"""The start and the end of the program: signals before anything is loaded, standard streams that fail."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vnetsim.cli import commands as cli
+from vnetsim.standard_streams import panics_unheard, tell, telling
+
+ROOT = Path(__file__).resolve().parents[2]
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+LAUNCH = "from vnetsim.launch import main; main()"
+EARLY = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+for number in (signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, signal.SIG_DFL)
+class Pressed:
+    def find_spec(self, name, path=None, target=None):
+        if name == sys.argv[1]:
+            os.kill(os.getpid(), int(sys.argv[2]))
+sys.meta_path.insert(0, Pressed())
+from vnetsim.launch import main
+main()
+"""
+
+
+def launched(*arguments: object, code: str = LAUNCH, **options: Any) -> subprocess.CompletedProcess[str]:
+    given: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+    return subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)], text=True, check=False, env=ENVIRONMENT, **given
+    )
+
+
+@pytest.mark.parametrize("pressed", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("module", ["vnetsim.cli.commands", "cyclopts"])
+def test_a_signal_while_the_program_loads_is_one_line(module: str, pressed: signal.Signals) -> None:
+    done = launched(module, int(pressed), code=EARLY)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "vnetsim: interrupted.\n")
+
+
+def test_nothing_is_loaded_before_signals_are_heard() -> None:
+    code = "import sys; before = set(sys.modules); import vnetsim.launch; print(*set(sys.modules) - before)"
+    loaded = set(launched(code=code).stdout.split())
+    assert {name for name in loaded if name.startswith("vnetsim")} == {"vnetsim", "vnetsim.launch"}
+    assert len(loaded) < 20, loaded  # the signal module's own
+
+
+def test_the_installed_command_starts_there() -> None:
+    text = (ROOT / "pyproject.toml").read_text()
+    assert 'vnetsim = "vnetsim.launch:main"' in text
+    assert "vnetsim.launch" in (ROOT / "vnetsim" / "__main__.py").read_text()
+
+
+def test_an_ignored_signal_stays_ignored_as_under_nohup_and_a_second_one_waits() -> None:
+    code = """
+import os, signal
+from vnetsim.launch import hear_signals
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+signal.signal(signal.SIGTERM, signal.SIG_DFL)
+hear_signals()
+os.kill(os.getpid(), signal.SIGHUP)
+try:
+    os.kill(os.getpid(), signal.SIGTERM)
+except KeyboardInterrupt:
+    os.kill(os.getpid(), signal.SIGTERM)
+    print("saved")
+"""
+    done = launched(code=code)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "saved\n", "")
+
+
+def told(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Print a result in a process of its own whose standard output fails."""
+    code = (
+        "import sys; from pathlib import Path; from vnetsim.launch import open_streams; open_streams()\n"
+        "from vnetsim.cli import commands as cli\n"
+        "def finish():\n"
+        "    with cli.telling(Path('runs/x/report.html')):\n"
+        "        print('y' * 100_000)\n"
+        "cli.app = lambda *_, **__: finish()\n"
+        "cli.main([])\n"
+    )
+    return launched(*arguments, code=code, **options)
+
+
+def test_a_full_disk_behind_standard_output() -> None:
+    with Path("/dev/full").open("w") as full:
+        done = told(stdout=full)
+    assert done.returncode == 0
+    assert done.stderr == (
+        "vnetsim: runs/x/report.html: complete, but standard output cannot be written: No space left on device.\n"
+    )
+
+
+def test_a_closed_pipe() -> None:
+    ours, theirs = os.pipe()
+    os.close(ours)
+    done = told(stdout=theirs)
+    os.close(theirs)
+    assert done.returncode == 0
+    assert done.stderr == "vnetsim: runs/x/report.html: complete, but standard output cannot be written: Broken pipe.\n"
+
+
+@pytest.mark.parametrize(
+    "call", ["print_headline([('a', 'b')], [], 'c', title='d')", "print_results([], [], 'c', title='d')"]
+)
+def test_a_closed_pipe_behind_tables(call: str) -> None:
+    code = (
+        "from pathlib import Path; from vnetsim.cli import commands as cli, terminal\n"
+        "def finish():\n"
+        "    with cli.telling(Path('runs/x/report.html')):\n"
+        f"        terminal.{call}\n"
+        "cli.app = lambda *_, **__: finish()\n"
+        "cli.main([])\n"
+    )
+    ours, theirs = os.pipe()
+    os.close(ours)
+    done = launched(code=code, stdout=theirs)
+    os.close(theirs)
+    assert done.returncode == 0
+    assert done.stderr == "vnetsim: runs/x/report.html: complete, but standard output cannot be written: Broken pipe.\n"
+
+
+def closed(numbers: Sequence[int]) -> Any:
+    def close() -> None:
+        for number in numbers:
+            os.close(number)
+
+    return close
+
+
+def test_a_closed_standard_output_and_error() -> None:
+    done = told(stdout=None, preexec_fn=closed([0, 1]))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert told(stdout=None, stderr=None, preexec_fn=closed([0, 1, 2])).returncode == 0
+
+
+@pytest.mark.parametrize("arguments", [("--version",), ("--help",), ("nonsense",)])
+def test_other_commands_end_without_a_traceback(arguments: tuple[str, ...]) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = launched(*arguments, stdout=full)
+        assert done.returncode == (2 if arguments == ("nonsense",) else 1)
+        assert done.stderr.count("\n") == 1, done.stderr
+        assert done.stderr.startswith("vnetsim: ")
+        assert launched(*arguments, stdout=full, stderr=full).returncode == done.returncode
+
+
+def test_a_result_that_can_be_printed_is_not_spoken_of(capsys: pytest.CaptureFixture[str]) -> None:
+    with telling(Path("x")):
+        print("found")
+    assert capsys.readouterr() == ("found\n", "")
+
+
+def test_every_command_that_ends_with_a_result_is_guarded(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise BrokenPipeError(32, "Broken pipe")
+
+    class Result:
+        notices = ()
+        headline, path, warnings, tables, notes = (), Path("page.html"), (), (), ()
+
+    monkeypatch.setattr("analysis.report.page.build_report", lambda _: Result)
+    monkeypatch.setattr("analysis.comparison.page.build_comparison", lambda _: Result)
+    monkeypatch.setattr("vnetsim.cli.terminal.print_headline", fails)
+    monkeypatch.setattr("vnetsim.cli.terminal.print_results", fails)
+    cli._finish(Path("nowhere"), what="a run")
+    cli._finish_comparison(Path("nowhere"), what="a study")
+    assert capsys.readouterr().err.count("page.html: complete") == 2
+
+
+class Panic(BaseException):
+    """Of a library below Python."""
+
+
+def test_a_panic_below_python_prints_nothing_and_all_else_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
+    def read() -> None:
+        with panics_unheard(Panic):
+            os.write(2, b"thread panicked\n")
+            raise Panic
+
+    with pytest.raises(Panic):
+        read()
+    assert capfd.readouterr().err == ""
+    with panics_unheard(Panic):
+        os.write(2, b"a note\n")
+    assert capfd.readouterr().err == "a note\n"
+
+
+def test_control_characters_of_names_reach_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    tell("a\x1b[2Jb\nc\rd")
+    assert capsys.readouterr().err == "vnetsim: a [2Jb c d\n"

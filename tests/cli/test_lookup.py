@@ -1,0 +1,101 @@
+"""`vnetsim settings`, `cite` and `init`: what a user looks up."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from vnetsim.cli.commands import main
+from vnetsim.cli.references import references
+from vnetsim.experiment import Experiment
+from vnetsim.learning.registry import find_learner, learner_names
+from vnetsim.setting_texts import setting_texts
+
+Captured = pytest.CaptureFixture[str]
+
+
+def told(capsys: Captured, *arguments: str) -> str:
+    with pytest.raises(SystemExit) as stopped:
+        main(arguments)
+    assert stopped.value.code == 0
+    return capsys.readouterr().out
+
+
+def test_every_setting_is_listed(capsys: Captured) -> None:
+    lines = told(capsys, "settings").splitlines()
+    listed = [line.partition(" = ")[0] for line in lines if line and not line.startswith(" ")]
+    assert {text.key for text in setting_texts(Experiment)} <= set(listed)
+    assert "round.quorum = 5" in lines
+    assert all(len(line) <= 100 and line == line.rstrip() for line in lines)
+
+
+def test_one_setting(capsys: Captured) -> None:
+    assert told(capsys, "settings", "link.bandwidth_hz").splitlines() == [
+        "link.bandwidth_hz = 1e7",
+        "    channel bandwidth (Hz).",
+        "    number, between 1000 and 1e+11 Hz: from telemetry to all microwave bands",
+    ]
+
+
+def test_one_table_and_nothing_else(capsys: Captured) -> None:
+    out = told(capsys, "settings", "blur")
+    assert "physical motion kernel" in out
+    assert re.findall(r"^(\w+\.\w+)", out, re.MULTILINE) == ["blur.threshold_kmh", "blur.fraction"]
+
+
+def test_a_learner_brings_its_settings_and_defaults(capsys: Captured) -> None:
+    everything = told(capsys, "settings", "--learner", "cdl")
+    assert "learning.tau = 4\n" in everything
+    assert "\nlearning = " not in everything
+    assert "silos.count = 11\n" in everything
+    assert "silos.count = 95\n" in told(capsys, "settings", "silos")
+    assert "learning.t_alpha = " in told(capsys, "settings", "learning"), "of the default learner"
+    assert told(capsys, "settings", "learning.tau", "--learner", "cdl").startswith("learning.tau = 4\n")
+
+
+def test_what_to_cite(capsys: Captured) -> None:
+    entries = re.findall(r"^@\w+\{(\S+),$", told(capsys, "cite", "fedco"), re.MULTILINE)
+    assert entries == ["vnetsim", "sumo", "flsimco", "moco"], "its paper names both"
+    everything = re.findall(r"^@\w+\{(\S+),$", told(capsys, "cite"), re.MULTILINE)
+    assert len(set(everything)) == len(everything)
+    assert {"fedefm", "cdl", "dsgd", "fedavg"} <= set(everything)
+
+
+@pytest.mark.parametrize("name", learner_names())
+def test_every_learners_paper_has_an_entry(name: str) -> None:
+    entries = references([find_learner(name)])
+    assert len(entries) >= 3
+    for entry in entries:
+        assert entry.count("{") == entry.count("}")
+        assert "  note = " not in entry
+        assert "@VERSION@" not in entry
+
+
+def test_a_learner_of_ones_own_is_cited_as_it_says() -> None:
+    class Mine:
+        name, paper = "mine", "Nobody (2020): Nothing"
+
+    assert references([Mine])[2:] == ["@misc{mine,\n  note = {Nobody (2020): Nothing}\n}"]  # type: ignore[list-item]
+    assert len(references([])) == 2
+
+
+def test_init_says_what_to_type_next(tmp_path: Path, capsys: Captured) -> None:
+    folder = tmp_path / "my scenarios"
+    with pytest.raises(SystemExit):
+        main(["init", str(folder)])
+    captured = capsys.readouterr()
+    assert captured.err == f"vnetsim: next: vnetsim run '{folder}/intersection.sumocfg'\n"
+    assert (folder / "intersection.sumocfg").is_file()
+    assert str(folder / "intersection.sumocfg") in captured.out.splitlines()
+
+
+def test_the_version_in_short(capsys: Captured) -> None:
+    assert told(capsys, "-V") == told(capsys, "--version")
+
+
+def test_completion_of_a_shell_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("SHELL", "/bin/bash")
+    told(capsys, "--install-completion", "--shell", "bash")
+    scripts = [path for path in tmp_path.rglob("*") if path.is_file() and "settings" in path.read_text()]
+    assert scripts, "a script that knows the commands"

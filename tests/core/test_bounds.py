@@ -1,0 +1,229 @@
+"""Every number that can be set has bounds with a reason, found and checked in one way."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+import pytest
+
+from vnetsim.coverage.placement import place_rsus
+from vnetsim.errors import InputError
+from vnetsim.experiment import Experiment
+from vnetsim.learning.registry import find_learner, learner_names
+from vnetsim.scenario.settings_file import load_experiment, structure
+from vnetsim.setting_checks import Within, bounds_of, check_bounds
+from vnetsim.storage.schemas import check
+
+
+def numbers_of(kind: type, table: str = "") -> Iterator[tuple[str, type, Within | None]]:
+    """Every number of a settings class: its key, whether float or int, and its bounds."""
+    bounds = bounds_of(kind)
+    hints = get_type_hints(kind)
+    for field in dataclasses.fields(kind):
+        hint, key = hints[field.name], f"{table}.{field.name}" if table else field.name
+        if dataclasses.is_dataclass(hint):
+            yield from numbers_of(hint, key)
+        elif hint in (float, int, int | None, float | None):
+            yield key, float if hint in (float, float | None) else int, bounds.get(field.name)
+
+
+OF_LEARNERS = [
+    (name, *leaf) for name in learner_names() for leaf in numbers_of(find_learner(name).Settings, "learning")
+]
+OF_EXPERIMENT = list(numbers_of(Experiment))
+
+
+def outside(kind: type, within: Within) -> list[float]:
+    if kind is int:
+        return [int(within.low) - 1, int(within.high) + 1]
+    return [math.nextafter(within.low, -math.inf), math.nextafter(within.high, math.inf), math.nan, math.inf, -math.inf]
+
+
+def of_kind(kind: type, within: Within) -> list[float]:
+    return [kind(within.low), kind(within.high)]
+
+
+def refused(key: str, value: float) -> str:
+    with pytest.raises(InputError) as caught:
+        load_experiment("gaussian", [(tuple(key.split(".")), value)])
+    return str(caught.value)
+
+
+def fault(call: Callable[..., Any], *args: Any, **keywords: Any) -> str:
+    try:
+        call(*args, **keywords)
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+def test_the_settings_are_many() -> None:
+    assert len(OF_EXPERIMENT) > 45
+    assert len(OF_LEARNERS) > 80
+
+
+@pytest.mark.parametrize(("key", "kind", "within"), OF_EXPERIMENT, ids=str)
+def test_every_number_of_an_experiment_has_bounds_that_hold(key: str, kind: type, within: Within | None) -> None:
+    assert within is not None, f"{key} has no bounds"
+    assert within.reason
+    for value in outside(kind, within):
+        message = refused(key, value)
+        assert message.startswith(f"{key} must be between "), message
+        assert within.reason in message
+        assert message.endswith(f"got {value}.")
+    for value in of_kind(kind, within):
+        # what must hold between two settings is another matter
+        assert f"{key} must be between" not in fault(load_experiment, "gaussian", [(tuple(key.split(".")), value)])
+
+
+@pytest.mark.parametrize(("learner", "key", "kind", "within"), OF_LEARNERS, ids=str)
+def test_every_number_of_a_learner_has_bounds_that_hold(
+    learner: str, key: str, kind: type, within: Within | None
+) -> None:
+    assert within is not None, f"{key} of {learner} has no bounds"
+    settings, name = find_learner(learner).Settings, key.removeprefix("learning.")
+    for value in outside(kind, within):
+        with pytest.raises(InputError) as caught:
+            settings(**{name: value})
+        assert str(caught.value).startswith(f"{key} must be between ")
+        assert str(caught.value).endswith(f"({within.reason}), got {value}.")
+    for value in of_kind(kind, within):
+        assert f"{key} must be between" not in fault(settings, **{name: value})
+
+
+def test_bounds_are_told_in_few_characters_with_unit_and_reason() -> None:
+    assert str(Within(0.1, 1e7, "s", "why")) == "between 0.1 and 1e7 s"
+    assert str(Within(1, 500, "", "why")) == "between 1 and 500"
+    with pytest.raises(InputError) as caught:
+        Within(1, 500, "m", "no radio reaches further").check("link.x_m", 501)
+    assert str(caught.value) == "link.x_m must be between 1 and 500 m (no radio reaches further), got 501."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parent:
+    x_m: Annotated[float, Within(0, 1, "m", "why")] = 0.5
+    n: Annotated[int, Within(1, 9, "", "why")] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Child(Parent):
+    x_m: float = 0.25
+    free: float = 1e300
+
+
+def test_a_subclass_that_sets_another_default_keeps_the_bounds() -> None:
+    assert set(bounds_of(Child)) == {"x_m", "n"}
+    check_bounds("own", Child())
+    with pytest.raises(InputError, match=r"own\.x_m must be between 0 and 1 m"):
+        check_bounds("own", Child(x_m=2))
+    with pytest.raises(InputError, match=r"own\.n must be between 1 and 9"):
+        check_bounds("own", Child(n=10))
+
+
+def test_settings_of_a_user_are_checked_without_a_line_of_theirs_and_need_no_bounds() -> None:
+    assert structure({"x_m": 1, "n": 9}, Child, "") == Child(x_m=1.0, n=9)
+    with pytest.raises(InputError, match=r"^learning\.x_m must be between 0 and 1 m \(why\), got 3\.0\.$"):
+        structure({"x_m": 3}, Child, "", ("learning",))
+    with pytest.raises(InputError, match=r"learning\.x_m: expected a number, got 'three'"):
+        structure({"x_m": "three"}, Child, "", ("learning",))
+    assert structure({"free": -1e300}, Child, "").free == -1e300
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("link.rsu_power_dbm", 4000.0),
+        ("link.bandwidth_hz", 1e-300),
+        ("compute.spread", 800.0),
+        ("link.carrier_hz", 5e-324),
+        ("data.train_images", 10**12),
+        ("gaussian.arrivals_per_s", 1e9),
+        ("link.update_s", 1e-7),
+        ("round.deadline_s", 1e-9),
+        ("camera.exposure_s", 1e9),
+        ("traffic.range_m", 1e9),
+    ],
+)
+def test_values_that_once_broke_a_run_or_passed_without_a_word(key: str, value: float) -> None:
+    assert refused(key, value).startswith(f"{key} must be between ")
+
+
+def test_a_weight_decay_that_once_was_blamed_on_the_learner() -> None:
+    with pytest.raises(InputError, match=r"^learning\.weight_decay must be between 0 and 1000"):
+        structure({"weight_decay": 1e308}, find_learner("flsimco").Settings, "", ("learning",))
+
+
+def test_a_quorum_above_the_number_of_distinct_silos() -> None:
+    values: list[tuple[tuple[str, ...], Any]] = [(("round", "distinct_silos"), True), (("silos", "count"), 4)]
+    with pytest.raises(InputError, match=r"round\.quorum must be at most silos\.count \(4\), got 5: with round\.dist"):
+        load_experiment("gaussian", values)
+    load_experiment("gaussian", [*values, (("round", "quorum"), 4)])
+
+
+class Net:
+    def junction_ids(self) -> list[str]:
+        return ["a"]
+
+    def junction_position(self, _: str) -> tuple[float, float]:
+        return 0.0, -1e308
+
+    def rsu_pois(self) -> list[Any]:
+        return []
+
+    def busiest_junction(self) -> tuple[str, str]:
+        return "a", "alone"
+
+    def boundary(self) -> None:
+        return None
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("0,-1e308", "RSU '0,-1e308': y_m must be between -1e8 and 1e8 m"),
+        ("nan,0", "RSU 'nan,0': x_m must be between"),
+        ("0,0:1e9", "RSU '0,0:1e9': the range must be between 1 and 100000 m"),
+        ("a:1e9", "RSU 'a:1e9': the range must be between 1 and 100000 m"),
+        ("0,0:wide", "RSU '0,0:wide': the range must be a number of metres, got 'wide'"),
+        ("a", "here: RSU 'a': y_m must be between"),
+    ],
+)
+def test_an_rsu_stands_on_earth_and_reaches_no_further_than_a_radio(spec: str, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        place_rsus([spec], range_m=250.0, net=Net(), where="here")
+    assert str(caught.value).startswith(message)
+
+
+def test_the_greatest_seed_can_be_read_again(tmp_path: Path) -> None:
+    (within,) = (within for key, _, within in OF_EXPERIMENT if key == "seed" and within)
+    seed = int(within.high)
+    check(tmp_path / "manifest.json", {"seed": seed, "traffic": {"seed": seed}})
+    check(tmp_path / "comparison.json", {"cells": [{"seed": seed}]})
+    with pytest.raises(InputError, match=r"damaged: 'seed' is a whole number of more than 64 bits\.$"):
+        check(tmp_path / "manifest.json", {"seed": seed + 1})
+
+
+def nested(times: int) -> list[Any]:
+    found: list[Any] = []
+    for _ in range(times):
+        found = [found]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("record", "words"),
+    [
+        ({"device": {"threads": nested(400)}}, r"'device\.threads\.0' is nested too deeply"),
+        ({"of another version": nested(400)}, "is nested too deeply"),
+        ({"radio": {"cap_bps": 10**400}}, r"'radio\.cap_bps' is a whole number of more than 64 bits"),
+        ({"peak_memory_bytes": {"host": "many"}}, "'peak_memory_bytes.*' is missing or of the wrong type"),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_what_no_report_could_hold_is_told_of_a_record(record: dict[str, Any], words: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=words) as caught:
+        check(tmp_path / "manifest.json", record)
+    assert len(str(caught.value)) < 400

@@ -1,0 +1,87 @@
+"""Folders of the user's own with the names of vnetsim's packages, where Python looks first."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import analysis
+from vnetsim import own_packages
+from vnetsim.errors import InputError
+
+ROOT = Path(__file__).resolve().parents[2]
+REPORT = "import sys; sys.argv = ['vnetsim', 'report', sys.argv[1]]; from vnetsim.launch import main; main()"
+LEARNER = "from vnetsim.learning.registry import find_learner; print(find_learner('fedavg').__module__)"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A folder with packages ``analysis`` and ``learners`` of its own."""
+    for name in ("analysis", "learners"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("MINE = True\n")
+    return tmp_path
+
+
+def python(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run Python in a folder, where its own packages come first."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)]), "OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+def test_the_command_line_finds_its_own(project: Path) -> None:
+    out = ("--out", "traffic", "--set", "gaussian.duration_s=20")
+    done = python(project, "-m", "vnetsim", "mobility", "gaussian", *out)
+    assert (done.returncode, done.stderr) == (0, "")
+    (project / "traffic" / "report.html").unlink()
+    done = python(project, "-m", "vnetsim", "report", "traffic")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (project / "traffic" / "report.html").is_file()
+
+
+def test_a_folder_that_the_program_is_called_in_brings_no_modules(tmp_path: Path) -> None:
+    """Of ``python -m vnetsim``; the installed command does not look there at all."""
+    trace = tmp_path / "executed"
+    folder = tmp_path / "received"
+    folder.mkdir()
+    for name in ("numpy", "polars", "matplotlib", "cyclopts", "tomllib", "cattrs"):
+        (folder / f"{name}.py").write_text(f"open({str(trace)!r}, 'w').close()\n")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "vnetsim", "mobility", "gaussian", "--set", "gaussian.duration_s=20"]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert not trace.exists()
+
+
+def test_a_script_finds_a_learner(project: Path) -> None:
+    script = project / "script.py"
+    script.write_text(LEARNER)
+    done = python(project, str(script))
+    assert (done.stdout, done.stderr) == ("learners.fedavg\n", "")
+
+
+def test_another_that_is_loaded_already_is_named(project: Path) -> None:
+    done = python(project, "-c", f"import learners; {LEARNER}")
+    assert done.stderr.splitlines()[-1] == (
+        f"vnetsim.errors.InputError: 'learners' is {project / 'learners'} in this process, and vnetsim has a package "
+        "of that name, which cannot be loaded beside it: rename that one, or use vnetsim in a process that does not "
+        "import it."
+    )
+    done = python(project, "-c", f"import analysis; {REPORT}", "traffic")
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"vnetsim: 'analysis' is {project / 'analysis'} in this process")
+    assert done.stderr.count("\n") == 1
+
+
+def test_our_own_that_is_loaded_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    own_packages.claim("analysis")
+    assert sys.modules["analysis"] is analysis
+    monkeypatch.setitem(sys.modules, "analysis", type(sys)("analysis"))
+    with pytest.raises(InputError, match="'analysis' is <module"):
+        own_packages.claim("analysis")

@@ -1,0 +1,108 @@
+"""Names that become paths stay names; paths that no record can hold are refused before anything is written."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vnetsim.cli.commands import main
+from vnetsim.errors import InputError
+from vnetsim.experiment import PLUGIN_TABLES, Experiment
+from vnetsim.paths import PLUGIN_FILES, path_name, resolved
+from vnetsim.runs.writer import choose_folder
+from vnetsim.study.request import Request
+
+STUDY = """
+scenario = "gaussian"
+[[arms]]
+learner = "flsimco"
+name = "../../escaped"
+[[arms]]
+learner = "fedavg"
+[[conditions]]
+name = "/etc/x"
+[sizes."x/../../escaped"]
+[sizes."..".settings]
+"""
+
+
+@given(st.lists(st.text(max_size=60), max_size=3))
+def test_whatever_words_are_their_name_is_one_part_of_a_path(words: list[str]) -> None:
+    name = path_name(*words)
+    assert Path("folder", name).parts == ("folder", name)
+    assert name.isascii()
+    assert name[0] not in ".-"
+    assert 0 < len(name) < 255
+
+
+def test_ordinary_names_stay_as_they_are() -> None:
+    assert path_name("intersection", "FedCo", "seed0") == "intersection-FedCo-seed0"
+    assert path_name("", "a b/c") == "a-b-c"
+
+
+@pytest.mark.parametrize("size", ["x/../../escaped", ".."])
+def test_the_names_of_a_study_do_not_leave_the_folder(size: str, tmp_path: Path) -> None:
+    (tmp_path / "study.toml").write_text(STUDY)
+    plan, name = Request(scenario=str(tmp_path / "study.toml"), size=size, seeds="0").plan([])
+    assert name == ("study-x-..-..-escaped" if "x" in size else "study")
+    for cell in plan.cells:
+        assert Path("cells", cell.folder("hash")).resolve().parent == Path("cells").resolve()
+
+
+def test_a_run_is_named_after_its_scenario_and_stays_below_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert choose_folder(Experiment(scenario="a\nb.sumocfg"), None, "../x") == Path("runs/a-b-x-seed0")
+
+
+def test_a_link_to_itself_and_a_name_that_is_no_text(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    with pytest.raises(InputError, match=r"loop: a link that leads to itself\.$"):
+        resolved(tmp_path / "loop")
+    with pytest.raises(InputError, match=r"the path is no UTF-8 text; rename it\.$"):
+        resolved(os.fsdecode(b"n\xffx"))
+    with pytest.raises(InputError, match="not a path"):
+        resolved("a\0b")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("mobility", "gaussian", "--no-report", "--out", os.fsdecode(b"n\xffx")), "no UTF-8 text; rename it."),
+        (("mobility", "loop.sumocfg", "--out", "out"), "loop.sumocfg: a link that leads to itself."),
+        (("mobility", "loop", "--out", "out"), "loop: a link that leads to itself."),
+        (("mobility", "loop.csv", "--rsu", "0,0:5", "--out", "out"), "loop.csv: a link that leads to itself."),
+        (("mobility", "gaussian", "--no-report", "--out", "loop"), "loop: a link that leads to itself."),
+        (("mobility", "etf.sumocfg", "--out", "out"), "etf.sumocfg: unknown encoding: ETF-8; write the file in UTF-8."),
+        (
+            ("run", "gaussian", "--data", "folder", "--data-root", "loop", "--out", "out"),
+            "a link that leads to itself.",
+        ),
+    ],
+)
+def test_no_command_fails_by_them_or_leaves_a_file(
+    arguments: tuple[str, ...],
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("loop", "loop.sumocfg", "loop.csv"):
+        Path(name).symlink_to(name)
+    Path("etf.sumocfg").write_text('<?xml version="1.0" encoding="ETF-8"?>\n<configuration/>\n')
+    before = sorted(path.name for path in tmp_path.iterdir())
+    with pytest.raises(SystemExit) as stopped:
+        main(list(arguments))
+    line = capsys.readouterr().err
+    assert stopped.value.code == 2, line
+    assert line.count("\n") == 1
+    assert line.endswith(f"{words}\n")
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+def test_every_table_of_a_plug_in_may_name_a_file() -> None:
+    assert {(table, "file") for table in PLUGIN_TABLES} == PLUGIN_FILES

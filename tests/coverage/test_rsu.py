@@ -1,0 +1,122 @@
+"""Reading and placing RSUs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from vnetsim.coverage.placement import Poi, place_rsus
+from vnetsim.coverage.rsu import Rsu
+from vnetsim.errors import InputError
+
+
+class Net:
+    """Junctions at given places; the busiest is ``cross``."""
+
+    def __init__(self, pois: Sequence[Poi] = ()) -> None:
+        self._pois = pois
+        self._junctions = {"cross": (10.0, 20.0), "a:5": (1.0, 2.0), "cluster_1,2": (3.0, 4.0)}
+
+    def junction_ids(self) -> Sequence[str]:
+        return list(self._junctions)
+
+    def junction_position(self, junction_id: str) -> tuple[float, float]:
+        return self._junctions[junction_id]
+
+    def rsu_pois(self) -> Sequence[Poi]:
+        return self._pois
+
+    def busiest_junction(self) -> tuple[str, str]:
+        return "cross", "the busiest"
+
+    def boundary(self) -> tuple[float, float, float, float]:
+        return 0.0, 0.0, 100.0, 100.0
+
+
+def place(*specs: str, net: Net | None = None) -> tuple[tuple[Rsu, ...], tuple[str, ...]]:
+    return place_rsus(specs, range_m=250.0, net=net or Net(), where="town.sumocfg")
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ("cross", Rsu(id="cross", x_m=10, y_m=20, range_m=250)),
+        ("cross:90.5", Rsu(id="cross", x_m=10, y_m=20, range_m=90.5)),
+        ("a:5", Rsu(id="a:5", x_m=1, y_m=2, range_m=250)),
+        ("a:5:7", Rsu(id="a:5", x_m=1, y_m=2, range_m=7)),
+        ("cluster_1,2:8", Rsu(id="cluster_1,2", x_m=3, y_m=4, range_m=8)),
+        ("1.5,-2", Rsu(id="1.5,-2", x_m=1.5, y_m=-2, range_m=250)),
+        ("1.5,2:1e2", Rsu(id="1.5,2", x_m=1.5, y_m=2, range_m=100)),
+    ],
+)
+def test_specifications(spec: str, expected: Rsu) -> None:
+    rsus, notes = place(spec)
+    assert rsus == (expected,)
+    assert len(notes) == (expected.y_m < 0)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("", "empty text"),
+        ("crosss", r"town\.sumocfg: unknown junction 'crosss'\. Did you mean 'cross'\?"),
+        ("crosss:50", "Did you mean 'cross'"),
+        ("cross:0", "the range must be between 1 and 100000 m"),
+        ("cross:-3", "the range must be between"),
+        ("cross:far", "must be a number of metres, got 'far'"),
+        ("1,2:", "must be a number of metres, got ''"),
+        ("1,2:inf", "the range must be between"),
+        ("nan,2", "x_m must be between"),
+        ("1,inf:50", "y_m must be between"),
+    ],
+)
+def test_bad_specifications(spec: str, message: str) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        place(spec)
+    assert "\n" not in str(caught.value)
+
+
+def test_pois_come_before_the_busiest_junction_and_specifications_before_both() -> None:
+    net = Net([Poi(id="p", x_m=5, y_m=6, range_text="70"), Poi(id="q", x_m=7, y_m=8, range_text="")])
+    assert [(r.id, r.range_m) for r in place(net=net)[0]] == [("p", 70.0), ("q", 250.0)]
+    assert [r.id for r in place("cross", net=net)[0]] == ["cross"]
+    (rsu,), (note,) = place()
+    assert rsu == Rsu(id="cross", x_m=10, y_m=20, range_m=250)
+    assert "took junction 'cross', the busiest" in note
+
+
+def test_a_poi_with_a_bad_range_is_named() -> None:
+    with pytest.raises(InputError, match=r"town\.sumocfg: parameter 'range' of POI 'p': .* got 'wide'"):
+        place(net=Net([Poi(id="p", x_m=0, y_m=0, range_text="wide")]))
+
+
+def test_two_rsus_of_one_name_are_refused() -> None:
+    with pytest.raises(InputError, match="two RSUs are called 'cross'"):
+        place("cross:10", "cross:20")
+
+
+def test_outside_the_net_is_a_note() -> None:
+    _, (note,) = place("cross", "500,50")
+    assert "'500,50'" in note
+    assert "outside the road net" in note
+
+
+def test_the_environment_is_that_of_the_poi() -> None:
+    pois = [Poi(id=name, x_m=5, y_m=6, range_text="", environment=name) for name in ("urban", "highway")]
+    rsus, _ = place(net=Net(pois))
+    assert [rsu.environment for rsu in rsus] == ["urban", "highway"]
+    assert place(net=Net([Poi(id="p", x_m=5, y_m=6, range_text="")]))[0][0].environment == ""
+    with pytest.raises(InputError, match=r"parameter 'environment' of POI 'p'.*'highwya'|'highwya'.*POI 'p'"):
+        place(net=Net([Poi(id="p", x_m=0, y_m=0, range_text="", environment="highwya")]))
+
+
+def test_an_rsu_by_hand_stands_where_the_scenario_says_its_own_do() -> None:
+    def environment(*texts: str) -> str:
+        pois = [Poi(id=str(i), x_m=5, y_m=6, range_text="bad", environment=text) for i, text in enumerate(texts)]
+        return place("cross:90", net=Net(pois))[0][0].environment
+
+    assert environment("highway", "highway") == "highway"
+    assert environment("highway", "urban") == ""
+    assert environment("highway", "") == ""
+    assert environment("other") == environment() == ""

@@ -1,0 +1,126 @@
+"""The commands that are stopped at every change of the disk: small, and otherwise as users call them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vnetsim.display import progress_display
+from vnetsim.experiment import Experiment, GaussianSettings, RoundSettings, TrafficSettings
+from vnetsim.learning.registry import find_learner
+from vnetsim.runs.runner import resume_run, start_run
+from vnetsim.runs.traffic_recording import record_mobility
+from vnetsim.scenario.settings_file import load_experiment
+from vnetsim.study.resolve import plan
+from vnetsim.study.runner import compare
+
+WALK = f"{Path(__file__).parents[1] / 'end_to_end' / 'walk_learners.py'}:Walk"
+TRAFFIC = Experiment(
+    scenario="gaussian",
+    gaussian=GaussianSettings(duration_s=15.0, arrivals_per_s=0.5),
+    traffic=TrafficSettings(repeat=False),
+)
+CONTRASTIVE = {"bank": 12, "knn_k": 2, "linear_probe": "never"}
+LEARNERS: dict[str, dict[str, object]] = {
+    "flsimco": CONTRASTIVE,
+    "fedco": {**CONTRASTIVE, "queue": 8},
+    "cdl": {},
+    "fedefm": {},
+}
+"""The learners, with what makes each of them small."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """A command, as what it does to a folder.
+
+    Args:
+        start: begins in a folder that is empty or missing.
+        again: what its messages tell a user to do after it was stopped.
+    """
+
+    start: Callable[[Path], Any]
+    again: Callable[[Path], Any]
+
+
+def resumable(start: Callable[[Path], Any]) -> Command:
+    """Return a command that goes on with ``resume`` once it has begun, and is else started again."""
+
+    def again(folder: Path) -> None:
+        if not (folder / "manifest.json").is_file():
+            start(folder)
+            return
+        with progress_display() as progress:
+            resume_run(folder, command=["vnetsim"], progress=progress, trust=True)
+
+    return Command(start=start, again=again)
+
+
+def _record(folder: Path) -> None:
+    with progress_display() as progress:
+        record_mobility(TRAFFIC, folder, command=["vnetsim"], progress=progress)
+
+
+def _run(experiment: Experiment) -> Callable[[Path], None]:
+    def start(folder: Path) -> None:
+        with progress_display() as progress:
+            start_run(experiment, folder, command=["vnetsim"], progress=progress)
+
+    return start
+
+
+MOBILITY = resumable(_record)
+RUN = resumable(
+    _run(
+        replace(
+            TRAFFIC,
+            round=RoundSettings(quorum=2, deadline_s=10.0),
+            learner=WALK,
+            rounds=2,
+            device="cpu",
+        )
+    )
+)
+
+
+def run_of(learner: str, data: Path) -> Command:
+    """Return a round of one of ``LEARNERS`` on tiny images; ``data`` is a folder to put them in."""
+    draw = np.random.default_rng(0)
+    if learner == "cdl":
+        name, file = "steering-npz", data / "angles.npz"
+        np.savez(
+            file, imgs=draw.integers(0, 255, (40, 8, 8)).astype(np.uint8), ground_truths=np.linspace(-1.0, 1.0, 40)
+        )
+    else:
+        name, file = "npz", data / "images.npz"
+        np.savez(file, images=draw.integers(0, 255, (60, 8, 8, 3)).astype(np.uint8), labels=np.arange(60) % 3)
+    own = {"batch": 4, "steps": 1, "engine": "sequential", **LEARNERS[learner]}
+    sets: list[tuple[tuple[str, ...], Any]] = [(("learning", key), value) for key, value in own.items()]
+    sets += [
+        (("learner",), learner), (("rounds",), 1), (("device",), "cpu"), (("data", "name"), name),
+        (("data", "root"), str(file)), (("data", "image_px"), 8), (("silos", "count"), 3), (("silos", "approaches"), 1),
+        (("gaussian", "duration_s"), 15.0), (("gaussian", "arrivals_per_s"), 0.5), (("round", "quorum"), 2),
+        (("round", "deadline_s"), 10.0),
+    ]  # fmt: skip
+    return resumable(_run(load_experiment("gaussian", sets, find_learner=find_learner)))
+
+
+def comparison(engines: Sequence[Any], patch: Callable[[Any], None]) -> Command:
+    """Return a comparison of two cells; ``patch`` takes the engine of ``engines`` to begin with, then to go on with."""
+    sets = [(("rounds",), 1), (("device",), "cpu"), (("gaussian", "duration_s"), 12.0)]
+    sets += [(("gaussian", "arrivals_per_s"), 0.5), (("round", "quorum"), 1), (("round", "deadline_s"), 8.0)]
+    study = plan("gaussian", [WALK, WALK.replace(":Walk", ":Shifted")], [0], sets)
+
+    def called(engine: Any) -> Callable[[Path], None]:
+        def start(folder: Path) -> None:
+            patch(engine)
+            with progress_display() as progress:
+                compare(study, folder, command=["vnetsim", "compare"], progress=progress, workers=2)
+
+        return start
+
+    return Command(start=called(engines[0]), again=called(engines[1]))

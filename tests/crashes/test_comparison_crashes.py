@@ -1,0 +1,54 @@
+"""Every kill, power cut, full disk and failing disk at every change of a comparison with two workers, and its page."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import Command, comparison
+from workers_by_turns import two_cells_by_turns
+
+from analysis.comparison.page import build_comparison
+from vnetsim.study.workers import run_here
+
+pytestmark = pytest.mark.timeout(1200)
+
+Killed = Callable[[Command], int]
+Failed = Callable[[str, Command], int]
+Engine = Callable[[Any], None]
+
+
+@pytest.mark.slow
+def test_a_stop_at_every_change(engine: Engine, killed_everywhere: Killed) -> None:
+    assert killed_everywhere(comparison((two_cells_by_turns, run_here), engine)) > 200
+
+
+@pytest.mark.slow
+def test_an_error_at_every_change(engine: Engine, failed_everywhere: Failed) -> None:
+    assert failed_everywhere("both", comparison((two_cells_by_turns, run_here), engine)) > 200
+
+
+@pytest.fixture
+def page(engine: Engine, tmp_path: Path) -> Command:
+    """The page of a comparison that lies there."""
+    made = tmp_path / "made"
+    comparison((run_here, run_here), engine).start(made)
+
+    def start(folder: Path) -> None:
+        shutil.copytree(made, folder)
+        build_comparison(folder)
+
+    return Command(start=start, again=build_comparison)
+
+
+@pytest.mark.slow
+def test_a_stop_at_every_change_of_the_page(page: Command, killed_everywhere: Killed) -> None:
+    assert killed_everywhere(page) > 20
+
+
+@pytest.mark.slow
+def test_an_error_at_every_change_of_the_page(page: Command, failed_everywhere: Failed) -> None:
+    assert failed_everywhere("both", page) > 20

@@ -1,0 +1,163 @@
+"""Every learner on tiny data, on any device, and the jobs that it hands to its engine."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import Tensor, nn
+
+from device_checks.schedule import learner_class
+from device_checks.tiny_data import SILOS, tiny_images, tiny_roads
+from device_checks.training_work import context
+from learners.data.steering_set import SteeringSet
+from learners.engines.programs import Engine, Program, SequentialEngine, Tensors, Trained, TrainingJob
+from vnetsim.learning import Participant, Peer
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "contrastive": {"batch": 4, "steps": 2, "knn_k": 5, "bank": 40},
+    "steering": {"batch": 4, "steps": 2, "dropout": 0.3},
+    "classification": {"batch": 4, "steps": 2, "local_test": 12},
+}
+"""Of the learners of a task: a local training takes milliseconds."""
+
+
+@contextmanager
+def tiny_data() -> Iterator[None]:
+    """Let learners load the tiny sets, silo i with the i-th part of the roads."""
+    pictures, roads = tiny_images(), tiny_roads()
+
+    def parts(frames: SteeringSet, *, silos: int, **_: object) -> list[Any]:
+        return [rows.numpy() for rows in torch.arange(len(frames.train)).tensor_split(silos)]
+
+    with (
+        mock.patch("learners.tasks.task.load_images", return_value=pictures),
+        mock.patch("learners.tasks.steering.load_steering", return_value=roads),
+        mock.patch("learners.tasks.steering.partition_steering", parts),
+    ):
+        yield
+
+
+def tiny_learner(name: str, device: str, **settings: Any) -> Any:
+    """Return one of this repository's learners on tiny data."""
+    kind = learner_class(name)
+    with tiny_data():
+        return kind.create(context(device, SILOS, rounds=4), kind.Settings(**(SETTINGS[kind.task] | settings)))
+
+
+def joined(round_: int, count: int = 3) -> list[Participant]:
+    """Return participants of a round, each of whom has exchanged with all others."""
+
+    def speed(i: int) -> float:
+        return 15.0 + 8 * i
+
+    def peer(i: int) -> Peer:
+        return Peer(vehicle_id=f"v{i}", silo=i, speed_mps=speed(i), level_px=speed(i) / 10, neighbours=count - 1)
+
+    return [
+        Participant(
+            round=round_,
+            base_round=round_,
+            vehicle_id=f"v{i}",
+            rsu_id="r",
+            silo=i,
+            speed_mps=speed(i),
+            level_px=speed(i) / 10,
+            peers=tuple(peer(j) for j in range(count) if j != i),
+            neighbours=count - 1,
+        )
+        for i in range(count)
+    ]
+
+
+def play(learner: Any, rounds: int = 2, count: int = 3) -> list[dict[str, float]]:
+    """Play rounds with evaluation; return the figures of each, mean training loss included."""
+    told = []
+    for round_ in range(rounds):
+        updates = learner.train(joined(round_, count))
+        figures = {"mean loss": sum(update.loss for update in updates) / len(updates)}
+        figures |= learner.aggregate(updates).metrics
+        told.append(figures | learner.evaluate(final=round_ == rounds - 1))
+    return told
+
+
+class Kept:
+    """An engine that keeps every call's jobs, trained one after the other."""
+
+    def __init__(self) -> None:
+        self.calls: list[list[TrainingJob]] = []
+        self._engine = SequentialEngine()
+
+    def train(self, jobs: Sequence[TrainingJob]) -> list[Trained]:
+        self.calls.append(list(jobs))
+        return self._engine.train(jobs)
+
+    def map(self, program: Program, calls: Sequence[Callable[[nn.Module], Any]]) -> list[Any]:
+        return self._engine.map(program, calls)
+
+
+def jobs_of(learner: Any, rounds: int = 2) -> list[list[TrainingJob]]:
+    """Return the jobs of a learner's first rounds, call by call."""
+    kept: Any = Kept()
+    learner._task.engine = kept
+    for round_ in range(rounds):
+        learner.aggregate(learner.train(joined(round_)))
+    return kept.calls
+
+
+def in_double(tensors: Tensors, device: str) -> dict[str, Tensor]:
+    """Return tensors on a device, those of floating point in double precision."""
+    moved = {name: tensor.to(device) for name, tensor in tensors.items()}
+    return {name: tensor.double() if tensor.is_floating_point() else tensor for name, tensor in moved.items()}
+
+
+class Doubled:
+    """Makes jobs in double precision of the jobs of two learners, the same but for their device.
+
+    What a job starts from and its prepared batches are those of the first, on the CPU: only the network, the loss and
+    the optimizer then compute on the device of the second.
+
+    Args:
+        device: where the jobs are to be computed.
+    """
+
+    def __init__(self, device: str) -> None:
+        self._device = device
+        self._programs: dict[Program, Program] = {}
+
+    def __call__(self, first: TrainingJob, second: TrainingJob) -> TrainingJob:
+        given = second.program
+        if given not in self._programs:
+            prepare = first.program.prepare
+            self._programs[given] = replace(
+                given,
+                network=copy.deepcopy(given.network).double(),
+                prepare=lambda drawn: in_double(prepare(drawn), self._device),
+            )
+        return replace(
+            first,
+            program=self._programs[given],
+            base=in_double(first.base, self._device),
+            given=in_double(first.given, self._device),
+            # Adam counts its steps on the CPU, whatever the device
+            optimizer={
+                name: in_double({name: tensor}, "cpu" if name.endswith("steps") else self._device)[name]
+                for name, tensor in first.optimizer.items()
+            },
+        )
+
+
+def flat(trained: Trained) -> Tensor:
+    """Return all values of a result in one row, on the CPU, named in an order of their own."""
+    parts = (trained.state, trained.optimizer, trained.figures)
+    return torch.cat([part[name].detach().cpu().reshape(-1).double() for part in parts for name in sorted(part)])
+
+
+def results(engine: Engine, calls: Sequence[Sequence[TrainingJob]]) -> list[Tensor]:
+    """Return what an engine makes of each job."""
+    return [flat(trained) for jobs in calls for trained in engine.train(jobs)]

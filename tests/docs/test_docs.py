@@ -1,0 +1,185 @@
+"""The documentation: generated pages say what the code says, links lead somewhere, the README is short and true."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import inspect
+import re
+import shlex
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import vnetsim
+from vnetsim.cli.commands import app
+from vnetsim.experiment import Experiment
+from vnetsim.learning.registry import find_learner, learner_names
+from vnetsim.setting_texts import setting_texts
+from vnetsim.simulation.loop import OUTCOMES
+from vnetsim.simulation.pace import PACES
+from vnetsim.simulation.selection import SELECTIONS
+from vnetsim.storage import tables
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted([*DOCS.rglob("*.md"), *ROOT.glob("*.md"), *(ROOT / "scenarios").rglob("*.md")])
+GENERATED = {f"docs/reference/{name}.md" for name in ("cli", "settings", "learners", "tables")}
+
+
+def generator() -> Any:
+    spec: Any = importlib.util.spec_from_file_location("docs_generate", DOCS / "generate.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def plain(markdown: str) -> str:
+    """Return Markdown without escapes, in one line."""
+    return " ".join(re.sub(r"\\([*<|\[\]_])", r"\1", markdown).split())
+
+
+def test_the_page_of_settings_has_every_setting_as_the_command_line_tells_it() -> None:
+    page = generator().settings_page()
+    words = plain(page)
+    for text in setting_texts(Experiment):
+        assert page.count(f'<span id="{text.key}"></span>`{text.key}`') == 1, text.key
+        assert text.meaning in words, text.key
+        assert text.bounds in words, text.key
+    assert set(re.findall(r"\(#([\w.]+)\)", page)) <= set(re.findall(r'id="([\w.]+)"', page)), "most wanted"
+
+
+@pytest.mark.parametrize("name", learner_names())
+def test_the_page_of_learners_has_all_of_each(name: str) -> None:
+    learner = find_learner(name)
+    section = generator().learners_page().split(f"\n## {name}\n")[1].split("\n## ")[0]
+    words = plain(section)
+    assert learner.paper in words
+    for equation in getattr(learner, "equations", ()):
+        assert equation in section
+    for text in setting_texts(learner.Settings, "learning"):
+        assert f"`{text.key}`" in section
+        assert text.meaning in words, text.key
+
+
+def test_the_page_of_tables_has_every_column_with_its_unit() -> None:
+    page = generator().tables_page()
+    others = (
+        tables.COMPARISON,
+        tables.COMPARISON_DIFFERENCES,
+        tables.COMPARISON_TARGETS,
+        tables.COMPARISON_MEASURES,
+        tables.COMPARISON_RANKS,
+    )
+    for name in tables.TABLES:
+        assert f"### {name}\n" in page
+    for columns in (*tables.TABLES.values(), *others):
+        for column in columns:
+            assert re.search(rf"^\| `{column.name}` \| [a-z ]+ \| {re.escape(column.unit)} \| ", page, re.MULTILINE)
+            assert column.meaning in plain(page)
+
+
+def test_the_page_of_commands_has_every_command_and_option() -> None:
+    page = generator().cli_page()
+    for name in app.resolved_commands():
+        if name.startswith("-"):
+            continue
+        section = page.split(f"\n## vnetsim {name}\n")[1].split("\n## ")[0]
+        assert f"\n```console\nvnetsim {name} " in section
+        for argument in app[name].assemble_argument_collection():
+            if argument.name != "*":  # a group, told by its own options
+                assert f"`{argument.name}" in section, argument.name
+                assert " ".join(argument.parameter.help.split()) in section, argument.name
+    assert "Table of Contents" not in page
+    assert " -m " not in page, "nothing of the process that writes the page"
+
+
+def test_every_pace_and_selection_policy_is_in_the_tables() -> None:
+    before, _, _ = (DOCS / "explanation" / "rounds.md").read_text(encoding="utf-8").partition("## Outcomes")
+    rows = re.findall(r"^\| `([^`|]*)` \|", before, re.MULTILINE)
+    assert sorted(rows) == sorted([*PACES.names(), *SELECTIONS.names()])
+
+
+def test_every_outcome_is_explained() -> None:
+    _, _, section = (DOCS / "explanation" / "rounds.md").read_text(encoding="utf-8").partition("## Outcomes")
+    rows = re.findall(r"^\| (`[^|]*`) \|", section, re.MULTILINE)
+    assert sorted(re.findall(r"`(\w+)`", " ".join(rows))) == sorted(OUTCOMES)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_links_lead_to_files_and_headings_that_are_there(page: Path) -> None:
+    for target, anchor in re.findall(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)", page.read_text(encoding="utf-8")):
+        path = (page.parent / target).resolve() if target else page
+        name = path.relative_to(ROOT).as_posix()
+        assert path.exists() or name in GENERATED, f"{page.name}: {target}"
+        if anchor and path.is_file():
+            headings = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+            assert anchor in {re.sub(r"[^\w -]", "", words).lower().replace(" ", "-") for words in headings}, anchor
+
+
+def test_the_readme_is_two_screens_with_one_picture() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    before, links = text.split("## Where to go on")
+    assert before.count("\n") <= 100
+    assert re.findall(r"!\[.*?\]\((.*?)\)", text) == ["docs/assets/report.webp"]
+    assert (DOCS / "assets" / "report.webp").stat().st_size < 200_000
+    assert "docs/tutorial.md" in links
+
+
+def test_the_python_of_the_readme_is_that_of_the_package() -> None:
+    """Every call has arguments that are there, and every name that is read of its result is one."""
+    (block,) = re.findall(
+        r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
+    )
+    results = {"run": vnetsim.Run, "study": vnetsim.Study}
+    read = set()
+    for node in ast.walk(ast.parse(block)):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in results:
+            assert hasattr(results[node.value.id], node.attr), node.attr
+            read.add(node.attr)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            assert isinstance(node.func.value, ast.Name)
+            if node.func.value.id == "vnetsim":
+                assert node.func.attr in vnetsim.__all__
+                parameters = inspect.signature(getattr(vnetsim, node.func.attr)).parameters
+                assert {keyword.arg for keyword in node.keywords} <= set(parameters), node.func.attr
+    assert {"participations", "metrics", "model", "report", "differences"} <= read
+
+
+def commands_of(text: str) -> list[list[str]]:
+    """Return the ``vnetsim`` commands in indented and fenced blocks, continued lines joined."""
+    joined = re.sub(r" \\\n\s+", " ", text)
+    fenced = "\n".join(re.findall(r"^```sh\n(.*?)^```$", joined, re.DOTALL | re.MULTILINE))
+    found = re.findall(r"^    (vnetsim [a-z].*)$", joined, re.MULTILINE) + re.findall(
+        r"^(vnetsim .*)$", fenced, re.MULTILINE
+    )
+    return [shlex.split(line, comments=True) for line in found]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_commands_and_options_of_the_pages_exist(page: Path) -> None:
+    known = {name for name in app.resolved_commands() if not name.startswith("-")}
+    for _, command, *rest in commands_of(page.read_text(encoding="utf-8")):
+        assert command in known, (page.name, command)
+        options = {name for argument in app[command].assemble_argument_collection() for name in argument.names}
+        assert {word for word in rest if word.startswith("--")} <= options, (page.name, command, rest)
+
+
+KEY = re.compile(r"`((?:traffic|gaussian|link|compute|round|exchange|silos|data|camera|blur|schedule)\.\w+)")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_settings_that_pages_name_exist(page: Path) -> None:
+    if page.name == "CHANGELOG.md":
+        return  # of other versions too
+    known = {text.key for text in setting_texts(Experiment)}
+    assert set(KEY.findall(page.read_text(encoding="utf-8"))) - {"gaussian.toml"} <= known
+
+
+def test_citation_and_package_are_of_one_version() -> None:
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        version = tomllib.load(file)["project"]["version"]
+    assert f"\nversion: {version}\n" in citation

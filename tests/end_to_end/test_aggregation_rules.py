@@ -1,0 +1,94 @@
+"""Aggregation rules on the command line: used, recorded, resumed, and refused where they do not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vnetsim.learning import Participant
+from vnetsim.runs.checkpoint import digest
+from vnetsim.storage.run_directory import RunDirectory
+
+Cli = Callable[..., Any]
+EXAMPLE = f"round.aggregation={Path(__file__).resolve().parents[2] / 'scenarios' / 'plugins' / 'half_life.py'}:HalfLife"
+ASYNCHRONOUS = (
+    *("--set", "round.quorum=1", "--set", "round.invited=4", "--set", "round.max_staleness=9", "--rounds", "6"),
+    *("--set", "compute.median_flops=3e7", "--set", "gaussian.arrivals_per_s=2"),
+)
+
+
+@pytest.fixture(scope="module")
+def run_of(cli: Cli, scenarios: Path, tmp_path_factory: pytest.TempPathFactory, small: tuple[str, ...]) -> Any:
+    """Return a maker of asynchronous runs, by options."""
+
+    def make(*options: str) -> RunDirectory:
+        folder = tmp_path_factory.mktemp("run") / "run"
+        command = ("run", scenarios / "gaussian.toml", "--learner", "fedavg", *small, *ASYNCHRONOUS)
+        done = cli(*command, *options, "--out", folder)
+        assert (done.status, done.err) == (0, "")
+        return RunDirectory(folder)
+
+    return make
+
+
+def test_a_rule_is_used_recorded_and_resumed(
+    run_of: Any, cli: Cli, refused: Callable[..., str], results_of: Callable[[Path], dict[str, bytes]]
+) -> None:
+    """The example of a file: refused from a folder that names it unless that is trusted."""
+    sync = run_of()
+    run = run_of("--set", EXAMPLE, "--set", "aggregation.half_life=3")
+    record = run.manifest()["plugins"]["aggregation"]
+    assert record == {"name": "half-life", "source": "an example", "settings": {"mixing": 0.5, "half_life": 3.0}}
+    assert "half_life.py" in {Path(name).name for name in run.manifest()["inputs"]}
+    columns = ["round", "base_round", "vehicle_id", "outcome"]
+    rows = run.read("participations").select(columns)
+    # who takes part does not depend on what is learnt
+    assert rows.equals(sync.read("participations").select(columns))
+    committed = rows.filter(rows["outcome"] == "committed")
+    assert committed.height == 6
+    assert (committed["round"] > committed["base_round"]).any()
+    results = [one.read("metrics").filter(one.read("metrics")["name"] == "loss")["value"] for one in (sync, run)]
+    assert results[0].to_list() != results[1].to_list()
+    assert "round.aggregation: the folder wants the code of" in refused(
+        "run", run.path, "--out", run.path.parent / "no"
+    )
+    before = results_of(run.path)
+    run.write_json("manifest.json", run.manifest() | {"status": "interrupted"})
+    assert cli("resume", run.path, "--trust").status == 0
+    after = results_of(run.path)
+    assert {name for name in before if before[name] != after[name]} == set()
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (("--set", "round.aggregation=fedasink"), "unknown aggregation rule 'fedasink'. Did you mean 'fedasync'?"),
+        (("--set", "round.aggregation=fedbuff", "--set", "aggregation.mixing=1"), "aggregation: unknown key 'mixing'"),
+        (("--set", "aggregation.mixing=0.5"), "aggregation: unknown key 'mixing'"),
+        (
+            ("--set", "round.aggregation=fedasync", "--set", "aggregation.mixing=2"),
+            "aggregation.mixing must be between 0 and 1 (a share), got 2",
+        ),
+        (
+            ("--learner", "fedefm", "--set", "round.aggregation=fedasync"),
+            "round.aggregation: 'fedasync' is not for the learner fedefm",
+        ),
+        (("--learner", "fedco", "--set", "round.aggregation=fedadam"), "'fedadam' is not for the learner fedco"),
+        (("--learner", "cdl", "--set", "round.aggregation=fedadam"), "and the neighbours of cdl mix their models"),
+    ],
+)
+def test_what_does_not_fit_is_one_line(
+    options: tuple[str, ...], line: str, refused: Callable[..., str], small: tuple[str, ...], tmp_path: Path
+) -> None:
+    assert line in refused(
+        "run", "gaussian", *(() if {"cdl", "fedefm"} & {*options} else small), *options, "--out", tmp_path / "r"
+    )
+
+
+def test_seconds_leave_the_fingerprint_of_participants_as_it_was() -> None:
+    one = {"round": 1, "base_round": 0, "vehicle_id": "v", "rsu_id": "r", "silo": 2, "speed_mps": 9.5, "level_px": 0.25}
+    known = "4f41a3d9d7ea87790f6f79b281e35a3d3a3b41057c17891a811d75890d7a2cda"
+    assert digest([Participant(**one)]) == digest([Participant(**one, train_s=3.0, upload_s=1.0)]) == known

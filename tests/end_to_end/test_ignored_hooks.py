@@ -1,0 +1,105 @@
+"""A learner's own hooks are called, or the run is refused before it begins."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vnetsim.learning.hooks import ignored_method
+from vnetsim.learning.registry import find_learner, learner_names
+from vnetsim.storage.run_directory import RunDirectory
+
+Cli = Callable[..., Any]
+Write = Callable[[str], str]
+CONTRASTIVE = ("learning.bank", "learning.knn_k", "learning.linear_probe")
+HOOKS = """
+    def weights(self, participants):
+        return np.arange(1.0, len(participants) + 1) / sum(range(1, len(participants) + 1))
+
+    def loss(self, model, images, labels, base):
+        return cross_entropy(model(images), labels) * 0 + 42
+"""
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """``write("class X(FedAvg): ...")`` gives ``file:X`` of a learner's file with that class."""
+
+    def make(text: str) -> str:
+        path = tmp_path / "mine.py"
+        head = """
+            import numpy as np
+            from torch.nn.functional import cross_entropy
+            from learners.cdl import Cdl
+            from learners.classification_fedavg import ClassificationFedAvg
+            from learners.contrastive import ContrastiveLearner
+            from learners.fedavg import FedAvg
+            from learners.fedco import FedCo
+            from learners.fedefm import FedEFM
+            from learners.steering_baselines import FedAvgSteering
+        """
+        path.write_text(textwrap.dedent(head) + text)
+        return f"{path}:X"
+
+    return make
+
+
+def test_weights_and_loss_of_a_classifier_are_called(
+    write: Write, cli: Cli, small: tuple[str, ...], scenarios: Path, tmp_path: Path
+) -> None:
+    learner = write(f"class X(ClassificationFedAvg):{HOOKS}")
+    pairs = list(zip(small[::2], small[1::2], strict=True))
+    known = [word for pair in pairs if not pair[1].startswith(CONTRASTIVE) for word in pair]
+    options = ("--learner", learner, *known, "--set", "round.quorum=3")
+    done = cli("run", scenarios / "gaussian.toml", *options, "--out", tmp_path / "run")
+    assert done.status == 0, done.err
+    run = RunDirectory(tmp_path / "run")
+    assert run.read("rounds")["loss"].to_list() == [42, 42, 42]
+    weights = run.read("participations")["weight"].drop_nulls().to_list()
+    assert sorted(round(6 * weight) for weight in weights if weight == weight) == [1, 1, 1, 2, 2, 2, 3, 3, 3]
+
+
+@pytest.mark.parametrize(
+    ("base", "method", "can"),
+    [
+        ("FedCo", "loss", "aggregate, cost"),
+        ("FedEFM", "loss", "train, weights"),
+        ("Cdl", "loss", "job"),
+        ("FedAvg", "los", "loss, weights"),
+        ("ClassificationFedAvg", "weigths", "loss, "),
+    ],
+)
+def test_what_would_never_be_called_is_refused(
+    write: Write, refused: Callable[..., str], tmp_path: Path, base: str, method: str, can: str
+) -> None:
+    learner = write(f"class X({base}):\n    def {method}(self, *a):\n        return super().{method}(*a)\n")
+    line = refused("run", "gaussian", "--learner", learner, "--out", tmp_path / "run")
+    assert f"mine.py:X: its method '{method}' would never be called: {base} has none of that name." in line
+    assert can in line.partition("can override: ")[2]
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "class X(FedAvg):\n    def weights(self, p):\n        self.helper(p)\n    def helper(self, p): ...\n",
+        "class X(FedCo):\n    def _helper(self): ...\n",
+        "class Y:\n    def shared(self): ...\nclass X(Y, FedAvg):\n    def weights(self, p):\n        self.shared()\n",
+        "class X(FedAvg):\n    @property\n    def limit(self): ...\ndef use(x):\n    return getattr(x, 'limit')\n",
+    ],
+)
+def test_helpers_are_no_hooks(write: Write, text: str) -> None:
+    find_learner(write(text))
+
+
+def test_an_unused_method_of_a_mixin_is_found(write: Write, refused: Callable[..., str]) -> None:
+    learner = write("class Y:\n    def shared(self): ...\nclass X(Y, FedAvg):\n    pass\n")
+    assert "its method 'shared' would never be called: FedAvg has none" in refused("learners", learner)
+
+
+def test_shipped_learners_have_no_such_method() -> None:
+    assert all(ignored_method(find_learner(name)) == "" for name in learner_names())

@@ -1,0 +1,179 @@
+"""The examples in ``scenarios/plugins``: short, and each runs from its file; what is wrong with others is one line."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from learners.data.shipped import SHIPPED
+from learners.encoders import ENCODERS
+from vnetsim.storage.run_directory import RunDirectory
+
+Cli = Callable[..., Any]
+FOLDER = Path(__file__).resolve().parents[2] / "scenarios" / "plugins"
+QUICK = (
+    *("--device", "cpu", "--rounds", "3", "--set", "silos.count=6", "--set", "learning.steps=2"),
+    *("--set", "learning.batch=8", "--set", "data.train_images=120", "--set", "data.test_images=40"),
+    *("--set", "compute.median_flops=4e9"),
+)
+
+
+def test_each_is_at_most_60_lines_and_in_the_text() -> None:
+    text = (FOLDER / "README.md").read_text()
+    for path in sorted(FOLDER.glob("*.py")):
+        assert path.read_text().count("\n") <= 60, path
+        assert f"[{path.name}]({path.name})" in text
+
+
+def test_a_learner_with_a_task_of_its_own(
+    cli: Cli, scenarios: Path, tmp_path: Path, results_of: Callable[[Path], dict[str, bytes]]
+) -> None:
+    command = ("run", scenarios / "gaussian.toml", "--learner", f"{FOLDER / 'rotation.py'}:RotNet", *QUICK)
+    done = cli(*command, "--out", tmp_path / "run")
+    assert (done.status, done.err) == (0, "")
+    run = RunDirectory(tmp_path / "run")
+    metrics = run.read("metrics")
+    assert set(metrics["name"]) == {"loss", "learning_rate", "rotation_accuracy"}
+    told = metrics.filter(metrics["name"] == "rotation_accuracy")["value"].to_list()
+    assert len(told) == 4
+    assert all(round(40 * value) == pytest.approx(40 * value) for value in told), "a share of 40 test images"
+    learner = run.manifest()["learner"]
+    assert (learner["name"], learner["task"], learner["settings"]["momentum"]) == ("rotnet", "rotation", 0.9)
+    assert cli(*command, "--out", tmp_path / "again").status == 0
+    first, again = results_of(tmp_path / "run"), results_of(tmp_path / "again")
+    assert {name for name in first if first[name] != again[name]} == set()
+
+
+def test_it_learns_and_is_refused_settings_it_does_not_know(cli: Cli, scenarios: Path, tmp_path: Path) -> None:
+    learner = f"{FOLDER / 'rotation.py'}:RotNet"
+    refused = cli("run", scenarios / "gaussian.toml", "--learner", learner, "--set", "learning.bank=5")
+    assert refused.status == 2
+    assert "learning: unknown key 'bank'." in refused.err
+    more = ("--set", "learning.steps=20", "--set", "learning.lr=0.1", "--set", "data.train_images=60")
+    done = cli("run", scenarios / "gaussian.toml", "--learner", learner, *QUICK, *more, "--out", tmp_path / "run")
+    assert done.status == 0
+    metrics = RunDirectory(tmp_path / "run").read("metrics")
+    losses = metrics.filter(metrics["name"] == "loss").sort("round")["value"].to_list()
+    assert losses[-1] < losses[0]
+
+
+GRATINGS = ("--set", f"data.name={FOLDER / 'gratings.py'}:Gratings")
+PLAIN_CNN = ("--set", f"learning.encoder={FOLDER / 'plain_cnn.py'}:PlainCnn")
+CONTRASTIVE = ("--set", "learning.bank=60", "--set", "learning.knn_k=5", "--set", "learning.linear_probe=never")
+
+
+@pytest.fixture(scope="module")
+def both(cli: Cli, scenarios: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run on a data set of one's own, with an encoder of one's own. Do not change it."""
+    folder = tmp_path_factory.mktemp("both") / "run"
+    own = (*GRATINGS, "--set", "dataset.noise=0.5", *PLAIN_CNN, "--set", "encoder.width=8")
+    done = cli("run", scenarios / "gaussian.toml", *QUICK, *CONTRASTIVE, *own, "--out", folder)
+    assert (done.status, done.err) == (0, "")
+    return folder
+
+
+def test_a_data_set_and_an_encoder_are_used_and_recorded(both: Path) -> None:
+    run = RunDirectory(both)
+    assert set(run.read("silos")["class_name"]) == {"horizontal", "rising", "vertical", "falling"}
+    manifest = run.manifest()
+    assert manifest["plugins"]["dataset"] == {
+        "name": "gratings",
+        "source": "drawn by the program",
+        "settings": {"period_px": 8.0, "noise": 0.5},
+    }
+    assert manifest["plugins"]["encoder"]["settings"] == {"width": 8, "layers": 3}
+    assert {Path(name).name for name in manifest["inputs"]} >= {"gratings.py", "plain_cnn.py"}
+    # three convolutions of 8, 16 and 32 channels with their norms, and the projection
+    convolutions = sum(9 * a * b + b + 2 * b for a, b in ((3, 8), (8, 16), (16, 32)))
+    assert manifest["learner"]["parameters"] == convolutions + 32 * 128 + 128
+
+
+def test_what_a_received_folder_names_is_not_run(both: Path, refused: Callable[..., str], cli: Cli) -> None:
+    assert "data.name: the folder wants the code of" in refused("run", both, "--out", both.parent / "no")
+    other = ("--set", "data.name=signs", "--set", "dataset={}")
+    assert "learning.encoder: the folder wants the code of" in refused("run", both, *other, "--out", both.parent / "no")
+    manifest = RunDirectory(both).manifest()
+    RunDirectory(both).write_json("manifest.json", manifest | {"status": "interrupted"})
+    try:
+        assert "data.name: the folder wants the code of" in refused("resume", both)
+        assert cli("resume", both, "--trust").status == 0
+    finally:
+        RunDirectory(both).write_json("manifest.json", manifest)
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ((*GRATINGS, "--set", "dataset.period_px=1"), "dataset.period_px must be between 2 and 32 px"),
+        ((*GRATINGS, "--set", "dataset.nois=1"), "dataset: unknown key 'nois'. Did you mean 'noise'?"),
+        ((*PLAIN_CNN, "--set", "encoder.width=x"), "encoder.width: expected a whole number, got 'x'"),
+        ((*GRATINGS, "--learner", "dsgd"), "have classes, and this learner needs steering angles: road, driving-log"),
+        (("--set", "learning.encoder=smal"), "unknown encoder 'smal'. Did you mean 'small'?"),
+        (("--set", "encoder.width=8", "--learner", "dsgd"), "encoder: the learner has no setting learning.encoder"),
+    ],
+)
+def test_a_wrong_setting_is_one_line(
+    options: tuple[str, ...], line: str, refused: Callable[..., str], tmp_path: Path
+) -> None:
+    assert line in refused("run", "gaussian", *options, "--out", tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "option", "line"),
+    [
+        ("gratings", "return classed_set(", "return 1  # (", "data.name", "data set 'gratings' returned a int, exp"),
+        (
+            "gratings",
+            "labels = generator",
+            "1 / 0",
+            "data.name",
+            "data set 'gratings' failed while it was loaded: ZeroDiv",
+        ),
+        ("plain_cnn", "widths[-1]", "7", "learning.encoder", "encoder 'plain-cnn' failed while it was built: ValueErr"),
+    ],
+)
+def test_a_fault_of_the_plug_in_is_one_line(
+    file: str, old: str, new: str, option: str, line: str, refused: Callable[..., str], tmp_path: Path
+) -> None:
+    text = (FOLDER / f"{file}.py").read_text()
+    assert old in text
+    mine = tmp_path / "mine.py"
+    mine.write_text(text.replace(old, f"{new}\n    {old}" if new == "1 / 0" else new, 1))
+    name = {"gratings": "Gratings", "plain_cnn": "PlainCnn"}[file]
+    command = ("run", "gaussian", *QUICK, "--set", f"{option}={mine}:{name}", "--out", tmp_path / "run")
+    assert line in refused(*command, status=1)
+
+
+def test_the_shipped_ones_are_entry_points_too() -> None:
+    project = tomllib.loads((FOLDER.parents[1] / "pyproject.toml").read_text())["project"]["entry-points"]
+    for group, shipped in (("vnetsim.data_sets", SHIPPED), ("vnetsim.encoders", ENCODERS)):
+        assert project[group] == {name: f"{kind.__module__}:{kind.__name__}" for name, kind in shipped.items()}
+
+
+def test_a_selection_policy(cli: Cli, scenarios: Path, small: tuple[str, ...], tmp_path: Path) -> None:
+    policy = f"round.selection={FOLDER / 'least_served.py'}:LeastServed"
+    command = ("run", scenarios / "gaussian.toml", "--learner", "discard", *small, "--set", policy)
+    done = cli(*command, "--set", "selection.margin=0.5", "--out", tmp_path / "run")
+    assert (done.status, done.err) == (0, "")
+    run = RunDirectory(tmp_path / "run")
+    assert '"margin": 0.5' in json.dumps(run.manifest())
+    participations = run.read("participations")
+    assert participations.filter(participations["outcome"] == "committed").height >= 3
+    refused = cli(*command, "--set", "selection.margin=-1", "--out", tmp_path / "refused")
+    assert refused.status == 2
+    assert "selection.margin must be between 0 and 10" in refused.err
+
+
+def test_a_pace(cli: Cli, scenarios: Path, small: tuple[str, ...], tmp_path: Path) -> None:
+    pace = f"round.participation={FOLDER / 'growing_rounds.py'}:GrowingRounds"
+    command = ("run", scenarios / "gaussian.toml", "--learner", "discard", *small, "--set", pace)
+    done = cli(*command, "--set", "pace.every=1", "--out", tmp_path / "run")
+    assert (done.status, done.err) == (0, "")
+    rounds = RunDirectory(tmp_path / "run").read("rounds")
+    assert rounds["committed"].to_list() == [1, 2, 3]
+    assert set(rounds["closed_by"]) == {"quorum"}

@@ -1,0 +1,287 @@
+"""The Python API: the same runs as the command line, from a script or a notebook."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import doctest
+import importlib.util
+import inspect
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+import torch
+
+import vnetsim
+import vnetsim.api
+from vnetsim.api import calls, results
+from vnetsim.api import settings as api_settings
+from vnetsim.learning.registry import find_learner, learner_names
+from vnetsim.scenario.settings_file import load_experiment, parse_override, to_plain
+
+SmallRun = Callable[..., tuple[Path, Any]]
+ResultsOf = Callable[[Path], dict[str, bytes]]
+TINY = {"silos.count": 10, "data.train_images": 200, "data.test_images": 50, "learning.steps": 1, "learning.batch": 8}
+EXAMPLES = [
+    example
+    for module in (vnetsim.api, calls, results, api_settings)
+    for example in doctest.DocTestFinder().find(module, globs={})
+    if example.examples
+]
+
+
+@pytest.fixture(autouse=True)
+def _one_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As the command line of these tests has it, and below a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def settings_of(options: tuple[str, ...]) -> dict[str, Any]:
+    """Return the settings of options of the command line, by dotted key."""
+    pairs = [parse_override(text) for text in options if "=" in text]
+    return {".".join(path): value for path, value in pairs}
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
+def test_the_examples_of_the_documentation_run(example: doctest.DocTest) -> None:
+    flags = doctest.NORMALIZE_WHITESPACE | doctest.IGNORE_EXCEPTION_DETAIL
+    found: list[str] = []
+    doctest.DocTestRunner(optionflags=flags).run(example, out=found.append)
+    assert "".join(found) == ""
+
+
+def test_every_function_and_class_has_an_example_or_needs_none() -> None:
+    named = {example.name.rpartition("api.")[2] for example in EXAMPLES}
+    assert {"calls.run", "calls.mobility", "calls.compare", "calls.resume", "calls.load"} <= named
+    assert {"settings.Experiment", "results.Traffic", "results.Run.model"} <= named
+
+
+def test_what_is_public() -> None:
+    stub = ast.parse((Path(vnetsim.__file__).with_suffix(".pyi")).read_text())
+    typed = {alias.name for node in stub.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+    assert typed | {"__version__"} == set(vnetsim.__all__)
+    assert set(vnetsim.__all__) - {"__version__"} == set(vnetsim.api.__all__) - {"Page"}
+    for name in set(vnetsim.__all__) - {"__version__"}:
+        public = getattr(vnetsim.api, name)
+        assert inspect.getdoc(public), name
+        assert set(vnetsim.__all__) <= set(dir(vnetsim))
+        members = inspect.getmembers(public) if inspect.isclass(public) else []
+        undocumented = [
+            key
+            for key, value in members
+            if not key.startswith("_") and (inspect.isroutine(value) or isinstance(value, property))
+            if not inspect.getdoc(value)
+        ]
+        assert undocumented == [], name
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        vnetsim.nothing  # noqa: B018
+
+
+def test_no_package_hides_a_function() -> None:
+    for name in ("run", "mobility", "compare", "resume", "load"):
+        assert getattr(vnetsim, name) is getattr(calls, name)
+        assert importlib.util.find_spec(f"vnetsim.{name}") is None  # importing it would replace the attribute
+
+
+def test_importing_loads_nothing_and_traffic_no_torch() -> None:
+    code = (
+        "import sys; before = set(sys.modules); import vnetsim; new = set(sys.modules) - before\n"
+        "assert new == {'vnetsim'}, new\n"
+        "vnetsim.mobility('gaussian', gaussian__duration_s=20, out='m').windows\n"
+        "assert not {'torch', 'learners', 'matplotlib', 'cyclopts', 'IPython'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_same_arguments_give_the_same_files(
+    small_run: SmallRun, small: tuple[str, ...], scenarios: Path, results_of: ResultsOf
+) -> None:
+    given = settings_of(small)
+    expected = results_of(small_run("gaussian.toml", "--learner", "fedavg", "--seed", "3")[0])
+    run = vnetsim.run(scenarios / "gaussian.toml", learner="fedavg", seed=3, device="cpu", settings=given, out="run")
+    found = results_of(run.path)
+    assert found.keys() == expected.keys()
+    assert [name for name in found if found[name] != expected[name]] == []
+    tables = {name: getattr(run, name) for name in ("windows", "participations", "rounds", "silos")}
+    for name, table in tables.items():
+        assert table.equals(pl.read_parquet(run.path / f"{name}.parquet")), name
+        assert run.units[name].keys() == set(table.columns)
+    assert run.metrics.drop("unit").equals(pl.read_parquet(run.path / "metrics.parquet"))
+    assert dict(run.metrics.select("name", "unit").unique().rows())["knn_accuracy"] == "%"
+    assert run.manifest["command"][0].startswith("vnetsim.run(")
+    assert run.learner["name"] == "fedavg"
+    assert run.settings["seed"] == 3
+
+
+@pytest.mark.parametrize("learner", learner_names())
+def test_an_experiment_has_its_learners_defaults(learner: str) -> None:
+    expected = load_experiment("gaussian", [(("learner",), learner)], find_learner=find_learner)
+    experiment = vnetsim.Experiment(learner=learner)
+    assert to_plain(experiment) == to_plain(expected)
+    more = dataclasses.replace(experiment, rounds=3)
+    assert to_plain(more) == {**to_plain(expected), "rounds": 3}
+
+
+def test_settings_by_keyword_by_dotted_key_and_as_tables_are_the_same() -> None:
+    ways = (
+        vnetsim.Experiment(round__quorum=4, data__name="signs"),
+        vnetsim.Experiment(settings={"round.quorum": 4, "data.name": "signs"}),
+        vnetsim.Experiment(settings={"round": {"quorum": 4}, "data": {"name": "signs"}}),
+        vnetsim.Experiment(**{"round.quorum": 4, "data.name": "signs"}),
+    )
+    assert all(way == ways[0] for way in ways)
+    assert ways[0].round.quorum == 4
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"rounds": "ten"}, r"^rounds: expected a whole number, got 'ten'\.$"),
+        ({"rounds": 2.5}, r"^rounds: expected a whole number, got 2\.5\.$"),
+        ({"rounds": 0}, "rounds must be"),
+        ({"evaluate_evry": 3}, "unknown key 'evaluate_evry'. Did you mean 'evaluate_every'"),
+        ({"round": 3}, "round: expected a table"),
+        ({"learner": 5}, "learner: expected a string"),
+        ({"learner": "fedsomething"}, "unknown learner 'fedsomething'"),
+        ({"round__quorum": [1]}, "round.quorum: expected a whole number"),
+        ({"learning__lr": "fast"}, "learning.lr: expected a number"),
+        ({"settings": [("rounds", 3)]}, "settings: expected a mapping"),
+        ({"settings": {3: 4}}, "expected keys such as"),
+        ({"scenario": 5}, "scenario: expected a path or a name, got 5"),
+        ({"out": 5, "learner": "fedavg"}, "out: expected a path or a name, got 5"),
+    ],
+)
+def test_wrong_input_is_one_line_before_anything_is_written(
+    given: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    given = {"scenario": "gaussian", **given}
+    if "out" not in given:
+        with pytest.raises(vnetsim.InputError, match=message):
+            vnetsim.Experiment(**given)
+    with pytest.raises(vnetsim.InputError, match=message):
+        vnetsim.run(**given, progress=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_experiment_is_run_as_it_is(toy: type, results_of: ResultsOf) -> None:
+    experiment = vnetsim.Experiment(learner=toy.name, rounds=2, gaussian__duration_s=60, device="cpu")
+    first = vnetsim.run(experiment, out="a")
+    second = vnetsim.run("gaussian", learner=toy.name, rounds=2, gaussian__duration_s=60, device="cpu", out="b")
+    assert results_of(first.path) == results_of(second.path)
+    assert vnetsim.run(experiment, rounds=1, out="c").rounds.height == 1
+    with pytest.raises(vnetsim.InputError, match="the experiment has toy; make another Experiment for fedavg"):
+        vnetsim.run(experiment, learner="fedavg")
+
+
+class Interrupting:
+    """Presses Ctrl-C when a round is done."""
+
+    def __init__(self, after: int) -> None:
+        self._after = after
+        self.stages: list[str] = []
+
+    def stage(self, text: str) -> None:
+        self.stages.append(text)
+
+    def note(self, text: str) -> None:
+        raise AssertionError(text)
+
+    def advance(self, *, time_s: float, done: float, total: float | None) -> None:
+        assert total == 12
+        assert time_s >= 0
+        if done >= self._after:
+            raise KeyboardInterrupt
+
+
+def test_an_interrupted_run_goes_on_to_the_same_bits(toy: type, results_of: ResultsOf) -> None:
+    given: dict[str, Any] = {"learner": toy.name, "rounds": 12, "device": "cpu", "gaussian__duration_s": 120}
+    whole = vnetsim.run("gaussian", **given, out="whole")
+    display = Interrupting(1)
+    with pytest.raises(KeyboardInterrupt, match="vnetsim resume broken"):
+        vnetsim.run("gaussian", **given, out="broken", progress=display)
+    broken = vnetsim.load("broken")
+    assert isinstance(broken, vnetsim.Run)
+    assert broken.status == "interrupted"
+    assert 1 <= broken.rounds.height < 12
+    assert "running" in display.stages
+    with pytest.raises(vnetsim.InputError, match=r"has no model.safetensors: the run has not finished"):
+        broken.model()
+    done = vnetsim.resume("broken")
+    assert done.status == "finished"
+    assert results_of(done.path) == results_of(whole.path)
+    assert vnetsim.resume("broken").status == "finished", "nothing to do"
+
+
+def test_folders_are_known_for_what_they_are(toy: type, tmp_path: Path) -> None:
+    vnetsim.mobility("gaussian", gaussian__duration_s=60, out="traffic")
+    vnetsim.run("traffic", learner=toy.name, rounds=1, out="run")
+    assert type(vnetsim.load("traffic")) is vnetsim.Traffic
+    assert type(vnetsim.load(tmp_path / "run")) is vnetsim.Run
+    for name, message in (("nothing", "neither a run directory nor a comparison"), ("", "neither")):
+        with pytest.raises(vnetsim.InputError, match=message):
+            vnetsim.load(name)
+    (tmp_path / "run" / "manifest.json").write_text("{}")
+    with pytest.raises(vnetsim.InputError, match="altered or damaged"):
+        vnetsim.load("run")
+
+
+def test_a_notebook_shows_page_and_headline(toy: type) -> None:
+    run = vnetsim.run("gaussian", learner=toy.name, rounds=1, gaussian__duration_s=60, out="run")
+    page = run.report()
+    assert page.path == run.path / "report.html"
+    shown = page._repr_html_()
+    assert shown.startswith('<iframe srcdoc="&lt;!DOCTYPE html&gt;')
+    assert shown.count('"') == shown.split("srcdoc", 1)[1].count('"'), "what is quoted holds no quote"
+    assert "<td>Rounds</td><td>1 of 1</td>" in run._repr_html_()
+
+
+@pytest.mark.slow
+def test_a_comparison(results_of: ResultsOf) -> None:
+    more = {**TINY, "gaussian.duration_s": 60, "learning.linear_probe": "never"}
+    given: dict[str, Any] = {"learners": ["flsimco", "fedavg"], "rounds": 2, "settings": more, "out": "study"}
+    study = vnetsim.compare("gaussian", seeds=range(2), **given)
+    assert type(vnetsim.load("study")) is vnetsim.Study
+    assert study.report().path.name == "comparison.html"
+    for name in ("values", "differences", "targets", "measures", "measure_differences", "ranks"):
+        file = "" if name == "values" else f"_{name}"
+        table = getattr(study, name)
+        assert table.equals(pl.read_parquet(study.path / f"comparison{file}.parquet")), name
+        assert study.units[name].keys() == set(table.columns)
+    assert study.differences.filter(metric="knn_accuracy")["seeds"].to_list() == [2]
+    assert study.runs.keys() == {(arm, "", seed) for arm in ("flsimco", "fedavg") for seed in (0, 1)}
+    before = results_of(study.path / "cells")
+    again = vnetsim.compare("gaussian", seeds=range(3), **given)
+    assert len(again.runs) == 6
+    assert before.items() <= results_of(study.path / "cells").items()
+    assert "<td>6 of 6</td>" in again._repr_html_()
+
+
+def test_cells_that_fail_are_an_error(toy: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise ValueError("no gradient")
+
+    class Other(toy):  # type: ignore[misc]
+        name = "other"
+        train = fails
+
+    found = {"toy": toy, "other": Other}
+    for place in ("vnetsim.study.request", "vnetsim.study.resolve", "vnetsim.runs.runner", "vnetsim.study.grid"):
+        if hasattr(sys.modules.get(place), "find_learner"):
+            monkeypatch.setattr(f"{place}.find_learner", found.__getitem__)
+    with pytest.raises(
+        vnetsim.RunError, match=r"1 of 2 cells failed, the first by: .*no gradient.*vnetsim.load\('s'\)"
+    ):
+        vnetsim.compare("gaussian", learners="toy,other", seeds=0, rounds=1, gaussian__duration_s=60, out="s")
+    study = vnetsim.load("s")
+    assert isinstance(study, vnetsim.Study)
+    assert len(study.failed) == 1
+    assert [run.status for run in study.runs.values()] == ["finished", "failed"]

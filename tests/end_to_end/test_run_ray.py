@@ -1,0 +1,101 @@
+"""One run whose vehicles are trained by a Ray cluster of this machine: same files, also when a worker is killed."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Refused = Callable[..., str]
+
+needs_ray = pytest.mark.skipif(
+    importlib.util.find_spec("ray") is None, reason="Ray is not installed (pip install 'vnetsim[ray]')"
+)
+
+LEARNER = '''
+import os
+import signal
+from pathlib import Path
+
+from learners.fedavg import FedAvg
+
+TRIGGER = Path({trigger!r})
+
+
+class Fragile(FedAvg):
+    """Kills the process that trains it, once, and not that of the run."""
+
+    def loss(self, model, first, second, base, plain=None):
+        if TRIGGER.exists() and os.environ.get("OF_THE_RUN") != str(os.getpid()):
+            TRIGGER.unlink()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().loss(model, first, second, base, plain)
+'''
+DRIVER = """
+import os
+os.environ["OF_THE_RUN"] = str(os.getpid())
+from vnetsim.cli.commands import main
+main()
+"""
+SMALL = (
+    *("--device", "cpu", "--rounds", "3", "--set", "learning.batch=8", "--set", "learning.steps=1"),
+    *("--set", "learning.bank=100", "--set", "learning.knn_k=10", "--set", "learning.linear_probe=never"),
+    *("--set", "data.train_images=400", "--set", "data.test_images=100", "--set", "silos.count=10"),
+    *("--set", "gaussian.duration_s=120"),
+)
+TOLD = {"manifest.json", "checksums.sha256", ".lock", "report.html", "figures"}
+"""When and how a run was made."""
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    found = [path for path in folder.rglob("*") if path.is_file() and path.relative_to(folder).parts[0] not in TOLD]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in found}
+
+
+@needs_ray
+@pytest.mark.slow
+@pytest.mark.timeout(600)  # where the machine has other work, each worker takes its time to load torch
+def test_two_workers_one_killed_in_mid_round(tmp_path: Path) -> None:
+    trigger = tmp_path / "kill"
+    (tmp_path / "fragile.py").write_text(LEARNER.format(trigger=str(trigger)))
+
+    def run(out: str, *options: str) -> list[str]:
+        command = "run", "gaussian", "--learner", f"{tmp_path / 'fragile.py'}:Fragile", *SMALL, *options, "--out", out
+        done = subprocess.run(
+            [sys.executable, "-c", DRIVER, *command], cwd=tmp_path, text=True, capture_output=True, check=False,
+            timeout=550, env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return done.stderr.splitlines()
+
+    assert run("here") == []
+    trigger.touch()
+    assert run("there", "--engine", "ray", "--workers", "2") == [
+        "vnetsim: a worker of the Ray cluster died; what it trained is trained again by another."
+    ]
+    assert not trigger.exists()
+    assert files_of(tmp_path / "there") == files_of(tmp_path / "here")
+    device = {name: json.loads((tmp_path / name / "manifest.json").read_text())["device"] for name in ("here", "there")}
+    assert device["there"].pop("ray") == {"machines": 1, "cpus": 2, "gpus": 0}
+    assert device["there"] == device["here"]
+
+
+def test_options_that_do_not_go_together(refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def line(*options: str) -> str:
+        said = refused("run", "gaussian", *options, "--out", tmp_path / "out")
+        assert not (tmp_path / "out").exists()
+        return said
+
+    assert "--workers 2: one run trains on all cores by itself; for processes add --engine ray" in line(
+        "--workers", "2"
+    )
+    assert "--address h:1: is that of a Ray cluster; add --engine ray" in line("--address", "h:1")
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert "Ray is not installed" in line("--engine", "ray")
+    assert "Ray is not installed" in refused("resume", tmp_path, "--engine", "ray")

@@ -1,0 +1,288 @@
+"""Selection policies and paces of a file on the command line: errors name the plug-in."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomli_w
+
+from vnetsim.storage.run_directory import RunDirectory
+from vnetsim.study.request import Request
+
+Cli = Callable[..., Any]
+Refused = Callable[..., str]
+ResultsOf = Callable[[Path], dict[str, bytes]]
+
+POLICY = '''
+from dataclasses import dataclass
+from typing import Annotated
+from vnetsim.setting_checks import Within, check_bounds
+
+class Mine:
+    """Takes the silo with the greatest loss first.
+
+    Equation:  argmax l_n
+    """
+    name, source, uses_losses = "mine", "none", {losses}
+
+    @dataclass(frozen=True, kw_only=True)
+    class Settings:
+        """Its settings.
+
+        Args:
+            unseen: loss of a silo without one.
+        """
+        unseen: Annotated[float, Within(0, 10, "nat", "no loss of a classifier is greater")] = 3.0
+
+        def __post_init__(self):
+            check_bounds("selection", self)
+
+    @classmethod
+    def create(cls, settings):
+        policy = cls()
+        policy.unseen, policy.reported = settings.unseen, 0
+        return policy
+
+    def select(self, candidates, free, context):
+        {select}
+
+    def after_round(self, records):
+        {after}
+'''
+LOSSES = "return sorted(candidates, key=lambda c: -(self.unseen + self.reported if c.loss is None else c.loss))"
+LEARN = 'self.reported += sum(record.outcome == "committed" for record in records)'
+
+PACE = """
+from dataclasses import dataclass
+
+class Mine:
+    name, source, exchange, closed_by = "mine", "none", False, "quorum"
+
+    @dataclass(frozen=True, kw_only=True)
+    class Settings:
+        '''There are none.'''
+
+    @classmethod
+    def create(cls, settings, round_settings):
+        return cls()
+
+    def places(self, state):
+        return {places}
+
+    def closes(self, state):
+        return {closes}
+
+    def deadline_s(self, state):
+        return {deadline_s}
+"""
+FEW = ("--set", "round.invited=2", "--set", "round.quorum=2", "--set", "gaussian.arrivals_per_s=0.8")
+
+
+def policy(folder: Path, select: str = LOSSES, after: str = LEARN, losses: bool = True) -> str:
+    (folder / "mine.py").write_text(textwrap.dedent(POLICY).format(select=select, after=after, losses=losses))
+    return f"{folder / 'mine.py'}:Mine"
+
+
+def pace(folder: Path, **parts: str) -> str:
+    whole = {"places": "3 - state.in_flight", "closes": "state.committed >= 2", "deadline_s": "40.0", **parts}
+    (folder / "pace.py").write_text(textwrap.dedent(PACE).format(**whole))
+    return f"{folder / 'pace.py'}:Mine"
+
+
+@pytest.mark.parametrize(
+    ("select", "words"),
+    [
+        ("return [object()]", "returned <object object at 0x"),
+        ("return [candidates[0], candidates[0]]", ", which is no candidate or was returned before; it must return"),
+        ("return list(candidates) * 2", ", which is no candidate or was returned before"),
+        ("return [candidates[0].vehicle_id]", "which is no candidate"),
+        ("return None", "failed in round 0: TypeError: 'NoneType' object is not iterable."),
+        ("return [None]", "returned None in round 0, which is no candidate"),
+        ("return 1 / 0", "failed in round 0: ZeroDivisionError: division by zero."),
+        ("yield 1 / 0", "failed in round 0: ZeroDivisionError: division by zero."),
+        ("candidates[0].silo = 3", "failed in round 0: AttributeError"),
+    ],
+)
+def test_a_policys_nonsense_is_told_by_name(
+    select: str, words: str, refused: Refused, toy: Any, tmp_path: Path
+) -> None:
+    assert toy.name == "toy"
+    options = ("--learner", "toy", "--set", f"round.selection={policy(tmp_path, select)}", *FEW)
+    crowded = ("--set", "gaussian.arrivals_per_s=5", "--set", "round.invited=40")
+    line = refused("run", "gaussian", *options, *crowded, "--out", tmp_path / "run", status=1)
+    assert "selection policy 'mine' " in line
+    assert words in line
+
+
+def test_what_it_fails_at_after_a_round_and_while_it_is_made(refused: Refused, toy: Any, tmp_path: Path) -> None:
+    assert toy.name == "toy"
+    name = policy(tmp_path, after="records[0].loss = 3")
+    options = ("--learner", "toy", "--set", f"round.selection={name}", *FEW)
+    line = refused("run", "gaussian", *options, "--out", tmp_path / "run", status=1)
+    assert "selection policy 'mine' failed after round 0: AttributeError: can't set attribute." in line
+    text = (tmp_path / "mine.py").read_text().replace("policy = cls()", "raise ValueError('no\\nway')")
+    (tmp_path / "mine.py").write_text(text)
+    line = refused("run", "gaussian", *options, "--out", tmp_path / "made", status=1)
+    assert "selection policy 'mine' failed while it was made: ValueError: no way." in line
+
+
+@pytest.mark.parametrize(
+    ("parts", "words"),
+    [
+        ({"deadline_s": "float('nan')"}, "gave a deadline of nan s in round 0; it must be above 0."),
+        ({"deadline_s": "0"}, "gave a deadline of 0.0 s in round 0"),
+        ({"deadline_s": "float('inf')"}, "gave a deadline of inf s in round 0"),
+        ({"deadline_s": "None"}, "failed in round 0: TypeError"),
+        ({"places": "None"}, "failed in round 0: TypeError"),
+        ({"places": "float('nan')"}, "failed in round 0: ValueError: cannot convert float NaN to integer."),
+        ({"closes": "1 / 0"}, "failed in round 0: ZeroDivisionError: division by zero."),
+    ],
+)
+def test_a_paces_nonsense_is_told_by_name(
+    parts: dict[str, str], words: str, refused: Refused, toy: Any, tmp_path: Path
+) -> None:
+    assert toy.name == "toy"
+    options = ("--learner", "toy", "--set", f"round.participation={pace(tmp_path, **parts)}", *FEW)
+    line = refused("run", "gaussian", *options, "--out", tmp_path / "run", status=1)
+    assert line.startswith("vnetsim: pace 'mine' ")
+    assert words in line
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("round.selection=arival", "round.selection: unknown selection policy 'arival'. Did you mean 'arrival'?"),
+        ("round.participation=quorun", "round.participation: unknown pace 'quorun'. Did you mean 'quorum'?"),
+        ("selection.margin=1", "selection: unknown key 'margin'"),
+        ("pace.slots=1", "pace: unknown key 'slots'"),
+        ("round.selection=mine.py", "round.selection: selection policy 'mine.py': name the class as well"),
+        ("round.selection=gone.py:Mine", "gone.py: no such file."),
+        ("round.selection={mine}r", "mine.py: unknown selection policy class 'Miner'. Did you mean 'Mine'?"),
+        ("round.selection={mine} selection.unseen=11", "selection.unseen must be between 0 and 10 nat"),
+        ("round.selection={mine} selection.unseen=two", "selection.unseen"),
+    ],
+)
+@pytest.mark.parametrize("command", [("run",), ("compare", "--learners", "fedavg,flsimco", "--seeds", "0,1")])
+def test_unknown_names_and_wrong_settings_are_refused_before_anything_is_made(
+    setting: str, words: str, command: tuple[str, ...], refused: Refused, tmp_path: Path
+) -> None:
+    given = setting.format(mine=policy(tmp_path)).split()
+    options = [part for item in given for part in ("--set", item)]
+    line = refused(command[0], "gaussian", *command[1:], *options, "--out", tmp_path / "out")
+    assert words in line
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("run", "gaussian", "--set", "schedule.learner=fedavg"),
+        ("compare", "gaussian", "--learners", "fedavg,fedco", "--seeds", "0,1", "--equal-schedule", "fedavg"),
+    ],
+)
+def test_a_policy_that_uses_losses_has_no_equal_schedule(
+    command: tuple[str, ...], refused: Refused, tmp_path: Path
+) -> None:
+    name = policy(tmp_path)
+    line = refused(*command, "--set", f"round.selection={name}", "--out", tmp_path / "out")
+    assert "round.selection: mine chooses by training losses, which differ between learners" in line
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_policy_that_lacks_a_part_is_refused(refused: Refused, tmp_path: Path) -> None:
+    name = policy(tmp_path)
+    text = (tmp_path / "mine.py").read_text()
+    (tmp_path / "mine.py").write_text(text.replace("def after_round", "def later"))
+    line = refused("run", "gaussian", "--set", f"round.selection={name}", "--out", tmp_path / "out")
+    assert "it lacks after_round, which a selection policy must have; see vnetsim.simulation.selection." in line
+
+
+def test_a_file_is_found_from_the_experiment_and_from_the_study(
+    cli: Cli, small: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    policy(folder, losses=False)
+    pace(folder)
+    rules = {"selection": "mine.py:Mine", "participation": "pace.py:Mine"}
+    (folder / "e.toml").write_text(tomli_w.dumps({"scenario": "gaussian", "round": rules}))
+    monkeypatch.chdir(tmp_path)
+    one = (*small, "--set", "rounds=1", "--learner", "discard")
+    done = cli("run", folder / "e.toml", *one, "--set", "selection.unseen=2.5", "--out", "run")
+    assert (done.status, done.err) == (0, "")
+    run = RunDirectory(tmp_path / "run")
+    manifest = run.manifest()
+    assert set(manifest["inputs"]) == {str(folder / "mine.py"), str(folder / "pace.py")}
+    assert '"unseen": 2.5' in json.dumps(manifest)
+
+    study = {
+        "scenario": "gaussian",
+        "seeds": "0:2",
+        "arms": [{"learner": "fedco"}, {"learner": "fedavg"}],
+        "conditions": [{"name": "random"}, {"name": "mine", "settings": {"round": rules}}],
+    }
+    (folder / "study.toml").write_text(tomli_w.dumps(study))
+    plan, _ = Request(scenario=str(folder / "study.toml")).plan([])
+    named = {(cell.condition, cell.experiment.round.selection) for cell in plan.cells}
+    assert named == {("random", "random"), ("mine", str(folder / "mine.py") + ":Mine")}
+    assert {cell.experiment.round.participation for cell in plan.cells} == {"quorum", f"{folder / 'pace.py'}:Mine"}
+
+
+@pytest.mark.parametrize("key", ["selection", "participation"])
+def test_a_received_folder_that_names_a_file_is_refused_unless_trusted(
+    key: str, cli: Cli, refused: Refused, small: tuple[str, ...], tmp_path: Path
+) -> None:
+    name = policy(tmp_path) if key == "selection" else pace(tmp_path)
+    code = Path(name.rpartition(":")[0])
+    trace = tmp_path / "executed"
+    options = (*small, "--set", "rounds=1", "--learner", "discard", "--set", f"round.{key}={name}")
+    assert cli("run", "gaussian", *options, "--out", tmp_path / "run").status == 0
+    manifest = RunDirectory(tmp_path / "run").manifest()
+    RunDirectory(tmp_path / "run").write_json("manifest.json", manifest | {"status": "running"})
+    assert f"round.{key}: the folder wants the code of {code} (Mine)" in refused("resume", tmp_path / "run")
+    RunDirectory(tmp_path / "run").write_json("manifest.json", manifest)
+    code.write_text(f"{code.read_text()}\nopen({str(trace)!r}, 'w').close()\n")
+    again = ("run", tmp_path / "run", "--out", tmp_path / "again")
+    line = refused(*again)
+    assert f"round.{key}: the folder wants the code of {code} (Mine) to be run; if you trust it, add --trust" in line
+    compared = ("compare", tmp_path / "run", "--learners", "fedavg,discard", "--seeds", "0,1", "--out", tmp_path / "c")
+    assert f"round.{key}: the folder wants the code" in refused(*compared)
+    assert not trace.exists()
+    assert cli(*again, "--trust").status == 0
+    assert trace.exists()
+
+
+def test_resume_equals_uninterrupted_where_the_choice_is_by_losses(
+    cli: Cli, toy: Any, results_of: ResultsOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = policy(tmp_path)
+    options = ("--learner", "toy", "--rounds", "8", "--set", "silos.count=6", "--set", "compute.median_flops=5e7")
+    options = (*options, "--set", f"round.selection={name}", *FEW)
+    whole, stopped, other = tmp_path / "whole", tmp_path / "stopped", tmp_path / "other"
+    assert cli("run", "gaussian", *options, "--out", whole).status == 0
+    losses = RunDirectory(whole).read("participations")["loss"].drop_nulls()
+    assert len(losses) >= 12
+
+    calls = iter(range(10**6))
+    train = toy.train
+
+    def interrupted(self: Any, participants: Any) -> Any:
+        if next(calls) == 5:
+            raise KeyboardInterrupt
+        return train(self, participants)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(toy, "train", interrupted)
+        assert cli("run", "gaussian", *options, "--out", stopped).status == 130
+    assert cli("resume", stopped, "--trust").status == 0
+    expected = results_of(whole)
+    assert results_of(stopped) == expected
+
+    random = (*options[: -len(FEW) - 1], "round.selection=random", *FEW)
+    assert cli("run", "gaussian", *random, "--out", other).status == 0
+    assert results_of(other)["participations.parquet"] != expected["participations.parquet"], "losses decide"

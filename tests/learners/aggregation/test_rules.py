@@ -1,0 +1,256 @@
+"""Every aggregation rule against a few lines that compute it once more, and what each of its settings changes."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from learners.aggregation.afl_delay import AflDelay
+from learners.aggregation.fedadam import FedAdam
+from learners.aggregation.fedasync import FedAsync
+from learners.aggregation.fedavgm import FedAvgM
+from learners.aggregation.fedbuff import FedBuff
+from learners.aggregation.steps import staleness_weight
+from learners.aggregation.sync import Sync
+from learners.mathematics.aggregation import weighted_mean
+from vnetsim.errors import InputError
+from vnetsim.learning.aggregation import AGGREGATIONS, NextModel, RoundUploads, Upload
+
+State = dict[str, Tensor]
+ALL = [Sync, FedAsync, FedBuff, AflDelay, FedAvgM, FedAdam]
+EXACT = {"rtol": 0, "atol": 1e-12}
+
+
+def state(seed: int) -> State:
+    """Parameters, a running variance and a counter, as a network with BatchNorm has them; in double precision."""
+    generator = torch.Generator().manual_seed(seed)
+    return {
+        "weight": torch.randn(3, 2, generator=generator, dtype=torch.float64),
+        "running_var": torch.rand(2, generator=generator, dtype=torch.float64) + 0.1,
+        "num_batches_tracked": torch.tensor(seed),
+    }
+
+
+MODEL = state(0)
+WEIGHTS = [0.5, 0.2, 0.3]
+
+
+def uploads(
+    staleness: Sequence[int] = (0, 2, 7),
+    weights: Sequence[float] = WEIGHTS,
+    memory: Any = None,
+    model: State = MODEL,
+    first: int = 1,
+) -> RoundUploads:
+    """Upload n has the state ``first + n``, and started from the model 100 + n."""
+    given = [
+        Upload(
+            state=state(first + n), base=state(100 + n), weight=weight, staleness=tau, train_s=1.5 + n, upload_s=0.5 + n
+        )
+        for n, (tau, weight) in enumerate(zip(staleness, weights, strict=True))
+    ]
+    return RoundUploads(
+        model=model,
+        uploads=given,
+        parameters=frozenset({"weight"}),
+        memory=memory or {},
+        mean=lambda: weighted_mean([one.state for one in given], list(weights)),
+    )
+
+
+def made(kind: Any, **settings: Any) -> Any:
+    return kind.create(kind.Settings(**settings))
+
+
+def equal(found: State, expected: State) -> None:
+    assert found.keys() == expected.keys()
+    for name, tensor in expected.items():
+        torch.testing.assert_close(found[name], tensor, **EXACT)
+
+
+@pytest.mark.parametrize(
+    ("function", "weights"),
+    [
+        ("constant", {0: 1, 6: 1, 7: 1, 100: 1}),
+        ("hinge", {0: 1, 6: 1, 7: 0.1, 8: 0.05, 16: 0.01}),
+        ("polynomial", {0: 1, 3: 0.5, 8: 1 / 3, 99: 0.1}),
+    ],
+)
+def test_staleness_functions_at_their_knees(function: Any, weights: dict[int, float]) -> None:
+    for tau, expected in weights.items():
+        found = staleness_weight(tau, function, knee=6, slope=10.0, exponent=0.5)
+        assert found == pytest.approx(expected, rel=1e-12)
+        assert made(FedAsync, staleness=function).share(tau) == pytest.approx(0.6 * expected, rel=1e-12)
+        assert made(FedBuff, staleness=function).scale(tau) == pytest.approx(expected, rel=1e-12)
+
+
+def test_sync_is_the_mean_to_the_bit() -> None:
+    given = uploads()
+    found = made(Sync).aggregate(given)
+    assert all(torch.equal(found.state[name], tensor) for name, tensor in given.mean().items())
+    assert list(found.shares) == WEIGHTS
+
+
+def test_fedasync_mixes_upload_by_upload() -> None:
+    w, var, count = MODEL["weight"], MODEL["running_var"], 0.0
+    for n, tau in enumerate((0, 2, 7)):
+        a, one = 0.6 / math.sqrt(1 + tau), state(1 + n)
+        w, var = (1 - a) * w + a * one["weight"], (1 - a) * var + a * one["running_var"]
+        count = round((1 - a) * count + a * (1 + n))  # whole after every upload
+    found = made(FedAsync).aggregate(uploads())
+    equal(found.state, {"weight": w, "running_var": var, "num_batches_tracked": torch.tensor(int(count))})
+    a = [0.6, 0.6 / math.sqrt(3), 0.6 / math.sqrt(8)]
+    parts = [a[0] * (1 - a[1]) * (1 - a[2]), a[1] * (1 - a[2]), a[2]]
+    assert found.shares == pytest.approx([part / sum(parts) for part in parts], rel=1e-12)
+
+
+def test_fedbuff_adds_the_mean_change() -> None:
+    s = [1.0, 1 / math.sqrt(3), 1 / math.sqrt(8)]
+    changes = [state(1 + n)["weight"] - state(100 + n)["weight"] for n in range(3)]
+    moved = 0.8 * sum(p * scale * change for p, scale, change in zip(WEIGHTS, s, changes, strict=True))
+    found = made(FedBuff, learning_rate=0.8).aggregate(uploads())
+    torch.testing.assert_close(found.state["weight"], MODEL["weight"] + moved, **EXACT)
+    # statistics: a mixture with the weighted mean, so that a variance stays one
+    share = 0.8 * sum(p * scale for p, scale in zip(WEIGHTS, s, strict=True))
+    mean = sum(p * state(1 + n)["running_var"] for n, p in enumerate(WEIGHTS))
+    torch.testing.assert_close(found.state["running_var"], (1 - share) * MODEL["running_var"] + share * mean, **EXACT)
+    assert not found.memory
+
+
+def test_fedbuff_across_rounds_is_one_buffer_of_them_all() -> None:
+    whole = made(FedBuff).aggregate(uploads((1, 2, 3, 4), [0.25] * 4))
+    rule, memory = made(FedBuff, buffer=4), None
+    for n, tau in enumerate((1, 2, 3, 4)):
+        one = uploads((tau,), [1.0], memory, first=1 + n)
+        one = dataclasses.replace(one, uploads=[dataclasses.replace(one.uploads[0], base=state(100 + n))])
+        found = rule.aggregate(one)
+        assert (not found.state) == (n < 3)
+        memory = found.memory
+    equal(found.state, whole.state)
+    assert not memory
+
+
+@pytest.mark.parametrize("form", ["sound", "printed"])
+def test_afl_delay(form: Any) -> None:
+    w, var = MODEL["weight"], MODEL["running_var"]
+    for n in range(3):
+        one, a = state(1 + n), 0.7 * 0.8 ** (0.5 + n) * 0.9 ** (n - 0.5)
+        w = (0.3 if form == "printed" else 1 - a) * w + a * one["weight"]
+        var = (1 - a) * var + a * one["running_var"]
+    found = made(AflDelay, gamma=0.3, zeta_train=0.8, form=form).aggregate(uploads())
+    torch.testing.assert_close(found.state["weight"], w, **EXACT)
+    torch.testing.assert_close(found.state["running_var"], var, **EXACT)
+
+
+def test_the_printed_afl_shrinks_a_model_that_nobody_changes_and_the_sound_one_keeps_it() -> None:
+    given = uploads()
+    same = dataclasses.replace(given, uploads=[dataclasses.replace(one, state=MODEL) for one in given.uploads])
+    assert torch.equal(made(AflDelay).aggregate(same).state["weight"], MODEL["weight"])
+    slow = dataclasses.replace(same, uploads=[dataclasses.replace(same.uploads[0], train_s=3.0, upload_s=1.0)])
+    kept = made(AflDelay, form="printed").aggregate(slow).state["weight"] / MODEL["weight"]
+    torch.testing.assert_close(kept, torch.full_like(kept, 0.5 + 0.5 * 0.81), **EXACT)
+
+
+def test_fedavgm_and_fedadam_over_three_rounds() -> None:
+    momentum, adam = made(FedAvgM, learning_rate=0.7, momentum=0.8), made(FedAdam, learning_rate=0.3, tau=0.02)
+    w_m = w_a = MODEL["weight"]
+    v = m = torch.zeros(3, 2, dtype=torch.float64)
+    second = torch.full_like(m, 0.02**2)
+    model_m, model_a, memory_m, memory_a = dict(MODEL), dict(MODEL), None, None
+    for r in range(3):
+        mean = sum(p * state(10 * r + 1 + n)["weight"] for n, p in enumerate(WEIGHTS))
+        v = 0.8 * v + (w_m - mean)
+        w_m = w_m - 0.7 * v
+        m, second = 0.9 * m + 0.1 * (w_a - mean), 0.99 * second + 0.01 * (w_a - mean) ** 2
+        w_a = w_a - 0.3 * m / (second.sqrt() + 0.02)
+        done = momentum.aggregate(uploads(memory=memory_m, model=model_m, first=10 * r + 1))
+        model_m, memory_m = dict(done.state), done.memory
+        done = adam.aggregate(uploads(memory=memory_a, model=model_a, first=10 * r + 1))
+        model_a, memory_a = dict(done.state), done.memory
+    torch.testing.assert_close(model_m["weight"], w_m, **EXACT)
+    torch.testing.assert_close(model_a["weight"], w_a, **EXACT)
+    # statistics are averaged, and have no momentum
+    mean = sum(p * state(21 + n)["running_var"] for n, p in enumerate(WEIGHTS))
+    torch.testing.assert_close(model_m["running_var"], mean, **EXACT)
+    assert {name.rpartition(".")[2] for name in (*memory_m, *memory_a)} == {"weight"}
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_what_holds_for_all(kind: Any) -> None:
+    given = uploads()
+    before = {name: tensor.clone() for name, tensor in MODEL.items()}
+    found: NextModel = made(kind).aggregate(given)
+    assert sum(found.shares) == pytest.approx(1, abs=1e-12)
+    assert min(found.shares) > 0
+    assert all(torch.equal(MODEL[name], tensor) for name, tensor in before.items()), "the old model stays"
+    for name, tensor in MODEL.items():
+        assert (found.state[name].dtype, found.state[name].shape) == (tensor.dtype, tensor.shape)
+    assert bool((found.state["running_var"] > 0).all())
+    again = made(kind).aggregate(uploads())
+    assert all(torch.equal(found.state[name], again.state[name]) for name in MODEL)
+    # uploads that equal the model, which they started from, leave it as it is
+    kept = [dataclasses.replace(one, state=MODEL, base=MODEL) for one in given.uploads]
+    same = dataclasses.replace(given, uploads=kept, mean=lambda: weighted_mean([MODEL] * 3, WEIGHTS))
+    for name, tensor in made(kind).aggregate(same).state.items():
+        assert torch.equal(tensor, MODEL[name]), name
+
+
+@pytest.mark.parametrize("kind", [FedAvgM, FedBuff])
+def test_without_staleness_momentum_and_with_a_step_of_one_it_is_the_mean(kind: Any) -> None:
+    settings = {"momentum": 0.0} if kind is FedAvgM else {}
+    given = uploads((0, 0, 0))
+    given = dataclasses.replace(given, uploads=[dataclasses.replace(one, base=MODEL) for one in given.uploads])
+    equal(dict(made(kind, **settings).aggregate(given).state), dict(given.mean()))
+
+
+CHANGES: dict[Any, dict[str, tuple[Any, dict[str, Any]]]] = {
+    FedAsync: {
+        "mixing": (0.3, {}),
+        "staleness": ("constant", {}),
+        "hinge_knee": (2, {"staleness": "hinge"}),
+        "hinge_slope": (4.0, {"staleness": "hinge"}),
+        "exponent": (1.0, {}),
+    },
+    FedBuff: {
+        "learning_rate": (0.5, {}),
+        "buffer": (4, {}),
+        "staleness": ("constant", {}),
+        "hinge_knee": (2, {"staleness": "hinge"}),
+        "hinge_slope": (4.0, {"staleness": "hinge"}),
+        "exponent": (1.0, {}),
+    },
+    AflDelay: {"gamma": (0.3, {}), "zeta_train": (0.8, {}), "zeta_upload": (0.8, {}), "form": ("printed", {})},
+    FedAvgM: {"learning_rate": (0.5, {}), "momentum": (0.5, {})},
+    FedAdam: {"learning_rate": (0.5, {}), "beta1": (0.5, {}), "beta2": (0.5, {}), "tau": (0.1, {})},
+    Sync: {},
+}
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_every_setting_changes_what_comes_out(kind: Any) -> None:
+    """By how much is what the tests above compute; those that only matter later show in the second round."""
+    assert {field.name for field in dataclasses.fields(kind.Settings)} == CHANGES[kind].keys()
+    for name, (value, beside) in CHANGES[kind].items():
+        results = []
+        for settings in (beside, {**beside, name: value}):
+            rule = made(kind, **settings)
+            first = rule.aggregate(uploads())
+            results.append(rule.aggregate(uploads(memory=first.memory, first=4)).state.get("weight", MODEL["weight"]))
+        assert not torch.equal(*results), name
+
+
+def test_bounds_are_refused() -> None:
+    for kind, name, value in ((FedAsync, "mixing", 1.5), (FedBuff, "buffer", -1), (AflDelay, "zeta_train", 0.0)):
+        with pytest.raises(InputError, match=rf"aggregation\.{name} must be between"):
+            kind.Settings(**{name: value})
+
+
+def test_the_entry_points_are_these() -> None:
+    assert {AGGREGATIONS.find(name) for name in AGGREGATIONS.names()} >= set(ALL)
+    assert all(kind.name in AGGREGATIONS.names() and kind.equations and kind.source for kind in ALL)

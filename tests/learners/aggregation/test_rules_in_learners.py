@@ -1,0 +1,216 @@
+"""Aggregation rules in learners: what they are told and remember, who refuses them, what is nonsense."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load, save
+
+from learners.aggregation.fedasync import FedAsync
+from learners.aggregation.fedbuff import FedBuff
+from learners.classification_fedavg import ClassificationFedAvg
+from learners.fedavg import Discard, FedAvg
+from learners.flsimco import FLSimCo
+from learners.state.rules import rule_of
+from learners.steering_baselines import DecentralisedSgd, FedAvgSteering
+from vnetsim.blur import Camera
+from vnetsim.errors import InputError, RunError
+from vnetsim.experiment import ExchangeSettings
+from vnetsim.learning import Participant
+from vnetsim.learning.aggregation import AGGREGATIONS, NextModel, RoundUploads
+
+MakeParticipant = Callable[..., Participant]
+MakeContext = Callable[..., Any]
+RULES = sorted(set(AGGREGATIONS.names()))
+QUICK = {"batch": 4, "steps": 1}
+
+
+def timed(participant: Participant, **seconds: float) -> Participant:
+    return dataclasses.replace(participant, **{"train_s": 2.0, "upload_s": 1.5, **seconds})
+
+
+def play(learner: Any, participant: MakeParticipant, rounds: range) -> None:
+    """Rounds of two uploads, the second of which is stale where that can be."""
+    for r in rounds:
+        who = [timed(participant(r, 2 * r)), timed(participant(r, 2 * r + 1, base_round=max(0, r - 2)), train_s=4.0)]
+        learner.aggregate(learner.train(who))
+
+
+def equal(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+@pytest.mark.usefixtures("tiny")
+@pytest.mark.parametrize("rule", RULES)
+def test_a_resumed_run_has_the_bits_of_the_uninterrupted_one(
+    rule: str, new_context: MakeContext, participant: MakeParticipant
+) -> None:
+    settings = AGGREGATIONS.find(rule).Settings(**({"buffer": 3} if rule == "fedbuff" else {}))
+
+    def new() -> Any:
+        context = new_context(max_staleness=2, rule=rule, aggregation=settings)
+        return ClassificationFedAvg.create(context, ClassificationFedAvg.Settings(**QUICK))
+
+    whole, first, second = new(), new(), new()
+    play(whole, participant, range(5))
+    play(first, participant, range(3))
+    second.load_state_dict(load(save(first.state_dict())))
+    play(second, participant, range(3, 5))
+    assert equal(whole.state_dict(), second.state_dict())
+    assert not equal(whole.state_dict(), first.state_dict())
+    remembers = any(name.startswith("aggregation.") for name in first.state_dict())
+    assert remembers == (rule in {"fedbuff", "fedavgm", "fedadam"})
+
+
+@pytest.mark.usefixtures("tiny", "on_tiny_roads")
+@pytest.mark.parametrize("kind", [FedAvg, FLSimCo, ClassificationFedAvg, FedAvgSteering])
+@pytest.mark.parametrize("rule", [rule for rule in RULES if rule != "sync"])
+def test_every_averaging_learner_takes_every_rule(
+    kind: Any, rule: str, new_context: MakeContext, participant: MakeParticipant
+) -> None:
+    found = []
+    for name in ("sync", rule):
+        learner = kind.create(new_context(rule=name), kind.Settings(**QUICK))
+        updates = learner.train([timed(participant(0, i), train_s=1.0 + i) for i in range(2)])
+        done = learner.aggregate(updates)
+        assert sum(done.weights) == pytest.approx(1, abs=1e-9)
+        state = learner.state_dict()
+        assert all(bool(tensor.isfinite().all()) for tensor in state.values())
+        found.append({name: tensor for name, tensor in state.items() if name.startswith("model.")})
+    # fresh uploads of one round: FedBuff's mean change is FedAvg's, and FedAvgM's first step
+    alike = {name for name in found[0] if torch.allclose(found[0][name], found[1][name], atol=1e-6)}
+    assert (alike == found[0].keys()) == (rule in {"fedbuff", "fedavgm"})
+
+
+@pytest.mark.usefixtures("tiny")
+def test_a_rule_is_told_weights_staleness_times_bases_and_parameters(
+    new_context: MakeContext, participant: MakeParticipant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[RoundUploads] = []
+    monkeypatch.setattr(
+        FedAsync, "aggregate", lambda _, given: seen.append(given) or NextModel(state={}, shares=[0.0, 0.0])
+    )
+    learner = FLSimCo.create(new_context(max_staleness=3, rule="fedasync"), FLSimCo.Settings(**QUICK))
+    play(learner, participant, range(2))
+    before = {name: tensor.clone() for name, tensor in learner.state_dict().items()}
+    who = [
+        timed(participant(2, 0, speed_mps=10.0), download_s=0.5),
+        timed(participant(2, 1, base_round=0, speed_mps=20.0), train_s=7.0, upload_s=3.0),
+    ]
+    learner.aggregate(learner.train(who))
+    given = seen[-1]
+    assert [one.staleness for one in given.uploads] == [0, 2]
+    assert [(one.download_s, one.train_s, one.upload_s) for one in given.uploads] == [(0.5, 2, 1.5), (0, 7, 3)]
+    levels = [Camera().level_px(speed) for speed in (10.0, 20.0)]
+    assert [one.weight for one in given.uploads] == pytest.approx([levels[1] / sum(levels), levels[0] / sum(levels)])
+    for one, name in zip(given.uploads, ("model", "snapshot.0"), strict=True):
+        assert all(torch.equal(tensor, before[f"{name}.{key}"]) for key, tensor in one.base.items())
+    others = given.model.keys() - given.parameters
+    assert {name.rpartition(".")[2] for name in others} == {"running_mean", "running_var", "num_batches_tracked"}
+    # no tensor and no shares: the model is kept
+    assert all(torch.equal(learner.state_dict()[name], before[name]) for name in before if name.startswith("model."))
+
+
+@pytest.mark.usefixtures("tiny")
+def test_an_upload_of_weight_0_is_not_mixed_in(new_context: MakeContext, participant: MakeParticipant) -> None:
+    learners = [Discard.create(new_context(rule="fedasync"), Discard.Settings(**QUICK)) for _ in range(2)]
+    slow, fast = participant(0, 0, speed_mps=20.0), participant(0, 1, speed_mps=40.0)
+    done = learners[0].aggregate(learners[0].train([slow, fast]))
+    assert list(done.weights) == [1, 0]
+    learners[1].aggregate(learners[1].train([slow]))
+    assert equal(learners[0].state_dict(), learners[1].state_dict())
+    before = learners[0].state_dict()
+    done = learners[0].aggregate(learners[0].train([dataclasses.replace(fast, round=1, base_round=1)]))
+    assert list(done.weights) == [0]
+    assert all(torch.equal(learners[0].state_dict()[name], before[name]) for name in before if name != "round")
+
+
+@pytest.mark.usefixtures("tiny")
+def test_medians_go_with_rules_of_the_mean_alone(new_context: MakeContext, participant: MakeParticipant) -> None:
+    settings = FedAvg.Settings(**QUICK, aggregation="median")
+    with pytest.raises(InputError, match=r"learning\.aggregation: 'median' .* 'fedasync' takes them one by one"):
+        FedAvg.create(new_context(rule="fedasync"), settings)
+    learner = FedAvg.create(new_context(rule="fedavgm"), settings)
+    play(learner, participant, range(1))
+
+
+@pytest.mark.usefixtures("tiny")
+def test_clipping_comes_before_the_rule(new_context: MakeContext, participant: MakeParticipant) -> None:
+    """At mixing 1 the model becomes the upload: no further from the old model than the norm allows."""
+    context = new_context(rule="fedasync", aggregation=FedAsync.Settings(mixing=1.0))
+    for norm in (0.0, 0.01):
+        learner = FedAvg.create(context, FedAvg.Settings(**QUICK, clip_norm=norm))
+        old = learner.state_dict()
+        learner.aggregate(learner.train([participant(0, 0)]))
+        new = learner.state_dict()
+        moved = sum(
+            float((new[name].double() - old[name].double()).square().sum())
+            for name in new
+            if name.startswith("model.") and new[name].is_floating_point()
+        )
+        assert (moved**0.5 == pytest.approx(0.01, rel=1e-3)) == (norm > 0)
+
+
+@pytest.mark.usefixtures("on_tiny_roads")
+def test_neighbours_that_mix_refuse_a_rule(new_context: MakeContext) -> None:
+    context = new_context(rule="fedavgm", exchange=ExchangeSettings(topology="ring"))
+    with pytest.raises(InputError, match="'fedavgm' is for an RSU that averages, and the neighbours of dsgd mix"):
+        DecentralisedSgd.create(context, DecentralisedSgd.Settings(**QUICK))
+    star = dataclasses.replace(context, exchange=ExchangeSettings(topology="star"))
+    DecentralisedSgd.create(star, DecentralisedSgd.Settings(**QUICK))
+
+
+NONSENSE: list[tuple[Callable[[RoundUploads], Any], str]] = [
+    (lambda _: {}, "it returned a dict, expected a NextModel"),
+    (lambda _: 1 / 0, "ZeroDivisionError: division by zero"),
+    (
+        lambda given: NextModel(
+            state={**given.model, "head.bias": given.model["head.bias"] * torch.nan}, shares=[1, 1]
+        ),
+        "'head.bias' of its model has values that are not finite",
+    ),
+    (
+        lambda given: NextModel(state={n: t for n, t in given.model.items() if n != "head.bias"}, shares=[1, 1]),
+        "its model lacks tensor 'head.bias'",
+    ),
+    (
+        lambda given: NextModel(state={**given.model, "mine": torch.ones(1)}, shares=[1, 1]),
+        "tensor 'mine' of its model",
+    ),
+    (
+        lambda given: NextModel(state={**given.model, "head.bias": torch.zeros(7)}, shares=[1, 1]),
+        r"'head.bias' of its model has shape \(7,\), expected \(",
+    ),
+    (
+        lambda given: NextModel(state={**given.model, "head.bias": given.model["head.bias"].double()}, shares=[1, 1]),
+        "'head.bias' of its model is of type torch.float64, expected torch.float32",
+    ),
+    (lambda given: NextModel(state={**given.model, "head.bias": 1.0}, shares=[1, 1]), "a float, expected a tensor"),
+    (lambda given: NextModel(state=given.model, shares=[1]), "it returned 1 shares for 2 uploads"),
+    (lambda given: NextModel(state=given.model, shares=[1, -1]), "a share of an upload is -1"),
+    (
+        lambda given: NextModel(state=given.model, shares=[1, 1], memory={"m": torch.tensor(torch.inf)}),
+        "'m' of its memory has values that are not finite",
+    ),
+]
+
+
+@pytest.mark.usefixtures("tiny")
+@pytest.mark.parametrize(("returns", "message"), NONSENSE)
+def test_nonsense_is_an_error_that_names_the_rule(
+    returns: Any, message: str, new_context: MakeContext, participant: MakeParticipant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FedBuff, "aggregate", lambda _, given: returns(given))
+    learner = ClassificationFedAvg.create(new_context(rule="fedbuff"), ClassificationFedAvg.Settings(**QUICK))
+    with pytest.raises(RunError, match=f"aggregation rule 'fedbuff' failed in round 0: .*{message}"):
+        play(learner, participant, range(1))
+
+
+def test_shares_are_brought_to_the_sum_1_and_unknown_rules_are_refused(new_context: MakeContext) -> None:
+    with pytest.raises(InputError, match=r"unknown aggregation rule .fedasink.\. Did you mean .fedasync."):
+        rule_of(new_context(rule="fedasink"))
+    assert rule_of(new_context()).name == "sync"

@@ -1,0 +1,108 @@
+"""Encoders: published size, shapes, exact operation counts, seeded and isolated initialisation."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from learners.encoders import ENCODERS, ResidualBlock, create_encoder, forward_flop, parameter_count
+from vnetsim.errors import InputError
+
+NAMES = sorted(ENCODERS)
+
+
+def test_resnet18_has_the_published_size() -> None:
+    encoder = create_encoder("resnet18", seed=0)
+    assert parameter_count(encoder) == 11_234_496
+    floats = sum(t.numel() for t in encoder.state_dict().values() if t.is_floating_point())
+    assert floats * 4 / 1e6 == pytest.approx(44.9, abs=0.1)
+
+
+def test_small_has_the_documented_size() -> None:
+    assert parameter_count(create_encoder("small", seed=0)) == 86_000
+
+
+@pytest.mark.parametrize(("name", "dense"), [("small", (64, 4, 4)), ("resnet18", (512, 4, 4))])
+def test_shapes_and_unit_length(name: str, dense: tuple[int, int, int]) -> None:
+    encoder = create_encoder(name, seed=0).eval()
+    images = torch.rand(3, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        assert encoder.dense(images).shape == (3, *dense)
+        assert encoder.features(images).shape == (3, encoder.width)
+        torch.testing.assert_close(encoder.features(images), encoder.dense(images).mean(dim=(2, 3)))
+        projection = encoder(images)
+    assert projection.shape == (3, 128)
+    torch.testing.assert_close(projection.norm(dim=1), torch.ones(3))
+
+
+def by_hand_small() -> int:
+    """Multiply-adds layer by layer: output positions x outputs x inputs x kernel."""
+    macs = 32 * 32 * 16 * 3 * 9
+    side = 32
+    for inputs, outputs in ((16, 16), (16, 32), (32, 64)):
+        side //= 2
+        macs += side * side * outputs * (inputs * 9 + outputs * 9 + inputs)
+    return macs + 64 * 128
+
+
+def by_hand_resnet18() -> int:
+    macs = 32 * 32 * 64 * 3 * 9 + 4 * 32 * 32 * 64 * 64 * 9
+    side = 32
+    for outputs in (128, 256, 512):
+        side //= 2
+        inputs = outputs // 2
+        macs += side * side * outputs * (inputs * 9 + 3 * outputs * 9 + inputs)
+    return macs + 512 * 128
+
+
+@pytest.mark.parametrize(("name", "macs"), [("small", by_hand_small()), ("resnet18", by_hand_resnet18())])
+def test_operations_equal_the_sum_by_hand(name: str, macs: int) -> None:
+    encoder = create_encoder(name, seed=0)
+    before = {key: tensor.clone() for key, tensor in encoder.state_dict().items()}
+    assert forward_flop(encoder, (3, 32, 32)) == 2 * macs
+    assert encoder.training
+    assert not any(module._forward_hooks for module in encoder.modules())
+    assert all(torch.equal(tensor, before[key]) for key, tensor in encoder.state_dict().items())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_weights_follow_from_the_seed_alone(name: str) -> None:
+    state = torch.random.get_rng_state()
+    first = create_encoder(name, seed=3).state_dict()
+    torch.rand(5)
+    torch.random.set_rng_state(state)
+    second, other = create_encoder(name, seed=3).state_dict(), create_encoder(name, seed=4).state_dict()
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert all(torch.equal(first[key], second[key]) for key in first)
+    assert not torch.equal(first["trunk.conv1.weight"], other["trunk.conv1.weight"])
+    assert all(tensor.isfinite().all() for tensor in first.values())
+
+
+def test_initial_scale() -> None:
+    state = create_encoder("resnet18", seed=0).state_dict()
+    weight = state["trunk.layer4.1.conv2.weight"]
+    assert float(weight.std()) == pytest.approx((2 / (512 * 9)) ** 0.5, rel=0.01)
+    assert float(state["fc.weight"].abs().max()) == pytest.approx(512**-0.5, rel=0.01)
+    assert state["trunk.bn1.running_var"].eq(1).all()
+    assert state["trunk.bn1.num_batches_tracked"].item() == 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_parameter_gets_a_gradient(name: str) -> None:
+    encoder = create_encoder(name, seed=0)
+    images = torch.rand(4, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    encoder(images)[:, 0].sum().backward()
+    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in encoder.parameters())
+
+
+def test_unknown_encoder_names_those_there_are() -> None:
+    with pytest.raises(InputError, match=r"learning.encoder: unknown encoder 'resnet19'. Did you mean 'resnet18'"):
+        create_encoder("resnet19", seed=0)
+
+
+def test_a_shortcut_is_a_convolution_only_where_shapes_change() -> None:
+    assert isinstance(ResidualBlock(4, 4, stride=1).shortcut, torch.nn.Identity)
+    for inputs, stride in ((3, 1), (4, 2)):
+        block = ResidualBlock(inputs, 4, stride=stride)
+        assert block(torch.ones(2, inputs, 6, 6)).shape == (2, 4, 6 // stride, 6 // stride)
+        assert [type(part) for part in block.shortcut] == [torch.nn.Conv2d, torch.nn.BatchNorm2d]

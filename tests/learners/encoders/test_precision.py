@@ -1,0 +1,119 @@
+"""``learning.precision``: the trunk trains in bfloat16; everything else, and evaluation, does not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from learners.encoders import Classifier, Encoder, create_classifier, create_encoder
+from learners.encoders.precision import set_precision
+from learners.encoders.resnet8 import ResNet8, create_resnet8
+from learners.engines.batched import SideBySideEngine, StackedEngine
+from learners.engines.programs import Engine, Program, SequentialEngine, Trained, TrainingJob
+from learners.fedco import FedCo
+from learners.fedefm import FedEFM
+from learners.flsimco import FLSimCo
+from vnetsim.errors import InputError
+from vnetsim.learning import LearnerContext, Participant
+
+LEARNERS: list[tuple[Any, dict[str, Any]]] = [
+    (FLSimCo, {"batch": 8, "steps": 2, "knn_k": 5}),
+    (FedCo, {"batch": 8, "steps": 2, "knn_k": 5}),
+    (FedEFM, {"batch": 8, "steps": 2, "local_test": 12}),
+]
+NETWORKS: list[Callable[[], Encoder | Classifier | ResNet8]] = [
+    lambda: create_encoder("small", seed=3),
+    lambda: create_encoder("resnet18", seed=3),
+    lambda: create_classifier("small", classes=4, seed=3),
+    lambda: create_resnet8((3, 32, 32), seed=3),
+]
+
+
+@pytest.mark.parametrize("make", NETWORKS, ids=["encoder", "resnet18", "classifier", "resnet8"])
+def test_only_the_trunk_computes_in_less_and_only_in_training(make: Callable[[], Any]) -> None:
+    full, lowered = make(), make()
+    set_precision(lowered, "bfloat16", (3, 32, 32))
+    images = torch.rand(6, 3, 32, 32, generator=torch.Generator().manual_seed(1))
+    seen: list[torch.dtype] = []
+    lowered.trunk[-1].register_forward_hook(lambda _module, _inputs, output: seen.append(output.dtype))
+
+    assert torch.equal(full.eval()(images), lowered.eval()(images))
+    with torch.inference_mode():
+        assert torch.equal(full.train()(images), lowered.train()(images))
+    ours, exact = lowered.train()(images), full.train()(images)
+    assert seen == [torch.float32, torch.float32, torch.bfloat16]
+    assert ours.dtype == exact.dtype == torch.float32
+    assert not torch.equal(ours, exact)
+    torch.testing.assert_close(ours, exact, rtol=0.0, atol=0.1 * float(exact.detach().abs().max()))
+
+    for output in (ours, exact):
+        output.pow(3).mean().backward()
+    gradient, expected = (
+        torch.cat([parameter.grad.flatten() for parameter in network.parameters()]) for network in (lowered, full)
+    )
+    assert gradient.dtype == torch.float32
+    assert 0 < float((gradient - expected).norm()) < 0.2 * float(expected.norm())
+    assert lowered.state_dict().keys() == full.state_dict().keys()
+    assert [t.dtype for t in lowered.state_dict().values()] == [t.dtype for t in full.state_dict().values()]
+
+
+def test_images_too_small_for_right_gradients_are_refused() -> None:
+    network = create_resnet8((1, 16, 16), seed=3)
+    with pytest.raises(InputError, match=r"learning\.precision = bfloat16: images of 16 x 16 pixels are too small"):
+        set_precision(network, "bfloat16", (1, 16, 16))
+    set_precision(network, "float32", (1, 16, 16))
+    assert network.training
+
+
+def test_double_precision_is_not_lowered() -> None:
+    images = torch.rand(4, 3, 16, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    full, lowered = (create_encoder("small", seed=3) for _ in range(2))
+    set_precision(lowered, "bfloat16", (3, 16, 16))
+    assert torch.equal(lowered.double()(images), full.double()(images))
+
+
+class Recorder:
+    """An engine that keeps what another one makes of the first jobs, as one row, and of what they began."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.begun = self.ended = torch.empty(0)
+
+    def train(self, jobs: Sequence[TrainingJob]) -> list[Trained]:
+        trained = self._engine.train(jobs)
+        if jobs and not len(self.ended):
+            names = sorted(dict(jobs[0].program.network.named_parameters()))
+            self.begun = torch.cat([job.base[name].flatten() for job in jobs for name in names])
+            self.ended = torch.cat([one.state[name].flatten() for one in trained for name in names])
+        return trained
+
+    def map(self, program: Program, calls: Sequence[Callable[[nn.Module], Any]]) -> list[Any]:
+        return self._engine.map(program, calls)
+
+
+@pytest.mark.parametrize(("kind", "settings"), LEARNERS, ids=[kind.name for kind, _ in LEARNERS])
+@pytest.mark.usefixtures("tiny")
+def test_learners_learn_about_the_same(
+    kind: Any, settings: dict[str, Any], context: LearnerContext, participant: Callable[..., Participant]
+) -> None:
+    """bfloat16 goes about the same way, the same to the bit on one core or three, and about the same in a stack."""
+
+    def trained(engine: Engine, precision: str) -> tuple[Recorder, list[float]]:
+        learner = kind.create(context, kind.Settings(**settings, precision=precision))
+        learner._task.engine = recorder = Recorder(engine)
+        return recorder, [update.loss for update in learner.train([participant(0, i) for i in range(3)])]
+
+    exact, losses = trained(SequentialEngine(), "float32")
+    alone, lowered_losses = trained(SideBySideEngine(workers=1), "bfloat16")
+    beside, _ = trained(SideBySideEngine(workers=3), "bfloat16")
+    stacked, _ = trained(StackedEngine(), "bfloat16")
+
+    assert torch.equal(alone.ended, beside.ended)
+    assert lowered_losses == pytest.approx(losses, rel=0.05)
+    way = float((exact.ended - exact.begun).norm())
+    assert 0 < float((alone.ended - exact.ended).norm()) < 0.5 * way
+    assert 0 < float((stacked.ended - exact.ended).norm()) < 0.5 * way

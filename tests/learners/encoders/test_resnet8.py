@@ -1,0 +1,94 @@
+"""ResNet-8: the published size, shapes, exact operation counts, and what its features are."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from learners.encoders import forward_flop, parameter_count
+from learners.encoders.resnet8 import create_resnet8
+from vnetsim.errors import InputError
+
+
+def test_published_size() -> None:
+    network = create_resnet8((1, 200, 200), seed=0)
+    assert parameter_count(network) == 314_657
+    assert network.width == 6272
+    # layer by layer: convolutions have biases, normalisation a scale and a shift for each of its inputs
+    stages = [(32, 32), (32, 64), (64, 128)]
+    convolutions = sum(9 * i * o + o + 9 * o * o + o + i * o + o for i, o in stages) + 25 * 32 + 32
+    assert convolutions + sum(2 * (i + o) for i, o in stages) + 6272 + 1 == 314_657
+
+
+@pytest.mark.parametrize("shape", [(1, 200, 200), (1, 64, 64), (3, 100, 160), (1, 33, 47), (1, 5, 5), (1, 6, 9)])
+def test_shapes_follow_from_the_image(shape: tuple[int, int, int]) -> None:
+    network = create_resnet8(shape, seed=0).eval()
+    images = torch.rand(3, *shape, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        dense, features = network.dense(images), network.features(images)
+        assert dense.shape[:2] == (3, 128)
+        assert features.shape == (3, network.width)
+        torch.testing.assert_close(features, dense.clamp(min=0).reshape(3, -1))
+        assert network(images).shape == (3,)
+        torch.testing.assert_close(network(images), network.head(features))
+
+
+def test_positions_of_the_last_stage() -> None:
+    with torch.no_grad():
+        assert create_resnet8((1, 200, 200), seed=0).eval().dense(torch.rand(1, 1, 200, 200)).shape == (1, 128, 7, 7)
+        assert create_resnet8((1, 64, 64), seed=0).eval().dense(torch.rand(1, 1, 64, 64)).shape == (1, 128, 2, 2)
+
+
+def test_images_are_scaled_to_minus_one_to_one() -> None:
+    network = create_resnet8((1, 16, 16), seed=0)
+    seen: list[torch.Tensor] = []
+    network.trunk.conv1.register_forward_hook(lambda _, inputs, __: seen.append(inputs[0]))
+    network(torch.stack([torch.zeros(1, 16, 16), torch.ones(1, 16, 16)]))
+    assert seen[0][0].eq(-1).all()
+    assert seen[0][1].eq(1).all()
+
+
+def test_operations_equal_the_sum_by_hand() -> None:
+    macs = 32 * 32 * 32 * 25
+    side = 15
+    for inputs, outputs in ((32, 32), (32, 64), (64, 128)):
+        side = (side + 1) // 2
+        macs += side * side * outputs * (9 * inputs + 9 * outputs + inputs)
+    assert forward_flop(create_resnet8((1, 64, 64), seed=0), (1, 64, 64)) == 2 * (macs + 512)
+
+
+def test_a_stage_normalises_before_it_convolves() -> None:
+    stage = create_resnet8((1, 16, 16), seed=0).trunk.stage2
+    kinds = [type(module) for module in stage.residual]
+    assert kinds == [nn.BatchNorm2d, nn.ReLU, nn.Conv2d] * 2
+    x = torch.rand(2, 32, 4, 4, generator=torch.Generator().manual_seed(0))
+    before = x.clone()
+    stage.eval()
+    torch.testing.assert_close(stage(x), stage.residual(x) + stage.shortcut(x))
+    assert torch.equal(x, before)  # nothing works in place on the shortcut's input
+
+
+def test_weights_follow_from_the_seed_alone() -> None:
+    state = torch.random.get_rng_state()
+    first = create_resnet8((1, 16, 16), seed=3).state_dict()
+    torch.rand(5)
+    torch.random.set_rng_state(state)
+    second, other = create_resnet8((1, 16, 16), seed=3).state_dict(), create_resnet8((1, 16, 16), seed=4).state_dict()
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert all(torch.equal(first[key], second[key]) for key in first)
+    assert not torch.equal(first["trunk.conv1.weight"], other["trunk.conv1.weight"])
+    assert first["trunk.conv1.bias"].eq(0).all()
+    assert first["trunk.stage1.residual.bn1.running_var"].eq(1).all()
+
+
+def test_every_parameter_gets_a_gradient() -> None:
+    network = create_resnet8((1, 32, 32), seed=0)
+    network(torch.rand(8, 1, 32, 32, generator=torch.Generator().manual_seed(0))).square().sum().backward()
+    missing = {name for name, p in network.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0}
+    assert not missing
+
+
+def test_too_small_images_are_refused() -> None:
+    with pytest.raises(InputError, match=r"images of 9 x 4 pixels are too small for ResNet-8.*data.image_px"):
+        create_resnet8((1, 4, 9), seed=0)

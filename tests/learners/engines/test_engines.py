@@ -1,0 +1,448 @@
+"""Every engine trains every learner to the same result, however vehicles are grouped and whatever memory there is."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import logging
+import tomllib
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import learners.engines.batched
+from learners.encoders import create_encoder
+from learners.encoders.precision import set_precision
+from learners.engines.batched import SideBySideEngine, StackedEngine, create_engine, step_bytes
+from learners.engines.optimizers import Sgd
+from learners.engines.programs import Engine, LocalTraining, Program, SequentialEngine, Tensors, Trained, TrainingJob
+from learners.engines.silo_images import SiloImages
+from vnetsim.errors import RunError
+from vnetsim.learning import LearnerContext, Participant, Peer
+from vnetsim.learning.device import cores
+
+PYPROJECT = Path(__file__).parents[3] / "pyproject.toml"
+REGISTERED = tomllib.loads(PYPROJECT.read_text())["project"]["entry-points"]["vnetsim.learners"]
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "contrastive": {"batch": 4, "steps": 2, "knn_k": 5, "bank": 40},
+    "steering": {"batch": 4, "steps": 2, "dropout": 0.3},
+    "classification": {"batch": 4, "steps": 2, "local_test": 12},
+}
+VARIANTS = [(name, {}) for name in sorted(REGISTERED)] + [
+    ("fedco", {"key_encoder": "rsu"}),
+    ("flsimco", {"negatives": "plain"}),
+    ("cdl", {"variant": "released"}),
+    ("cdl", {"coupling": "joint", "optimizer": "sgd", "divergence_schedule": "linear"}),
+    ("cdl", {"optimizer_state": "kept", "divergence_schedule": "measured"}),
+    ("dsgd", {"optimizer": "sgd", "loss": "mae"}),
+    ("fedefm", {"variant": "guest-average"}),
+    ("fedefm", {"reduce": "mean", "reading": "labels-once"}),
+    ("fedefm", {"similarity": "step"}),
+    ("fedefm", {"server": "none"}),
+]
+ENGINES: dict[str, Callable[[], Engine]] = {
+    "one worker": lambda: SideBySideEngine(workers=1),
+    "three workers": lambda: SideBySideEngine(workers=3),
+    "large steps": lambda: SideBySideEngine(large_step_bytes=0),
+    "one stack": StackedEngine,
+    "stacks of two": lambda: StackedEngine(largest=2),
+}
+
+
+@pytest.fixture(params=VARIANTS, ids=lambda variant: " ".join([variant[0], *map(str, variant[1].values())]))
+def learner(request: pytest.FixtureRequest, context: LearnerContext) -> Any:
+    name, settings = request.param
+    module, _, attribute = REGISTERED[name].partition(":")
+    kind = getattr(importlib.import_module(module), attribute)
+    request.getfixturevalue("on_tiny_roads" if kind.task == "steering" else "tiny")
+    return kind.create(replace(context, max_staleness=1), kind.Settings(**(SETTINGS[kind.task] | settings)))
+
+
+class Compared:
+    """An engine that hands every job to a comparison, and returns what the reference makes of it."""
+
+    def __init__(self, compare: Callable[[Sequence[TrainingJob]], None]) -> None:
+        self.jobs = 0
+        self._compare = compare
+        self._reference = SequentialEngine()
+
+    def train(self, jobs: Sequence[TrainingJob]) -> list[Trained]:
+        self._compare(jobs)
+        self.jobs += len(jobs)
+        return self._reference.train(jobs)
+
+    def map(self, program: Program, calls: Sequence[Callable[[nn.Module], Any]]) -> list[Any]:
+        return self._reference.map(program, calls)
+
+
+class InDouble:
+    """Makes jobs in double precision of others: the same images and draws, other types."""
+
+    def __init__(self) -> None:
+        self._programs: dict[Program, Program] = {}
+
+    def __call__(self, job: TrainingJob) -> TrainingJob:
+        if job.program not in self._programs:
+            program = job.program
+            self._programs[program] = replace(
+                program,
+                network=copy.deepcopy(program.network).double(),
+                prepare=lambda drawn: double(program.prepare(drawn)),
+            )
+        return replace(
+            job,
+            program=self._programs[job.program],
+            base=double(job.base),
+            given=double(job.given),
+            optimizer=double(job.optimizer),
+        )
+
+
+def flat(trained: Trained) -> torch.Tensor:
+    """Return all values of a result in one row, named in an order of their own."""
+    parts = (trained.state, trained.optimizer, trained.figures)
+    tensors = [part[name].reshape(-1).double() for part in parts for name in sorted(part)]
+    return torch.cat(tensors)
+
+
+def double(tensors: Tensors) -> dict[str, torch.Tensor]:
+    return {name: tensor.double() if tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
+
+
+def met(participants: Sequence[Participant]) -> list[Participant]:
+    """Return participants that have exchanged with those beside them, the first with one, the others with two."""
+
+    def peer(one: Participant) -> Peer:
+        return Peer(vehicle_id=one.vehicle_id, silo=one.silo, speed_mps=one.speed_mps, level_px=one.level_px)
+
+    return [
+        replace(one, peers=tuple(peer(participants[j]) for j in {abs(i - 1), (i + 1) % len(participants)}))
+        for i, one in enumerate(participants)
+    ]
+
+
+def rounds(learner: Any, participant: Callable[..., Participant], count: int = 2) -> list[float]:
+    """Play rounds of three vehicles, every other one with a model that is a round old; return their losses."""
+    losses = []
+    for round_ in range(count):
+        joined = [participant(round_, i, base_round=max(0, round_ - i % 2), speed_mps=15.0 + 8 * i) for i in range(3)]
+        updates = learner.train(met(joined))
+        losses += [update.loss for update in updates]
+        learner.aggregate(updates)
+    return losses
+
+
+def test_engines_agree_in_double_precision(learner: Any, participant: Callable[..., Participant]) -> None:
+    in_double, reference = InDouble(), SequentialEngine()
+    engines = {name: ENGINES[name]() for name in ("three workers", "stacks of two")}
+
+    def compare(jobs: Sequence[TrainingJob]) -> None:
+        doubled = [in_double(job) for job in jobs]
+        expected = [flat(one) for one in reference.train(doubled)]
+        for name, engine in engines.items():
+            for job, ours, theirs in zip(doubled, engine.train(doubled), expected, strict=True):
+                assert ours.state.keys() == job.base.keys()
+                difference = (flat(ours) - theirs).abs() / theirs.abs().clamp(min=1)
+                assert float(difference.max()) < 1e-9, (name, job.training)
+
+    learner._task.engine = compared = Compared(compare)
+    assert np.isfinite(rounds(learner, participant)).all()
+    assert compared.jobs >= 6
+
+
+# Adam would turn the rounding of gradients that are almost 0 into steps of full length
+@pytest.mark.parametrize(
+    "learner", [("flsimco", {}), ("fedco", {}), ("cdl", {"optimizer": "sgd"}), ("fedefm", {})], indirect=True
+)
+def test_engines_round_as_the_sequential_one_does(learner: Any, participant: Callable[..., Participant]) -> None:
+    """Single precision: each is about as near to the result in double precision; one core or three give the same."""
+    in_double, reference = InDouble(), SequentialEngine()
+    engines = {name: ENGINES[name]() for name in ("one worker", "three workers", "one stack")}
+
+    def compare(jobs: Sequence[TrainingJob]) -> None:
+        exact = [flat(one) for one in reference.train([in_double(job) for job in jobs])]
+        results = {name: [flat(one) for one in engine.train(jobs)] for name, engine in engines.items()}
+        for i, theirs in enumerate(flat(one) for one in reference.train(jobs)):
+            rounding = float((theirs - exact[i]).norm())
+            for name, ours in results.items():
+                assert float((ours[i] - exact[i]).norm()) < 20 * rounding + 1e-5, (name, jobs[i].training)
+            assert torch.equal(results["one worker"][i], results["three workers"][i])
+        backwards = engines["three workers"].train(jobs[::-1])[::-1]
+        for one, other in zip(backwards, results["one worker"], strict=True):
+            assert torch.equal(flat(one), other)
+
+    learner._task.engine = compared = Compared(compare)
+    rounds(learner, participant)
+    assert compared.jobs >= 6
+
+
+def test_the_default_is_what_was_measured_to_be_faster() -> None:
+    cpu, cuda = torch.device("cpu"), torch.device("cuda")
+    made = {(name, device.type): type(create_engine(name, device)) for name in ("auto", "sequential", "batched")
+            for device in (cpu, cuda)}  # fmt: skip
+    assert made == {
+        ("auto", "cpu"): SideBySideEngine,
+        ("auto", "cuda"): SequentialEngine,
+        ("sequential", "cpu"): SequentialEngine,
+        ("sequential", "cuda"): SequentialEngine,
+        ("batched", "cpu"): SideBySideEngine,
+        ("batched", "cuda"): StackedEngine,
+    }
+
+
+class Slope(nn.Module):
+    """One parameter, and a count of the calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.tensor([2.0]))
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.weight * images.square().mean(dim=(1, 2, 3))
+
+
+def toy_jobs(*sizes: int, fails: Callable[[int], None] = lambda _silo: None) -> list[TrainingJob]:
+    """Return one job for each silo of so many images; ``fails`` is called with the silo before each step's draw."""
+    total = sum(sizes)
+    images = torch.arange(total, dtype=torch.uint8)[:, None, None, None].expand(total, 1, 4, 4).clone()
+    ends = np.cumsum(sizes)
+    rows = [np.arange(end - size, end) for end, size in zip(ends, sizes, strict=True)]
+    silos = SiloImages(images, rows, device=torch.device("cpu"))
+
+    def draw(training: LocalTraining, generator: torch.Generator) -> Tensors:
+        fails(training.silo)
+        return silos.draw(training, 4, generator)
+
+    def loss(network: nn.Module, batch: Tensors, _: Tensors) -> tuple[torch.Tensor, Tensors]:
+        value = ((network(batch["images"]) - 1) ** 2).mean()
+        return value, {"loss": value}
+
+    network = Slope()
+    program = Program(
+        network=network,
+        steps=3,
+        count=lambda silo: min(4, sizes[silo]),
+        draw=draw,
+        prepare=lambda drawn: {"images": silos.images(drawn)},
+        loss=loss,
+        optimizer=lambda parameters, rate, _: Sgd(parameters, learning_rate=rate, momentum=0.9, weight_decay=0.0),
+    )
+    return [
+        TrainingJob(
+            program=program,
+            training=LocalTraining(silo=i, kernel_px=0.0, blurred_fraction=1.0, learning_rate=0.1 * (i + 1), seed=i),
+            base=network.state_dict(),
+        )
+        for i in range(len(sizes))
+    ]
+
+
+@pytest.mark.parametrize("engine", [SideBySideEngine(workers=3), StackedEngine()], ids=["side by side", "stacked"])
+def test_silos_of_different_sizes_and_step_sizes(engine: Engine) -> None:
+    jobs = toy_jobs(2, 9, 3, 2, 8)
+    expected = SequentialEngine().train(jobs)
+    for ours, theirs in zip(engine.train(jobs), expected, strict=True):
+        torch.testing.assert_close(ours.state, theirs.state, rtol=1e-6, atol=0.0)
+    assert engine.train([]) == []
+    assert jobs[0].base["weight"].item() == 2.0
+
+
+class Crowded:
+    """Memory for so many vehicles at a time."""
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+        self.most = 0
+        self._inside: set[int] = set()
+
+    def __call__(self, silo: int) -> None:
+        self._inside.add(silo)
+        self.most = max(self.most, len(self._inside))
+        if len(self._inside) > self.room:
+            self._inside.clear()
+            raise torch.OutOfMemoryError("out of memory")
+
+
+def test_a_stack_that_does_not_fit_is_halved(caplog: pytest.LogCaptureFixture) -> None:
+    crowded = Crowded(room=2)
+    jobs = toy_jobs(*[5] * 7, fails=crowded)
+
+    engine = StackedEngine()
+    real = learners.engines.batched.train_stacked
+
+    def stacked(some: Sequence[TrainingJob]) -> list[Trained]:
+        crowded._inside.clear()
+        return real(some)
+
+    with pytest.MonkeyPatch.context() as patch, caplog.at_level(logging.WARNING):
+        patch.setattr("learners.engines.batched.train_stacked", stacked)
+        trained = engine.train(jobs)
+    assert [record.getMessage() for record in caplog.records] == [
+        "vnetsim: out of memory: at most 4 vehicles are stacked.",
+        "vnetsim: out of memory: at most 2 vehicles are stacked.",
+    ]
+    expected = SequentialEngine().train(toy_jobs(*[5] * 7))
+    for ours, theirs in zip(trained, expected, strict=True):
+        torch.testing.assert_close(ours.state, theirs.state, rtol=1e-6, atol=0.0)
+
+
+@pytest.mark.parametrize(
+    "error", [torch.OutOfMemoryError("CUDA out of memory"), MemoryError(), RuntimeError("can't allocate memory: 12")]
+)
+def test_vehicles_that_did_not_fit_are_trained_again(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
+    failures = {1: 1, 4: 2}  # by silo: how often memory does not suffice
+
+    def fails(silo: int) -> None:
+        if failures.get(silo, 0) > 0 and begun:
+            failures[silo] -= 1
+            raise error
+
+    begun: list[bool] = []
+    jobs = toy_jobs(*[5] * 6, fails=fails)
+    engine = SideBySideEngine(workers=4)
+    engine.train(jobs[:1])  # the estimate of its memory
+    begun.append(True)
+    with caplog.at_level(logging.WARNING):
+        trained = engine.train(jobs)
+    assert [record.getMessage() for record in caplog.records] == [
+        "vnetsim: out of memory: at most 2 vehicles are trained at a time.",
+        "vnetsim: out of memory: at most 1 vehicles are trained at a time.",
+    ]
+    for ours, theirs in zip(trained, SequentialEngine().train(toy_jobs(*[5] * 6)), strict=True):
+        assert torch.equal(ours.state["weight"], theirs.state["weight"])
+
+
+@pytest.mark.parametrize("make", ENGINES.values(), ids=ENGINES)
+def test_a_visit_that_never_fits_is_the_users_to_mend(make: Callable[[], Engine]) -> None:
+    def fails(silo: int) -> None:
+        if silo == 1 and begun:
+            raise torch.OutOfMemoryError("out of memory")
+
+    begun: list[bool] = []
+    jobs = toy_jobs(5, 5, 5, fails=fails)
+    engine = make()
+    engine.train(jobs[:1])
+    begun.append(True)
+    with pytest.raises(RunError, match=r"out of memory: the training of a single vehicle \(silo 1\).*learning\.batch"):
+        engine.train(jobs)
+
+
+@pytest.mark.parametrize("make", ENGINES.values(), ids=ENGINES)
+def test_another_error_is_not_taken_for_a_lack_of_memory(make: Callable[[], Engine]) -> None:
+    def fails(silo: int) -> None:
+        if silo == 2:
+            raise RuntimeError("the learner is at fault")
+
+    with pytest.raises(RuntimeError, match="the learner is at fault"):
+        make().train(toy_jobs(5, 5, 5, fails=fails))
+
+
+def test_the_number_of_threads_is_as_before() -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        SideBySideEngine().train(toy_jobs(5, 5, 5))
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_memory_for_few_is_not_overdrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = toy_jobs(*[5] * 6)
+    engine = SideBySideEngine(workers=4)
+    one = step_bytes(jobs[0], copy.deepcopy(jobs[0].program.network))
+    monkeypatch.setattr("learners.engines.batched.available_bytes", lambda: 5 * one)
+    seen: list[int] = []
+    side_by_side = SideBySideEngine._side_by_side
+    monkeypatch.setattr(
+        SideBySideEngine,
+        "_side_by_side",
+        lambda self, calls, workers: seen.append(workers) or side_by_side(self, calls, workers),
+    )
+    engine.train(jobs)
+    assert seen == [2]
+
+
+@pytest.mark.parametrize(("silo_size", "images"), [(9, 4), (3, 3), (2, 2)])
+def test_the_memory_of_a_step_grows_with_its_images(silo_size: int, images: int) -> None:
+    """Two convolutions keep their inputs; the first one's weight and bias are no activations."""
+    network = nn.Sequential(nn.Conv2d(1, 8, 3, padding=1), nn.Conv2d(8, 4, 3, padding=1))
+    job = toy_jobs(silo_size)[0]
+    program = replace(job.program, network=network)
+    found = step_bytes(replace(job, program=program, base=network.state_dict()), network)
+    parameters = 4 * sum(parameter.numel() for parameter in network.parameters())
+    inputs = 4 * 4 * 4 * (1 + 8)  # bytes of one image's maps
+    kept = found - 4 * parameters
+    assert images * inputs <= kept <= 1.5 * images * inputs
+
+
+def test_weights_in_a_lower_precision_are_counted_once() -> None:
+    """A step of 128 images keeps less in bfloat16, though it keeps its weights in that precision as well."""
+    found = {}
+    for precision in ("float32", "bfloat16"):
+        network = create_encoder("resnet18", seed=0)
+        set_precision(network, precision, (3, 32, 32))
+        job = toy_jobs(128)[0]
+        program = replace(
+            job.program, network=network, count=lambda _: 128,
+            prepare=lambda drawn: {"images": torch.rand(len(drawn["rows"]), 3, 32, 32)},
+        )  # fmt: skip
+        found[precision] = step_bytes(replace(job, program=program, base=network.state_dict()), network)
+    assert 0.5 < found["bfloat16"] / found["float32"] < 0.9
+
+
+def test_large_steps_have_all_cores_where_torch_may_use_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("learners.engines.batched.LARGE_STEP_BYTES", 0)
+    seen: list[int] = []
+    side_by_side = SideBySideEngine._side_by_side
+    monkeypatch.setattr(
+        SideBySideEngine,
+        "_side_by_side",
+        lambda self, calls, workers: seen.append(len(calls)) or side_by_side(self, calls, workers),
+    )
+    SideBySideEngine().train(toy_jobs(5, 5))
+    assert seen == [2], "one thread, as in the cells of a comparison"
+    torch.set_num_threads(2)  # until the fixture of all tests takes it back
+    SideBySideEngine().train(toy_jobs(5, 5))
+    assert seen == [2]
+
+
+@pytest.mark.parametrize("make", ENGINES.values(), ids=ENGINES)
+def test_calls_are_answered_in_order(make: Callable[[], Engine]) -> None:
+    program = toy_jobs(5)[0].program
+    calls = [partial(lambda i, network: (i, network), i) for i in range(7)]
+    answers = make().map(program, calls)
+    assert [i for i, _ in answers] == list(range(7))
+    assert all(isinstance(network, Slope) and network is not program.network for _, network in answers)
+    assert make().map(program, []) == []
+
+
+def test_a_call_that_lacked_memory_is_made_again() -> None:
+    failures = {2: 1}
+
+    def call(i: int, _: nn.Module) -> int:
+        if failures.get(i, 0):
+            failures[i] -= 1
+            raise MemoryError
+        return i
+
+    calls = [partial(call, i) for i in range(4)]
+    engine = SideBySideEngine(workers=2)
+    assert engine.map(toy_jobs(5)[0].program, calls) == [0, 1, 2, 3]
+    failures[2] = 2
+    with pytest.raises(RunError, match="out of memory"):
+        engine.map(toy_jobs(5)[0].program, calls)
+
+
+def test_cores_are_what_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    for told, expected in (("3", 3), ("", None), ("0", None), ("x", None)):
+        monkeypatch.setenv("VNETSIM_CORES", told)
+        assert cores() == (expected or torch.get_num_threads())

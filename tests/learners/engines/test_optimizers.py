@@ -1,0 +1,142 @@
+"""The optimizers are torch's, by name; they step one model as they step many stacked ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from learners.engines.optimizers import Adam, CombinedOptimizer, Optimizer, Rate, Sgd, moments_like
+
+SHAPES = {"matrix": (3, 2), "vector": (4,), "unused": (1,)}
+Make = Callable[..., Optimizer]
+
+
+def sgd(parameters: Mapping[str, Tensor], rate: Rate, state: Mapping[str, Tensor]) -> Optimizer:
+    assert not state
+    return Sgd(parameters, learning_rate=rate, momentum=0.9, weight_decay=5e-4)
+
+
+def adam(parameters: Mapping[str, Tensor], rate: Rate, state: Mapping[str, Tensor]) -> Optimizer:
+    return Adam(parameters, learning_rate=rate, weight_decay=5e-4, state=state)
+
+
+def start(seed: int) -> dict[str, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return {name: torch.randn(shape, generator=generator) for name, shape in SHAPES.items()}
+
+
+def parameters(tensors: Mapping[str, Tensor]) -> dict[str, nn.Parameter]:
+    return {name: nn.Parameter(tensor.clone()) for name, tensor in tensors.items()}
+
+
+def step(optimizer: Any, of: Mapping[str, nn.Parameter], gradients: Mapping[str, Tensor]) -> None:
+    for name, gradient in gradients.items():
+        if name != "unused":
+            of[name].grad = gradient.clone()
+    optimizer.step()
+
+
+@pytest.mark.parametrize(
+    ("make", "theirs"),
+    [
+        (sgd, lambda them: torch.optim.SGD(them, lr=0.06, momentum=0.9, weight_decay=5e-4)),
+        (adam, lambda them: torch.optim.Adam(them, lr=0.06, weight_decay=5e-4)),
+    ],
+    ids=["sgd", "adam"],
+)
+def test_equals_torch(make: Make, theirs: Callable[..., torch.optim.Optimizer]) -> None:
+    ours, reference = parameters(start(0)), parameters(start(0))
+    optimizer, other = make(ours, 0.06, {}), theirs(reference.values())
+    for i in range(4):
+        step(optimizer, ours, start(10 + i))
+        step(other, reference, start(10 + i))
+        assert all(parameter.grad is None for parameter in ours.values())
+    for name, parameter in ours.items():
+        torch.testing.assert_close(parameter, reference[name], rtol=1e-6, atol=1e-7)
+    assert torch.equal(ours["unused"], start(0)["unused"])
+
+
+@pytest.mark.parametrize("make", [sgd, adam])
+@pytest.mark.parametrize("rates", [(0.06, 0.06, 0.06), (0.06, 0.01, 0.3)], ids=["one rate", "rates"])
+def test_stacked_models_are_stepped_like_each_alone(make: Make, rates: tuple[float, ...]) -> None:
+    alone = [parameters(start(seed)) for seed in range(3)]
+    stack = parameters({name: torch.stack([start(seed)[name] for seed in range(3)]) for name in SHAPES})
+    optimizers = [make(one, rate, {}) for one, rate in zip(alone, rates, strict=True)]
+    combined = make(stack, torch.tensor(rates, dtype=torch.float64), {})
+    for i in range(3):
+        gradients = [start(100 * i + seed) for seed in range(3)]
+        for optimizer, one, gradient in zip(optimizers, alone, gradients, strict=True):
+            step(optimizer, one, gradient)
+        step(combined, stack, {name: torch.stack([gradient[name] for gradient in gradients]) for name in SHAPES})
+    for i, one in enumerate(alone):
+        for name, parameter in one.items():
+            torch.testing.assert_close(stack[name][i], parameter, rtol=1e-6, atol=1e-7)
+
+
+def test_stacked_models_may_have_taken_different_numbers_of_steps() -> None:
+    alone = [parameters(start(seed)) for seed in range(2)]
+    optimizers: list[Optimizer] = []
+    for steps, one in zip((1, 40), alone, strict=True):
+        optimizers.append(adam(one, 0.06, {}))
+        for i in range(steps):
+            step(optimizers[-1], one, start(i))
+    states = [optimizer.state() for optimizer in optimizers]
+    stack = parameters({name: torch.stack([one[name].detach() for one in alone]) for name in SHAPES})
+    combined = adam(stack, 0.06, {name: torch.stack([state[name] for state in states]) for name in states[0]})
+    step(combined, stack, {name: torch.stack([start(50)[name], start(51)[name]]) for name in SHAPES})
+    for seed, optimizer, one in zip((50, 51), optimizers, alone, strict=True):
+        step(optimizer, one, start(seed))
+    for i, one in enumerate(alone):
+        for name, parameter in one.items():
+            torch.testing.assert_close(stack[name][i], parameter, rtol=1e-6, atol=1e-7)
+    assert combined.state()["steps"].tolist() == [2, 41]
+
+
+def test_adam_continues_from_its_state_which_stays() -> None:
+    whole, parts = parameters(start(0)), parameters(start(0))
+    optimizer = adam(whole, 0.06, {})
+    state: dict[str, Tensor] = {}
+    for i in range(4):
+        step(optimizer, whole, start(10 + i))
+        given = {name: tensor.clone() for name, tensor in state.items()}
+        another = adam(parts, 0.06, state)
+        step(another, parts, start(10 + i))
+        assert all(torch.equal(state[name], tensor) for name, tensor in given.items())
+        state = another.state()
+    assert all(torch.equal(whole[name], parts[name]) for name in SHAPES)
+    assert state["steps"].item() == 4
+    assert state.keys() <= moments_like(whole).keys()
+    assert all(tensor.shape == moments_like(whole)[name].shape for name, tensor in state.items())
+
+
+def test_a_parameter_without_a_gradient_stays() -> None:
+    used, unused = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2))
+    optimizer = Adam({"used": used, "unused": unused}, learning_rate=0.1, weight_decay=0.5, state={})
+    used.sum().backward()  # type: ignore[no-untyped-call]
+    optimizer.step()
+    assert used.tolist() == pytest.approx([0.9, 0.9])
+    assert unused.tolist() == [1.0, 1.0]
+    assert set(optimizer.state()) == {"steps", "mean.used", "square.used"}
+
+
+def test_together_steps_each_and_keeps_their_states_apart() -> None:
+    ours, alone = (parameters(start(0)) for _ in range(2))
+    two = parameters(start(1))
+    combined = CombinedOptimizer(
+        {"first.": adam(ours, 0.06, {}), "second.": adam(two, 0.01, {}), "third.": sgd({}, 0.1, {})}
+    )
+    first = adam(alone, 0.06, {})
+    for name in ("matrix", "vector"):
+        for one in (ours, two, alone):
+            one[name].grad = torch.ones_like(one[name])
+    combined.step()
+    first.step()
+    assert all(torch.equal(ours[name], alone[name]) for name in SHAPES)
+    assert not torch.equal(two["matrix"], start(1)["matrix"])
+    state = combined.state()
+    assert {name.partition(".")[0] for name in state} == {"first", "second"}
+    assert all(torch.equal(state[f"first.{name}"], tensor) for name, tensor in first.state().items())

@@ -1,0 +1,148 @@
+"""Aggregation weights and the weighted mean: published values and laws."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from learners.encoders import create_encoder
+from learners.mathematics.aggregation import blur_weights, discard_weights, equal_weights, weighted_mean
+
+LEVELS = st.lists(st.floats(0, 1e6), min_size=1, max_size=20)
+
+
+def test_published_blur_weights() -> None:
+    expected = [0.220588, 0.210784, 0.200980, 0.191176, 0.176471]
+    assert blur_weights([60, 80, 100, 120, 150]).tolist() == pytest.approx(expected, abs=5e-7)
+
+
+def test_two_vehicles_swap_their_shares() -> None:
+    assert blur_weights([3.0, 1.0]).tolist() == pytest.approx([0.25, 0.75], rel=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("levels", "expected"),
+    [([], []), ([2.0], [1.0]), ([0.0], [1.0]), ([0.0, 0.0], [0.5, 0.5]), ([7.0] * 4, [0.25] * 4)],
+)
+def test_degenerate_levels_give_equal_weights(levels: list[float], expected: list[float]) -> None:
+    assert blur_weights(levels).tolist() == pytest.approx(expected, rel=1e-15)
+
+
+@given(LEVELS)
+def test_blur_weights_are_shares_bounded_and_equivariant(levels: list[float]) -> None:
+    weights = blur_weights(levels)
+    assert weights.sum() == pytest.approx(1, rel=1e-12)
+    assert (weights >= 0).all()
+    if len(levels) > 1:
+        assert (weights <= (1 + 1e-12) / (len(levels) - 1)).all()
+    order = np.random.default_rng(len(levels)).permutation(len(levels))
+    assert blur_weights([levels[i] for i in order]).tolist() == weights[order].tolist()
+    np.testing.assert_allclose(blur_weights([17.5 * level for level in levels]), weights, rtol=1e-12)
+
+
+@given(LEVELS)
+def test_the_blurrier_never_counts_more(levels: list[float]) -> None:
+    weights = blur_weights(levels)
+    for i in range(len(levels)):
+        for j in range(len(levels)):
+            if levels[i] < levels[j]:
+                assert weights[i] >= weights[j]
+
+
+def test_size_of_the_effect_at_five_and_ninety_five_vehicles() -> None:
+    """Deviation from equal weights for 60..150 km/h: a few per cent at N = 5, a few per mille at N = 95."""
+    speeds = np.random.default_rng(0).uniform(60, 150, size=(2000, 95))
+
+    def deviation(count: int) -> float:
+        return float(np.mean([np.sqrt(np.mean((blur_weights(row[:count]) * count - 1) ** 2)) for row in speeds]))
+
+    assert 0.03 < deviation(5) < 0.08
+    assert 0.002 < deviation(95) < 0.004
+
+
+@pytest.mark.parametrize("levels", [[1.0, -0.1], [1.0, float("nan")], [float("inf"), 1.0]])
+def test_refuses_levels_without_meaning(levels: list[float]) -> None:
+    with pytest.raises(ValueError, match="blur levels"):
+        blur_weights(levels)
+
+
+def test_discard_weights() -> None:
+    limit = 100 / 3.6
+    assert discard_weights([20.0, limit, limit + 1e-9, 40.0], limit_mps=limit).tolist() == [0.5, 0.5, 0, 0]
+    assert discard_weights([30.0, 40.0], limit_mps=limit).tolist() == [0, 0]
+    assert discard_weights([], limit_mps=limit).tolist() == []
+
+
+def test_equal_weights_of_nobody() -> None:
+    assert equal_weights(0).tolist() == []
+
+
+def random_state(seed: int, dtype: torch.dtype = torch.float32) -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return {
+        "weight": torch.randn(4, 3, generator=generator, dtype=dtype),
+        "bn.running_var": torch.rand(5, generator=generator, dtype=dtype),
+        "bn.num_batches_tracked": torch.randint(0, 10**6, (), generator=generator),
+    }
+
+
+@given(st.lists(st.floats(1e-9, 1), min_size=1, max_size=8), st.integers(0, 2**32), st.booleans())
+def test_identical_models_come_back_bit_for_bit(weights: list[float], seed: int, double: bool) -> None:
+    state = random_state(seed, torch.float64 if double else torch.float32)
+    state["weight"][0, 0] = -0.0
+    mean = weighted_mean([state] * len(weights), weights)
+    for name, tensor in state.items():
+        assert mean[name].dtype == tensor.dtype
+        assert mean[name].numpy().tobytes() == tensor.numpy().tobytes()
+
+
+def test_identical_encoders_come_back_bit_for_bit() -> None:
+    state = create_encoder("small", seed=1).state_dict()
+    mean = weighted_mean([state] * 5, blur_weights([60, 80, 100, 120, 150]))
+    assert all(torch.equal(mean[name], tensor) for name, tensor in state.items())
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=8).filter(lambda w: sum(w) > 1e-3), st.integers(0, 2**32))
+def test_equals_the_plain_weighted_sum_in_any_order(weights: list[float], seed: int) -> None:
+    states = [random_state(seed + i) for i in range(len(weights))]
+    mean = weighted_mean(states, weights)
+    shares = np.asarray(weights) / np.sum(weights)
+    for name in ("weight", "bn.running_var"):
+        expected = sum(share * state[name].double().numpy() for share, state in zip(shares, states, strict=True))
+        np.testing.assert_allclose(mean[name].numpy(), expected, rtol=1e-6, atol=1e-7)
+    counter = sum(share * int(state["bn.num_batches_tracked"]) for share, state in zip(shares, states, strict=True))
+    assert abs(int(mean["bn.num_batches_tracked"]) - counter) <= 0.5 + 1e-6
+    backwards = weighted_mean(states[::-1], weights[::-1])
+    for name, tensor in mean.items():
+        torch.testing.assert_close(backwards[name], tensor, rtol=3e-7, atol=1e-9)
+
+
+def test_states_of_weight_zero_are_not_read() -> None:
+    broken = {"w": torch.full((2,), torch.nan)}
+    mean = weighted_mean([broken, {"w": torch.tensor([1.0, 2.0])}], [0.0, 0.3])
+    assert mean["w"].tolist() == [1.0, 2.0]
+
+
+def test_the_models_stay_as_they_are() -> None:
+    states = [random_state(0), random_state(1)]
+    before = [{name: tensor.clone() for name, tensor in state.items()} for state in states]
+    weighted_mean(states, [0.5, 0.5])
+    for state, copy in zip(states, before, strict=True):
+        assert all(torch.equal(state[name], copy[name]) for name in state)
+
+
+@pytest.mark.parametrize(
+    ("states", "weights", "message"),
+    [
+        ([{}], [], "1 states and 0 weights"),
+        ([{}], [0.0], "no state has a positive weight"),
+        ([{}], [-1.0], "at least 0"),
+        ([{"a": torch.ones(1)}, {"b": torch.ones(1)}], [1.0, 1.0], "differ in their tensors"),
+    ],
+)
+def test_refuses_what_does_not_fit(states: list[dict[str, torch.Tensor]], weights: list[float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        weighted_mean(states, weights)

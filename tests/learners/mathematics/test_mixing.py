@@ -1,0 +1,131 @@
+"""Mixing matrices: doubly stochastic, the ring's rate of agreement, what happens to those who received nothing."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from learners.mathematics.mixing import Graph, half_received, metropolis_hastings, metropolis_hastings_row, mix
+
+
+def ring(count: int) -> Graph:
+    """The directed ring of ``count`` vehicles, each with the model of the one before it."""
+    return np.roll(np.eye(count, dtype=np.bool_), -1, axis=1)
+
+
+@st.composite
+def graphs(draw: st.DrawFn, *, directed: bool) -> Graph:
+    count = draw(st.integers(1, 9))
+    bits = draw(st.lists(st.booleans(), min_size=count * count, max_size=count * count))
+    graph = np.array(bits, dtype=np.bool_).reshape(count, count)
+    return graph if directed else graph | graph.T
+
+
+@given(graphs(directed=False))
+def test_metropolis_hastings_is_symmetric_and_doubly_stochastic(graph: Graph) -> None:
+    weights = metropolis_hastings(graph)
+    np.testing.assert_array_equal(weights, weights.T)
+    np.testing.assert_allclose(weights.sum(axis=0), 1, rtol=0, atol=1e-15)
+    np.testing.assert_allclose(weights.sum(axis=1), 1, rtol=0, atol=1e-15)
+    assert (weights >= 0).all()
+    edges = graph & ~np.eye(len(graph), dtype=bool)
+    np.testing.assert_array_equal(weights - np.diag(np.diag(weights)) > 0, edges)
+    assert (np.diag(weights) > 0).all()
+    degrees = edges.sum(axis=1)
+    for i, j in zip(*edges.nonzero(), strict=True):
+        assert weights[i, j] == 1 / (1 + max(degrees[i], degrees[j]))
+
+
+@given(graphs(directed=False), st.randoms(use_true_random=False))
+def test_rows_from_what_a_vehicle_knows_are_doubly_stochastic_when_exchanges_were_cut(graph: Graph, rnd: Any) -> None:
+    begun = graph & ~np.eye(len(graph), dtype=bool)
+    completed = begun.copy()
+    for i, j in zip(*begun.nonzero(), strict=True):
+        if i < j and rnd.random() < 0.4:
+            completed[i, j] = completed[j, i] = False
+    degrees = begun.sum(axis=1)
+    weights = np.zeros(graph.shape)
+    for i, row in enumerate(completed):
+        peers = row.nonzero()[0]
+        weights[i, [i, *peers]] = metropolis_hastings_row(int(degrees[i]), [int(degrees[j]) for j in peers])
+    np.testing.assert_allclose(weights.sum(axis=0), 1, rtol=0, atol=1e-14)
+    np.testing.assert_allclose(weights.sum(axis=1), 1, rtol=0, atol=1e-14)
+    assert (weights >= 0).all()
+    if (begun == completed).all():
+        np.testing.assert_allclose(weights, metropolis_hastings(graph), rtol=0, atol=1e-15)
+
+
+def test_metropolis_hastings_of_known_graphs() -> None:
+    np.testing.assert_allclose(metropolis_hastings(np.ones((5, 5), dtype=bool)), np.full((5, 5), 0.2))
+    star = np.zeros((4, 4), dtype=bool)
+    star[0, 1:] = star[1:, 0] = True
+    np.testing.assert_allclose(np.diag(metropolis_hastings(star)), [0.25, 0.75, 0.75, 0.75])
+    np.testing.assert_array_equal(metropolis_hastings(np.zeros((3, 3), dtype=bool)), np.eye(3))
+    cycle = ring(6) | ring(6).T
+    np.testing.assert_allclose(metropolis_hastings(cycle), (np.eye(6) + cycle) / 3)
+    with pytest.raises(ValueError, match="undirected"):
+        metropolis_hastings(ring(3))
+
+
+@given(graphs(directed=True))
+def test_half_received_rows_sum_to_one(graph: Graph) -> None:
+    weights = half_received(graph)
+    np.testing.assert_allclose(weights.sum(axis=1), 1, rtol=0, atol=1e-15)
+    assert (weights >= 0).all()
+    alone = ~(graph & ~np.eye(len(graph), dtype=bool)).any(axis=1)
+    np.testing.assert_array_equal(np.diag(weights), np.where(alone, 1.0, 0.5))
+
+
+@pytest.mark.parametrize("count", [2, 3, 5, 11, 12])
+def test_ring_eigenvalue(count: int) -> None:
+    weights = half_received(ring(count))
+    np.testing.assert_array_equal(weights, (np.eye(count) + ring(count)) / 2)
+    np.testing.assert_allclose(weights.sum(axis=0), 1)
+    moduli = np.sort(np.abs(np.linalg.eigvals(weights)))[::-1]
+    assert moduli[0] == pytest.approx(1)
+    assert moduli[1] == pytest.approx(math.cos(math.pi / count), abs=1e-7)
+    if count == 11:
+        assert moduli[1] == pytest.approx(0.959493, abs=5e-7)
+
+
+def test_disagreement_on_the_ring_shrinks_at_that_rate_and_the_mean_is_kept() -> None:
+    angles = torch.arange(11, dtype=torch.float64) * 2 * math.pi / 11
+    slowest = torch.stack([angles.cos(), angles.sin()], dim=1)
+    states = [{"theta": 5 + row} for row in slowest]
+    for _ in range(20):
+        states = mix(states, half_received(ring(11)))
+    theta = torch.stack([state["theta"] for state in states])
+    torch.testing.assert_close(theta.mean(dim=0), torch.full((2,), 5.0, dtype=torch.float64))
+    ratio = float((theta - 5).norm() / slowest.norm())
+    assert ratio == pytest.approx(math.cos(math.pi / 11) ** 20, rel=1e-12)
+
+
+def test_a_cut_on_the_ring_keeps_rows_but_not_columns() -> None:
+    graph = ring(4)
+    graph[2] = False
+    weights = half_received(graph)
+    np.testing.assert_array_equal(weights[2], [0, 0, 1, 0])
+    assert weights.sum(axis=0).tolist() == [1, 0.5, 1.5, 1]
+
+
+def test_all_mix_from_the_same_snapshot() -> None:
+    generator = torch.Generator().manual_seed(0)
+    states = [{"w": torch.randn(3, 2, generator=generator), "n": torch.tensor(i)} for i in range(4)]
+    before = [{name: tensor.clone() for name, tensor in state.items()} for state in states]
+    weights = half_received(ring(4))
+    mixed = mix(states, weights)
+    expected = torch.einsum("ij,jab->iab", torch.tensor(weights), torch.stack([s["w"] for s in states]).double())
+    torch.testing.assert_close(torch.stack([state["w"] for state in mixed]), expected.float())
+    assert all(torch.equal(a[name], b[name]) for a, b in zip(states, before, strict=True) for name in a)
+
+
+def test_without_neighbours_the_bits_stay() -> None:
+    states = [{"w": torch.randn(5, generator=torch.Generator().manual_seed(i))} for i in range(3)]
+    for kept, mixed in zip(states, mix(states, metropolis_hastings(np.zeros((3, 3), dtype=bool))), strict=True):
+        assert torch.equal(kept["w"], mixed["w"])

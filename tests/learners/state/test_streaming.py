@@ -1,0 +1,121 @@
+"""A round that is averaged as it comes gives the bits of one that is held, and holds less."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from learners.engines.programs import Trained, TrainingJob
+from learners.fedavg import Discard, FedAvg
+from learners.flsimco import FLSimCo
+from learners.mathematics.aggregation import RunningMean, weighted_mean
+from vnetsim.learning import LearnerContext, Participant
+
+
+class Counting:
+    """An engine that says how many jobs it was given at a time; some results are spoilt."""
+
+    def __init__(self, engine: Any, *spoilt: int) -> None:
+        self.sizes: list[int] = []
+        self._engine, self._spoilt = engine, spoilt
+
+    def train(self, jobs: Sequence[TrainingJob]) -> list[Trained]:
+        self.sizes.append(len(jobs))
+        return [
+            replace(trained, state={name: tensor * torch.nan for name, tensor in trained.state.items()})
+            if job.training.silo in self._spoilt
+            else trained
+            for job, trained in zip(jobs, self._engine.train(jobs), strict=True)
+        ]
+
+
+@pytest.fixture
+def played(
+    tiny: object,  # noqa: ARG001 - in place of the images
+    context: LearnerContext,
+    participant: Callable[..., Participant],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Callable[..., tuple[Any, list[Any], list[int]]]:
+    """Return what two rounds of five vehicles come to: the state, the record, and the sizes of what was trained."""
+
+    def play(kind: Any, *spoilt: int, held: int, **settings: object) -> tuple[Any, list[Any], list[int]]:
+        monkeypatch.setattr("learners.state.streaming.HELD_BYTES", held)
+        learner = kind.create(context, kind.Settings(batch=4, steps=2, knn_k=5, bank=40, **settings))
+        learner._task.engine = engine = Counting(learner._task.engine, *spoilt)
+        told: list[Any] = []
+        for round_ in range(2):
+            updates = learner.train([participant(round_, i, speed_mps=15.0 + 8 * i) for i in range(5)])
+            assert held > 10**9 or not any(update.state for update in updates)
+            done = learner.aggregate([update for update in updates if update.finite])
+            told += [done.weights, done.metrics, [update.finite for update in updates], [u.loss for u in updates]]
+        return learner.state_dict(), told, engine.sizes
+
+    return play
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        (FLSimCo, {}),
+        (FedAvg, {}),
+        (FedAvg, {"clip_norm": 0.01}),
+        (FedAvg, {"batchnorm": "local"}),
+        (Discard, {}),
+        (Discard, {"limit_kmh": 1.0}),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("spoilt", [(), (1, 4)], ids=["all finite", "two not finite"])
+def test_same_bits_as_held(played: Callable[..., Any], kind: Any, settings: dict[str, Any], spoilt: Any) -> None:
+    (held, expected, at_once), (streamed, told, sizes) = (
+        played(kind, *spoilt, held=2**40, **settings), played(kind, *spoilt, held=700_000, **settings)
+    )  # fmt: skip
+    assert at_once == [5, 5]
+    assert max(sizes) <= 3
+    assert sum(sizes) == (16 if spoilt else 10), "those that are finite a second time"
+    assert told == expected
+    assert held.keys() == streamed.keys()
+    assert all(torch.equal(held[name], streamed[name]) for name in held)
+
+
+def test_a_robust_rule_needs_all_uploads(played: Callable[..., Any]) -> None:
+    with pytest.raises(AssertionError):  # of the fixture: the updates have states
+        played(FedAvg, held=1, aggregation="median")
+
+
+@pytest.mark.usefixtures("tiny")
+def test_updates_that_were_averaged_cannot_be_chosen_among(
+    context: LearnerContext, participant: Callable[..., Participant], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("learners.state.streaming.HELD_BYTES", 1)
+    learner: Any = FLSimCo.create(context, FLSimCo.Settings(batch=4, steps=1, knn_k=5, bank=40))
+    updates = learner.train([participant(0, i) for i in range(3)])
+    with pytest.raises(ValueError, match="only be aggregated all together"):
+        learner.aggregate(updates[:2])
+
+
+def test_running_mean_has_the_bits_of_the_weighted_mean() -> None:
+    generator = torch.Generator().manual_seed(0)
+    states = [
+        {"w": torch.randn(50, generator=generator), "n": torch.tensor(i), "zero": torch.tensor([-0.0, 1.0])}
+        for i in range(7)
+    ]
+    weights = [0.3, 0.0, 0.1, 0.7, 0.2, 0.9, 0.05]
+    mean = RunningMean()
+    assert mean.result() == {}
+    for state, weight in zip(states, weights, strict=True):
+        mean.add(state, weight)
+    expected, found = weighted_mean(states, weights), mean.result()
+    assert found.keys() == expected.keys()
+    for name, tensor in expected.items():
+        assert found[name].dtype == tensor.dtype
+        assert torch.equal(found[name].view(torch.uint8), tensor.view(torch.uint8)) if tensor.ndim else True
+        assert torch.equal(found[name], tensor)
+    with pytest.raises(ValueError, match="differ in their tensors"):
+        mean.add({"w": torch.zeros(50)}, 1.0)
+    with pytest.raises(ValueError, match="finite and at least 0"):
+        mean.add(states[0], float("nan"))

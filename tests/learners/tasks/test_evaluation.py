@@ -1,0 +1,184 @@
+"""kNN vote and linear probe against slow or independent versions."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.linear_model import LogisticRegression  # type: ignore[import-untyped]
+
+from learners.data.image_set import ImageSet
+from learners.encoders import create_encoder
+from learners.tasks import evaluation
+from learners.tasks.evaluation import Evaluator, fit_linear_probe, knn_predict, linear_probe_accuracy, passed
+
+
+def blobs(seed: int, count: int, classes: int = 3) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return overlapping clouds (count, 5) and their labels."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.randint(0, classes, (count,), generator=generator)
+    centres = torch.eye(5)[:classes]
+    return centres[labels] + 0.7 * torch.randn(count, 5, generator=generator), labels
+
+
+def slow_knn(
+    queries: np.ndarray, bank: np.ndarray, labels: np.ndarray, classes: int, k: int, temperature: float
+) -> list[int]:
+    predictions = []
+    for query in queries:
+        similarity = [float(query @ b / np.linalg.norm(query) / np.linalg.norm(b)) for b in bank]
+        nearest = sorted(range(len(bank)), key=lambda j: -similarity[j])[:k]
+        votes = [0.0] * classes
+        for j in nearest:
+            votes[labels[j]] += np.exp(similarity[j] / temperature)
+        predictions.append(int(np.argmax(votes)))
+    return predictions
+
+
+@given(st.integers(0, 10**6), st.integers(1, 60), st.sampled_from([0.05, 0.1, 1.0]))
+def test_knn_equals_the_slow_version(seed: int, k: int, temperature: float) -> None:
+    bank, labels = blobs(seed, 40)
+    queries, _ = blobs(seed + 1, 15)
+    predicted = knn_predict(queries.double(), bank.double(), labels, classes=3, k=k, temperature=temperature)
+    expected = slow_knn(queries.double().numpy(), bank.double().numpy(), labels.numpy(), 3, k, temperature)
+    assert predicted.tolist() == expected
+
+
+def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    bank, labels = blobs(0, 50)
+    queries, _ = blobs(1, 33)
+    whole = knn_predict(queries, bank, labels, classes=3, k=7)
+    monkeypatch.setattr(evaluation, "CHUNK_VALUES", 300)
+    assert torch.equal(knn_predict(queries, bank, labels, classes=3, k=7), whole)
+    monkeypatch.setattr(evaluation, "CHUNK_VALUES", 1)
+    assert torch.equal(knn_predict(queries, bank, labels, classes=3, k=7), whole)
+
+
+def test_no_more_similarities_are_held_at_once_than_a_chunk_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    bank, labels = blobs(0, 50)
+    held = []
+    topk = torch.Tensor.topk
+    monkeypatch.setattr(torch.Tensor, "topk", lambda t, *a, **k: held.append(tuple(t.shape)) or topk(t, *a, **k))
+    monkeypatch.setattr(evaluation, "CHUNK_VALUES", 10 * (50 + 7 * 3))
+    knn_predict(blobs(1, 33)[0], bank, labels, classes=3, k=7)
+    assert held == [(10, 50)] * 3 + [(3, 50)]
+
+
+def test_a_tiny_temperature_follows_the_nearest() -> None:
+    bank = torch.tensor([[1.0, 0.0], [0.9, 0.5], [0.9, 0.6]])
+    labels = torch.tensor([0, 1, 1])
+    query = torch.tensor([[1.0, 0.1]])
+    assert knn_predict(query, bank, labels, classes=2, k=3, temperature=1e-4).tolist() == [0]
+    assert knn_predict(query, bank, labels, classes=2, k=3, temperature=1e4).tolist() == [1]
+
+
+def test_of_equal_votes_the_lowest_label_wins() -> None:
+    bank = torch.tensor([[1.0, 0.0], [1.0, 0.0]])
+    assert knn_predict(bank, bank, torch.tensor([2, 1]), classes=3, k=2).tolist() == [1, 1]
+
+
+def test_linear_probe_equals_scikit_learn() -> None:
+    features, labels = blobs(3, 200)
+    l2 = 1e-2
+    weights, biases = fit_linear_probe(features.double(), labels, classes=3, l2=l2)
+    reference = LogisticRegression(C=1 / (l2 * 200), tol=1e-8, max_iter=1000).fit(features.numpy(), labels.numpy())
+    np.testing.assert_allclose(weights, reference.coef_.T, atol=1e-3)
+    centred = biases - biases.mean()
+    np.testing.assert_allclose(centred, reference.intercept_ - reference.intercept_.mean(), atol=1e-3)
+
+
+def test_linear_probe_is_unchanged_by_scaling_and_constant_features() -> None:
+    bank, bank_labels = blobs(4, 200)
+    queries, labels = blobs(5, 100)
+    accuracy = linear_probe_accuracy(queries, labels, bank, bank_labels, classes=3)
+    assert 0.5 < accuracy < 1
+
+    def stretched(x: torch.Tensor) -> torch.Tensor:
+        return torch.cat([1000 * x + 3, torch.full((len(x), 1), 0.25)], dim=1)
+
+    assert linear_probe_accuracy(stretched(queries), labels, stretched(bank), bank_labels, classes=3) == accuracy
+
+
+def evaluator(images: ImageSet, *, recalibrate: bool = False, batch: int = 32) -> Evaluator:
+    return Evaluator(
+        create_encoder("small", seed=0),
+        bank=images.train,
+        bank_labels=images.train_labels,
+        test=images.test,
+        test_labels=images.test_labels,
+        classes=3,
+        mean=images.mean,
+        std=images.std,
+        recalibrate=recalibrate,
+        batch=batch,
+    )
+
+
+@pytest.mark.parametrize("recalibrate", [False, True])
+def test_measures_the_given_state_reproducibly(images: ImageSet, recalibrate: bool) -> None:
+    measure = evaluator(images, recalibrate=recalibrate)
+    state = create_encoder("small", seed=1).state_dict()
+    copy = {name: tensor.clone() for name, tensor in state.items()}
+    rng = torch.random.get_rng_state()
+    first = measure.measure(state, k=5, temperature=0.1, linear_probe=True)
+    measure.measure(create_encoder("small", seed=2).state_dict(), k=5, temperature=0.1, linear_probe=False)
+    assert measure.measure(state, k=5, temperature=0.1, linear_probe=True) == first
+    assert set(first) == {"knn_accuracy", "linear_accuracy"}
+    assert first["knn_accuracy"] > 0.5  # colours are easy even for random features
+    assert all(torch.equal(state[name], copy[name]) for name in state)
+    assert torch.equal(torch.random.get_rng_state(), rng)
+
+
+def test_recalibration_does_not_read_the_carried_statistics(images: ImageSet) -> None:
+    state = create_encoder("small", seed=1).state_dict()
+    spoiled = {name: tensor + 5 if "running" in name else tensor for name, tensor in state.items()}
+    arguments = {"k": 5, "temperature": 0.1, "linear_probe": True}
+    measure = evaluator(images, recalibrate=True)
+    assert measure.measure(spoiled, **arguments) == measure.measure(state, **arguments)  # type: ignore[arg-type]
+
+
+def test_recalibrated_statistics_are_those_of_the_bank(images: ImageSet) -> None:
+    measure = evaluator(images, recalibrate=True, batch=48)
+    encoder = measure._encoder
+    measure.measure(encoder.state_dict(), k=5, temperature=0.1, linear_probe=False)
+    center, spread = (torch.tensor(c).view(1, 3, 1, 1) for c in (images.mean, images.std))
+    stem, norm = encoder.trunk[0], encoder.trunk[1]  # type: ignore[index]
+    with torch.no_grad():
+        responses = stem((images.train / 255 - center) / spread)
+    torch.testing.assert_close(norm.running_mean, responses.mean(dim=(0, 2, 3)), rtol=1e-4, atol=1e-5)
+    assert norm.momentum == 0.1
+
+
+def test_passes_go_side_by_side_on_a_core_each_to_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder = create_encoder("small", seed=0).eval()
+    images = torch.randint(0, 256, (70, 3, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    threads = torch.get_num_threads()
+    together = threading.Barrier(2, timeout=60)  # broken, and so an error, where one pass waits for another's end
+
+    def forward(part: torch.Tensor) -> torch.Tensor:
+        together.wait()
+        assert (torch.get_num_threads(), torch.is_inference_mode_enabled()) == (1, True)
+        return encoder.features(part)
+
+    monkeypatch.setenv("VNETSIM_CORES", "2")
+    two = passed(forward, images, 35)
+    monkeypatch.setenv("VNETSIM_CORES", "1")
+    assert torch.equal(two, passed(encoder.features, images, 35))
+    assert torch.get_num_threads() == threads
+
+
+def test_a_fault_in_a_pass_ends_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VNETSIM_CORES", "2")
+    seen: list[int] = []
+
+    def forward(part: torch.Tensor) -> torch.Tensor:
+        seen.append(len(part))
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        passed(forward, torch.zeros(4000, 1, 2, 2, dtype=torch.uint8), 1)
+    assert len(seen) < 4000

@@ -1,0 +1,97 @@
+"""The settings of averaging act alike in every registered learner: models are what numpy and scipy make of uploads."""
+
+from __future__ import annotations
+
+import importlib
+import tomllib
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import trim_mean
+
+from learners.data.image_set import ImageSet
+from learners.data.steering_set import SteeringSet
+from learners.mathematics.robust import AveragingSettings
+from vnetsim.experiment import ExchangeSettings
+from vnetsim.learning import LearnerContext, Participant
+
+PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
+REGISTERED = tomllib.loads(PYPROJECT.read_text())["project"]["entry-points"]["vnetsim.learners"]
+RULES: list[dict[str, Any]] = [
+    {},
+    {"aggregation": "median"},
+    {"aggregation": "trimmed-mean"},
+    {"aggregation": "trimmed-mean", "trim": 0.4},
+    {"clip_norm": 0.05},
+    {"aggregation": "median", "clip_norm": 0.1},
+]
+"""Of five uploads ``trim`` cuts one at each end by default, and two, all but the median, at 0.4."""
+
+
+def test_every_setting_is_looked_at() -> None:
+    assert {one.name for one in fields(AveragingSettings)} == {name for rule in RULES for name in rule}
+
+
+@pytest.fixture(params=sorted(REGISTERED))
+def averaging(
+    request: pytest.FixtureRequest,
+    tiny: ImageSet,  # noqa: ARG001  the images
+    on_tiny_roads: SteeringSet,  # noqa: ARG001  the frames
+    new_context: Callable[..., LearnerContext],
+) -> Callable[..., Any]:
+    """Return a maker of one learner, whose RSU averages."""
+    module, _, name = REGISTERED[request.param].partition(":")
+    cls: Any = getattr(importlib.import_module(module), name)
+    assert issubclass(cls.Settings, AveragingSettings)
+    context = new_context(exchange=ExchangeSettings(topology="star"))
+    return lambda **rule: cls.create(context, cls.Settings(**{"batch": 6, "steps": 1, "engine": "sequential", **rule}))
+
+
+def model_of(learner: Any) -> dict[str, torch.Tensor]:
+    state = learner.state_dict()
+    return {name.removeprefix("model."): state[name] for name in sorted(state) if name.startswith("model.")}
+
+
+def expected(
+    uploads: list[dict[str, np.ndarray]],
+    base: dict[str, np.ndarray],
+    weights: list[float],
+    *,
+    aggregation: str = "mean",
+    trim: float = 0.1,
+    clip_norm: float = 0.0,
+) -> dict[str, np.ndarray]:
+    """Return the model that a rule makes of uploads, by numpy and scipy alone."""
+    pulled = []
+    for upload in uploads:
+        distance = np.sqrt(sum(np.square(upload[name] - base[name]).sum() for name in base))
+        share = min(1.0, clip_norm / distance) if clip_norm else 1.0
+        pulled.append({name: base[name] + share * (upload[name] - base[name]) for name in base})
+    stacks = {name: np.stack([one[name] for one in pulled]) for name in base}
+    if aggregation == "median":
+        return {name: np.median(stack, axis=0) for name, stack in stacks.items()}
+    if aggregation == "trimmed-mean":
+        cut = np.ceil(trim * len(uploads) - 1e-9) / len(uploads)
+        return {name: trim_mean(stack, cut, axis=0) for name, stack in stacks.items()}
+    return {name: np.average(stack, axis=0, weights=weights) for name, stack in stacks.items()}
+
+
+def test_the_model_is_what_the_settings_say(
+    averaging: Callable[..., Any], participant: Callable[..., Participant]
+) -> None:
+    vehicles = [participant(0, i, speed_mps=14.0 + 3 * i) for i in range(5)]
+    trained = averaging().train(vehicles)
+    for rule in RULES:
+        learner = averaging(**rule)
+        base = {name: t.double().numpy() for name, t in model_of(learner).items() if t.is_floating_point()}
+        uploads = [{name: update.state[name].double().numpy() for name in base} for update in trained]
+        done = learner.aggregate(trained)
+        assert sum(done.weights) == pytest.approx(1)
+        model = model_of(learner)
+        for name, values in expected(uploads, base, list(done.weights), **rule).items():
+            np.testing.assert_allclose(model[name].numpy(), values, rtol=2e-6, atol=1e-7, err_msg=f"{rule} {name}")

@@ -1,0 +1,173 @@
+"""CDL's divergence against the steering error: how much of it acts, when it fades, and that looking changes nothing."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.nn.functional import kl_div
+
+from learners.cdl import Cdl, contrastive_divergence
+from learners.cdl_settings import CdlSettings
+from learners.data.steering_set import SteeringSet
+from learners.engines.batched import SideBySideEngine, StackedEngine
+from learners.engines.programs import SequentialEngine
+from vnetsim.experiment import BlurSettings, ExchangeSettings
+from vnetsim.learning import LearnerContext, Participant
+
+QUICK = {"batch": 8, "steps": 2, "lr": 1e-3, "tau": 0.5}
+
+MakeParticipant = Callable[..., Participant]
+New = Callable[..., Any]
+
+
+@pytest.fixture
+def new(on_tiny_roads: SteeringSet, new_context: Callable[..., LearnerContext]) -> New:  # noqa: ARG001  the frames
+    def make(topology: str = "complete", **settings: Any) -> Any:
+        context = new_context(exchange=ExchangeSettings(topology=topology), blur=BlurSettings(fraction=0.0))  # type: ignore[arg-type]
+        return Cdl.create(context, Cdl.Settings(**(QUICK | settings)))
+
+    return make
+
+
+def of(state: Any, prefix: str) -> dict[str, torch.Tensor]:
+    return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
+
+
+def equal(a: Any, b: Any) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+@pytest.fixture
+def group(participant: MakeParticipant) -> Callable[[int], list[Participant]]:
+    """Return a maker of three participants that all exchanged with each other."""
+
+    def make(round_: int) -> list[Participant]:
+        alone = [participant(round_, silo) for silo in range(3)]
+        return [participant(round_, i, peers=[p for p in alone if p is not me]) for i, me in enumerate(alone)]
+
+    return make
+
+
+def play(learner: Any, rounds: int, group: Callable[[int], list[Participant]]) -> list[Any]:
+    return [learner.aggregate(learner.train(group(r))) for r in range(rounds)]
+
+
+def test_gradients_are_compared_as_by_hand(
+    new: New, group: Callable[[int], list[Participant]], context: LearnerContext, roads: SteeringSet
+) -> None:
+    learner = new(divergence=3.0, coupling="beta", beta=0.3)
+    play(learner, 1, group)
+    state, vehicles = learner.state_dict(), group(1)
+    updates = learner.train(vehicles)
+    backbone, sub = (copy.deepcopy(learner._task.network) for _ in range(2))
+    backbone.load_state_dict(of(state, "silo.1.shared."))
+    sub.load_state_dict(of(state, "silo.1.own.sub."))
+    generator = torch.Generator().manual_seed(context.streams.integer("training", 1, vehicles[1].vehicle_id))
+    drawn = learner._task.silos.draw(learner._task.local_training_of(vehicles[1]), 8, generator)
+    z_b = backbone.train().features(learner._task.silos.images(drawn))
+    z_s = sub.train().features(learner._task.silos.images(drawn)).detach()
+    error = (backbone.head(z_b) - roads.train_angles[drawn["rows"]]).square().mean()
+    log_b, log_s = ((z / 0.5).log_softmax(dim=1) for z in (z_b, z_s))
+    divergence = 3.0 * 0.3 * kl_div(log_s, log_b, log_target=True, reduction="batchmean")
+    gradients = []
+    for total in (error, divergence):
+        backbone.zero_grad()
+        total.backward(retain_graph=True)
+        pieces = [torch.zeros_like(p) if p.grad is None else p.grad for p in backbone.parameters()]
+        gradients.append(torch.cat([piece.flatten() for piece in pieces]))
+    of_error, of_divergence = gradients
+    found = updates[1].metrics
+    assert found["gradient_ratio"] == pytest.approx(float(of_divergence.norm() / of_error.norm()), rel=1e-4)
+    cosine = float(torch.cosine_similarity(of_divergence, of_error, dim=0))
+    assert found["gradient_cosine"] == pytest.approx(cosine, rel=1e-3, abs=1e-4)
+    assert found["gradient_ratio"] > 0
+    assert -1 < found["gradient_cosine"] < 1
+    mean = sum(update.metrics["gradient_ratio"] for update in updates) / 3
+    assert learner.aggregate(updates).metrics["gradient_ratio"] == pytest.approx(mean)
+
+
+def test_without_a_divergence_there_is_no_cosine(new: New, group: Callable[[int], list[Participant]]) -> None:
+    first, second = play(new(divergence=0.0), 2, group)
+    assert "gradient_ratio" not in first.metrics
+    assert second.metrics["gradient_ratio"] == 0
+    assert "gradient_cosine" not in second.metrics
+
+
+@pytest.mark.parametrize("settings", [{"dropout": 0.3}, {"variant": "released"}], ids=str)
+def test_looking_at_gradients_changes_no_bit(
+    new: New, group: Callable[[int], list[Participant]], settings: Any
+) -> None:
+    looking, blind = new(**settings), new(measure_gradients=False, **settings)
+    with_gradients, without = (play(learner, 3, group)[-1].metrics for learner in (looking, blind))
+    assert equal(looking.state_dict(), blind.state_dict())
+    assert with_gradients.keys() - without.keys() == {"gradient_ratio", "gradient_cosine"}
+
+
+def test_gradients_are_the_same_under_all_engines(new: New, group: Callable[[int], list[Participant]]) -> None:
+    found = []
+    for engine in (SequentialEngine(), SideBySideEngine(workers=2), StackedEngine()):
+        learner = new(steps=1)
+        play(learner, 1, group)
+        learner._task.engine = engine
+        metrics = play_on(learner, group)
+        found.append((metrics["gradient_ratio"], metrics["gradient_cosine"]))
+    assert found[1] == pytest.approx(found[0], rel=1e-5)
+    assert found[2] == pytest.approx(found[0], rel=1e-5)
+
+
+def play_on(learner: Any, group: Callable[[int], list[Participant]]) -> Any:
+    return learner.aggregate(learner.train(group(1))).metrics
+
+
+@pytest.mark.parametrize("coupling", ["unit", "beta", "joint"])
+def test_the_influence_is_that_of_the_sub_network_on_the_backbone(coupling: Any) -> None:
+    settings = CdlSettings(coupling=coupling, beta=0.3, tau=2.0)
+    z = torch.randn(2, 5, 7, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    z_b, z_s = (features.requires_grad_() for features in z.unbind())
+    whole, part = (
+        torch.autograd.grad(contrastive_divergence(z_b, z_s, settings=settings, influence=influence), (z_b, z_s))
+        for influence in (1.0, 0.25)
+    )
+    torch.testing.assert_close(part[0], whole[0] / 4)
+    torch.testing.assert_close(part[1], whole[1] / 4 if coupling == "joint" else whole[1])
+
+
+def test_the_influence_falls_over_the_rounds(new: New, group: Callable[[int], list[Participant]]) -> None:
+    """Of four rounds; the gradient of the divergence falls with it."""
+    linear = new(divergence_schedule="linear")
+    rounds = play(linear, 4, group)
+    assert [done.metrics.get("divergence_influence") for done in rounds] == [None, 0.75, 0.5, 0.25]
+    constant = new()
+    # the second round is the first that differs, and starts from the same models
+    second = play(constant, 2, group)[1]
+    assert rounds[1].metrics["gradient_ratio"] == pytest.approx(0.75 * second.metrics["gradient_ratio"], rel=1e-5)
+    assert "divergence_influence" not in second.metrics
+
+
+def test_the_influence_falls_with_the_measured_divergence(new: New, participant: MakeParticipant) -> None:
+    learner = new("contact", divergence_schedule="measured")
+    found = []
+    for r in range(4):
+        update = learner.train([participant(r, 1)])[0]
+        learner.aggregate([update])
+        found.append((update.metrics.get("kl_b_s", 0.0), update.metrics.get("divergence_influence")))
+    divergences = [kl for kl, _ in found]
+    assert [influence for _, influence in found[:2]] == [None, 1.0]
+    for r in (2, 3):
+        assert found[r][1] == pytest.approx(divergences[r - 1] / max(divergences[:r]), rel=1e-6)
+    # a silo of its own history: another one is at its beginning
+    other = learner.train([participant(4, 2)])[0]
+    assert "divergence_influence" not in other.metrics
+
+
+def test_the_measured_influence_is_the_last_divergence_over_the_largest(new: New, participant: MakeParticipant) -> None:
+    learner = new("contact", divergence_schedule="measured")
+    own: dict[str, torch.Tensor] = {}
+    for divergence, expected in ((0.5, 1.0), (0.8, 1.0), (0.2, 0.25), (0.4, 0.5)):
+        own = learner._seen(own, {"kl_b_s": divergence})
+        assert learner._influence(participant(1, 1), own) == pytest.approx(expected)
+    assert learner._influence(participant(1, 1), {}) == 1.0

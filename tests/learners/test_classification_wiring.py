@@ -1,0 +1,277 @@
+"""Every setting of FedEFM, and so of FedAvg on the same task, changes what it says, by the amount, and nothing else."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy, kl_div, log_softmax, softmax
+
+from learners.classification_fedavg import ClassificationFedAvg
+from learners.data.image_set import ImageSet
+from learners.engines.programs import LocalTraining
+from learners.fedco import FedCo
+from learners.fedefm import FedEFM, FedEFMSettings
+from learners.flsimco import FLSimCo
+from learners.tasks.classification import ClassificationTask
+from learners.tasks.classification_settings import ClassificationSettings
+from vnetsim.errors import InputError
+from vnetsim.experiment import DataSettings
+from vnetsim.learning import LearnerContext, Participant
+
+PLAIN, MODEL, TAUGHT, ALIKE = "first updates", "first average", "taught updates", "similarities"
+LOCAL, WORK, ABROAD, BYTES, SERIES = "local test", "work", "work abroad", "bytes", "series"
+TRAININGS = {PLAIN, MODEL, TAUGHT, ALIKE}
+LATER = {TAUGHT, ALIKE}
+ONE_LABEL: dict[str, Any] = {"data": DataSettings(partition="approach"), "approaches": 3}
+"""Silo i holds label i mod 3 alone."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """Another value, what it changes, under what other settings, and how many vehicles there are."""
+
+    value: Any
+    changes: set[str]
+    under: dict[str, Any] = field(default_factory=dict)
+    vehicles: int = 3
+
+
+CHANGES = {
+    "aggregation": Change("median", {MODEL, *LATER}),
+    "trim": Change(0.4, {MODEL, *LATER}, {"aggregation": "trimmed-mean"}, vehicles=5),
+    "clip_norm": Change(1e-3, {MODEL, *LATER}),
+    "engine": Change("batched", set()),
+    "precision": Change("bfloat16", TRAININGS),
+    "batch": Change(6, TRAININGS | {WORK, ABROAD}),
+    "steps": Change(3, TRAININGS | {WORK}),
+    "lr": Change(0.02, TRAININGS),
+    "momentum": Change(0.0, TRAININGS),
+    "weight_decay": Change(0.5, TRAININGS),
+    "local_test": Change(7, {LOCAL}),
+    "beta": Change(0.9, {TAUGHT}),
+    "temperature": Change(1.0, {TAUGHT}),
+    "reading": Change("labels-once", {TAUGHT, SERIES}),
+    "overseas_steps": Change(3, {TAUGHT, ALIKE, ABROAD}),
+    "max_teachers": Change(1, {TAUGHT, ALIKE, WORK}),
+    "reduce": Change("mean", {TAUGHT}),
+    "similarity": Change("step", {TAUGHT, ALIKE, WORK}),
+    "server": Change("none", {MODEL, *LATER, BYTES, SERIES}),
+    "variant": Change("guest-average", {TAUGHT, ALIKE, WORK, SERIES}),
+}
+ELSEWHERE = {"encoder": "test_the_encoder_is_the_one_named"}
+
+BEFORE: dict[str, dict[str, Any]] = {}
+"""What was observed without a change, once for all settings."""
+
+
+def raw(state: Mapping[str, Tensor]) -> list[object]:
+    return [(name, tensor.numpy().tobytes()) for name, tensor in sorted(state.items())]
+
+
+@pytest.fixture
+def observe(
+    new_fedefm: Callable[..., FedEFM],
+    group: Callable[..., list[Participant]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Callable[..., dict[str, Any]]:
+    """Return what can be told apart of a round without teachers and of one with."""
+    correct, tested = ClassificationTask._correct, []
+
+    def seen(task: Any, state: Any, images: Tensor, labels: Tensor) -> Tensor:
+        tested.append(images.sum().item())
+        return correct(task, state, images, labels)
+
+    monkeypatch.setattr(ClassificationTask, "_correct", seen)
+
+    def run(vehicles: int, **settings: Any) -> dict[str, Any]:
+        learner = new_fedefm(ONE_LABEL, **({"engine": "sequential"} | settings))
+        cost = learner.cost(0)
+        assert cost.exchange is not None
+        found: dict[str, Any] = {
+            WORK: cost.work_flop,
+            ABROAD: cost.exchange.work_flop,
+            BYTES: (cost.download_bytes, cost.upload_bytes, cost.exchange.send_bytes, cost.exchange.mutual),
+            SERIES: learner.series(),
+        }
+        first = learner.train(group(0, vehicles))
+        found[PLAIN] = [(update.loss, raw(update.state)) for update in first]
+        learner.aggregate(first)
+        found[LOCAL] = list(tested)
+        tested.clear()
+        found[MODEL] = raw(learner.state_dict())
+        taught = learner.train(group(1, vehicles))
+        found[TAUGHT] = [(update.loss, raw(update.state)) for update in taught]
+        found[ALIKE] = [raw(update.kept) for update in taught]
+        return found
+
+    return run
+
+
+def test_every_setting_is_looked_at() -> None:
+    assert {one.name for one in fields(FedEFMSettings)} == CHANGES.keys() | ELSEWHERE.keys()
+    assert {one.name for one in fields(ClassificationSettings)} < CHANGES.keys() | ELSEWHERE.keys()
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_setting_changes_what_it_is_for(name: str, observe: Callable[..., dict[str, Any]]) -> None:
+    change = CHANGES[name]
+    known = repr((change.vehicles, change.under))
+    before = BEFORE[known] = BEFORE.get(known) or observe(change.vehicles, **change.under)
+    after = observe(change.vehicles, **(change.under | {name: change.value}))
+    assert {what for what in before if before[what] != after[what]} == change.changes
+
+
+TRUNK = {"small": 77_680, "resnet18": 11_168_832}
+
+
+@pytest.mark.parametrize("encoder", TRUNK)
+@pytest.mark.parametrize("cls", [FLSimCo, FedCo, FedEFM, ClassificationFedAvg], ids=lambda cls: cls.name)
+@pytest.mark.usefixtures("tiny")
+def test_the_encoder_is_the_one_named(cls: Any, encoder: str, context: LearnerContext) -> None:
+    """Its trunk has the documented size, below a projection to 128 values or a head of three labels."""
+    learner = cls.create(context, cls.Settings(encoder=encoder))
+    width = 64 if encoder == "small" else 512
+    outputs = 128 if cls in {FLSimCo, FedCo} else 3
+    described = learner.describe()
+    assert (described.encoder, described.parameters) == (encoder, TRUNK[encoder] + (width + 1) * outputs)
+    assert learner.state_dict()["model.trunk.conv1.weight"].shape == (16 if encoder == "small" else 64, 3, 3, 3)
+    with pytest.raises(InputError, match=r"learning\.encoder: unknown encoder 'resnet19'"):
+        cls.Settings(encoder="resnet19")
+
+
+def descended(
+    learner: Any,
+    start: Mapping[str, Tensor],
+    training: LocalTraining,
+    images: ImageSet,
+    given: Mapping[str, Any],
+    *,
+    steps: int,
+    teachers: Mapping[Any, float] | None = None,
+) -> tuple[dict[str, Tensor], float]:
+    """Return what torch's SGD makes of a model on a vehicle's images, and the mean loss; ``teachers`` have weights."""
+    network = copy.deepcopy(learner._task.network).train()
+    network.load_state_dict(start)
+    optimizer = torch.optim.SGD(
+        network.parameters(), lr=training.learning_rate, momentum=given["momentum"], weight_decay=given["weight_decay"]
+    )
+    generator = torch.Generator().manual_seed(training.seed)
+    mean, std = (torch.tensor(channel).view(1, 3, 1, 1) for channel in (images.mean, images.std))
+    losses = []
+    for _ in range(steps):
+        drawn = learner._task.silos.draw(training, given["batch"], generator)
+        assert len(drawn["rows"]) == given["batch"]
+        shown = (learner._task.silos.images(drawn) - mean) / std
+        logits = network(shown)
+        loss = labels = cross_entropy(logits, images.train_labels[drawn["rows"]])
+        if teachers:
+            beta, t = given["beta"], given["temperature"]
+            shares = [
+                max(weight, 0.0) / (len(teachers) if given["reduce"] == "mean" else 1) for weight in teachers.values()
+            ]
+            loss = (1 - beta) * labels * (sum(shares) if given["reading"] == "literal" else 1)
+            for share, teacher in zip(shares, teachers, strict=True):
+                with torch.no_grad():
+                    taught = softmax(teacher(shown) / t, dim=1)
+                loss = loss + share * beta * t**2 * kl_div(
+                    log_softmax(logits / t, dim=1), taught, reduction="batchmean"
+                )
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return network.state_dict(), sum(losses) / steps
+
+
+def close(update: Any, expected: Mapping[str, Tensor], loss: float) -> None:
+    assert update.loss == pytest.approx(loss, rel=1e-4)
+    for name, tensor in expected.items():
+        torch.testing.assert_close(update.state[name], tensor, rtol=1e-3, atol=1e-4)
+
+
+GIVEN: dict[str, Any] = {
+    "batch": 8,
+    "steps": 3,
+    "lr": 0.03,
+    "momentum": 0.8,
+    "weight_decay": 0.02,
+    "beta": 0.4,
+    "temperature": 2.0,
+    "reading": "literal",
+    "overseas_steps": 2,
+    "max_teachers": 4,
+    "reduce": "sum",
+}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"momentum": 0.0}, {"weight_decay": 0.3}, {"lr": 0.006}, {"steps": 1}, {"batch": 5}],
+    ids=str,
+)
+def test_a_plain_visit_is_sgd_on_the_cross_entropy(
+    changes: dict[str, Any], context: LearnerContext, tiny: ImageSet, participant: Callable[..., Participant]
+) -> None:
+    given = {name: GIVEN[name] for name in ("batch", "steps", "lr", "momentum", "weight_decay")} | changes
+    learner = ClassificationFedAvg.create(context, ClassificationSettings(engine="sequential", **given))
+    who = participant(0, 4)
+    training = LocalTraining(
+        silo=4,
+        kernel_px=context.camera.kernel_px(who.speed_mps, 16),
+        blurred_fraction=1.0,
+        learning_rate=given["lr"],
+        seed=context.streams.integer("training", 0, who.vehicle_id),
+    )
+    start = learner._global.current
+    close(learner.train([who])[0], *descended(learner, start, training, tiny, given, steps=given["steps"]))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"beta": 0.9},
+        {"temperature": 1.0},
+        {"reading": "labels-once"},
+        {"overseas_steps": 5},
+        {"max_teachers": 1},
+        {"reduce": "mean"},
+    ],
+    ids=str,
+)
+def test_a_taught_visit_is_sgd_on_the_loss_with_teachers_trained_at_their_hosts(
+    changes: dict[str, Any],
+    new_fedefm: Callable[..., FedEFM],
+    group: Callable[..., list[Participant]],
+    context: LearnerContext,
+    tiny: ImageSet,
+) -> None:
+    """Copies trained for ``overseas_steps`` at each host; their weights are those that the vehicle tells."""
+    given = GIVEN | changes
+    learner = new_fedefm(engine="sequential", **given)
+    learner.aggregate([])
+    me, start = group(1)[0], learner._global.current
+    update = learner.train([me])[0]
+    teachers = {}
+    for host in me.peers[: given["max_teachers"]]:
+        copied, _ = descended(
+            learner, start, learner._overseas_training(me, host), tiny, given, steps=given["overseas_steps"]
+        )
+        teacher = copy.deepcopy(learner._task.network).train()
+        teacher.load_state_dict(copied)
+        teachers[teacher] = float(update.kept[host.vehicle_id])
+    assert len(update.kept) == len(teachers) == min(given["max_teachers"], 2)
+    training = LocalTraining(
+        silo=me.silo,
+        kernel_px=context.camera.kernel_px(me.speed_mps, 16),
+        blurred_fraction=1.0,
+        learning_rate=given["lr"] * (1 + 0.5**0.5) / 2,  # round 1 of 4
+        seed=context.streams.integer("training", 1, me.vehicle_id),
+    )
+    close(update, *descended(learner, start, training, tiny, given, steps=given["steps"], teachers=teachers))

@@ -1,0 +1,227 @@
+"""Every setting of the contrastive learners changes what it says and nothing else, by the amount it says."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from learners.data.augment import view_one, view_two
+from learners.data.image_set import ImageSet
+from learners.data.partition import partition
+from learners.engines.programs import LocalTraining
+from learners.fedavg import Discard
+from learners.fedco import FedCo
+from learners.flsimco import FLSimCo
+from learners.tasks import evaluation
+from learners.tasks.evaluation import linear_probe_accuracy
+from vnetsim.experiment import DataSettings
+from vnetsim.learning import LearnerContext, Participant
+
+QUICK = {"batch": 6, "steps": 2, "knn_k": 5, "bank": 40, "engine": "sequential"}
+LEARNERS = (FLSimCo, Discard, FedCo)
+BASELINES_TOO = {"t_alpha", "t_beta", "negatives"}
+
+COMMON: Mapping[str, tuple[object, set[str]]] = {
+    "batch": (8, {"update", "model", "cost"}),
+    "steps": (3, {"update", "model", "cost"}),
+    "lr": (0.05, {"update", "model"}),
+    "momentum": (0.0, {"update", "model"}),
+    "weight_decay": (0.5, {"update", "model"}),
+    "batchnorm": ("local", {"update", "model", "evaluation", "cost"}),
+    "knn_k": (6, {"evaluation"}),
+    "knn_temperature": (0.2, {"evaluation"}),
+    "bank": (41, {"evaluation"}),
+    "linear_probe": ("never", {"evaluation"}),
+    "aggregation": ("median", {"model"}),
+    "clip_norm": (0.01, {"model"}),
+}
+OWN: Mapping[str, tuple[object, set[str]]] = {
+    "t_alpha": (0.2, {"update", "model"}),
+    "t_beta": (0.5, {"update", "model"}),
+    "negatives": ("plain", {"update", "model", "cost"}),
+    "limit_kmh": (60.0, {"model"}),
+    "momentum_encoder": (0.5, {"update", "model", "silo"}),
+    "temperature": (0.2, {"update", "model", "silo"}),
+    "queue": (20, {"update", "model", "silo", "cost"}),
+    "keys": (4, {"update", "cost"}),
+    "key_encoder": ("visit", {"silo"}),
+}
+"""Another value of each setting, and all that it changes."""
+ELSEWHERE = {
+    "encoder": "test_encoders",
+    "precision": "test_precision",
+    "engine": "test_engines",
+    "trim": "test_robust: it says how much trimmed-mean trims",
+}
+"""Settings that another module tests."""
+
+
+@pytest.fixture
+def new(tiny: ImageSet, context: LearnerContext) -> Callable[..., Any]:  # noqa: ARG001  replaces the images
+    def make(cls: Any, **settings: Any) -> Any:
+        own = {"queue": 48} if cls is FedCo else {}  # by itself it follows the keys
+        return cls.create(context, cls.Settings(**(QUICK | own | settings)))
+
+    return make
+
+
+def test_every_setting_has_a_row() -> None:
+    named = {field.name for cls in LEARNERS for field in fields(cls.Settings)}
+    assert named == COMMON.keys() | OWN.keys() | ELSEWHERE.keys()
+
+
+def observed(learner: Any, participant: Callable[..., Participant]) -> dict[str, Any]:
+    """Return a round and an evaluation of a learner, part by part; models as nested lists of their bytes."""
+    asked: list[object] = []
+    knn = evaluation.knn_predict
+
+    def seen(queries: Any, bank: Any, labels: Any, **options: Any) -> Any:
+        asked.append((queries.sum().item(), bank.sum().item(), tuple(labels.tolist()), tuple(options.values())))
+        return knn(queries, bank, labels, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(evaluation, "knn_predict", seen)
+        metrics = learner.evaluate(final=True)
+    cost = learner.cost(0)
+    vehicles = [participant(0, i, speed_mps=speed) for i, speed in enumerate((15.0, 20.0, 25.0))]
+    updates = learner.train(vehicles)
+
+    def raw(state: Mapping[str, torch.Tensor]) -> list[object]:
+        return [(name, tensor.numpy().tobytes()) for name, tensor in sorted(state.items())]
+
+    update = [(update.loss, raw(update.state)) for update in updates]
+    silo = [raw(update.kept) for update in updates]
+    learner.aggregate(updates)
+    model = {name: t for name, t in learner.state_dict().items() if name.startswith("model.")}
+    return {
+        "update": update,
+        "silo": silo,
+        "model": raw(model),
+        "evaluation": (asked, sorted(metrics)),
+        "cost": cost,
+    }
+
+
+@pytest.mark.parametrize(
+    ("cls", "setting"),
+    [
+        pytest.param(cls, field.name, id=f"{cls.name} {field.name}")
+        for cls in LEARNERS
+        for field in fields(cls.Settings)
+        # what all have in common is looked at in one of them
+        if field.name not in ELSEWHERE and (cls is FLSimCo or field.name in OWN.keys() - BASELINES_TOO)
+    ],
+)
+def test_a_setting_changes_what_it_says_and_nothing_else(
+    cls: Any,
+    setting: str,
+    new: Callable[..., Any],
+    participant: Callable[..., Participant],
+) -> None:
+    value, expected = {**OWN, **COMMON}[setting]
+    base = observed(new(cls), participant)
+    other = observed(new(cls, **{setting: value}), participant)
+    changed = {part for part in base if base[part] != other[part]}
+    assert changed == expected
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"t_alpha": 0.4},
+        {"t_beta": 0.3},
+        {"momentum": 0.0},
+        {"weight_decay": 0.1},
+        {"lr": 0.01},
+        {"steps": 1},
+        {"batch": 10},
+    ],
+    ids=str,
+)
+def test_a_visit_is_sgd_on_eq_6_to_8(
+    changes: dict[str, Any],
+    new: Callable[..., Any],
+    context: LearnerContext,
+    tiny: ImageSet,
+    participant: Callable[..., Participant],
+) -> None:
+    """Step by step with torch's own optimizer and the loss as printed; every setting by the amount it says."""
+    given: dict[str, Any] = {
+        "t_alpha": 0.2,
+        "t_beta": 0.7,
+        "momentum": 0.8,
+        "weight_decay": 0.01,
+        "lr": 0.05,
+        "steps": 3,
+        "batch": 6,
+    }
+    given |= changes
+    learner, who = new(FLSimCo, **given), participant(0, 4)
+    network = copy.deepcopy(learner._task.network).train()
+    optimizer = torch.optim.SGD(
+        network.parameters(), lr=given["lr"], momentum=given["momentum"], weight_decay=given["weight_decay"]
+    )
+    generator = torch.Generator().manual_seed(context.streams.integer("training", 0, who.vehicle_id))
+    kernel = context.camera.kernel_px(who.speed_mps, 16)
+    training = LocalTraining(silo=4, kernel_px=kernel, blurred_fraction=1.0, learning_rate=given["lr"], seed=0)
+    losses = []
+    for _ in range(given["steps"]):
+        images = learner._task.silos.images(learner._task.silos.draw(training, given["batch"], generator))
+        q = network(view_one(images, generator, tiny.mean, tiny.std))
+        k = network(view_two(images, generator, tiny.mean, tiny.std))
+        rows = []
+        for similarity in (q @ k.T, k @ q.T):
+            p_alpha, p_beta = ((similarity / t).softmax(dim=1).diagonal() for t in (given["t_alpha"], given["t_beta"]))
+            rows.append(((1 - p_beta) / (1 - p_alpha)).detach() * -p_alpha.log())
+        loss = torch.stack(rows).mean()
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        losses.append(loss.item())
+    update = learner.train([who])[0]
+    assert update.loss == pytest.approx(np.mean(losses), rel=1e-5)
+    for name, tensor in network.state_dict().items():
+        torch.testing.assert_close(update.state[name], tensor, rtol=1e-4, atol=1e-5)
+
+
+def test_the_probe_sees_centred_features_of_unit_deviation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Queries are moved and scaled as the bank is, which has its own mean and deviation."""
+    generator = torch.Generator().manual_seed(0)
+    bank = 3.0 + 5.0 * torch.randn(200, 4, generator=generator)
+    labels = (bank[:, 0] > 3.0).long()
+    fit, given = evaluation.fit_linear_probe, []
+
+    def seen(features: torch.Tensor, *rest: Any, **options: Any) -> Any:
+        given.append(features)
+        return fit(features, *rest, **options)
+
+    monkeypatch.setattr(evaluation, "fit_linear_probe", seen)
+    queries = torch.tensor([[1.0, 3, 3, 3], [5.0, 3, 3, 3]])
+    assert linear_probe_accuracy(queries, torch.tensor([0, 1]), bank, labels, classes=2) == 1
+    torch.testing.assert_close(given[0].mean(dim=0), torch.zeros(4, dtype=torch.float64), atol=1e-12, rtol=0)
+    torch.testing.assert_close(given[0].square().mean(dim=0), torch.ones(4, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("alpha", [0.1, 0.3, 1.0, 3.0])
+def test_dirichlet_shards_have_the_variance_of_their_alpha(alpha: float) -> None:
+    """Var of a share is (1 / C) (1 - 1 / C) / (C alpha + 1); a little more, for classes run out in the end."""
+    labels = np.arange(20_000) % 10
+    shares = [
+        np.bincount(labels[shard], minlength=10) / len(shard)
+        for seed in range(3)
+        for shard in partition(
+            labels,
+            silos=100,
+            approaches=4,
+            settings=DataSettings(partition="dirichlet", alpha=alpha),
+            generator=np.random.default_rng(seed),
+        )
+    ]
+    assert np.var(shares) == pytest.approx(0.1 * 0.9 / (10 * alpha + 1), rel=0.25)

@@ -1,0 +1,144 @@
+"""FedEFM's loss with teachers: both readings of Eq. 2 and 11 by hand, and similarities once or of its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.nn.functional import one_hot
+
+from learners.encoders import create_classifier
+from learners.engines.programs import Program
+from learners.mathematics.distillation import vehicle_similarity
+from vnetsim.learning import Participant
+
+IMAGES = torch.rand(6, 3, 16, 16, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+LABELS = torch.arange(6) % 3
+TAUGHT = {str(seed): create_classifier("small", classes=3, seed=seed).double().state_dict() for seed in (1, 2, 3)}
+
+
+@pytest.fixture
+def new(new_fedefm: Callable[..., Any]) -> Callable[..., Any]:
+    return new_fedefm
+
+
+def equal(a: Any, b: Any) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def seen_by(given: Any, program: Program) -> tuple[Any, Any, Any, Any]:
+    """Return a step's loss, figures, logits and the gradient on them, in float64, on six images of labels 0, 1, 2."""
+    model = create_classifier("small", classes=3, seed=7).double().train()
+    seen = []
+
+    def record(_module: Any, _inputs: Any, logits: torch.Tensor) -> None:
+        if logits.requires_grad:  # the student's; the teachers are not trained
+            logits.retain_grad()
+            seen.append(logits)
+
+    model.head.register_forward_hook(record)
+    before = {name: tensor.clone() for name, tensor in given.items()}
+    loss, figures = program.loss(model, {"images": IMAGES, "labels": LABELS}, given)
+    loss.backward()  # type: ignore[no-untyped-call]
+    assert torch.equal(figures["loss"], loss)
+    assert equal(given, before)  # teachers' statistics included
+    assert int(model.state_dict()["trunk.bn1.num_batches_tracked"]) == len(seen) == 1
+    return loss.detach(), figures, seen[0].detach(), seen[0].grad
+
+
+def views_of(state: Any) -> tuple[Any, Any]:
+    """Return dense features and logits of a model that normalises with the batch."""
+    network = create_classifier("small", classes=3, seed=0).double().train()
+    network.load_state_dict(state)
+    dense = network.dense(IMAGES).detach()
+    return dense, network.logits(dense).detach()
+
+
+@pytest.mark.parametrize("similarity", ["visit", "step"])
+@pytest.mark.parametrize("reduce", ["sum", "mean"])
+@pytest.mark.parametrize("reading", ["literal", "labels-once"])
+def test_loss_and_gradient_by_hand(
+    new: Callable[..., Any],
+    group: Callable[..., list[Participant]],
+    monkeypatch: pytest.MonkeyPatch,
+    reading: str,
+    reduce: str,
+    similarity: str,
+) -> None:
+    beta, t = 0.3, 2.0
+    learner = new(beta=beta, temperature=t, reduce=reduce, reading=reading, similarity=similarity)
+    emd = [0.9, -0.4, 0.5]  # the second sees the contrary: it has no say
+    job = learner._taught(group(0)[0], TAUGHT, dict(zip(TAUGHT, emd, strict=True)) if similarity == "visit" else {})
+    given = {name: tensor.double() if tensor.is_floating_point() else tensor for name, tensor in job.given.items()}
+    asked = []
+    if similarity == "step":  # of the step's images, and of the student as it is
+
+        def told(u: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            asked.append((u, v))
+            return torch.tensor(emd, dtype=torch.float64)
+
+        monkeypatch.setattr("learners.mathematics.distillation.dense_similarity", told)
+    loss, figures, logits, gradient = seen_by(given, job.program)
+
+    w = [0.9, 0.0, 0.5]
+    share = 1 / 3 if reduce == "mean" else 1.0
+    expected_loss, expected = 0.0, torch.zeros(6, 3, dtype=torch.float64)
+    teachers = [views_of(state) for state in TAUGHT.values()]
+    label_weight = (1 - beta) * (share * sum(w) if reading == "literal" else 1)
+    for n in range(6):
+        q, y = logits[n].softmax(0), int(LABELS[n])
+        expected_loss += label_weight * -float(q[y].log()) / 6
+        expected[n] += label_weight * (q - one_hot(LABELS[n], 3)) / 6
+        for w_j, (_, taught) in zip(w, teachers, strict=True):
+            q_s, q_t = (logits[n] / t).softmax(0), (taught[n] / t).softmax(0)
+            cross, entropy = -float((q_t * q_s.log()).sum()), -float((q_t * q_t.log()).sum())
+            expected_loss += share * w_j * beta * t**2 * (cross - entropy) / 6
+            expected[n] += share * w_j * beta * t * (q_s - q_t) / 6
+    torch.testing.assert_close(float(loss), expected_loss, rtol=1e-12, atol=0)
+    torch.testing.assert_close(gradient, expected, rtol=1e-10, atol=1e-14)
+    torch.testing.assert_close(figures["similarities"].double(), torch.tensor(emd, dtype=torch.float64))
+    for u, v in asked:
+        student = create_classifier("small", classes=3, seed=7).state_dict()
+        torch.testing.assert_close(u, views_of(student)[0])
+        torch.testing.assert_close(v, torch.stack([dense for dense, _ in teachers]))
+    assert len(asked) == (similarity == "step")
+
+
+def test_a_teacher_like_the_student_has_no_gradient(
+    new: Callable[..., Any], group: Callable[..., list[Participant]]
+) -> None:
+    same = create_classifier("small", classes=3, seed=7).double().state_dict()
+    for similarity, alike in (("visit", {"same": 1.0}), ("step", {})):
+        job = new(similarity=similarity)._taught(group(0)[0], {"same": same}, alike)
+        _, figures, logits, gradient = seen_by({**job.given}, job.program)
+        assert float(figures["similarities"]) == pytest.approx(1, abs=1e-9)
+        expected = 0.5 * (logits.softmax(1) - one_hot(LABELS, 3)) / 6
+        torch.testing.assert_close(gradient, expected, rtol=1e-6, atol=1e-9)
+
+
+def test_the_similarity_of_steps_follows_the_student(
+    new: Callable[..., Any], group: Callable[..., list[Participant]]
+) -> None:
+    visit, step = new(), new(similarity="step", reading="literal")
+    for learner in (visit, step):
+        learner.aggregate([])
+    one = group(1)[0]
+    once, often = visit.train([one])[0], step.train([one])[0]
+    assert list(once.kept) == list(often.kept) == [peer.vehicle_id for peer in one.peers]
+    assert all(0 < float(value) < 1 for value in often.kept.values())
+    assert not equal(once.kept, often.kept)
+    assert not equal(once.state, often.state)
+    job = step._taught(one, step._overseas([one])[0], {})
+    steps = step._task.engine.train([job])[0].figures["similarities"]
+    assert steps.shape == (2, 2)
+    torch.testing.assert_close(steps.mean(dim=0), torch.stack(list(often.kept.values())))
+
+
+def test_features_that_overflow_reject_the_update_of_steps() -> None:
+    u, v = torch.ones(2, 3, 2, 2), torch.ones(3, 2, 3, 2, 2)
+    v[1, 0, 0, 0, 0] = torch.inf
+    told = vehicle_similarity(u, v)
+    assert told.isnan().tolist() == [False, True, False]
+    assert vehicle_similarity(u * torch.nan, v).isnan().all()

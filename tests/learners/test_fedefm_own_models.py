@@ -1,0 +1,154 @@
+"""FedEFM without a server: silos' own models, mixed before training with what guests brought."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from learners.mathematics.aggregation import weighted_mean
+from vnetsim.errors import InputError
+from vnetsim.learning import Participant, Update
+
+Group = Callable[..., list[Participant]]
+
+
+@pytest.fixture
+def new(new_fedefm: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda context=None, **settings: new_fedefm(context, server="none", **settings)
+
+
+def equal(a: Any, b: Any) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def play(learner: Any, vehicles: list[Participant]) -> list[Update]:
+    updates = list(learner.train(vehicles))
+    learner.aggregate(updates)
+    return updates
+
+
+def test_nothing_goes_over_the_rsu(new: Callable[..., Any], new_fedefm: Callable[..., Any]) -> None:
+    cost, with_server = new().cost(0), new_fedefm().cost(0)
+    assert cost.download_bytes == cost.upload_bytes == 0
+    assert cost.work_flop == with_server.work_flop
+    assert cost.exchange == replace(with_server.exchange, mutual=True)
+    assert not with_server.exchange.mutual
+
+
+def test_a_first_visit_is_plain_local_training_and_later_ones_start_from_the_mixture(
+    new: Callable[..., Any], group: Group
+) -> None:
+    learner = new(overseas_steps=1, max_teachers=1)
+    first = play(learner, group(0))
+    assert all(update.metrics["teachers"] == 0 and not update.kept for update in first)
+    alone = new().train([replace(one, peers=()) for one in group(0)])
+    assert all(equal(a.state, b.state) for a, b in zip(first, alone, strict=True))
+    vehicles = group(1)
+    # everybody met everybody: each starts from the mean of the three, and sends its own
+    mean = weighted_mean([update.state for update in first], [1 / 3] * 3)
+    for i, one in enumerate(vehicles):
+        base = learner._models.base(one)
+        for name, tensor in mean.items():
+            torch.testing.assert_close(base[name], tensor)
+        assert equal(learner._models.sent(one), first[i].state)
+    # no teacher but the first, whatever is mixed
+    assert [update.metrics["teachers"] for update in play(learner, vehicles)] == [1, 1, 1]
+
+
+def test_copies_start_from_their_silos_own_models(new: Callable[..., Any], group: Group) -> None:
+    learner = new(lr=1e-12, weight_decay=0.0)
+    start = learner._global.current
+    play(learner, group(0))
+    shifted = {silo: {n: t + silo if t.is_floating_point() else t for n, t in start.items()} for silo in range(3)}
+    for silo, state in shifted.items():
+        learner._own._silos[silo] = replace(learner._own._silos[silo], shared=state)
+    for one, copies in zip(group(1), learner._overseas(group(1)), strict=True):
+        assert len(copies) == 2
+        for copy in copies.values():
+            torch.testing.assert_close(copy["head.weight"], shifted[one.silo]["head.weight"])
+
+
+def test_weights_are_those_of_metropolis_and_hastings(new: Callable[..., Any], group: Group) -> None:
+    learner = new()
+    first = play(learner, group(0))
+    one, other, third = group(1)
+    # one met two others and lost the second on the way; the other had begun with five
+    met = replace(one, peers=(replace(one.peers[0], neighbours=5),), neighbours=2)
+    for vehicle, weights in ((met, [5 / 6, 1 / 6]), (replace(one, peers=one.peers[:1], neighbours=4), [4 / 5, 1 / 5])):
+        expected = weighted_mean([update.state for update in first[:2]], weights)
+        base = learner._models.base(vehicle)
+        for name in expected:
+            torch.testing.assert_close(base[name], expected[name])
+    # a newcomer neither mixes nor is mixed: what it would get stays with the other
+    newcomer = replace(third, silo=5)
+    assert equal(learner._models.base(newcomer), new()._global.current)
+    meets = replace(one, peers=(replace(one.peers[0], silo=5),), neighbours=1)
+    assert equal(learner._models.base(meets), first[0].state)
+    assert equal(learner._models.base(replace(other, peers=())), first[1].state)
+
+
+def test_a_participant_trains_the_same_in_any_company(new: Callable[..., Any], group: Group) -> None:
+    learner = new()
+    play(learner, group(0))
+    before = learner.state_dict()
+    together = learner.train(group(1))
+    alone = learner.train(group(1)[:1])[0]
+    assert equal(together[0].state, alone.state)
+    assert equal(together[0].kept, alone.kept)
+    assert equal(learner.state_dict(), before)
+
+
+def test_models_stay_with_their_silos_and_the_average_is_reported(new: Callable[..., Any], group: Group) -> None:
+    learner = new()
+    assert set(learner.evaluate(final=False)) == {"accuracy"}, "no silo has a model yet"
+    updates = list(learner.train(group(0)))
+    rejected = replace(updates[2], finite=False)
+    done = learner.aggregate([*updates[:2], rejected])
+    assert list(done.weights) == [0.5, 0.5, 0.0]
+    assert equal(learner._own.sent(group(0)[0]), updates[0].state)
+    assert not learner._own.trained(group(0)[2])
+    mean = weighted_mean([update.state for update in updates[:2]], [0.5, 0.5])
+    assert equal(dict(learner._global.current), mean)
+    measured = learner.evaluate(final=True)
+    own = [learner._task.accuracy(update.state) for update in updates[:2]]
+    assert measured == {
+        "accuracy": learner._task.accuracy(mean),
+        "accuracy_silos": pytest.approx(np.mean(own)),
+        "accuracy_best": max(own),
+        "accuracy_worst": min(own),
+    }
+    metrics = learner.aggregate(learner.train(group(1))).metrics | learner.evaluate(final=True)
+    assert set(metrics) <= {series.name for series in learner.series()}
+    assert {"emd_least", "emd_largest", "accuracy_worst"} <= set(metrics)
+    # a round in which nobody committed changes nothing
+    before = learner._global.current
+    learner.aggregate([])
+    assert equal(dict(learner._global.current), dict(before))
+
+
+def test_a_resumed_run_gives_the_same_bits(new: Callable[..., Any], group: Group) -> None:
+    whole, first, second = new(), new(), new()
+    for r in range(4):
+        play(whole, group(r, 3, first=r))
+    for r in range(2):
+        play(first, group(r, 3, first=r))
+    second.load_state_dict(first.state_dict())
+    for r in range(2, 4):
+        play(second, group(r, 3, first=r))
+    assert {name.split(".")[1] for name in whole.state_dict() if name.startswith("silo.")} == set("012345")
+    assert equal(second.state_dict(), whole.state_dict())
+    assert second.evaluate(final=True) == whole.evaluate(final=True)
+
+
+def test_states_of_the_other_kind_are_refused(
+    new: Callable[..., Any], new_fedefm: Callable[..., Any], group: Group
+) -> None:
+    learner = new()
+    play(learner, group(0))
+    with pytest.raises(InputError, match="does not fit"):
+        new_fedefm().load_state_dict(learner.state_dict())

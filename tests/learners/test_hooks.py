@@ -1,0 +1,90 @@
+"""The two hooks of all learners that average, ``weights`` and ``loss``: called on every task, or refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from learners.classification_fedavg import ClassificationFedAvg
+from learners.fedavg import FedAvg
+from learners.fedco import FedCo
+from learners.fedefm import FedEFM
+from learners.steering_baselines import DecentralisedSgd, FedAvgSteering
+from vnetsim.errors import InputError
+from vnetsim.experiment import ExchangeSettings
+from vnetsim.learning import Participant
+
+MakeParticipant = Callable[..., Participant]
+MakeContext = Callable[..., Any]
+QUICK = {"batch": 4, "steps": 2}
+SHARES = [1 / 6, 2 / 6, 3 / 6]
+
+
+class Hooks:
+    """Weights and a loss that no shipped method has; ``base`` must be what the training started from."""
+
+    def weights(self, participants: Sequence[Participant]) -> Any:
+        return np.array(SHARES[: len(participants)])
+
+    def loss(self, model: Any, first: Any, second: Any, base: Any) -> Any:
+        assert len(first) == len(second)
+        start = sum((theta - base[name]).square().sum() for name, theta in model.named_parameters())
+        return start + 42
+
+
+@pytest.mark.usefixtures("tiny", "on_tiny_roads")
+@pytest.mark.parametrize("kind", [FedAvg, ClassificationFedAvg, FedAvgSteering])
+def test_every_task_calls_them(kind: Any, context: Any, participant: MakeParticipant) -> None:
+    mine = type("Mine", (Hooks, kind), {})
+    learner = mine.create(context, kind.Settings(batch=4, steps=1))
+    updates = learner.train([participant(0, i) for i in range(3)])
+    # the first step begins where the training does
+    assert [update.loss for update in updates] == [42, 42, 42]
+    done = learner.aggregate(updates)
+    assert list(done.weights) == SHARES
+    assert done.metrics["loss"] == 42
+
+
+@pytest.mark.usefixtures("tiny", "on_tiny_roads")
+@pytest.mark.parametrize("kind", [FedAvg, FedCo, ClassificationFedAvg, FedEFM, FedAvgSteering])
+def test_weights_decide_the_average(kind: Any, context: Any, participant: MakeParticipant) -> None:
+    class Mine(kind):  # type: ignore[misc]
+        def weights(self, participants: Sequence[Participant]) -> Any:
+            return np.arange(len(participants), dtype=float)
+
+    learner = Mine.create(context, kind.Settings(**QUICK))
+    updates = learner.train([participant(0, i) for i in range(2)])
+    assert list(learner.aggregate(updates).weights) == [0, 1]
+    state = learner.state_dict()
+    sent = {name: tensor for name, tensor in updates[1].state.items() if name != "keys"}
+    assert all(bool((state[f"model.{name}"] == tensor).all()) for name, tensor in sent.items())
+
+
+@pytest.mark.usefixtures("tiny", "on_tiny_roads")
+@pytest.mark.parametrize(
+    ("kind", "changes", "settings", "message"),
+    [
+        (DecentralisedSgd, {"exchange": ExchangeSettings(topology="ring")}, {}, "exchange.topology: ring: .*'weights'"),
+        (FedEFM, {}, {"server": "none"}, "learning.server: none: nobody averages uploads, so 'weights' of Mine"),
+        (FedAvg, {}, {"negatives": "plain"}, "learning.negatives: the loss of 'fedavg' takes no 'plain'"),
+        (FedAvgSteering, {}, {"dropout": 0.5}, "learning.dropout: the loss of 'fedavg-steering' takes no 'kept'"),
+    ],
+)
+def test_what_would_not_be_called_is_refused(
+    kind: Any, changes: Any, settings: Any, message: str, new_context: MakeContext
+) -> None:
+    mine = type("Mine", (Hooks, kind), {})
+    with pytest.raises(InputError, match=message):
+        mine.create(new_context(**changes), kind.Settings(**QUICK | settings))
+    kind.create(new_context(**changes), kind.Settings(**QUICK | settings))
+
+
+@pytest.mark.parametrize("kind", [FedAvg, FedCo, ClassificationFedAvg, FedEFM, FedAvgSteering, DecentralisedSgd])
+def test_settings_are_composed_of_few_classes(kind: Any) -> None:
+    def depth(settings: type) -> int:
+        return max((1 + depth(base) for base in settings.__bases__ if base is not object), default=1)
+
+    assert depth(kind.Settings) <= 3

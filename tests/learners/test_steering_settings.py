@@ -1,0 +1,160 @@
+"""What the settings of the steering learners say they change, they change; the same for every learner."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from learners.cdl import Cdl
+from learners.data.steering_set import SteeringSet
+from learners.steering_baselines import DecentralisedSgd, FedAvgSteering
+from learners.tasks.steering import STATISTICS_FRAMES
+from vnetsim.experiment import BlurSettings, ExchangeSettings
+from vnetsim.learning import LearnerContext, Participant
+
+LEARNERS = [Cdl, DecentralisedSgd, FedAvgSteering]
+QUICK = {"batch": 8, "steps": 2, "lr": 1e-3}
+
+MakeParticipant = Callable[..., Participant]
+New = Callable[..., Any]
+
+
+@pytest.fixture(params=LEARNERS, ids=lambda cls: cls.name)
+def learner_class(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+@pytest.fixture
+def new(on_tiny_roads: SteeringSet, new_context: Callable[..., LearnerContext]) -> New:  # noqa: ARG001  the frames
+    def make(cls: Any, topology: str = "contact", **settings: Any) -> Any:
+        context = new_context(exchange=ExchangeSettings(topology=topology), blur=BlurSettings(fraction=0.0))  # type: ignore[arg-type]
+        return cls.create(context, cls.Settings(**(QUICK | settings)))
+
+    return make
+
+
+def equal(a: Any, b: Any) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def of(state: Any, prefix: str) -> dict[str, torch.Tensor]:
+    return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
+
+
+def play(learner: Any, rounds: int, participant: MakeParticipant, silos: int = 2) -> Any:
+    for r in range(rounds):
+        learner.aggregate(learner.train([participant(r, silo) for silo in range(silos)]))
+    return learner
+
+
+def test_batchnorm_is_evaluated_with_statistics_of_training_frames(
+    learner_class: Any, new: New, participant: MakeParticipant, roads: SteeringSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Against a network whose normalisation uses the statistics of all of them at once: 96 frames, two passes."""
+    monkeypatch.setattr("learners.tasks.steering.PASS", 48)
+    learner = play(new(learner_class), 2, participant)
+    task, state = learner._task, of(learner.state_dict(), "model.")
+    assert STATISTICS_FRAMES >= len(roads.train) == len(task._statistics)
+    assert sorted(task._statistics.flatten(1).sum(1).tolist()) == sorted(roads.train.flatten(1).sum(1).tolist())
+    network = task.network
+    network.load_state_dict(state)
+    layers: list[Any] = [module for module in network.modules() if isinstance(module, nn.BatchNorm2d)]
+    for layer in layers:
+        layer.momentum = 1.0  # the statistics of the last batch
+    halves = []
+    for half in task._statistics.split(48):
+        with torch.no_grad():
+            network.train()(half.float() / 255)
+        halves.append([(layer.running_mean.clone(), layer.running_var.clone()) for layer in layers])
+    for layer, *both in zip(layers, *halves, strict=True):
+        layer.momentum = 0.1
+        for place, statistic in enumerate((layer.running_mean, layer.running_var)):
+            statistic.copy_((both[0][place] + both[1][place]) / 2)
+    with torch.no_grad():
+        error = network.eval()(roads.test.float() / 255) - roads.test_angles
+    assert learner.evaluate(final=False)["rmse"] == pytest.approx(float(error.square().mean().sqrt()), rel=1e-4)
+
+
+def test_statistics_that_the_model_carries_count_only_where_they_are_asked_for(
+    learner_class: Any, new: New, participant: MakeParticipant
+) -> None:
+    for choice in ("re-estimated", "running"):
+        learner = play(new(learner_class, batchnorm_evaluation=choice), 1, participant)
+        state = learner.state_dict()
+        before = learner.evaluate(final=False)
+        for name, tensor in state.items():
+            if name.endswith("running_mean"):
+                state[name] = tensor + 3
+        learner.load_state_dict(state)
+        assert (learner.evaluate(final=False)["rmse"] == before["rmse"]) == (choice == "re-estimated")
+
+
+def test_evaluation_changes_nothing_that_goes_on(learner_class: Any, new: New, participant: MakeParticipant) -> None:
+    watched, alone = (play(new(learner_class), 1, participant) for _ in range(2))
+    state = watched.state_dict()
+    first = watched.evaluate(final=False)
+    assert watched.evaluate(final=True) == first
+    assert equal(watched.state_dict(), state)
+    for learner in (watched, alone):
+        learner.aggregate(learner.train([participant(1, 0), participant(1, 2)]))
+    assert equal(watched.state_dict(), alone.state_dict())
+
+
+def test_the_record_says_how_models_are_evaluated_and_what_becomes_of_optimizers(learner_class: Any, new: New) -> None:
+    facts = new(learner_class).describe().facts
+    assert "re-estimated on 96 training frames" in facts["BatchNorm statistics"]
+    assert facts["Optimizer"] == "a new one at each local training"
+    facts = new(learner_class, batchnorm_evaluation="running", optimizer_state="kept").describe().facts
+    assert facts["BatchNorm statistics"].endswith("for evaluation those that the model carries")
+    assert facts["Optimizer"] == "a silo's goes on where its last local training ended"
+
+
+@pytest.mark.parametrize("topology", ["contact", "star"])
+def test_a_silo_keeps_its_optimizer_only_on_request(
+    learner_class: Any, topology: str, new: New, participant: MakeParticipant
+) -> None:
+    learners = {kind: new(learner_class, topology, optimizer_state=kind) for kind in ("fresh", "kept")}
+    first = {kind: learner.train([participant(0, 1)])[0] for kind, learner in learners.items()}
+    assert equal(dict(first["fresh"].state), dict(first["kept"].state))
+    second = {}
+    for kind, learner in learners.items():
+        learner.aggregate([first[kind]])
+        stored = [name for name in learner.state_dict() if "optimizer." in name]
+        assert bool(stored) == (kind == "kept")
+        second[kind] = learner.train([participant(1, 1)])[0]
+    assert not equal(dict(second["fresh"].state), dict(second["kept"].state))
+    steps = [int(tensor) for name, tensor in second["kept"].kept.items() if name.endswith("optimizer.steps")]
+    assert max(steps) == 4
+    assert not [name for name in second["fresh"].kept if "optimizer." in name]
+
+
+def test_the_learning_rate_falls_on_request(learner_class: Any, new: New, participant: MakeParticipant) -> None:
+    """Plain descent, one step from one model: the step is as long as the rate says, of four rounds the third's."""
+    plain = {"optimizer": "sgd", "weight_decay": 0.0, "steps": 1, "lr": 1e-3}
+    steps = {}
+    for schedule in ("constant", "cosine"):
+        learner = new(learner_class, schedule=schedule, **plain)
+        for _ in range(2):
+            learner.aggregate([])
+        update = learner.train([participant(2, 1)])[0]
+        start = learner._task.initial_state()
+        steps[schedule] = torch.cat([(update.state[n].double() - start[n]).flatten() for n in start if "fc" in n])
+    torch.testing.assert_close(
+        steps["cosine"] / steps["constant"].norm(),
+        steps["constant"] / steps["constant"].norm() * (1 + math.cos(math.pi / 2)) / 2,
+        rtol=1e-2,
+        atol=1e-3,
+    )
+
+
+@pytest.mark.parametrize("settings", [{}, {"optimizer_state": "kept", "schedule": "cosine"}], ids=str)
+def test_as_a_star_decentralised_descent_is_fedavg(new: New, participant: MakeParticipant, settings: Any) -> None:
+    """With one setting for the optimizer's state nothing is left between them, to the bit."""
+    one, other = (play(new(cls, "star", **settings), 3, participant) for cls in (DecentralisedSgd, FedAvgSteering))
+    assert equal(one.state_dict(), other.state_dict())
+    assert one.evaluate(final=True) == other.evaluate(final=True)

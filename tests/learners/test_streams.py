@@ -1,0 +1,87 @@
+"""Every draw of a learner comes from the stream of its name: by another name the same seed is another run."""
+
+from __future__ import annotations
+
+import importlib
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from learners.data import load_images, load_steering
+from learners.data.image_set import ImageSet
+from learners.data.steering_set import SteeringSet
+from vnetsim.experiment import DataSettings
+from vnetsim.learning.protocol import LearnerContext, Participant
+from vnetsim.random_streams import Streams
+
+PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
+REGISTERED = tomllib.loads(PYPROJECT.read_text())["project"]["entry-points"]["vnetsim.learners"]
+
+TASKS = {
+    "contrastive": {"silos", "initial model", "bank"},
+    "classification": {"silos", "initial model", "local test"},
+    "steering": {"silos", "initial model", "batchnorm"},
+}
+OWN = {"fedco": {"queue"}}
+TRAININGS = {f"training/1/vehicle {i}" for i in range(2)}
+OVERSEAS = {"overseas/1/vehicle 0/vehicle 1", "overseas/1/vehicle 1/vehicle 0"}
+SIMILARITY = {f"similarity/1/vehicle {i}" for i in range(2)}
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Return the names of streams that are asked for from now on."""
+    names: set[str] = set()
+    sequence = Streams.sequence
+
+    def noted(streams: Streams, *rest: object) -> Any:
+        names.add("/".join((*streams.path, *map(str, rest))))
+        return sequence(streams, *rest)
+
+    monkeypatch.setattr(Streams, "sequence", noted)
+    return names
+
+
+@pytest.mark.parametrize("name", sorted(REGISTERED))
+def test_streams_of_a_learner(
+    name: str,
+    tiny: ImageSet,  # noqa: ARG001  the images
+    on_tiny_roads: SteeringSet,  # noqa: ARG001  the frames
+    new_context: Callable[..., LearnerContext],
+    group: Callable[..., list[Participant]],
+    asked: set[str],
+) -> None:
+    module, _, cls_name = REGISTERED[name].partition(":")
+    cls: Any = getattr(importlib.import_module(module), cls_name)
+    # the data are made up here, and so is who holds the frames
+    context = new_context(streams=Streams(seed=1, path=("learner",)))
+    learner = cls.create(context, cls.Settings(batch=4, steps=1, engine="sequential"))
+    assert asked == {f"learner/{one}" for one in TASKS[cls.task] | OWN.get(name, set())}
+    learner.aggregate([])
+    asked.clear()
+    learner.train(group(1, 2))
+    expected = TRAININGS | (OVERSEAS | SIMILARITY if name == "fedefm" else set())
+    assert asked == {f"learner/{one}" for one in expected}
+    asked.clear()
+    learner.evaluate(final=True)
+    assert not asked
+
+
+@pytest.mark.parametrize(
+    ("load", "name", "expected"),
+    [
+        (load_images, "signs", {"data/signs/train", "data/signs/test"}),
+        (
+            load_steering,
+            "road",
+            {f"data/road/{part}/{number}" for part, count in (("train", 11), ("test", 6)) for number in range(count)},
+        ),
+    ],
+)
+def test_streams_of_built_in_data(load: Any, name: str, expected: set[str], asked: set[str]) -> None:
+    """A stream for each drive, whatever the number of frames."""
+    load(DataSettings(name=name, train_images=22, test_images=12), streams=Streams(seed=1, path=("data",)))
+    assert asked == expected

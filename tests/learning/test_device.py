@@ -1,0 +1,32 @@
+"""The device that a run asks for."""
+
+from __future__ import annotations
+
+import pytest
+
+from vnetsim.errors import InputError
+from vnetsim.learning.device import resolve_device
+
+
+@pytest.mark.parametrize(
+    ("asked", "devices", "given"),
+    [
+        ("auto", 0, "cpu"),
+        ("auto", 2, "cuda"),
+        ("cpu", 2, "cpu"),
+        ("cuda", 2, "cuda"),
+        ("cuda:1", 2, "cuda:1"),
+        ("cuda:2", 2, "this machine has 2 CUDA"),
+        ("cuda:0", 0, "no CUDA device is available"),
+        ("cuda:", 2, "must be auto, cpu, cuda or cuda:N"),
+        ("tpu", 2, "must be auto, cpu, cuda or cuda:N"),
+    ],
+)
+def test_the_device_is_the_one_asked_for(asked: str, devices: int, given: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: devices > 0)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: devices)
+    if " " in given:
+        with pytest.raises(InputError, match=f"^--device {asked}: {given}"):
+            resolve_device(asked)
+    else:
+        assert resolve_device(asked) == given

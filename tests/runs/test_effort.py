@@ -1,0 +1,91 @@
+"""What is out of all proportion is said before it starts; what people run is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vnetsim.errors import InputError
+from vnetsim.runs import effort
+from vnetsim.runs.effort import effort_of, refuse_out_of_proportion
+from vnetsim.scenario.settings_file import load_experiment, parse_override
+from vnetsim.study.request import Request
+
+STUDIES = Path(__file__).resolve().parents[2] / "scenarios" / "studies"
+
+
+def of(*settings: str, scenario: str = "gaussian") -> Any:
+    return load_experiment(scenario, [parse_override(text) for text in settings])
+
+
+@pytest.mark.parametrize(
+    ("settings", "learns", "words"),
+    [
+        (("gaussian.arrivals_per_s=1000", "gaussian.duration_s=1e8"), False, "by gaussian.arrivals_per_s x gaussian"),
+        (("gaussian.arrivals_per_s=1000", "round.deadline_s=1e5", "rounds=1000000"), True, "arrivals_per_s x rounds"),
+        (("link.update_s=0.01", "rounds=1000000", "round.invited=100"), True, "rounds x round.invited / link.update_s"),
+        (("rounds=1000000", "learning.steps=1000", "learning.batch=512"), True, "learning.steps x learning.batch"),
+    ],
+)
+def test_combinations_within_bounds_that_do_not_end(settings: tuple[str, ...], learns: bool, words: str) -> None:
+    experiment = of(*settings)
+    with pytest.raises(InputError, match=r"^This would take at least [\d.e+]+ days, [\d.e+]+ events and ") as caught:
+        refuse_out_of_proportion([experiment], learns=learns, yes=False)
+    assert words in str(caught.value)
+    assert str(caught.value).endswith("; add --yes if it is meant.")
+    refuse_out_of_proportion([experiment], learns=learns, yes=True)
+
+
+def test_more_memory_than_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(effort, "_memory_bytes", lambda: 8e9)
+    images = of("data.train_images=10000000")
+    assert effort_of(images, learns=True).memory_bytes > 30e9
+    with pytest.raises(InputError, match=r"31 GB of memory \(there are 8 GB\), by data.train_images"):
+        refuse_out_of_proportion([images], learns=True, yes=False)
+    refuse_out_of_proportion([images], learns=False, yes=False)
+
+
+def test_many_runs_add_up() -> None:
+    one = of("rounds=100000", "round.quorum=8", "learning.steps=100", "learning.batch=512")
+    refuse_out_of_proportion([one], learns=True, yes=False)
+    with pytest.raises(InputError, match="days"):
+        refuse_out_of_proportion([one] * 2, learns=True, yes=False)
+
+
+@pytest.mark.parametrize("settings", [(), ("rounds=1000",), ("gaussian.duration_s=1e6", "gaussian.arrivals_per_s=1")])
+def test_what_people_run_is_not_asked_about(settings: tuple[str, ...]) -> None:
+    for learns in (True, False):
+        refuse_out_of_proportion([of(*settings)], learns=learns, yes=False)
+
+
+def test_no_shipped_study_is_asked_about() -> None:
+    for path in STUDIES.glob("*.toml"):
+        plan, _ = Request(scenario=str(path), yes=True).plan([])
+        refuse_out_of_proportion([cell.experiment for cell in plan.cells], learns=True, yes=False)
+
+
+@pytest.mark.parametrize("command", [("mobility",), ("run",), ("compare", "--learners", "fedavg,flsimco")])
+def test_every_command_asks(
+    command: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    from vnetsim.cli.commands import main  # noqa: PLC0415
+
+    def started(*_: object, **__: object) -> Callable[..., None]:
+        raise InputError("it was started")
+
+    monkeypatch.chdir(tmp_path)
+    for name in ("runs.runner.start_run", "runs.traffic_recording.record_mobility", "study.runner.compare"):
+        monkeypatch.setattr(f"vnetsim.{name}", started)
+    settings = ("--set", "gaussian.arrivals_per_s=1000", "--set", "gaussian.duration_s=1e8", "--set", "rounds=1000000")
+    for more, words in ((), "add --yes"), (("--yes",), "it was started"):
+        with pytest.raises(SystemExit) as stopped:
+            main([command[0], "gaussian", *command[1:], *settings, *more])
+        assert stopped.value.code == 2
+        assert words in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())

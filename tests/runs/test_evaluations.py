@@ -1,0 +1,55 @@
+"""How often a run evaluates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from vnetsim.learning import Aggregation, Series, Update
+from vnetsim.runs.checkpoint import Checkpoint
+from vnetsim.runs.round_handler import Training
+from vnetsim.simulation.log import RoundSummary
+from vnetsim.storage.folder import Folder
+
+
+class Counting:
+    """A learner that tells how often it was evaluated, and whether for the last time."""
+
+    name = "counting"
+
+    def __init__(self) -> None:
+        self.asked: list[bool] = []
+
+    def series(self) -> Sequence[Series]:
+        return [Series(name="count", label="Count", unit="", caption="Evaluations.")]
+
+    def aggregate(self, updates: Sequence[Update]) -> Aggregation:
+        assert not updates
+        return Aggregation(weights=[], metrics={})
+
+    def evaluate(self, *, final: bool) -> Mapping[str, float]:
+        self.asked.append(final)
+        return {"count": float(len(self.asked))}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"model.weight": torch.zeros(1)}
+
+
+@pytest.mark.parametrize(
+    ("every", "evaluated"), [(1, [0, 1, 2, 3, 4, 5, 6, 7]), (2, [0, 2, 4, 6, 7]), (3, [0, 3, 6, 7]), (9, [0, 7])]
+)
+def test_evaluations_are_as_often_as_asked(every: int, evaluated: list[int], tmp_path: Path) -> None:
+    """The untrained model and that of the last round always, in between every so many rounds."""
+    learner: Any = Counting()
+    training = Training(learner, Checkpoint(Folder(tmp_path)), evaluate_every=every, begin_s=0.0, costs={})
+    for round_ in range(7):
+        summary = RoundSummary(
+            round=round_, open_s=round_, close_s=round_ + 1, closed_by="deadline", invited=0, final=round_ == 6
+        )
+        training.close_round(summary, [])
+    assert [row[0] for row in training.metric_rows] == evaluated
+    assert learner.asked == [False] * (len(evaluated) - 1) + [True]

@@ -1,0 +1,69 @@
+"""Kinds of traffic: told by the scenario, in one place for all that treats them differently."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from vnetsim.errors import InputError
+from vnetsim.experiment import Experiment
+from vnetsim.scenario.kinds import RECORDINGS, TRAFFIC_KINDS, kind_of
+from vnetsim.traffic import open_traffic
+
+CONFIGURATIONS = {
+    "by its root": "<configuration/>",
+    "by its root, as SUMO's own tools write it": "<sumoConfiguration/>",
+    "by its net": '<anything><input><net-file value="n"/></input></anything>',
+}
+
+
+def kind_name(scenario: Path | str) -> str:
+    kind = kind_of(str(scenario))
+    return "" if kind is None else kind.name
+
+
+def test_kinds_by_name(tmp_path: Path) -> None:
+    assert kind_name("gaussian") == kind_name(f"{tmp_path}/mine.py:Source") == "traffic source"
+    assert kind_name(tmp_path) == kind_name(tmp_path / "windows.parquet") == "replay"
+    assert {kind_name(tmp_path / f"gone{suffix}") for suffix in RECORDINGS} == {"fcd"}
+    assert kind_name(tmp_path / "gone.sumocfg") == "sumo"
+    assert kind_name(tmp_path / "gone.cfg") == ""
+
+
+@pytest.mark.parametrize("text", CONFIGURATIONS.values(), ids=CONFIGURATIONS)
+@pytest.mark.parametrize("name", ["city.xml", "city.cfg", "city"])
+def test_a_configuration_by_its_content(text: str, name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text)
+    assert kind_name(tmp_path / name) == "sumo"
+
+
+@pytest.mark.parametrize("text", ["", "no XML", "<fcd-export/>", "<configuration", "<a>" * 100 + "<b/><net-file/>"])
+def test_what_is_no_configuration(text: str, tmp_path: Path) -> None:
+    for name in ("x.xml", "x.cfg"):
+        (tmp_path / name).write_text(text)
+    assert kind_name(tmp_path / "x.xml") == "fcd"
+    assert kind_name(tmp_path / "x.cfg") == ""
+
+
+def test_a_compressed_recording_is_not_read_to_tell(tmp_path: Path) -> None:
+    (tmp_path / "x.xml.gz").write_bytes(gzip.compress(b"<configuration/>"))
+    assert kind_name(tmp_path / "x.xml.gz") == "fcd"
+
+
+def test_every_kind_says_what_it_accepts(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such file or folder; accepted are") as caught:
+        open_traffic(Experiment(scenario=str(tmp_path / "gone.cfg")))
+    assert all(kind.accepts() in str(caught.value) for kind in TRAFFIC_KINDS)
+    (tmp_path / "it.cfg").touch()
+    with pytest.raises(InputError, match="unknown kind of scenario; accepted are"):
+        open_traffic(Experiment(scenario=str(tmp_path / "it.cfg")))
+
+
+def test_what_another_traffic_takes() -> None:
+    assert {kind.name: kind.seeded_by for kind in TRAFFIC_KINDS if kind.seeded_by} == {
+        "traffic source": "seed",
+        "sumo": "traffic.seed",
+    }
+    assert [kind.name for kind in TRAFFIC_KINDS if kind.runs_program] == ["sumo"]

@@ -1,0 +1,244 @@
+"""Settings: TOML and overrides in, one validated tree out, one line for every fault."""
+
+import json
+from dataclasses import fields, is_dataclass, make_dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vnetsim.errors import InputError, RunError
+from vnetsim.experiment import Experiment
+from vnetsim.scenario.settings_file import load_experiment, merge, parse_override, to_toml
+
+
+def load(*overrides: str) -> Experiment:
+    return load_experiment("gaussian", [parse_override(text) for text in overrides])
+
+
+def test_defaults_survive_a_round_trip_through_toml(tmp_path: Path) -> None:
+    experiment = load("traffic.seed=7", 'traffic.rsu=["a", "1,2:30"]', "learning.batch=32", "round.quorum=3")
+    file = tmp_path / "experiment.toml"
+    file.write_text(to_toml(experiment))
+    assert load_experiment(str(file)) == experiment
+
+
+def test_overrides_win_over_the_file_and_the_last_one_wins(tmp_path: Path) -> None:
+    file = tmp_path / "e.toml"
+    file.write_text('scenario = "gaussian"\nrounds = 3\n[round]\nquorum = 2\n')
+    experiment = load_experiment(str(file), [(("round", "quorum"), 4), (("round", "quorum"), 5)])
+    assert (experiment.rounds, experiment.round.quorum) == (3, 5)
+
+
+def test_a_scenario_in_a_toml_file_is_found_beside_it(tmp_path: Path) -> None:
+    file = tmp_path / "e.toml"
+    file.write_text('scenario = "net/x.sumocfg"\n')
+    assert load_experiment(str(file)).scenario == str(tmp_path / "net/x.sumocfg")
+
+
+def test_a_run_directory_gives_its_settings_and_becomes_the_scenario(tmp_path: Path) -> None:
+    (tmp_path / "experiment.toml").write_text('scenario = "gaussian"\nrounds = 3\n')
+    experiment = load_experiment(str(tmp_path))
+    assert (experiment.scenario, experiment.rounds) == (str(tmp_path), 3)
+
+
+def learner(name: str, defaults: dict[str, Any] | None = None, *settings: str) -> Any:
+    """Return as much of a learner as settings depend on."""
+    made = make_dataclass("Settings", [(setting, int, 1) for setting in settings], frozen=True, kw_only=True)
+    return type(name, (), {"name": name, "Settings": made, "defaults": defaults or {}})
+
+
+def test_another_learner_keeps_the_recorded_settings_that_it_knows(tmp_path: Path) -> None:
+    text = 'scenario = "gaussian"\nlearner = "a"\n[learning]\nbatch = 8\nqueue = 5\n'
+    (tmp_path / "experiment.toml").write_text(text)
+
+    def learning(name: str | None) -> dict[str, int]:
+        overrides = [] if name is None else [(("learner",), name)]
+        find = {"a": learner("a", {}, "batch", "queue"), "b": learner("b", {}, "batch", "lr")}.__getitem__
+        return dict(load_experiment(str(tmp_path), overrides, find_learner=find).learning)
+
+    assert learning("b") == {"batch": 8}
+    assert learning("a") == learning(None) == {"batch": 8, "queue": 5}
+
+
+OWN = {"data.name": "road", "rounds": 7, "round.quorum": 3}
+
+
+def test_a_learners_defaults_stand_between_the_general_ones_and_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "e.toml"
+    file.write_text('scenario = "gaussian"\nrounds = 9\n[data]\nalpha = 2.0\n')
+    find = {"flsimco": learner("flsimco", {"seed": 4}), "x": learner("x", OWN)}.__getitem__
+
+    def loaded(scenario: str, *overrides: str) -> Experiment:
+        return load_experiment(scenario, [parse_override(text) for text in overrides], find_learner=find)
+
+    by_option = loaded(str(file), 'learner="x"', "round.quorum=2")
+    assert (by_option.data.name, by_option.data.alpha) == ("road", 2.0)
+    assert (by_option.rounds, by_option.round.quorum, by_option.seed) == (9, 2, 0)
+    assert loaded("gaussian").seed == 4, "that of the learner nobody named"
+    file.write_text('scenario = "gaussian"\nlearner = "x"\n')
+    assert loaded(str(file)).rounds == 7
+    assert load_experiment(str(file)).rounds == 20, "no learner is looked at"
+
+
+def test_a_value_that_clashes_with_a_learners_default_is_told(tmp_path: Path) -> None:
+    find = {"x": learner("x", {"round.quorum": 8})}.__getitem__
+    file = tmp_path / "e.toml"
+    file.write_text('scenario = "gaussian"\nlearner = "x"\n[round]\ninvited = 6\n')
+    with pytest.raises(
+        InputError, match=r"e\.toml.*round\.quorum \(8\).*default of its own: round\.quorum = 8\."
+    ) as told:
+        load_experiment(str(file), find_learner=find)
+    assert "\n" not in str(told.value)
+    assert load_experiment(str(file), [(("round", "quorum"), 6)], find_learner=find).round.quorum == 6
+    file.write_text('scenario = "gaussian"\nlearner = "x"\n')
+    with pytest.raises(InputError, match=r"^round\.invited .* got 5\.$"):
+        load_experiment(str(file), [(("round", "quorum"), 6), (("round", "invited"), 5)], find_learner=find)
+    file.write_text('scenario = "gaussian"\nlearner = "x"\nround = 3\n')
+    with pytest.raises(InputError, match=r"round: expected a table, got 3\.$"):
+        load_experiment(str(file), find_learner=find)
+
+
+@pytest.mark.parametrize(
+    ("defaults", "message"),
+    [
+        ({"data.nam": "road"}, r"data: unknown key 'nam'\. Did you mean 'name'\?"),
+        ({"data": {"name": "road"}}, r"data: expected dotted keys"),
+        ({"rounds": 0}, r"rounds must be between"),
+        ({"round.quorum": 50}, r"round\.invited must be at least round\.quorum \(50\)"),
+        ({"rounds.x.y": 3}, r"rounds"),
+        ({"learning.batch": 3}, r"learning\.batch is not among what they may set"),
+        ({"learner": "x"}, r"learner is not among what they may set"),
+    ],
+)
+def test_wrong_defaults_of_a_learner_name_it(defaults: dict[str, Any], message: str) -> None:
+    with pytest.raises(RunError, match=f"learner 'x': its own defaults are wrong: {message}"):
+        load_experiment("gaussian", [(("learner",), "x")], find_learner=lambda name: learner(name, defaults))
+
+
+@pytest.mark.parametrize("recorded_by", ["old", "mobility"])
+def test_a_replay_with_another_learner_exchanges_defaults_but_not_what_was_set(
+    tmp_path: Path, recorded_by: str
+) -> None:
+    old = {"data.name": "road", "traffic.seed": 5, "round.quorum": 3, "round.invited": 4}
+    kinds = {"old": learner("old", old), "new": learner("new", {"silos.count": 11, "round.quorum": 2})}
+    # the user had set round.invited
+    given = load_experiment(
+        "gaussian",
+        [(("learner",), "old"), (("round", "invited"), 6)],
+        find_learner=kinds.__getitem__ if recorded_by == "old" else None,
+    )
+    (tmp_path / "experiment.toml").write_text(to_toml(given))
+    manifest = {"kind": "run", "learner_defaults": old} if recorded_by == "old" else {"kind": "mobility"}
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+
+    def replayed(*names: str) -> Experiment:
+        overrides = [(("learner",), name) for name in names]
+        return load_experiment(str(tmp_path), overrides, find_learner=kinds.__getitem__)
+
+    new = replayed("new")
+    assert (new.data.name, new.traffic.seed, new.silos.count) == ("signs", None, 11)
+    assert (new.round.quorum, new.round.invited) == (2, 6)
+    again = replayed()
+    assert (again.data.name, again.traffic.seed, again.silos.count) == ("road", 5, 95)
+    assert (again.round.quorum, again.round.invited) == (3, 6)
+    assert replayed("old") == again
+
+
+def test_a_learners_file_is_found_beside_the_toml_file_that_names_it(tmp_path: Path) -> None:
+    (tmp_path / "e.toml").write_text('scenario = "gaussian"\nlearner = "sub/mine.py:Mine"\n')
+    assert load_experiment(str(tmp_path / "e.toml")).learner == f"{tmp_path / 'sub' / 'mine.py'}:Mine"
+
+
+@pytest.mark.parametrize("named", ["sub/file", "/elsewhere/file", ""])
+def test_files_are_found_beside_the_toml_file_that_names_them(tmp_path: Path, named: str) -> None:
+    tables = f'[traffic]\nnet = "{named}"\nrsu_file = "{named}"\n[data]\nroot = "{named}"\n'
+    (tmp_path / "e.toml").write_text(f'scenario = "gaussian"\n{tables}')
+    found = str(tmp_path / named) if named else ""
+    experiment = load_experiment(str(tmp_path / "e.toml"))
+    assert [experiment.traffic.net, experiment.traffic.rsu_file, experiment.data.root] == [found] * 3
+    # what the command line names is seen from where the user is
+    given = load_experiment(str(tmp_path / "e.toml"), [(("traffic", "rsu_file"), "mine.xml")])
+    assert (given.traffic.rsu_file, given.traffic.net) == ("mine.xml", found)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("round.quorom=3", r"round: unknown key 'quorom'\. Did you mean 'quorum'\?"),
+        ("rouns=3", r"unknown key 'rouns'\. Did you mean 'rounds'\?"),
+        ("gaussian.v_min_mph=60", r"gaussian: unknown key 'v_min_mph'\. Did you mean 'v_min_kmh'\?"),
+        ("rounds=1.5", r"rounds: expected a whole number, got 1\.5"),
+        ("rounds=0", r"rounds must be between"),
+        ("seed=true", r"seed: expected a whole number, got True"),
+        ("seed=-1", r"seed must be between"),
+        ("traffic.range_m=250m", r"traffic\.range_m: expected a number, got '250m'"),
+        ("traffic.range_m=0", r"traffic\.range_m must be between"),
+        ("traffic.gui=1", r"traffic\.gui: expected true or false, got 1"),
+        ("traffic.rsu=a", r"traffic\.rsu: expected a list of strings"),
+        ("link.model=3", r"link\.model: expected a string, got 3"),
+        ("link.efficiency=1.5", r"link\.efficiency must be between"),
+        ("gaussian.sd_kmh=0", r"gaussian\.sd_kmh must be between"),
+        ("gaussian.sd_kmh=nan", r"gaussian\.sd_kmh must be between"),
+        ("gaussian.v_min_kmh=200", r"gaussian\.v_min_kmh must be below gaussian\.v_max_kmh, got 200\.0 and 150\.0"),
+        ("round.invited=2", r"round\.invited must be at least round\.quorum \(5\), got 2"),
+        ("round=3", r"round: expected a table, got 3"),
+        ("round.quorum.x=3", r"round\.quorum: expected a whole number, got \{'x': 3\}"),
+        ("silos.approaches=0", r"silos\.approaches must be between"),
+        ("camera.exposure_s=-1", r"camera\.exposure_s must be between"),
+        ("blur.fraction=2", r"blur\.fraction must be between"),
+        ("x", r"--set x: write it as table\.key=value"),
+    ],
+)
+def test_every_fault_is_one_line_that_names_key_and_value(override: str, message: str) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        load(override)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("scenario = x", r"e\.toml: not valid TOML: .*line 1"),
+        ("rounds = 3", r"e\.toml: it must name its traffic"),
+        ('scenario = "gaussian"\nrouns = 3', r"e\.toml: unknown key 'rouns'"),
+        ('scenario = "gaussian"\n[link]\nmodel = 3', r"e\.toml: link\.model: expected a string, got 3"),
+    ],
+)
+def test_a_fault_of_the_file_names_the_file(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "e.toml"
+    file.write_text(text)
+    with pytest.raises(InputError, match=message):
+        load_experiment(str(file))
+
+
+def test_a_missing_toml_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"gone\.toml: no such file"):
+        load_experiment(str(tmp_path / "gone.toml"))
+
+
+def test_every_default_can_be_set_by_its_own_name() -> None:
+    experiment = load()
+    for field in fields(experiment):
+        table = getattr(experiment, field.name)
+        if not is_dataclass(table):
+            continue
+        for leaf in fields(table):
+            value = getattr(table, leaf.name)
+            if value is None:
+                continue
+            assert load_experiment("gaussian", [((field.name, leaf.name), value)]) == experiment
+
+
+@given(st.lists(st.text("abc", min_size=1), min_size=1, max_size=4), st.integers())
+def test_merge_sets_exactly_one_path_and_keeps_its_argument(path: list[str], value: int) -> None:
+    before: dict[str, object] = {"zzz": {"kept": 1}}
+    after = merge(before, path, value)
+    assert before == {"zzz": {"kept": 1}}
+    assert after["zzz"] == {"kept": 1}
+    node = after
+    for name in path:
+        node = node[name]
+    assert node == value

@@ -1,0 +1,187 @@
+"""What differs between the arms of the shipped studies, and what their page says: held to the files and to itself."""
+
+import dataclasses
+import functools
+import itertools
+import math
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from learners.data.partition import partition
+from vnetsim.experiment import DataSettings, Experiment, ScheduleSettings
+from vnetsim.learning.registry import find_learner
+from vnetsim.study.plan import Plan
+from vnetsim.study.request import Request
+
+FOLDER = Path(__file__).parents[2] / "scenarios" / "studies"
+PAGE = (FOLDER / "README.md").read_text(encoding="utf-8")
+FILES: dict[str, dict[str, Any]] = {
+    path.stem: tomllib.loads(path.read_text(encoding="utf-8"))
+    for paper in ("cdl", "fedefm", "flsimco")
+    for path in sorted(FOLDER.glob(f"{paper}-*.toml"))
+}
+SIZES = [(name, size) for name, file in FILES.items() for size in file["sizes"]]
+SAME_COST = ("cdl-optimizer", "cdl-table", "flsimco-approach", "flsimco-fig3", "flsimco-fig5")
+"""Studies whose arms have the same payload and work, by nature or by an equal schedule."""
+
+
+@functools.cache
+def planned(name: str, size: str) -> Plan:
+    return Request(scenario=str(FOLDER / f"{name}.toml"), size=size).plan([])[0]
+
+
+def without_learning(experiment: Experiment) -> Experiment:
+    return dataclasses.replace(experiment, learner="", learning={}, schedule=ScheduleSettings())
+
+
+def named(name: str, size: str, label: str) -> set[str]:
+    """Return the learner's settings that the file gives the arm of a label: its own, and those of a grid."""
+    file = FILES[name]
+    grids = (file.get("grid", {}), file["sizes"][size].get("grid", {}))
+    of_arms = {arm["name"]: set(arm.get("learning", {})) for arm in file["arms"] if label.startswith(arm["name"])}
+    return of_arms[max(of_arms, key=len)].union(*(grid.get("learning", {}) for grid in grids))
+
+
+@pytest.mark.parametrize(("name", "size"), SIZES)
+def test_arms_differ_in_the_learner_and_what_the_file_names_and_in_nothing_else(name: str, size: str) -> None:
+    """Also not by the defaults that learners bring along: participation, data, radio, computers, blur, evaluation."""
+    cells = [cell for cell in planned(name, size).cells if cell.experiment.seed == 0]
+    pairs = [pair for pair in itertools.combinations(cells, 2) if pair[0].condition == pair[1].condition]
+    assert pairs
+    for one, other in pairs:
+        assert without_learning(one.experiment) == without_learning(other.experiment)
+        mine, theirs = (
+            {**dataclasses.asdict(find_learner(cell.learner).Settings()), **cell.experiment.learning}
+            for cell in (one, other)
+        )
+        differ = {key for key in mine.keys() & theirs.keys() if mine[key] != theirs[key]}
+        assert differ <= named(name, size, one.arm) | named(name, size, other.arm), (one.arm, other.arm)
+
+
+@pytest.mark.parametrize(("name", "size"), [key for key in SIZES if key[0] in SAME_COST])
+def test_arms_that_are_said_to_cost_the_same_do(name: str, size: str) -> None:
+    """The same vehicles then commit in all of them: timing never depends on weights."""
+    plan = planned(name, size)
+    schedules = {repr(cell.experiment.schedule) for cell in plan.cells}
+    if name.startswith("cdl"):
+        assert len(schedules) == 1
+        assert {cell.experiment.schedule.learner for cell in plan.cells} == {"cdl"}
+        return
+    costs = {find_learner(cell.learner).cost for cell in plan.cells}
+    work = {
+        tuple(cell.experiment.learning[key] for key in ("encoder", "batch", "steps", "batchnorm", "negatives"))
+        for cell in plan.cells
+    }
+    assert len(costs) == len(work) == 1
+
+
+def test_no_image_is_blurred_in_the_published_setting_of_methods_without_blur() -> None:
+    for name, size in SIZES:
+        if size == "paper" and not name.startswith("flsimco"):
+            assert {cell.experiment.blur.fraction for cell in planned(name, size).cells} == {0.0}
+
+
+def sections() -> Iterator[tuple[str, str]]:
+    """Yield each study's name and what the page says of it."""
+    for section in PAGE.split("\n## ")[1:]:
+        found = re.match(r"`([\w-]+)\.toml`", section)
+        if found and found[1] in FILES:
+            yield found[1], section
+
+
+def reported() -> Iterator[tuple[str, str, str]]:
+    """Yield study, size and description of each run that the page reports."""
+    for name, section in sections():
+        for size, text in re.findall(r"\*\*Size ([\w-]+)\*\* \((.*?)\)[.:,]", section, flags=re.DOTALL):
+            yield name, size, " ".join(text.split())
+
+
+@pytest.mark.parametrize(("name", "size", "text"), list(reported()))
+def test_the_page_tells_seeds_rounds_and_steps_as_the_file_has_them(name: str, size: str, text: str) -> None:
+    plan = planned(name, size)
+    assert f"{len({cell.experiment.seed for cell in plan.cells})} seeds" in text
+    rounds = {int(count) for count in re.findall(r"(\d+)\s+(?:rounds|with everyone)", text)}
+    assert rounds == {cell.experiment.rounds for cell in plan.cells}
+    steps = {int(count) for count in re.findall(r"rounds of (\d+) steps", text)}
+    assert steps == {cell.experiment.learning["steps"] for cell in plan.cells}
+    averaged = {"two": 2, "three": 3}
+    last = [averaged[word] for word in re.findall(r"mean of the last (\w+) evaluations", text)]
+    assert last == ([plan.last_evaluations] if plan.last_evaluations > 1 else [])
+
+
+NUMBER = r"-?(?:\d+(?:\.\d+)?|\.\d+)"
+RESULT = re.compile(
+    rf"(?:(?<!Eq\. )(?<![\d.])({NUMBER})(?: points)? )?\(({NUMBER}) to ({NUMBER})(?:\)|, )[, ]*p = (\.\d+|1)(?![\d.])"
+)
+"""A difference where it stands right before its interval, the interval, and p."""
+
+
+def resolution(written: str) -> float:
+    """Return half of the last digit of a number as it is written."""
+    return 0.5 * 10.0 ** -len(written.partition(".")[2])
+
+
+@pytest.mark.parametrize("section", [pytest.param(text, id=name) for name, text in sections()])
+def test_differences_intervals_and_p_values_on_the_page_agree(section: str) -> None:
+    """An interval holds its difference, and leaves 0 out exactly where p <= .05."""
+    found = RESULT.findall(section)
+    assert len(found) >= 3
+    for difference, low, high, p in found:
+        assert not difference or float(low) <= float(difference) <= float(high)
+        margin = max(resolution(low), resolution(high))
+        outside = max(float(low), -float(high))
+        assert outside >= -margin if float(p) <= 0.05 else outside <= margin, (difference, low, high, p)
+
+
+@pytest.mark.parametrize(("name", "section"), [pytest.param(*one, id=one[0]) for one in sections()])
+def test_p_values_on_the_page_are_among_those_that_ten_seeds_and_the_pairs_allow(name: str, section: str) -> None:
+    """Ten differences have 512 sign patterns up to a common sign; Bonferroni multiplies by the pairs of a condition.
+
+    Tables are of arms; the text compares conditions as well, arm by arm.
+    """
+    of_arms, of_conditions = set(), set()
+    for size in {size for of, size, _ in reported() if of == name}:
+        arms: dict[str, set[str]] = {}
+        for cell in planned(name, size).cells:
+            arms.setdefault(cell.condition, set()).add(cell.arm)
+        of_arms |= {math.comb(len(those), 2) for those in arms.values()}
+        for arm in {arm for those in arms.values() for arm in those}:
+            of_conditions.add(math.comb(sum(arm in those for those in arms.values()), 2))
+    lines = section.splitlines()
+    values = [(p, line.startswith("|")) for line in lines for p in re.findall(r"p = (\.\d+)", line)]
+    assert values
+    for p, in_table in values:
+        counts = of_arms if in_table else of_arms | of_conditions
+        possible = (pairs * patterns / 512 for pairs in counts for patterns in range(1, 513))
+        assert any(abs(one - float(p)) <= resolution(p) + 1e-9 for one in possible), p
+
+
+def test_the_page_tells_how_classes_lie_in_fig_3() -> None:
+    """Of the median silo, mean over ten draws: classes, and the share of the most frequent one."""
+    experiment = planned("flsimco-fig3", "small").cells[0].experiment
+    labels = np.arange(experiment.data.train_images) % 10
+    found = []
+    for kind, alpha in (("iid", 1.0), ("dirichlet", 1.0), ("dirichlet", 0.1)):
+        tables = []
+        for seed in range(10):
+            shards = partition(
+                labels,
+                silos=experiment.silos.count,
+                approaches=1,
+                settings=DataSettings(partition=kind, alpha=alpha),  # type: ignore[arg-type]
+                generator=np.random.default_rng(seed),
+            )
+            tables.append(np.stack([np.bincount(labels[shard], minlength=10) for shard in shards]))
+        classes = np.mean([np.median((table > 0).sum(axis=1)) for table in tables])
+        share = np.mean([np.median(table.max(axis=1) / table.sum(axis=1)) for table in tables])
+        found.append((round(classes), round(100 * share)))
+    (iid, some, few), (a, b, c) = zip(*found, strict=True)
+    page = " ".join(PAGE.split())
+    assert f"holds {iid} of the 10 classes IID, {some} with alpha 1 and {few} with alpha 0.1" in page
+    assert f"its most frequent class has {a}, {b} and {c} % of its images" in page

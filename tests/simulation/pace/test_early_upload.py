@@ -1,0 +1,72 @@
+"""Early upload: vehicles stop their local steps in time. Alone one takes 1 s down, 4 s for 8 steps, 2 s up."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from vnetsim.learning import Cost
+from vnetsim.random_streams import Streams
+from vnetsim.simulation.loop import simulate
+
+COST = Cost(download_bytes=1_000_000, upload_bytes=2_000_000, work_flop=4e9, steps=8)
+
+
+def play(scene: Any, windows: list[Any], *, cost: Cost = COST, pace: dict[str, Any] | None = None, **rules: Any) -> Any:
+    """Return log and learning; stays are predicted by the oracle, without a margin."""
+    learning = scene.learning(cost_of=dict.fromkeys(range(95), cost))
+    settings = scene.experiment(**{"participation": "early-upload", **rules})
+    if settings.round.participation == "early-upload":
+        settings = replace(settings, pace={"stay": "oracle", "margin": 0.0, **(pace or {})})
+    return simulate(settings, scene.traffic(windows, whole=True), learning, Streams(seed=0)).log, learning
+
+
+@pytest.mark.parametrize(
+    ("stay_s", "steps", "outcome"),
+    [
+        (30.0, 8, "committed"),
+        (7.01, 8, "committed"),  # 1 + 4 + 2 s, and a little
+        (6.99, 7, "committed"),
+        (5.3, 4, "committed"),  # 2.3 s of training are four steps of half a second
+        (3.6, 1, "committed"),
+        (3.2, 1, "left_upload"),  # one step at least
+    ],
+)
+def test_a_vehicle_does_the_steps_that_leave_time_for_the_upload(
+    stay_s: float, steps: int, outcome: str, scene: Any
+) -> None:
+    log, learning = play(scene, [scene.window("a", 0, stay_s)])
+    (record,) = log.participations
+    assert (record.outcome, record.work_share) == (outcome, steps / 8)
+    assert record.train_s == pytest.approx(steps / 2)
+    told = [p.work_share for _, participants in learning.calls for p in participants]
+    assert told == ([steps / 8] if outcome == "committed" else [])
+
+
+def test_margin_and_predictor_are_those_of_the_settings(scene: Any) -> None:
+    window = [scene.window("a", 0, 6.1)]
+    assert play(scene, window)[0].participations[0].work_share == 6 / 8
+    # half of 2 s kept besides: two steps less
+    assert play(scene, window, pace={"margin": 0.5})[0].participations[0].work_share == 4 / 8
+    # straight on at 10 m/s from 100 m beside the RSU it would stay for more than 20 s
+    assert play(scene, window, pace={"stay": "straight"})[0].participations[0].work_share == 1
+
+
+def test_what_was_history_is_a_prediction_later(scene: Any) -> None:
+    # the first stays 6.6 s; the second, from the same approach, is thought to
+    windows = [scene.window("a", 0, 6.6), scene.window("b", 10, 17)]
+    log, _ = play(scene, windows, pace={"stay": "history"})
+    assert [(r.vehicle_id, r.work_share, r.remaining_history_s) for r in log.participations] == [
+        ("a", 1, None),
+        ("b", 7 / 8, pytest.approx(6.6)),
+    ]
+
+
+def test_more_vehicles_commit_than_with_the_whole_training(scene: Any) -> None:
+    windows = [scene.window(f"v{i}", 10 * i, 10 * i + 4.6) for i in range(4)]
+    early, _ = play(scene, windows, quorum=4)
+    whole, _ = play(scene, windows, quorum=4, participation="quorum")
+    assert [(r.outcome, r.work_share) for r in early.participations] == [("committed", 3 / 8)] * 4
+    assert [(r.outcome, r.work_share) for r in whole.participations] == [("left_training", 1)] * 4

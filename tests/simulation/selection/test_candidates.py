@@ -1,0 +1,95 @@
+"""What an RSU knows of a candidate: predicted windows against geometry and the record, times and figures."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vnetsim.errors import InputError
+from vnetsim.simulation.selection import DwellHistory
+
+
+def rim_s(x: float, y: float, u: float, v: float, radius: float) -> float:
+    """Return when (x, y) + t (u, v) is ``radius`` from the origin, by the roots of the quadratic."""
+    roots = np.roots([u * u + v * v, 2 * (x * u + y * v), x * x + y * y - radius**2])
+    return float(max(roots.real))
+
+
+@given(radius=st.floats(0, 240), bearing=st.floats(0, 6.28), heading=st.floats(0, 6.28), speed=st.floats(0.5, 60))
+def test_straight_is_where_the_line_meets_the_rim(
+    make: Any, radius: float, bearing: float, heading: float, speed: float
+) -> None:
+    x, y = radius * math.cos(bearing), radius * math.sin(bearing)
+    u, v = speed * math.cos(heading), speed * math.sin(heading)
+    rsu = make.rsu
+    now = rsu.x_m + x, rsu.y_m + y
+    window = make.window([(0.0, now[0] - u, now[1] - v, speed), (1.0, *now, speed)])
+    candidate = make.candidate(window, 1.0)
+    assert candidate.velocity_mps == pytest.approx((u, v), abs=1e-9)
+    assert candidate.remaining_s("straight") == pytest.approx(rim_s(x, y, u, v, rsu.range_m), rel=1e-6)
+    assert candidate.remaining_s() == candidate.remaining_s("straight")
+
+
+def test_straight_at_the_rim_in_the_middle_and_for_one_that_stands(make: Any) -> None:
+    x, y, radius = make.rsu.x_m, make.rsu.y_m, make.rsu.range_m
+    entering = make.window([(0.0, x - radius, y, 25.0)])
+    assert make.candidate(entering, 0.0).remaining_s() == pytest.approx(2 * radius / 25)
+    crossing = make.window([(0.0, x - radius, y, 25.0), (10.0, x, y, 25.0)])
+    assert make.candidate(crossing, 10.0).remaining_s() == pytest.approx(radius / 25)
+    leaving = make.window([(0.0, x, y, 25.0), (10.0, x + radius, y, 25.0)])
+    assert make.candidate(leaving, 10.0).remaining_s() == 0.0
+    standing = make.window([(0.0, x - radius, y, 25.0), (10.0, x, y, 0.0)])
+    assert make.candidate(standing, 10.0).remaining_s() == math.inf
+
+
+def test_straight_does_not_look_ahead(make: Any) -> None:
+    x, y, radius = make.rsu.x_m, make.rsu.y_m, make.rsu.range_m
+    known = [(0.0, x - radius, y, 20.0), (5.0, x - 150, y, 20.0)]
+    turns = [*known, (10.0, x - 150, y + 100, 5.0), (30.0, x - 150, y + 200, 5.0)]
+    assert (
+        make.candidate(make.window(turns), 5.0).remaining_s() == make.candidate(make.window(known), 5.0).remaining_s()
+    )
+
+
+def test_oracle_is_the_recorded_exit_and_refused_where_it_is_not_known(make: Any) -> None:
+    x, y, radius = make.rsu.x_m, make.rsu.y_m, make.rsu.range_m
+    window = make.window([(2.0, x - radius, y, 20.0), (5.0, x, y, 0.0), (77.5, x, y + radius, 5.0)])
+    assert make.candidate(window, 5.0).remaining_s("oracle") == 72.5
+    assert make.candidate(window, 80.0).remaining_s("oracle") == 0.0
+    live = make.candidate(window, 5.0, whole_paths=False)
+    with pytest.raises(InputError, match=r"knows the exit \(oracle\) needs traffic whose paths are known"):
+        live.remaining_s("oracle")
+    assert live.remaining_s("straight") == math.inf
+
+
+def test_history_is_the_mean_of_the_same_approach_less_what_is_over(make: Any, scene: Any) -> None:
+    x, y, radius = make.rsu.x_m, make.rsu.y_m, make.rsu.range_m
+    history = DwellHistory()
+    windows = {approach: make.window([(100.0, x - radius, y, 25.0)], approach=approach) for approach in (0, 1)}
+    candidate = make.candidate(windows[0], 104.0, history=history)
+    assert candidate.remaining_s("history") == candidate.remaining_s("straight"), "before the first"
+    for approach, length_s in ((0, 30.0), (0, 50.0), (1, 4.0)):
+        history.add(windows[approach].vehicle, scene.window("other", 10.0, 10.0 + length_s))
+    assert candidate.remaining_s("history") == 40.0 - 4.0
+    assert make.candidate(windows[1], 103.0, history=history).remaining_s("history") == 1.0
+    assert make.candidate(windows[1], 109.0, history=history).remaining_s("history") == 0.0
+    history.add(windows[0].vehicle, scene.window("cut", 10.0, 11.0, exit_cause="end"))
+    assert candidate.remaining_s("history") == 36.0, "a window that the end of the traffic cut off tells nothing"
+
+
+def test_times_and_what_earlier_rounds_told(make: Any) -> None:
+    x, y, radius = make.rsu.x_m, make.rsu.y_m, make.rsu.range_m
+    window = make.window([(0.0, x - radius, y, 25.0)])
+    fresh = make.candidate(window, 0.0)
+    assert (fresh.download_s, fresh.train_s, fresh.upload_s, fresh.duration_s) == (1.0, 3.0, 4.0, 8.0)
+    assert (fresh.loss, fresh.loss_round, fresh.commits, fresh.last_round, fresh.images) == (None, None, 0, -1, 120)
+    known = make.candidate(window, 0.0, losses={7: (0.25, 3)}, commits={"v": 2}, images={})
+    assert (known.loss, known.loss_round, known.commits, known.images) == (0.25, 3, 2, None)
+    assert known.level_px > 0
+    with pytest.raises(AttributeError):
+        known.loss = 1.0

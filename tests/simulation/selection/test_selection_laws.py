@@ -1,0 +1,163 @@
+"""Laws of every installed selection policy and pace, on traffic of the Gaussian model."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from vnetsim.experiment import ComputeSettings, Experiment, GaussianSettings, LinkSettings, RoundSettings, SiloSettings
+from vnetsim.learning import Cost, Participant
+from vnetsim.random_streams import Streams
+from vnetsim.simulation.log import OUTCOMES, ParticipationRecord, RoundResult, RoundSummary
+from vnetsim.simulation.loop import SimulationResult, simulate
+from vnetsim.simulation.pace import PACES
+from vnetsim.simulation.plugins import SimulationPlugins, simulation_plugins
+from vnetsim.simulation.selection import SELECTIONS, Candidate
+from vnetsim.traffic.gaussian import GaussianTraffic
+
+IMAGES = {silo: 20 + 13 * silo for silo in range(12)}
+
+
+class Learning:
+    """Silos of different sizes, work and loss."""
+
+    def __init__(self, sign: int = 1) -> None:
+        self._sign = sign
+
+    def cost(self, silo: int) -> Cost:
+        return Cost(download_bytes=500_000, upload_bytes=500_000, work_flop=1e9 * (1 + silo % 4), steps=8)
+
+    def close_round(self, summary: RoundSummary, participants: Sequence[Participant]) -> RoundResult:
+        losses = [(2.0 + self._sign * participant.silo % 5) / (1 + summary.round) for participant in participants]
+        return RoundResult(weights=[1 / max(len(participants), 1)] * len(participants), losses=losses)
+
+
+def experiment(*, table: Mapping[str, Any] | None = None, **rules: Any) -> Experiment:
+    return Experiment(
+        scenario="gaussian",
+        seed=1,
+        rounds=6,
+        gaussian=GaussianSettings(duration_s=150, arrivals_per_s=0.6, range_m=150, v_min_kmh=10, lateral_m=40),
+        link=LinkSettings(model="constant", rate_bps=8e6),
+        compute=ComputeSettings(median_flops=1e9, spread=0.3),
+        round=RoundSettings(**{"quorum": 3, "invited": 4, "deadline_s": 25.0, **rules}),
+        silos=SiloSettings(count=len(IMAGES)),
+        selection=table or {},
+    )
+
+
+def played(
+    settings: Experiment, plugins: SimulationPlugins | None = None, learning: Learning | None = None
+) -> SimulationResult:
+    streams = Streams(seed=settings.seed)
+    traffic = GaussianTraffic(settings.gaussian, streams, repeat=False)
+    return simulate(settings, traffic, learning or Learning(), streams, plugins=plugins, images=IMAGES)
+
+
+def every_policy_and_pace() -> Iterator[Any]:
+    """Yield each policy under each pace; one after the other updates may be late, and training goes on outside."""
+    pairs = itertools.product(SELECTIONS.names(), PACES.names())
+    variants: list[dict[str, Any]] = [{}, {"max_staleness": 2}, {"training_outside": True, "max_staleness": 1}]
+    for (selection, pace), more in zip(pairs, itertools.cycle(variants), strict=False):
+        name = "-".join([selection, pace, *(["outside"] if "training_outside" in more else ["late"] if more else [])])
+        yield pytest.param({"selection": selection, "participation": pace, **more}, id=name)
+
+
+@pytest.mark.parametrize("rules", list(every_policy_and_pace()))
+def test_everyone_is_accounted_for_and_nobody_is_invited_twice_in_a_round(rules: Mapping[str, Any]) -> None:
+    settings = experiment(**rules)
+    result = played(settings)
+    log = result.log
+    records = list(log.participations)
+    invited = [record for record in records if record.outcome != "not_selected"]
+    assert len(log.rounds) >= 4
+    assert sum(record.committed for record in log.rounds) >= 8
+
+    twice = Counter((record.vehicle_id, record.base_round) for record in invited)
+    assert max(twice.values()) == 1
+    committed = Counter((record.vehicle_id, record.round) for record in invited if record.outcome == "committed")
+    assert max(committed.values()) == 1
+
+    windows = {(window.vehicle_id, window.rsu_id, window.enter_s): window for window in log.windows}
+    assert len(windows) == len(log.windows)
+    assert {(record.vehicle_id, record.rsu_id, record.enter_s) for record in records} == set(windows)
+    assert {record.outcome for record in records} <= set(OUTCOMES)
+    for record in records:
+        window = windows[record.vehicle_id, record.rsu_id, record.enter_s]
+        assert window.enter_s <= record.start_s <= record.end_s
+        assert record.end_s <= window.exit_s or (settings.round.training_outside and record.outcome == "left_training")
+        spent_s = math.fsum(getattr(record, name) for name in ("download_s", "train_s", "outside_s", "upload_s"))
+        if record.outcome == "not_selected":
+            assert (spent_s, record.download_bytes, record.upload_bytes, record.work_share) == (0, 0, 0, None)
+        else:
+            assert spent_s == pytest.approx(record.end_s - record.start_s, abs=1e-9)
+            assert record.work_share is None or record.work_share in {step / 8 for step in range(1, 9)}
+            assert (record.work_share is None) == (record.outcome == "left_download" or not record.train_s)
+    finished = {record.round for record in log.rounds}
+    by_round = Counter(record.base_round for record in invited if record.base_round in finished)
+    assert {record.round: record.invited for record in log.rounds if record.invited} == dict(by_round)
+    if settings.round.participation != "coverage" and not settings.round.training_outside:
+        for instant in {record.start_s for record in invited}:
+            assert sum(record.start_s <= instant < record.end_s for record in invited) <= settings.round.invited
+    carried = sum(use.carried_bytes for use in result.channels.values())
+    assert math.fsum(record.download_bytes + record.upload_bytes for record in records) == pytest.approx(carried)
+
+    again = played(settings).log
+    assert list(again.participations) == records, "the same seed, the same log"
+    assert again.rounds == log.rounds
+    if not getattr(SELECTIONS.find(settings.round.selection), "uses_losses", False):
+        other = played(settings, learning=Learning(-1)).log
+        timing = [[one._replace(weight=None, loss=None) for one in log] for log in (other.participations, records)]
+        assert timing[0] == timing[1]
+        assert [record.loss for record in other.rounds] != [record.loss for record in log.rounds], "only what is learnt"
+
+
+def test_settings_of_both_reach_what_is_made_and_the_record() -> None:
+    made = simulation_plugins(experiment())
+    assert {kind: (made.record[kind]["name"], made.record[kind]["settings"]) for kind in ("selection", "pace")} == {
+        "selection": ("random", {}),
+        "pace": ("quorum", {}),
+    }
+    assert all(entry["source"] for entry in made.record.values())
+
+
+class Spy:
+    """Notes what it is told of candidates, and takes them in order of entry."""
+
+    name, source = "spy", "none"
+    Settings: type = type(None)
+
+    def __init__(self) -> None:
+        self.predicted: list[tuple[str, float, float]] = []
+        self.seen: list[int] = []
+        self.rounds: list[list[str]] = []
+
+    def select(self, candidates: Sequence[Candidate], free: int, context: Any) -> Sequence[Candidate]:
+        assert free >= 1
+        assert context.open_s <= context.now_s <= context.deadline_s
+        self.seen.append(context.round)
+        self.predicted += [(c.vehicle_id, c.enter_s, context.now_s + c.remaining_s("oracle")) for c in candidates]
+        return candidates
+
+    def after_round(self, records: Sequence[ParticipationRecord]) -> None:
+        self.rounds.append([record.vehicle_id for record in records])
+        assert all(record.loss is not None for record in records if record.outcome == "committed")
+
+
+def test_a_policy_is_told_the_recorded_exit_and_every_participation_once() -> None:
+    settings, spy = experiment(), Spy()
+    log = played(settings, replace(simulation_plugins(settings), selection=spy)).log
+    ended = {(w.vehicle_id, w.enter_s): w.exit_s for w in log.windows if w.exit_cause == "crossing"}
+    told = [(ended[who, enter_s], exit_s) for who, enter_s, exit_s in spy.predicted if (who, enter_s) in ended]
+    assert len(told) > 20
+    assert [exit_s for _, exit_s in told] == pytest.approx([recorded for recorded, _ in told])
+    assert len(spy.rounds) == len(log.rounds)
+    finished = [who for names in spy.rounds for who in names]
+    assert finished == [record.vehicle_id for record in log.participations][: len(finished)]
+    assert set(spy.seen) <= set(range(settings.rounds))

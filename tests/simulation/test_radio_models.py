@@ -1,0 +1,178 @@
+"""Radio models as plug-ins: what they are asked, what is refused by their names, what is recorded."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vnetsim.errors import InputError, RunError
+from vnetsim.experiment import Experiment, LinkSettings
+from vnetsim.learning import Cost, Exchange
+from vnetsim.radio import RADIO_MODELS
+from vnetsim.random_streams import Streams
+from vnetsim.simulation.loop import simulate
+from vnetsim.simulation.plugins import simulation_plugins
+
+PLAIN = """
+from dataclasses import dataclass
+
+class Plain:
+    name, source, follows_position = "plain", "a test", True
+    @dataclass(frozen=True, kw_only=True)
+    class Settings:
+        bps: float = 8e6
+    def __init__(self, bps): self.bps = bps
+    @classmethod
+    def create(cls, settings, link, exchange): return cls(settings.bps)
+    def window_state(self, generator): return generator.uniform(0.5, 1)
+    def pair_state(self, generator): return generator.uniform(0.5, 1)
+    def downlink_bps(self, rsu, vehicle_m, state): return self.bps * state
+    def uplink_bps(self, rsu, vehicle_m, state): return self.bps / 2 * state
+    def sidelink_bps(self, rsu, sender_m, receiver_m, state): return self.bps / 4 * state
+"""
+MIX = Exchange(before_training=False, mutual=True, send_bytes=1_000_000)
+COST = Cost(download_bytes=1_000_000, upload_bytes=2_000_000, work_flop=3e9)
+
+
+def model(folder: Path, change: tuple[str, str] = ("", "")) -> str:
+    file = folder / "plain.py"
+    assert change[0] in PLAIN
+    file.write_text(PLAIN.replace(*change) if change[0] else PLAIN)
+    return f"{file}:Plain"
+
+
+def played(scene: Any, name: str, *, exchange: Exchange | None = None, radio: Any = None) -> Any:
+    experiment = scene.experiment(link=LinkSettings(model=name), quorum=2 if exchange else 1)
+    windows = [scene.window(one, 0, 90) for one in ("a", "b")[: 2 if exchange else 1]]
+    learning = scene.learning(cost_of=dict.fromkeys(range(95), replace(COST, exchange=exchange)))
+    return simulate(replace(experiment, radio=radio or {}), scene.traffic(windows), learning, Streams(seed=0))
+
+
+def test_transfers_take_the_rates_of_the_model_and_its_settings(scene: Any, tmp_path: Path) -> None:
+    for bps in (8e6, 4e6):
+        result = played(scene, model(tmp_path), radio={"bps": bps})
+        state = Streams(seed=0).generator("radio", "a", "r", 0).uniform(0.5, 1)
+        (record,) = result.log.participations
+        assert record.download_s == pytest.approx(8e6 / (bps * state))
+        assert record.upload_s == pytest.approx(16e6 / (bps / 2 * state))
+        # at the start of each, and every second
+        assert result.link_rates.looked_up == 2 + math.floor(record.download_s) + math.floor(record.upload_s)
+        assert (result.link_rates.cap_bps, result.link_rates.capped, result.sidelink_rates.looked_up) == (None, 0, 0)
+
+
+def test_the_sidelink_draws_once_per_pair(scene: Any, tmp_path: Path) -> None:
+    result = played(scene, model(tmp_path), exchange=MIX)
+    state = Streams(seed=0).generator("radio", "sidelink", 0, "a", "b").uniform(0.5, 1)
+    there, back = result.log.exchanges
+    assert there.via == back.via == "sidelink"
+    # one airtime: by the end of the second both have gone over it
+    assert max(there.end_s, back.end_s) - there.start_s == pytest.approx(2 * 8e6 / (2e6 * state))
+    assert result.sidelink_rates.looked_up > 2
+
+
+def test_a_model_that_does_not_follow_positions_is_asked_once_per_transfer(scene: Any, tmp_path: Path) -> None:
+    result = played(scene, model(tmp_path, ('"a test", True', '"a test", False')), exchange=MIX)
+    assert (result.link_rates.looked_up, result.sidelink_rates.looked_up) == (4, 2)
+
+
+def test_a_cap_is_recorded(scene: Any, tmp_path: Path) -> None:
+    name = model(tmp_path, ("self.bps = bps", "self.bps, self.cap_bps = bps, bps / 2"))
+    file = Path(name.partition(":")[0])
+    file.write_text(file.read_text().replace("return self.bps / 2 * state", "return self.bps / 2"))
+    use = played(scene, name, exchange=MIX).link_rates
+    # uplinks are at half the rate, downlinks above it
+    assert use.cap_bps == 4e6
+    assert use.capped == use.looked_up > 4
+
+
+@pytest.mark.parametrize("value", ["float('nan')", "0.0", "-1.0", "float('inf')"])
+@pytest.mark.parametrize("direction", ["downlink", "uplink", "sidelink"])
+def test_a_rate_without_meaning_is_told_by_name(value: str, direction: str, scene: Any, tmp_path: Path) -> None:
+    returned = {"downlink": "self.bps * state", "uplink": "self.bps / 2 * state", "sidelink": "self.bps / 4 * state"}
+    name = model(tmp_path, (f"return {returned[direction]}", f"return {value}"))
+    said = value.removeprefix("float('").removesuffix("')")
+    with pytest.raises(RunError, match=rf"radio model 'plain' gave a {direction} rate of {said} bit/s at .* s; rates"):
+        played(scene, name, exchange=MIX)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("return self.bps * state", "return None"), "radio model 'plain' failed at 0 s: TypeError"),
+        (("return self.bps * state", "raise ValueError('no map')"), "failed at 0 s: ValueError: no map."),
+        (("def window_state(self, generator): return", "def window_state(self, generator): return 1 /"), ""),
+        (("return cls(settings.bps)", "raise OSError('gone')"), "'plain' failed while it was made: OSError: gone."),
+    ],
+)
+def test_a_failure_is_told_by_name(change: tuple[str, str], message: str, scene: Any, tmp_path: Path) -> None:
+    if not message:
+        change, message = (change[0], f"{change[0]} 1 / 0 *"), "failed at the window of a: ZeroDivisionError"
+    with pytest.raises(RunError, match=message):
+        played(scene, model(tmp_path, change))
+
+
+def link(name: str, **radio: Any) -> Experiment:
+    return Experiment(scenario="gaussian", link=LinkSettings(model=name), radio=radio)
+
+
+@pytest.mark.parametrize(
+    ("experiment", "message"),
+    [
+        (link("tr37855"), "link.model: unknown radio model 'tr37855'. Did you mean 'tr37885'? Available: constant, "),
+        (link("no.py:X"), "link.model: no.py: no such file."),
+        (link("constant", rate=3), "radio: unknown key 'rate'. Available: none."),
+        (link("two-ray", permittivity=0.5), "radio.permittivity must be between 1.001 and 100 (water has 80)"),
+        (link("two-ray", permittivity="x"), "radio.permittivity: expected a number, got 'x'."),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_unknown_names_and_settings(experiment: Experiment, message: str) -> None:
+    if experiment.link.model == "two-ray":
+        file = Path(__file__).parents[2] / "scenarios" / "plugins" / "two_ray.py"
+        experiment = replace(experiment, link=LinkSettings(model=f"{file}:TwoRay"))
+    with pytest.raises(InputError) as caught:
+        simulation_plugins(experiment)
+    assert message in str(caught.value)
+
+
+def test_a_class_that_lacks_a_part(tmp_path: Path) -> None:
+    for part in ("follows_position", "sidelink_bps"):
+        with pytest.raises(
+            InputError, match=rf"it lacks {part}, which a radio model must have; see vnetsim.radio.Radio"
+        ):
+            RADIO_MODELS.find(model(tmp_path, (part, f"other_{part}")))
+
+
+def test_the_record_names_model_and_settings(tmp_path: Path) -> None:
+    assert simulation_plugins(link(model(tmp_path), bps=7)).record["radio"] == {
+        "name": "plain",
+        "source": "a test",
+        "settings": {"bps": 7.0},
+    }
+    assert simulation_plugins(link("tr37885")).record["radio"]["settings"] == {}
+
+
+def test_what_a_candidate_is_told_is_not_counted(scene: Any, tmp_path: Path) -> None:
+    policy = tmp_path / "policy.py"
+    policy.write_text(
+        "from dataclasses import dataclass\n"
+        "class Quickest:\n"
+        "    name, source = 'quickest', 'a test'\n"
+        "    Settings = dataclass(frozen=True, kw_only=True)(type('Settings', (), {}))\n"
+        "    @classmethod\n"
+        "    def create(cls, settings): return cls()\n"
+        "    def select(self, candidates, free, context): return sorted(candidates, key=lambda one: one.duration_s)\n"
+        "    def after_round(self, records): pass\n"
+    )
+    found = []
+    for selection in ("arrival", f"{policy}:Quickest"):
+        experiment = scene.experiment(link=LinkSettings(), selection=selection)
+        windows = [scene.window("a", 0, 90)]
+        found.append(simulate(experiment, scene.traffic(windows), scene.learning(), Streams(seed=0)))
+    assert found[0].log.participations[0].upload_s == found[1].log.participations[0].upload_s
+    assert found[0].link_rates == found[1].link_rates
+    assert found[0].link_rates.looked_up == 2

@@ -1,0 +1,139 @@
+"""The run directory: atomic writes, tables with units, one-line errors."""
+
+import base64
+import fcntl
+import os
+import zipfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from vnetsim.errors import InputError, RunError
+from vnetsim.runs.writer import locked
+from vnetsim.storage.run_directory import RunDirectory
+from vnetsim.storage.tables import TABLES, to_parquet
+
+ROW = (1, 2.5, "knn", 0.5)
+
+
+def test_a_table_comes_back_as_written(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path)
+    run.write("metrics", [ROW])
+    assert run.read("metrics").rows() == [ROW]
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_column_carries_unit_and_meaning_in_the_parquet_file(name: str, tmp_path: Path) -> None:
+    (tmp_path / "t.parquet").write_bytes(to_parquet(name, []))
+    # Arrow's own schema, as every Parquet reader finds it; its strings stand in it as they are, each once
+    schema = base64.b64decode(pl.read_parquet_metadata(tmp_path / "t.parquet")["ARROW:schema"])
+    for column in TABLES[name]:
+        assert column.meaning.encode() in schema
+        assert column.unit.encode() in schema
+
+
+def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = RunDirectory(tmp_path)
+    run.put({"x": b"old"})
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(RunError, match=r"x: cannot write: No space left on device"):
+        run.put({"x": b"new"})
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_missing_damaged_and_foreign_tables_are_named(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path)
+    with pytest.raises(InputError, match=r"metrics\.parquet: missing"):
+        run.read("metrics")
+    (tmp_path / "metrics.parquet").write_bytes(b"PAR1 not really")
+    with pytest.raises(InputError, match=r"metrics\.parquet: unreadable"):
+        run.read("metrics")
+    pl.DataFrame({"a": [1]}).write_parquet(tmp_path / "metrics.parquet")
+    with pytest.raises(InputError, match=r"metrics\.parquet: columns differ"):
+        run.read("metrics")
+
+
+def test_a_folder_that_is_no_run_directory_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="not a run directory, it has no manifest"):
+        RunDirectory(tmp_path).manifest()
+    (tmp_path / "manifest.json").write_text("{")
+    with pytest.raises(InputError, match=r"manifest\.json: unreadable"):
+        RunDirectory(tmp_path).manifest()
+
+
+def test_a_lock_that_was_removed_while_it_was_opened_does_not_count(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Between opening and locking, a process that was refused may have removed the lock that it had made."""
+    true, removed = fcntl.flock, []
+
+    def then_removed(file: Any, how: int) -> None:
+        true(file, how)
+        if not removed:
+            removed.append(tmp_path / ".lock")
+            removed[0].unlink()
+
+    monkeypatch.setattr(fcntl, "flock", then_removed)
+    with locked(RunDirectory(tmp_path), fresh=True):
+        assert removed
+        with (tmp_path / ".lock").open() as found, pytest.raises(BlockingIOError):
+            true(found, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+@pytest.mark.parametrize("what", ["pipe", "symbolic link"])
+def test_a_lock_that_is_no_file_is_told_and_waited_for_by_nobody(what: str, tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("dear")
+    if what == "pipe":
+        os.mkfifo(tmp_path / ".lock")
+    else:
+        (tmp_path / ".lock").symlink_to("mine")
+    with pytest.raises(InputError, match=rf"\.lock is a {what}"), locked(RunDirectory(tmp_path), fresh=False):
+        pass
+    assert (tmp_path / "mine").read_text() == "dear"
+
+
+def test_a_table_of_more_rows_than_there_is_memory_for_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = RunDirectory(tmp_path)
+    run.write("metrics", [ROW] * 10_000)
+    pages = os.sysconf("SC_PHYS_PAGES")
+    monkeypatch.setattr(os, "sysconf", {"SC_PAGE_SIZE": 1, "SC_PHYS_PAGES": 10_000 * 4 * 8}.__getitem__)
+    assert run.read("metrics").height == 10_000
+    monkeypatch.setattr(os, "sysconf", {"SC_PAGE_SIZE": 1, "SC_PHYS_PAGES": 10_000 * 4 * 8 - 1}.__getitem__)
+    for read in (run.read, lambda table: run.scan(table).collect(lambda rows: rows)):
+        with pytest.raises(InputError, match=r"metrics\.parquet: unreadable: 10000 rows are more than there is memory"):
+            read("metrics")
+    assert pages > 1
+
+
+def test_whatever_is_done_to_an_archive_of_arrays_is_one_line(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path)
+    run.write_arrays("samples.npz", images=np.arange(600, dtype=np.uint8), kernels_px=np.arange(3.0))
+    good = (tmp_path / "samples.npz").read_bytes()
+    told = 0
+    for position in range(0, len(good), 3):
+        run.put({"samples.npz": good[:position] + bytes([good[position] ^ 0x2D]) + good[position + 1 :]})
+        with suppress(InputError):
+            run.read_arrays("samples.npz")
+            continue
+        told += 1
+    assert told > 50
+
+
+def test_an_archive_that_unpacks_to_gigabytes_is_refused(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path)
+    with zipfile.ZipFile(tmp_path / "bomb", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("images.npy", bytes(300 * 2**20))
+    run.put({"samples.npz": (tmp_path / "bomb").read_bytes()})
+    with pytest.raises(InputError, match=r"samples\.npz: unreadable: larger than vnetsim writes it"):
+        run.read_arrays("samples.npz")

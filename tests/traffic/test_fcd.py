@@ -1,0 +1,258 @@
+"""Recordings: what is read, what is refused, and that memory does not grow with their length."""
+
+from __future__ import annotations
+
+import gzip
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from vnetsim.coverage.windows import Window
+from vnetsim.errors import InputError
+from vnetsim.experiment import Experiment, TrafficSettings
+from vnetsim.traffic import open_traffic
+
+WindowsOf = Callable[..., list[Window]]
+RSU = ("0,0:50",)
+
+
+def xml(*steps: tuple[float, list[tuple[str, object, object, object]]]) -> str:
+    """A recording; vehicles as (id, x, y, speed)."""
+    lines = ["<fcd-export>"]
+    for time_s, vehicles in steps:
+        lines.append(f'<timestep time="{time_s}">')
+        lines += [
+            f'<vehicle id="{v}" x="{x}" y="{y}" speed="{s}" type="car" lane="road_1_0"/>' for v, x, y, s in vehicles
+        ]
+        lines.append("</timestep>")
+    return "\n".join([*lines, "</fcd-export>"])
+
+
+def table(*steps: tuple[float, list[tuple[str, object, object, object]]]) -> str:
+    rows = ["timestep_time;vehicle_id;vehicle_x;vehicle_y;vehicle_speed"]
+    rows += [f"{t};{v};{x};{y};{s}" for t, vehicles in steps for v, x, y, s in vehicles]
+    return "\n".join([*rows, ""])
+
+
+PASSING = tuple((float(t), [("v", -80 + 20 * t, 0, 20)]) for t in range(9))
+
+
+def write(path: Path, steps: tuple[tuple[float, list[tuple[str, object, object, object]]], ...]) -> Path:
+    if path.name.endswith(".xml"):
+        path.write_text(xml(*steps))
+    elif path.name.endswith(".csv"):
+        path.write_text(table(*steps))
+    else:
+        rows = [(t, v, x, y, s) for t, vehicles in steps for v, x, y, s in vehicles]
+        names = ["timestep_time", "vehicle_id", "vehicle_x", "vehicle_y", "vehicle_speed"]
+        kinds = [pl.Float64, pl.String, pl.Float64, pl.Float64, pl.Float64]
+        pl.DataFrame(rows, schema=dict(zip(names, kinds, strict=True)), orient="row").write_parquet(path)
+    return path
+
+
+@pytest.mark.parametrize("suffix", ["xml", "csv", "parquet"])
+def test_a_passing_vehicle(tmp_path: Path, windows_of: WindowsOf, suffix: str) -> None:
+    (window,) = windows_of(write(tmp_path / f"v.{suffix}", PASSING), rsu=RSU)
+    assert (window.enter_s, window.exit_s) == (pytest.approx(1.5), pytest.approx(6.5))
+    if suffix == "xml":
+        assert (window.entry_edge, window.vehicle_type) == ("road_1", "car")
+
+
+def test_persons_and_unknown_attributes_are_skipped(tmp_path: Path, windows_of: WindowsOf) -> None:
+    path = write(tmp_path / "v.xml", PASSING)
+    path.write_text(
+        path.read_text().replace("</timestep>", '<person id="p" x="nan" y="0" speed="1"><x/></person></timestep>')
+    )
+    assert [window.vehicle_id for window in windows_of(path, rsu=RSU)] == ["v"]
+
+
+def test_reasons_are_inferred(tmp_path: Path, windows_of: WindowsOf) -> None:
+    inside = ("v", 0, 0, 5)
+    steps = ((0.0, []), (1.0, [inside]), (2.0, [inside]), (3.0, []), (4.0, [inside]), (5.0, [inside]))
+    first, second = windows_of(write(tmp_path / "v.xml", steps), rsu=RSU)
+    assert (first.enter_s, first.exit_s, first.entry_cause, first.exit_cause) == (1, 2, "departure", "arrival")
+    assert (second.enter_s, second.exit_s, second.entry_cause, second.exit_cause) == (4, 5, "teleport", "end")
+
+
+def test_vehicle_ids_may_be_anything(tmp_path: Path, windows_of: WindowsOf) -> None:
+    steps = tuple((t, [("&lt;b&gt;../../x", x, y, s)]) for t, ((_, x, y, s),) in PASSING)
+    assert [w.vehicle_id for w in windows_of(write(tmp_path / "v.xml", steps), rsu=RSU)] == ["<b>../../x"]
+
+
+def _replace(old: str, new: str) -> Callable[[str], str]:
+    return lambda text: text.replace(old, new, 1)
+
+
+BAD = [
+    ("v.xml", lambda text: text[: len(text) // 2], r"v\.xml:\d+: not well-formed XML: .*\(the file seems cut off\)"),
+    ("v.xml", lambda _: "", r"v\.xml:1: not well-formed XML: no element found"),
+    ("v.xml", lambda _: "time;x;y", r"v\.xml:1: not well-formed XML"),
+    ("v.xml", lambda _: "<tripinfos/>", r"v\.xml:1: not an FCD recording: its root element is <tripinfos>"),
+    ("v.xml", lambda _: "<fcd-export/>", r"v\.xml: the recording is empty"),
+    ("v.xml", lambda _: '<fcd-export><vehicle id="a"/></fcd-export>', r"v\.xml:1: expected <timestep>"),
+    ("v.xml", _replace(' speed="20"', ""), r"v\.xml:3: <vehicle> has no attribute 'speed'"),
+    ("v.xml", _replace('x="-60"', 'x="here"'), r"v\.xml:6: <vehicle> is malformed: .*'here'"),
+    ("v.xml", _replace('time="3.0"', 'tim="3.0"'), r"v\.xml:11: <timestep> has no attribute 'time'"),
+    ("v.xml", _replace('x="-60"', 'x="nan"'), r"v\.xml:5: x of vehicle 'v' at time 1 s is missing or not finite"),
+    ("v.xml", _replace('speed="20"', 'speed="inf"'), r"v\.xml:2: speed of vehicle 'v' at time 0 s"),
+    ("v.xml", _replace('time="3.0"', 'time="1.0"'), r"v\.xml:11: time 1 s follows 2 s; .*sorted"),
+    ("v.xml", _replace('time="3.0"', 'time="nan"'), r"v\.xml:11: time nan is not finite"),
+    (
+        "v.csv",
+        lambda text: text[: text.index(";-20") - 1],
+        r"v\.csv:\d: 2 columns instead of 5; the file may be cut off",
+    ),
+    ("v.csv", lambda _: "", r"v\.csv: not an FCD table: column 'timestep_time' is missing"),
+    ("v.csv", _replace("vehicle_x", "vehicle_lon"), r"v\.csv: not an FCD table: column 'vehicle_x' is missing"),
+    ("v.csv", _replace("-60", "nan"), r"v\.csv:3: x of vehicle 'v' at time 1 s"),
+    ("v.csv", _replace("-60", "here"), r"v\.csv:3: .*'here'"),
+    ("v.csv", _replace("3.0;", "1.0;"), r"v\.csv:5: time 1 s follows 2 s"),
+    ("v.csv", _replace("3.0;", "now;"), r"v\.csv:5: .*'now'"),
+    ("v.csv", lambda text: text.splitlines()[0] + "\n", r"v\.csv: the recording is empty"),
+]
+
+
+@pytest.mark.parametrize(("name", "damage", "message"), BAD)
+def test_damaged_text(tmp_path: Path, windows_of: WindowsOf, name: str, damage: object, message: str) -> None:
+    path = write(tmp_path / name, PASSING)
+    path.write_text(damage(path.read_text()))  # type: ignore[operator]
+    with pytest.raises(InputError, match=message) as caught:
+        windows_of(path, rsu=RSU)
+    assert "\n" not in str(caught.value)
+    assert str(tmp_path) in str(caught.value)
+
+
+@pytest.mark.parametrize("suffix", ["xml", "csv", "parquet"])
+def test_a_vehicle_twice_in_a_step(tmp_path: Path, windows_of: WindowsOf, suffix: str) -> None:
+    steps = ((0.0, [("v", 0, 0, 1), ("w", 1, 1, 1), ("v", 2, 2, 1)]),)
+    with pytest.raises(InputError, match=r"vehicle 'v' occurs twice at time 0 s"):
+        windows_of(write(tmp_path / f"v.{suffix}", steps), rsu=RSU)
+
+
+@pytest.mark.parametrize(
+    ("steps", "message"),
+    [
+        (((0.0, [("v", float("nan"), 0, 1)]),), "x of vehicle 'v' at time 0 s is missing or not finite"),
+        (((0.0, [("v", 0, None, 1)]),), "y of vehicle 'v' at time 0 s is missing or not finite"),
+        (((1.0, [("v", 0, 0, 1)]), (0.0, [("v", 0, 0, 1)])), "time 0 s follows 1 s"),
+        ((), "the recording is empty"),
+    ],
+)
+def test_damaged_parquet(tmp_path: Path, windows_of: WindowsOf, steps: object, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        windows_of(write(tmp_path / "v.parquet", steps), rsu=RSU)  # type: ignore[arg-type]
+
+
+def test_parquet_that_is_none_or_has_other_columns(tmp_path: Path, windows_of: WindowsOf) -> None:
+    path = write(tmp_path / "v.parquet", PASSING)
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+    with pytest.raises(InputError, match=r"v\.parquet: not a readable Parquet file"):
+        windows_of(path, rsu=RSU)
+    pl.DataFrame({"timestep_time": [0.0], "vehicle_id": ["v"]}).write_parquet(path)
+    with pytest.raises(InputError, match=r"column 'vehicle_x' is missing"):
+        windows_of(path, rsu=RSU)
+
+
+@pytest.mark.parametrize("suffix", ["xml", "csv"])
+def test_damaged_gzip(tmp_path: Path, windows_of: WindowsOf, suffix: str) -> None:
+    plain = write(tmp_path / f"v.{suffix}", PASSING).read_bytes()
+    path = tmp_path / f"v.{suffix}.gz"
+    path.write_bytes(gzip.compress(plain))
+    assert len(windows_of(path, rsu=RSU)) == 1
+    for content in (gzip.compress(plain)[:-20], plain):
+        path.write_bytes(content)
+        with pytest.raises(InputError, match=r"v\.\w+\.gz: damaged or cut off in the middle of the gzip stream"):
+            windows_of(path, rsu=RSU)
+
+
+def test_entities_do_not_expand(tmp_path: Path, windows_of: WindowsOf) -> None:
+    bomb = '<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa">' + "".join(
+        f'<!ENTITY {chr(98 + k)} "{f"&{chr(97 + k)};" * 10}">' for k in range(9)
+    )
+    path = tmp_path / "bomb.xml"
+    path.write_text(f"{bomb}]><fcd-export>&j;</fcd-export>")
+    with pytest.raises(InputError, match=r"bomb\.xml:1: the file declares XML entities, which are not expanded"):
+        windows_of(path, rsu=RSU)
+
+
+def test_rsus_must_be_named(tmp_path: Path, grid_net: Path, windows_of: WindowsOf) -> None:
+    path = write(tmp_path / "v.xml", PASSING)
+    with pytest.raises(InputError, match=r"a recording holds no RSU; name RSUs with --rsu x,y.*traffic\.net="):
+        windows_of(path)
+    with pytest.raises(InputError, match=r"junction 'B1' needs the net; .*traffic\.net="):
+        windows_of(path, rsu=("B1",))
+    with pytest.raises(InputError, match=r"nope\.net\.xml: no such file"):
+        windows_of(path, rsu=("B1",), net=str(tmp_path / "nope.net.xml"))
+    with pytest.raises(InputError, match=r"v\.xml: not a SUMO net: its root element is <fcd-export>"):
+        windows_of(path, rsu=("B1",), net=str(path))
+    with pytest.raises(InputError, match=r"grid\.net\.xml: unknown junction 'B7'\. Available: A0, A1"):
+        windows_of(path, rsu=("B7",), net=str(grid_net))
+    assert windows_of(path, rsu=("B1",), net=str(grid_net)) == []
+
+
+def test_the_net_gives_lanes_and_boundary(tmp_path: Path, grid_net: Path) -> None:
+    settings = TrafficSettings(rsu=("B1:50", "-900,0"), net=str(grid_net))
+    traffic = open_traffic(Experiment(scenario=str(write(tmp_path / "v.xml", PASSING)), traffic=settings))
+    assert (traffic.rsus[0].x_m, traffic.rsus[0].y_m) == (500.0, 500.0)
+    assert traffic.info.lanes
+    assert any("'-900,0'" in note for note in traffic.info.notes)
+    assert traffic.info.step_s == 1.0
+    assert str(grid_net) in traffic.info.inputs
+    traffic.close()
+    with pytest.raises(InputError, match="closed or already read"):
+        list(traffic.events())
+
+
+@pytest.mark.parametrize(
+    ("scenario", "message"),
+    [
+        ("nope.xml", r"nope\.xml: no such file"),
+        ("nope.sumocfg", r"nope\.sumocfg: no such file"),
+        ("nope", r"nope: no such file or folder; accepted are \.sumocfg"),
+        ("v.txt", r"v\.txt: unknown kind of scenario; accepted are \.sumocfg, .*'gaussian'"),
+    ],
+)
+def test_what_is_no_scenario(tmp_path: Path, scenario: str, message: str) -> None:
+    (tmp_path / "v.txt").write_text("x")
+    with pytest.raises(InputError, match=message):
+        open_traffic(Experiment(scenario=str(tmp_path / scenario), traffic=TrafficSettings(rsu=RSU)))
+
+
+PEAK = """
+import sys
+from vnetsim.experiment import Experiment, TrafficSettings
+from vnetsim.traffic import open_traffic
+traffic = open_traffic(Experiment(scenario=sys.argv[1], traffic=TrafficSettings(rsu=("0,0:50",))))
+count = sum(1 for event in traffic.events())
+# Not resource.getrusage: its peak includes the process that started this one.
+(peak,) = (line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM"))
+print(count, peak)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads the peak memory from /proc")
+@pytest.mark.parametrize("suffix", ["xml", "csv", "parquet"])
+def test_memory_does_not_grow_with_length(tmp_path: Path, suffix: str) -> None:
+    peaks_kib = []
+    for steps in (4000, 16000):
+        path = tmp_path / f"{steps}.{suffix}"
+        fleet = (
+            (float(t), [(f"v{t // 50}.{k}", 4.0 * (t % 50) - 100, 3.0 * k - 60, 4) for k in range(40)])
+            for t in range(steps)
+        )
+        write(path, tuple(fleet))
+        result = subprocess.run(
+            [sys.executable, "-c", PEAK, path], check=True, capture_output=True, text=True, timeout=120
+        )
+        count, peak = map(int, result.stdout.split())
+        assert count >= steps // 50 * 30 * 2 * 0.9
+        peaks_kib.append(peak)
+    # four times the length, by when polars' own pool of buffers is full; it varies by some MiB
+    assert peaks_kib[1] - peaks_kib[0] < 24 * 1024, peaks_kib
+    assert path.stat().st_size > 0

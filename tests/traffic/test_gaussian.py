@@ -1,0 +1,113 @@
+"""The truncated-Gaussian model against its distribution and closed forms."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable
+from itertools import islice
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from vnetsim.coverage.windows import CoverageEvent, Left, Window
+from vnetsim.errors import InputError
+from vnetsim.experiment import Experiment, GaussianSettings, TrafficSettings
+from vnetsim.traffic import open_traffic
+
+ONCE = TrafficSettings(repeat=False)
+
+
+def events(settings: GaussianSettings, seed: int = 3) -> list[CoverageEvent]:
+    return list(open_traffic(Experiment(scenario="gaussian", seed=seed, gaussian=settings, traffic=ONCE)).events())
+
+
+def windows(settings: GaussianSettings, seed: int = 3) -> list[Window]:
+    return [event.window for event in events(settings, seed) if isinstance(event, Left)]
+
+
+@pytest.mark.parametrize("lateral_m", [0.0, 150.0])
+def test_dwell_is_chord_over_speed(lateral_m: float, checked: Callable[[list[CoverageEvent]], None]) -> None:
+    settings = GaussianSettings(lateral_m=lateral_m, duration_s=2000)
+    played = events(settings)
+    checked(played)
+    found = [e.window for e in played if isinstance(e, Left)]
+    assert len(found) > 800
+    whole = [w for w in found if w.exit_cause == "crossing"]
+    for window in whole:
+        ends = np.array([[window.path_x_m[k], window.path_y_m[k]] for k in (0, -1)])
+        np.testing.assert_allclose(np.hypot(*ends.T), settings.range_m, rtol=1e-12)
+        chord_m = math.dist(*ends)
+        assert window.exit_s - window.enter_s == pytest.approx(chord_m / window.entry_speed_mps, rel=1e-9)
+        assert window.path_length_m == pytest.approx(chord_m, rel=1e-9)
+        assert window.mean_speed_mps == pytest.approx(window.entry_speed_mps, rel=1e-9)
+        assert window.path_time_s.size >= 3
+    if lateral_m == 0:
+        assert {round(w.path_length_m, 6) for w in whole} == {2 * settings.range_m}
+    else:
+        assert len({round(w.path_length_m, 6) for w in whole}) > 0.9 * len(whole)
+    assert all(w.exit_s == settings.duration_s for w in found if w.exit_cause == "end")
+
+
+def test_speeds_follow_the_truncated_gaussian() -> None:
+    settings = GaussianSettings(
+        v_min_kmh=50, v_max_kmh=60, mean_kmh=55, sd_kmh=2.5, duration_s=20_000, arrivals_per_s=0.5
+    )
+    speeds_kmh = 3.6 * np.array([w.entry_speed_mps for w in windows(settings)])
+    assert speeds_kmh.min() >= 50
+    assert speeds_kmh.max() <= 60
+    # truncnorm(55, 2.5, +-2 sd) has standard deviation 2.1991
+    assert speeds_kmh.std() == pytest.approx(2.1991, rel=0.03)
+    density = lambda v: np.exp(-((v - 55) ** 2) / (2 * 2.5**2))  # noqa: E731
+    grid = np.linspace(50, 60, 4001)
+    cumulative = np.concatenate([[0], np.cumsum((density(grid[1:]) + density(grid[:-1])) / 2)])
+    test = stats.kstest(speeds_kmh, lambda v: np.interp(v, grid, cumulative / cumulative[-1]))
+    assert test.pvalue > 1e-3
+
+
+def test_arrivals_are_poisson_and_directions_equally_likely() -> None:
+    settings = GaussianSettings(duration_s=20_000, arrivals_per_s=0.4, directions=("a", "b", "c"))
+    found = windows(settings)
+    gaps = np.diff(sorted(w.enter_s for w in found))
+    assert stats.kstest(gaps, "expon", args=(0, 1 / 0.4)).pvalue > 1e-3
+    counts = Counter(w.entry_edge for w in found)
+    assert set(counts) == {"a", "b", "c"}
+    assert stats.chisquare(list(counts.values())).pvalue > 1e-3
+
+
+def test_the_kth_direction_comes_from_its_bearing() -> None:
+    for window in windows(GaussianSettings(duration_s=100)):
+        k = ("north", "east", "south", "west").index(window.entry_edge)
+        bearing = math.degrees(math.atan2(window.path_x_m[0], window.path_y_m[0])) % 360
+        assert bearing == pytest.approx(90.0 * k, abs=1e-6)
+        if window.exit_cause == "end":
+            continue
+        # straight through the centre, and out on the other side
+        assert (window.path_x_m[-1], window.path_y_m[-1]) == pytest.approx(
+            (-window.path_x_m[0], -window.path_y_m[0]), abs=1e-6
+        )
+
+
+def test_seed_decides_and_a_setting_leaves_the_other_draws_alone() -> None:
+    base = windows(GaussianSettings())
+    assert [w.enter_s for w in windows(GaussianSettings())] == [w.enter_s for w in base]
+    assert [w.enter_s for w in windows(GaussianSettings(), seed=4)] != [w.enter_s for w in base]
+    arrivals = {w.vehicle_id: w.enter_s for w in windows(GaussianSettings(sd_kmh=1.0))}
+    assert arrivals == {w.vehicle_id: w.enter_s for w in base}
+
+
+def test_repeat_goes_on_without_an_end() -> None:
+    traffic = open_traffic(Experiment(scenario="gaussian", seed=3, gaussian=GaussianSettings(duration_s=10)))
+    assert traffic.info.end_s is None
+    assert traffic.rsus[0].range_m == 500.0
+    assert list(islice(traffic.events(), 400))[-1].time_s > 200
+    assert traffic.time_s > 200
+    traffic.close()
+
+
+def test_settings_that_make_no_distribution_are_refused() -> None:
+    with pytest.raises(InputError, match=r"gaussian\.v_min_kmh must be below"):
+        GaussianSettings(v_min_kmh=70, v_max_kmh=60)
+    with pytest.raises(InputError, match=r"gaussian\.sd_kmh must be between"):
+        GaussianSettings(sd_kmh=0)

@@ -1,0 +1,74 @@
+"""Persons and containers are nobody's vehicles, in whatever format a simulation was recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from vnetsim.coverage.windows import Window
+from vnetsim.errors import InputError
+from vnetsim.experiment import Experiment, TrafficSettings
+from vnetsim.traffic import open_traffic
+
+WindowsOf = Callable[..., list[Window]]
+RSU = ("300,300:60",)
+FORMATS = ("xml", "xml.gz", "csv", "csv.gz", "parquet")
+
+
+def _rounded(windows: list[Window]) -> list[tuple[str, str, float, float, float]]:
+    return sorted(
+        (w.vehicle_id, w.vehicle_type, round(w.enter_s, 5), round(w.exit_s, 5), round(w.path_length_m, 3))
+        for w in windows
+    )
+
+
+@pytest.fixture(scope="module")
+def live(mixed_scenario: Path, windows_of: WindowsOf) -> list[Window]:
+    return windows_of(mixed_scenario, rsu=RSU, vehicle_types=("all",))
+
+
+def test_live_interfaces_agree(live: list[Window], mixed_scenario: Path, windows_of: WindowsOf) -> None:
+    assert _rounded(windows_of(mixed_scenario, rsu=RSU, backend="traci", vehicle_types=("all",))) == _rounded(live)
+    assert {"w", "b", "bus"} <= {window.vehicle_id.split(".")[0] for window in live}
+
+
+CASES = [
+    *((suffix, "") for suffix in FORMATS),
+    *(("csv", f"x,y,speed,type{more}") for more in (",edge", ",lane", "")),
+    *(("parquet", f"x,y,speed,type{more}") for more in (",edge", ",lane", "")),
+]
+
+
+@pytest.mark.parametrize(("suffix", "attributes"), CASES)
+def test_every_format_gives_the_windows_of_the_simulation(
+    live: list[Window],
+    mixed_scenario: Path,
+    windows_of: WindowsOf,
+    sumo_tool: Callable[..., None],
+    tmp_path: Path,
+    suffix: str,
+    attributes: str,
+) -> None:
+    path = tmp_path / f"fcd.{suffix}"
+    chosen = ("--fcd-output.attributes", attributes) if attributes else ()
+    sumo_tool("sumo", "-c", mixed_scenario, "--fcd-output", path, "--precision", 12, *chosen, cwd=tmp_path)
+    assert _rounded(windows_of(path, rsu=RSU, vehicle_types=("all",))) == _rounded(live)
+    # the name of the bicycles' type gives away their class, so that the default takes the same vehicles as well
+    motor = [window for window in live if window.vehicle_type != "bike"]
+    assert len(motor) < len(live)
+    assert _rounded(windows_of(path, rsu=RSU)) == _rounded(motor)
+    traffic = open_traffic(Experiment(scenario=str(path), traffic=TrafficSettings(rsu=RSU)))
+    traffic.close()
+    assert any("cannot be told" in note for note in traffic.info.notes) == (attributes == "x,y,speed,type")
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_a_mesoscopic_table_is_refused_for_its_rows_look_alike(
+    mixed_scenario: Path, windows_of: WindowsOf, sumo_tool: Callable[..., None], tmp_path: Path, suffix: str
+) -> None:
+    path = tmp_path / f"fcd.{suffix}"
+    sumo_tool("sumo", "-c", mixed_scenario, "--mesosim", "true", "--fcd-output", path, cwd=tmp_path)
+    with pytest.raises(InputError, match=r"fcd\.\w+: no row has a lane: .*--mesosim"):
+        windows_of(path, rsu=RSU)

@@ -1,0 +1,124 @@
+"""RSUs from a file, at all signalised junctions, or at the busiest one, which is where most vehicles pass."""
+
+from __future__ import annotations
+
+import math
+import re
+import subprocess
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import sumo
+
+from vnetsim.coverage.rsu import Rsu
+from vnetsim.errors import InputError
+from vnetsim.experiment import Experiment, TrafficSettings
+from vnetsim.traffic import open_traffic
+
+GAME = Path(sumo.SUMO_HOME) / "tools" / "game"
+
+
+def placed(scenario: Path, **settings: object) -> tuple[tuple[Rsu, ...], tuple[str, ...]]:
+    chosen = TrafficSettings(repeat=False, **settings)  # type: ignore[arg-type]
+    traffic = open_traffic(Experiment(scenario=str(scenario), traffic=chosen))
+    traffic.close()
+    return traffic.rsus, traffic.info.notes
+
+
+# One route of 200 vehicles passes A0 and B0, at the bottom; later, thirty routes of one vehicle each pass the top.
+MANY = "".join(
+    f'<vehicle id="v{k}" depart="{401 + k}"><route edges="left2A2 A2B2 {("B2C2", "B2top1")[k % 2]}"/></vehicle>'
+    for k in range(30)
+)
+DEMANDS = {
+    "number": '<flow id="f" begin="0" end="400" number="200"><route edges="left0A0 A0B0 B0bottom1"/></flow>',
+    "period": '<route id="r" edges="left0A0 A0B0 B0bottom1"/><flow id="f" begin="0" end="400" period="2" route="r"/>',
+    "vehsPerHour": '<flow id="f" begin="0" end="400" vehsPerHour="1800" from="left0A0" to="B0bottom1"/>',
+    "probability": '<flow id="f" begin="0" end="400" probability="0.5" from="left0A0" to="B0bottom1"/>',
+    "trips": "".join(f'<trip id="t{k}" depart="{2 * k}" from="left0A0" to="B0bottom1"/>' for k in range(200)),
+    "a route many drive": '<route id="r" edges="left0A0 A0B0 B0bottom1"/>'
+    + "".join(f'<vehicle id="u{k}" depart="{2 * k}" route="r"/>' for k in range(200)),
+}
+
+
+@pytest.mark.parametrize("written", DEMANDS)
+def test_vehicles_are_counted_not_routes(make_scenario: Callable[..., Path], tmp_path: Path, written: str) -> None:
+    config = make_scenario(tmp_path, routes=f"<routes>{DEMANDS[written]}{MANY}</routes>", end=500, step=1.0)
+    (rsu,), notes = placed(config)
+    assert rsu.id in {"A0", "B0"}
+    (note,) = (note for note in notes if "has no RSU" in note)
+    counted = int(re.search(r"most vehicles pass \((\d+) in the first 500 s", note)[1])  # type: ignore[index]
+    assert counted == pytest.approx(200, abs=45)
+
+
+@pytest.mark.parametrize("name", ["cross", "corridor"])
+def test_the_busiest_junction_of_scenarios_by_others(name: str, tmp_path: Path) -> None:
+    """Against the vehicles that SUMO's router sends there. The games' lights, made to be switched by hand, jam them."""
+    config = GAME / f"{name}.sumocfg"
+    (rsu,), notes = placed(config, end_s=400.0)
+    counted = int(re.search(r"most vehicles pass \((\d+) in the first 400 s", " ".join(notes))[1])  # type: ignore[index]
+    net, routes = (re.search(rf'{key} value="([^"]*)"', config.read_text())[1] for key in ("net-file", "route-files"))  # type: ignore[index]
+    routed = tmp_path / "routed.rou.xml"
+    inputs = ("-n", GAME / net, "-r", ",".join(str(GAME / file) for file in routes.split(",")), "--end", 400)
+    command = [Path(sumo.SUMO_HOME) / "bin" / "duarouter", *inputs, "-o", routed, "--ignore-errors"]
+    subprocess.run(list(map(str, command)), check=True, capture_output=True, timeout=120)
+    to = dict(re.findall(r'<edge id="([^":]*)"[^>]* to="([^"]*)"', (GAME / net).read_text()))
+    sent = Counter(
+        junction
+        for edges in re.findall(r'edges="([^"]*)"', routed.read_text())
+        for junction in {to[edge] for edge in edges.split()[:-1]}
+    )
+    assert sent[rsu.id] == max(sent.values())
+    # those on their way at the end were sent and not yet counted
+    assert 0.6 * sent[rsu.id] <= counted <= sent[rsu.id]
+
+
+def test_a_file_of_rsus(scenario: Path, tmp_path: Path) -> None:
+    file = tmp_path / "rsus.add.xml"
+    file.write_text(
+        '<additional><poi id="r1" type="rsu" x="500" y="500"><param key="range" value="80"/></poi>'
+        '<poi id="tree" type="tree" x="1" y="1"/><poi id="r2" type="rsu" x="300" y="500"/></additional>'
+    )
+    rsus, _ = placed(scenario, rsu_file=str(file))
+    assert [(rsu.id, rsu.x_m, rsu.range_m) for rsu in rsus] == [("r1", 500, 80), ("r2", 300, 250)]
+    assert [rsu.id for rsu in placed(scenario, rsu_file=str(file), rsu=("A1",))[0]] == ["r1", "r2", "A1"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("<additional/>", "no RSU in it"),
+        ("<additional>", "not well-formed XML"),
+        ('<additional><poi id="p" type="rsu" lane="A1B1_0" pos="3"/></additional>', "'p' needs x and y"),
+        ('<!DOCTYPE a [<!ENTITY e "x">]><additional/>', "XML entities"),
+    ],
+)
+def test_a_file_of_no_rsus(scenario: Path, tmp_path: Path, text: str, expected: str) -> None:
+    file = tmp_path / "rsus.add.xml"
+    file.write_text(text)
+    with pytest.raises(InputError, match=expected):
+        placed(scenario, rsu_file=str(file))
+
+
+def test_all_signalised_junctions(scenario: Path, grid_net: Path, tmp_path: Path) -> None:
+    rsus, notes = placed(scenario, rsu=("all-signalised:90",))
+    lights = sorted(re.findall(r'<junction id="([^"]*)" type="traffic_light"', grid_net.read_text()))
+    assert [rsu.id for rsu in rsus] == lights
+    assert {rsu.range_m for rsu in rsus} == {90.0}
+    assert f"{len(lights)} signalised junctions are RSUs." in notes
+    apart, _ = placed(scenario, rsu=("all-signalised",), rsu_spacing_m=250.0)
+    assert 2 <= len(apart) < len(lights)
+    for one in apart:
+        assert all(one is other or math.hypot(one.x_m - other.x_m, one.y_m - other.y_m) >= 250 for other in apart)
+    recording = tmp_path / "r.xml"
+    recording.write_text('<fcd-export><timestep time="0"/></fcd-export>')
+    assert len(placed(recording, rsu=("all-signalised",), net=str(grid_net))[0]) == len(lights)
+
+
+@pytest.mark.parametrize("name", ["my.sumo.cfg", "scenario.cfg", "osm.xml", "config"])
+def test_a_configuration_by_any_name(make_scenario: Callable[..., Path], tmp_path: Path, name: str) -> None:
+    config = make_scenario(tmp_path, end=5)
+    other = config.rename(tmp_path / name)
+    assert placed(other, rsu=("B1",))[0][0].id == "B1"

@@ -1,0 +1,138 @@
+"""Begin, end and warm-up: the same stretch of a simulation, whether it is run, read from a recording or replayed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from vnetsim.coverage.windows import Window
+from vnetsim.display import progress_display
+from vnetsim.errors import InputError
+from vnetsim.experiment import Experiment, TrafficSettings
+from vnetsim.runs.traffic_recording import record_mobility
+from vnetsim.traffic import open_traffic
+
+WindowsOf = Callable[..., list[Window]]
+RSU = ("B1:120",)
+
+
+def _spans(windows: list[Window]) -> list[tuple[str, float, float, str, str]]:
+    return sorted((w.vehicle_id, round(w.enter_s, 5), round(w.exit_s, 5), w.entry_cause, w.exit_cause) for w in windows)
+
+
+def _within(windows: list[Window], begin_s: float, last_s: float) -> list[tuple[str, float, float]]:
+    cut = ((w.vehicle_id, max(w.enter_s, begin_s), min(w.exit_s, last_s)) for w in windows)
+    return sorted((name, round(first, 5), round(last, 5)) for name, first, last in cut if first < last)
+
+
+@pytest.mark.parametrize("backend", ["libsumo", "traci"])
+def test_windows_begin_after_the_warm_up(scenario: Path, windows_of: WindowsOf, backend: str) -> None:
+    whole = windows_of(scenario, rsu=RSU)
+    late = windows_of(scenario, rsu=RSU, warmup_s=40.0, end_s=100.0, backend=backend)
+    # SUMO's last step begins one step before the end
+    assert [row[:3] for row in _spans(late)] == _within(whole, 40.0, 99.5)
+    assert {w.entry_cause for w in late if w.enter_s == 40.0} == {"begin"}
+    assert {w.exit_cause for w in late if w.exit_s == 99.5} == {"end"}
+
+
+def test_the_clock_of_rounds_begins_after_the_warm_up(scenario: Path) -> None:
+    settings = TrafficSettings(rsu=RSU, begin_s=10.0, warmup_s=40.0, end_s=100.0, repeat=False)
+    traffic = open_traffic(Experiment(scenario=str(scenario), traffic=settings))
+    traffic.close()
+    assert (traffic.info.begin_s, traffic.info.end_s, traffic.time_s) == (50.0, 100.0, 50.0)
+
+
+def test_a_later_begin_is_sumos_own(make_scenario: Callable[..., Path], windows_of: WindowsOf, tmp_path: Path) -> None:
+    early, late = make_scenario(tmp_path / "a"), make_scenario(tmp_path / "b", begin=30)
+    assert _spans(windows_of(early, rsu=RSU, begin_s=30.0)) == _spans(windows_of(late, rsu=RSU))
+
+
+def test_every_repetition_warms_up(scenario: Path, windows_of: WindowsOf) -> None:
+    """Time runs on without a gap: 110 s of each pass of 150 s count."""
+    traffic = open_traffic(Experiment(scenario=str(scenario), traffic=TrafficSettings(rsu=RSU, seed=7, warmup_s=40.0)))
+    windows = []
+    for event in traffic.events():
+        if event.time_s > 200:
+            break
+        if hasattr(event, "window"):
+            windows.append(event.window)
+    traffic.close()
+    again = windows_of(scenario, rsu=RSU, seed=8, warmup_s=40.0)
+    second = [w for w in windows if w.vehicle_id.endswith("#2")]
+    assert second
+    assert [w.exit_s for w in second] == pytest.approx([w.exit_s + 110 for w in again][: len(second)], abs=1e-9)
+    assert min(w.enter_s for w in second) >= 150.0
+
+
+def test_a_recording_gives_the_same_stretch(
+    scenario: Path, windows_of: WindowsOf, sumo_tool: Callable[..., None], tmp_path: Path
+) -> None:
+    path = tmp_path / "fcd.xml"
+    sumo_tool("sumo", "-c", scenario, "--fcd-output", path, "--precision", 12, cwd=tmp_path)
+    place = ("500,500:120",)
+    live = windows_of(scenario, rsu=place, warmup_s=40.0, end_s=100.0)
+    read = windows_of(path, rsu=place, warmup_s=40.0, end_s=100.0)
+    assert [row[:4] for row in _spans(read)] == [row[:4] for row in _spans(live)]
+    assert _spans(windows_of(path, rsu=place, begin_s=30.0, warmup_s=10.0, end_s=100.0)) == _spans(read)
+    with pytest.raises(InputError, match=r"fcd\.xml: the recording ends at 149\.5 s, before 900 s"):
+        windows_of(path, rsu=place, begin_s=900.0)
+
+
+@pytest.mark.parametrize(("end_s", "took_s"), [(None, 150.0), (100.2, 100.5)])
+def test_a_recording_is_as_long_as_its_simulation(
+    scenario: Path, sumo_tool: Callable[..., None], tmp_path: Path, end_s: float | None, took_s: float
+) -> None:
+    """Its last row stands at the beginning of the last step, 149.5 s: an hour is not 59 min 59.5 s."""
+    path = tmp_path / "fcd.xml"
+    sumo_tool("sumo", "-c", scenario, "--fcd-output", path, "--precision", 12, cwd=tmp_path)
+    for source in (scenario, path):
+        settings = TrafficSettings(rsu=("500,500:120",), repeat=False, end_s=end_s)
+        traffic = open_traffic(Experiment(scenario=str(source), traffic=settings))
+        last_s = max(event.time_s for event in traffic.events())
+        assert (last_s, traffic.time_s) == (took_s - 0.5, took_s), source
+    assert traffic.info.end_s == took_s
+
+
+def test_a_replay_gives_the_stretch_that_it_holds(scenario: Path, windows_of: WindowsOf, tmp_path: Path) -> None:
+    recorded = TrafficSettings(rsu=RSU, warmup_s=10.0)
+    with progress_display() as progress:
+        folder = record_mobility(
+            Experiment(scenario=str(scenario), traffic=recorded), tmp_path / "out", command=(), progress=progress
+        )
+    # the settings of the recording are the defaults of its replay, and are not applied to it a second time
+    same = windows_of(folder, rsu=RSU, warmup_s=10.0)
+    assert _spans(same) == _spans(windows_of(scenario, rsu=RSU, warmup_s=10.0))
+    part = windows_of(folder, warmup_s=40.0, end_s=99.5)
+    assert _spans(part) == _spans(windows_of(scenario, rsu=RSU, warmup_s=40.0, end_s=100.0))
+    for window in part:
+        assert (
+            window.path_length_m
+            <= next(w.path_length_m for w in same if (w.vehicle_id, w.rsu_id) == (window.vehicle_id, window.rsu_id))
+            + 1e-6
+        )
+    with pytest.raises(InputError, match=r"its recording holds 10 to .* record it anew"):
+        windows_of(folder, warmup_s=0.0)
+
+
+def test_what_leaves_no_time_is_refused(scenario: Path, windows_of: WindowsOf) -> None:
+    with pytest.raises(InputError, match=r"traffic\.end_s: 20 s leaves no time"):
+        TrafficSettings(begin_s=10.0, warmup_s=10.0, end_s=20.0)
+    with pytest.raises(InputError, match=r"scenario\.sumocfg: it ends at 150 s, before a warm-up of 150 s"):
+        windows_of(scenario, rsu=RSU, warmup_s=150.0)
+    with pytest.raises(InputError, match=r"gaussian: the model has no begin, end or warm-up"):
+        open_traffic(Experiment(scenario="gaussian", traffic=TrafficSettings(warmup_s=5.0)))
+
+
+def test_a_run_goes_on_to_the_configured_end_when_nobody_is_left(
+    make_scenario: Callable[..., Path], tmp_path: Path
+) -> None:
+    """As the ``sumo`` program does, whose clock and outputs go on."""
+    routes = '<routes><vehicle id="v" depart="0"><route edges="A1B1 B1C1"/></vehicle></routes>'
+    for backend in ("libsumo", "traci"):
+        config = make_scenario(tmp_path / backend, routes=routes, end=300, step=1.0)
+        settings = TrafficSettings(rsu=("B1:150",), repeat=False, backend=backend)  # type: ignore[arg-type]
+        traffic = open_traffic(Experiment(scenario=str(config), traffic=settings))
+        assert len([e for e in traffic.events() if hasattr(e, "window")]) == 1
+        assert traffic.time_s == 300.0

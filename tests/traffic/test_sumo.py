@@ -1,0 +1,233 @@
+"""Live SUMO against its own recordings, its two interfaces against each other, and against closed forms."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from vnetsim.coverage.windows import Window
+from vnetsim.errors import RunError
+from vnetsim.experiment import Experiment, TrafficSettings
+from vnetsim.traffic import open_traffic
+from vnetsim.traffic.sumo.net import shared_place
+
+WindowsOf = Callable[..., list[Window]]
+RSUS = ("B1:120", "A1:60", "310,505:90.5")
+
+
+def _key(window: Window) -> tuple[str, str, float]:
+    return window.rsu_id, window.vehicle_id, round(window.enter_s, 5)
+
+
+def _assert_same(ours: list[Window], theirs: list[Window], *, recorded: bool = False) -> None:
+    assert len(ours) == len(theirs)
+    for a, b in zip(sorted(ours, key=_key), sorted(theirs, key=_key), strict=True):
+        assert (a.rsu_id, a.vehicle_id, a.vehicle_type) == (b.rsu_id, b.vehicle_id, b.vehicle_type)
+        assert a.enter_s == pytest.approx(b.enter_s, abs=1e-6)
+        assert a.exit_s == pytest.approx(b.exit_s, abs=1e-6)
+        # A recording cannot know in time that a vehicle that vanished will come back.
+        unknown = recorded and (a.exit_cause, b.exit_cause) == ("teleport", "arrival")
+        assert a.entry_cause == b.entry_cause
+        assert unknown or a.exit_cause == b.exit_cause
+        assert (a.entry_edge, a.exit_edge) == (b.entry_edge, b.exit_edge)
+        np.testing.assert_allclose(a.path_x_m, b.path_x_m, atol=1e-4)
+        np.testing.assert_allclose(a.path_speed_mps, b.path_speed_mps, atol=1e-4)
+        assert a.path_length_m == pytest.approx(b.path_length_m, abs=1e-3)
+
+
+@pytest.fixture(scope="module")
+def live(scenario: Path, windows_of: WindowsOf) -> list[Window]:
+    return windows_of(scenario, rsu=RSUS)
+
+
+def test_every_cause_occurs(live: list[Window]) -> None:
+    assert {window.exit_cause for window in live} == {"crossing", "arrival", "teleport", "end"}
+    assert {window.entry_cause for window in live} >= {"crossing", "departure"}
+    assert {window.vehicle_type for window in live} == {"car", "bus"}
+    assert {window.rsu_id for window in live} == {"B1", "A1", "310,505"}
+
+
+def test_socket_gives_the_same_windows(live: list[Window], scenario: Path, windows_of: WindowsOf) -> None:
+    _assert_same(live, windows_of(scenario, rsu=RSUS, backend="traci"))
+
+
+@pytest.mark.parametrize("backend", ["libsumo", "traci"])
+def test_overlapping_discs_watched_as_one_give_the_same_windows(
+    scenario: Path, windows_of: WindowsOf, monkeypatch: pytest.MonkeyPatch, backend: str
+) -> None:
+    chosen = []
+
+    def spied(*arguments: Any) -> Any:
+        chosen.append(shared_place(*arguments))
+        return chosen[-1]
+
+    rsus = ("B1:120", "500,520:110", "480,500:150")
+    monkeypatch.setattr("vnetsim.traffic.sumo.steps.shared_place", spied)
+    as_one = windows_of(scenario, rsu=rsus, backend=backend)
+    assert chosen[0] is not None
+    monkeypatch.setattr("vnetsim.traffic.sumo.steps.shared_place", lambda *_: None)
+    one_by_one = windows_of(scenario, rsu=rsus)
+    assert len(as_one) == len(one_by_one) > 100
+    for ours, theirs in zip(as_one, one_by_one, strict=True):
+        for field in dataclasses.fields(Window):
+            np.testing.assert_array_equal(getattr(ours, field.name), getattr(theirs, field.name))
+
+
+@pytest.mark.parametrize("suffix", ["xml", "xml.gz", "csv", "csv.gz", "parquet"])
+def test_recording_gives_the_same_windows(
+    live: list[Window],
+    scenario: Path,
+    grid_net: Path,
+    windows_of: WindowsOf,
+    sumo_tool: Callable[..., None],
+    tmp_path: Path,
+    suffix: str,
+) -> None:
+    path = tmp_path / f"recording.{suffix}"
+    sumo_tool("sumo", "-c", scenario, "--fcd-output", path, "--precision", 12, cwd=tmp_path)
+    _assert_same(live, windows_of(path, rsu=RSUS, net=str(grid_net)), recorded=True)
+
+
+STRAIGHT = """<routes><vType id="fast" speedFactor="1" speedDev="0" sigma="0" maxSpeed="{speed}"/>
+<vehicle id="v" type="fast" depart="0" departSpeed="max"><route edges="top1B2"/></vehicle></routes>"""
+
+
+@pytest.mark.parametrize("speed_mps", [13.0, 7.3])
+def test_halving_the_step_moves_no_crossing_of_constant_speed(
+    make_scenario: Callable[..., Path], windows_of: WindowsOf, tmp_path: Path, speed_mps: float
+) -> None:
+    routes = STRAIGHT.format(speed=speed_mps)
+    windows = []
+    for step in (1.0, 0.5, 0.25):
+        config = make_scenario(tmp_path / str(step), routes=routes, end=60, step=step)
+        # beside the straight road into B2, so that entry and exit are both crossings
+        (window,) = windows_of(config, rsu=("510,850:60",)) or windows_of(config, rsu=("500,850:60",))
+        windows.append(window)
+    for window in windows:
+        assert (window.entry_cause, window.exit_cause) == ("crossing", "crossing")
+        assert window.enter_s == pytest.approx(windows[0].enter_s, abs=1e-6)
+        assert window.exit_s == pytest.approx(windows[0].exit_s, abs=1e-6)
+        chord_m = math.hypot(window.path_x_m[-1] - window.path_x_m[0], window.path_y_m[-1] - window.path_y_m[0])
+        assert window.exit_s - window.enter_s == pytest.approx(chord_m / speed_mps, rel=1e-6)
+        assert window.mean_speed_mps == pytest.approx(speed_mps, rel=1e-6)
+
+
+def test_crossings_lie_on_the_circle(live: list[Window]) -> None:
+    centre = {"B1": (500.0, 500.0, 120.0), "A1": (300.0, 500.0, 60.0), "310,505": (310.0, 505.0, 90.5)}
+    crossings = 0
+    for window in live:
+        x, y, r = centre[window.rsu_id]
+        distance = np.hypot(window.path_x_m - x, window.path_y_m - y)
+        assert (distance <= r + 1e-6).all()
+        for cause, end in ((window.entry_cause, 0), (window.exit_cause, -1)):
+            if cause == "crossing":
+                crossings += 1
+                assert distance[end] == pytest.approx(r, abs=1e-6)
+    assert crossings > 50
+
+
+def test_vehicles_in_the_disc_from_the_beginning_to_the_end(
+    make_scenario: Callable[..., Path], windows_of: WindowsOf, tmp_path: Path
+) -> None:
+    config = make_scenario(tmp_path, begin=28, end=40, step=1.0)
+    windows = windows_of(config, rsu=("B1:900",))
+    assert {window.entry_cause for window in windows} == {"begin", "departure"}
+    assert {window.exit_cause for window in windows} >= {"end"}
+    assert min(window.enter_s for window in windows) == 28.0
+    # SUMO's last step begins one step before the end.
+    assert max(window.exit_s for window in windows) == 39.0
+
+
+def test_a_teleport_is_not_drawn_across_the_disc(live: list[Window]) -> None:
+    teleported = [window for window in live if window.exit_cause == "teleport"]
+    assert teleported
+    for window in live:
+        steps_m = np.hypot(np.diff(window.path_x_m), np.diff(window.path_y_m))
+        assert steps_m.max() < 20.0
+
+
+def test_seed_of_the_settings_overrides_the_scenario(scenario: Path, windows_of: WindowsOf, live: list[Window]) -> None:
+    again = windows_of(scenario, rsu=RSUS)
+    other = windows_of(scenario, rsu=RSUS, seed=4)
+    assert [w.enter_s for w in again] == [w.enter_s for w in live]
+    assert [w.enter_s for w in other] != [w.enter_s for w in live]
+
+
+def test_repeat_plays_on_with_the_next_seed(scenario: Path, windows_of: WindowsOf) -> None:
+    settings = TrafficSettings(rsu=("B1:120",), seed=7)
+    traffic = open_traffic(Experiment(scenario=str(scenario), traffic=settings))
+    assert traffic.info.end_s is None
+    windows = []
+    for event in traffic.events():
+        if event.time_s >= 300:
+            break
+        if hasattr(event, "window"):
+            windows.append(event.window)
+    traffic.close()
+    traffic.close()
+    passes = {7: "", 8: "#2"}
+    for index, (seed, suffix) in enumerate(passes.items()):
+        expected = windows_of(scenario, rsu=("B1:120",), seed=seed)
+        got = [w for w in windows if ("#2" in w.vehicle_id) == bool(suffix)]
+        assert [w.vehicle_id for w in got] == [w.vehicle_id + suffix for w in expected]
+        assert [w.exit_s for w in got] == pytest.approx([w.exit_s + 150 * index for w in expected], abs=1e-9)
+        assert [w.exit_cause for w in got] == [w.exit_cause for w in expected]
+
+
+def test_repetition_ends_when_nobody_comes(scenario: Path, windows_of: WindowsOf) -> None:
+    assert windows_of(scenario, rsu=("50000,50000",), repeat=True) == []
+
+
+def test_without_rsu_the_busiest_signalised_junction_is_named(scenario: Path) -> None:
+    traffic = open_traffic(Experiment(scenario=str(scenario)))
+    traffic.close()
+    (rsu,) = traffic.rsus
+    # five of the seven demands name an edge into B1 or A1, two of them B1's
+    assert rsu.range_m == 250.0
+    assert rsu.id in {"A1", "B1", "B2", "B0", "C1"}
+    assert any(f"junction '{rsu.id}'" in note for note in traffic.info.notes)
+    assert traffic.info.kind == "sumo"
+    assert traffic.info.version.startswith("SUMO ")
+    assert str(scenario.resolve()) in traffic.info.inputs
+    assert len(traffic.info.inputs) == 3
+    assert traffic.info.lanes
+    assert all(lane.shape[1] == 2 for lane in traffic.info.lanes)
+
+
+def test_pois_of_type_rsu_are_the_rsus(make_scenario: Callable[..., Path], tmp_path: Path) -> None:
+    (tmp_path / "rsu.add.xml").write_text(
+        '<additional><poi id="r1" type="rsu" x="500" y="500"><param key="range" value="80"/></poi>'
+        '<poi id="r2" type="rsu" x="300" y="500"/><poi id="tree" type="tree" x="0" y="0"/></additional>'
+    )
+    config = make_scenario(tmp_path, more='<additional-files value="rsu.add.xml"/>')
+    traffic = open_traffic(Experiment(scenario=str(config), traffic=TrafficSettings(range_m=70, repeat=False)))
+    seen = Counter(event.path.rsu_id for event in traffic.events())
+    assert [(rsu.id, rsu.range_m) for rsu in traffic.rsus] == [("r1", 80.0), ("r2", 70.0)]
+    assert set(seen) == {"r2", "r1"}
+
+
+def test_rsu_outside_the_net_is_a_note(scenario: Path) -> None:
+    traffic = open_traffic(
+        Experiment(scenario=str(scenario), traffic=TrafficSettings(rsu=("9000,9000:50",), repeat=False))
+    )
+    assert list(traffic.events()) == []
+    assert any("outside the road net" in note for note in traffic.info.notes)
+
+
+def test_a_second_simulation_in_this_process_is_refused_in_one_line(scenario: Path) -> None:
+    settings = TrafficSettings(backend="libsumo")
+    first = open_traffic(Experiment(scenario=str(scenario), traffic=settings))
+    try:
+        with pytest.raises(RunError, match="already runs a simulation in this process"):
+            open_traffic(Experiment(scenario=str(scenario), traffic=settings))
+        assert first.rsus
+        assert next(iter(first.events())) is not None
+    finally:
+        first.close()

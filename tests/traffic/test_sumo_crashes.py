@@ -1,0 +1,71 @@
+"""A SUMO that crashes, dies or finds no display: the user hears of it, and this process goes on."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from vnetsim.coverage.windows import Window
+from vnetsim.errors import InputError, RunError
+from vnetsim.experiment import Experiment, TrafficSettings
+from vnetsim.traffic import open_traffic
+
+WindowsOf = Callable[..., list[Window]]
+SCENARIOS = Path(__file__).resolve().parents[2] / "scenarios"
+
+
+def _without(folder: Path, connection: str) -> Path:
+    """The shipped intersection without one connection of its net."""
+    shutil.copytree(SCENARIOS / "intersection", folder / "intersection")
+    shutil.copy(SCENARIOS / "intersection.sumocfg", folder)
+    net = folder / "intersection" / "intersection.net.xml"
+    text = net.read_text()
+    damaged = re.sub(rf"\n\s*<connection {connection}[^\n]*", "", text, count=1)
+    assert damaged != text
+    net.write_text(damaged)
+    return folder / "intersection.sumocfg"
+
+
+@pytest.mark.parametrize("backend", ["libsumo", "traci"])
+def test_a_net_that_crashes_sumo(windows_of: WindowsOf, tmp_path: Path, backend: str) -> None:
+    config = _without(tmp_path, 'from=":center_1" to="south_out" fromLane="1"')
+    expected = (
+        r"intersection\.sumocfg: SUMO refuses the scenario: SUMO itself crashed \(SIGSEGV\).*intersection\.net\.xml"
+    )
+    with pytest.raises(InputError, match=expected) as caught:
+        windows_of(config, backend=backend)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("backend", ["libsumo", "traci"])
+def test_a_net_that_sumo_refuses_itself(windows_of: WindowsOf, tmp_path: Path, backend: str) -> None:
+    config = _without(tmp_path, 'from=":center_0" to="west_out"')
+    with pytest.raises(InputError, match="Internal edge ':center_0' is not properly connected"):
+        windows_of(config, backend=backend)
+
+
+@pytest.mark.parametrize(
+    ("sent", "expected"),
+    [(signal.SIGSEGV, r"SUMO itself crashed \(SIGSEGV\)"), (signal.SIGKILL, r"something ended SUMO \(SIGKILL\)")],
+)
+def test_a_sumo_that_dies_while_running(scenario: Path, sent: signal.Signals, expected: str) -> None:
+    traffic = open_traffic(
+        Experiment(scenario=str(scenario), traffic=TrafficSettings(rsu=("B1:120",), backend="traci"))
+    )
+    events = traffic.events()
+    next(events)
+    traffic._session._process.send_signal(sent)
+    with pytest.raises(RunError, match=rf"scenario\.sumocfg: SUMO failed while running: {expected}"):
+        list(events)
+    traffic.close()
+
+
+def test_a_window_without_a_display(scenario: Path, windows_of: WindowsOf, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DISPLAY", "nowhere.invalid:99")
+    with pytest.raises(InputError, match=r"unable to open display.* \(--gui needs a display\)\."):
+        windows_of(scenario, rsu=("B1",), gui=True)

@@ -1,0 +1,137 @@
+"""Each kind of broken scenario, given to the real SUMO: one line that names the file."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from vnetsim.coverage.windows import Window
+from vnetsim.errors import InputError, RunError
+
+WindowsOf = Callable[..., list[Window]]
+BACKENDS = ("libsumo", "traci")
+
+
+def _write(name: str, text: str) -> Callable[[Path], None]:
+    return lambda folder: (folder / name).write_text(text) and None
+
+
+def _edit(old: str, new: str) -> Callable[[Path], None]:
+    def edit(folder: Path) -> None:
+        config = folder / "scenario.sumocfg"
+        assert old in config.read_text()
+        config.write_text(config.read_text().replace(old, new, 1))
+
+    return edit
+
+
+BROKEN = {
+    "missing config": (lambda folder: (folder / "scenario.sumocfg").unlink(), "scenario.sumocfg: no such file"),
+    "empty config": (_write("scenario.sumocfg", ""), "scenario.sumocfg: SUMO refuses the scenario"),
+    "text for a config": (_write("scenario.sumocfg", "hello"), "invalid document structure"),
+    "cut config": (_write("scenario.sumocfg", "<configuration><inp"), "unexpected end of input"),
+    "unknown option": (_edit("<begin", "<beginn"), "No option with the name 'beginn'"),
+    "bad number": (_edit('step-length value="0.5"', 'step-length value="abc"'), "abc"),
+    "missing net": (_edit("grid.net.xml", "nope.net.xml"), "nope.net.xml"),
+    "missing routes": (_edit("routes.rou.xml", "nope.rou.xml"), "nope.rou.xml"),
+    "missing additional": (
+        _edit("</input>", '<additional-files value="nope.add.xml"/></input>'),
+        "nope.add.xml",
+    ),
+    "cut routes": (_write("routes.rou.xml", '<routes><vehicle id="a" depart="0">'), "routes.rou.xml"),
+    "unknown edge": (
+        _write("routes.rou.xml", '<routes><vehicle id="a" depart="0"><route edges="zz"/></vehicle></routes>'),
+        "edge 'zz'",
+    ),
+    "output nowhere": (
+        # below a file there is no folder, whoever runs this and whatever the machine holds
+        _edit("<time>", '<output><tripinfo-output value="routes.rou.xml/x.xml"/></output><time>'),
+        "routes.rou.xml/x.xml",
+    ),
+}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("case", BROKEN)
+def test_one_line_names_the_fault(
+    make_scenario: Callable[..., Path],
+    windows_of: WindowsOf,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    backend: str,
+    case: str,
+) -> None:
+    config = make_scenario(tmp_path, end=5)
+    damage, expected = BROKEN[case]
+    damage(tmp_path)
+    with pytest.raises(InputError, match=r"scenario\.sumocfg: ") as caught:
+        windows_of(config, rsu=("B1",), backend=backend)
+    message = str(caught.value)
+    assert expected in message
+    assert "\n" not in message
+    out, err = capfd.readouterr()
+    assert (out, err) == ("", ""), "SUMO must not write on the user's terminal"
+    # The failure leaves nothing behind that would disturb the next simulation.
+    good = make_scenario(tmp_path / "good", end=5)
+    assert windows_of(good, rsu=("B1",))
+
+
+def test_cut_net(make_scenario: Callable[..., Path], grid_net: Path, windows_of: WindowsOf, tmp_path: Path) -> None:
+    config = make_scenario(tmp_path)
+    (tmp_path / "cut.net.xml").write_text(grid_net.read_text()[:4000])
+    config.write_text(config.read_text().replace(str(grid_net), "cut.net.xml"))
+    for backend in BACKENDS:
+        with pytest.raises(InputError, match=r"cut\.net\.xml"):
+            windows_of(config, rsu=("B1",), backend=backend)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_failure_while_running(
+    make_scenario: Callable[..., Path], windows_of: WindowsOf, tmp_path: Path, backend: str
+) -> None:
+    """SUMO reads routes as it goes, so a fault in a late one shows late."""
+    late = "".join(
+        f'<vehicle id="{k}" depart="{400 * k}"><route edges="{edge}"/></vehicle>'
+        for k, edge in enumerate(("A1B1", "A1B1", "zz"))
+    )
+    config = make_scenario(tmp_path, routes=f"<routes>{late}</routes>", end=2000)
+    with pytest.raises(RunError, match=r"scenario\.sumocfg: SUMO failed while running: .*edge 'zz'") as caught:
+        windows_of(config, rsu=("B1",), backend=backend)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_verbose_scenario_leaves_the_terminal_alone(
+    make_scenario: Callable[..., Path], windows_of: WindowsOf, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    config = make_scenario(tmp_path)
+    report = '<report><verbose value="true"/><duration-log.statistics value="true"/></report>'
+    config.write_text(config.read_text().replace("</configuration>", f"{report}</configuration>"))
+    for backend in BACKENDS:
+        assert windows_of(config, rsu=("B1",), backend=backend)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_unknown_junction(scenario: Path, windows_of: WindowsOf) -> None:
+    with pytest.raises(InputError, match=r"scenario\.sumocfg: unknown junction 'botom1'\. Did you mean 'bottom1'\?"):
+        windows_of(scenario, rsu=("botom1",))
+
+
+LIGHT = """
+import sys
+import vnetsim.traffic
+heavy = {"libsumo", "traci", "polars", "torch", "scipy", "vnetsim.traffic.sumo.source"} & set(sys.modules)
+assert not heavy, heavy
+from vnetsim.experiment import Experiment, TrafficSettings
+traffic = vnetsim.traffic.open_traffic(Experiment(scenario=sys.argv[1], traffic=TrafficSettings(repeat=False)))
+assert sum(1 for event in traffic.events()) > 0
+heavy = {"torch", "scipy", "matplotlib", "simpy"} & set(sys.modules)
+assert not heavy, heavy
+"""
+
+
+def test_imports_stay_light(scenario: Path) -> None:
+    subprocess.run([sys.executable, "-c", LIGHT, scenario], check=True, timeout=120)

@@ -1,0 +1,196 @@
+"""What a scenario has SUMO write never lands on the user's files, whatever path it names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from vnetsim.coverage.windows import Left, Window
+from vnetsim.display import progress_display
+from vnetsim.errors import InputError
+from vnetsim.experiment import Experiment, TrafficSettings
+from vnetsim.runs.traffic_recording import record_mobility
+from vnetsim.traffic import open_traffic
+
+WindowsOf = Callable[..., list[Window]]
+BACKENDS = ("libsumo", "traci")
+MINE = "what the user had\n"
+
+ADDITIONAL = """<additional>
+  <inductionLoop id="e1" lane="A1B1_0" pos="10" period="10" file="{user}/e1.xml"/>
+  <instantInductionLoop id="ei" lane="A1B1_0" pos="10" file="../user/instant.xml"/>
+  <laneAreaDetector id="e2" lane="A1B1_0" pos="10" endPos="50" period="10" file="below/e2.xml"/>
+  <entryExitDetector id="e3" period="10" file="e3.xml">
+    <detEntry lane="A1B1_0" pos="10"/><detExit lane="A1B1_0" pos="90"/>
+  </entryExitDetector>
+  <edgeData id="edges" file="{user}/edges.xml"/>
+  <laneData id="lanes" period="20" file="lanes.csv"/>
+  <routeProbe id="probe" edge="A1B1" period="10" file="probe.xml"/>
+  <calibrator id="calibrated" edge="A1B1" pos="0" output="calibrator.xml"/>
+  <timedEvent type="SaveTLSStates" source="B1" dest="lights.xml"/>
+  <vType id="watched"><param key="has.ssm.device" value="true"/>
+    <param key="device.ssm.file" value="{user}/ssm.xml"/></vType>
+</additional>"""
+
+OUTPUTS = {
+    "tripinfo-output": "{user}/tripinfos.xml",
+    "fcd-output": "../user/fcd.xml.gz",
+    "summary-output": "summary.xml",
+    "summary": "",
+    "vehroute-output": "{user}/routes.xml",
+    "netstate-dump": "{user}/net.csv",
+    "vtk-output": "{user}/vtk",
+    "save-state.times": "5,10",
+    "save-state.prefix": "{user}/state",
+    "log": "{user}/sumo.log",
+    "error-log": "errors.log",
+    "message-log": "../user/messages.log",
+    "statistic-output": "{user}/statistics.xml",
+    "emission-output": "emissions.parquet",
+}
+
+
+@pytest.fixture
+def scenario_with_outputs(make_scenario: Callable[..., Path], tmp_path: Path) -> Path:
+    """A scenario that writes all over the folder ``user``, whose files are ``MINE``, and beside itself."""
+    user, own = tmp_path / "user", tmp_path / "scenario"
+    (own / "below").mkdir(parents=True)
+    user.mkdir()
+    options = "".join(f'<{name} value="{text.format(user=user)}"/>' for name, text in OUTPUTS.items() if text)
+    routes = '<routes><vehicle id="v" type="watched" depart="0"><route edges="A1B1 B1C1"/></vehicle></routes>'
+    more = '<additional-files value="detectors.add.xml"/>'
+    config = make_scenario(own, routes=routes, end=30, step=1.0, more=more)
+    (own / "detectors.add.xml").write_text(ADDITIONAL.format(user=user))
+    config.write_text(config.read_text().replace("<time>", f"<output>{options}</output><time>"))
+    for name in (
+        "tripinfos.xml",
+        "fcd.xml.gz",
+        "routes.xml",
+        "e1.xml",
+        "edges.xml",
+        "ssm.xml",
+        "sumo.log",
+        "vtk_0.vtp",
+    ):
+        (user / name).write_text(MINE)
+    return config
+
+
+def _files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+WRITTEN = {
+    *("tripinfos.xml", "fcd.xml.gz", "summary.xml", "routes.xml", "net.csv", "vtk_0.vtp", "vtk_29.vtp", "sumo.log"),
+    *("state_5.00.xml.gz", "errors.log", "messages.log", "statistics.xml", "emissions.parquet"),
+    *("e1.xml", "instant.xml", "e2.xml", "e3.xml", "edges.xml", "lanes.csv", "probe.xml", "calibrator.xml"),
+    *("lights.xml", "ssm.xml"),
+}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_outputs_go_below_the_run_directory(scenario_with_outputs: Path, tmp_path: Path, backend: str) -> None:
+    before = _files(tmp_path)
+    settings = TrafficSettings(rsu=("B1:120",), backend=backend)  # type: ignore[arg-type]
+    experiment = Experiment(scenario=str(scenario_with_outputs), traffic=settings)
+    with progress_display() as progress:
+        run = record_mobility(experiment, tmp_path / "TIME" / "a run", command=(), progress=progress)
+    after = {name: data for name, data in _files(tmp_path).items() if not name.startswith("TIME")}
+    assert after == before
+    written = {path.name for path in (run / "sumo").iterdir()}
+    assert written >= WRITTEN
+    # whole, not cut short where the run directory was read
+    assert b"</tripinfos>" in (run / "sumo" / "tripinfos.xml").read_bytes()
+    (note,) = (note for note in (run / "manifest.json").read_text().splitlines() if "has SUMO write" in note)
+    assert str(run / "sumo") in note
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_without_a_run_directory_they_are_discarded(
+    scenario_with_outputs: Path, windows_of: WindowsOf, tmp_path: Path, backend: str
+) -> None:
+    before = _files(tmp_path)
+    assert windows_of(scenario_with_outputs, rsu=("B1:120",), backend=backend)
+    assert _files(tmp_path) == before
+
+
+def test_in_place_leaves_them_where_the_scenario_says(
+    make_scenario: Callable[..., Path], windows_of: WindowsOf, tmp_path: Path
+) -> None:
+    config = make_scenario(tmp_path, end=20)
+    config.write_text(config.read_text().replace("<time>", '<o><tripinfo-output value="trips.xml"/></o><time>'))
+    assert windows_of(config, rsu=("B1",), sumo_outputs="in-place")
+    assert (tmp_path / "trips.xml").is_file()
+
+
+def test_a_scenario_without_outputs_leaves_no_folder(scenario: Path, tmp_path: Path) -> None:
+    experiment = Experiment(scenario=str(scenario), traffic=TrafficSettings(rsu=("B1:120",), end_s=20.0))
+    with progress_display() as progress:
+        run = record_mobility(experiment, tmp_path / "run", command=(), progress=progress)
+    assert not (run / "sumo").exists()
+    assert "has SUMO write" not in (run / "manifest.json").read_text()
+
+
+def test_equal_names_from_different_folders_are_kept_apart(make_scenario: Callable[..., Path], tmp_path: Path) -> None:
+    config = make_scenario(tmp_path, end=20)
+    outputs = '<o><tripinfo-output value="a/out.xml"/><fcd-output value="b/out.xml"/><output-prefix value="my/"/></o>'
+    config.write_text(config.read_text().replace("<time>", f"{outputs}<time>"))
+    (tmp_path / "a").mkdir()
+    settings = TrafficSettings(rsu=("B1:120",), repeat=False)
+    traffic = open_traffic(Experiment(scenario=str(config), traffic=settings), outputs=tmp_path / "sumo")
+    assert sum(isinstance(event, Left) for event in traffic.events()) > 0
+    traffic.close()
+    first, second = (tmp_path / "sumo" / name for name in ("my_out.xml", "my_2_out.xml"))
+    assert b"</tripinfos>" in first.read_bytes()
+    assert b"</fcd-export>" in second.read_bytes()
+
+
+def test_equal_names_of_detectors_are_refused(
+    make_scenario: Callable[..., Path], windows_of: WindowsOf, tmp_path: Path
+) -> None:
+    config = make_scenario(tmp_path, more='<additional-files value="two.add.xml"/>')
+    loop = '<inductionLoop id="{0}" lane="A1B1_0" pos="10" period="10" file="{0}/e1.xml"/>'
+    (tmp_path / "two.add.xml").write_text(f"<additional>{loop.format('a')}{loop.format('b')}</additional>")
+    with pytest.raises(InputError, match=r"two\.add\.xml: two of its outputs are called 'e1\.xml'"):
+        windows_of(config, rsu=("B1",))
+
+
+@pytest.mark.parametrize("option", ["save-configuration", "save-template", "save-schema"])
+def test_a_configuration_that_only_writes_a_file_is_refused(
+    make_scenario: Callable[..., Path], windows_of: WindowsOf, tmp_path: Path, option: str
+) -> None:
+    config = make_scenario(tmp_path)
+    mine = tmp_path / "mine.xml"
+    mine.write_text(MINE)
+    config.write_text(config.read_text().replace("<time>", f'<o><{option} value="{mine}"/></o><time>'))
+    with pytest.raises(InputError, match=rf"scenario\.sumocfg: option '{option}' has SUMO write"):
+        windows_of(config, rsu=("B1",))
+    assert mine.read_text() == MINE
+
+
+def test_a_link_in_the_place_of_the_folder_is_not_followed(make_scenario: Callable[..., Path], tmp_path: Path) -> None:
+    config = make_scenario(tmp_path / "scenario", end=20)
+    config.write_text(config.read_text().replace("<time>", '<o><tripinfo-output value="mine.xml"/></o><time>'))
+    pictures = tmp_path / "pictures"
+    pictures.mkdir()
+    (pictures / "mine.xml").write_text(MINE)
+    (tmp_path / "sumo").symlink_to(pictures)
+    settings = TrafficSettings(rsu=("B1:120",), repeat=False)
+    traffic = open_traffic(Experiment(scenario=str(config), traffic=settings), outputs=tmp_path / "sumo")
+    list(traffic.events())
+    traffic.close()
+    assert (pictures / "mine.xml").read_text() == MINE
+    assert b"<tripinfos" in (tmp_path / "sumo" / "mine.xml").read_bytes()
+
+
+def test_a_folder_that_is_not_writable_keeps_sumo_going(
+    make_scenario: Callable[..., Path], windows_of: WindowsOf, tmp_path: Path
+) -> None:
+    """A folder whose files cannot be replaced, as those of a directory stand for them: root may write anywhere."""
+    config = make_scenario(tmp_path, end=60)
+    plain = windows_of(config, rsu=("B1",))
+    config.write_text(config.read_text().replace("<time>", '<o><tripinfo-output value="trips.xml"/></o><time>'))
+    (tmp_path / "trips.xml").mkdir()
+    assert [w.enter_s for w in windows_of(config, rsu=("B1",))] == [w.enter_s for w in plain]

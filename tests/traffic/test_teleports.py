@@ -1,0 +1,59 @@
+"""Teleports too short to be told from a drive by their distance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from vnetsim.coverage.windows import Window
+
+WindowsOf = Callable[..., list[Window]]
+
+# Both wait behind the blocker for 20 s, and are moved 35.5 m on within one step.
+ROUTES = """<routes><vType id="car" sigma="0"/>
+  <vehicle id="blocker" type="car" depart="0"><route edges="A1B1 B1C1 C1D1"/>
+    <stop lane="B1C1_0" endPos="22" duration="200"/></vehicle>
+  <vehicle id="f" type="car" depart="5"><route edges="A1B1 B1C1 C1D1 D1D2"/></vehicle>
+  <vehicle id="g" type="car" depart="12"><route edges="A1B1 B1C1 C1D1 D1D2"/></vehicle>
+</routes>"""
+
+
+@pytest.fixture(scope="module")
+def blocked(tmp_path_factory: pytest.TempPathFactory, sumo_tool: Callable[..., None]) -> Path:
+    folder = tmp_path_factory.mktemp("blocked")
+    grid = ("--grid", "--grid.number", 4, "--grid.length", 45)
+    sumo_tool("netgenerate", *grid, "-o", folder / "small.net.xml", cwd=folder)
+    (folder / "small.rou.xml").write_text(ROUTES)
+    config = folder / "small.sumocfg"
+    config.write_text(
+        '<configuration><input><net-file value="small.net.xml"/><route-files value="small.rou.xml"/></input>'
+        '<time><end value="120"/></time><processing><time-to-teleport value="20"/></processing></configuration>'
+    )
+    return config
+
+
+@pytest.mark.parametrize("backend", ["libsumo", "traci"])
+def test_a_short_teleport_crosses_no_rim(blocked: Path, windows_of: WindowsOf, backend: str) -> None:
+    windows = windows_of(blocked, rsu=("45,45:40", "130,45:40", "85,45:10", "85,45.5:60"), backend=backend)
+    moved = {
+        (w.rsu_id, w.vehicle_id, round(w.enter_s) if w.entry_cause == "teleport" else None, w.exit_cause): w
+        for w in windows
+        if "teleport" in (w.entry_cause, w.exit_cause)
+    }
+    # the disc that it leaves, the one it comes to; none that lies between; and both stays in one that holds both ends
+    assert set(moved) == {
+        ("45,45", "f", None, "teleport"),
+        ("45,45", "g", None, "teleport"),
+        ("130,45", "f", 32, "arrival"),
+        ("130,45", "g", 56, "arrival"),
+        ("85,45.5", "f", None, "teleport"),
+        ("85,45.5", "g", None, "teleport"),
+        ("85,45.5", "f", 32, "crossing"),
+        ("85,45.5", "g", 56, "crossing"),
+    }
+    assert moved["45,45", "f", None, "teleport"].exit_s == 31.0
+    assert not [w for w in windows if w.rsu_id == "85,45" and w.vehicle_id in "fg"]
+    for window in windows:
+        assert window.max_speed_mps * 2 > window.mean_speed_mps

@@ -1,0 +1,204 @@
+"""Windows from samples, against closed forms and an independent dense-sampling oracle."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from vnetsim.coverage.rsu import Rsu
+from vnetsim.coverage.tracker import Sample, Tracker, largest_move_m
+from vnetsim.coverage.windows import CoverageEvent, EntryCause, ExitCause, Left, Window
+
+DISC = Rsu(id="r", x_m=3.0, y_m=-2.0, range_m=10.0)
+
+
+class Reasons:
+    """A source that says the same of every vehicle."""
+
+    def __init__(self, appeared: EntryCause = "departure", vanished: ExitCause = "arrival") -> None:
+        self._appeared, self._vanished = appeared, vanished
+        self.asked: list[tuple[str, str]] = []
+
+    def vehicle_type(self, vehicle_id: str) -> str:
+        return f"type of {vehicle_id}"
+
+    def edge(self, vehicle_id: str) -> str:
+        return f"edge of {vehicle_id}"
+
+    def appeared(self, vehicle_id: str) -> EntryCause:
+        self.asked.append(("appeared", vehicle_id))
+        return self._appeared
+
+    def vanished(self, vehicle_id: str) -> ExitCause:
+        self.asked.append(("vanished", vehicle_id))
+        return self._vanished
+
+
+def track(
+    frames: list[tuple[float, list[Sample]]], *, rsus: tuple[Rsu, ...] = (DISC,), reasons: Reasons | None = None
+) -> list[CoverageEvent]:
+    reasons = reasons or Reasons()
+    tracker = Tracker(rsus)
+    events = [e for time_s, near in frames for e in tracker.advance(time_s, [near] * len(rsus), reasons)]
+    return events + tracker.finish(reasons)
+
+
+def windows(frames: list[tuple[float, list[Sample]]], reasons: Reasons | None = None) -> list[Window]:
+    return [event.window for event in track(frames, reasons=reasons) if isinstance(event, Left)]
+
+
+def path(*points: tuple[float, float, float, float] | None) -> list[tuple[float, list[Sample]]]:
+    """Frames of one vehicle at t = 0, 1, 2, ...; points are relative to the disc's centre; None: absent."""
+    return [
+        (float(t), [] if p is None else [("v", p[0] + DISC.x_m, p[1] + DISC.y_m, p[2])])
+        for t, p in enumerate((*q[:2], q[2], 0.0) if q else None for q in points)
+    ]
+
+
+def test_both_crossings_and_their_speeds_are_interpolated() -> None:
+    (window,) = windows(path((-20, 6, 10, 0), (-4, 6, 14, 0), (4, 6, 18, 0), (20, 6, 22, 0)))
+    # at height 6 the circle of radius 10 is crossed at x = -8 and 8
+    assert (window.enter_s, window.exit_s) == (pytest.approx(0.75), pytest.approx(2.25))
+    assert window.entry_speed_mps == pytest.approx(13.0)
+    assert window.path_speed_mps[-1] == pytest.approx(19.0)
+    assert window.max_speed_mps == pytest.approx(19.0)
+    assert window.path_length_m == pytest.approx(16.0)
+    assert window.mean_speed_mps == pytest.approx(16.0 / 1.5)
+    assert (window.entry_cause, window.exit_cause) == ("crossing", "crossing")
+    assert (window.vehicle_type, window.entry_edge, window.exit_edge) == ("type of v", "edge of v", "edge of v")
+
+
+def test_enter_and_leave_within_one_step() -> None:
+    (window,) = windows(path((-20, 6, 40, 0), (20, 6, 40, 0)))
+    assert (window.enter_s, window.exit_s) == (pytest.approx(0.3), pytest.approx(0.7))
+    assert window.path_time_s.shape == (2,)
+
+
+@pytest.mark.parametrize("height", [10.0, 10.0 + 1e-12, 11.0])
+def test_tangent_and_miss_give_no_window(height: float) -> None:
+    assert windows(path((-20, height, 40, 0), (20, height, 40, 0))) == []
+
+
+def test_start_on_the_circle() -> None:
+    (inwards,) = windows(path((-10, 0, 10, 0), (0, 0, 10, 0), (20, 0, 20, 0)))
+    assert (inwards.enter_s, inwards.entry_cause) == (0.0, "crossing")
+    assert inwards.exit_s == pytest.approx(1.5)
+    assert windows(path((-10, 0, 10, 0), (-20, 0, 10, 0))) == []
+    (touching,) = windows(path((-20, 0, 10, 0), (0, 0, 10, 0), (10, 0, 10, 0), (20, 0, 10, 0)))
+    assert touching.exit_s == pytest.approx(2.0)
+
+
+def test_a_vehicle_that_stands_still() -> None:
+    (window,) = windows(path((1, 1, 0, 0), (1, 1, 0, 0), (1, 1, 0, 0)))
+    assert (window.enter_s, window.exit_s, window.entry_cause, window.exit_cause) == (0.0, 2.0, "begin", "end")
+    assert window.mean_speed_mps == 0.0
+    assert windows(path((10, 0, 0, 0), (10, 0, 0, 0))) == []
+
+
+def test_leaves_and_comes_back() -> None:
+    first, second = windows(path((0, 0, 15, 0), (15, 0, 15, 0), (0, 0, 15, 0), (0, 15, 15, 0)))
+    assert first.exit_s == pytest.approx(10 / 15)
+    assert second.enter_s == pytest.approx(1 + 5 / 15)
+    assert second.exit_s == pytest.approx(2 + 10 / 15)
+
+
+def test_departure_and_arrival_inside() -> None:
+    reasons = Reasons()
+    (window,) = windows(path(None, (0, 0, 1, 0), (1, 0, 1, 0), None, None), reasons)
+    assert set(reasons.asked) == {("appeared", "v"), ("vanished", "v")}
+    assert (window.enter_s, window.exit_s) == (1.0, 2.0)
+    assert (window.entry_cause, window.exit_cause, window.exit_edge) == ("departure", "arrival", "")
+
+
+def test_seen_once_is_no_window() -> None:
+    assert track(path(None, (0, 0, 1, 0), None, None)) == []
+    assert track(path((-20, 0, 1, 0), None, (0, 0, 1, 0))) == []
+
+
+def test_a_gap_is_a_teleport_and_not_a_path() -> None:
+    reasons = Reasons(appeared="teleport", vanished="teleport")
+    first, second = windows(path((-20, 0, 9, 0), (-5, 0, 9, 0), None, (5, 0, 9, 0), (20, 0, 9, 0)), reasons)
+    assert (first.exit_s, first.exit_cause) == (1.0, "teleport")
+    assert (second.enter_s, second.entry_cause) == (3.0, "teleport")
+
+
+@pytest.mark.parametrize(
+    ("points", "expected"),
+    [
+        (((-500, 0, 9, 0), (500, 0, 9, 0)), []),
+        (((-500, 0, 9, 0), (0, 0, 9, 0), (0, 1, 9, 0)), [("teleport", "end", 1.0, 2.0)]),
+        (((0, 0, 9, 0), (0, 1, 9, 0), (500, 0, 9, 0)), [("begin", "teleport", 0.0, 1.0)]),
+    ],
+)
+def test_a_jump_that_no_speed_explains(
+    points: tuple[tuple[float, ...], ...], expected: list[tuple[object, ...]]
+) -> None:
+    found = windows(path(*points))  # type: ignore[arg-type]
+    assert [(w.entry_cause, w.exit_cause, w.enter_s, w.exit_s) for w in found] == expected
+
+
+def test_a_jump_within_a_large_disc_splits_the_window() -> None:
+    wide = Rsu(id="wide", x_m=0, y_m=0, range_m=1000)
+    frames = [(0.0, [("v", -400.0, 0.0, 9.0)]), (1.0, [("v", -391.0, 0.0, 9.0)])]
+    frames += [(2.0, [("v", 391.0, 0.0, 9.0)]), (3.0, [("v", 400.0, 0.0, 9.0)])]
+    found = [e.window for e in track(frames, rsus=(wide,)) if isinstance(e, Left)]
+    assert [(w.enter_s, w.exit_s, w.entry_cause, w.exit_cause) for w in found] == [
+        (0.0, 1.0, "begin", "teleport"),
+        (2.0, 3.0, "teleport", "end"),
+    ]
+    assert max(w.path_length_m for w in found) == pytest.approx(9.0)
+
+
+def test_a_jump_is_longer_than_any_drive() -> None:
+    for speed_mps in (0.0, 14.0, 60.0):
+        for step_s in (0.1, 1.0, 10.0):
+            assert largest_move_m(speed_mps, step_s) > (speed_mps + 2.5 * step_s) * step_s
+
+
+def test_events_of_several_discs_are_ordered(checked: Callable[[list[CoverageEvent]], None]) -> None:
+    rsus = tuple(Rsu(id=name, x_m=x, y_m=0, range_m=10) for name, x in (("b", 0), ("a", 20), ("c", 20)))
+    frames = [(float(t), [("v", x, 0.0, 8.0), ("u", x, 0.0, 8.0)]) for t, x in enumerate(range(-20, 60, 8))]
+    events = track(frames, rsus=rsus)
+    checked(events)
+    assert len(events) == 12
+    # leaving b and entering a and c happen at one instant
+    middle = [(type(e).__name__, e.path.rsu_id, e.path.vehicle_id) for e in events if e.time_s == pytest.approx(3.75)]
+    assert middle == [
+        *(("Left", "b", v) for v in "uv"),
+        *(("Entered", r, v) for r in "ac" for v in "uv"),
+    ]
+
+
+# within 52 m, or a vehicle at rest is taken to have jumped
+coordinate = st.one_of(st.floats(-18, 18), st.sampled_from([-10.0, 0.0, 6.0, 8.0, 10.0]))
+point = st.one_of(st.none(), st.tuples(coordinate, coordinate, st.floats(0, 40), st.just(0.0)))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(point, min_size=2, max_size=12))
+@example([(15.0, 23.79839879405553, 0.0, 0.0), (0.0, -10.0, 0.0, 0.0)])  # ends on the circle, by rounding beyond it
+def test_windows_are_the_time_inside(points: list[tuple[float, float, float, float] | None]) -> None:
+    """Sampled densely, the vehicle is inside the disc exactly during its windows, which are disjoint."""
+    found = windows(path(*points))
+    for before, after in itertools.pairwise(found):
+        assert before.exit_s <= after.enter_s
+    for window in found:
+        assert window.enter_s < window.exit_s
+        assert (np.diff(window.path_time_s) > 0).all()
+        radii = np.hypot(window.path_x_m - DISC.x_m, window.path_y_m - DISC.y_m)
+        assert (radii <= DISC.range_m * (1 + 1e-9)).all()
+    for index, (start, end) in enumerate(itertools.pairwise(points)):
+        if start is None or end is None:
+            continue
+        for share in (np.arange(40) + 0.5) / 40:
+            x, y = (start[k] + share * (end[k] - start[k]) for k in (0, 1))
+            margin_m = math.hypot(x, y) - DISC.range_m
+            if abs(margin_m) > 1e-6:
+                inside = any(w.enter_s <= index + share < w.exit_s for w in found)
+                assert inside == (margin_m < 0)

@@ -1,0 +1,120 @@
+"""Which vehicles take part: motor vehicles unless the user says otherwise, and what they were not is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from vnetsim.coverage.windows import Left, Window
+from vnetsim.display import progress_display
+from vnetsim.errors import InputError
+from vnetsim.experiment import Experiment, TrafficSettings
+from vnetsim.runs.traffic_recording import record_mobility
+from vnetsim.traffic import open_traffic
+from vnetsim.traffic.vehicle_types import CLASSES, class_of_name
+
+WindowsOf = Callable[..., list[Window]]
+RSU = ("300,300:60",)
+BACKENDS = ("libsumo", "traci")
+
+
+def _types(windows: list[Window]) -> set[str]:
+    return {window.vehicle_type for window in windows}
+
+
+CASES: list[tuple[dict[str, object], set[str]]] = [
+    ({}, {"car", "bus"}),
+    ({"vehicle_types": ("all",)}, {"car", "bus", "bike"}),
+    ({"vehicle_types": ("bicycle",)}, {"bike"}),
+    ({"vehicle_types": ("bike", "car")}, {"bike", "car"}),
+    ({"exclude_types": ("bus",)}, {"car"}),
+    ({"vehicle_types": ("all",), "exclude_types": ("passenger",)}, {"bus", "bike"}),
+    ({"vehicle_types": ("truck",)}, set()),
+]
+
+
+@pytest.mark.parametrize("index", range(len(CASES)))
+def test_types_and_classes(mixed_scenario: Path, windows_of: WindowsOf, index: int) -> None:
+    chosen, expected = CASES[index]
+    backend = BACKENDS[index % 2]
+    assert _types(windows_of(mixed_scenario, rsu=RSU, backend=backend, end_s=90.0, **chosen)) == expected
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_who_was_left_out_is_said(mixed_scenario: Path, backend: str) -> None:
+    settings = TrafficSettings(rsu=RSU, repeat=False, backend=backend)  # type: ignore[arg-type]
+    traffic = open_traffic(Experiment(scenario=str(mixed_scenario), traffic=settings))
+    assert traffic.info.vehicles == "motor vehicles"
+    assert not any("do not take part" in note for note in traffic.info.notes)
+    left = {e.path.vehicle_id for e in traffic.events() if isinstance(e, Left)}
+    traffic.close()
+    assert traffic.info.notes[-1].startswith(
+        "Of the vehicles near the RSUs these do not take part: 7 of type bike (bicycle)."
+    )
+    assert not any(name.startswith("b.") for name in left)
+
+
+def test_the_record_says_who_takes_part(mixed_scenario: Path, tmp_path: Path, windows_of: WindowsOf) -> None:
+    settings = TrafficSettings(rsu=RSU, vehicle_types=("all",), exclude_types=("bus",))
+    with progress_display() as progress:
+        run = record_mobility(
+            Experiment(scenario=str(mixed_scenario), traffic=settings), tmp_path / "run", command=(), progress=progress
+        )
+    assert '"vehicles": "all; without bus"' in (run / "manifest.json").read_text()
+    recorded = {"vehicle_types": ("all",), "exclude_types": ("bus",)}
+    assert _types(windows_of(run, **recorded)) == {"car", "bike"}
+    assert _types(windows_of(run)) == {"car"}, "a replay asked for other types takes fewer of those recorded"
+
+
+def _recorded(folder: Path, sumo_tool: Callable[..., None], scenario: Path, *attributes: str) -> Path:
+    path = folder / "fcd.csv"
+    chosen = ("--fcd-output.attributes", ",".join(attributes)) if attributes else ()
+    sumo_tool("sumo", "-c", scenario, "--end", 90, "--fcd-output", path, *chosen, cwd=folder)
+    return path
+
+
+def test_a_recording_knows_types_but_no_classes(
+    mixed_scenario: Path, windows_of: WindowsOf, sumo_tool: Callable[..., None], tmp_path: Path
+) -> None:
+    path = _recorded(tmp_path, sumo_tool, mixed_scenario)
+    assert _types(windows_of(path, rsu=RSU, vehicle_types=("car",))) == {"car"}
+    assert _types(windows_of(path, rsu=RSU, exclude_types=("car",))) == {"bus"}
+    with pytest.raises(InputError, match=r"fcd\.csv: no vehicle .* of the types lorry .*; there are bike, bus, car\."):
+        windows_of(path, rsu=RSU, vehicle_types=("lorry",))
+
+
+def test_of_a_recording_without_types_all_take_part(
+    mixed_scenario: Path, windows_of: WindowsOf, sumo_tool: Callable[..., None], tmp_path: Path
+) -> None:
+    path = _recorded(tmp_path, sumo_tool, mixed_scenario, "x", "y", "speed", "lane")
+    assert {w.vehicle_id.split(".")[0] for w in windows_of(path, rsu=RSU)} == {"w", "b", "bus"}
+    with pytest.raises(InputError, match=r"fcd\.csv:\d+: vehicle '.*' has no type in this recording"):
+        windows_of(path, rsu=RSU, vehicle_types=("car",))
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("tram", "tram"),
+        ("pt_tram", "tram"),
+        ("bike_bicycle", "bicycle"),
+        ("rail_urban", "rail_urban"),
+        ("DEFAULT_BIKETYPE", "bicycle"),
+        ("DEFAULT_VEHTYPE", ""),
+        ("motorbike", ""),
+        ("rail_replacement_bus", "bus"),
+        ("bus_for_train", ""),
+        ("car", ""),
+        ("veh_passenger", "passenger"),
+    ],
+)
+def test_classes_that_names_give_away(name: str, expected: str) -> None:
+    assert class_of_name(name) == expected
+    assert not expected or expected in CLASSES
+
+
+def test_the_model_has_no_types() -> None:
+    with pytest.raises(InputError, match="gaussian: the model has no types"):
+        open_traffic(Experiment(scenario="gaussian", traffic=TrafficSettings(exclude_types=("bus",))))

@@ -1,0 +1,30 @@
+from vnetsim.api import (
+    Experiment,
+    InputError,
+    Run,
+    RunError,
+    Study,
+    Traffic,
+    compare,
+    load,
+    mobility,
+    resume,
+    run,
+)
+
+__version__: str
+
+__all__ = [
+    "Experiment",
+    "InputError",
+    "Run",
+    "RunError",
+    "Study",
+    "Traffic",
+    "__version__",
+    "compare",
+    "load",
+    "mobility",
+    "resume",
+    "run",
+]

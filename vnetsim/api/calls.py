@@ -1,0 +1,316 @@
+"""The functions of the Python API: the same settings, validation and results as the commands of the same names."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+from vnetsim.api.results import Run, Study, Traffic, opened
+from vnetsim.api.settings import SettingTree, experiment_of, folder_of, overrides_of, path_of
+from vnetsim.display import progress_display
+from vnetsim.errors import InputError, RunError
+from vnetsim.experiment import Experiment as Settings
+from vnetsim.progress import ProgressDisplay
+from vnetsim.runs.effort import refuse_out_of_proportion
+from vnetsim.runs.runner import resume_run, start_run
+from vnetsim.runs.traffic_recording import record_mobility
+from vnetsim.study.request import Request, refuse_unlike_exchanges
+from vnetsim.study.runner import compare as run_comparison
+
+Scenario = str | os.PathLike[str] | Settings
+Show = bool | ProgressDisplay | None
+Rsus = str | Sequence[str] | None
+
+
+def run(
+    scenario: Scenario,
+    *,
+    learner: str | None = None,
+    rounds: int | None = None,
+    seed: int | None = None,
+    device: str | None = None,
+    rsu: Rsus = None,
+    out: str | os.PathLike[str] | None = None,
+    settings: SettingTree | None = None,
+    progress: Show = None,
+    yes: bool = False,
+    trust: bool = False,
+    **keys: Any,
+) -> Run:
+    """Simulate traffic and train a learner over the vehicles that commit: ``vnetsim run``.
+
+    The same arguments give the same tables and weights as the command line, bit for bit on a CPU with as many threads.
+
+    Args:
+        scenario: a ``.sumocfg``, an FCD recording, ``"gaussian"``, an experiment ``.toml``, a run directory whose
+            traffic is replayed, or an ``Experiment``.
+        learner: a name such as ``"fedefm"``, or one of a file as ``"path/to/file.py:CLASS"``; default ``"flsimco"``.
+        rounds: rounds to run; default 20.
+        seed: of every random stream; default 0.
+        device: ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"cuda:N"``; default ``"auto"``.
+        rsu: where to place RSUs: a junction or ``"x,y"``, each with ``":range_m"`` if wanted; or several.
+        out: folder to make; default a new one below ``runs/``.
+        settings: any other setting, by dotted key, ``{"round.quorum": 10}``, or as tables.
+        progress: whether to show how far it is; None for where somebody sees it, a notebook or a terminal; False for
+            silence. Or an object with the methods of ``vnetsim.progress.ProgressDisplay``.
+        yes: run it however many days or gigabytes it takes.
+        trust: let a run directory name code that is run, and fetch data.
+        keys: further settings, with two underscores for the dot: ``round__quorum=10``.
+
+    Returns:
+        The run; its report is written by ``report()``.
+
+    Raises:
+        InputError: something that was given is at fault; nothing was written. Messages name the options of the command
+            line, which are the arguments here.
+        RunError: the run failed; finished rounds are kept.
+        KeyboardInterrupt: it was interrupted; ``vnetsim.resume`` goes on to the same bits.
+
+    Examples:
+        >>> import vnetsim
+        >>> run = vnetsim.run(
+        ...     "gaussian", learner="fedavg-classification", rounds=2, seed=1, out="first",
+        ...     settings={"silos.count": 10, "data.train_images": 400, "data.test_images": 50}, learning__steps=1)
+        >>> run.rounds["committed"].to_list()
+        [5, 5]
+        >>> run.participations["outcome"].value_counts().columns
+        ['outcome', 'count']
+        >>> run.metrics.filter(name="accuracy")["unit"].unique().to_list()
+        ['%']
+    """
+    with _display(progress) as display:
+        display.stage("loading")
+        named = _overrides(settings, rsu, learner=learner, rounds=rounds, device=device, seed=seed, **keys)
+        experiment = experiment_of(scenario, named, learns=True, trust=trust)
+        refuse_out_of_proportion([experiment], learns=True, yes=yes)
+        command = _call("run", scenario, out, named)
+        return Run(start_run(experiment, folder_of(out), command=command, progress=display))
+
+
+def mobility(
+    scenario: Scenario,
+    *,
+    seed: int | None = None,
+    rsu: Rsus = None,
+    out: str | os.PathLike[str] | None = None,
+    settings: SettingTree | None = None,
+    progress: Show = None,
+    yes: bool = False,
+    **keys: Any,
+) -> Traffic:
+    """Record coverage windows alone, without a learner and without torch: ``vnetsim mobility``.
+
+    Args:
+        scenario: see ``vnetsim.run``.
+        seed: see ``vnetsim.run``.
+        rsu: see ``vnetsim.run``.
+        out: see ``vnetsim.run``.
+        settings: see ``vnetsim.run``.
+        progress: see ``vnetsim.run``.
+        yes: see ``vnetsim.run``.
+        keys: see ``vnetsim.run``.
+
+    Returns:
+        The traffic, which ``vnetsim.run(traffic.path)`` replays.
+
+    Raises:
+        InputError: see ``vnetsim.run``.
+        RunError: the simulator failed; the windows so far are kept.
+        KeyboardInterrupt: it was interrupted; ``vnetsim.resume`` goes on.
+
+    Examples:
+        >>> import vnetsim
+        >>> traffic = vnetsim.mobility("gaussian", seed=2, gaussian__duration_s=60, out="traffic")
+        >>> traffic.status, traffic.windows.columns[:4]
+        ('finished', ['window', 'vehicle_id', 'vehicle_type', 'rsu_id'])
+    """
+    with _display(progress) as display:
+        named = _overrides(settings, rsu, seed=seed, **keys)
+        experiment = experiment_of(scenario, named, learns=False)
+        refuse_out_of_proportion([experiment], learns=False, yes=yes)
+        command = _call("mobility", scenario, out, named)
+        return Traffic(record_mobility(experiment, folder_of(out), command=command, progress=display))
+
+
+def compare(
+    scenario: str | os.PathLike[str],
+    *,
+    learners: str | Sequence[str] | None = None,
+    seeds: str | int | Iterable[int] | None = None,
+    size: str | None = None,
+    equal_schedule: str | None = None,
+    rounds: int | None = None,
+    device: str | None = None,
+    rsu: Rsus = None,
+    workers: int = 1,
+    engine: Literal["local", "ray"] = "local",
+    address: str | None = None,
+    out: str | os.PathLike[str] | None = None,
+    settings: SettingTree | None = None,
+    progress: Show = None,
+    yes: bool = False,
+    trust: bool = False,
+    **keys: Any,
+) -> Study:
+    """Compare learners, or the arms of a study, over seeds on the same recorded traffic: ``vnetsim compare``.
+
+    A second call with the same ``out`` runs only what is missing. With ``workers`` above 1 cells run in processes of
+    their own, which a script starts below ``if __name__ == "__main__":`` alone.
+
+    Args:
+        scenario: a study file, or what ``vnetsim.run`` takes, with ``learners``.
+        learners: at least two of one task.
+        seeds: such as ``range(8)``; default the study's, or 0 to 9.
+        size: of a study file; default its first.
+        equal_schedule: a learner, or an arm of the study, whose payload and work are those of all arms.
+        rounds: see ``vnetsim.run``.
+        device: see ``vnetsim.run``.
+        rsu: see ``vnetsim.run``.
+        workers: cells to run at once.
+        engine: ``"local"``, or ``"ray"`` for a Ray cluster.
+        address: of the Ray cluster.
+        out: folder of the comparison; default ``runs/SCENARIO-compare`` or ``runs/STUDY-SIZE``.
+        settings: see ``vnetsim.run``.
+        progress: see ``vnetsim.run``.
+        yes: see ``vnetsim.run``.
+        trust: see ``vnetsim.run``.
+        keys: see ``vnetsim.run``.
+
+    Returns:
+        The study; its page is written by ``report()``.
+
+    Raises:
+        InputError: see ``vnetsim.run``.
+        RunError: cells failed; ``vnetsim.load(out)`` has the others, and the same call runs the failed ones again.
+        KeyboardInterrupt: it was interrupted; the same call goes on.
+
+    Examples:
+        >>> import vnetsim
+        >>> study = vnetsim.compare(
+        ...     "gaussian", learners=["flsimco", "fedavg"], seeds=range(2), rounds=1, out="look",
+        ...     settings={"silos.count": 10, "data.train_images": 400, "data.test_images": 50, "learning.steps": 1,
+        ...               "learning.linear_probe": "never", "gaussian.duration_s": 60})
+        >>> study.differences.select("first", "second", "metric", "seeds").row(0)
+        ('flsimco', 'fedavg', 'knn_accuracy', 2)
+    """
+    request = Request(
+        scenario=path_of(scenario),
+        learners=learners if learners is None or isinstance(learners, str) else ",".join(learners),
+        seeds=_seeds(seeds),
+        size=size,
+        equal_schedule=equal_schedule,
+        yes=yes,
+        trust=trust,
+    )
+    with _display(progress) as display:
+        display.stage("loading")
+        named = _overrides(settings, rsu, rounds=rounds, device=device, **keys)
+        plan, name = request.plan(named)
+        refuse_out_of_proportion([cell.experiment for cell in plan.cells], learns=True, yes=yes)
+        refuse_unlike_exchanges(plan)
+        folder = folder_of(out) or Path("runs") / name
+        done = run_comparison(
+            plan,
+            folder,
+            command=_call("compare", scenario, folder, named),
+            progress=display,
+            workers=workers,
+            engine=engine,
+            address=address,
+        )
+    if done.failed:
+        first = next(iter(done.failed.values()))
+        raise RunError(
+            f"{len(done.failed)} of {len(plan.cells)} cells failed, the first by: {first} The same call runs them "
+            f"again; vnetsim.load({str(folder)!r}) has the others."
+        )
+    return Study(folder)
+
+
+def resume(
+    path: str | os.PathLike[str], *, learner: str | None = None, progress: Show = None, trust: bool = False
+) -> Run | Traffic:
+    """Go on with an interrupted run, or recording of traffic, to the result it would have had: ``vnetsim resume``.
+
+    Args:
+        path: its run directory; one that has finished is left as it is.
+        learner: the run's learner, where that is a file's: run its code.
+        progress: see ``vnetsim.run``.
+        trust: let the folder name code that is run, and start SUMO on a scenario in it.
+
+    Returns:
+        The run, or the traffic.
+
+    Raises:
+        InputError: no run directory, or its inputs have changed.
+        RunError: the run failed.
+        KeyboardInterrupt: it was interrupted again.
+
+    Examples:
+        >>> import vnetsim
+        >>> traffic = vnetsim.mobility("gaussian", gaussian__duration_s=30, out="traffic")
+        >>> vnetsim.resume(traffic.path).status
+        'finished'
+    """
+    folder = Path(path_of(path, "path"))
+    with _display(progress) as display:
+        command = [f"vnetsim.resume({str(folder)!r})"]
+        resume_run(folder, command=command, progress=display, learner=learner, trust=trust)
+    found = load(folder)
+    assert not isinstance(found, Study)
+    return found
+
+
+def load(path: str | os.PathLike[str]) -> Run | Traffic | Study:
+    """Return a run, recorded traffic or a comparison from its folder, finished or not. Nothing of it is run.
+
+    Args:
+        path: the folder.
+
+    Raises:
+        InputError: it is none of them, or its record is damaged.
+
+    Examples:
+        >>> import vnetsim
+        >>> made = vnetsim.mobility("gaussian", gaussian__duration_s=30, out="traffic")
+        >>> traffic = vnetsim.load("traffic")
+        >>> type(traffic).__name__, traffic.windows.equals(made.windows)
+        ('Traffic', True)
+    """
+    return opened(Path(path_of(path, "path")))
+
+
+@contextmanager
+def _display(progress: Show) -> Iterator[ProgressDisplay]:
+    """Give a display: the caller's own, or one that suits."""
+    if progress is None or isinstance(progress, bool):
+        with progress_display(progress) as display:
+            yield display
+    else:
+        yield progress
+
+
+def _overrides(settings: SettingTree | None, rsu: Rsus, **given: object) -> list[tuple[tuple[str, ...], Any]]:
+    placed = [rsu] if isinstance(rsu, str) else rsu
+    return overrides_of(settings, traffic__rsu=placed, **given)
+
+
+def _seeds(seeds: str | int | Iterable[int] | None) -> str | None:
+    if seeds is None or isinstance(seeds, str):
+        return seeds
+    if isinstance(seeds, int):
+        return str(seeds)
+    if isinstance(seeds, Iterable):
+        return ",".join(str(seed) for seed in seeds)
+    raise InputError(f"seeds: expected numbers such as range(8), got {seeds!r}.")
+
+
+def _call(name: str, scenario: Scenario, out: object, named: Sequence[tuple[tuple[str, ...], Any]]) -> list[str]:
+    """Return a call as one text, for the record."""
+    what = scenario.scenario if isinstance(scenario, Settings) else path_of(scenario)
+    settings: Mapping[str, Any] = {".".join(path): value for path, value in named}
+    where = "" if out is None else f", out={str(out)!r}"
+    return [f"vnetsim.{name}({what!r}{where}, settings={dict(settings)!r})"]

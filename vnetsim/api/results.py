@@ -1,0 +1,353 @@
+"""What runs leave, for Python: tables as polars frames, the page, the trained model. Nothing of a folder is run."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from vnetsim.errors import InputError
+from vnetsim.own_packages import claim
+from vnetsim.scenario.settings_file import read_toml
+from vnetsim.storage.comparison import RECORD
+from vnetsim.storage.run_directory import RunDirectory
+from vnetsim.storage.tables import (
+    COMPARISON,
+    COMPARISON_DIFFERENCES,
+    COMPARISON_MEASURES,
+    COMPARISON_RANKS,
+    COMPARISON_TARGETS,
+    TABLES,
+    Column,
+)
+
+if TYPE_CHECKING:
+    from vnetsim.api.model import TrainedModel
+
+PAGE_PX = 800
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page that was written; as the last line of a notebook's cell it is shown.
+
+    Attributes:
+        path: the file, self-contained.
+    """
+
+    path: Path
+
+    def _repr_html_(self) -> str:
+        """Return the page in a frame of its own, so that notebook and page leave each other's style alone."""
+        content = html.escape(self.path.read_text(encoding="utf-8"), quote=True)
+        return f'<iframe srcdoc="{content}" width="100%" height="{PAGE_PX}" style="border:0"></iframe>'
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A folder that vnetsim made.
+
+    Attributes:
+        path: the folder, to zip and to send.
+    """
+
+    path: Path
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><td>{html.escape(label)}</td><td>{html.escape(value)}</td></tr>" for label, value in self._headline()
+        )
+        return f"<code>{html.escape(str(self.path))}</code><table>{rows}</table>"
+
+    def _headline(self) -> list[tuple[str, str]]:
+        raise NotImplementedError
+
+    @property
+    def _files(self) -> RunDirectory:
+        return RunDirectory(self.path)
+
+    def _report(self) -> Path:
+        raise NotImplementedError
+
+    def report(self) -> Page:
+        """Write the page and its figures, anew, and return the page, which a notebook shows.
+
+        Raises:
+            RunError: the folder cannot be written.
+        """
+        claim("analysis")
+        return Page(self._report())
+
+
+@dataclass(frozen=True)
+class Traffic(Folder):
+    """Recorded traffic: who was in coverage, when, how fast, how blurred. Replayed by ``vnetsim.run(traffic.path)``.
+
+    The tables are polars frames; ``to_pandas()`` turns one into a pandas frame where pandas is installed.
+
+    Attributes:
+        path: the run directory.
+
+    Examples:
+        >>> import vnetsim
+        >>> traffic = vnetsim.mobility("gaussian", gaussian__duration_s=30, out="traffic")
+        >>> traffic.units["windows"]["entry_speed_mps"]
+        'm/s'
+        >>> traffic.windows["entry_speed_mps"].mean() > 60 / 3.6
+        True
+    """
+
+    @cached_property
+    def manifest(self) -> Mapping[str, Any]:
+        """What made it: versions, seed, SUMO's command, hashes of the inputs, status."""
+        return self._files.manifest()
+
+    @cached_property
+    def settings(self) -> Mapping[str, Any]:
+        """The resolved experiment as nested tables, SI units."""
+        return read_toml(self._files.checked("experiment.toml"))
+
+    @property
+    def status(self) -> str:
+        """``finished``, ``interrupted``, ``failed``, or ``running`` (also after a kill)."""
+        return str(self.manifest.get("status"))
+
+    @property
+    def notes(self) -> list[str]:
+        """What the simulator had to say of the traffic, for example which junction was taken for an RSU."""
+        return list(self.manifest.get("traffic", {}).get("notes", ()))
+
+    @property
+    def units(self) -> Mapping[str, Mapping[str, str]]:
+        """Unit of every column by table; empty for numbers and texts without one."""
+        return {name: _units(columns) for name, columns in TABLES.items()}
+
+    @cached_property
+    def windows(self) -> pl.DataFrame:
+        """One row a coverage window: a vehicle's stay in the disc of an RSU, with its path, speeds and blur level."""
+        return self._table("windows")
+
+    @cached_property
+    def lanes(self) -> pl.DataFrame:
+        """The lanes near the RSUs, one row a polyline."""
+        return self._table("map")
+
+    def _table(self, name: str) -> pl.DataFrame:
+        """Return a table; empty where the run has not written it (yet)."""
+        if self._files.has(name):
+            return self._files.read(name)
+        return pl.DataFrame(schema={column.name: column.dtype for column in TABLES[name]})
+
+    def _report(self) -> Path:
+        from analysis.report.page import build_report  # noqa: PLC0415 - matplotlib only for a page
+
+        return build_report(self.path).path
+
+    def _headline(self) -> list[tuple[str, str]]:
+        claim("analysis")
+        from analysis.loading import load  # noqa: PLC0415
+        from analysis.report.headline import headline  # noqa: PLC0415
+
+        return headline(load(self.path))
+
+
+@dataclass(frozen=True)
+class Run(Traffic):
+    """A run: the traffic, who took part, what was learned.
+
+    The tables are polars frames; ``to_pandas()`` turns one into a pandas frame where pandas is installed.
+
+    Attributes:
+        path: the run directory.
+    """
+
+    @cached_property
+    def participations(self) -> pl.DataFrame:
+        """One row a participation: its outcome, seconds, bytes, and its weight in the aggregate."""
+        return self._table("participations")
+
+    @cached_property
+    def exchanges(self) -> pl.DataFrame:
+        """One row an exchange between two vehicles; empty for learners without any."""
+        return self._table("exchanges")
+
+    @cached_property
+    def rounds(self) -> pl.DataFrame:
+        """One row a round: when it opened and closed, who was invited, how many committed."""
+        return self._table("rounds")
+
+    @cached_property
+    def metrics(self) -> pl.DataFrame:
+        """One row a measurement: ``round``, ``time_s``, ``name``, ``value``, and the ``unit`` of the value.
+
+        The unit ``%`` stands for a fraction in [0, 1]. Round 0 is the untrained model.
+        """
+        series = self.manifest.get("series") or ()
+        units = {str(one["name"]): str(one.get("unit", "")) for one in series}
+        unit = pl.col("name").replace_strict(units, default="", return_dtype=pl.String).alias("unit")
+        return self._table("metrics").with_columns(unit)
+
+    @cached_property
+    def silos(self) -> pl.DataFrame:
+        """Images per silo and class."""
+        return self._table("silos")
+
+    @property
+    def learner(self) -> Mapping[str, Any]:
+        """What the record says of the learner: name, task, source, settings, cost of a participation."""
+        found: Mapping[str, Any] = self.manifest.get("learner", {})
+        return found
+
+    def model(self) -> TrainedModel:
+        """Return the trained network, ready to use: a ``torch.nn.Module`` that takes images in [0, 1].
+
+        The file tells how it is built, so that PyTorch alone can do it as well::
+
+            import json, torch
+            from safetensors import safe_open
+
+            with safe_open("first/model.safetensors", "pt") as file:
+                about = json.loads(file.metadata()["vnetsim"])
+                state = {name: file.get_tensor(name) for name in file.keys()}
+            values = {"images": (images - torch.tensor(about["mean"])) / torch.tensor(about["std"])}
+            for name, kind, layer, inputs, arguments in about["steps"]:
+                call = getattr(torch.nn, kind)(**arguments).eval() if layer else getattr(torch.Tensor, kind)
+                if layer:
+                    own = {key.removeprefix(layer): state[key] for key in state if key.startswith(layer)}
+                    call.load_state_dict(own)
+                values[name] = call(*(values[one] if isinstance(one, str) else one for one in inputs))
+            result = values[name]
+
+        Here ``images`` has the shape (N, C, H, W), in [0, 1], and ``about`` also holds ``encoder``, its ``arguments``,
+        ``classes``, ``image_shape``, ``round``, ``batchnorm`` and, in words, what the network ``returns``.
+
+        Raises:
+            InputError: the run has not finished, or its learner does not say how its network is built.
+
+        Examples:
+            >>> import torch, vnetsim
+            >>> run = vnetsim.run("gaussian", learner="fedavg-classification", rounds=1, out="first", settings={
+            ...     "silos.count": 10, "data.train_images": 400, "data.test_images": 50, "learning.steps": 1})
+            >>> model = run.model()
+            >>> model.encoder, model.image_shape, len(model.classes), model.round
+            ('small', (3, 32, 32), 10, 1)
+            >>> model(torch.rand(5, 3, 32, 32)).shape
+            torch.Size([5, 10])
+        """
+        from vnetsim.api.model import load_model  # noqa: PLC0415 - brings torch
+
+        return load_model(self._files)
+
+
+@dataclass(frozen=True)
+class Study(Folder):
+    """A comparison: arms, which are learners with their settings, under conditions, at seeds.
+
+    Attributes:
+        path: its folder.
+    """
+
+    @cached_property
+    def record(self) -> Mapping[str, Any]:
+        """What was compared, and what failed: ``comparison.json``."""
+        return self._files.record(RECORD)
+
+    @property
+    def failed(self) -> Mapping[str, str]:
+        """Why cells failed, one line each, by the name of their folder."""
+        return dict(self.record.get("failed") or {})
+
+    @property
+    def units(self) -> Mapping[str, Mapping[str, str]]:
+        """Unit of every column by table; where a column ``unit`` stands beside it, that is the value's."""
+        tables = {
+            "values": COMPARISON,
+            "differences": COMPARISON_DIFFERENCES,
+            "targets": COMPARISON_TARGETS,
+            "measures": COMPARISON_MEASURES,
+            "measure_differences": COMPARISON_DIFFERENCES,
+            "ranks": COMPARISON_RANKS,
+        }
+        return {name: _units(columns) for name, columns in tables.items()}
+
+    @cached_property
+    def _tables(self) -> Mapping[str, pl.DataFrame]:
+        claim("analysis")
+        from analysis.comparison.page import comparison_tables  # noqa: PLC0415
+
+        return comparison_tables(self.path)
+
+    @property
+    def values(self) -> pl.DataFrame:
+        """What is compared: one row a cell and metric."""
+        return self._tables["comparison"]
+
+    @property
+    def differences(self) -> pl.DataFrame:
+        """One row a pair and metric: mean paired difference, interval, corrected p-value, verdict, seeds needed."""
+        return self._tables["comparison_differences"]
+
+    @property
+    def targets(self) -> pl.DataFrame:
+        """When each cell reached the worst arm's final value: rounds, simulated seconds, bytes, device-seconds."""
+        return self._tables["comparison_targets"]
+
+    @property
+    def measures(self) -> pl.DataFrame:
+        """What uploads cost, what was wasted, how commits spread: one row a cell, measure and bin."""
+        return self._tables["comparison_measures"]
+
+    @property
+    def measure_differences(self) -> pl.DataFrame:
+        """As ``differences``, of commits per hour, data per commit and the wasted share of training time."""
+        return self._tables["comparison_measure_differences"]
+
+    @property
+    def ranks(self) -> pl.DataFrame:
+        """Mean ranks of arms over seeds and conditions, with Friedman's test; of three arms, two conditions or more."""
+        return self._tables["comparison_ranks"]
+
+    @property
+    def runs(self) -> Mapping[tuple[str, str, int], Run]:
+        """The cells that have finished or begun, by arm, condition and seed."""
+        cells = [(cell, self.path / "cells" / str(cell["folder"])) for cell in self.record.get("cells") or ()]
+        return {
+            (str(cell["arm"]), str(cell.get("condition", "")), int(cell["seed"])): Run(folder)
+            for cell, folder in cells
+            if (folder / "manifest.json").is_file()
+        }
+
+    def _report(self) -> Path:
+        from analysis.comparison.page import build_comparison  # noqa: PLC0415
+
+        return build_comparison(self.path).path
+
+    def _headline(self) -> list[tuple[str, str]]:
+        arms = dict.fromkeys(str(cell["arm"]) for cell in self.record.get("cells") or ())
+        done = f"{len(self.runs)} of {len(self.record.get('cells') or ())}"
+        return [("Arms", ", ".join(arms)), ("Cells", done), ("Failed", str(len(self.failed)))]
+
+
+def _units(columns: tuple[Column, ...]) -> dict[str, str]:
+    return {column.name: column.unit for column in columns}
+
+
+def opened(path: Path) -> Run | Traffic | Study:
+    """Return what a folder is.
+
+    Raises:
+        InputError: none of vnetsim's.
+    """
+    if (path / RECORD).is_file():
+        study = Study(path)
+        study.record  # noqa: B018 - damage is about now
+        return study
+    if not (path / "manifest.json").is_file():
+        raise InputError(f"{path}: neither a run directory nor a comparison: it has no manifest.json.")
+    run = Run(path)
+    return Traffic(path) if run.manifest.get("kind") == "mobility" else run

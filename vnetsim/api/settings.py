@@ -1,0 +1,146 @@
+"""What a caller in Python gives, as the paths and values that the command line gives; and experiments made of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vnetsim.errors import InputError
+from vnetsim.experiment import Experiment as Settings
+from vnetsim.learning.registry import find_learner
+from vnetsim.scenario.settings_file import load_experiment, merge, structure, to_plain
+
+Override = tuple[tuple[str, ...], Any]
+
+SettingTree = Mapping[str, Any]
+"""Settings by dotted key, ``{"round.quorum": 10}``, or as tables, ``{"round": {"quorum": 10}}``."""
+
+
+def path_of(scenario: object, what: str = "scenario") -> str:
+    """Return a scenario, or another path, as text.
+
+    Raises:
+        InputError: it is neither text nor a path.
+    """
+    if isinstance(scenario, str | os.PathLike):
+        text = os.fspath(scenario)
+        if isinstance(text, str):
+            return text
+    raise InputError(f"{what}: expected a path or a name, got {scenario!r}.")
+
+
+def folder_of(out: object) -> Path | None:
+    """Return the folder that was asked for, None for none.
+
+    Raises:
+        InputError: it is no path.
+    """
+    return None if out is None else Path(path_of(out, "out"))
+
+
+def overrides_of(settings: SettingTree | None, **given: object) -> list[Override]:
+    """Return settings as paths and values: those of ``settings``, then keywords; keywords that are None are left out.
+
+    A keyword joins table and key by a dot or by two underscores.
+
+    Raises:
+        InputError: ``settings`` is no mapping, or a key no text.
+    """
+    if settings is not None and not isinstance(settings, Mapping):
+        raise InputError(f"settings: expected a mapping such as {{'round.quorum': 10}}, got {settings!r}.")
+    named = {key.replace("__", "."): value for key, value in given.items() if value is not None}
+    return [*_leaves(settings or {}, ()), *_leaves(named, ())]
+
+
+def _leaves(tree: Mapping[Any, Any], above: tuple[str, ...]) -> list[Override]:
+    found: list[Override] = []
+    for key, value in tree.items():
+        if not isinstance(key, str):
+            raise InputError(f"settings: expected keys such as 'round.quorum', got {key!r}.")
+        path = (*above, *key.split("."))
+        plain = to_plain(value) if dataclasses.is_dataclass(value) and not isinstance(value, type) else value
+        found += _leaves(plain, path) if isinstance(plain, Mapping) else [(path, _plain(plain))]
+    return found
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as TOML would give it."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_plain(one) for one in value]
+    return value
+
+
+class Experiment(Settings):
+    """Everything that decides a run's result, resolved and checked: what the command line would make of the same.
+
+    General defaults come first, then the learner's own, then the file that ``scenario`` may be, then what is given.
+    Its attributes are those of an ``experiment.toml``: ``rounds``, ``learner``, ``round.quorum``, ``learning["lr"]``.
+    It cannot be changed; ``dataclasses.replace`` makes another one, in which everything counts as given.
+
+    Args:
+        scenario: a ``.sumocfg``, an FCD recording, ``"gaussian"``, an experiment ``.toml`` or a run directory.
+        settings: by dotted key or as tables, see ``vnetsim.run``.
+        trust: whether a run directory may name code that is run.
+        keys: further settings, ``learner="fedefm"`` or ``round__quorum=10``.
+
+    Raises:
+        InputError: an unknown key, a value of the wrong type or out of its bounds, an unknown learner.
+
+    Examples:
+        >>> import vnetsim
+        >>> experiment = vnetsim.Experiment("gaussian", learner="fedefm", round__quorum=4)
+        >>> experiment.round.quorum, experiment.silos.count, experiment.data.partition
+        (4, 20, 'label-skew')
+        >>> vnetsim.Experiment(rounds="many")
+        Traceback (most recent call last):
+        vnetsim.errors.InputError: rounds: expected a whole number, got 'many'.
+    """
+
+    def __init__(
+        self,
+        scenario: str | os.PathLike[str] = "gaussian",
+        *,
+        settings: SettingTree | None = None,
+        trust: bool = False,
+        **keys: Any,
+    ) -> None:
+        overrides = overrides_of(settings, **keys)
+        made = load_experiment(path_of(scenario), overrides, find_learner=find_learner, trust=trust)
+        kind = find_learner(made.learner)
+        structure(made.learning, kind.Settings, "", ("learning",))  # the learner's own settings are checked as well
+        for field in dataclasses.fields(made):
+            object.__setattr__(self, field.name, getattr(made, field.name))
+
+
+def experiment_of(
+    scenario: str | os.PathLike[str] | Settings, overrides: Sequence[Override], *, learns: bool, trust: bool = False
+) -> Settings:
+    """Return the experiment for what a caller gave; see ``Experiment``.
+
+    Args:
+        scenario: see ``Experiment``; or an experiment, which is taken as it is, with ``overrides`` on top.
+        overrides: paths and values.
+        learns: whether a learner is looked at.
+        trust: see ``Experiment``.
+
+    Raises:
+        InputError: see ``Experiment``; or another learner for an experiment.
+    """
+    if not isinstance(scenario, Settings):
+        found = find_learner if learns else None
+        return load_experiment(path_of(scenario), overrides, find_learner=found, trust=trust)
+    values = to_plain(scenario)
+    for path, value in overrides:
+        if path == ("learner",) and value != scenario.learner:
+            raise InputError(f"learner: the experiment has {scenario.learner}; make another Experiment for {value}.")
+        values = merge(values, path, value)
+    return structure(values, Settings, "")

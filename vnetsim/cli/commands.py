@@ -1,0 +1,358 @@
+"""The command line: parse, call, print; nothing else."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib
+import sys
+import threading
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import App, CycloptsError, Group, Parameter
+
+from vnetsim import __version__
+from vnetsim.cli.lookup import cite, init, learners, settings
+from vnetsim.cli.options import Debug, Gui, TrafficOptions, Trust, WorkerOptions, Yes
+from vnetsim.cli.plugins import plugins
+from vnetsim.display import progress_display
+from vnetsim.errors import INTERRUPTED, InputError, RunError, VnetsimError
+from vnetsim.own_packages import claim
+from vnetsim.paths import refuse_other_than_text
+from vnetsim.standard_streams import drop_output, tell, telling
+
+app = App(
+    name="vnetsim",
+    help="Vehicular-network co-simulator: SUMO traffic at a roadside unit, coupled to federated learning.",
+    version=__version__,
+    version_flags=("--version", "-V"),
+    result_action="return_value",
+    suppress_keyboard_interrupt=False,  # main says how to go on
+)
+app.register_install_completion_command(help="Install completion of commands and options for the shell in use.")
+app["--help"].group = app["--version"].group = app["--install-completion"].group = Group("Options")
+
+LEARNING, OUTPUT = Group("Learning"), Group("Output")
+NO_TRAFFIC_OPTIONS, HERE = TrafficOptions(), WorkerOptions()
+
+Scenario = Annotated[
+    str,
+    Parameter(
+        help="A .sumocfg, an FCD recording (.xml, .xml.gz, .csv, .parquet), an experiment .toml, the word gaussian, "
+        "a run directory whose traffic is replayed, or a traffic source as path/to/file.py:CLASS."
+    ),
+]
+Out = Annotated[Path | None, Parameter(group=OUTPUT, help="Run directory to make; default: a new folder below runs/.")]
+Set = Annotated[
+    tuple[str, ...],
+    Parameter(name="--set", negative="", help="Any setting as table.key=value, e.g. round.quorum=10. Repeatable."),
+]
+Seed = Annotated[int | None, Parameter(help="Seed of every random stream (default 0).")]
+
+
+def _overrides(set_: Sequence[str], **options: object) -> list[tuple[tuple[str, ...], Any]]:
+    """Return ``--set`` values, then the options' own, as paths and values; options left out are skipped."""
+    from vnetsim.scenario.settings_file import parse_override  # noqa: PLC0415 - keeps --help quick
+
+    # 0 equals False, and is a seed that the user may mean
+    given = [
+        (tuple(key.split("__")), value)
+        for key, value in options.items()
+        if value is not None and value is not False and value != ()
+    ]
+    return [*(parse_override(text) for text in set_), *given]
+
+
+def _command() -> list[str]:
+    return ["vnetsim", *sys.argv[1:]]
+
+
+def _finish(run: Path, *, what: str) -> None:
+    """Build the report and print its headline numbers and path; for a comparison, its verdicts."""
+    if (run / "comparison.json").is_file():
+        _finish_comparison(run, what=what)
+        return
+    from analysis.report.page import build_report  # noqa: PLC0415 - matplotlib only when a report is made
+    from vnetsim.cli.terminal import print_headline  # noqa: PLC0415
+
+    result = build_report(run)
+    with telling(result.path):
+        print_headline(result.headline, result.notices, f"report: {result.path}", title=what)
+
+
+def _tell_headline(run: Path, *, what: str) -> None:
+    """Print headline numbers and path of a run directory without a report."""
+    from analysis.loading import load  # noqa: PLC0415
+    from analysis.report.headline import headline  # noqa: PLC0415 - see _finish
+    from analysis.report.notices import notices  # noqa: PLC0415
+    from vnetsim.cli.terminal import print_headline  # noqa: PLC0415
+
+    data = load(run)
+    with telling(run):
+        print_headline(headline(data), notices(data), str(run), title=what)
+
+
+def _finish_comparison(folder: Path, *, what: str) -> None:
+    from analysis.comparison.page import build_comparison  # noqa: PLC0415 - see _finish
+    from vnetsim.cli.terminal import print_results  # noqa: PLC0415
+
+    result = build_comparison(folder)
+    for line in result.warnings:
+        tell(line)
+    tables = [(table.title, table.head, table.rows, table.note) for table in result.tables]
+    with telling(result.path):
+        print_results(tables, result.notes, result.path, title=what)
+
+
+@app.command
+def run(
+    scenario: Scenario,
+    /,
+    *,
+    learner: Annotated[
+        str | None,
+        Parameter(group=LEARNING, help="Learner (default flsimco), or one of a file as path/to/file.py:CLASS."),
+    ] = None,
+    rounds: Annotated[int | None, Parameter(group=LEARNING, help="Rounds to run (default 20).")] = None,
+    device: Annotated[str | None, Parameter(group=LEARNING, help="auto, cpu, cuda or cuda:N (default auto).")] = None,
+    data: Annotated[
+        str | None,
+        Parameter(
+            group=LEARNING,
+            help="signs or road (built in), cifar10, npz, folder, driving-log, steering-npz; default: the learner's.",
+        ),
+    ] = None,
+    data_root: Annotated[str | None, Parameter(group=LEARNING, help="Folder or file that holds the data.")] = None,
+    data_download: Annotated[
+        bool, Parameter(group=LEARNING, negative="", help="Fetch missing data into --data-root.")
+    ] = False,
+    seed: Seed = None,
+    traffic: TrafficOptions = NO_TRAFFIC_OPTIONS,
+    gui: Gui = False,
+    set_: Set = (),
+    trust: Trust = False,
+    where: WorkerOptions = HERE,
+    out: Out = None,
+    yes: Yes = False,
+    debug: Debug = False,  # noqa: ARG001 - read by main
+) -> int:
+    """Simulate traffic, train a learner over the vehicles that commit, and report."""
+    from vnetsim.learning.registry import find_learner  # noqa: PLC0415
+    from vnetsim.plugins import short_name  # noqa: PLC0415
+    from vnetsim.runs.effort import refuse_out_of_proportion  # noqa: PLC0415
+    from vnetsim.runs.runner import start_run  # noqa: PLC0415
+    from vnetsim.scenario.settings_file import load_experiment  # noqa: PLC0415
+
+    overrides = _overrides(
+        set_,
+        learner=learner,
+        rounds=rounds,
+        device=device,
+        seed=seed,
+        data__name=data,
+        data__root=data_root,
+        data__download=data_download,
+        **traffic.settings(gui=gui),
+    )
+    with progress_display() as progress:
+        progress.stage("loading")
+        cluster = where.cluster()
+        experiment = load_experiment(scenario, overrides, find_learner=find_learner, trust=trust)
+        refuse_out_of_proportion([experiment], learns=True, yes=yes)
+        folder = start_run(experiment, out, command=_command(), progress=progress, cluster=cluster)
+    _finish(folder, what=f"{short_name(experiment.learner)} on {Path(experiment.scenario).name}")
+    return 0
+
+
+@app.command
+def mobility(
+    scenario: Scenario,
+    /,
+    *,
+    seed: Seed = None,
+    traffic: TrafficOptions = NO_TRAFFIC_OPTIONS,
+    gui: Gui = False,
+    set_: Set = (),
+    out: Out = None,
+    report: Annotated[bool, Parameter(group=OUTPUT, help="Write report.html as well as the tables.")] = True,
+    yes: Yes = False,
+    debug: Debug = False,  # noqa: ARG001
+) -> int:
+    """Record coverage windows and report traffic and blur; no learner, no torch."""
+    from vnetsim.runs.effort import refuse_out_of_proportion  # noqa: PLC0415
+    from vnetsim.runs.traffic_recording import record_mobility  # noqa: PLC0415
+    from vnetsim.scenario.settings_file import load_experiment  # noqa: PLC0415
+
+    experiment = load_experiment(scenario, _overrides(set_, seed=seed, **traffic.settings(gui=gui)))
+    refuse_out_of_proportion([experiment], learns=False, yes=yes)
+    if report:  # SUMO leaves this process idle time enough to load what the report needs
+        threading.Thread(target=importlib.import_module, args=("analysis.report.page",), daemon=True).start()
+    with progress_display() as progress:
+        folder = record_mobility(experiment, out, command=_command(), progress=progress)
+    if report:
+        _finish(folder, what=f"traffic of {Path(experiment.scenario).name}")
+    else:
+        _tell_headline(folder, what=f"traffic of {Path(experiment.scenario).name}")
+    return 0
+
+
+@app.command
+def compare(
+    scenario: Annotated[
+        str,
+        Parameter(help="A study file (.toml with [[arms]]), or a scenario as for vnetsim run, with --learners."),
+    ],
+    /,
+    *,
+    learners: Annotated[
+        str | None,
+        Parameter(group=LEARNING, help="Learners of one task, as a,b,c; one of a file as path/to/file.py:CLASS."),
+    ] = None,
+    seeds: Annotated[
+        str | None,
+        Parameter(
+            group=LEARNING,
+            help="FIRST:END, where 0:10 are the seeds 0 to 9, or a list such as 0,3,7. Default: the study's, or 0:10.",
+        ),
+    ] = None,
+    size: Annotated[str | None, Parameter(help="Size of the study; default: its first one, if it has any.")] = None,
+    equal_schedule: Annotated[
+        str | None,
+        Parameter(
+            group=LEARNING,
+            help="Give all arms payload and work of this learner, or arm of the study: the same vehicles then commit.",
+        ),
+    ] = None,
+    rounds: Annotated[int | None, Parameter(group=LEARNING, help="Rounds to run (default 20).")] = None,
+    device: Annotated[str | None, Parameter(group=LEARNING, help="auto, cpu, cuda or cuda:N (default auto).")] = None,
+    traffic: TrafficOptions = NO_TRAFFIC_OPTIONS,
+    set_: Set = (),
+    trust: Trust = False,
+    where: WorkerOptions = HERE,
+    out: Annotated[
+        Path | None,
+        Parameter(
+            group=OUTPUT,
+            help="Folder of the comparison; one that holds it already is gone on with. Default: runs/SCENARIO-compare, "
+            "or runs/STUDY-SIZE.",
+        ),
+    ] = None,
+    yes: Yes = False,
+    debug: Debug = False,  # noqa: ARG001
+) -> int:
+    """Compare arms over seeds on the same recorded traffic; a second call runs only what is missing."""
+    from vnetsim.runs.effort import refuse_out_of_proportion  # noqa: PLC0415
+    from vnetsim.study.request import Request, refuse_unlike_exchanges  # noqa: PLC0415
+    from vnetsim.study.runner import compare as run_comparison  # noqa: PLC0415
+
+    request = Request(
+        scenario=scenario,
+        learners=learners,
+        seeds=seeds,
+        size=size,
+        equal_schedule=equal_schedule,
+        yes=yes,
+        trust=trust,
+    )
+    options = _overrides(set_, rounds=rounds, device=device, **traffic.settings())
+    with progress_display() as progress:
+        progress.stage("loading")
+        study, name = request.plan(options)
+        refuse_out_of_proportion([cell.experiment for cell in study.cells], learns=True, yes=yes)
+        refuse_unlike_exchanges(study)
+        folder = out or Path("runs") / name
+        result = run_comparison(study, folder, command=_command(), progress=progress, **dataclasses.asdict(where))
+    cells, failed = len(study.cells), len(result.failed)
+    if failed < cells:
+        arms = dict.fromkeys(cell.arm for cell in study.cells)
+        _finish(folder, what=study.title or f"{', '.join(arms)} on {Path(scenario).name}")
+    if failed:
+        raise RunError(f"{failed} of {cells} cells failed; the same command runs them again.")
+    return 0
+
+
+@app.command
+def resume(
+    run_directory: Annotated[Path, Parameter(help="Run directory of a run that was interrupted or killed.")],
+    /,
+    *,
+    learner: Annotated[
+        str | None, Parameter(help="The run's learner, where that is a file's (path/to/file.py:CLASS): run its code.")
+    ] = None,
+    trust: Trust = False,
+    where: WorkerOptions = HERE,
+    debug: Debug = False,  # noqa: ARG001
+) -> int:
+    """Continue an interrupted run to the result it would have had."""
+    from vnetsim.runs.runner import resume_run  # noqa: PLC0415
+
+    with progress_display() as progress:
+        already_finished = resume_run(
+            run_directory, command=_command(), progress=progress, learner=learner, trust=trust, cluster=where.cluster()
+        )
+    if already_finished:
+        tell(f"{run_directory}: the run had already finished; nothing to do.")
+    _finish(run_directory, what=run_directory.name)
+    return 0
+
+
+@app.command
+def report(
+    *run_directories: Annotated[Path, Parameter(help="Run directories, or folders of comparisons.")],
+    debug: Debug = False,  # noqa: ARG001
+) -> int:
+    """Rebuild figures and report.html of run directories, or comparison.html of comparisons."""
+    if not run_directories:
+        raise InputError("vnetsim report: name at least one run directory.")
+    for folder in run_directories:
+        _finish(folder, what=folder.name)
+    return 0
+
+
+for command in (learners, plugins, settings, cite, init):
+    app.command(command)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit: 0 done, 1 failed run, 2 wrong input, 130 interrupted."""
+    sys.exit(_exit_status(list(sys.argv[1:] if arguments is None else arguments)))
+
+
+def _exit_status(tokens: list[str]) -> int:
+    debug = "--debug" in tokens
+    try:
+        refuse_other_than_text(tokens)
+        claim("analysis")
+        status = app(tokens, exit_on_error=False, print_error=False)
+        sys.stdout.flush()
+    except CycloptsError as error:
+        return _fail(" ".join(str(error).split()), InputError.exit_code, debug=debug)
+    except VnetsimError as error:
+        return _fail(str(error), error.exit_code, debug=debug)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        drop_output()  # which may be what failed
+        return _fail(f"{where}{error.strerror or error}.", RunError.exit_code, debug=debug)
+    except Exception as error:  # noqa: BLE001 - the last line of defence of the user's terminal
+        what = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        return _fail(f"internal error: {what} (--debug shows where).", RunError.exit_code, debug=debug)
+    except BaseException as error:
+        interrupted = str(error) or "interrupted."
+        if not isinstance(error, KeyboardInterrupt):
+            # Ctrl-C inside a library written in Rust arrives as its own kind of panic, which is no Exception
+            if "KeyboardInterrupt" not in interrupted:
+                raise
+            interrupted = "interrupted; go on with vnetsim resume, or with the same command."
+        return _fail(interrupted, INTERRUPTED, debug=debug)
+    return int(status or 0)
+
+
+def _fail(message: str, status: int, *, debug: bool) -> int:
+    if debug:
+        with contextlib.suppress(OSError):
+            traceback.print_exc()
+    tell(message)
+    return status

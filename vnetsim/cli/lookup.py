@@ -1,0 +1,129 @@
+"""Commands that look something up and run nothing: learners, settings, sources to cite, shipped scenarios."""
+
+from __future__ import annotations
+
+import difflib
+import shlex
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from vnetsim.cli.options import Debug
+from vnetsim.errors import InputError, RunError, unknown_name
+from vnetsim.setting_texts import description, setting_texts, tables_of
+from vnetsim.standard_streams import tell
+
+
+def learners(
+    name: Annotated[
+        str | None, Parameter(help="Explain this learner, installed or of a file as path/to/file.py:CLASS.")
+    ] = None,
+    /,
+    *,
+    debug: Debug = False,  # noqa: ARG001 - read by main
+) -> int:
+    """List the learners there are: name, task, payload, paper; with NAME also equations, settings and defaults."""
+    from vnetsim.cli.terminal import print_learner, print_learners  # noqa: PLC0415 - keeps --help quick
+    from vnetsim.learning.registry import find_learner, learner_names  # noqa: PLC0415
+
+    if name is not None:
+        print_learner(find_learner(name))
+        return 0
+    found, faults = {}, []
+    for known in learner_names():
+        try:
+            found[known] = find_learner(known)
+        except RunError as error:  # one package at fault must not hide the others
+            faults.append(str(error))
+    print_learners(found)
+    for fault in faults:
+        tell(fault)
+    return RunError.exit_code if faults else 0
+
+
+def settings(
+    key: Annotated[
+        str | None, Parameter(help="A setting, such as round.quorum, or a table of them, such as round.")
+    ] = None,
+    /,
+    *,
+    learner: Annotated[
+        str | None,
+        Parameter(
+            help="Tell the settings of this learner as well, and the defaults that it brings; path/to/file.py:CLASS "
+            "for one of a file. Settings of learning belong to the default learner without it."
+        ),
+    ] = None,
+    debug: Debug = False,  # noqa: ARG001
+) -> int:
+    """Explain every setting of an experiment: meaning, unit, default, bounds; with KEY one, or those of one table."""
+    from vnetsim.cli.terminal import print_settings  # noqa: PLC0415 - keeps --help quick
+    from vnetsim.experiment import Experiment  # noqa: PLC0415
+
+    tables: dict[str, type] = {"": Experiment, **tables_of(Experiment)}
+    brought: Mapping[str, Any] = {}
+    if learner is not None or (key or "").partition(".")[0] == "learning":
+        from vnetsim.learning.registry import about, find_learner  # noqa: PLC0415
+
+        found = find_learner(learner or Experiment.learner)
+        tables["learning"] = found.Settings
+        brought = about(found).defaults if learner else {}
+    texts = {
+        table: [text for text in setting_texts(kind, table, brought) if table or "." not in text.key]
+        for table, kind in tables.items()
+    }
+    known = {text.key: text for of_table in texts.values() for text in of_table}
+    if "learning" in tables:
+        del known["learning"]
+        texts[""] = [text for text in texts[""] if text.key != "learning"]
+    if key is None:
+        print_settings([(table, description(tables[table]).split("\n\n")[0], texts[table]) for table in tables])
+    elif key in tables:
+        print_settings([(key, description(tables[key]), texts[key])])
+    elif key in known:
+        print_settings([("", "", [known[key]])])
+    else:
+        raise _unknown_setting(key, known, [table for table in tables if table])
+    return 0
+
+
+def _unknown_setting(key: str, known: Collection[str], tables: Collection[str]) -> InputError:
+    """Return the error for a key that no setting has: with those of its table, or those of a name like it."""
+    table, _, name = key.rpartition(".")
+    if table in tables:
+        return unknown_name("setting", key, [known_key for known_key in known if known_key.startswith(f"{table}.")])
+    like = difflib.get_close_matches(name, {known_key.rpartition(".")[2] for known_key in known}, n=1)
+    meant = [known_key for known_key in known if known_key.rpartition(".")[2] in like]
+    hint = f" Did you mean {' or '.join(meant)}?" if meant else ""
+    return InputError(
+        f"unknown setting '{key}'.{hint} Tables: {', '.join(sorted(tables))}; vnetsim settings lists everything."
+    )
+
+
+def cite(
+    *names: Annotated[str, Parameter(help="Learners, as for --learner. Default: all that are installed.")],
+    debug: Debug = False,  # noqa: ARG001
+) -> int:
+    """Print what to cite as BibTeX: vnetsim, SUMO, and the papers of the learners that were used."""
+    from vnetsim.cli.references import references  # noqa: PLC0415 - keeps --help quick
+    from vnetsim.learning.registry import find_learner, learner_names  # noqa: PLC0415
+
+    print("\n\n".join(references([find_learner(name) for name in names or learner_names()])))
+    return 0
+
+
+def init(
+    folder: Annotated[Path, Parameter(help="Folder to fill; made when missing, must be empty.")],
+    /,
+    *,
+    debug: Debug = False,  # noqa: ARG001
+) -> int:
+    """Copy the shipped scenarios into a folder, to run and to change."""
+    from vnetsim.scenario.shipped import FIRST, copy_scenarios  # noqa: PLC0415 - keeps --help quick
+
+    for path in copy_scenarios(folder):
+        print(path)
+    tell(f"next: vnetsim run {shlex.quote(str(folder / FIRST))}")
+    return 0

@@ -1,0 +1,190 @@
+"""Options that several commands share: where the vehicles come from, and where is computed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Group, Parameter
+
+from vnetsim.errors import InputError
+from vnetsim.runs.ray_cluster import Cluster, cluster_options
+
+TRAFFIC = Group("Traffic")
+
+_CLOCK = re.compile(r"(?:(\d+):)?(\d+):([0-5]?\d):([0-5]?\d(?:\.\d*)?)")
+
+
+def _time_s(_: object, tokens: Sequence[object]) -> float:
+    """Return seconds from a number, or from a clock as SUMO writes it: hours:minutes:seconds, days before them."""
+    text = str(getattr(tokens[0], "value", tokens[0])).strip()
+    if match := _CLOCK.fullmatch(text):
+        days, hours, minutes, seconds = match.groups()
+        return (int(days or 0) * 24 + int(hours)) * 3600 + int(minutes) * 60 + float(seconds)
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"expected seconds or a time such as 15:30:00, got '{text}'") from None
+
+
+def _split(_: object, tokens: Sequence[object]) -> tuple[str, ...]:
+    texts = (str(getattr(token, "value", token)) for token in tokens)
+    return tuple(name.strip() for text in texts for name in text.split(",") if name.strip())
+
+
+Gui = Annotated[bool, Parameter(group=TRAFFIC, negative="", help="Show sumo-gui (implies --backend traci).")]
+
+
+Yes = Annotated[
+    bool,
+    Parameter(group=Group("Output"), negative="", help="Run it however many runs, days or gigabytes it takes."),
+]
+Debug = Annotated[bool, Parameter(group=Group("Output"), negative="", help="Show tracebacks.")]
+Trust = Annotated[
+    bool,
+    Parameter(
+        negative="",
+        help="Let a run directory name code that is run, fetch data, and start SUMO on a scenario in it.",
+    ),
+]
+
+
+@Parameter(name="*", help="Where the vehicles come from.")
+@dataclass(frozen=True, kw_only=True)
+class TrafficOptions:
+    """The options that ``run``, ``mobility`` and ``compare`` share; what was not given is None or empty."""
+
+    rsu: Annotated[
+        tuple[str, ...],
+        Parameter(
+            group=TRAFFIC,
+            negative="",
+            help="Place an RSU at JUNCTION or x,y, with :range_m if wanted. "
+            "Repeatable. Default: the scenario's POIs of type rsu, else the busiest signalised junction.",
+        ),
+    ] = ()
+    rsu_file: Annotated[
+        Path | None,
+        Parameter(group=TRAFFIC, help="Take the RSUs from a SUMO additional file: its POIs of type rsu."),
+    ] = None
+    rsu_spacing: Annotated[
+        float | None,
+        Parameter(
+            group=TRAFFIC, help="Least distance (m) between the RSUs of --rsu all-signalised; busier junctions first."
+        ),
+    ] = None
+    backend: Annotated[
+        Literal["auto", "libsumo", "traci"] | None,
+        Parameter(
+            group=TRAFFIC,
+            help="SUMO beside this process, over a socket (traci), or within it (libsumo). Default auto: traci.",
+        ),
+    ] = None
+    net: Annotated[
+        str | None, Parameter(group=TRAFFIC, help="Net file that names the junctions of an FCD recording.")
+    ] = None
+    begin: Annotated[
+        float | None,
+        Parameter(
+            group=TRAFFIC,
+            converter=_time_s,
+            help="Begin at this time of the scenario, in s or as 15:30:00. Default: the scenario's own begin.",
+        ),
+    ] = None
+    end: Annotated[
+        float | None,
+        Parameter(group=TRAFFIC, converter=_time_s, help="End at this time. Default: the scenario's own end."),
+    ] = None
+    warmup: Annotated[
+        float | None,
+        Parameter(
+            group=TRAFFIC,
+            converter=_time_s,
+            help="Simulate this time first, while the net fills; windows and rounds begin after it (default 0).",
+        ),
+    ] = None
+    vehicle_types: Annotated[
+        tuple[str, ...],
+        Parameter(
+            group=TRAFFIC,
+            negative="",
+            converter=_split,
+            help="Vehicles that take part, by vType id or vClass, as a,b or repeated; all for every vehicle. Default "
+            "motor: no bicycles, pedestrians, trams, trains or ships.",
+        ),
+    ] = ()
+    exclude_types: Annotated[
+        tuple[str, ...],
+        Parameter(group=TRAFFIC, negative="", converter=_split, help="Of these, leave out vType ids or vClasses."),
+    ] = ()
+    sumo_outputs: Annotated[
+        Literal["run", "in-place"] | None,
+        Parameter(
+            group=TRAFFIC,
+            help="Where files go that the scenario has SUMO write: below the run directory in sumo/ (run, the "
+            "default), or where the scenario says, over what is there (in-place).",
+        ),
+    ] = None
+
+    def settings(self, *, gui: bool = False) -> dict[str, object]:
+        """Return the options by the setting each one sets, tables and keys joined by ``__``."""
+        return {
+            "traffic__rsu": self.rsu,
+            "traffic__rsu_file": None if self.rsu_file is None else str(self.rsu_file),
+            "traffic__rsu_spacing_m": self.rsu_spacing,
+            "traffic__backend": self.backend,
+            "traffic__gui": gui,
+            "traffic__net": self.net,
+            "traffic__begin_s": self.begin,
+            "traffic__end_s": self.end,
+            "traffic__warmup_s": self.warmup,
+            "traffic__vehicle_types": self.vehicle_types,
+            "traffic__exclude_types": self.exclude_types,
+            "traffic__sumo_outputs": self.sumo_outputs,
+        }
+
+
+WORKERS = Group("Workers")
+
+
+@Parameter(name="*", help="Where is computed.")
+@dataclass(frozen=True, kw_only=True)
+class WorkerOptions:
+    """The options that ``run``, ``resume`` and ``compare`` share."""
+
+    workers: Annotated[
+        int,
+        Parameter(
+            group=WORKERS,
+            help="Cells to run at once, each in a process of its own. Of one run, with --engine ray: processes that "
+            "train its vehicles.",
+        ),
+    ] = 1
+    engine: Annotated[
+        Literal["local", "ray"],
+        Parameter(
+            group=WORKERS, help="Where cells run, or the vehicles of one run are trained: here, or on a Ray cluster."
+        ),
+    ] = "local"
+    address: Annotated[
+        str | None, Parameter(group=WORKERS, help="Address of the Ray cluster; default: a cluster of this machine.")
+    ] = None
+
+    def cluster(self) -> Cluster | None:
+        """Return the Ray cluster that is to train the vehicles of one run; None for this process.
+
+        Raises:
+            InputError: the options do not go together, or there is no such cluster.
+        """
+        if self.engine == "ray":
+            return cluster_options(self.workers, self.address, what="vehicles are trained")
+        if self.address is not None:
+            raise InputError(f"--address {self.address}: is that of a Ray cluster; add --engine ray.")
+        if self.workers != 1:
+            raise InputError(
+                f"--workers {self.workers}: one run trains on all cores by itself; for processes add --engine ray."
+            )
+        return None

@@ -1,0 +1,214 @@
+"""What a person sees on the terminal at the end: tables on standard output."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import inspect
+import os
+import sys
+import textwrap
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from vnetsim.learning import Learner
+from vnetsim.learning.registry import about
+from vnetsim.plugins import Kind
+from vnetsim.setting_texts import SettingText, as_toml, description, setting_texts
+
+_LIST_WIDTH, _TEXT_WIDTH = 80, 100
+
+
+class _ResultConsole(Console):
+    """Tells of a closed pipe as of any other output that fails; rich would end the program as if it had failed."""
+
+    def on_broken_pipe(self) -> None:
+        """Raise what ``vnetsim.standard_streams.telling`` waits for."""
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+
+def print_headline(headline: Sequence[tuple[str, str]], notices: Sequence[str], last: str, *, title: str) -> None:
+    """Print headline numbers (label, value with unit), what a reader must know of them, and a last line."""
+    console = _ResultConsole()
+    table = Table(title=Text(title), show_header=False, title_justify="left", title_style="bold")
+    for label, value in headline:
+        table.add_row(Text(label), Text(value))
+    console.print(table)
+    for line in notices:
+        console.print(Text(f"note: {line}"))
+    print(last)
+
+
+TableText = tuple[str, Sequence[str], Sequence[Sequence[str]], str]
+"""A table as text: title, column heads, rows, and a line below, which may be empty."""
+
+
+def print_results(tables: Sequence[TableText], notes: Sequence[str], page: Path, *, title: str) -> None:
+    """Print what a comparison found, and the page's path; without lines and colours in a pipe."""
+    console = _ResultConsole()
+    console.print(Text(title, style="bold"))
+    for name, head, rows, note in tables:
+        console.print()
+        console.print(Text(name))
+        for line in _aligned([head, *rows]):
+            console.print(Text(line), soft_wrap=True)
+        if note:
+            console.print(Text(note))
+    console.print()
+    for line in notes:
+        console.print(Text(line))
+    print(f"comparison: {page}")
+
+
+def _aligned(rows: Sequence[Sequence[str]], width: int = 80) -> list[str]:
+    """Return rows as lines with their columns aligned; a first cell too long for ``width`` has a line of its own."""
+    others = [max(map(cell_len, column)) for column in list(zip(*rows, strict=True))[1:]]
+    whole = {row[0] for row in rows if not any(row[1:])}  # headings
+    room = max(width - sum(others) - 2 * len(others), 10)
+    first = max((cell_len(row[0]) for row in rows if row[0] not in whole and cell_len(row[0]) <= room), default=4)
+    lines = []
+    for name, *cells in rows:
+        if name in whole or cell_len(name) > first:
+            lines.append(name)
+        if name not in whole:
+            label = name if cell_len(name) <= first else ""
+            padded = [set_cell_size(text, size) for text, size in zip((label, *cells), (first, *others), strict=True)]
+            lines.append("  ".join(padded).rstrip())
+    return lines
+
+
+def print_learners(learners: Mapping[str, type[Learner]]) -> None:
+    """Print a block a learner, at most 80 columns wide: name, task, payload, paper."""
+    console = Console(width=min(Console().width, _LIST_WIDTH))
+    for name, learner in learners.items():
+        block = Table.grid(padding=(0, 1))
+        block.add_column(no_wrap=True, style="bold")
+        block.add_column(overflow="fold")
+        for title, words in (("task", learner.task), ("payload", about(learner).payload), ("paper", learner.paper)):
+            if words:
+                block.add_row(f"  {title}", Text(words))
+        console.print(Text(name, style="bold"))
+        console.print(block)
+
+
+def print_learner(learner: type[Learner]) -> None:
+    """Print what a learner says of itself: description, citation, payload, equations, settings, own defaults."""
+    console = Console()
+    own = about(learner)
+    console.print(Text(f"{learner.name}: {learner.task}", style="bold"))
+    described = inspect.cleandoc(learner.__doc__ or "").partition("\nArgs:")[0]
+    for paragraph in described.strip().split("\n\n"):
+        console.print(Text(" ".join(paragraph.split())))
+    console.print(Text(f"\npaper: {learner.paper}"))
+    if own.payload:
+        console.print(Text(f"payload of a participation: {own.payload}"))
+    if own.equations:
+        console.print(Text("\nequations", style="bold"))
+        for equation in own.equations:
+            console.print(Text(f"  {equation}"), soft_wrap=True)
+    settings = {field.name: _default(field) for field in dataclasses.fields(learner.Settings)}
+    _print_defaults(console, "settings (--set learning.NAME=VALUE)", "setting", settings)
+    if own.defaults:
+        defaults = {key: repr(value) for key, value in own.defaults.items()}
+        _print_defaults(
+            console, "general settings of which it has a default of its own (--set KEY=VALUE)", "key", defaults
+        )
+
+
+def _print_defaults(console: Console, title: str, kind: str, defaults: Mapping[str, str]) -> None:
+    console.print(Text(f"\n{title}", style="bold"))
+    table = Table(kind, "default")
+    for name, default in defaults.items():
+        table.add_row(Text(name), Text(default))
+    console.print(table)
+
+
+def _default(field: dataclasses.Field[Any]) -> str:
+    """Return a setting's default as text."""
+    if field.default is not dataclasses.MISSING:
+        return repr(field.default)
+    return "(must be given)" if field.default_factory is dataclasses.MISSING else repr(field.default_factory())
+
+
+def print_settings(tables: Sequence[tuple[str, str, Sequence[SettingText]]]) -> None:
+    """Print settings: of each table its key (may be empty), what it says of itself, and the settings in it."""
+    console = Console()
+    width = min(console.width, _TEXT_WIDTH)
+    for index, (table, about_it, texts) in enumerate(tables):
+        if index:
+            console.print()
+        if table:
+            console.print(Text(f"[{table}]", style="bold"))
+        for paragraph in filter(None, about_it.split("\n\n")):
+            _print_wrapped(console, paragraph, width)
+            console.print()
+        for text in texts:
+            console.print(Text.assemble((text.key, "bold"), f" = {text.default}" if text.default else ""))
+            _print_wrapped(console, text.meaning, width, indent=4)
+            _print_wrapped(console, ", ".join(filter(None, (text.values, text.bounds))), width, indent=4)
+
+
+def print_plugins(kind: Kind, word: str, found: Mapping[str, type[Any]]) -> None:
+    """Print the plug-ins of a kind, below the words that say how one is named; each with its first sentence."""
+    console = Console()
+    width = min(console.width, _TEXT_WIDTH)
+    console.print(Text(word, style="bold"))
+    named = f"{kind.key} = NAME, or path/to/file.py:CLASS; its settings: table {kind.table}"
+    _print_wrapped(console, named, width, indent=2)
+    room = max(map(len, found), default=0) + 4
+    for name, plugin in found.items():
+        said = " ".join(description(plugin).split("\n\n")[0].split()) or plugin.source
+        for index, line in enumerate(textwrap.wrap(said, max(width - room, 20), break_on_hyphens=False)):
+            head = f"  {name}".ljust(room) if index == 0 else " " * room
+            console.print(Text(f"{head}{line}"), soft_wrap=True)
+    console.print()
+
+
+def print_plugin(kind: Kind, plugin: type[Any]) -> None:
+    """Print what a plug-in says of itself: docstring, equations, source, settings, defaults for other settings."""
+    console = Console()
+    width = min(console.width, _TEXT_WIDTH)
+    console.print(Text(f"{plugin.name}: {kind.name}", style="bold"))
+    for paragraph in filter(None, description(plugin).split("\n\n")):
+        if any(line.startswith("    ") for line in paragraph.splitlines()):
+            console.print(Text(paragraph), soft_wrap=True)  # equations and tables
+        else:
+            _print_wrapped(console, paragraph, width)
+        console.print()
+    for equation in getattr(plugin, "equations", ()):
+        console.print(Text(f"    {equation}"), soft_wrap=True)
+    _print_wrapped(console, f"source: {getattr(plugin, 'source', '') or getattr(plugin, 'paper', '')}", width)
+    console.print(Text(f"class: {_place(plugin)}"), soft_wrap=True)
+    defaults = getattr(plugin, "defaults", {})
+    console.print()
+    texts = list(setting_texts(plugin.Settings, kind.table, defaults))
+    print_settings([(kind.table, description(plugin.Settings).split("\n\n")[0], texts)])
+    if not texts:
+        console.print(Text("no settings of its own"))
+    others = {key: value for key, value in defaults.items() if not key.startswith(f"{kind.table}.")}
+    if others:
+        console.print(Text("\ndefaults that it brings for other settings", style="bold"))
+    for key, value in others.items():
+        console.print(Text(f"{key} = {as_toml(value)}"), soft_wrap=True)
+
+
+def _place(plugin: type[Any]) -> str:
+    """Return where a class stands: its module, or the file that was named."""
+    module = sys.modules[plugin.__module__]
+    of_file = module.__spec__ is None
+    return f"{module.__file__}:{plugin.__name__}" if of_file else f"{plugin.__module__}:{plugin.__qualname__}"
+
+
+def _print_wrapped(console: Console, words: str, width: int, indent: int = 0) -> None:
+    """Print words in lines of at most ``width`` columns; one longer than that is not broken."""
+    space = " " * indent
+    for line in textwrap.wrap(
+        words, width, initial_indent=space, subsequent_indent=space, break_long_words=False, break_on_hyphens=False
+    ):
+        console.print(Text(line), soft_wrap=True)

@@ -1,0 +1,214 @@
+"""Where roadside units are placed: at POIs of a scenario, at junctions, at coordinates."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from vnetsim.coverage.rsu import Rsu
+from vnetsim.errors import InputError, unknown_name
+from vnetsim.experiment.traffic import REACH
+from vnetsim.setting_checks import Within
+
+_LISTED = 40
+ALL_SIGNALISED = "all-signalised"
+POSITION = Within(-1e8, 1e8, "m", "the Earth's circumference is 4e7 m")
+ENVIRONMENTS = ("urban", "highway")
+"""What may surround an RSU."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Poi:
+    """A ``<poi type="rsu">`` of a scenario.
+
+    Args:
+        id: its id.
+        x_m: position in net coordinates (m), like ``y_m``.
+        y_m: see ``x_m``.
+        range_text: its parameter ``range``, empty when it has none.
+        environment: its parameter ``environment``, likewise.
+    """
+
+    id: str
+    x_m: float
+    y_m: float
+    range_text: str
+    environment: str = ""
+
+
+class RoadNet(Protocol):
+    """What placing RSUs needs to know of a road net."""
+
+    def junction_ids(self) -> Sequence[str]:
+        """Return the ids of the junctions, without the internal ones."""
+        ...
+
+    def junction_position(self, junction_id: str) -> tuple[float, float]:
+        """Return x and y of a junction (m)."""
+        ...
+
+    def rsu_pois(self) -> Sequence[Poi]:
+        """Return the scenario's points of interest of type ``rsu``."""
+        ...
+
+    def busiest_junction(self) -> tuple[str, str]:
+        """Return the id of the busiest junction, and in words by what measure it is the busiest.
+
+        Raises:
+            InputError: when the net has no junction.
+        """
+        ...
+
+    def signalised_junctions(self, *, busiest_first: bool) -> Sequence[str]:
+        """Return the ids of the junctions with traffic lights, by name or the busiest first."""
+        ...
+
+    def boundary(self) -> tuple[float, float, float, float] | None:
+        """Return the net's bounding box (x_min, y_min, x_max, y_max) in m, None where unknown."""
+        ...
+
+
+def place_rsus(
+    specs: Sequence[str],
+    *,
+    range_m: float,
+    net: RoadNet,
+    where: str,
+    listed: Sequence[Poi] = (),
+    spacing_m: float = 0.0,
+) -> tuple[tuple[Rsu, ...], tuple[str, ...]]:
+    """Return the RSUs of a scenario and the notes a user must see.
+
+    The specifications and what a file lists decide; without any, the scenario's own POIs; without those, the busiest
+    junction. An RSU that
+    no POI places stands in the environment that the scenario's POIs agree on, if they do.
+
+    Args:
+        specs: RSUs as ``JUNCTION``, ``x,y`` or ``all-signalised``, each with an optional ``:range_m``.
+        range_m: coverage radius of an RSU that names none (m).
+        net: the road net.
+        where: the scenario's file, for error messages.
+        listed: further RSUs, from a file.
+        spacing_m: least distance between those of ``all-signalised`` (m).
+
+    Raises:
+        InputError: for a specification that cannot be read, an unknown junction, or two RSUs of one id.
+    """
+    notes: list[str] = []
+    pois = net.rsu_pois()
+    if specs or listed:
+        environments = {poi.environment for poi in pois}
+        common = environments.pop() if len(environments) == 1 and environments <= set(ENVIRONMENTS) else ""
+        rsus = [_from_poi(poi, range_m, where) for poi in listed]
+        for spec in specs:
+            every = spec == ALL_SIGNALISED or spec.startswith(f"{ALL_SIGNALISED}:")
+            found = (
+                _signalised(spec, range_m, spacing_m, net, where) if every else [_from_spec(spec, range_m, net, where)]
+            )
+            rsus += [replace(rsu, environment=common) for rsu in found]
+            if every:
+                notes.append(f"{len(found)} signalised junctions are RSUs.")
+    else:
+        rsus = [_from_poi(poi, range_m, where) for poi in pois]
+    if not rsus:
+        junction, measure = net.busiest_junction()
+        x_m, y_m = net.junction_position(junction)
+        rsus = [Rsu(id=junction, x_m=x_m, y_m=y_m, range_m=range_m)]
+        notes.append(
+            f"The scenario has no RSU; took junction '{junction}', {measure}. "
+            "Name another with --rsu JUNCTION or --rsu x,y."
+        )
+    seen: set[str] = set()
+    for rsu in rsus:
+        if rsu.id in seen:
+            raise InputError(f"{where}: two RSUs are called '{rsu.id}'; name each junction or position once.")
+        seen.add(rsu.id)
+        _check_position(f"{where}: RSU '{rsu.id}'", rsu.x_m, rsu.y_m)
+    if (box := net.boundary()) is not None:
+        notes += [
+            f"RSU '{rsu.id}' at ({rsu.x_m:g}, {rsu.y_m:g}) lies outside the road net, which spans "
+            f"x {box[0]:g}..{box[2]:g} m and y {box[1]:g}..{box[3]:g} m; it may see no traffic."
+            for rsu in rsus
+            if not (box[0] <= rsu.x_m <= box[2] and box[1] <= rsu.y_m <= box[3])
+        ]
+    return tuple(rsus), tuple(notes)
+
+
+def coordinates(spec: str) -> tuple[float, float] | None:
+    """Return x and y (m) of a specification ``x,y[:range_m]``, or None when it names a junction.
+
+    Raises:
+        InputError: for coordinates that are not finite or lie nowhere on Earth.
+    """
+    head, _, _ = spec.partition(":")
+    x_m, comma, y_m = head.partition(",")
+    if not comma:
+        return None
+    try:
+        position = float(x_m), float(y_m)
+    except ValueError:
+        return None
+    _check_position(f"RSU '{spec}'", *position)
+    return position
+
+
+def _check_position(what: str, x_m: float, y_m: float) -> None:
+    POSITION.check(f"{what}: x_m", x_m)
+    POSITION.check(f"{what}: y_m", y_m)
+
+
+def _signalised(spec: str, default_m: float, spacing_m: float, net: RoadNet, where: str) -> list[Rsu]:
+    """Return an RSU at every signalised junction, or, with a spacing, at the busier of those that are too close."""
+    _, colon, tail = spec.partition(":")
+    range_m = _range(tail, f"RSU '{spec}'") if colon else default_m
+    rsus: list[Rsu] = []
+    for junction in net.signalised_junctions(busiest_first=spacing_m > 0):
+        x_m, y_m = net.junction_position(junction)
+        if all(math.hypot(x_m - rsu.x_m, y_m - rsu.y_m) >= spacing_m for rsu in rsus):
+            rsus.append(Rsu(id=junction, x_m=x_m, y_m=y_m, range_m=range_m))
+    if not rsus:
+        raise InputError(f"{where}: the net has no signalised junction; place RSUs with --rsu JUNCTION or --rsu x,y.")
+    return rsus
+
+
+def _from_spec(spec: str, default_m: float, net: RoadNet, where: str) -> Rsu:
+    if not spec.strip():
+        raise InputError("An RSU is given as JUNCTION or x,y, either with :range_m; got an empty text.")
+    position = coordinates(spec)
+    if position is not None:
+        head, colon, tail = spec.partition(":")
+        range_m = _range(tail, f"RSU '{spec}'") if colon else default_m
+        return Rsu(id=head.strip(), x_m=position[0], y_m=position[1], range_m=range_m)
+    known = set(net.junction_ids())
+    junction, range_m = spec, default_m
+    # An id may itself contain colons, so the whole text is tried first.
+    if junction not in known and ":" in spec:
+        junction, _, tail = spec.rpartition(":")
+        range_m = _range(tail, f"RSU '{spec}'")
+    if junction not in known:
+        # A city has thousands of junctions: then only those that look alike are worth a line.
+        alike = difflib.get_close_matches(junction, known, n=10) if len(known) > _LISTED else known
+        raise unknown_name("junction", junction, alike, where)
+    x_m, y_m = net.junction_position(junction)
+    return Rsu(id=junction, x_m=x_m, y_m=y_m, range_m=range_m)
+
+
+def _from_poi(poi: Poi, default_m: float, where: str) -> Rsu:
+    text = poi.range_text
+    range_m = _range(text, f"{where}: parameter 'range' of POI '{poi.id}'") if text else default_m
+    if poi.environment not in ("", *ENVIRONMENTS):
+        source = f"{where}: parameter 'environment' of POI '{poi.id}'"
+        raise unknown_name("environment", poi.environment, ENVIRONMENTS, where=source)
+    return Rsu(id=poi.id, x_m=poi.x_m, y_m=poi.y_m, range_m=range_m, environment=poi.environment)
+
+
+def _range(text: str, where: str) -> float:
+    try:
+        range_m = float(text)
+    except ValueError:
+        raise InputError(f"{where}: the range must be a number of metres, got '{text}'.") from None
+    REACH.check(f"{where}: the range", range_m)
+    return range_m

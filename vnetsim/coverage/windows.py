@@ -1,0 +1,173 @@
+"""Coverage windows: when a vehicle is inside an RSU's disc, to the exact crossing of the circle.
+
+The path of a vehicle between two frames is the straight segment; its crossings with the circle are the roots of a
+quadratic. Nothing is rounded to the step.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vnetsim.coverage.rsu import Rsu
+
+Floats = NDArray[np.float64]
+
+EntryCause = Literal["crossing", "departure", "teleport", "begin"]
+ExitCause = Literal["crossing", "arrival", "teleport", "end"]
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class VehiclePath:
+    """The path of a vehicle inside one disc, growing while the traffic is read.
+
+    The lists always reach at least to the simulated present: a source yields an event only after it appended every
+    point up to that event's time. The first point is the exact entry.
+    """
+
+    vehicle_id: str
+    vehicle_type: str
+    rsu_id: str
+    entry_cause: EntryCause
+    entry_edge: str
+    time_s: list[float]
+    x_m: list[float]
+    y_m: list[float]
+    speed_mps: list[float]
+
+
+def position_m(path: VehiclePath, time_s: float) -> tuple[float, float]:
+    """Return where a vehicle is at a time its path already covers: linear between points, the end points beyond them.
+
+    Returns:
+        x and y in net coordinates (m).
+    """
+    times = path.time_s
+    after = bisect_right(times, time_s)
+    if after == 0:
+        return path.x_m[0], path.y_m[0]
+    before = after - 1
+    if after == len(times):
+        return path.x_m[before], path.y_m[before]
+    share = (time_s - times[before]) / (times[after] - times[before])
+    x, y = path.x_m[before], path.y_m[before]
+    return x + share * (path.x_m[after] - x), y + share * (path.y_m[after] - y)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Window:
+    """One stay of a vehicle inside an RSU's disc: the half-open interval ``[enter_s, exit_s)``.
+
+    Windows of one vehicle at one RSU are disjoint. The path arrays have one length >= 2; the first point is the
+    entry, the last the exit. ``exit_edge`` is empty unless the vehicle was still there to be asked: after a crossing,
+    or when the traffic ended.
+    """
+
+    vehicle_id: str
+    vehicle_type: str
+    rsu_id: str
+    enter_s: float
+    exit_s: float
+    entry_cause: EntryCause
+    exit_cause: ExitCause
+    entry_edge: str
+    exit_edge: str
+    entry_speed_mps: float
+    mean_speed_mps: float
+    max_speed_mps: float
+    path_length_m: float
+    path_time_s: Floats
+    path_x_m: Floats
+    path_y_m: Floats
+    path_speed_mps: Floats
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Entered:
+    """A vehicle entered a disc at ``time_s``."""
+
+    time_s: float
+    path: VehiclePath
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Left:
+    """A vehicle left a disc at ``time_s``; ``path`` is the object its ``Entered`` carried, ``window`` the result."""
+
+    time_s: float
+    path: VehiclePath
+    window: Window
+
+
+CoverageEvent = Entered | Left
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrafficInfo:
+    """What the run's record says of the traffic.
+
+    Args:
+        kind: ``"sumo"``, ``"fcd"``, ``"replay"``, or the name of a traffic source, such as ``"gaussian"``.
+        begin_s: first instant (s); ``end_s``: last instant if known beforehand, else None.
+        end_s: see ``begin_s``.
+        step_s: sampling step (s), None for exact sources.
+        seed: the seed the traffic was made with, None for recordings.
+        command: the simulator's command line, empty for others.
+        version: the simulator's version, empty for others.
+        inputs: files the traffic was read from, absolute paths; hashed into the manifest.
+        notes: lines a user must see, e.g. which junction was chosen as RSU and why.
+        vehicles: which vehicles take part, in words; empty where nothing distinguishes them.
+        lanes: polylines of the road net near the RSUs, each an array (points, 2) in m; empty when unknown.
+        whole_paths: whether a path is known to its end when it begins.
+        plugin: name, citation and settings of a traffic source that is not built in; empty for others.
+    """
+
+    kind: str
+    begin_s: float
+    end_s: float | None
+    step_s: float | None
+    seed: int | None
+    command: tuple[str, ...] = ()
+    version: str = ""
+    inputs: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    vehicles: str = ""
+    lanes: tuple[np.ndarray[tuple[int, int], np.dtype[np.float64]], ...] = ()
+    whole_paths: bool = False
+    plugin: Mapping[str, Any] = field(default_factory=dict)
+
+
+class TrafficStream(Protocol):
+    """An opened scenario: RSUs and the stream of coverage events. Simulation never influences traffic."""
+
+    @property
+    def rsus(self) -> tuple[Rsu, ...]:
+        """The RSUs, at least one."""
+        ...
+
+    @property
+    def info(self) -> TrafficInfo:
+        """What the record says of this traffic."""
+        ...
+
+    def events(self) -> Iterator[CoverageEvent]:
+        """Yield events by non-decreasing time; at equal times departures from a disc come before entries.
+
+        When the traffic ends, every open window is closed with cause ``"end"``. An entry without a later exit never
+        happens unless the consumer stops early.
+        """
+        ...
+
+    @property
+    def time_s(self) -> float:
+        """How far the traffic has been read (s), for progress displays."""
+        ...
+
+    def close(self) -> None:
+        """Release the simulator or file; may be called twice."""
+        ...

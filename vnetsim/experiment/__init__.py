@@ -1,0 +1,144 @@
+"""The experiment's settings: one validated tree, defaults in one place, TOML and dotted overrides.
+
+SI units inside; km/h only where a name says so. Every leaf can be set by ``--set table.key=value`` and by a key of
+the same name in an experiment TOML file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any
+
+from vnetsim.blur import Camera
+from vnetsim.experiment.arithmetic import Arithmetic
+from vnetsim.experiment.rounds import (
+    BlurSettings,
+    DataSettings,
+    ExchangeSettings,
+    RoundSettings,
+    ScheduleSettings,
+    SiloSettings,
+)
+from vnetsim.experiment.traffic import ComputeSettings, GaussianSettings, LinkSettings, TrafficSettings
+from vnetsim.setting_checks import Within, check_bounds, require
+
+__all__ = [
+    "Arithmetic",
+    "BlurSettings",
+    "Camera",
+    "ComputeSettings",
+    "DataSettings",
+    "ExchangeSettings",
+    "Experiment",
+    "GaussianSettings",
+    "LinkSettings",
+    "RoundSettings",
+    "ScheduleSettings",
+    "SiloSettings",
+    "TrafficSettings",
+]
+
+
+PLUGIN_KEYS = (
+    "learner",
+    "schedule.learner",
+    "round.selection",
+    "round.participation",
+    "round.aggregation",
+    "link.model",
+    "data.name",
+    "learning.encoder",
+    "schedule.learning.encoder",
+)
+"""Settings that may name a class of a file. A scenario may too, and is a path besides."""
+
+PLUGIN_TABLES = ("selection", "pace", "aggregation", "radio", "source", "dataset", "encoder")
+"""Settings of plug-ins that a record leaves out where there are none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """Everything that decides a run's result.
+
+    Args:
+        scenario: ``.sumocfg``, FCD file, or run directory; ``"gaussian"`` for the truncated-Gaussian model; another
+            traffic source by its entry point in ``vnetsim.traffic_sources`` or as ``path/to/file.py:Class``.
+        seed: seed of every random stream, >= 0.
+        rounds: rounds to run, >= 1.
+        device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
+        learner: name of an entry point in ``vnetsim.learners``, or ``path/to/file.py:Class``.
+        evaluate_every: rounds between evaluations; the first and the last model are always evaluated.
+        learning: the learner's own settings, validated by its ``Settings``.
+        selection: settings of the selection policy that ``round.selection`` names, validated by its ``Settings``.
+        pace: those of the pace that ``round.participation`` names, likewise.
+        aggregation: those of the aggregation rule that ``round.aggregation`` names, likewise.
+        radio: those of the radio model that ``link.model`` names, likewise; the built-in ones have theirs in ``link``.
+        source: those of the traffic source that ``scenario`` names as ``path/to/file.py:Class`` or by an entry point.
+        dataset: those of the data set that ``data.name`` names; the built-in ones have theirs in ``data``.
+        encoder: those of the encoder that ``learning.encoder`` names, where the learner has that setting.
+    """
+
+    scenario: str
+    seed: Annotated[int, Within(0, 2**63 - 1, "", "whole numbers of TOML have 64 bits")] = 0
+    rounds: Annotated[int, Within(1, 1_000_000, "", "every round is evaluated, recorded and saved")] = 20
+    device: str = "auto"
+    learner: str = "flsimco"
+    evaluate_every: Annotated[int, Within(1, 1_000_000, "", "no run has more rounds")] = 1
+    arithmetic: Arithmetic = field(default_factory=Arithmetic)
+    traffic: TrafficSettings = field(default_factory=TrafficSettings)
+    gaussian: GaussianSettings = field(default_factory=GaussianSettings)
+    link: LinkSettings = field(default_factory=LinkSettings)
+    compute: ComputeSettings = field(default_factory=ComputeSettings)
+    round: RoundSettings = field(default_factory=RoundSettings)
+    exchange: ExchangeSettings = field(default_factory=ExchangeSettings)
+    silos: SiloSettings = field(default_factory=SiloSettings)
+    data: DataSettings = field(default_factory=DataSettings)
+    camera: Camera = field(default_factory=Camera)
+    blur: BlurSettings = field(default_factory=BlurSettings)
+    learning: Mapping[str, Any] = field(default_factory=dict)
+    schedule: ScheduleSettings = field(default_factory=ScheduleSettings)
+    selection: Mapping[str, Any] = field(default_factory=dict)
+    pace: Mapping[str, Any] = field(default_factory=dict)
+    aggregation: Mapping[str, Any] = field(default_factory=dict)
+    radio: Mapping[str, Any] = field(default_factory=dict)
+    source: Mapping[str, Any] = field(default_factory=dict)
+    dataset: Mapping[str, Any] = field(default_factory=dict)
+    encoder: Mapping[str, Any] = field(default_factory=dict)
+
+    def plugins(self) -> dict[str, str]:
+        """Return what is named under each of ``PLUGIN_KEYS``; empty for nothing."""
+        return {key: _named(self, key.split(".")) for key in PLUGIN_KEYS}
+
+    def with_plugins(self, names: Mapping[str, str]) -> Experiment:
+        """Return the experiment with other names under some of ``PLUGIN_KEYS``."""
+        result: Any = self
+        before = self.plugins()
+        for key, name in names.items():
+            if name != before[key]:
+                result = _renamed(result, key.split("."), name)
+        return result  # type: ignore[no-any-return]
+
+    def __post_init__(self) -> None:
+        check_bounds("", self)
+        require(
+            self.round.quorum <= self.silos.count or not self.round.distinct_silos,
+            f"round.quorum must be at most silos.count ({self.silos.count}), got {self.round.quorum}: with "
+            "round.distinct_silos a silo takes part at most once a round.",
+        )
+
+
+def _named(table: Any, path: list[str]) -> str:
+    """Return the name at a path through settings and tables of them, empty where there is none."""
+    for part in path:
+        table = table.get(part, "") if isinstance(table, Mapping) else getattr(table, part, "")
+    return table if isinstance(table, str) else ""
+
+
+def _renamed(table: Any, path: list[str], name: str) -> Any:
+    """Return settings, or a table of them, with another name at a path."""
+    if not path:
+        return name
+    below = table.get(path[0], {}) if isinstance(table, Mapping) else getattr(table, path[0])
+    changed = {path[0]: _renamed(below, path[1:], name)}
+    return {**table, **changed} if isinstance(table, Mapping) else replace(table, **changed)

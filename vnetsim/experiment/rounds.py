@@ -1,0 +1,186 @@
+"""Settings of who takes part with what: rounds, exchange, silos, data, blur, schedule. See ``vnetsim.experiment``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from vnetsim.experiment.traffic import ShadowingDb
+from vnetsim.setting_checks import Images, Share, Within, check_bounds, require
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundSettings:
+    """When a round selects, closes and aggregates.
+
+    Args:
+        participation: pace of a round, by name or as ``path/to/file.py:Class``. ``quorum`` invites at most ``invited``
+            vehicles at once and closes a round with its ``quorum``-th upload. ``coverage`` invites every vehicle in
+            coverage, as it enters or when the round opens, until the round's first upload has arrived, and closes the
+            round when all of them have uploaded or left; who enters later is invited when the next round opens.
+            ``quorum``, ``invited`` and ``selection`` then mean nothing. It is for learners whose vehicles exchange
+            nothing with each other.
+        quorum: committed uploads that close a round.
+        invited: most participations in flight at once, over all RSUs; at least ``quorum``.
+        deadline_s: a round closes this long after it opened with whatever has committed (s).
+        max_staleness: 0 ends whoever is still in flight when a round closes; n > 0 lets them commit to one of the
+            next n rounds.
+        training_outside: whether a vehicle that leaves coverage while it trains goes on training, and uploads once it
+            is covered again, by whichever RSU, if its update still counts then (``max_staleness``); else it is cut when
+            it leaves. For learners whose vehicles exchange nothing with each other.
+        distinct_silos: whether a silo takes part at most once a round, whatever the number of vehicles that carry it.
+        selection: who is invited first when more vehicles are waiting than may be invited: a selection policy, by name
+            or as ``path/to/file.py:Class``. ``random`` draws, as is usual in federated learning; ``arrival`` takes
+            whoever entered coverage first, and so has least time left; `vnetsim plugins selections` lists all.
+        aggregation: what the RSU makes of the uploads of a round: an aggregation rule, by name or as
+            ``path/to/file.py:Class``. ``sync`` takes the learner's weighted mean; `vnetsim plugins aggregations` lists
+            all. Rules that mix or buffer uploads as they arrive want a small ``quorum`` and ``max_staleness`` above 0.
+    """
+
+    participation: str = "quorum"
+    quorum: Annotated[int, Within(1, 100_000, "", "a round of more uploads fits no memory")] = 5
+    invited: Annotated[int, Within(1, 100_000, "", "a round of more uploads fits no memory")] = 8
+    deadline_s: Annotated[float, Within(0.1, 1e7, "s", "taking part needs time; four months")] = 60.0
+    max_staleness: Annotated[int, Within(0, 10_000, "", "the model of every round that is still in use is kept")] = 0
+    training_outside: bool = False
+    distinct_silos: bool = False
+    selection: str = "random"
+    aggregation: str = "sync"
+
+    def __post_init__(self) -> None:
+        check_bounds("round", self)
+        require(
+            self.invited >= self.quorum,
+            f"round.invited must be at least round.quorum ({self.quorum}), got {self.invited}.",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExchangeSettings:
+    """Exchange between vehicles, for learners that have one.
+
+    A round first gathers: vehicles that are ready wait for each other until ``round.quorum`` of them are there or the
+    round's deadline has come. Then all exchange at once, over the sidelink whose radio is that of ``link``.
+
+    Args:
+        topology: ``contact`` pairs the vehicles that are in range of each other when the exchange begins; ``ring`` each
+            with the next in order of arrival; ``complete`` all; ``star`` all, through the RSU alone. Learners that
+            average at the RSU under ``star`` exchange nothing among vehicles then.
+        range_m: two vehicles closer than this are in contact (m).
+        relay: pairs out of range exchange through the RSU while both are covered.
+        limit_s: an exchange that is not complete this long after the beginning is cut (s).
+        shadowing_db: standard deviation of the shadowing between two vehicles (dB), drawn per pair and round; the
+            TR specifies 3 dB for LOS.
+    """
+
+    topology: Literal["contact", "star", "ring", "complete"] = "contact"
+    range_m: Annotated[float, Within(0.1, 1e5, "m", "no vehicle's radio reaches further")] = 150.0
+    relay: bool = False
+    limit_s: Annotated[float, Within(0.01, 1e7, "s", "it needs time; four months")] = 30.0
+    shadowing_db: ShadowingDb = 3.0
+
+    def __post_init__(self) -> None:
+        check_bounds("exchange", self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SiloSettings:
+    """Which silo, a share of the training data, a vehicle carries; bound at its first entry into coverage.
+
+    Args:
+        count: number of silos.
+        by: ``arrival`` deals silos round robin in order of first entry; ``approach`` does so among the silos of the
+            vehicle's approach direction (silo i belongs to direction i mod ``approaches``).
+        approaches: number of equal sectors around the RSU that count as directions, the first centred on north.
+    """
+
+    count: Annotated[int, Within(1, 100_000, "", "each has a shard and figures of its own in memory")] = 95
+    by: Literal["arrival", "approach"] = "arrival"
+    approaches: Annotated[int, Within(1, 360, "", "sectors narrower than a degree tell no road from another")] = 4
+
+    def __post_init__(self) -> None:
+        check_bounds("silos", self)
+        require(
+            self.approaches <= self.count,
+            f"silos.approaches must be at most silos.count ({self.count}), got {self.approaches}.",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataSettings:
+    """The images and how they are dealt to the silos.
+
+    Args:
+        name: which images: a plug-in of the kind data set, by name or as ``path/to/file.py:Class``; which suit a
+            learner follows from its task. What each is: ``learners.data.shipped``.
+        root: folder or file that holds (or receives) the data.
+        download: fetch missing data into ``root``.
+        train_images: images for training: how many a built-in set generates, or the first so many of another set, which
+            must have them; 0 is the default of a built-in set, and all of another.
+        test_images: images for testing, counted like ``train_images``.
+        test_share: share of a set without a test split of its own that is held out, in (0, 1).
+        image_px: side to which the images of ``npz``, ``folder``, ``road``, ``driving-log`` and ``steering-npz`` are
+            brought (px); 0 is the set's default.
+        side_correction: 0 takes the centre camera of a driving log alone; above, the left and right ones too, their
+            steering angle corrected by so much towards the centre, in the log's unit.
+        partition: ``iid``; with classes ``dirichlet`` with ``alpha``, ``approach`` (silos of one direction share
+            classes) or ``label-skew`` (each silo lacks ``unseen_share`` of the classes); with steering angles
+            ``drive``, ``block`` (stretches of time) or ``sign`` (of the angle).
+        alpha: concentration of the Dirichlet distribution, > 0.
+        unseen_share: share of the other classes that a silo lacks besides its own first one, in [0, 1]: at 0 it
+            has them all, at 1 only one.
+        min_images: every silo gets at least this many images; 0 divides them all, evenly where the partition allows.
+    """
+
+    name: str = "signs"
+    root: str = ""
+    download: bool = False
+    train_images: Images = 0
+    test_images: Images = 0
+    test_share: Annotated[float, Within(0.001, 0.999, "", "both training and test need some")] = 0.2
+    image_px: Annotated[int, Within(0, 1024, "px", "a set is held in memory, and the networks are small")] = 0
+    side_correction: Annotated[float, Within(0, 90, "", "an angle in degrees at most")] = 0.0
+    partition: Literal["iid", "dirichlet", "approach", "label-skew", "drive", "block", "sign"] = "iid"
+    alpha: Annotated[float, Within(1e-9, 1e9, "", "one class to a silo below, equal shares above")] = 0.1
+    unseen_share: Share = 0.5
+    min_images: Images = 0
+
+    def __post_init__(self) -> None:
+        check_bounds("data", self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlurSettings:
+    """Which images get the physical motion kernel.
+
+    Args:
+        threshold_kmh: images of vehicles at or below this speed stay sharp (km/h).
+        fraction: share of a vehicle's images that blur, in [0, 1]; the first ones of its silo.
+    """
+
+    threshold_kmh: Annotated[float, Within(0, 1000, "km/h", "no vehicle on a road is faster")] = 0.0
+    fraction: Share = 1.0
+
+    def __post_init__(self) -> None:
+        check_bounds("blur", self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScheduleSettings:
+    """Whose payload and work decide who commits.
+
+    Learners differ in what they learn and in what they send, and what they send decides which vehicles are done before
+    they leave. With one schedule for all, the same vehicles commit whatever the learner, and only the learning differs.
+
+    Args:
+        learner: payload and work of every participation are this learner's, named as ``Experiment.learner``; empty for
+            the run's own. Whatever it exchanges between vehicles must be of the same kind as what the run's own does.
+        learning: settings of the schedule's learner; of the run's own ``learning`` nothing is taken.
+    """
+
+    learner: str = ""
+    learning: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        require(bool(self.learner) or not self.learning, "schedule.learning: needs schedule.learner, whose it is.")

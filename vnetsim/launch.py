@@ -1,0 +1,82 @@
+"""Where the program starts: signals and standard streams are settled first, then the command line is loaded.
+
+Loading takes a tenth of a second, in which Ctrl-C must already end in one line; so nothing is imported here but what
+Python has loaded itself.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+_LARGEST_SETTINGS = 2**20  # bytes
+
+
+def main() -> None:
+    """Run the command line and exit; see ``vnetsim.cli.commands.main``."""
+    try:
+        hear_signals()
+        open_streams()
+        if may_load_libsumo(sys.argv[1:]):
+            from vnetsim.parent_process import be_outlived  # noqa: PLC0415 - see above
+
+            be_outlived()
+        from vnetsim.cli.commands import main as command_line  # noqa: PLC0415 - see above
+        from vnetsim.process import prepare_process  # noqa: PLC0415
+
+        prepare_process()
+        command_line()
+    except KeyboardInterrupt:
+        try:  # noqa: SIM105 - contextlib is not loaded yet
+            sys.stderr.write("vnetsim: interrupted.\n")
+        except OSError:
+            pass  # nobody is there to be told
+        from vnetsim.errors import INTERRUPTED  # noqa: PLC0415 - see above
+
+        sys.exit(INTERRUPTED)
+
+
+def hear_signals() -> None:
+    """Let SIGTERM and SIGHUP interrupt like Ctrl-C, once; what is ignored, as under nohup, stays ignored."""
+    names = [name for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    heard = [number for number in (getattr(signal, name) for name in names) if _is_default(number)]
+
+    def interrupt(_: int, __: object) -> None:
+        for number in heard:  # a second one must not cut short what is saved after the first
+            signal.signal(number, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    for number in heard:
+        signal.signal(number, interrupt)
+
+
+def may_load_libsumo(arguments: list[str]) -> bool:
+    """Return whether a command line, or a settings file or run directory that it names, mentions libsumo."""
+    return any("libsumo" in text or _mentions_libsumo(text) for text in arguments)
+
+
+def _mentions_libsumo(path: str) -> bool:
+    try:
+        file = os.path.join(path, "experiment.toml") if os.path.isdir(path) else path  # noqa: PTH112, PTH118
+        if not file.endswith(".toml") or not os.path.isfile(file):  # noqa: PTH113
+            return False
+        with open(file, "rb") as opened:  # noqa: PTH123
+            return b"libsumo" in opened.read(_LARGEST_SETTINGS)
+    except (OSError, ValueError):  # which the command will tell
+        return False
+
+
+def _is_default(number: int) -> bool:
+    return signal.getsignal(number) is signal.SIG_DFL
+
+
+def open_streams() -> None:
+    """Give a closed standard stream a place to go, so that no file of a run takes its number and its text."""
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number, which is this one
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115 - no path

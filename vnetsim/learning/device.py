@@ -1,0 +1,61 @@
+"""The device a learner runs on."""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+
+from vnetsim.errors import InputError
+
+CORES = "VNETSIM_CORES"
+"""Environment variable: how many cores local training may use; without it, as many as torch has threads."""
+
+
+def resolve_device(name: str) -> str:
+    """Return ``"cpu"``, ``"cuda"`` or ``"cuda:N"`` for what the user asked for; ``auto`` takes CUDA when present.
+
+    Raises:
+        InputError: an unknown device, or CUDA that is not there.
+    """
+    import torch  # noqa: PLC0415 - two seconds that only runs with a learner spend
+
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cpu":
+        return name
+    kind, _, index = name.partition(":")
+    if kind != "cuda" or (":" in name and not index.isdigit()):
+        raise InputError(f"--device {name}: must be auto, cpu, cuda or cuda:N.")
+    if not torch.cuda.is_available():
+        raise InputError(f"--device {name}: no CUDA device is available here. Use --device cpu or auto.")
+    if index and int(index) >= torch.cuda.device_count():
+        raise InputError(f"--device {name}: this machine has {torch.cuda.device_count()} CUDA device(s).")
+    return name
+
+
+def device_record(device: str) -> dict[str, object]:
+    """Return the device's name and the number of CPU threads, for the manifest."""
+    import torch  # noqa: PLC0415
+
+    hardware = torch.cuda.get_device_name(device) if device.startswith("cuda") else "CPU"
+    return {"name": device, "hardware": hardware, "threads": torch.get_num_threads()}
+
+
+def cores() -> int:
+    """Return how many vehicles may be trained at a time on this machine's processor, see ``CORES``."""
+    import torch  # noqa: PLC0415
+
+    given = os.environ.get(CORES, "")
+    return int(given) if given.isdecimal() and int(given) else torch.get_num_threads()
+
+
+def peak_memory() -> dict[str, int]:
+    """Return the most memory that this process held so far (B): ``host``, and ``device`` where it used CUDA."""
+    # kilobytes on Linux, bytes on macOS
+    unit = 1 if sys.platform == "darwin" else 1024
+    peak = {"host": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit}
+    torch = sys.modules.get("torch")  # not loaded for this: who has not loaded it has used no device
+    if torch is not None and torch.cuda.is_initialized():
+        peak["device"] = max(torch.cuda.max_memory_allocated(i) for i in range(torch.cuda.device_count()))
+    return peak

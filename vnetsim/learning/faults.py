@@ -1,0 +1,191 @@
+"""What can be wrong with what a learner returns: errors that name learner, round and vehicle.
+
+The simulator trusts no learner: whatever is not as ``vnetsim.learning`` says ends the round with one line, before it
+can reach the record or the model. Only updates that are not finite are no fault; they are rejected.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from vnetsim.errors import RunError, VnetsimError
+from vnetsim.learning import Aggregation, Learner, Participant, Update
+from vnetsim.plugins import place_in_file
+
+SUM_TOLERANCE = 1e-6
+"""How far the sum of a round's weights may be from 1: the rounding of single precision."""
+
+KEPT = " Earlier rounds are kept."
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+@contextmanager
+def learner_errors(learner: Learner | type[Learner], when: str, hint: str = KEPT) -> Iterator[None]:
+    """Turn whatever a learner raises into one line that names it, says when, and gives a hint."""
+    try:
+        yield
+    except VnetsimError:
+        raise
+    except Exception as error:
+        raise RunError(
+            f"learner '{learner.name}' failed {when}: {_reason(error)}.{place_in_file(error)}{hint}"
+        ) from error
+
+
+def _reason(error: Exception) -> str:
+    return ": ".join(filter(None, (type(error).__name__, " ".join(str(error).split()))))
+
+
+def model_shapes(state: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the model's tensors in a learner's state, by their names in the model."""
+    return {
+        name.removeprefix("model."): tuple(tensor.shape) for name, tensor in state.items() if name.startswith("model.")
+    }
+
+
+def trained(learner: Learner, participants: Sequence[Participant], model: Shapes) -> list[Update]:
+    """Return what the learner trains, checked; an update with a value that is not finite is marked so.
+
+    Every update has the same tensors. A tensor that the model has too has the model's shape; of any other, all but the
+    first dimension agree between updates.
+
+    Args:
+        learner: whose ``train`` is called.
+        participants: the round's, at least one.
+        model: shapes of the model's tensors.
+
+    Raises:
+        RunError: naming round and vehicle. When training fails for several participants together, they are trained
+            one at a time, to name the first that fails alone.
+    """
+    when = f"in round {participants[0].round}"
+    try:
+        updates = list(learner.train(participants))
+    except VnetsimError:
+        raise
+    except Exception as error:  # noqa: BLE001 - raised again, with the vehicle that failed
+        failing, cause = _failing_participant(learner, participants, error)
+        with learner_errors(learner, f"{when}{failing}"):
+            raise cause from (None if cause is error else error)
+    if len(updates) != len(participants):
+        raise _fault(learner, when, f"train returned {len(updates)} updates for {len(participants)} participants")
+    for update, participant in zip(updates, participants, strict=True):
+        problem = _problem(update, participant, updates[0], model)
+        if problem:
+            raise _fault(learner, f"{when} at vehicle '{participant.vehicle_id}'", problem)
+    return [update if _is_finite(update) else replace(update, finite=False) for update in updates]
+
+
+def _failing_participant(
+    learner: Learner, participants: Sequence[Participant], error: Exception
+) -> tuple[str, Exception]:
+    if len(participants) == 1:
+        return f" at vehicle '{participants[0].vehicle_id}'", error
+    for participant in participants:
+        try:
+            learner.train([participant])
+        except Exception as alone:  # noqa: BLE001 - raised by the caller
+            return f" at vehicle '{participant.vehicle_id}'", alone
+    return " over all participants together, though over none alone", error
+
+
+def _problem(update: Any, participant: Participant, first: Update, model: Shapes) -> str:
+    """Return what is wrong with an update, empty for nothing."""
+    if not isinstance(update, Update):
+        return f"train returned a {type(update).__name__}, expected an Update"
+    if update.participant != participant:
+        return f"its update is of vehicle '{update.participant.vehicle_id}'; expected one each, in order"
+    if not isinstance(update.state, Mapping) or not _is_number(update.loss):
+        return "its update needs a state of tensors by name, and a number as loss"
+    if update.state.keys() != first.state.keys():
+        names = ", ".join(sorted(update.state.keys() ^ first.state.keys()))
+        return f"its update and that of vehicle '{first.participant.vehicle_id}' differ in their tensors: {names}"
+    problems = (_tensor_problem(name, tensor, first.state[name], model) for name, tensor in update.state.items())
+    return next(filter(None, problems), "")
+
+
+def _tensor_problem(name: str, tensor: Any, first: Any, model: Shapes) -> str:
+    if not hasattr(tensor, "shape"):
+        return f"'{name}' of its update is a {type(tensor).__name__}, expected a tensor"
+    shape, other = tuple(tensor.shape), tuple(first.shape)
+    if name in model and shape != model[name]:
+        return f"tensor '{name}' of its update has shape {shape}, in the model {model[name]}"
+    if name not in model and (len(shape), shape[1:]) != (len(other), other[1:]):
+        return f"tensor '{name}' of its update has shape {shape}, that of another vehicle {other}"
+    return ""
+
+
+def _is_finite(update: Update) -> bool:
+    return update.finite and math.isfinite(update.loss) and all(bool(t.isfinite().all()) for t in update.state.values())
+
+
+def aggregated(learner: Learner, updates: Sequence[Update], when: str) -> Aggregation:
+    """Return what the learner makes of finite updates, checked.
+
+    Raises:
+        RunError: naming the round, and the vehicle of a wrong weight.
+    """
+    result: Any = learner.aggregate(updates)
+    if isinstance(result, tuple):
+        raise _fault(
+            learner, when, "aggregate returned a tuple, expected vnetsim.learning.Aggregation(weights=..., metrics=...)"
+        )
+    if not isinstance(result, Aggregation):
+        raise _fault(learner, when, f"aggregate returned a {type(result).__name__}, expected an Aggregation")
+    if len(result.weights) != len(updates):
+        raise _fault(learner, when, f"aggregate returned {len(result.weights)} weights for {len(updates)} updates")
+    for update, weight in zip(updates, result.weights, strict=True):
+        if not (_is_number(weight) and math.isfinite(weight) and weight >= 0):
+            who = f"{when} at vehicle '{update.participant.vehicle_id}'"
+            raise _fault(learner, who, f"its weight is {weight}, expected a finite number of at least 0")
+    total = math.fsum(result.weights)
+    if total != 0 and abs(total - 1) > SUM_TOLERANCE:
+        raise _fault(learner, when, f"its weights sum to {total:.9g}, expected 1, or 0 where the model is kept")
+    exchanges = {f"exchange from '{a}' to '{b}'": value for (a, b), value in result.exchanges.items()}
+    numbers(learner, when, exchanges)
+    return result
+
+
+def numbers(learner: Learner, when: str, metrics: Any) -> dict[str, float]:
+    """Return metrics as plain numbers.
+
+    Raises:
+        RunError: one that is no finite number; what is undefined is to be left out.
+    """
+    if not isinstance(metrics, Mapping):
+        raise _fault(learner, when, f"its metrics are a {type(metrics).__name__}, expected numbers by name")
+    for name, value in metrics.items():
+        if not (_is_number(value) and math.isfinite(value)):
+            raise _fault(learner, when, f"its metric '{name}' is {value!r}; what is no finite number is to be left out")
+    return {name: float(value) for name, value in metrics.items()}
+
+
+def checked(learner: Learner, when: str, value: Any, kind: type) -> Any:
+    """Return ``value`` if it is a ``kind``.
+
+    Raises:
+        RunError: it is something else.
+    """
+    if not isinstance(value, kind):
+        raise _fault(learner, when, f"it returned a {type(value).__name__}, expected a {kind.__name__}")
+    return value
+
+
+def _is_number(value: Any) -> bool:
+    convert: Callable[[Any], float] = float
+    if isinstance(value, str):
+        return False
+    try:
+        convert(value)
+    except (TypeError, ValueError, RuntimeError):
+        return False
+    return True
+
+
+def _fault(learner: Learner, when: str, problem: str) -> RunError:
+    return RunError(f"learner '{learner.name}' failed {when}: {problem}.{KEPT}")

@@ -1,0 +1,70 @@
+"""Plug-ins of learners: data sets and encoders, by an entry point or as a class of a file, ``path.py:Class``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+from vnetsim.experiment import DataSettings
+from vnetsim.plugins import Kind
+from vnetsim.random_streams import Streams
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoSettings:
+    """Nothing to set."""
+
+
+class DataSet(Protocol):
+    """Images for learners, chosen by ``data.name``; ``Settings`` are those of the table ``dataset``.
+
+    ``targets`` says what it knows of an image: ``"classes"`` or ``"steering angles"``.
+    """
+
+    name: ClassVar[str]
+    source: ClassVar[str]
+    targets: ClassVar[str]
+    Settings: ClassVar[type]
+
+    @classmethod
+    def load(cls, data: DataSettings, settings: Any, streams: Streams) -> Any:
+        """Return the images: a ``learners.data.ImageSet``, or a ``learners.data.SteeringSet`` with steering angles.
+
+        Args:
+            data: where the set lies and how many images of it are wanted (0: its default); a set takes of it what
+                suits it.
+            settings: an instance of ``Settings``.
+            streams: where draws come from: ``streams.generator("a name of its own")``.
+
+        Raises:
+            InputError: files are missing or damaged.
+        """
+        ...
+
+
+class EncoderTrunk(Protocol):
+    """A convolutional network for images, chosen by ``learning.encoder``; ``Settings``: of the table ``encoder``."""
+
+    name: ClassVar[str]
+    source: ClassVar[str]
+    Settings: ClassVar[type]
+
+    @classmethod
+    def create(cls, settings: Any) -> tuple[Any, int]:
+        """Return a new ``torch.nn.Module`` and its number of channels C.
+
+        It takes normalised images (N, 3, H, W) to dense features (N, C, H', W'); the projection or the classifier that
+        stands on them is added. torch's global generator is seeded for it.
+
+        Args:
+            settings: an instance of ``Settings``.
+        """
+        ...
+
+
+DATA_SETS = Kind(
+    name="data set", group="vnetsim.data_sets", protocol=DataSet, key="data.name", table="dataset", maker="load"
+)
+ENCODERS = Kind(
+    name="encoder", group="vnetsim.encoders", protocol=EncoderTrunk, key="learning.encoder", table="encoder"
+)

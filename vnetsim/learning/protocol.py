@@ -1,0 +1,343 @@
+"""What a learner must offer and what it is given: the only thing the simulator knows of learning.
+
+Nothing here imports torch. Timing never depends on weights: the simulator asks a learner for its cost, settles who
+commits, and only then has it train the committed participants, all together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+import numpy as np
+
+from vnetsim.blur import Camera
+from vnetsim.experiment import BlurSettings, DataSettings, ExchangeSettings
+from vnetsim.learning.aggregation import SYNC
+from vnetsim.random_streams import Streams
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exchange:
+    """What every vehicle of a round sends to each of its neighbours; the simulator settles which exchanges complete.
+
+    A vehicle's peers are those from which it received; where the neighbour works on what it received, or sends
+    something back, they are those from which that came back.
+
+    Args:
+        before_training: vehicles exchange after the download, before their own training; else after it.
+        mutual: whether an exchange counts only when both directions completed.
+        send_bytes: what goes to the neighbour.
+        work_flop: floating-point operations that the neighbour then does for the sender.
+        return_bytes: what it sends back.
+    """
+
+    before_training: bool
+    mutual: bool
+    send_bytes: int
+    work_flop: float = 0.0
+    return_bytes: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """Payload and work of one participation; properties of the learner, not of its weights.
+
+    Args:
+        download_bytes: what a vehicle receives from the RSU before it trains.
+        upload_bytes: what it sends to the RSU afterwards.
+        work_flop: floating-point operations of its local training.
+        exchange: what it exchanges with other vehicles of the round; None for nothing. All silos have one, or none.
+        steps: local steps into which the work divides equally, for paces that end it after some of them; 0 where
+            a learner cannot do a part of it, or its payload depends on how much it did.
+    """
+
+    download_bytes: int
+    upload_bytes: int
+    work_flop: float
+    exchange: Exchange | None = None
+    steps: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Peer:
+    """A vehicle with which a participant completed an exchange; it need not have committed itself.
+
+    Args:
+        vehicle_id: the vehicle.
+        silo: index of its silo.
+        speed_mps: the speed it reports, at entry into coverage (m/s).
+        level_px: its blur level (Camera.level_px).
+        neighbours: with how many vehicles it began an exchange, as it tells the others.
+    """
+
+    vehicle_id: str
+    silo: int
+    speed_mps: float
+    level_px: float
+    neighbours: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Participant:
+    """A committed participation that is now to be trained.
+
+    Args:
+        round: index of the round that aggregates it, from 0.
+        base_round: index of the round whose global model it downloaded; smaller than ``round`` when stale.
+        vehicle_id: the vehicle.
+        rsu_id: the RSU that served it.
+        silo: index of its silo.
+        speed_mps: the speed it reports, at entry into coverage (m/s).
+        level_px: its blur level (Camera.level_px).
+        peers: the neighbours with which its exchange completed, in order of arrival in the round: whose model it
+            received, or at which its own was worked on and came back. A mutual exchange makes both each other's peers.
+        neighbours: with how many vehicles it began an exchange; its peers are among them.
+        download_s: seconds it spent receiving the model.
+        train_s: seconds of its training on board.
+        upload_s: seconds it spent sending.
+        work_share: share of its local steps that it did, in (0, 1]; below 1 only where ``Cost.steps`` allows it and the
+            pace asked for it.
+    """
+
+    round: int
+    base_round: int
+    vehicle_id: str
+    rsu_id: str
+    silo: int
+    speed_mps: float
+    level_px: float
+    peers: tuple[Peer, ...] = ()
+    neighbours: int = 0
+    download_s: float = 0.0
+    train_s: float = 0.0
+    upload_s: float = 0.0
+    work_share: float = 1.0
+
+    def steps_of(self, steps: int) -> int:
+        """Return how many of ``steps`` local steps it did: its share of them to the nearest whole one, at least one."""
+        return max(1, round(self.work_share * steps))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Update:
+    """What one participant uploads.
+
+    Args:
+        participant: who.
+        state: tensors by name, as in ``torch.nn.Module.state_dict``; empty where the learner has averaged it already.
+        loss: mean training loss of the vehicle.
+        finite: whether every value of ``state`` is finite; others are rejected and not aggregated.
+        metrics: further per-participant figures.
+        kept: tensors that are not sent and stay with the silo, for the learner's own bookkeeping.
+    """
+
+    participant: Participant
+    state: Mapping[str, Any]
+    loss: float
+    finite: bool
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    kept: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Aggregation:
+    """What ``aggregate`` made of a round.
+
+    Args:
+        weights: weight of each update, summing to 1, or all 0 when the model was kept.
+        metrics: figures of the round.
+        exchanges: a figure for completed exchanges by (sender, receiver), both vehicle ids; see
+            ``Description.exchange``. For example the weight that the receiver gives to the sender's model.
+    """
+
+    weights: Sequence[float]
+    metrics: Mapping[str, float]
+    exchanges: Mapping[tuple[str, str], float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Series:
+    """A metric that a learner reports, so that the report can draw it without knowing the learner.
+
+    Args:
+        name: key in the dictionaries that ``aggregate`` and ``evaluate`` return.
+        label: axis label.
+        unit: ``"%"`` means the value is a fraction in [0, 1] to be shown in per cent; ``""`` for none.
+        caption: one sentence saying what it is and where it comes from.
+        group: title of the figure that it shares with others of its unit; empty for the labels.
+        result: whether its last value is shown among the headline numbers; False for what explains a run (a learning
+            rate, a constant predictor) and is no result of it.
+    """
+
+    name: str
+    label: str
+    unit: str
+    caption: str
+    group: str = ""
+    result: bool = True
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Network:
+    """What it takes to use the model that a run leaves, without the learner; ``model.safetensors`` tells it.
+
+    Args:
+        module: a ``torch.nn.Module`` of the model's architecture, its tensors named as in ``model.*``; not changed.
+        arguments: what it was built with, besides the name ``Description.encoder``; values of JSON.
+        returns: what it gives for images, in words.
+        mean: of each channel; what the network is given are images in [0, 1], less ``mean``, over ``std``.
+        std: likewise.
+        own_statistics: whether evaluation uses the BatchNorm statistics that the model carries; else it estimates them.
+    """
+
+    module: Any
+    arguments: Mapping[str, Any]
+    returns: str
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    own_statistics: bool = True
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Description:
+    """What the record and the report say of a learner's task.
+
+    Args:
+        encoder: name of the network, for example ``"resnet18"``.
+        parameters: number of trainable parameters.
+        image_shape: (C, H, W).
+        class_names: labels in order; empty when the task has no classes. A regression may give the names of ranges.
+        silo_label_counts: images per silo and class, shape (silos, classes).
+        facts: further lines for the record, by title.
+        exchange: what ``Aggregation.exchanges`` tells of an exchange, None for nothing.
+        network: what ``model.safetensors`` tells of the network; None for the weights alone.
+    """
+
+    encoder: str
+    parameters: int
+    image_shape: tuple[int, int, int]
+    class_names: tuple[str, ...]
+    silo_label_counts: np.ndarray[tuple[int, int], np.dtype[np.int64]]
+    facts: Mapping[str, str] = field(default_factory=dict)
+    exchange: Series | None = None
+    network: Network | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnerContext:
+    """Everything a learner is built from, besides its own settings.
+
+    Args:
+        streams: the learner's branch of the experiment's random streams.
+        device: ``"cpu"``, ``"cuda"`` or ``"cuda:N"``, already resolved and available.
+        rounds: number of rounds of the run (the cosine schedule needs it), >= 1.
+        silos: number of silos.
+        approaches: number of approach directions; silo ``i`` belongs to direction ``i % approaches``.
+        max_staleness: how many rounds old a base model may be; older snapshots may be dropped.
+        data: which images, how partitioned.
+        blur: to which images the motion kernel is applied.
+        camera: the vehicles' camera.
+        exchange: who exchanges with whom, for learners whose cost depends on it.
+        on_ray: whether local training is for the workers of the Ray cluster that this process is connected to.
+        dataset: settings of the data set that ``data.name`` names, an instance of its ``Settings``; None for its
+            defaults.
+        encoder: likewise of the encoder that the learner's setting ``encoder`` names.
+        rule: name of the aggregation rule, see ``vnetsim.learning.aggregation``; another one than ``sync`` is given
+            only to learners that say ``takes_aggregation_rule``.
+        aggregation: likewise its settings.
+    """
+
+    streams: Streams
+    device: str
+    rounds: int
+    silos: int
+    approaches: int
+    max_staleness: int
+    data: DataSettings
+    blur: BlurSettings
+    camera: Camera
+    exchange: ExchangeSettings = field(default_factory=ExchangeSettings)
+    on_ray: bool = False
+    dataset: Any = None
+    encoder: Any = None
+    rule: str = SYNC
+    aggregation: Any = None
+
+
+@runtime_checkable
+class Learner(Protocol):
+    """A federated learning method.
+
+    Class attributes name it; ``Settings`` is a frozen keyword-only dataclass whose defaults are the method's. Four
+    more class attributes are optional (``vnetsim.learning.registry.about`` reads them):
+
+    - ``payload: str``, what a participation moves over the radio links, in words;
+    - ``equations: tuple[str, ...]``, the equations it implements, one a line;
+    - ``defaults: Mapping[str, object]``, experiment settings by dotted key that suit it better than the general
+      defaults, for example ``{"data.name": "road"}``. What the user sets goes before them;
+    - ``takes_aggregation_rule: bool``, whether ``aggregate`` folds uploads by the rule that its context names; without
+      it any other rule than ``sync`` is refused.
+    """
+
+    name: ClassVar[str]
+    task: ClassVar[str]
+    paper: ClassVar[str]
+    Settings: ClassVar[type]
+
+    @classmethod
+    def create(cls, context: LearnerContext, settings: Any) -> Learner:
+        """Build the learner with its data and initial global model.
+
+        Raises:
+            InputError: when data and settings do not fit.
+        """
+        ...
+
+    def describe(self) -> Description:
+        """Return what the record says of the task."""
+        ...
+
+    def series(self) -> Sequence[Series]:
+        """Return the metrics that ``aggregate`` and ``evaluate`` report, in the order to show them."""
+        ...
+
+    def cost(self, silo: int) -> Cost:
+        """Return payload and work of a participation by a vehicle that holds ``silo``."""
+        ...
+
+    def train(self, participants: Sequence[Participant]) -> Sequence[Update]:
+        """Train every participant from the global model of its ``base_round``; one update each, in order.
+
+        Must not change the global model, and must give a participant the same result whoever else is in the list.
+        """
+        ...
+
+    def aggregate(self, updates: Sequence[Update]) -> Aggregation:
+        """Fold finite updates into the global model, or into those of their silos, and end the round.
+
+        Called once a round, with an empty list when nobody committed (the model is kept).
+        """
+        ...
+
+    def evaluate(self, *, final: bool) -> Mapping[str, float]:
+        """Return metrics of the current global model; ``final`` asks for the expensive ones as well."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all state that a resumed run needs: flat names to tensors.
+
+        The global model, or the silos' average, stands under ``model.*``; what belongs to silo i under ``silo.i.*``.
+        A silo's tensor that has not changed since the last call may be the same object, and is then not written again;
+        so tensors that were returned are never changed in place.
+        """
+        ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what ``state_dict`` returned; afterwards training gives the same bits as without interruption."""
+        ...
+
+    def sample_images(self, kernels_px: Sequence[float], count: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+        """Return example images blurred with each kernel length, shape (len(kernels_px), count, H, W, C), uint8."""
+        ...

@@ -1,0 +1,70 @@
+"""Learners by name or by file: entry points of group ``vnetsim.learners``, and ``path/to/file.py:Class``."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from vnetsim.learning import Learner
+from vnetsim.learning.hooks import ignored_method
+from vnetsim.own_packages import claim
+from vnetsim.plugins import Kind
+
+
+@dataclass(frozen=True, kw_only=True)
+class About:
+    """A learner's optional class attributes; see ``vnetsim.learning.Learner``.
+
+    Args:
+        payload: what a participation moves over the radio links, in words.
+        equations: the equations it implements, one a line.
+        defaults: experiment settings that suit it, by dotted key.
+        takes_aggregation_rule: whether it folds uploads by the rule that ``round.aggregation`` names.
+    """
+
+    payload: str = ""
+    equations: tuple[str, ...] = ()
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    takes_aggregation_rule: bool = False
+
+
+def about(learner: type[Learner]) -> About:
+    """Return the optional class attributes of a learner, those it lacks empty."""
+    given = {
+        field.name: getattr(learner, field.name) for field in dataclasses.fields(About) if hasattr(learner, field.name)
+    }
+    return About(**given)
+
+
+def _fault(found: type) -> str:
+    for part in ("name", "task", "paper", "payload"):
+        if not isinstance(getattr(found, part, ""), str):
+            return f"its {part} must be a string."
+    if not isinstance(getattr(found, "defaults", {}), Mapping):
+        return "its defaults must be a mapping from dotted keys to values."
+    return ignored_method(found)
+
+
+LEARNERS = Kind(
+    name="learner", group="vnetsim.learners", protocol=Learner, key="learner", table="learning", fault=_fault
+)
+
+
+def learner_names() -> list[str]:
+    """Return the names of all installed learners, sorted. Imports none of them."""
+    return LEARNERS.names()
+
+
+def find_learner(name: str) -> type[Learner]:
+    """Return the learner class called ``name``: an entry point, or a class of a file as ``path/to/file.py:Class``.
+
+    Nothing of the process changes but what Python has loaded.
+
+    Raises:
+        InputError: see ``vnetsim.plugins.Kind.find``; also a class with a method that its base would ignore.
+        RunError: likewise for an installed one.
+    """
+    claim("learners")
+    return LEARNERS.find(name)

@@ -1,0 +1,61 @@
+"""Paths that users give, and names that become paths."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from vnetsim.errors import InputError
+
+PLUGIN_FILES = frozenset(
+    (table, "file") for table in ("selection", "pace", "aggregation", "radio", "source", "dataset", "encoder")
+)
+"""Settings of plug-ins whose values are paths, where a plug-in has them."""
+FILES = frozenset({("traffic", "net"), ("traffic", "rsu_file"), ("data", "root")}) | PLUGIN_FILES
+"""Settings, besides scenario and learner, whose values are paths."""
+_LONGEST = 40
+
+
+def resolved(path: Path | str) -> Path:
+    """Return an absolute path without links.
+
+    Raises:
+        InputError: links that lead in a circle, or a name that is no UTF-8, which no record could hold.
+    """
+    try:
+        found = Path(path).resolve()
+    except (OSError, RuntimeError):  # which of them depends on Python's version
+        raise InputError(f"{path}: a link that leads to itself.") from None
+    except ValueError as error:
+        raise InputError(f"{path!r}: not a path: {error}.") from None
+    try:
+        str(found).encode()
+    except UnicodeEncodeError:
+        raise InputError(f"{str(found)!r}: the path is no UTF-8 text; rename it.") from None
+    return found
+
+
+def from_folder(key: tuple[str, ...], value: Any, folder: Path) -> Any:
+    """Return a setting's value of a file in ``folder``; a path in it is the file's, not the working directory's."""
+    return str(folder / value) if key in FILES and isinstance(value, str) and value else value
+
+
+def refuse_other_than_text(arguments: Sequence[str]) -> None:
+    """Refuse arguments of the command line that are no UTF-8: the record of the command could not hold them.
+
+    Raises:
+        InputError: naming the first.
+    """
+    for argument in arguments:
+        try:
+            argument.encode()
+        except UnicodeEncodeError:
+            raise InputError(f"{argument!r}: the argument is no UTF-8 text; rename it.") from None
+
+
+def path_name(*words: str) -> str:
+    """Return words as the name of one file or folder, whatever is in them: never a path, hidden, empty or too long."""
+    plainly = (re.sub(r"[^A-Za-z0-9._-]+", "-", word).strip("-.")[:_LONGEST] for word in words)
+    return "-".join(part for part in plainly if part) or "unnamed"

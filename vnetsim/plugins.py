@@ -1,0 +1,223 @@
+"""What a user can swap: plug-ins of several kinds, found by an entry point or as a class of a file, ``path.py:Class``.
+
+A kind is an entry-point group and the parts that its classes must have. Whatever the kind, a name is found, refused,
+listed and recorded by what stands here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import inspect
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from vnetsim.errors import InputError, RunError, VnetsimError, unknown_name
+from vnetsim.paths import resolved
+
+FILE_MODULE = "vnetsim_plugin_"
+"""How the names of modules begin that were made of a user's file."""
+
+
+def _nothing(_: type) -> str:
+    return ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """A kind of plug-in.
+
+    Args:
+        name: what one of them is called, ``"learner"``.
+        group: entry-point group of the installed ones, ``"vnetsim.learners"``.
+        protocol: what a class must follow. Every annotation and method of it is a part that the class must have;
+            ``Settings``, where it is one, must be a dataclass.
+        key: setting of an experiment that names one, ``"learner"``.
+        table: table of an experiment that holds its settings, ``"learning"``.
+        maker: a method by which a class of a file is told from its helpers, for the list in a message.
+        fault: returns what else is wrong with a class, empty for nothing.
+        built_in: entry points that need not be installed, ``module:Class`` by name.
+    """
+
+    name: str
+    group: str
+    protocol: type
+    key: str
+    table: str
+    maker: str = "create"
+    fault: Callable[[type], str] = _nothing
+    built_in: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Names of everything that a class must have."""
+        return (
+            *inspect.get_annotations(self.protocol),
+            *(name for name in vars(self.protocol) if not name.startswith("_")),
+        )
+
+    @property
+    def place(self) -> str:
+        """Where the protocol stands, for messages."""
+        return f"{self.protocol.__module__.removesuffix('.protocol')}.{self.protocol.__name__}"
+
+    def entries(self) -> list[EntryPoint]:
+        """Return the entry points of the installed ones, sorted by name. Imports none of them."""
+        own = [EntryPoint(name=name, value=value, group=self.group) for name, value in self.built_in.items()]
+        others = [entry for entry in entry_points(group=self.group) if entry.name not in self.built_in]
+        return sorted([*own, *others], key=lambda entry: entry.name)
+
+    def names(self) -> list[str]:
+        """Return the names of the installed ones, sorted. Imports none of them."""
+        return sorted({entry.name for entry in self.entries()})
+
+    def find(self, name: str) -> type[Any]:
+        """Return the class called ``name``: an entry point, or a class of a file as ``path/to/file.py:Class``.
+
+        A file stands alone: its folder is not searched for what it imports, so its bytes and the installed packages
+        are all that a run depends on.
+
+        Raises:
+            InputError: no such plug-in; the message lists those there are. Or the file cannot be read or imported, or
+                its class lacks a part or is at fault in another way.
+            RunError: it is installed but cannot be imported, lacks a part or is at fault.
+        """
+        path = code_file(name)
+        if path is not None:
+            found = self._class_of_file(path, short_name(name))
+            fault = self._fault(found)
+            if fault:
+                raise InputError(f"{name}: {fault}")
+            return found  # type: ignore[no-any-return]
+        matches = [entry for entry in self.entries() if entry.name == name]
+        if not matches and name.endswith(".py"):
+            raise InputError(f"{self.name} '{name}': name the class as well, as {name}:CLASS.")
+        if not matches:
+            raise unknown_name(self.name, name, self.names())
+        entry = matches[0]
+        try:
+            found = entry.load()
+        except Exception as error:
+            reason = " ".join(str(error).split()) or type(error).__name__
+            raise RunError(f"{self.name} '{name}' ({entry.value}) cannot be imported: {reason}.") from error
+        fault = self._fault(found)
+        if fault:
+            raise RunError(f"{self.name} '{name}' ({entry.value}): {fault}")
+        return found  # type: ignore[no-any-return]
+
+    def _class_of_file(self, path: Path, name: str) -> Any:
+        module = _module_of_file(path, self.name)
+        if not hasattr(module, name):
+            own = {key: value for key, value in vars(module).items() if _made_in(value, module)}
+            likely = [key for key, value in own.items() if hasattr(value, self.maker)]
+            raise unknown_name(f"{self.name} class", name, likely or list(own), where=str(path))
+        return getattr(module, name)
+
+    def _fault(self, found: Any) -> str:
+        """Return what is wrong with a class, empty when it has every part of the protocol."""
+        article = "an" if self.name[0] in "aeiou" else "a"
+        if not isinstance(found, type):
+            return f"not a class; {article} {self.name} is one that follows {self.place}."
+        inherited = vars(self.protocol)  # a subclass of the protocol itself has its empty methods
+        abstract: frozenset[str] = getattr(found, "__abstractmethods__", frozenset())
+        missing = [
+            part
+            for part in self.parts
+            if part in abstract or inspect.getattr_static(found, part, None) in (None, inherited.get(part))
+        ]
+        missing += sorted(abstract.difference(self.parts))
+        if missing:
+            return f"it lacks {', '.join(missing)}, which {article} {self.name} must have; see {self.place}."
+        settings = getattr(found, "Settings", None)
+        if "Settings" in self.parts and not (isinstance(settings, type) and dataclasses.is_dataclass(settings)):
+            return "its Settings must be a dataclass, frozen and keyword-only."
+        for part in ("name", "source"):
+            if part in self.parts and not isinstance(getattr(found, part), str):
+                return f"its {part} must be a string."
+        return self.fault(found)
+
+
+def code_file(name: str) -> Path | None:
+    """Return the file of a plug-in given as ``path/to/file.py:Class``, None for an installed one."""
+    path, colon, _ = name.rpartition(":")
+    return Path(path) if colon else None
+
+
+def short_name(name: str) -> str:
+    """Return a plug-in's name without its folder: what stands after the colon of ``path/to/file.py:Class``."""
+    return name.rpartition(":")[2]
+
+
+def at_folder(name: str, folder: Path) -> str:
+    """Return ``name`` with the path of its file, if it has one, taken from ``folder``."""
+    path = code_file(name)
+    return name if path is None else f"{resolved(folder / path)}:{short_name(name)}"
+
+
+def _made_in(value: object, module: ModuleType) -> bool:
+    return getattr(value, "__module__", "") == module.__name__
+
+
+def _module_of_file(path: Path, kind: str) -> ModuleType:
+    try:
+        source = path.read_bytes()
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file.") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}.") from None
+    path = resolved(path)
+    # the same bytes are run once; a file that was changed in between is another module
+    name = f"{FILE_MODULE}{hashlib.sha256(bytes(path) + source).hexdigest()[:16]}"
+    if name in sys.modules:
+        return sys.modules[name]
+    module = ModuleType(name)
+    module.__file__ = str(path)
+    sys.modules[name] = module  # dataclasses look their annotations up there
+    try:
+        exec(compile(source, str(path), "exec", dont_inherit=True), module.__dict__)  # noqa: S102 - what the user asks
+    except (Exception, SystemExit) as error:
+        del sys.modules[name]
+        raise InputError(_import_fault(path, error, kind)) from error
+    return module
+
+
+def _import_fault(path: Path, error: BaseException, kind: str) -> str:
+    """Return one line: the file, the line of it that was at fault, and why."""
+    if isinstance(error, SyntaxError):
+        return f"{error.filename or path}:{error.lineno or 1}: {error.msg}."
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+    reason = ": ".join(filter(None, (type(error).__name__, " ".join(str(error).split()))))
+    missing = error.name if isinstance(error, ModuleNotFoundError) else None
+    beside = missing is not None and (path.parent / f"{missing.partition('.')[0]}.py").exists()
+    hint = f" A {kind}'s file stands alone: what it imports must be installed." if beside else ""
+    return f"{path}:{lines[-1] if lines else 1}: {reason}.{hint}"
+
+
+@contextmanager
+def plugin_errors(kind: str, name: str, when: str) -> Iterator[None]:
+    """Turn what a plug-in raises into an error that names it.
+
+    Raises:
+        RunError: one line that says which plug-in failed, when and how.
+    """
+    try:
+        yield
+    except VnetsimError:
+        raise
+    except Exception as error:
+        reason = ": ".join(filter(None, (type(error).__name__, " ".join(str(error).split()))))
+        raise RunError(f"{kind} '{name}' failed {when}: {reason}.{place_in_file(error)}") from error
+
+
+def place_in_file(error: BaseException) -> str:
+    """Return the last line of a user's file that an error passed through, in words; empty where it passed none."""
+    frames = traceback.walk_tb(error.__traceback__)
+    own = [(frame, line) for frame, line in frames if frame.f_globals.get("__name__", "").startswith(FILE_MODULE)]
+    return f" See line {own[-1][1]} of {own[-1][0].f_code.co_filename}." if own else ""

@@ -1,0 +1,232 @@
+"""The radio channel of one RSU: its airtime is shared equally among the transfers that are active.
+
+A fluid model of processor sharing. With n active transfers each moves at rate / n, in both directions alike. The state
+is kept in *virtual time*, the airtime that one transfer has received since the channel was last idle: it advances by
+dt / n. A transfer of b bits at r bit/s ends when the virtual time has grown by b / r, whatever joins or leaves
+meanwhile, so that a join or a leave touches no other transfer and nothing drifts (A. K. Parekh and R. G. Gallager,
+IEEE/ACM Trans. Networking 1(3), 1993, define virtual time this way).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from heapq import heappop, heappush
+
+import simpy
+
+
+@dataclass(kw_only=True)
+class RateUse:
+    """How often transfers looked rates up, and how often the cap decided them.
+
+    Args:
+        cap_bps: the highest rate there can be (bit/s); None where there is none.
+        looked_up: number of rates, one at the start of a transfer and one at each of its updates.
+        capped: how many of them were the cap.
+    """
+
+    cap_bps: float | None = None
+    looked_up: int = 0
+    capped: int = 0
+
+    def count(self, rate_bps: float) -> float:
+        """Take note of a rate that is used (bit/s), and return it."""
+        self.looked_up += 1
+        self.capped += self.cap_bps is not None and rate_bps >= self.cap_bps
+        return rate_bps
+
+
+class Transfer:
+    """Bytes on their way over a channel; made by ``Channel.send``.
+
+    Args:
+        size_bytes: how much is sent.
+        rate_bps: rate with the whole airtime as a function of simulated time (s), in bit/s, >= 0.
+        on_done: called once, at the instant the last byte arrives; never after ``Channel.abort``.
+    """
+
+    __slots__ = ("_bytes_per_s", "_due_s", "_mark_s", "_moved", "_on_done", "_rate_bps", "active", "size_bytes")
+
+    def __init__(self, size_bytes: float, rate_bps: Callable[[float], float], on_done: Callable[[], None]) -> None:
+        self.size_bytes = float(size_bytes)
+        self.active = True
+        self._on_done: Callable[[], None] | None = on_done
+        self._rate_bps = rate_bps
+        self._bytes_per_s = 0.0
+        self._moved = 0.0
+        self._mark_s = 0.0  # virtual time up to which _moved counts
+        self._due_s = math.inf  # virtual time at which the last byte arrives
+
+    def moved_bytes(self, virtual_s: float) -> float:
+        """Return how much has arrived by a virtual time of the channel (B)."""
+        if not self.active:
+            return self._moved
+        return min(self.size_bytes, self._moved + self._bytes_per_s * (virtual_s - self._mark_s))
+
+    def settle(self, virtual_s: float, time_s: float) -> bool:
+        """Book what has arrived, look the rate up anew, and return whether the end moved in virtual time."""
+        bytes_per_s = self._rate_bps(time_s) / 8
+        if bytes_per_s == self._bytes_per_s:
+            return False
+        self._moved = self.moved_bytes(virtual_s)
+        self._bytes_per_s = bytes_per_s
+        self._mark_s = virtual_s
+        missing_bytes = self.size_bytes - self._moved
+        self._due_s = virtual_s + missing_bytes / bytes_per_s if bytes_per_s > 0 else math.inf
+        return True
+
+    def stop(self, moved_bytes: float) -> None:
+        """Take the transfer off the channel with what has arrived (B)."""
+        self._moved = moved_bytes
+        self.active = False
+
+    def silence(self) -> None:
+        """Call nobody any more."""
+        self._on_done = None
+
+    def announce(self) -> None:
+        """Say that the last byte arrived."""
+        if self._on_done is not None:
+            self._on_done()
+
+    @property
+    def due_s(self) -> float:
+        """Virtual time at which the last byte arrives (s)."""
+        return self._due_s
+
+
+class Channel:
+    """One RSU's airtime.
+
+    Callbacks run inside the SimPy event that ends a transfer, so an exception of a callback leaves the event loop as
+    it was raised. They may send and abort on the same channel.
+
+    Args:
+        env: the SimPy environment whose clock is in seconds.
+        rates: takes note of the rates that transfers look up; several channels may have the same.
+
+    Attributes:
+        carried_bytes: bytes moved by the transfers that have ended, completed or not (B).
+        busy_s: airtime used (s).
+    """
+
+    def __init__(self, env: simpy.Environment, rates: RateUse | None = None) -> None:
+        self._rates = RateUse() if rates is None else rates
+        self.carried_bytes = 0.0
+        self.busy_s = 0.0
+        self._env = env
+        self._active = 0
+        self._virtual_s = 0.0
+        self._now_s: float = env.now
+        self._due: list[tuple[float, int, Transfer]] = []  # holds outdated entries too, see _next
+        self._entries = 0
+        self._alarm = 0
+
+    @property
+    def active(self) -> int:
+        """Number of transfers that share the airtime now."""
+        return self._active
+
+    def send(
+        self,
+        size_bytes: float,
+        rate_bps: Callable[[float], float],
+        on_done: Callable[[], None],
+        *,
+        update_s: float | None = None,
+    ) -> Transfer:
+        """Start a transfer now.
+
+        Args:
+            size_bytes: how much, >= 0.
+            rate_bps: rate with the whole airtime as a function of simulated time (s), in bit/s, >= 0.
+            on_done: called at the instant the last byte arrives.
+            update_s: how often ``rate_bps`` is looked up again, counted from now (s); None for never.
+        """
+        self._advance()
+        count = self._rates.count
+        transfer = Transfer(size_bytes, lambda time_s: count(rate_bps(time_s)), on_done)
+        self._active += 1
+        transfer.settle(self._virtual_s, self._env.now)
+        self._enqueue(transfer)
+        self._set_alarm()
+        if update_s is not None:
+            self._set_update(transfer, self._env.now, 1, update_s)
+        return transfer
+
+    def abort(self, transfer: Transfer) -> float:
+        """End a transfer now, if it has not ended, and return how much of it arrived (B)."""
+        transfer.silence()
+        if transfer.active:
+            self._advance()
+            self._remove(transfer, transfer.moved_bytes(self._virtual_s))
+            self._set_alarm()
+        return transfer.moved_bytes(self._virtual_s)
+
+    def _advance(self) -> None:
+        elapsed_s = self._env.now - self._now_s
+        self._now_s = self._env.now
+        if self._active:
+            self.busy_s += elapsed_s
+            self._virtual_s += elapsed_s / self._active
+
+    def _enqueue(self, transfer: Transfer) -> None:
+        self._entries += 1
+        heappush(self._due, (transfer.due_s, self._entries, transfer))
+
+    def _remove(self, transfer: Transfer, moved_bytes: float) -> None:
+        transfer.stop(moved_bytes)
+        self.carried_bytes += moved_bytes
+        self._active -= 1
+        if self._active == 0:  # start afresh: virtual time stays small, so differences keep their digits
+            self._virtual_s = 0.0
+            self._due.clear()
+
+    def _next(self) -> Transfer | None:
+        """Return the transfer that ends first, dropping entries whose transfer has ended or changed its rate."""
+        while self._due:
+            due_s, _, transfer = self._due[0]
+            if transfer.active and transfer.due_s == due_s:
+                return transfer
+            heappop(self._due)
+        return None
+
+    def _set_alarm(self) -> None:
+        self._alarm += 1  # an alarm set earlier finds that it is no longer the newest
+        transfer = self._next()
+        if transfer is not None and transfer.due_s < math.inf:
+            delay_s = max(0.0, transfer.due_s - self._virtual_s) * self._active
+            self._env.timeout(delay_s).callbacks.append(partial(self._ring, self._alarm))
+
+    def _ring(self, alarm: int, _: object) -> None:
+        if alarm != self._alarm:
+            return
+        self._advance()
+        transfer = self._next()
+        assert transfer is not None
+        # The clock rounds: the alarm was set for this transfer, so its last byte is here.
+        self._virtual_s = virtual_s = max(self._virtual_s, transfer.due_s)
+        done = []
+        while transfer is not None and transfer.due_s <= virtual_s:
+            done.append(transfer)
+            self._remove(transfer, transfer.size_bytes)
+            transfer = self._next()
+        self._set_alarm()
+        for transfer in done:
+            transfer.announce()
+
+    def _set_update(self, transfer: Transfer, start_s: float, count: int, update_s: float) -> None:
+        delay_s = max(math.ulp(self._env.now), start_s + count * update_s - self._env.now)
+        self._env.timeout(delay_s).callbacks.append(partial(self._update, transfer, start_s, count, update_s))
+
+    def _update(self, transfer: Transfer, start_s: float, count: int, update_s: float, _: object) -> None:
+        if not transfer.active:
+            return
+        self._advance()
+        if transfer.settle(self._virtual_s, self._env.now):
+            self._enqueue(transfer)
+            self._set_alarm()
+        self._set_update(transfer, start_s, count + 1, update_s)

@@ -1,0 +1,132 @@
+"""What a run costs at least, reckoned from its settings before it starts: a slip of a zero is not found tomorrow.
+
+The speeds are faster than what was measured on any machine here, so what is called out of all proportion is.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from vnetsim.errors import InputError
+from vnetsim.experiment import Experiment
+from vnetsim.scenario.sources import TRAFFIC_SOURCES
+
+MOST_S = 86_400.0
+"""A run that takes longer than a day even so is asked about."""
+
+_VEHICLE_S, _VEHICLE_BYTES = 3e-5, 1000  # of the Gaussian model: one coverage window, recorded
+_EVENT_S = 1e-5  # one step of a transfer
+_IMAGE_S = 1e-5  # drawn, or read from a file
+_TRAINED_S = 2e-6  # one image of one optimizer step, on a fast GPU
+_ROUND_S = 1e-3  # aggregation, checkpoint and tables
+_STAY_S = 60.0  # of a vehicle in coverage, where only the simulator knows it
+_BUILT_IN = {"signs": 32 * 32 * 3, "road": 64 * 64}
+"""Data sets that are drawn, and the bytes of an image by default."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effort:
+    """The least that a run takes, with the settings that make it so.
+
+    Args:
+        events: of the event loop.
+        memory_bytes: held at once.
+        time_s: of this machine.
+        most: the settings that the time comes from, in words.
+        largest: those that the memory comes from.
+    """
+
+    events: float
+    memory_bytes: float
+    time_s: float
+    most: str
+    largest: str
+
+
+def effort_of(experiment: Experiment, *, learns: bool) -> Effort:
+    """Return what an experiment costs at least.
+
+    Args:
+        experiment: its settings.
+        learns: whether rounds are run, or the traffic alone is recorded.
+    """
+    rounds = experiment.rounds if learns else 0
+    policy, gaussian = experiment.round, experiment.gaussian
+    vehicles, stay_s, played = 0.0, _STAY_S, "gaussian.arrivals_per_s x gaussian.duration_s"
+    if TRAFFIC_SOURCES.built_in.get(experiment.scenario):  # the model of the settings ``gaussian``
+        stay_s = 2 * gaussian.range_m / (gaussian.v_max_kmh / 3.6)
+        simulated_s = gaussian.duration_s
+        if learns:
+            round_s = min(policy.deadline_s, policy.quorum / gaussian.arrivals_per_s + stay_s)
+            simulated_s, played = rounds * round_s, "gaussian.arrivals_per_s x rounds x their length"
+            if not experiment.traffic.repeat:
+                simulated_s = min(simulated_s, gaussian.duration_s)
+        vehicles = gaussian.arrivals_per_s * simulated_s
+    transfers = rounds * policy.invited
+    steps = transfers * min(policy.deadline_s, stay_s) / experiment.link.update_s
+    images = (experiment.data.train_images + experiment.data.test_images) if learns else 0
+    image_bytes = experiment.data.image_px**2 * 3 or _BUILT_IN.get(experiment.data.name, 28 * 28)
+    learning = experiment.learning
+    trained = rounds * policy.quorum * _number(learning.get("steps")) * _number(learning.get("batch"))
+    times = {
+        played: vehicles * _VEHICLE_S,
+        "rounds x round.invited / link.update_s": steps * _EVENT_S,
+        "data.train_images and data.test_images": images * _IMAGE_S,
+        "rounds x round.quorum x learning.steps x learning.batch": trained * _TRAINED_S,
+        "rounds": rounds * _ROUND_S,
+    }
+    memory = {
+        played: vehicles * _VEHICLE_BYTES if learns else 0.0,
+        "data.train_images and data.test_images": float(images * image_bytes),
+        "round.quorum": policy.quorum * 1e5 if learns else 0.0,  # the smallest network's upload
+    }
+    return Effort(
+        events=vehicles + steps,
+        memory_bytes=sum(memory.values()),
+        time_s=sum(times.values()),
+        most=max(times, key=times.__getitem__),
+        largest=max(memory, key=memory.__getitem__),
+    )
+
+
+def _number(value: object) -> float:
+    """Return a setting of a learner that may know it or not, and whose default is then not for long runs."""
+    return value if isinstance(value, int | float) else 1.0
+
+
+def refuse_out_of_proportion(experiments: Sequence[Experiment], *, learns: bool, yes: bool) -> None:
+    """Refuse runs that take more than a day, or more memory than there is, unless the user means it.
+
+    Args:
+        experiments: all that one command runs, one after the other.
+        learns: see ``effort_of``.
+        yes: whether the user has said so.
+
+    Raises:
+        InputError: with the estimate, and the settings it comes from.
+    """
+    if yes:
+        return
+    efforts = [effort_of(one, learns=learns) for one in experiments]
+    time_s, events = sum(one.time_s for one in efforts), sum(one.events for one in efforts)
+    greedy = max(efforts, key=lambda one: one.memory_bytes)
+    there = _memory_bytes()
+    if time_s <= MOST_S and greedy.memory_bytes <= there:
+        return
+    why = max(efforts, key=lambda one: one.time_s).most if time_s > MOST_S else greedy.largest
+    needed_gb = greedy.memory_bytes / 1e9
+    raise InputError(
+        f"This would take at least {_time(time_s)}, {events:.2g} events and {needed_gb:.2g} GB of memory "
+        f"(there are {there / 1e9:.2g} GB), by {why}; add --yes if it is meant."
+    )
+
+
+def _time(time_s: float) -> str:
+    days = time_s / 86_400
+    return f"{days:.2g} days" if days >= 1 else f"{time_s / 3600:.2g} hours"
+
+
+def _memory_bytes() -> float:
+    return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))

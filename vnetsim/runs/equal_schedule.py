@@ -1,0 +1,87 @@
+"""Payload and work of one learner for the participations of another, so that the same vehicles commit.
+
+Timing never depends on weights: payload and work alone decide who commits. A run whose ``schedule`` names another
+learner makes that one too, asks it for its costs, and lets it go again; it trains nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from vnetsim.errors import InputError
+from vnetsim.experiment import ScheduleSettings
+from vnetsim.learning import Cost, Exchange, Learner, LearnerContext
+from vnetsim.learning.aggregation import SYNC
+from vnetsim.learning.faults import checked, learner_errors
+from vnetsim.learning.registry import find_learner
+from vnetsim.plugins import short_name
+from vnetsim.scenario.settings_file import structure, to_plain
+
+
+def schedule_of(schedule: ScheduleSettings, learner: type[Learner]) -> ScheduleSettings:
+    """Return ``schedule`` with the defaults of its learner spelt out; an empty one as it is.
+
+    Args:
+        schedule: as the user gave it.
+        learner: the run's own, whose task it must share.
+
+    Raises:
+        InputError: an unknown learner or setting, or a learner of another task.
+    """
+    if not schedule.learner:
+        return schedule
+    try:
+        kind = find_learner(schedule.learner)
+    except InputError as error:
+        raise InputError(f"schedule.learner: {error}") from None
+    if kind.task != learner.task:
+        raise InputError(
+            f"schedule.learner: {kind.name} learns another task ({kind.task}) than {learner.name} ({learner.task})."
+        )
+    settings: Any = structure(schedule.learning, kind.Settings, "", ("schedule", "learning"))
+    return dataclasses.replace(schedule, learning=to_plain(settings))
+
+
+def costs_of(schedule: ScheduleSettings, context: LearnerContext, learner: Learner) -> dict[int, Cost]:
+    """Return payload and work by silo as ``schedule`` wants them; empty when they are the learner's own.
+
+    Args:
+        schedule: checked by ``schedule_of``.
+        context: what the run's learner was made from.
+        learner: the run's own.
+
+    Raises:
+        InputError: what the two exchange between vehicles is not of the same kind.
+        RunError: the schedule's learner failed.
+    """
+    if not schedule.learner:
+        return {}
+    kind = find_learner(schedule.learner)
+    settings: Any = structure(schedule.learning, kind.Settings, "", ("schedule", "learning"))
+    with learner_errors(kind, "while it was made for the schedule", hint=""):
+        reference = kind.create(dataclasses.replace(context, rule=SYNC, aggregation=None), settings)
+    costs = {}
+    for silo in range(context.silos):
+        when = f"asked for the cost of silo {silo}, for the schedule"
+        with learner_errors(kind, when, hint=""):
+            costs[silo] = checked(reference, when, reference.cost(silo), Cost)
+    with learner_errors(learner, "asked for the cost of silo 0", hint=""):
+        own = _manner(learner.cost(0).exchange)
+    given = _manner(costs[0].exchange)
+    if own != given:
+        raise InputError(
+            f"schedule.learner: {short_name(schedule.learner)} {given}, but {learner.name} {own}; "
+            "these two cannot have one schedule."
+        )
+    return costs
+
+
+def _manner(exchange: Exchange | None) -> str:
+    """Return in words all that a learner may rely on about who its peers are and when it has them."""
+    if exchange is None:
+        return "exchanges nothing between vehicles"
+    when = "before" if exchange.before_training else "after"
+    both = ", in both directions or not at all" if exchange.mutual else ""
+    back = ", and takes something back" if exchange.work_flop > 0 or exchange.return_bytes > 0 else ""
+    return f"exchanges with neighbours {when} training{both}{back}"

@@ -1,0 +1,83 @@
+"""A Ray cluster: refused before anything begins where it cannot be had, connected to, and left again."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from vnetsim.errors import InputError, one_line
+
+Cluster = Mapping[str, Any]
+"""Arguments of ``ray.init``."""
+
+PATIENCE_S = 5.0
+"""How long to wait for a cluster to answer."""
+
+
+def cluster_options(workers: int, address: str | None, *, what: str = "cells run") -> Cluster:
+    """Return the arguments of ``ray.init`` for the cluster at ``address``, or for a new one of this machine.
+
+    Args:
+        workers: CPUs of a cluster of this machine; a cluster with an address knows its size itself.
+        address: HOST:PORT of its head, or ``auto``; None for a new one.
+        what: what the workers do, for the message.
+
+    Raises:
+        InputError: Ray is not installed, the options do not go together, or nothing listens at the address.
+    """
+    try:
+        import ray  # noqa: F401, PLC0415 - an extra
+    except ImportError:
+        raise InputError("--engine ray: Ray is not installed; do that with: pip install 'vnetsim[ray]'.") from None
+    if workers < 1:
+        raise InputError(f"--workers {workers}: must be at least 1.")
+    if address is None:
+        return {"num_cpus": workers, "include_dashboard": False}
+    if workers != 1:
+        raise InputError(f"--workers {workers}: the cluster of --address decides how many {what} at once.")
+    if address != "auto":
+        _refuse_silent(address)
+    return {"address": address}
+
+
+def _refuse_silent(address: str) -> None:
+    """Refuse an address at which nothing listens: Ray itself would try for minutes."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or "/" in address:
+        raise InputError(f"--address {address}: write HOST:PORT of the cluster's head (ray start --head), or auto.")
+    try:
+        socket.create_connection((host, int(port)), timeout=PATIENCE_S).close()
+    except (OSError, OverflowError) as error:
+        raise InputError(f"--address {address}: no Ray cluster answers there: {one_line(error)}.") from None
+
+
+@contextmanager
+def connected(cluster: Cluster) -> Iterator[dict[str, Any]]:
+    """Connect to a cluster or start one, and leave or end it afterwards; yield what the record says of it.
+
+    Args:
+        cluster: see ``cluster_options``.
+
+    Raises:
+        InputError: no cluster answers.
+    """
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nobody is told what is computed here
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # silences a warning on tasks without GPUs
+    # Ray gives workers the lowest priority but four, at which a machine with other work starves them
+    os.environ.setdefault("RAY_worker_niceness", "0")
+    import ray  # noqa: PLC0415
+
+    try:
+        ray.init(**cluster, logging_level="error", log_to_driver=False)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        where = f"--address {cluster.get('address')}"
+        raise InputError(f"{where}: no Ray cluster answers: {one_line(error)[:300]}") from None
+    try:
+        total = ray.cluster_resources()
+        machines = sum(bool(node["Alive"]) for node in ray.nodes())
+        yield {"ray": {"machines": machines, "cpus": int(total.get("CPU", 0)), "gpus": int(total.get("GPU", 0))}}
+    finally:
+        ray.shutdown()

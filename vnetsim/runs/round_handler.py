@@ -1,0 +1,140 @@
+"""Between simulation and learner: trains and aggregates at the close of a round, evaluates, and checkpoints.
+
+A resumed run gets here twice: for rounds that were finished before, the recorded results are returned and nothing is
+trained; from the first unfinished round on, the learner continues from its saved state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from vnetsim.errors import InputError
+from vnetsim.learning import Cost, Learner, Participant
+from vnetsim.learning.faults import aggregated, checked, learner_errors, model_shapes, numbers, trained
+from vnetsim.runs.checkpoint import Checkpoint, FinishedRound, TrainingHistory, digest
+from vnetsim.runs.clock import Clock
+from vnetsim.simulation.log import RoundResult, RoundSummary
+
+MetricRow = tuple[int, float, str, float]
+
+
+class Training:
+    """A ``RoundHandler`` around a learner.
+
+    Args:
+        learner: freshly created; its state is replaced when ``checkpoint`` holds one.
+        checkpoint: read once, then written after every round.
+        evaluate_every: rounds between evaluations.
+        begin_s: simulated time of the untrained model's evaluation (s).
+        clock: told how long training, evaluation and checkpoints take.
+        costs: payload and work by silo where they are not the learner's own (``equal_schedule``); else empty.
+
+    Attributes:
+        metric_rows: rows of the table ``metrics`` so far.
+        finished: number of rounds whose results are known.
+    """
+
+    def __init__(
+        self,
+        learner: Learner,
+        checkpoint: Checkpoint,
+        *,
+        evaluate_every: int,
+        begin_s: float,
+        costs: Mapping[int, Cost],
+        clock: Clock | None = None,
+    ) -> None:
+        self._learner = learner
+        self._checkpoint = checkpoint
+        self._evaluate_every = evaluate_every
+        self._costs = dict(costs)
+        self._clock = clock or Clock()
+        if checkpoint.exists:
+            self._progress, state = checkpoint.load()
+            try:
+                learner.load_state_dict(state)
+            except (KeyError, ValueError, RuntimeError) as error:
+                message = " ".join(str(error).split())
+                raise InputError(
+                    f"{checkpoint.folder}: unreadable checkpoint: it is not of this learner: {message}."
+                ) from error
+        else:
+            when = "before the first round"
+            with learner_errors(learner, when):
+                self._progress = TrainingHistory(initial=numbers(learner, when, learner.evaluate(final=False)))
+                state = learner.state_dict()
+                checkpoint.save(self._progress, state)
+        self._shapes = model_shapes(state)
+        self.metric_rows: list[MetricRow] = _rows(0, begin_s, self._progress.initial)
+        self._replayed = 0
+
+    @property
+    def finished(self) -> int:
+        """Rounds whose results are on disk."""
+        return len(self._progress.rounds)
+
+    def cost(self, silo: int) -> Cost:
+        """Return payload and work of a participation; the learner is asked once per silo."""
+        if silo not in self._costs:
+            when = f"asked for the cost of silo {silo}"
+            with learner_errors(self._learner, when):
+                self._costs[silo] = checked(self._learner, when, self._learner.cost(silo), Cost)
+        return self._costs[silo]
+
+    def close_round(self, summary: RoundSummary, participants: Sequence[Participant]) -> RoundResult:
+        """Return the round's results: recorded ones if it was finished before, else by training.
+
+        Raises:
+            InputError: the simulation of a resumed run came to other participants than the recorded one.
+            RunError: the learner failed, or the disk is full.
+        """
+        who = digest(participants)
+        if self._replayed < self.finished:
+            finished = self._progress.rounds[self._replayed]
+            if finished.participants != who or not (
+                len(participants) == len(finished.weights) == len(finished.losses)
+                and all(0 <= position < len(participants) for position in finished.rejected)
+            ):
+                raise InputError(
+                    f"round {summary.round}: the simulated traffic differs from the recorded one; "
+                    "scenario files or package versions changed. Start the run again with `vnetsim run`."
+                )
+        else:
+            with learner_errors(self._learner, f"in round {summary.round}"):
+                finished = self._results(summary, participants, who)
+                self._progress = TrainingHistory(
+                    initial=self._progress.initial, rounds=(*self._progress.rounds, finished)
+                )
+                with self._clock.part("checkpoints"):
+                    self._checkpoint.save(self._progress, self._learner.state_dict())
+        self._replayed += 1
+        self.metric_rows.extend(_rows(summary.round + 1, summary.close_s, finished.metrics))
+        return RoundResult(
+            weights=finished.weights,
+            losses=finished.losses,
+            rejected=finished.rejected,
+            exchanges={(sender, receiver): value for sender, receiver, value in finished.exchanges},
+        )
+
+    def _results(self, summary: RoundSummary, participants: Sequence[Participant], who: str) -> FinishedRound:
+        when = f"in round {summary.round}"
+        with self._clock.part("training"):
+            updates = trained(self._learner, participants, self._shapes) if participants else []
+            aggregation = aggregated(self._learner, [update for update in updates if update.finite], when)
+        given = iter(aggregation.weights)
+        metrics = numbers(self._learner, when, aggregation.metrics)
+        if summary.final or (summary.round + 1) % self._evaluate_every == 0:
+            with self._clock.part("evaluation"):
+                metrics |= numbers(self._learner, when, self._learner.evaluate(final=summary.final))
+        return FinishedRound(
+            participants=who,
+            rejected=tuple(position for position, update in enumerate(updates) if not update.finite),
+            weights=tuple(float(next(given)) if update.finite else None for update in updates),
+            losses=tuple(float(update.loss) for update in updates),
+            metrics=metrics,
+            exchanges=tuple((*pair, float(value)) for pair, value in aggregation.exchanges.items()),
+        )
+
+
+def _rows(round_: int, time_s: float, metrics: Mapping[str, float]) -> list[MetricRow]:
+    return [(round_, time_s, name, value) for name, value in metrics.items()]

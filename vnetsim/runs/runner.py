@@ -1,0 +1,399 @@
+"""Runs from the settings to the run directory: start or resume."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vnetsim import __version__
+from vnetsim.coverage.rsu import Rsu
+from vnetsim.coverage.windows import CoverageEvent, TrafficInfo, TrafficStream
+from vnetsim.errors import InputError, RunError, VnetsimError
+from vnetsim.experiment import Experiment
+from vnetsim.learning import Cost, Learner, LearnerContext
+from vnetsim.learning.faults import learner_errors
+from vnetsim.learning.registry import find_learner
+from vnetsim.plugins import code_file, short_name
+from vnetsim.progress import ProgressDisplay
+from vnetsim.random_streams import Streams
+from vnetsim.runs.checkpoint import Checkpoint
+from vnetsim.runs.clock import Clock
+from vnetsim.runs.equal_schedule import costs_of, schedule_of
+from vnetsim.runs.learner_plugins import learner_plugins, plugins_record
+from vnetsim.runs.manifest import changed_inputs, input_hashes, radio_record, relative
+from vnetsim.runs.opening import ended_as, located, opened, plugin_files
+from vnetsim.runs.ray_cluster import Cluster, connected
+from vnetsim.runs.records import images_of, silo_rows
+from vnetsim.runs.traffic_recording import record, window_pieces
+from vnetsim.runs.writer import (
+    Manifest,
+    choose_folder,
+    learner_record,
+    locked,
+    write_model,
+    write_samples,
+)
+from vnetsim.scenario.settings_file import learner_defaults, load_experiment, read_toml, structure, to_plain
+from vnetsim.scenario.trust import asks_for_trust, check_resumed, once_removed
+from vnetsim.simulation.log import ExchangeRecord, ParticipationRecord, RoundRecord
+from vnetsim.simulation.plugins import SimulationPlugins, simulation_plugins
+from vnetsim.storage.disk import Content
+from vnetsim.storage.run_directory import RunDirectory
+from vnetsim.storage.table_pieces import TablePieces
+from vnetsim.storage.tables import to_parquet
+
+if TYPE_CHECKING:
+    from vnetsim.runs.round_handler import MetricRow, Training
+    from vnetsim.simulation.loop import SimulationLog
+
+"""The folder of a run directory that holds what a scenario has SUMO write."""
+
+
+def start_run(
+    experiment: Experiment,
+    out: Path | None,
+    *,
+    command: Sequence[str],
+    progress: ProgressDisplay,
+    portable: bool = False,
+    cluster: Cluster | None = None,
+) -> Path:
+    """Simulate and train; return the run directory.
+
+    Args:
+        experiment: the settings.
+        out: folder to make; None takes a new one below ``runs/``.
+        command: the command line, for the record.
+        progress: where to say how far the run is.
+        portable: whether run directory, replayed traffic and learner's file are moved together only: the two are then
+            recorded as seen from the run directory.
+        cluster: of Ray, whose workers are to train; None for this process.
+
+    Raises:
+        InputError: the input is at fault; nothing was written, unless it showed after a round had finished.
+        RunError: the run failed; what was finished is in the directory, the way to resume in the message.
+        KeyboardInterrupt: with the way to resume as its message.
+    """
+    run = RunDirectory(choose_folder(experiment, out, short_name(experiment.learner)))
+    _learn(located(experiment), run, command=command, progress=progress, portable=portable, cluster=cluster)
+    return run.path
+
+
+def resume_run(
+    folder: Path,
+    *,
+    command: Sequence[str],
+    progress: ProgressDisplay,
+    learner: str | None = None,
+    trust: bool = False,
+    cluster: Cluster | None = None,
+) -> bool:
+    """Continue an interrupted or killed run or recording of traffic; return whether it had finished already.
+
+    Args:
+        folder: its run directory.
+        command: the command line, for the record.
+        progress: where to say how far the run is.
+        learner: the run's learner, if the user names it; code of a file is then run.
+        trust: whether the folder may name code, and a scenario for SUMO, whatever they are; see ``scenario.trust``.
+        cluster: of Ray, whose workers are to train; None for this process. Neither changes a bit on CPUs.
+
+    Raises:
+        InputError: no run directory, changed input files, a missing or unreadable checkpoint, or
+            code that only the folder names.
+        RunError: the run failed.
+    """
+    run = RunDirectory(folder)
+    manifest = run.manifest()
+    if manifest.get("status") == "finished":
+        return True
+    if manifest.get("vnetsim") != __version__:
+        raise InputError(f"{folder}: made by vnetsim {manifest.get('vnetsim')}; resume it with that version.")
+    inputs = manifest.get("inputs", {})
+    changed = changed_inputs(inputs, folder)
+    if changed:
+        raise InputError(f"{changed[0]}: changed or gone since the run started; a resumed run would differ.")
+    if run.has("rounds") and not Checkpoint(run).exists:
+        raise InputError(f"{folder / 'checkpoint'}: the checkpoint is missing; start the run again with `vnetsim run`.")
+    began: dict[str, Any] = {key: manifest[key] for key in ("created", "command") if key in manifest}
+    file = run.checked("experiment.toml")
+    experiment = load_experiment(str(file))
+    if not trust:
+        check_resumed(experiment, file, scenario=read_toml(file)["scenario"], learner=learner)
+    if manifest.get("kind") == "mobility":
+        record(experiment, run, command=command, progress=progress, began=began)
+        return False
+    portable = any(not Path(name).is_absolute() for name in inputs)
+    more: dict[str, Any] = {"began": began, "fetch": trust, "cluster": cluster}
+    _learn(experiment, run, command=command, progress=progress, portable=portable, **more)
+    return False
+
+
+def _learn(
+    experiment: Experiment,
+    run: RunDirectory,
+    *,
+    command: Sequence[str],
+    progress: ProgressDisplay,
+    portable: bool,
+    began: Mapping[str, Any] | None = None,
+    fetch: bool = True,
+    cluster: Cluster | None = None,
+) -> None:
+    """Run or resume; ``began`` holds the manifest's entries of a resumed run that stay, ``fetch`` allows downloads."""
+    from vnetsim.learning.device import resolve_device  # noqa: PLC0415 - brings torch, which the traffic command does without
+
+    clock = Clock()
+    progress.stage("loading")
+    kind = find_learner(experiment.learner)
+    settings: Any = structure(experiment.learning, kind.Settings, "", ("learning",))
+    schedule = schedule_of(experiment.schedule, kind)
+    plugins = simulation_plugins(experiment)
+    # the record holds the defaults too
+    experiment = dataclasses.replace(experiment, learning=to_plain(settings), schedule=schedule)
+    device = resolve_device(experiment.device)
+    clock.mark("imports")
+    progress.stage("opening the traffic")
+    joined: AbstractContextManager[dict[str, Any]] = connected(cluster) if cluster else nullcontext({})
+    with (
+        experiment.arithmetic.applied(),
+        joined as workers,
+        locked(run, fresh=began is None),
+        opened(experiment, progress, run) as traffic,
+    ):
+        clock.mark("traffic set-up")
+        progress.stage("preparing the data")
+        data = experiment.data if fetch else dataclasses.replace(experiment.data, download=False)
+        chosen = learner_plugins(experiment, kind)
+        given = dataclasses.replace(experiment, data=data)
+        context = context_of(given, device, on_ray=bool(workers), **chosen)
+        with learner_errors(kind, "while it was made", hint=""):
+            learner = kind.create(context, settings)
+            description = learner.describe()
+            record = learner_record(learner, settings, device)
+        record["device"] |= {**dataclasses.asdict(experiment.arithmetic), **workers}
+        plugins.check_learner(kind.name, learner.cost(0), experiment.round)
+        costs = costs_of(schedule, context, learner)
+        if costs:
+            plugins.check_learner(short_name(schedule.learner), costs[0], experiment.round)
+            record["learner"]["cost"] = dataclasses.asdict(
+                costs[0]
+            )  # what the participations of this run moved and computed
+        clock.mark("data")
+        files = [code_file(name) for name in experiment.plugins().values()]
+        data_files = [file for table, file in plugin_files(experiment).items() if table != "source"]  # it names its own
+        named = [*traffic.info.inputs, *(str(file) for file in files if file is not None), *data_files]
+        inputs = input_hashes(named, seen_from=run.path if portable else None)
+        own = {"learner_defaults": learner_defaults(kind), "inputs": inputs}
+        own["plugins"] = {**plugins.record, **plugins_record(experiment, chosen)}
+        more = {**record, **own, **(began or {})}
+        recorded = _seen_from(run.path, experiment) if portable else experiment
+        silos = {"silos.parquet": to_parquet("silos", silo_rows(description))}
+        manifest = Manifest(run, recorded, traffic, command, kind="run", more=more, others=silos)
+        session = _Session(experiment, run, traffic, learner, costs, manifest, clock, progress)
+        session.play(plugins, images_of(description))
+
+
+class _Session:
+    """The simulation of one run, from the untrained model to the last file."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        run: RunDirectory,
+        traffic: TrafficStream,
+        learner: Learner,
+        costs: Mapping[int, Cost],
+        manifest: Manifest,
+        clock: Clock,
+        progress: ProgressDisplay,
+    ) -> None:
+        self._experiment = experiment
+        self._run = run
+        self._traffic = traffic
+        self._learner = learner
+        self._costs = costs
+        self._manifest = manifest
+        self._clock = clock
+        self._progress = progress
+        self._log: SimulationLog | None = None
+        self._training: Training | None = None
+        self._windows = window_pieces(run, experiment)
+        self._participations = TablePieces[ParticipationRecord](run, "participations", lambda rows, _: list(rows))
+        self._exchanges = TablePieces[ExchangeRecord](run, "exchanges", lambda rows, _: list(rows))
+        self._rounds = TablePieces[RoundRecord](run, "rounds", lambda rows, _: list(rows))
+        self._metrics: TablePieces[MetricRow] = TablePieces(run, "metrics", lambda rows, _: list(rows))
+        self._speeds_mps = array("d")
+
+    def play(self, plugins: SimulationPlugins, images: Mapping[int, int]) -> None:
+        try:
+            self._play(plugins, images)
+        except BaseException as error:
+            self._save_what_there_is(ended_as(error))
+            trust = " --trust" if asks_for_trust(self._experiment) else ""
+            resume = f"vnetsim resume {shlex.quote(str(self._run.path))}{trust}"
+            if isinstance(error, KeyboardInterrupt):
+                finished = 0 if self._training is None else self._training.finished
+                raise KeyboardInterrupt(
+                    f"interrupted after {finished} of {self._experiment.rounds} rounds. Go on with: {resume}"
+                ) from error
+            if isinstance(error, RunError):
+                raise RunError(f"{error} {once_removed(self._experiment)}, go on with: {resume}") from error
+            raise
+
+    def _play(self, plugins: SimulationPlugins, images: Mapping[int, int]) -> None:
+        from vnetsim.runs.round_handler import Training  # noqa: PLC0415
+        from vnetsim.simulation.loop import simulate  # noqa: PLC0415 - see _learn
+
+        experiment, progress = self._experiment, self._progress
+        progress.stage("evaluating the untrained model")
+        self._training = training = Training(
+            self._learner,
+            Checkpoint(self._run),
+            evaluate_every=experiment.evaluate_every,
+            begin_s=self._traffic.info.begin_s,
+            clock=self._clock,
+            costs=self._costs,
+        )
+        self._clock.mark("first evaluation")
+        progress.stage("running")
+
+        def on_progress(*, time_s: float, rounds: int, windows: int) -> None:  # noqa: ARG001 - the protocol's names
+            progress.advance(time_s=time_s, done=rounds, total=experiment.rounds)
+
+        def on_round(log: SimulationLog) -> None:
+            self._log = log
+            with self._clock.part("tables"):
+                self._write_tables(log, training.metric_rows, last=False)
+
+        result = simulate(
+            experiment,
+            _Timed(self._traffic, self._clock),
+            training,
+            Streams(seed=experiment.seed),
+            progress=on_progress,
+            on_round=on_round,
+            plugins=plugins,
+            images=images,
+        )
+        self._log = result.log
+        self._clock.mark("simulation")
+        progress.stage("writing")
+        self._write_tables(result.log, training.metric_rows, last=True)
+        write_samples(self._run, experiment, self._learner, self._speeds_mps)
+        write_model(self._run, self._learner, rounds=training.finished)
+        self._clock.mark("writing")
+        radio = radio_record(result.link_rates, result.sidelink_rates)
+        stages = self._clock.stages
+        self._manifest.close("finished", time_s=result.time_s, wall_s=stages, ended_by=result.ended_by, radio=radio)
+        if result.ended_by == "traffic":
+            progress.note(f"the traffic ended after {len(result.log.rounds)} of {experiment.rounds} rounds.")
+
+    def _write_tables(self, log: SimulationLog, metrics: Sequence[MetricRow], *, last: bool) -> None:
+        """Append what is new to the tables, and make it safe; at last write them as a whole."""
+        self._append(log, metrics, last=last)
+        if self._training is not None and len(log.rounds) < self._training.finished and not last:
+            return  # a run that goes on has written these rounds before
+        files: dict[str, Content] = {}
+        replaced: list[str] = []
+        growing: list[TablePieces[Any]] = [
+            self._windows,
+            self._participations,
+            *([self._exchanges] if self._exchanges.rows else []),
+            self._metrics,
+            self._rounds,
+        ]
+        for table in growing:
+            if last:
+                whole, pieces = table.joined()
+                files |= whole
+                replaced += pieces
+            else:
+                files |= table.unsaved()
+        self._run.put(files, remove=replaced)
+
+    def _append(self, log: SimulationLog, metrics: Sequence[MetricRow], *, last: bool) -> None:
+        """Append what is new to the tables; it is forgotten then, so that memory does not grow with the traffic."""
+        finished = len(log.rounds)
+        for window in log.windows.since(self._windows.rows):
+            self._speeds_mps.append(window.entry_speed_mps)
+            self._windows.append(window)
+        log.windows.forget(self._windows.rows)
+        # rows of the open round are not complete
+        for row in log.participations.since(self._participations.rows):
+            if last or row.round < finished:
+                self._participations.append(row)
+        log.participations.forget(self._participations.rows)
+        for exchange in log.exchanges.since(self._exchanges.rows):
+            if last or exchange.round < finished:
+                self._exchanges.append(exchange)
+        log.exchanges.forget(self._exchanges.rows)
+        for closed in log.rounds[self._rounds.rows :]:
+            self._rounds.append(closed)
+        for metric in metrics[self._metrics.rows :]:
+            self._metrics.append(metric)
+
+    def _save_what_there_is(self, status: str) -> None:
+        with suppress(VnetsimError):  # the disk may be what failed
+            if self._log is not None and self._training is not None:
+                self._write_tables(self._log, self._training.metric_rows, last=False)
+            self._manifest.close(status, time_s=self._traffic.time_s, wall_s=self._clock.stages)
+
+
+class _Timed:
+    """Traffic whose reading is timed; all else is its own."""
+
+    def __init__(self, traffic: TrafficStream, clock: Clock) -> None:
+        self._traffic = traffic
+        self._clock = clock
+
+    @property
+    def rsus(self) -> tuple[Rsu, ...]:
+        return self._traffic.rsus
+
+    @property
+    def info(self) -> TrafficInfo:
+        return self._traffic.info
+
+    @property
+    def time_s(self) -> float:
+        return self._traffic.time_s
+
+    def events(self) -> Iterator[CoverageEvent]:
+        return self._clock.while_reading(self._traffic.events(), "traffic")
+
+    def close(self) -> None:
+        self._traffic.close()
+
+
+def _seen_from(folder: Path, experiment: Experiment) -> Experiment:
+    """Return an experiment that replays traffic, with the paths of that and of plug-ins' files as ``folder`` sees."""
+    seen = {
+        key: f"{relative(file, folder)}:{short_name(name)}"
+        for key, name in experiment.plugins().items()
+        if (file := code_file(name)) is not None
+    }
+    return dataclasses.replace(experiment, scenario=relative(Path(experiment.scenario), folder)).with_plugins(seen)
+
+
+def context_of(experiment: Experiment, device: str, *, on_ray: bool = False, **settings: Any) -> LearnerContext:
+    """Return what the experiment's learner is built from, on a device that is there; ``settings``: of its plug-ins."""
+    return LearnerContext(
+        streams=Streams(seed=experiment.seed).child("learner"),
+        device=device,
+        rounds=experiment.rounds,
+        silos=experiment.silos.count,
+        approaches=experiment.silos.approaches,
+        max_staleness=experiment.round.max_staleness,
+        data=experiment.data,
+        blur=experiment.blur,
+        camera=experiment.camera,
+        exchange=experiment.exchange,
+        on_ray=on_ray,
+        **settings,
+    )

@@ -1,0 +1,125 @@
+"""Recordings of traffic: the coverage windows of one pass, in durable pieces, also of a recording that goes on."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from vnetsim.coverage.windows import Left, TrafficStream, Window
+from vnetsim.errors import RunError, VnetsimError
+from vnetsim.experiment import Experiment
+from vnetsim.progress import ProgressDisplay
+from vnetsim.runs.clock import Clock
+from vnetsim.runs.opening import ended_as, located, opened
+from vnetsim.runs.records import windows_frame
+from vnetsim.runs.writer import Manifest, choose_folder, locked
+from vnetsim.scenario.trust import asks_for_trust
+from vnetsim.storage.run_directory import RunDirectory
+from vnetsim.storage.table_pieces import TablePieces
+
+REPORT_EVERY = 64  # windows between two updates of the progress line
+SAFE_EVERY_S = 5.0
+"""Wall time after which windows that fill no piece yet are made safe."""
+
+
+def record_mobility(
+    experiment: Experiment,
+    out: Path | None,
+    *,
+    command: Sequence[str],
+    progress: ProgressDisplay,
+    go_on: str | None = None,
+) -> Path:
+    """Write the coverage windows of one pass of the traffic; return the directory. Imports no torch.
+
+    ``go_on`` is the command that goes on after a failure; None for ``vnetsim resume``.
+
+    Raises:
+        InputError: the input is at fault; nothing was written.
+        RunError: the simulator failed, or the disk is full; the windows so far are kept.
+        KeyboardInterrupt: with the way to go on as its message.
+    """
+    run = RunDirectory(choose_folder(experiment, out, "mobility"))
+    once = dataclasses.replace(experiment.traffic, repeat=False)
+    record(located(dataclasses.replace(experiment, traffic=once)), run, command=command, progress=progress, go_on=go_on)
+    return run.path
+
+
+def record(
+    experiment: Experiment,
+    run: RunDirectory,
+    *,
+    command: Sequence[str],
+    progress: ProgressDisplay,
+    began: Mapping[str, Any] | None = None,
+    go_on: str | None = None,
+) -> None:
+    """Record, or go on with a recording: the traffic is played again, and what is there already stays.
+
+    Args:
+        experiment: with paths that hold from any working directory.
+        run: where.
+        command: the command line, for the record.
+        progress: where to say how far it is.
+        began: the manifest's entries that stay, of a recording that goes on.
+        go_on: the command that goes on after a failure; None for ``vnetsim resume``.
+
+    Raises:
+        InputError: the input is at fault, or is no longer what was recorded.
+        RunError: the simulator failed, or the disk is full; the windows so far are kept.
+        KeyboardInterrupt: with the way to go on as its message.
+    """
+    clock = Clock()
+    progress.stage("traffic")
+    with locked(run, fresh=began is None), opened(experiment, progress, run) as traffic:
+        manifest = Manifest(run, experiment, traffic, command, kind="mobility", more=began)
+        windows = window_pieces(run, experiment)
+        try:
+            safe_s = time.monotonic()
+            for event in traffic.events():
+                if not isinstance(event, Left):
+                    continue
+                windows.append(event.window)
+                if windows.rows % REPORT_EVERY == 0:
+                    _show(progress, traffic)
+                if time.monotonic() - safe_s >= SAFE_EVERY_S:
+                    run.put(windows.unsaved())
+                    safe_s = time.monotonic()
+            clock.mark("traffic")
+            whole, pieces = windows.joined()
+            run.put(whole, remove=pieces)
+            clock.mark("tables")
+            manifest.close("finished", time_s=traffic.time_s, wall_s=clock.stages, ended_by="traffic")
+        except BaseException as error:
+            with suppress(VnetsimError):
+                run.put(windows.unsaved())
+                manifest.close(ended_as(error), time_s=traffic.time_s, wall_s=clock.stages)
+            trust = " --trust" if asks_for_trust(experiment) else ""
+            go_on = go_on or f"vnetsim resume {shlex.quote(str(run.path))}{trust}"
+            if isinstance(error, KeyboardInterrupt):
+                raise KeyboardInterrupt(
+                    f"interrupted at {traffic.time_s:g} s of the traffic. Go on with: {go_on}"
+                ) from error
+            if isinstance(error, RunError):
+                raise RunError(f"{error} Once the cause is removed, go on with: {go_on}") from error
+            raise
+
+
+def window_pieces(run: RunDirectory, experiment: Experiment) -> TablePieces[Window]:
+    """Return the table ``windows`` of a run, to append to."""
+
+    def values(window: Window) -> int:
+        return 4 * len(window.path_time_s)
+
+    return TablePieces(run, "windows", lambda rows, first: windows_frame(rows, experiment.camera, first), values)
+
+
+def _show(progress: ProgressDisplay, traffic: TrafficStream) -> None:
+    info = traffic.info
+    total_s = None if info.end_s is None else info.end_s - info.begin_s
+    progress.advance(time_s=traffic.time_s, done=traffic.time_s - info.begin_s, total=total_s)

@@ -1,0 +1,314 @@
+"""What a run writes besides its results: folder, lock, manifest, samples, weights, wall times."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from vnetsim import __version__
+from vnetsim.coverage.windows import TrafficStream
+from vnetsim.errors import InputError, RunError, VnetsimError
+from vnetsim.experiment import Experiment
+from vnetsim.learning import Description, Learner
+from vnetsim.learning.device import peak_memory
+from vnetsim.learning.network_steps import MODEL_ENTRY, steps_of
+from vnetsim.paths import path_name, resolved
+from vnetsim.runs.manifest import environment, input_hashes, rsu_records, traffic_record
+from vnetsim.runs.records import map_rows
+from vnetsim.scenario.settings_file import to_plain, to_toml
+from vnetsim.storage.checksums import RECORD
+from vnetsim.storage.folder import LOCK, Folder, is_leftover, json_bytes
+from vnetsim.storage.run_directory import RunDirectory
+from vnetsim.storage.tables import to_parquet
+
+SAMPLES = 8  # example images a row of the report shows
+QUARTILES = (0.25, 0.5, 0.75)
+FIRST = ("experiment.toml", "map.parquet", "silos.parquet")
+"""What is written before the manifest, which says that a run has begun."""
+BEGUN = ("manifest.json", "comparison.json")
+"""What tells that a folder is a run directory or a comparison."""
+
+
+def choose_folder(experiment: Experiment, out: Path | None, what: str) -> Path:
+    """Return the run directory to make: ``out``, or a new one below ``runs/`` named after scenario, ``what`` and seed.
+
+    Raises:
+        InputError: ``out`` exists and is not empty.
+    """
+    if out is not None:
+        if out.exists() and not (out.is_dir() and has_not_begun(out)):
+            raise _not_empty(out)
+        return out
+    stem = resolved(experiment.scenario).name.split(".")[0] or "run"
+    base = Path("runs") / path_name(stem, what, f"seed{experiment.seed}")
+    folder, number = base, 2
+    while folder.exists():
+        folder, number = base.with_name(f"{base.name}-{number}"), number + 1
+    return folder
+
+
+@contextmanager
+def locked(run: RunDirectory, *, fresh: bool) -> Iterator[None]:
+    """Make the directory and hold it against a second process that would write to it.
+
+    Args:
+        run: where.
+        fresh: whether the run starts here. Then the directory must be empty, also when another process has filled it
+            since it was chosen, but for what a run that was killed at its very start may have left. What ends it before
+            its manifest is there, and wrong input that shows before a round was finished, leaves nothing behind.
+
+    Raises:
+        InputError: it cannot be made, another process holds it, or it is not empty.
+    """
+    resolved(run.path)
+    existed = run.path.exists()
+    try:
+        run.make()
+        file, new_lock = _opened_lock(run.path / LOCK)
+    except OSError as error:
+        why = _NO_LOCK.get(error.errno or 0, error.strerror)
+        raise InputError(f"{run.path}: cannot be made or written: {why}. Choose another --out.") from error
+    with file:
+        try:
+            yield from _held(run, fresh=fresh, existed=existed)
+        except InputError:
+            if new_lock:
+                with suppress(VnetsimError):
+                    run.remove_output(LOCK)
+            raise
+
+
+_NO_LOCK = {errno.ELOOP: f"{LOCK} is a symbolic link", errno.ENXIO: f"{LOCK} is a pipe"}
+
+
+def _held(run: RunDirectory, *, fresh: bool, existed: bool) -> Iterator[None]:
+    """Do what ``locked`` does while the lock is held."""
+    if fresh:
+        if not has_not_begun(run.path):
+            raise _not_empty(run.path)
+        run.clear()
+    elif any((run.path / name).is_file() for name in BEGUN):  # else it may be anybody's folder
+        run.remove_leftovers()
+    try:
+        yield
+    except BaseException as error:
+        begun = (run.path / "manifest.json").exists()
+        if fresh and (not begun or (isinstance(error, InputError) and not run.has("rounds"))):
+            with suppress(VnetsimError):
+                run.clear()
+                if existed:
+                    run.remove_output(LOCK)
+                else:
+                    run.vanish()
+        raise
+
+
+def _opened_lock(path: Path) -> tuple[IO[str], bool]:
+    """Return the lock, held, and whether it was made here.
+
+    Raises:
+        InputError: another process holds it.
+        OSError: it cannot be made, or is a symbolic link.
+    """
+    while True:
+        new = not os.path.lexists(path)
+        # never through a link, without cutting what is there, and without waiting for who reads a pipe
+        file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644), "w")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            file.close()
+            raise InputError(f"{path.parent}: another vnetsim process is writing there.") from None
+        # who is refused removes the lock that it made: held is only one that others will find
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                return file, new
+        file.close()
+
+
+def has_not_begun(folder: Path) -> bool:
+    """Return whether a folder is empty, or holds what a run leaves that is killed before its manifest is there."""
+    names = os.listdir(folder)  # noqa: PTH208
+    own = {LOCK, RECORD, *(name for name in FIRST if Folder(folder).wrote(name)), *({"sumo"} if LOCK in names else ())}
+    return all(name in own or is_leftover(name) for name in names)
+
+
+def _not_empty(folder: Path) -> InputError:
+    return InputError(f"{folder}: the output directory is not empty; name a new one with --out.")
+
+
+class Manifest:
+    """``manifest.json`` of a run under way; written at once, then at its end.
+
+    Args:
+        run: where.
+        experiment: written beside it, resolved, as ``experiment.toml``.
+        traffic: the opened traffic.
+        command: the command line.
+        kind: ``"run"`` or ``"mobility"``.
+        more: further entries.
+        others: files to be there before the manifest is, by name; among those of ``FIRST``.
+    """
+
+    def __init__(
+        self,
+        run: RunDirectory,
+        experiment: Experiment,
+        traffic: TrafficStream,
+        command: Sequence[str],
+        *,
+        kind: str,
+        more: Mapping[str, Any] | None = None,
+        others: Mapping[str, bytes] | None = None,
+    ) -> None:
+        self._run = run
+        self._traffic = traffic
+        self._record: dict[str, Any] = {
+            "vnetsim": __version__,
+            "kind": kind,
+            "command": list(command),
+            "created": _now(),
+            "finished": None,
+            "status": "running",
+            "checksums": RECORD,
+            "ended_by": None,
+            "seed": experiment.seed,
+            "traffic": traffic_record(traffic.info),
+            "rsus": rsu_records(traffic.rsus),
+            "inputs": input_hashes(traffic.info.inputs),
+            **environment(),
+            **(more or {}),
+        }
+        rows = to_parquet("map", map_rows(traffic.info))
+        files = {"experiment.toml": to_toml(experiment).encode(), "map.parquet": rows, **(others or {})}
+        run.put({**files, "manifest.json": json_bytes(self._record)})
+
+    def close(
+        self,
+        status: str,
+        *,
+        time_s: float,
+        wall_s: Mapping[str, float],
+        ended_by: str | None = None,
+        radio: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Record how it ended: status, simulated time (s), wall time by stage (s), rates, the most memory it held."""
+        # what the traffic tells may have grown while it was read
+        ending: dict[str, Any] = {
+            "status": status,
+            "finished": _now(),
+            "time_s": time_s,
+            "wall_s": dict(wall_s),
+            "ended_by": ended_by,
+            "radio": dict(radio or {}),
+        }
+        ending["peak_memory_bytes"] = peak_memory()
+        record = {**self._record, "traffic": traffic_record(self._traffic.info), **ending}
+        self._run.write_json("manifest.json", record)
+        self._run.settle()
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def learner_record(learner: Learner, settings: Any, device: str) -> dict[str, Any]:
+    """Return the manifest's entries on learner, its series and the device."""
+    from vnetsim.learning.device import device_record  # noqa: PLC0415 - the traffic command needs no torch
+
+    description = learner.describe()
+    return {
+        "device": device_record(device),
+        "learner": {
+            "name": learner.name,
+            "task": learner.task,
+            "paper": learner.paper,
+            "encoder": description.encoder,
+            "parameters": description.parameters,
+            "image_shape": list(description.image_shape),
+            "facts": dict(description.facts),
+            "settings": to_plain(settings),
+            "cost": dataclasses.asdict(learner.cost(0)),
+        },
+        "series": [dataclasses.asdict(series) for series in learner.series()],
+        "exchange": None if description.exchange is None else dataclasses.asdict(description.exchange),
+    }
+
+
+def write_samples(
+    run: RunDirectory, experiment: Experiment, learner: Learner, entry_speeds_mps: Sequence[float]
+) -> None:
+    """Write example images: sharp, then blurred as at the quartiles of the vehicles' speeds at entry (m/s)."""
+    if not entry_speeds_mps:
+        return
+    speeds = [0.0, *np.quantile(entry_speeds_mps, QUARTILES).tolist()]
+    side = learner.describe().image_shape[1]
+    kernels = [experiment.camera.kernel_px(speed, side) for speed in speeds]
+    run.write_arrays(
+        "samples.npz",
+        images=learner.sample_images(kernels, SAMPLES),
+        kernels_px=np.array(kernels),
+        speeds_mps=np.array(speeds),
+    )
+
+
+def write_model(run: RunDirectory, learner: Learner, *, rounds: int) -> None:
+    """Write the global model as ``model.safetensors``, and in its metadata what it is.
+
+    Args:
+        run: where.
+        learner: whose model.
+        rounds: that were aggregated.
+
+    Raises:
+        RunError: the learner keeps no tensors under ``model.``.
+    """
+    from safetensors.torch import save  # noqa: PLC0415 - brings torch
+
+    prefix = "model."
+    model = {
+        name.removeprefix(prefix): tensor.detach().cpu().contiguous()
+        for name, tensor in learner.state_dict().items()
+        if name.startswith(prefix)
+    }
+    if not model:
+        raise RunError(f"learner '{learner.name}' keeps no tensors under 'model.'; nothing to save as its model.")
+    # one entry: safetensors writes several in any order, and the same run must leave the same bytes
+    metadata = {MODEL_ENTRY: json.dumps(model_record(learner.describe(), rounds))}
+    run.put({"model.safetensors": save(model, metadata=metadata)})
+
+
+def model_record(description: Description, rounds: int) -> dict[str, Any]:
+    """Return what the metadata of ``model.safetensors`` says, as JSON values.
+
+    ``mean`` and ``std`` have the shape (C, 1, 1); ``steps`` are those of ``vnetsim.learning.network_steps``, missing
+    where the network cannot be told so.
+    """
+    record: dict[str, Any] = {
+        "encoder": description.encoder,
+        "image_shape": list(description.image_shape),
+        "classes": list(description.class_names),
+        "round": rounds,
+    }
+    network = description.network
+    if network is not None:
+        record |= {
+            "arguments": dict(network.arguments),
+            "mean": [[[value]] for value in network.mean],
+            "std": [[[value]] for value in network.std],
+            "returns": network.returns,
+            "batchnorm": "carried" if network.own_statistics else "to be estimated on images like those of training",
+        }
+        with suppress(ValueError):
+            record["steps"] = steps_of(network.module)
+    return record

@@ -1,0 +1,1 @@
+"""What a user hands in: settings files, shipped scenarios, and what of a received folder is trusted."""

@@ -1,0 +1,138 @@
+"""The kinds of traffic: which scenarios each accepts, how another traffic of one is drawn, and how it is opened.
+
+Nothing is imported to tell a kind from its scenario, and only what is opened is imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Literal
+
+from vnetsim.coverage.windows import TrafficStream
+from vnetsim.errors import InputError
+from vnetsim.experiment import Experiment
+from vnetsim.scenario.sources import TRAFFIC_SOURCES, names_source
+from vnetsim.xml_files import NotWellFormedError, StopReading, UnreadableError, XmlFile
+
+RECORDINGS = (".xml", ".xml.gz", ".csv", ".csv.gz", ".parquet")
+"""Suffixes of SUMO's floating-car data (FCD)."""
+
+_CONFIGURATION_ROOTS = ("configuration", "sumoConfiguration")
+_LOOKED_AT = 100
+"""Elements after which a file without a net is no SUMO configuration."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrafficKind:
+    """A kind of traffic.
+
+    Args:
+        name: as the record gives it; a traffic source is recorded by its own name instead.
+        accepts: its scenarios in words.
+        matches: whether a scenario that no kind before it accepts is of this kind.
+        opener: function that opens it, ``module:name``: takes experiment, ``repeat`` and ``outputs``, see
+            ``vnetsim.traffic.open_traffic``.
+        seeded_by: the setting that another traffic of the same scenario needs another value of; empty for a recording.
+        runs_program: whether opening it starts a program on files of the scenario.
+    """
+
+    name: str
+    accepts: Callable[[], str]
+    matches: Callable[[str], bool]
+    opener: str
+    seeded_by: Literal["seed", "traffic.seed", ""] = ""
+    runs_program: bool = False
+
+    def open(self, experiment: Experiment, *, repeat: bool, outputs: Path | None) -> TrafficStream:
+        """Open an experiment's scenario, which is of this kind.
+
+        Raises:
+            InputError: it is missing or malformed.
+        """
+        module, _, name = self.opener.partition(":")
+        stream: TrafficStream = getattr(import_module(module), name)(experiment, repeat=repeat, outputs=outputs)
+        return stream
+
+
+def kind_of(scenario: str) -> TrafficKind | None:
+    """Return the kind of traffic that a scenario is, None for none that is known.
+
+    Raises:
+        InputError: it is an XML file that declares entities.
+    """
+    return next((kind for kind in TRAFFIC_KINDS if kind.matches(scenario)), None)
+
+
+def _is_replay(scenario: str) -> bool:
+    path = Path(scenario)
+    return path.is_dir() or path.name == "windows.parquet"
+
+
+def _is_recording(scenario: str) -> bool:
+    # other formats than plain XML are not read to tell
+    return scenario.endswith(RECORDINGS) and not (scenario.endswith(".xml") and _is_configuration(Path(scenario)))
+
+
+def _is_sumo(scenario: str) -> bool:
+    path = Path(scenario)
+    return path.suffix == ".sumocfg" or _is_configuration(path)
+
+
+def _is_configuration(path: Path) -> bool:
+    """Return whether a file is a SUMO configuration by its content: its root element, or an option ``net-file``."""
+    names: list[str] = []
+    found = False
+
+    def start(name: str, _: Mapping[str, str]) -> None:
+        nonlocal found
+        names.append(name)
+        found = names[0] in _CONFIGURATION_ROOTS or name == "net-file"
+        if found or len(names) > _LOOKED_AT:
+            raise StopReading
+
+    with suppress(NotWellFormedError, UnreadableError):
+        XmlFile(path, start).read()
+    return found
+
+
+TRAFFIC_KINDS = (
+    TrafficKind(
+        name=TRAFFIC_SOURCES.name,
+        accepts=lambda: f"the word {' or '.join(repr(name) for name in TRAFFIC_SOURCES.names())}",
+        matches=names_source,
+        opener="vnetsim.traffic.sources:open_source",
+        seeded_by="seed",
+    ),
+    TrafficKind(
+        name="replay",
+        accepts=lambda: "a run directory",
+        matches=_is_replay,
+        opener="vnetsim.traffic.replay:open_replay",
+    ),
+    TrafficKind(
+        name="fcd",
+        accepts=lambda: f"{', '.join(RECORDINGS)} (FCD recording)",
+        matches=_is_recording,
+        opener="vnetsim.traffic.fcd.source:open_recording",
+    ),
+    TrafficKind(
+        name="sumo",
+        accepts=lambda: ".sumocfg",
+        matches=_is_sumo,
+        opener="vnetsim.traffic.sumo.source:open_sumo",
+        seeded_by="traffic.seed",
+        runs_program=True,
+    ),
+)
+"""Every kind: the first that matches a scenario is its kind."""
+
+
+def unknown_kind(scenario: str) -> InputError:
+    """Return the error for a scenario of no known kind."""
+    *others, last = (kind.accepts() for kind in reversed(TRAFFIC_KINDS))
+    problem = "unknown kind of scenario" if Path(scenario).exists() else "no such file or folder"
+    return InputError(f"{scenario}: {problem}; accepted are {', '.join(others)}, or {last}.")

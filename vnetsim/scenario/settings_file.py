@@ -1,0 +1,353 @@
+"""Experiment settings from TOML files and ``--set`` overrides, and back to TOML.
+
+Unknown keys are refused with the nearest known one; a value of the wrong type or out of range is named with the file
+or option it came from.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import cattrs
+import tomli_w
+from cattrs.errors import AttributeValidationNote, BaseValidationError, ForbiddenExtraKeysError
+
+from vnetsim.errors import InputError, RunError, unknown_name
+from vnetsim.experiment import PLUGIN_KEYS, PLUGIN_TABLES, Experiment
+from vnetsim.learning import Learner
+from vnetsim.learning.registry import about
+from vnetsim.paths import FILES, from_folder
+from vnetsim.plugins import at_folder
+from vnetsim.scenario.sources import scenario_at
+from vnetsim.scenario.trust import refuse_code
+from vnetsim.setting_checks import check_bounds
+from vnetsim.storage import toml_text
+from vnetsim.storage.folder import Folder
+
+T = TypeVar("T")
+
+
+def _scalar(kind: type, words: str, *accepted: type) -> Callable[[Any, Any], Any]:
+    def convert(value: Any, _: Any) -> Any:
+        if not isinstance(value, accepted) or (isinstance(value, bool) and kind is not bool):
+            raise TypeError(f"expected {words}")
+        return kind(value)
+
+    return convert
+
+
+def _names(value: Any, _: Any) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
+        raise TypeError('expected a list of strings such as ["a", "b"]')
+    return tuple(value)
+
+
+@functools.cache
+def _converter() -> cattrs.Converter:
+    converter = cattrs.Converter(forbid_extra_keys=True)
+    converter.register_structure_hook(float, _scalar(float, "a number", int, float))
+    converter.register_structure_hook(int, _scalar(int, "a whole number", int))
+    converter.register_structure_hook(bool, _scalar(bool, "true or false", bool))
+    converter.register_structure_hook(str, _scalar(str, "a string", str))
+    converter.register_structure_hook_func(lambda kind: kind == tuple[str, ...], _names)
+    return converter
+
+
+def _first_fault(error: Exception, path: tuple[str, ...], values: Any) -> InputError:
+    if isinstance(error, ForbiddenExtraKeysError):
+        names = [field.name for field in dataclasses.fields(error.cl)]
+        return unknown_name("key", min(error.extra_fields), names, where=".".join(path))
+    if isinstance(error, BaseValidationError):
+        inner = error.exceptions[0]
+        notes = [note for note in getattr(inner, "__notes__", ()) if isinstance(note, AttributeValidationNote)]
+        if not notes:
+            return _first_fault(inner, path, values)
+        key = notes[0].name
+        missing = isinstance(inner, KeyError) and isinstance(values, Mapping) and key not in values
+        inner = InputError(f"{'.'.join((*path, key))}: it has no default and must be given.") if missing else inner
+        return _first_fault(inner, (*path, key), values.get(key) if isinstance(values, Mapping) else None)
+    if isinstance(error, InputError):
+        return error
+    if "literal" in str(error).lower():
+        allowed = str(error).split("Literal")[-1].strip("[]. ")
+        return InputError(f"{'.'.join(path)}: must be one of {allowed}, got {values!r}.")
+    reason = str(error) if isinstance(error, TypeError) and str(error).startswith("expected") else "expected a table"
+    return InputError(f"{'.'.join(path)}: {reason}, got {values!r}.")
+
+
+def structure(values: Mapping[str, Any], kind: type[T], where: str, path: tuple[str, ...] = ()) -> T:
+    """Build the settings dataclass ``kind`` from plain ``values``.
+
+    Args:
+        values: keys and values as TOML gives them.
+        kind: a dataclass whose leaves are numbers, strings, booleans, literals or lists of strings.
+        where: file or option to name in errors.
+        path: table the values stand in.
+
+    Raises:
+        InputError: unknown key, wrong type, value out of range.
+    """
+    try:
+        result = _converter().structure(values, kind)
+    except BaseValidationError as error:
+        fault = _first_fault(error, path, values)
+        raise InputError(f"{where}: {fault}" if where else str(fault)) from None
+    check_bounds(".".join(path), result)  # also those of a class that does not check them itself
+    return result
+
+
+def parse_override(text: str) -> tuple[tuple[str, ...], Any]:
+    """Return the path and value of ``table.key=value``; a value that is no TOML is taken as a string.
+
+    Raises:
+        InputError: when there is no ``=`` or no key.
+    """
+    key, equals, value = text.partition("=")
+    path = tuple(part.strip() for part in key.split("."))
+    if not equals or not all(path):
+        raise InputError(f"--set {text}: write it as table.key=value, for example --set round.quorum=10.")
+    try:
+        return path, toml_text.parse(f"value = {value}")["value"]
+    except ValueError:
+        return path, value.strip()
+
+
+def merge(values: Mapping[str, Any], path: Sequence[str], value: Any) -> dict[str, Any]:
+    """Return ``values`` with ``value`` at the dotted ``path``, without changing the argument.
+
+    Raises:
+        InputError: when the path leads through something that is no table.
+    """
+    result = dict(values)
+    if len(path) == 1:
+        result[path[0]] = value
+        return result
+    below = result.get(path[0], {})
+    if not isinstance(below, Mapping):
+        raise InputError(f"{'.'.join(path)}: '{path[0]}' is a value, not a table.")
+    result[path[0]] = merge(below, path[1:], value)
+    return result
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Return the tables of a TOML file.
+
+    Raises:
+        InputError: missing, unreadable, or not TOML (with the line).
+    """
+    try:
+        return toml_text.parse(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file.") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: cannot be read: {error}.") from None
+    except ValueError as error:
+        raise InputError(f"{path}: not valid TOML: {error}.") from None
+
+
+def to_plain(settings: Any) -> dict[str, Any]:
+    """Return a settings dataclass as nested dictionaries of TOML values; ``None`` is left out."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {key: plain(item) for key, item in value.items() if item is not None}
+        return list(value) if isinstance(value, tuple) else value
+
+    result: dict[str, Any] = plain(dataclasses.asdict(settings))
+    if isinstance(settings, Experiment):
+        return {key: value for key, value in result.items() if value or key not in PLUGIN_TABLES}
+    return result
+
+
+def to_toml(experiment: Experiment) -> str:
+    """Return the experiment as a TOML document that ``load_experiment`` reads back to an equal experiment."""
+    return tomli_w.dumps(to_plain(experiment))
+
+
+def learner_defaults(learner: type[Learner]) -> dict[str, Any]:
+    """Return a learner's own defaults as plain values by dotted key; see ``vnetsim.learning.Learner``.
+
+    Raises:
+        RunError: a key or value that is wrong, alone or beside the general defaults.
+    """
+    given = about(learner).defaults
+    values: dict[str, Any] = {"scenario": ""}
+    fault = f"learner '{learner.name}': its own defaults are wrong"
+    for key, value in given.items():
+        if key.partition(".")[0] in ("scenario", "learner", "learning"):
+            raise RunError(f"{fault}: {key} is not among what they may set.")
+        if isinstance(value, Mapping):
+            raise RunError(f"{fault}: {key}: expected dotted keys, got the table {value!r}.")
+        values = merge(values, key.split("."), value)
+    try:
+        plain = to_plain(structure(values, Experiment, ""))
+    except InputError as error:
+        raise RunError(f"{fault}: {error}") from error
+    return {key: _at(plain, key) for key in given}
+
+
+def _at(values: Mapping[str, Any], key: str) -> Any:
+    """Return the value at a dotted key, None where there is none."""
+    node: Any = values
+    for part in key.split("."):
+        node = node.get(part) if isinstance(node, Mapping) else None
+    return node
+
+
+def _with_defaults(values: dict[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``values`` with a learner's defaults where they are silent."""
+    for key, default in defaults.items():
+        table = _at(values, key.rpartition(".")[0]) if "." in key else values
+        if (table is None or isinstance(table, Mapping)) and _at(values, key) is None:
+            values = merge(values, key.split("."), default)
+    return values
+
+
+def _with_other_defaults(
+    values: dict[str, Any], old: Mapping[str, Any], new: Mapping[str, Any], general: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return recorded ``values`` with the new learner's defaults where the old one's, or the general ones, stand."""
+    for key in sorted({*old, *new}):
+        if _at(values, key) == old.get(key, _at(general, key)):
+            values = merge(values, key.split("."), new.get(key, _at(general, key)))
+    return values
+
+
+def _recorded_defaults(folder: Path) -> dict[str, Any] | None:
+    """Return the learner's own defaults that went into a recorded run, None where none did."""
+    try:
+        found = json.loads(Folder(folder).read_bytes("manifest.json")).get("learner_defaults")
+    except (InputError, ValueError, AttributeError, RecursionError):  # what reads the recording tells
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _read(scenario: str) -> tuple[dict[str, Any], Path | None]:
+    """Return the settings that come with a scenario, and the file they stand in, None for a scenario without."""
+    path = Path(scenario)
+    if path.suffix == ".toml":
+        values = read_toml(path)
+        if "arms" in values:
+            raise InputError(f"{path}: a study, not an experiment; run it with vnetsim compare.")
+        named = values.get("scenario")
+        if not isinstance(named, str):
+            raise InputError(f'{path}: it must name its traffic: scenario = "..." (or "gaussian").')
+        values["scenario"] = scenario_at(named, path.parent)
+        return _with_paths_at(values, path.parent), path
+    recorded = Folder(path)
+    try:
+        is_folder = path.is_dir()
+    except OSError as error:  # a name that no file can have
+        raise InputError(f"{scenario}: {error.strerror}.") from None
+    if is_folder and recorded.holds("experiment.toml"):
+        file = recorded.checked("experiment.toml")
+        return {**_with_paths_at(read_toml(file), path), "scenario": scenario}, file
+    return {"scenario": scenario}, None
+
+
+def _with_paths_at(values: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Return the values of a file with its paths as its ``folder`` sees them; the scenario stays as it is."""
+    for path in sorted(FILES):
+        value = _at(values, ".".join(path))
+        if value:
+            values = merge(values, path, from_folder(path, value, folder))
+    for key in PLUGIN_KEYS:
+        name = _at(values, key)
+        if isinstance(name, str):
+            values = merge(values, key.split("."), at_folder(name, folder))
+    return values
+
+
+def _as_data(values: dict[str, Any], overrides: Sequence[tuple[tuple[str, ...], Any]], file: Path) -> dict[str, Any]:
+    """Return what a run directory says as far as it is data, for it may have been received.
+
+    Raises:
+        InputError: it names a plug-in's file that the user does not name.
+    """
+    given = {".".join(path) for path, _ in overrides}
+    for key in PLUGIN_KEYS:
+        if key not in given:
+            option = "--learner" if key == "learner" else f"--set {key}"
+            refuse_code(file, key, _at(values, key), hint=f"--trust, or name another with {option}")
+    return merge(values, ("data", "download"), False) if isinstance(values.get("data"), Mapping) else values
+
+
+def _fit_recording(values: dict[str, Any], folder: Path, kind: type[Learner], *, another: bool) -> dict[str, Any]:
+    """Return the recorded settings ``values`` as they are for the learner ``kind``; see ``load_experiment``."""
+    old = _recorded_defaults(folder)
+    if another or old is None:
+        values = _with_other_defaults(values, old or {}, learner_defaults(kind), to_plain(Experiment(scenario="")))
+    if another:
+        known = {field.name for field in dataclasses.fields(kind.Settings)}
+        values["learning"] = {key: value for key, value in values.get("learning", {}).items() if key in known}
+    return values
+
+
+def load_experiment(
+    scenario: str,
+    overrides: Sequence[tuple[tuple[str, ...], Any]] = (),
+    *,
+    find_learner: Callable[[str], type[Learner]] | None = None,
+    trust: bool = False,
+) -> Experiment:
+    """Return the experiment for what the user named on the command line.
+
+    General defaults come first, then the learner's own, then the file, then ``overrides``.
+
+    A run directory gives its traffic and its settings. Another learner than the recorded one keeps of the learner's
+    settings those that both know, so that the runs compare. A setting of which either learner has a default of its own
+    takes the new learner's default, or else the general one, where the recorded value is the default that the old
+    learner gave; any other value was set by the user, and stays.
+
+    Args:
+        scenario: a ``.sumocfg``, an FCD file, ``gaussian``, an experiment ``.toml``, or a run directory.
+        overrides: paths and values that go on top, in order.
+        find_learner: gives a learner's class by name, for its settings and defaults. Without it (traffic alone, or a
+            run to be resumed) no learner is looked at.
+        trust: whether a run directory may name code, and data to be fetched.
+
+    Raises:
+        InputError: anything wrong with the file, a key or a value; or a run directory names code that ``overrides`` do
+            not.
+        RunError: the learner's own defaults are wrong.
+    """
+    values, file = _read(scenario)
+    recorded = file is not None and file.parent == Path(scenario)
+    if file is not None and recorded and find_learner is not None and not trust:
+        values = _as_data(values, overrides, file)
+    before = values.get("learner", Experiment.learner)
+    learner = dict(overrides).get(("learner",), before)
+    own: dict[str, Any] = {}
+    if find_learner is not None and isinstance(learner, str):
+        kind = find_learner(learner)
+        own = learner_defaults(kind)
+        if file is not None and recorded:
+            values = _fit_recording(values, file.parent, kind, another=learner != before)
+        else:
+            values = _with_defaults(values, own)
+    try:
+        return _build(values, overrides, file)
+    except InputError as error:
+        untouched = [
+            key for key in own if _at(values, key) == own[key] and tuple(key.split(".")) not in dict(overrides)
+        ]
+        to_blame = ", ".join(f"{key} = {own[key]}" for key in untouched if key in str(error))
+        hint = f" The learner has a default of its own: {to_blame}." if to_blame else ""
+        raise InputError(f"{error}{hint}") from None
+
+
+def _build(values: dict[str, Any], overrides: Sequence[tuple[tuple[str, ...], Any]], file: Path | None) -> Experiment:
+    result = values
+    try:
+        for key, value in overrides:
+            result = merge(result, key, value)
+        return structure(result, Experiment, "")
+    except InputError:
+        if file is not None:
+            structure(values, Experiment, str(file))  # so that a fault of the file is not blamed on an option
+        raise

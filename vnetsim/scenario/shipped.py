@@ -1,0 +1,42 @@
+"""The scenarios that come with the package."""
+
+from __future__ import annotations
+
+import shutil
+import sysconfig
+from pathlib import Path
+
+from vnetsim.errors import InputError, RunError
+
+FIRST = "intersection.sumocfg"
+"""The scenario to begin with."""
+
+
+def shipped_scenarios() -> Path:
+    """Return the folder of the shipped scenarios: the source tree's, or the one the wheel put below ``share/``.
+
+    Raises:
+        RunError: neither is there.
+    """
+    source = Path(__file__).resolve().parents[2] / "scenarios"
+    installed = Path(sysconfig.get_path("data")) / "share" / "vnetsim" / "scenarios"
+    for folder in (source, installed):
+        if (folder / FIRST).is_file():
+            return folder
+    raise RunError(f"{installed}: the shipped scenarios are missing from this installation; install vnetsim again.")
+
+
+def copy_scenarios(folder: Path) -> list[Path]:
+    """Copy the shipped scenarios into ``folder`` and return the paths of those to run.
+
+    Raises:
+        InputError: the folder exists and is not empty, or is a file.
+        RunError: it cannot be written.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(f"{folder}: not an empty folder; name a new one.")
+    try:
+        shutil.copytree(shipped_scenarios(), folder, dirs_exist_ok=True)
+    except (OSError, shutil.Error) as error:
+        raise RunError(f"{folder}: cannot copy the scenarios there: {error}.") from error
+    return sorted(path for path in folder.iterdir() if path.suffix in {".sumocfg", ".toml"})

@@ -1,0 +1,158 @@
+"""What a setting means, its unit, default and bounds, read from where it is declared.
+
+The meaning stands in the ``Args`` of the docstring of the settings' class, unit and bounds in the field's annotation
+(``vnetsim.setting_checks.Within``), the default in the field. The command line and the documentation both print what is
+collected here, so none of it is written a second time.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from vnetsim.setting_checks import Within, bounds_of
+
+MISSING = "(must be given)"
+"""Stands for the default of a setting that has none."""
+
+_ARGUMENT = re.compile(r"    (\w+): (.*)")
+_WORDS: Mapping[Any, str] = {
+    bool: "true or false",
+    int: "whole number",
+    float: "number",
+    str: "text",
+    tuple[str, ...]: "list of texts",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SettingText:
+    """One setting in words.
+
+    Args:
+        key: as ``--set`` takes it, with its table.
+        meaning: sentences; empty where the class says nothing of the field.
+        values: what it may be: a kind of value, or the words to choose from.
+        default: as one would write it in a TOML file; ``MISSING`` without one, empty for nothing.
+        within: bounds with their unit and reason; None without.
+    """
+
+    key: str
+    meaning: str
+    values: str
+    default: str
+    within: Within | None
+
+    @property
+    def unit(self) -> str:
+        """Return the unit, empty for none."""
+        return self.within.unit if self.within else ""
+
+    @property
+    def bounds(self) -> str:
+        """Return the bounds with unit and reason, empty for none."""
+        return f"{self.within}: {self.within.reason}" if self.within else ""
+
+
+def description(kind: type) -> str:
+    """Return what a settings class says of itself, before its ``Args``; paragraphs parted by an empty line."""
+    return _parts(kind)[0]
+
+
+def meanings(kind: type) -> dict[str, str]:
+    """Return the meaning of each field from the docstrings of a settings class and of its bases; the nearest wins."""
+    found: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        if dataclasses.is_dataclass(base):
+            found.update(_parts(base)[1])
+    return found
+
+
+def _parts(kind: type) -> tuple[str, dict[str, str]]:
+    """Return the text before ``Args``, and the arguments' texts."""
+    text = inspect.cleandoc(kind.__doc__ or "").replace("``", "`")
+    if text.startswith(f"{kind.__name__}("):  # what dataclass writes where there is no docstring
+        return "", {}
+    before, _, after = text.partition("Args:\n")
+    arguments: dict[str, str] = {}
+    name = ""
+    for line in after.splitlines():
+        if line and not line.startswith(" "):
+            break
+        if match := _ARGUMENT.fullmatch(line):
+            name, arguments[name] = match[1], match[2]
+        elif name and line.strip():
+            arguments[name] += f" {line.strip()}"
+    return before.strip(), arguments
+
+
+def tables_of(kind: type) -> dict[str, type]:
+    """Return the fields of a settings class that are tables of settings themselves, and their classes."""
+    hints = get_type_hints(kind)
+    return {field.name: hints[field.name] for field in dataclasses.fields(kind) if _is_table(hints[field.name])}
+
+
+def setting_texts(kind: type, table: str = "", defaults: Mapping[str, Any] | None = None) -> Iterator[SettingText]:
+    """Describe the settings of a class in the order of its fields, those of its tables last.
+
+    Args:
+        kind: a settings dataclass.
+        table: dotted key of the table in which they stand; empty for the outermost.
+        defaults: defaults by dotted key that take the place of the fields' own, as a learner brings them.
+    """
+    meaning, bounds = meanings(kind), bounds_of(kind)
+    hints, tables = get_type_hints(kind), tables_of(kind)
+    for field in dataclasses.fields(kind):
+        key = f"{table}.{field.name}" if table else field.name
+        if field.name not in tables:
+            yield SettingText(
+                key=key,
+                meaning=meaning.get(field.name, ""),
+                values=_values(hints[field.name]),
+                default=as_toml(defaults[key]) if defaults and key in defaults else _default(field),
+                within=bounds.get(field.name),
+            )
+    for name, below in tables.items():
+        yield from setting_texts(below, f"{table}.{name}" if table else name, defaults)
+
+
+def as_toml(value: Any) -> str:
+    """Return a default as one would write it in a TOML file; nothing for None."""
+    if value is None or isinstance(value, bool):
+        return "" if value is None else str(value).lower()
+    if isinstance(value, float):
+        short = f"{value:g}".replace("e+0", "e").replace("e+", "e").replace("e-0", "e-")
+        return short if float(short) == value else repr(value)
+    if isinstance(value, str):
+        return f'"{value}"'
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(as_toml, value))}]"
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{key} = {as_toml(below)}' for key, below in value.items())}}}"
+    return str(value)
+
+
+def _default(field: dataclasses.Field[Any]) -> str:
+    if field.default is not dataclasses.MISSING:
+        return as_toml(field.default)
+    return MISSING if field.default_factory is dataclasses.MISSING else as_toml(field.default_factory())
+
+
+def _is_table(hint: Any) -> bool:
+    return isinstance(hint, type) and dataclasses.is_dataclass(hint)
+
+
+def _values(hint: Any) -> str:
+    if hint in _WORDS:
+        return _WORDS[hint]
+    if get_origin(hint) is Literal:
+        return " | ".join(map(str, get_args(hint)))
+    inner = [part for part in get_args(hint) if part is not NoneType]
+    if NoneType in get_args(hint):
+        return " | ".join([*map(_values, inner), "left out"])
+    return "table" if isinstance(get_origin(hint), type) and issubclass(get_origin(hint), Mapping) else str(hint)

@@ -1,0 +1,1 @@
+"""The event loop: rounds, participations, exchanges, and what it logs."""

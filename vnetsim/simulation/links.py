@@ -1,0 +1,122 @@
+"""Between the simulation and a radio model: asks it, and refuses nonsense by its name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+from vnetsim.coverage.rsu import Rsu
+from vnetsim.coverage.windows import VehiclePath, position_m
+from vnetsim.errors import RunError
+from vnetsim.experiment import LinkSettings
+from vnetsim.plugins import plugin_errors
+from vnetsim.radio import RadioModel
+from vnetsim.radio.channel import RateUse
+from vnetsim.random_streams import Streams
+
+
+class Radio:
+    """Asks a radio model; each question raises ``RunError`` where the model fails or gives nonsense.
+
+    Args:
+        model: the model.
+        settings: how often rates follow positions.
+        streams: source of what is drawn per window and per pair; named, so that it does not matter when.
+
+    Attributes:
+        update_s: how often a transfer looks its rate up anew (s); None when rates never change.
+    """
+
+    def __init__(self, model: RadioModel, settings: LinkSettings, streams: Streams) -> None:
+        self._model = model
+        self._streams = streams.child("radio")
+        self.update_s = settings.update_s if model.follows_position else None
+
+    def rate_use(self) -> RateUse:
+        """Return what takes note of rates, for channels."""
+        with self._plugin_errors("asked for its cap_bps"):
+            cap_bps = getattr(self._model, "cap_bps", None)
+            return RateUse(cap_bps=None if cap_bps is None else float(cap_bps))
+
+    def link(self, path: VehiclePath, rsu: Rsu, earlier_windows: int) -> Link:
+        """Return the link of a coverage window.
+
+        Args:
+            path: the vehicle's path, growing.
+            rsu: the RSU whose window it is.
+            earlier_windows: how many this vehicle had at this RSU before; with the two ids it names the random stream.
+        """
+        with self._plugin_errors(f"at the window of {path.vehicle_id}"):
+            state = self._model.window_state(self._streams.generator(path.vehicle_id, rsu.id, earlier_windows))
+        return Link(self, self._model, path, rsu, state)
+
+    def pair_state(self, round_index: int, one: str, other: str) -> Any:
+        """Return what the model draws for two vehicles in a round's exchange, whoever is named first."""
+        first, second = sorted((one, other))
+        with self._plugin_errors(f"in the exchange of round {round_index}"):
+            return self._model.pair_state(self._streams.generator("sidelink", round_index, first, second))
+
+    def sidelink_bps(self, rsu: Rsu, sender: VehiclePath, receiver: VehiclePath, time_s: float, state: Any) -> float:
+        """Return the rate between two vehicles (bit/s) at a time that both paths cover (s)."""
+        sender_m, receiver_m = position_m(sender, time_s), position_m(receiver, time_s)
+        return self.asked("sidelink", time_s, self._model.sidelink_bps, rsu, sender_m, receiver_m, state)
+
+    def asked(self, direction: str, time_s: float, rate_bps: Callable[..., float], *given: Any) -> float:
+        """Return a rate of the model (bit/s)."""
+        try:
+            found = float(rate_bps(*given))
+        except Exception:  # not from the outset: this is asked a million times
+            with self._plugin_errors(f"at {time_s:g} s"):
+                raise
+        if 0 < found < math.inf:
+            return found
+        raise RunError(
+            f"radio model '{self._model.name}' gave a {direction} rate of {found} bit/s at {time_s:g} s; rates must be "
+            "finite and above 0."
+        )
+
+    def _plugin_errors(self, when: str) -> AbstractContextManager[None]:
+        return plugin_errors("radio model", self._model.name, when)
+
+
+class Link:
+    """The radio link of one coverage window.
+
+    Args:
+        radio: asks the model.
+        model: the model.
+        path: the vehicle's path so far.
+        rsu: the other end.
+        state: what the model drew for the window.
+    """
+
+    __slots__ = ("_fixed", "_model", "_path", "_radio", "_rsu", "_state")
+
+    def __init__(self, radio: Radio, model: RadioModel, path: VehiclePath, rsu: Rsu, state: Any) -> None:
+        self._radio = radio
+        self._model = model
+        self._path = path
+        self._rsu = rsu
+        self._state = state
+        self._fixed: dict[str, float] = {}  # rates that never change, looked up once
+
+    @property
+    def update_s(self) -> float | None:
+        """How often the rates must be looked up anew (s); None when they never change."""
+        return self._radio.update_s
+
+    def downlink_bps(self, time_s: float) -> float:
+        """Return the rate from RSU to vehicle (bit/s) at a time that the path covers (s)."""
+        return self._fixed.get("downlink") or self._looked_up("downlink", time_s, self._model.downlink_bps)
+
+    def uplink_bps(self, time_s: float) -> float:
+        """Return the rate from vehicle to RSU, likewise."""
+        return self._fixed.get("uplink") or self._looked_up("uplink", time_s, self._model.uplink_bps)
+
+    def _looked_up(self, direction: str, time_s: float, rate_bps: Callable[..., float]) -> float:
+        found = self._radio.asked(direction, time_s, rate_bps, self._rsu, position_m(self._path, time_s), self._state)
+        if self._radio.update_s is None:
+            self._fixed[direction] = found
+        return found

@@ -1,0 +1,326 @@
+"""What a simulation leaves: one row for each participation and each round, and how rows are made."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple, TypeVar, get_args
+
+from vnetsim.blur import Camera
+from vnetsim.coverage.window_of_path import cut_window
+from vnetsim.coverage.windows import Window
+from vnetsim.simulation.exchange import Exchanged
+from vnetsim.simulation.participation import OpenWindow, Participation, Stage
+
+Outcome = Literal[
+    "committed",
+    "left_download",
+    "left_training",
+    "left_upload",
+    "left_exchange",
+    "deadline",
+    "stale",
+    "not_selected",
+    "rejected",
+]
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+LEFT: Mapping[Stage, Outcome] = {
+    "download": "left_download",
+    "waiting": "left_exchange",
+    "exchange": "left_exchange",
+    "training": "left_training",
+    "outside": "left_training",
+    "upload": "left_upload",
+}
+"""The outcome of a participation that ends because the vehicle left coverage, by what it was doing."""
+Row = TypeVar("Row")
+ClosedBy = Literal["quorum", "everyone", "deadline", "traffic_end"]
+
+
+class ParticipationRecord(NamedTuple):
+    """A row of the table ``participations``; ``vnetsim.storage.tables`` gives units and meanings."""
+
+    participation: int
+    round: int
+    base_round: int
+    vehicle_id: str
+    rsu_id: str
+    silo: int
+    approach: int
+    enter_s: float
+    outcome: Outcome
+    start_s: float
+    end_s: float
+    download_s: float
+    train_s: float
+    upload_s: float
+    wait_s: float
+    exchange_s: float
+    download_bytes: float
+    upload_bytes: float
+    exchange_bytes: float
+    speed_mps: float
+    level_px: float
+    weight: float | None
+    loss: float | None
+    work_share: float | None
+    outside_s: float
+    upload_rsu_id: str | None
+    remaining_straight_s: float | None
+    remaining_history_s: float | None
+
+
+class ExchangeRecord(NamedTuple):
+    """A row of the table ``exchanges``; ``vnetsim.storage.tables`` gives units and meanings."""
+
+    exchange: int
+    round: int
+    sender_id: str
+    receiver_id: str
+    sender_silo: int
+    receiver_silo: int
+    via: Literal["sidelink", "relay", ""]
+    outcome: Literal["completed", "cut"]
+    start_s: float
+    end_s: float
+    contact_s: float
+    bytes: float
+    sender_x_m: float
+    sender_y_m: float
+    receiver_x_m: float
+    receiver_y_m: float
+    value: float | None
+
+
+class RoundRecord(NamedTuple):
+    """A row of the table ``rounds``; ``vnetsim.storage.tables`` gives units and meanings."""
+
+    round: int
+    open_s: float
+    close_s: float
+    closed_by: ClosedBy
+    invited: int
+    committed: int
+    rejected: int
+    loss: float | None
+
+
+class Rows(list[Row]):
+    """Rows of a growing table; those that were written elsewhere may be forgotten, so that memory does not grow.
+
+    Indices of the list are those of the rows that are left; ``at``, ``replace`` and ``since`` count all.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._forgotten = 0
+
+    @property
+    def total(self) -> int:
+        """How many rows there were."""
+        return self._forgotten + len(self)
+
+    def at(self, row: int) -> Row:
+        """Return a row that was not forgotten."""
+        return self[row - self._forgotten]
+
+    def replace(self, row: int, value: Row) -> None:
+        """Put another value in the place of a row that was not forgotten."""
+        self[row - self._forgotten] = value
+
+    def since(self, row: int) -> list[Row]:
+        """Return the rows from ``row`` on, of which none was forgotten."""
+        return self[row - self._forgotten :]
+
+    def forget(self, before: int) -> None:
+        """Drop all rows before ``before``."""
+        del self[: max(0, before - self._forgotten)]
+        self._forgotten = max(before, self._forgotten)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulationLog:
+    """What has happened so far: rows of the tables, in their order. The lists grow; callers read them, and may forget.
+
+    Every window has at least one participation, every participation exactly one outcome. A participation whose
+    ``round`` has no record belongs to a round that was still open when the traffic ended.
+
+    Args:
+        windows: coverage windows in order of exit.
+        participations: in order of end; those of a finished round carry their weight and loss.
+        exchanges: between vehicles, in order of end; those of a finished round carry the learner's figure.
+        rounds: finished rounds.
+    """
+
+    windows: Rows[Window] = field(default_factory=Rows)
+    participations: Rows[ParticipationRecord] = field(default_factory=Rows)
+    exchanges: Rows[ExchangeRecord] = field(default_factory=Rows)
+    rounds: list[RoundRecord] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundSummary:
+    """A round at the instant it closes.
+
+    Args:
+        round: its index.
+        open_s: when it opened (s).
+        close_s: now (s).
+        closed_by: why it closes.
+        invited: participations invited while it was open.
+        final: whether no further round can follow.
+    """
+
+    round: int
+    open_s: float
+    close_s: float
+    closed_by: ClosedBy
+    invited: int
+    final: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundResult:
+    """What learning made of a round; sequences follow the order of the participants.
+
+    Args:
+        weights: weight of each update in the aggregate, None where it was not aggregated.
+        losses: mean training loss of each participant, None where it was not trained.
+        rejected: positions of the updates with non-finite values.
+        exchanges: the learner's figure for completed exchanges, by sender and receiver.
+    """
+
+    weights: Sequence[float | None] = ()
+    losses: Sequence[float | None] = ()
+    rejected: Sequence[int] = ()
+    exchanges: Mapping[tuple[str, str], float] = field(default_factory=dict)
+
+
+class Recorder:
+    """Writes the log's participations and rounds.
+
+    Args:
+        log: receives the rows.
+        camera: gives the blur level.
+    """
+
+    def __init__(self, log: SimulationLog, camera: Camera) -> None:
+        self._log = log
+        self._camera = camera
+
+    def ended(self, participation: Participation, outcome: Outcome, round_index: int, end_s: float) -> int:
+        """Record a participation that ended at ``end_s`` (s) while a round was open; return the row's index."""
+        return self._append(participation.window, participation, outcome, round_index, end_s)
+
+    def uninvited(self, window: OpenWindow, round_index: int, end_s: float) -> None:
+        """Record that a window ended at ``end_s`` (s) without an invitation."""
+        self._append(window, None, "not_selected", round_index, end_s)
+
+    def cut_off(self, open_windows: Iterable[OpenWindow], round_index: int, end_s: float) -> None:
+        """Record windows that the end of the run, at ``end_s`` (s), leaves open, as far as their paths are known."""
+        windows = []
+        for window in open_windows:
+            if not window.invited:
+                self.uninvited(window, round_index, end_s)
+            windows.append(cut_window(window.path, end_s))
+        self._log.windows.extend(sorted(windows, key=lambda cut: cut.exit_s))
+
+    def exchanged(self, exchange: Exchanged, round_index: int) -> None:
+        """Record an exchange between two vehicles that is complete or cut."""
+        assert exchange.outcome is not None
+        sender, receiver = exchange.sender.window.vehicle, exchange.receiver.window.vehicle
+        self._log.exchanges.append(
+            ExchangeRecord(
+                exchange=self._log.exchanges.total,
+                round=round_index,
+                sender_id=sender.id,
+                receiver_id=receiver.id,
+                sender_silo=sender.binding.silo,
+                receiver_silo=receiver.binding.silo,
+                via=exchange.via,
+                outcome=exchange.outcome,
+                start_s=exchange.start_s,
+                end_s=exchange.end_s,
+                contact_s=exchange.contact_s,
+                bytes=exchange.moved_bytes,
+                sender_x_m=exchange.sender_m[0],
+                sender_y_m=exchange.sender_m[1],
+                receiver_x_m=exchange.receiver_m[0],
+                receiver_y_m=exchange.receiver_m[1],
+                value=None,
+            )
+        )
+
+    def closed(self, summary: RoundSummary, rows: Sequence[int], result: RoundResult) -> None:
+        """Record a round that closed, and complete the rows of its committed participations and its exchanges."""
+        exchanges = self._log.exchanges
+        for row in range(len(exchanges) - 1, -1, -1):
+            exchange = exchanges[row]
+            if exchange.round != summary.round:
+                break
+            value = result.exchanges.get((exchange.sender_id, exchange.receiver_id))
+            if value is not None and exchange.outcome == "completed" and math.isfinite(value):
+                exchanges[row] = exchange._replace(value=value)
+        records = self._log.participations
+        rejected = frozenset(result.rejected)
+        losses = []
+        for position, (row, weight, loss) in enumerate(zip(rows, result.weights, result.losses, strict=True)):
+            known = loss if loss is not None and math.isfinite(loss) else None
+            if position in rejected:
+                records.replace(row, records.at(row)._replace(outcome="rejected", loss=known))
+                continue
+            records.replace(row, records.at(row)._replace(weight=weight, loss=known))
+            if known is not None:
+                losses.append(known)
+        self._log.rounds.append(
+            RoundRecord(
+                round=summary.round,
+                open_s=summary.open_s,
+                close_s=summary.close_s,
+                closed_by=summary.closed_by,
+                invited=summary.invited,
+                committed=len(rows) - len(rejected),
+                rejected=len(rejected),
+                loss=math.fsum(losses) / len(losses) if losses else None,
+            )
+        )
+
+    def _append(
+        self, window: OpenWindow, used: Participation | None, outcome: Outcome, round_index: int, end_s: float
+    ) -> int:
+        row = self._log.participations.total
+        binding = window.vehicle.binding
+        self._log.participations.append(
+            ParticipationRecord(
+                participation=row,
+                round=round_index,
+                base_round=used.base_round if used else round_index,
+                vehicle_id=window.vehicle.id,
+                rsu_id=window.rsu.id,
+                silo=binding.silo,
+                approach=binding.approach,
+                enter_s=window.enter_s,
+                outcome=outcome,
+                start_s=used.start_s if used else window.enter_s,
+                end_s=end_s,
+                download_s=used.download_s if used else 0.0,
+                train_s=used.train_s if used else 0.0,
+                upload_s=used.upload_s if used else 0.0,
+                wait_s=used.wait_s if used else 0.0,
+                exchange_s=used.exchange_s if used else 0.0,
+                download_bytes=used.download_bytes if used else 0.0,
+                upload_bytes=used.upload_bytes if used else 0.0,
+                exchange_bytes=used.exchange_bytes if used else 0.0,
+                speed_mps=window.speed_mps,
+                level_px=self._camera.level_px(window.speed_mps),
+                weight=None,
+                loss=None,
+                work_share=used.work_share if used else None,
+                outside_s=used.outside_s if used else 0.0,
+                upload_rsu_id=(used.upload_rsu_id or None) if used else None,
+                remaining_straight_s=used.predicted.straight_s if used else None,
+                remaining_history_s=used.predicted.history_s if used else None,
+            )
+        )
+        return row

@@ -1,0 +1,152 @@
+"""MOB-FL: length of a round and local steps, chosen together from how long the vehicles are predicted to stay."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
+
+import numpy as np
+
+from vnetsim.experiment import RoundSettings
+from vnetsim.setting_checks import Within, check_bounds
+from vnetsim.simulation.pace import RoundState, WorkPace
+from vnetsim.simulation.selection.candidate import Candidate, ExitPredictor
+
+SHORTEST_S = 0.1
+"""No round is planned shorter, as none may be set."""
+MOST_CHOICES = 100
+"""So many numbers of local steps are looked at, evenly spread where there are more."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planned:
+    """What a round is to be.
+
+    Args:
+        length_s: T, its length (s).
+        share: E over all local steps.
+        value: uploads times local steps per second, of all vehicles.
+    """
+
+    length_s: float
+    share: float
+    value: float
+
+
+def best_round(
+    transfer_s: Sequence[float], train_s: Sequence[float], stay_s: Sequence[float], *, steps: int, longest_s: float
+) -> Planned | None:
+    """Return length T and local steps E that maximise sum_n [R_n >= T_n(E), T_n(E) <= T] E / T; None where all are 0.
+
+    T_n(E) = transfer_n + train_n E / steps. For a given E no T is better than all of these: only they are looked at.
+    Of equals the one with fewer steps, then the shorter, is taken.
+
+    Args:
+        transfer_s: download and upload of each vehicle (s).
+        train_s: its whole training, of all steps (s).
+        stay_s: R_n, the predicted rest of its stay (s).
+        steps: the most local steps.
+        longest_s: the longest round (s).
+    """
+    choices = np.unique(np.linspace(1, steps, min(steps, MOST_CHOICES)).round())
+    took = np.asarray(transfer_s, float) + np.asarray(train_s, float) * choices[:, None] / steps  # (choices, vehicles)
+    length = np.sort(np.where((took <= np.asarray(stay_s)) & (took <= longest_s), took, np.inf), axis=1)
+    uploads = np.arange(1, length.shape[1] + 1)
+    value = uploads * choices[:, None] / np.maximum(length, SHORTEST_S)
+    if not value.max() > 0:
+        return None
+    row, column = np.unravel_index(value.argmax(), value.shape)
+    return Planned(
+        length_s=max(float(length[row, column]), SHORTEST_S),
+        share=float(choices[row]) / steps,
+        value=float(value[row, column]),
+    )
+
+
+class MobFlPace(WorkPace):
+    """Plans each round for who is there: its length T, after which it closes, and the local steps E of all vehicles.
+
+    R_n is the predicted rest of a stay, T_n(E) = (1 + margin) (download + upload + training of E steps)::
+
+        T, E = argmax sum_n [R_n >= T_n(E) and T_n(E) <= T] E / T,  T at most what is left of round.deadline_s
+
+    A round is planned when its first vehicles may be invited. It invites, at most ``round.invited`` at once and in the
+    order of ``round.selection``, those with R_n >= T_n(E) that can be done by its end, also such as come later, and
+    closes when nobody is in flight any more, at the latest after T.
+    """
+
+    name = "mob-fl"
+    source = (
+        "Xie, Sun, Zhou, Niu, Xu, Chen, Gunduz (2022): MOB-FL, arXiv:2212.03519; the sum in this form, the margin, and "
+        "who is invited later: vnetsim's own reading"
+    )
+    exchange = False
+    closed_by: ClassVar[Literal["quorum", "everyone"]] = "everyone"
+
+    @dataclass(frozen=True, kw_only=True)
+    class Settings:
+        """How careful the plan is.
+
+        Args:
+            margin: share by which a participation takes longer than alone on the channel, > 0: an upload that arrives
+                with the end of its round is too late.
+            stay: how the rest of a stay is predicted: `straight` on at the present speed; the `oracle` knows the exit,
+                where paths are known beforehand; `history`, the mean of earlier stays from the same approach.
+        """
+
+        margin: Annotated[float, Within(0.001, 1000, "", "no stay is a thousand participations longer")] = 0.2
+        stay: ExitPredictor = "straight"
+
+        def __post_init__(self) -> None:
+            check_bounds("pace", self)
+
+    def __init__(self, settings: Settings, rules: RoundSettings) -> None:
+        self._settings = settings
+        self._rules = rules
+        self._closes_s = 0.0
+
+    @classmethod
+    def create(cls, settings: Settings, round_settings: RoundSettings) -> MobFlPace:
+        """Make it."""
+        return cls(settings, round_settings)
+
+    def deadline_s(self, state: RoundState) -> float:
+        """Return ``round.deadline_s``, for a round that nobody comes to."""
+        self._closes_s = state.open_s + self._rules.deadline_s
+        self.planned_share = 1.0
+        return self._rules.deadline_s
+
+    def plan(self, candidates: Sequence[Candidate], state: RoundState) -> float | None:
+        """Choose length and local steps; None where nobody has the time even for one."""
+        factor = 1 + self._settings.margin
+        planned = best_round(
+            [factor * (candidate.download_s + candidate.upload_s) for candidate in candidates],
+            [factor * candidate.train_s for candidate in candidates],
+            [candidate.remaining_s(self._settings.stay) for candidate in candidates],
+            steps=max(1, *(candidate.steps for candidate in candidates)),
+            longest_s=state.open_s + self._rules.deadline_s - state.now_s,
+        )
+        if planned is None:
+            return None
+        self.planned_share = planned.share
+        self._closes_s = state.now_s + planned.length_s
+        return planned.length_s
+
+    def takes(self, candidate: Candidate, state: RoundState) -> bool:
+        """Return whether a vehicle can be done before it leaves, and before the round is over."""
+        took_s = (1 + self._settings.margin) * candidate.duration_s
+        # the sum of the parts may differ from the plan's in its last digits
+        return took_s <= (1 + 1e-9) * min(candidate.remaining_s(self._settings.stay), self._closes_s - state.now_s)
+
+    def share(self, candidate: Candidate, state: RoundState) -> float:  # noqa: ARG002 - the protocol's arguments
+        """Return E over all local steps."""
+        return self.planned_share
+
+    def places(self, state: RoundState) -> int:
+        """Return how many may be in flight besides those who are."""
+        return self._rules.invited - state.in_flight
+
+    def closes(self, state: RoundState) -> bool:
+        """Return whether somebody committed and nobody is in flight."""
+        return state.committed > 0 and state.in_flight == 0

@@ -1,0 +1,98 @@
+"""The plug-ins of a simulation, made from an experiment, and what is done with their mistakes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from vnetsim.errors import InputError
+from vnetsim.experiment import Experiment, RoundSettings
+from vnetsim.learning import Cost
+from vnetsim.plugins import Kind, plugin_errors
+from vnetsim.radio import RADIO_MODELS, RadioModel
+from vnetsim.scenario.settings_file import structure, to_plain
+from vnetsim.simulation.pace import PACES, Pace, WorkPace
+from vnetsim.simulation.selection import SELECTIONS, SelectionPolicy
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulationPlugins:
+    """What a user may have swapped, made for one run.
+
+    Args:
+        selection: whom the RSUs invite.
+        pace: when rounds invite and close.
+        radio: rates.
+        record: name, source and settings by kind, for the manifest.
+    """
+
+    selection: SelectionPolicy
+    pace: Pace
+    radio: RadioModel
+    record: Mapping[str, Mapping[str, Any]]
+
+    def check_learner(self, name: str, cost: Cost, rules: RoundSettings) -> None:
+        """Refuse a learner that the pace, or what rounds allow, does not suit.
+
+        Args:
+            name: the learner's.
+            cost: payload and work of a participation.
+            rules: of the rounds.
+
+        Raises:
+            InputError: naming the setting and the learner.
+        """
+        if not self.pace.exchange and cost.exchange:
+            raise InputError(
+                f"round.participation: '{self.pace.name}' has no place for the exchange of {name}, where "
+                "vehicles wait until round.quorum of them are there; leave it at 'quorum'."
+            )
+        if isinstance(self.pace, WorkPace) and not cost.steps:
+            raise InputError(
+                f"round.participation: '{self.pace.name}' ends the training after some of the local steps, and that of "
+                f"{name} cannot be divided (its cost names no steps); take another pace or learner."
+            )
+        if rules.training_outside and cost.exchange:
+            raise InputError(
+                f"round.training_outside: vehicles of {name} exchange with each other inside coverage; leave it at "
+                "false."
+            )
+
+
+def simulation_plugins(experiment: Experiment) -> SimulationPlugins:
+    """Find and make the plug-ins that an experiment names.
+
+    Raises:
+        InputError: there is none of that name, or its settings are wrong.
+        RunError: an installed one is at fault.
+    """
+    selection, chosen = _settings(SELECTIONS, experiment.round.selection, experiment.selection)
+    pace, paced = _settings(PACES, experiment.round.participation, experiment.pace)
+    model, drawn = _settings(RADIO_MODELS, experiment.link.model, experiment.radio)
+    if experiment.schedule.learner and getattr(selection, "uses_losses", False):
+        raise InputError(
+            f"round.selection: {selection.name} chooses by training losses, which differ between learners, so no "
+            "schedule can be equal for all; leave out schedule.learner (--equal-schedule)."
+        )
+    with plugin_errors("selection policy", selection.name, "while it was made"):
+        made = selection.create(chosen)
+    with plugin_errors("pace", pace.name, "while it was made"):
+        kept = pace.create(paced, experiment.round)
+    with plugin_errors("radio model", model.name, "while it was made"):
+        radio = model.create(drawn, experiment.link, experiment.exchange)
+    record = {
+        "selection": {"name": selection.name, "source": selection.source, "settings": to_plain(chosen)},
+        "pace": {"name": pace.name, "source": pace.source, "settings": to_plain(paced)},
+        "radio": {"name": model.name, "source": model.source, "settings": to_plain(drawn)},
+    }
+    return SimulationPlugins(selection=made, pace=kept, radio=radio, record=record)
+
+
+def _settings(kind: Kind, name: str, values: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Return the class of a plug-in and its settings."""
+    try:
+        found: Any = kind.find(name)
+    except InputError as error:
+        raise InputError(f"{kind.key}: {error}") from error
+    return found, structure(values, found.Settings, "", (kind.table,))

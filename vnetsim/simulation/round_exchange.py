@@ -1,0 +1,116 @@
+"""The part of a round in which vehicles exchange with each other: who waits for it, who is in it, when it is over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from functools import partial
+from typing import Literal
+
+import simpy
+
+from vnetsim.simulation.exchange import Air, ExchangePhase
+from vnetsim.simulation.log import ClosedBy, Recorder
+from vnetsim.simulation.participation import Participation
+
+OpenedBy = Literal["quorum", "deadline"]
+
+
+class RoundExchange:
+    """The exchange of the open round; its owner opens and closes rounds.
+
+    Args:
+        env: clock (s).
+        air: radio and settings of exchanges.
+        deadline_s: how long an exchange lasts at most (s).
+        recorder: told of every exchange between two vehicles that is over.
+        on_over: called when the round is to close, by its deadline or because all members have come to an end.
+    """
+
+    def __init__(
+        self,
+        *,
+        env: simpy.Environment,
+        air: Air,
+        deadline_s: float,
+        recorder: Recorder,
+        on_over: Callable[[ClosedBy], None],
+    ) -> None:
+        self._env = env
+        self._air = air
+        self._deadline_s = deadline_s
+        self._recorder = recorder
+        self._on_over = on_over
+        self._gathered: dict[Participation, None] = {}  # in order of arrival: a dictionary is an ordered set
+        self._members: dict[Participation, None] = {}  # as long as they are in flight
+        self._phase: ExchangePhase | None = None
+        self._round = -1
+        self._opened_by: OpenedBy = "quorum"
+
+    @property
+    def under_way(self) -> bool:
+        """Whether the round's exchange has begun."""
+        return self._phase is not None
+
+    @property
+    def gathered(self) -> Collection[Participation]:
+        """Who is ready and waits for it to begin."""
+        return self._gathered.keys()
+
+    def gather(self, participation: Participation) -> None:
+        """Let a participation that is ready wait."""
+        self._gathered[participation] = None
+
+    def begin(self, round_index: int, opened_by: OpenedBy) -> None:
+        """Let those who are ready exchange."""
+        self._round, self._opened_by = round_index, opened_by
+        self._members, self._gathered = self._gathered, {}
+        plan = next(iter(self._members)).plan
+        assert plan is not None
+        self._phase = ExchangePhase(
+            air=self._air,
+            plan=plan,
+            members=tuple(self._members),
+            round_index=round_index,
+            on_ended=partial(self._recorder.exchanged, round_index=round_index),
+            on_done=Participation.proceed,
+        )
+        for participation in self._members:
+            participation.begin_exchange(self._phase.neighbours(participation))
+        self._env.timeout(self._deadline_s).callbacks.append(partial(self._deadline, round_index))
+        self._phase.begin()
+
+    def leave(self, participation: Participation) -> bool:
+        """Take a member that leaves coverage out of the exchange; return whether it goes on and counts."""
+        assert self._phase is not None
+        peers = self._phase.leave(participation)
+        if participation.needs_coverage:
+            return False
+        participation.proceed(peers)  # what it sent has arrived: it counts, with whom it completed
+        return True
+
+    def ended(self, participation: Participation) -> None:
+        """Take note that a participation is over; with the last member's the round is."""
+        self._gathered.pop(participation, None)
+        if participation in self._members:
+            del self._members[participation]
+            if not self._members:  # not at once: it may be the traffic that ended it, outside the event loop
+                self._env.timeout(0).callbacks.append(partial(self._over, self._round))
+
+    def stop(self) -> Callable[[Participation], None] | None:
+        """End the exchange as the round closes; return what lets members that are still in it go on, if there was one.
+
+        Members that are still in flight stay members until ``begin`` makes others.
+        """
+        phase, self._phase = self._phase, None
+        if phase is None:
+            return None
+        phase.stop()
+        return lambda participation: participation.proceed(phase.peers(participation))
+
+    def _deadline(self, round_index: int, _: object) -> None:
+        if round_index == self._round and self._phase is not None:
+            self._on_over("deadline")
+
+    def _over(self, round_index: int, _: object) -> None:
+        if round_index == self._round and self._phase is not None and not self._members:
+            self._on_over(self._opened_by)

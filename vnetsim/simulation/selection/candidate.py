@@ -1,0 +1,238 @@
+"""What an RSU can know of a vehicle that may be invited."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from vnetsim.blur import Camera
+from vnetsim.coverage.windows import Window, position_m
+from vnetsim.errors import InputError
+from vnetsim.learning import Cost
+from vnetsim.simulation.links import Link
+from vnetsim.simulation.participation import OpenWindow, Predicted, Vehicle
+
+ExitPredictor = Literal["straight", "oracle", "history"]
+PREDICTORS: Mapping[ExitPredictor, str] = {
+    "straight": "straight on at the present speed",
+    "oracle": "the recorded exit",
+    "history": "the mean of earlier windows from the same approach",
+}
+"""How the rest of a window may be predicted."""
+
+
+@dataclass(kw_only=True)
+class DwellHistory:
+    """Lengths of the windows that ended so far, by RSU and approach."""
+
+    _sums: dict[tuple[str, int], tuple[int, float]] = field(default_factory=dict)
+
+    def add(self, vehicle: Vehicle, window: Window) -> None:
+        """Take note of a window that ended; one that the end of the traffic cut off tells nothing."""
+        if window.exit_cause != "end":
+            key = window.rsu_id, vehicle.binding.approach
+            count, total_s = self._sums.get(key, (0, 0.0))
+            self._sums[key] = count + 1, total_s + window.exit_s - window.enter_s
+
+    def mean_s(self, window: OpenWindow) -> float | None:
+        """Return the mean length of the windows from the same approach (s), None where there was none yet."""
+        count, total_s = self._sums.get((window.rsu.id, window.vehicle.binding.approach), (0, 0.0))
+        return total_s / count if count else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Known:
+    """What all candidates of a moment share.
+
+    Args:
+        now_s: simulated time (s).
+        camera: gives blur levels.
+        history: windows that ended.
+        images: images by silo; empty where the task has no such figure.
+        losses: last reported mean training loss by silo, and the round it is of.
+        commits: uploads so far by vehicle.
+        cost: payload and work of a participation by silo.
+        link: the radio link of a window.
+        train_s: seconds of the whole training of a window's vehicle.
+        work_share: share of it that the pace has planned.
+        whole_paths: whether a path is known to its end from the beginning.
+    """
+
+    now_s: float
+    camera: Camera
+    history: DwellHistory
+    images: Mapping[int, int]
+    losses: Mapping[int, tuple[float, int]]
+    commits: Mapping[str, int]
+    cost: Callable[[int], Cost]
+    link: Callable[[OpenWindow], Link]
+    train_s: Callable[[OpenWindow], float]
+    whole_paths: bool
+    work_share: float = 1.0
+
+
+class Candidate:
+    """A vehicle in coverage that may be invited now; nothing of it can be changed.
+
+    Figures are computed when they are asked for, so that a policy pays for what it looks at.
+    """
+
+    __slots__ = ("_known", "_window")
+
+    def __init__(self, window: OpenWindow, known: Known) -> None:
+        self._window = window
+        self._known = known
+
+    @property
+    def vehicle_id(self) -> str:
+        """The vehicle."""
+        return self._window.vehicle.id
+
+    @property
+    def silo(self) -> int:
+        """The silo that it carries."""
+        return self._window.vehicle.binding.silo
+
+    @property
+    def approach(self) -> int:
+        """The sector from which it first came."""
+        return self._window.vehicle.binding.approach
+
+    @property
+    def rsu_id(self) -> str:
+        """The RSU in whose coverage it is."""
+        return self._window.rsu.id
+
+    @property
+    def enter_s(self) -> float:
+        """When it entered that coverage (s)."""
+        return self._window.enter_s
+
+    @property
+    def speed_mps(self) -> float:
+        """Speed at entry (m/s), the one that it reports."""
+        return self._window.speed_mps
+
+    @property
+    def level_px(self) -> float:
+        """Blur level of that speed (px)."""
+        return self._known.camera.level_px(self._window.speed_mps)
+
+    @property
+    def position_m(self) -> tuple[float, float]:
+        """Where it is now: x and y in net coordinates (m)."""
+        return position_m(self._window.path, self._known.now_s)
+
+    @property
+    def velocity_mps(self) -> tuple[float, float]:
+        """Its velocity (m/s) at the path's last point: along the piece before it; at the entry, towards the RSU."""
+        path = self._window.path
+        last = bisect_right(path.time_s, self._known.now_s) - 1  # points to come are no knowledge, if they are there
+        if last < 1:
+            last = 0
+            x_m, y_m = self._window.rsu.x_m - path.x_m[0], self._window.rsu.y_m - path.y_m[0]
+        else:
+            x_m, y_m = path.x_m[last] - path.x_m[last - 1], path.y_m[last] - path.y_m[last - 1]
+        speed_mps = path.speed_mps[last]
+        length_m = math.hypot(x_m, y_m)
+        return (speed_mps * x_m / length_m, speed_mps * y_m / length_m) if length_m > 0 else (0.0, 0.0)
+
+    @property
+    def commits(self) -> int:
+        """Uploads of this vehicle so far."""
+        return self._known.commits.get(self.vehicle_id, 0)
+
+    @property
+    def last_round(self) -> int:
+        """The latest round that invited it or took its update, -1 for none."""
+        return self._window.vehicle.last_round
+
+    @property
+    def images(self) -> int | None:
+        """Images in its silo, None where the task does not tell."""
+        return self._known.images.get(self.silo)
+
+    @property
+    def loss(self) -> float | None:
+        """Mean training loss of its silo's last update that counted, None before the first."""
+        found = self._known.losses.get(self.silo)
+        return None if found is None else found[0]
+
+    @property
+    def loss_round(self) -> int | None:
+        """The round of ``loss``."""
+        found = self._known.losses.get(self.silo)
+        return None if found is None else found[1]
+
+    @property
+    def download_s(self) -> float:
+        """Time that the download would take with the whole airtime at the present position (s)."""
+        return 8 * self._known.cost(self.silo).download_bytes / self._known.link(self._window).downlink_bps(self._now_s)
+
+    @property
+    def train_s(self) -> float:
+        """Time that the training would take (s), as far as the pace has planned it."""
+        return self._known.train_s(self._window) * self._known.work_share
+
+    @property
+    def steps(self) -> int:
+        """Local steps of the whole training; 0 where it cannot be divided."""
+        return self._known.cost(self.silo).steps
+
+    @property
+    def upload_s(self) -> float:
+        """Time that the upload would take with the whole airtime at the present position (s)."""
+        return 8 * self._known.cost(self.silo).upload_bytes / self._known.link(self._window).uplink_bps(self._now_s)
+
+    @property
+    def duration_s(self) -> float:
+        """Download, training and upload together (s), with the whole airtime."""
+        return self.download_s + self.train_s + self.upload_s
+
+    def remaining_s(self, predictor: ExitPredictor = "straight") -> float:
+        """Return how much longer it is predicted to stay in coverage (s), >= 0; infinite for one that stands.
+
+        Args:
+            predictor: one of ``PREDICTORS``. Without an earlier window from the approach, ``history`` is ``straight``.
+
+        Raises:
+            InputError: ``oracle`` where the exit is not known beforehand: live traffic and FCD recordings.
+        """
+        if predictor == "oracle":
+            if not self._known.whole_paths:
+                raise InputError(
+                    "the predictor that knows the exit (oracle) needs traffic whose paths are known beforehand: "
+                    "replay a run or a recording of traffic (vnetsim mobility), or take the Gaussian model."
+                )
+            return max(0.0, self._window.path.time_s[-1] - self._now_s)
+        mean_s = self._known.history.mean_s(self._window) if predictor == "history" else None
+        if mean_s is not None:
+            return max(0.0, mean_s - (self._now_s - self._window.enter_s))
+        return self._straight_s()
+
+    def predicted(self) -> Predicted:
+        """Return what the predictors tell that do not know the exit; it stands in the record of windows."""
+        return Predicted(
+            straight_s=self._straight_s(),
+            history_s=None if self._known.history.mean_s(self._window) is None else self.remaining_s("history"),
+        )
+
+    @property
+    def _now_s(self) -> float:
+        return self._known.now_s
+
+    def _straight_s(self) -> float:
+        """Return when a straight line at the present velocity meets the rim (s from now)."""
+        rsu, (x_m, y_m), (u, v) = self._window.rsu, self.position_m, self.velocity_mps
+        dx, dy = x_m - rsu.x_m, y_m - rsu.y_m
+        square = u * u + v * v
+        if square == 0:
+            return math.inf
+        along = dx * u + dy * v
+        inside = max(0.0, rsu.range_m**2 - dx * dx - dy * dy)
+        root = math.sqrt(along * along + square * inside)
+        # of the two forms of the larger root the one that does not cancel
+        return inside / (root + along) if along > 0 else (root - along) / square

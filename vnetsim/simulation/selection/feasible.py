@@ -1,0 +1,66 @@
+"""Selection of those who have the time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from vnetsim.setting_checks import Within, check_bounds
+from vnetsim.simulation.log import ParticipationRecord
+from vnetsim.simulation.selection import Candidate, SelectionContext
+from vnetsim.simulation.selection.candidate import ExitPredictor
+
+
+class FeasibleSelection:
+    """Takes only vehicles that are predicted to stay long enough, ordered by slack.
+
+    With R_n the predicted rest of the stay and T_n the predicted duration of download, training and upload::
+
+        R_n >= T_n (1 + margin),  slack_n = R_n - T_n (1 + margin)
+    """
+
+    name = "feasible"
+    source = "a rule of vnetsim's own"
+
+    @dataclass(frozen=True, kw_only=True)
+    class Settings:
+        """Who has the time, and who of them goes first.
+
+        Args:
+            margin: share by which the stay must be longer than the participation, for a channel that is shared.
+            first: who goes first: the `least` slack, for the others can still wait, or the `most`, who is the safest.
+            stay: how the rest of a stay is predicted: `straight` on at the present speed; the `oracle` knows the exit,
+                where paths are known beforehand; `history`, the mean of earlier stays from the same approach.
+        """
+
+        margin: Annotated[float, Within(0, 1000, "", "no stay is a thousand participations longer")] = 0.2
+        first: Literal["least", "most"] = "least"
+        stay: ExitPredictor = "straight"
+
+        def __post_init__(self) -> None:
+            check_bounds("selection", self)
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    @classmethod
+    def create(cls, settings: Settings) -> FeasibleSelection:
+        """Make it."""
+        return cls(settings)
+
+    def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Sequence[Candidate]:  # noqa: ARG002 - the protocol's arguments
+        """Return who has the time, by slack; among equals, in order of entry."""
+        factor, sign = 1 + self._settings.margin, 1 if self._settings.first == "least" else -1
+        able = []
+        for order, candidate in enumerate(candidates):
+            remaining_s = candidate.remaining_s(self._settings.stay)
+            if remaining_s < factor * candidate.train_s:  # rates cost time, and not even the training fits
+                continue
+            slack_s = remaining_s - factor * candidate.duration_s
+            if slack_s >= 0:
+                able.append((sign * slack_s, order, candidate))
+        return [candidate for *_, candidate in sorted(able)]
+
+    def after_round(self, records: Sequence[ParticipationRecord]) -> None:
+        """Learn nothing."""

@@ -1,0 +1,70 @@
+"""What the RSUs have learnt from earlier rounds, for candidates and policies."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from vnetsim.blur import Camera
+from vnetsim.coverage.windows import Window
+from vnetsim.simulation.log import ParticipationRecord, Rows
+from vnetsim.simulation.participation import Vehicle
+from vnetsim.simulation.resources import Resources
+from vnetsim.simulation.selection.candidate import DwellHistory, Known
+
+
+class Knowledge:
+    """Windows that ended, losses and uploads so far.
+
+    Args:
+        camera: gives blur levels.
+        resources: links and computers of candidates.
+        images: images by silo; empty where the task does not tell.
+        whole_paths: whether a path is known to its end when it begins.
+    """
+
+    def __init__(self, *, camera: Camera, resources: Resources, images: Mapping[int, int], whole_paths: bool) -> None:
+        self._camera = camera
+        self._resources = resources
+        self._images = images
+        self._whole_paths = whole_paths
+        self._history = DwellHistory()
+        self._losses: dict[int, tuple[float, int]] = {}
+        self._commits: Counter[str] = Counter()
+        self._records_seen = 0
+
+    def at(self, now_s: float, work_share: float = 1.0) -> Known:
+        """Return what candidates share at a time (s), when a share of their training is planned."""
+        return Known(
+            now_s=now_s,
+            camera=self._camera,
+            history=self._history,
+            images=self._images,
+            losses=self._losses,
+            commits=self._commits,
+            cost=self._resources.cost,
+            link=self._resources.link,
+            train_s=self._resources.train_s,
+            whole_paths=self._whole_paths,
+            work_share=work_share,
+        )
+
+    def left(self, vehicle: Vehicle, window: Window) -> None:
+        """Take note of a window that ended."""
+        self._history.add(vehicle, window)
+
+    def learn(self, records: Rows[ParticipationRecord], round_index: int) -> Sequence[ParticipationRecord]:
+        """Take note of what is recorded at the close of a round, and return what is new of it.
+
+        Args:
+            records: all participations so far.
+            round_index: the round.
+        """
+        new = records.since(self._records_seen)
+        self._records_seen = records.total
+        for record in new:
+            if record.outcome == "committed":
+                self._commits[record.vehicle_id] += 1
+                if record.loss is not None:
+                    self._losses[record.silo] = record.loss, round_index
+        return new

@@ -1,0 +1,98 @@
+"""Oort: silos of great loss on fast vehicles, and a share of such as were never tried."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+
+from vnetsim.setting_checks import Within, check_bounds
+from vnetsim.simulation.log import ParticipationRecord
+from vnetsim.simulation.selection import Candidate, SelectionContext
+
+
+class OortSelection:
+    """Takes the greatest utility, statistical times systemic; a share of the places goes to silos without a loss.
+
+    |B_n| images, l_n the mean loss of the last upload and t_n its round (from 1), t the present round, T_n the
+    predicted duration, T the preferred one; clip is the ``clip`` quantile of |B_n| |l_n| over the candidates::
+
+        U_n = ( min(|B_n| |l_n|, clip) + sqrt(0.1 ln t / t_n) ) (T / T_n)^(alpha [T < T_n])
+
+    Oort takes the root of the mean squared loss of a silo's samples; an upload brings their mean, which stands for it.
+    A place is explored with probability max(explored_least, explored explored_decay^(t-1)): drawn among silos without
+    a loss, p_n ~ 1 / T_n. Other places go to the greatest U_n. Oort draws among the greatest, and its pacer adapts T;
+    its authors' code besides scales clipped utilities to [0, 1] over the candidates before the root is added, which
+    then weighs more.
+    """
+
+    name = "oort"
+    source = "Lai, Zhu, Madhyastha, Chowdhury (2021): Oort, OSDI, Algorithm 1; arXiv:2010.06081"
+    uses_losses = True
+
+    @dataclass(frozen=True, kw_only=True)
+    class Settings:
+        """Utility and exploration.
+
+        Args:
+            preferred_s: duration of a participation, T, above which it is penalised (s).
+            alpha: exponent of the penalty.
+            clip: quantile above which statistical utilities count the same.
+            explored: share of places explored in the first round.
+            explored_decay: by which that share is multiplied each round.
+            explored_least: below which it does not fall.
+        """
+
+        preferred_s: Annotated[float, Within(0.1, 1e7, "s", "bounds of round.deadline_s")] = 20.0
+        alpha: Annotated[float, Within(0, 100, "", "a greater one leaves nothing of what is slower")] = 2.0
+        clip: Annotated[float, Within(0, 1, "", "a quantile")] = 0.98
+        explored: Annotated[float, Within(0, 1, "", "a share")] = 0.9
+        explored_decay: Annotated[float, Within(0, 1, "", "a share")] = 0.95
+        explored_least: Annotated[float, Within(0, 1, "", "a share")] = 0.2
+
+        def __post_init__(self) -> None:
+            check_bounds("selection", self)
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    @classmethod
+    def create(cls, settings: Settings) -> OortSelection:
+        """Make it."""
+        return cls(settings)
+
+    def utilities(self, known: Sequence[Candidate], round_index: int) -> list[float]:
+        """Return U_n of candidates that have a loss, in a round counted from 0."""
+        if not known:
+            return []
+        utilities = [(candidate.images or 1) * abs(candidate.loss or 0.0) for candidate in known]
+        most, preferred_s = float(np.quantile(utilities, self._settings.clip)), self._settings.preferred_s
+        result = []
+        for candidate, statistical in zip(known, utilities, strict=True):
+            last = 1 + (candidate.loss_round or 0)
+            utility = min(statistical, most) + math.sqrt(0.1 * math.log(1 + round_index) / last)
+            if (duration_s := candidate.duration_s) > preferred_s:
+                utility *= (preferred_s / duration_s) ** self._settings.alpha
+            result.append(utility)
+        return result
+
+    def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Iterator[Candidate]:  # noqa: ARG002 - the protocol's argument
+        """Yield one after the other, explored or of the greatest utility; in order of entry among equals."""
+        known = [candidate for candidate in candidates if candidate.loss is not None]
+        fresh = [candidate for candidate in candidates if candidate.loss is None]
+        utilities = self.utilities(known, context.round)
+        exploited = [known[index] for index in sorted(range(len(known)), key=lambda index: -utilities[index])]
+        decayed = self._settings.explored * self._settings.explored_decay**context.round
+        share = max(self._settings.explored_least, decayed)
+        while exploited or fresh:
+            if fresh and (not exploited or context.generator.random() < share):
+                speeds = np.array([1 / candidate.duration_s for candidate in fresh])
+                yield fresh.pop(int(context.generator.choice(len(fresh), p=speeds / speeds.sum())))
+            else:
+                yield exploited.pop(0)
+
+    def after_round(self, records: Sequence[ParticipationRecord]) -> None:
+        """Learn nothing: a candidate's loss is what was recorded."""

@@ -1,0 +1,61 @@
+"""Power of choice: the largest losses of a few who are drawn."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+
+from vnetsim.setting_checks import Within, check_bounds
+from vnetsim.simulation.log import ParticipationRecord
+from vnetsim.simulation.selection import Candidate, SelectionContext
+
+
+class PowerOfChoiceSelection:
+    """Draws some by the size of their data, and takes those of the largest loss.
+
+    The variant rpow-d: a silo's loss is the one that came with its last upload, infinite before the first, so that
+    asking costs nothing. With m free places and |B_n| images::
+
+        d' = max(m, drawn) without replacement, p_n = |B_n| / sum_k |B_k|; of these the m largest l_n
+    """
+
+    name = "power-of-choice"
+    source = "Cho, Wang, Joshi (2020): Client selection in federated learning, arXiv:2010.01243"
+    uses_losses = True
+
+    @dataclass(frozen=True, kw_only=True)
+    class Settings:
+        """How many are drawn.
+
+        Args:
+            drawn: candidates drawn for each choice; as many as there are free places where those are more.
+        """
+
+        drawn: Annotated[int, Within(1, 100_000, "vehicles", "no more are in coverage")] = 6
+
+        def __post_init__(self) -> None:
+            check_bounds("selection", self)
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    @classmethod
+    def create(cls, settings: Settings) -> PowerOfChoiceSelection:
+        """Make it."""
+        return cls(settings)
+
+    def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Sequence[Candidate]:
+        """Return those who were drawn, the largest loss first."""
+        # a silo that does not tell its size, or has no image, counts as one image: it can be drawn
+        sizes = np.array([max(1, candidate.images or 1) for candidate in candidates], dtype=float)
+        count = min(len(candidates), max(free, self._settings.drawn))
+        drawn = context.generator.choice(len(candidates), size=count, replace=False, p=sizes / sizes.sum())
+        losses = [math.inf if candidate.loss is None else candidate.loss for candidate in candidates]
+        return [candidates[index] for index in sorted(drawn, key=lambda index: -losses[index])]
+
+    def after_round(self, records: Sequence[ParticipationRecord]) -> None:
+        """Learn nothing: a candidate's loss is what was recorded."""

@@ -1,0 +1,34 @@
+"""Selection at random."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from vnetsim.simulation.log import ParticipationRecord
+from vnetsim.simulation.selection import Candidate, SelectionContext
+
+
+class RandomSelection:
+    """Draws who is next, all who wait equally likely."""
+
+    name = "random"
+    source = "McMahan et al., Communication-efficient learning of deep networks from decentralized data, AISTATS 2017"
+
+    @dataclass(frozen=True, kw_only=True)
+    class Settings:
+        """There are none."""
+
+    @classmethod
+    def create(cls, settings: Settings) -> RandomSelection:  # noqa: ARG003 - the protocol's argument
+        """Make it."""
+        return cls()
+
+    def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Iterator[Candidate]:  # noqa: ARG002 - the protocol's arguments
+        """Yield one drawn candidate after the other."""
+        left = list(candidates)
+        while left:
+            yield left.pop(int(context.generator.integers(len(left))))
+
+    def after_round(self, records: Sequence[ParticipationRecord]) -> None:
+        """Learn nothing."""

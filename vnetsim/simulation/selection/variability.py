@@ -1,0 +1,59 @@
+"""Selection of other silos than in recent rounds."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from vnetsim.setting_checks import Within, check_bounds
+from vnetsim.simulation.log import ParticipationRecord
+from vnetsim.simulation.selection import Candidate, SelectionContext
+
+
+class VariabilitySelection:
+    """Takes the silos that overlap least with those of recent rounds.
+
+    The sum of Dice coefficients of the m silos that are chosen, S, and those whose updates each of the last rounds
+    took, S_k, is least for the m candidates with the least share in it; in order of entry among equals::
+
+        sum_k 2 |S and S_k| / (|S| + |S_k|) = sum_n in S sum_k 2 [n in S_k] / (m + |S_k|)
+    """
+
+    name = "variability"
+    source = (
+        "a rule of vnetsim's own, on the coefficient of Dice, Measures of the amount of ecologic association between "
+        "species, Ecology 26 (1945)"
+    )
+
+    @dataclass(frozen=True, kw_only=True)
+    class Settings:
+        """How far it looks back.
+
+        Args:
+            recent: rounds whose silos are to be avoided.
+        """
+
+        recent: Annotated[int, Within(1, 10_000, "rounds", "the silos of each are kept")] = 3
+
+        def __post_init__(self) -> None:
+            check_bounds("selection", self)
+
+    def __init__(self, settings: Settings) -> None:
+        self._recent: deque[frozenset[int]] = deque(maxlen=settings.recent)
+
+    @classmethod
+    def create(cls, settings: Settings) -> VariabilitySelection:
+        """Make it."""
+        return cls(settings)
+
+    def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Sequence[Candidate]:  # noqa: ARG002 - the protocol's arguments
+        """Return all, the least overlap first."""
+        return sorted(
+            candidates, key=lambda c: sum(2 / (free + len(silos)) for silos in self._recent if c.silo in silos)
+        )
+
+    def after_round(self, records: Sequence[ParticipationRecord]) -> None:
+        """Note the silos of the round."""
+        self._recent.append(frozenset(record.silo for record in records if record.outcome == "committed"))

@@ -1,0 +1,1 @@
+"""Everything that writes or reads a folder: files, checksums, tables, schemas."""

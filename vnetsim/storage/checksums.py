@@ -1,0 +1,105 @@
+"""The record of the SHA-256 of a folder's files, ``checksums.sha256``, in the format of the command ``sha256sum``.
+
+Before a file is changed, the record is replaced by one that admits the old content and the new one. Whenever a program
+stops, every file has therefore an admitted content. Lines with ``#``, which ``sha256sum -c`` passes over, hold what its
+format has no room for: the contents that a change under way may still leave, and a checksum of the record itself.
+
+Checksums without a key tell damage and careless changes. They are no signature: who means to
+deceive makes them anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from vnetsim.errors import InputError
+
+RECORD = "checksums.sha256"
+OLD_RECORD = "results.sha256"
+"""What finished cells of comparisons had instead."""
+
+ABSENT = "absent"
+_HEAD = "# vnetsim: SHA-256 of the files of this folder, for sha256sum -c"
+_LINE = re.compile(r"(?P<or># or )?(?P<escaped>\\?)(?P<digest>[0-9a-f]{64}|absent)  (?P<name>.+)")
+_END = "# all lines above: "
+
+
+def sha256(content: bytes) -> str:
+    """Return the SHA-256 of some bytes, in hexadecimal."""
+    return hashlib.sha256(content).hexdigest()
+
+
+@dataclass(frozen=True)
+class Checksums:
+    """The admitted contents of a folder's files.
+
+    Args:
+        files: digests by name, as seen from the folder; ``ABSENT`` where the file may be missing.
+        partial: whether files without an entry are no fault, as in folders of earlier versions.
+    """
+
+    files: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    partial: bool = False
+
+    def changing(self, written: Mapping[str, str], removed: Iterable[str]) -> Checksums:
+        """Return the record while files are written (digests by name) or removed: old or new content will do."""
+        files = dict(self.files)
+        for name, digest in (*written.items(), *((name, ABSENT) for name in removed)):
+            files[name] = files.get(name, frozenset({ABSENT})) | {digest}
+        return Checksums(files)
+
+    def changed(self, written: Mapping[str, str], removed: Iterable[str]) -> Checksums:
+        """Return the record after files were written (digests by name) or removed."""
+        gone = set(removed)
+        files = {name: digests for name, digests in self.files.items() if name not in gone}
+        return Checksums(files | {name: frozenset({digest}) for name, digest in written.items()})
+
+    def text(self) -> bytes:
+        """Return the record as a file."""
+        lines = [_HEAD]
+        for name, digests in sorted(self.files.items()):
+            known = sorted(digests - {ABSENT})
+            if not known:
+                continue
+            escaped = name.replace("\\", "\\\\").replace("\n", "\\n")
+            mark = "\\" if escaped != name else ""
+            lines.append(f"{mark}{known[0]}  {escaped}")
+            others = [*known[1:], *([ABSENT] if ABSENT in digests else [])]
+            lines += [f"# or {mark}{digest}  {escaped}" for digest in others]
+        body = "".join(f"{line}\n" for line in lines).encode("utf-8", "surrogateescape")
+        return body + f"{_END}{sha256(body)}\n".encode()
+
+
+def parse(content: bytes, where: str, *, old: bool) -> Checksums:
+    """Return the record that ``text`` made, or one of an earlier version, which has neither head nor end.
+
+    Args:
+        content: the file.
+        where: names it in errors.
+        old: whether it is of an earlier version.
+
+    Raises:
+        InputError: it was altered or cut.
+    """
+    fault = InputError(f"{where}: altered or cut; put it back as vnetsim wrote it.")
+    body, mark, end = content.rpartition(_END.encode())
+    head = f"{_HEAD}\n".encode()
+    if old:
+        body = content
+    elif not mark or not body.startswith(head) or end != f"{sha256(body)}\n".encode():
+        raise fault
+    files: dict[str, frozenset[str]] = {}
+    for line in body.decode("utf-8", "surrogateescape").split("\n")[0 if old else 1 : -1]:
+        found = _LINE.fullmatch(line)
+        if found is None:
+            raise fault
+        name = found["name"]
+        if found["escaped"]:
+            name = re.sub(r"\\(.)", lambda pair: "\n" if pair[1] == "n" else pair[1], name)
+        files[name] = (files.get(name, frozenset()) if found["or"] else frozenset()) | {found["digest"]}
+    if not files and old:
+        raise fault
+    return Checksums(files, partial=old)

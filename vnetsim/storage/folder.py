@@ -1,0 +1,282 @@
+"""A folder of vnetsim's: every file in it is written, checked and removed here.
+
+A file is written under another name, synchronised, and renamed; then its folder is synchronised. A kill or a power
+cut at any instant leaves the old file or the new one. ``checksums.sha256`` (``checksums``) admits both until
+the change is complete, and every file that is read is checked against it.
+
+Pages and figures are made from the other files and never read; they have no checksum. Folders of versions that wrote no
+checksums are read without, and get them when they are next written to.
+
+A folder may come from anybody: nothing below it is written or removed through a symbolic link.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from vnetsim.errors import InputError, RunError
+from vnetsim.storage import disk
+from vnetsim.storage.checked_folder import CheckedFolder, file_sha256
+from vnetsim.storage.checksums import ABSENT, OLD_RECORD, RECORD, Checksums, sha256
+from vnetsim.storage.disk import Content
+
+Prepared = dict[str, tuple[Path, str]]
+"""Files under another name and their digests, by the name that they are to get."""
+
+LOCK = ".lock"
+_OUTPUTS = re.compile(r"(report|comparison)\.html|comparison(_[a-z]+)?\.(parquet|csv)|figures|cells|traffic|sumo")
+"""First components of names without a checksum: what is made for the reader, what others write, and folders within."""
+
+_TEMPORARY = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")
+"""Names of what was not finished; so strict because files of these names are removed."""
+
+
+class Folder(CheckedFolder):
+    """A folder at ``path``. One process at a time may write to it; others may read meanwhile.
+
+    Args:
+        path: of the folder; need not exist yet.
+    """
+
+    def put(self, files: Mapping[str, Content], remove: Iterable[str] = ()) -> None:
+        """Write files, then remove others, so that at any instant the last file given fits those that it names.
+
+        Args:
+            files: contents by name. All others are on the disk before the last one is.
+            remove: names of files; those that are not there are passed over.
+
+        Raises:
+            InputError: a symbolic link stands in the way.
+            RunError: the disk is full or the folder not writable; each file is the old or the new one.
+        """
+        gone = [name for name in remove if os.path.lexists(self.path / name)]
+        if not files and not gone:
+            return
+        new: Prepared = {}
+        try:
+            for name, content in files.items():
+                self._prepare(name, content, new)
+            digests = {name: digest for name, (_, digest) in new.items()}
+            before = self._mine()
+            # as long as the change is not complete, also after an error, the old will do as well as the new
+            during = before.changing(digests, gone)
+            self._write_record(during)
+            self._own = during
+            names = list(files)
+            self._place(names[:-1], new)
+            self._place(names[-1:], new)
+        except (Exception, KeyboardInterrupt):
+            _forget(new)
+            raise
+        for name in gone:
+            self._change(name, disk.unlink)
+        self._sync(gone)
+        self._own = during.changed(digests, gone)
+
+    def settle(self) -> None:
+        """Bring the record up to date: only what is there is admitted.
+
+        Raises:
+            RunError: it cannot be written.
+        """
+        if self._own is not None and self._own.text() != self._look().text():
+            self._write_record(self._own)
+
+    def write_output(self, name: str, content: bytes) -> None:
+        """Write a file that is made from the others and never read, without a checksum.
+
+        Raises:
+            InputError: a symbolic link stands in the way.
+            RunError: the disk is full or the folder not writable; the file is the old one.
+        """
+        new: Prepared = {}
+        try:
+            self._prepare(name, content, new)
+            self._place([name], new)
+        except (Exception, KeyboardInterrupt):
+            _forget(new)
+            raise
+
+    def remove_output(self, name: str) -> None:
+        """Remove a file that has no checksum, if it is there.
+
+        Raises:
+            InputError: a symbolic link stands in the way.
+            RunError: it cannot be removed.
+        """
+        if os.path.lexists(self.path / name):
+            self._change(name, disk.unlink)
+
+    def make(self) -> None:
+        """Make the folder and those above it.
+
+        Raises:
+            OSError: it cannot be made.
+        """
+        missing = [self.path, *self.path.parents]
+        for path in reversed(missing[: next(i for i, path in enumerate(missing) if path.exists())]):
+            disk.make_folder(path)
+            disk.sync(path.parent)
+
+    def remove_leftovers(self) -> None:
+        """Remove what was written when a kill came; no other process may be writing."""
+        for folder, below, names in os.walk(self.path):
+            below[:] = [name for name in below if not (Path(folder) / name).is_symlink()]
+            for name in names:
+                if is_leftover(name):
+                    disk.unlink(Path(folder) / name)
+
+    def remove(self, name: str) -> None:
+        """Remove a file, or a folder with all that it holds; nothing outside, whatever links there are.
+
+        Raises:
+            InputError: a symbolic link stands in the way.
+            RunError: it cannot be removed.
+        """
+        self._change(name, _remove_tree)
+
+    def clear(self) -> None:
+        """Remove everything but the lock.
+
+        Raises:
+            RunError: something cannot be removed.
+        """
+        names = [name for name in os.listdir(self.path) if name != LOCK]  # noqa: PTH208
+        # the record goes last: what it does not tell of was not written by vnetsim
+        for name in sorted(names, key=lambda name: name == RECORD):
+            self.remove(name)
+        self._own = self._read = None
+
+    def vanish(self) -> None:
+        """Remove the folder, which ``clear`` has emptied.
+
+        Raises:
+            RunError: it cannot be removed.
+        """
+        self.remove_output(LOCK)
+        self._change(".", disk.remove_folder)
+
+    def path_of(self, name: str) -> Path:
+        """Return the path of something within.
+
+        Raises:
+            InputError: it leads outside, or a symbolic link stands in the way.
+        """
+        path = Path(name)
+        if path.is_absolute() or ".." in path.parts:
+            raise InputError(f"{self.path}: '{name}' leads outside of this folder.")
+        part = self.path
+        for component in path.parts[:-1]:
+            part /= component
+            if part.is_symlink():
+                raise InputError(f"{part}: a symbolic link; vnetsim writes and removes nothing through it. Remove it.")
+        return self.path / path
+
+    def _mine(self) -> Checksums:
+        """Return the record to go on from, of what is there when this object writes for the first time."""
+        if self._own is None:
+            found = self._look()
+            if found.partial:
+                self._own = Checksums({name: frozenset({file_sha256(self.path / name)}) for name in self._covered()})
+            else:
+                self._own = Checksums({name: self._settled(name, found.files[name]) for name in found.files})
+                gone = [name for name, digests in self._own.files.items() if digests == {ABSENT}]
+                self._own = self._own.changed({}, gone)
+        return self._own
+
+    def _settled(self, name: str, admitted: frozenset[str]) -> frozenset[str]:
+        if len(admitted) == 1:
+            return admitted
+        path = self.path / name
+        here = file_sha256(path) if path.is_file() else ABSENT
+        return frozenset({here}) if here in admitted else admitted
+
+    def _covered(self) -> list[str]:
+        """Return the names of the files that get a checksum."""
+        names = []
+        for folder, below, files in os.walk(self.path):
+            place = Path(folder).relative_to(self.path)
+            if place == Path():
+                below[:] = [name for name in below if not _OUTPUTS.fullmatch(name)]
+            names += [(place / name).as_posix() for name in files]
+        own = {LOCK, RECORD, OLD_RECORD}
+        return [
+            name
+            for name in names
+            if name not in own and not _OUTPUTS.fullmatch(name) and not is_leftover(Path(name).name)
+        ]
+
+    def _write_record(self, record: Checksums) -> None:
+        self.write_output(RECORD, record.text())
+
+    def _prepare(self, name: str, content: Content, new: Prepared) -> None:
+        """Write a file under another name, which ``new`` tells, and synchronise it."""
+
+        def prepare(path: Path) -> None:
+            for folder in reversed([path.parent, *path.parent.parents]):
+                if not folder.exists():
+                    disk.make_folder(folder)
+                    disk.sync(folder.parent)
+            temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+            new[name] = temporary, ""
+            disk.write(temporary, content)
+            disk.sync(temporary)
+            new[name] = temporary, sha256(content) if isinstance(content, bytes) else file_sha256(temporary)
+
+        self._change(name, prepare)
+
+    def _place(self, names: Sequence[str], new: Prepared) -> None:
+        """Give prepared files their names, and synchronise the folders."""
+        for name in names:
+            self._change(name, lambda path, name=name: disk.replace(new[name][0], path))  # type: ignore[misc]
+        self._sync(names)
+
+    def _sync(self, names: Iterable[str]) -> None:
+        for folder in dict.fromkeys(str(Path(name).parent) for name in names):
+            self._change(folder, disk.sync)
+
+    def _change(self, name: str, change: Callable[[Path], None]) -> None:
+        path = self.path_of(name)
+        try:
+            change(path)
+        except OSError as error:
+            line = f"{path}: cannot write: {error.strerror or error}. What was finished before is kept."
+            raise RunError(line) from error
+
+
+def _forget(new: Prepared) -> None:
+    """Remove what was prepared in vain; what cannot be removed now is a leftover, see ``remove_leftovers``."""
+    for path, _ in new.values():
+        with suppress(OSError):
+            disk.unlink(path)
+
+
+def is_own(name: str) -> bool:
+    """Return whether a file of this name may stand in a folder that nothing was written to yet."""
+    return name in {LOCK, RECORD} or is_leftover(name)
+
+
+def is_leftover(name: str) -> bool:
+    """Return whether a file of this name was being written when its process was killed."""
+    return _TEMPORARY.fullmatch(name) is not None
+
+
+def _remove_tree(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        for name in os.listdir(path):  # noqa: PTH208 - closed in any case
+            _remove_tree(path / name)
+        disk.remove_folder(path)
+    else:
+        disk.unlink(path)
+
+
+def json_bytes(value: Any) -> bytes:
+    """Return a value as a JSON file that people can read."""
+    return json.dumps(value, indent=2, ensure_ascii=False, sort_keys=True).encode()

@@ -1,0 +1,153 @@
+"""Tables that grow: rows are appended in durable pieces, ``windows/000000.parquet`` and so on, and joined at the end.
+
+A piece is complete after so many rows, or values in their lists; where it ends follows from the rows alone. The last,
+incomplete one is written anew whenever what there is shall be safe. Whoever goes on after a kill appends the same rows
+again: pieces that are there already are compared, not written.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Generic, TypeVar
+
+import polars as pl
+
+from vnetsim.errors import InputError
+from vnetsim.storage.checksums import sha256
+from vnetsim.storage.disk import Content
+from vnetsim.storage.run_directory import Rows, RunDirectory
+from vnetsim.storage.tables import TABLES, Column, arrow_schema, columns_of, to_parquet
+
+Row = TypeVar("Row")
+
+PIECE_ROWS = 4096
+PIECE_VALUES = 2**18
+"""Rows, or values in their lists, that complete a piece: about 8 MiB of coverage windows."""
+
+GROUP_ROWS = 16_384
+"""Rows of a row group of the joined table; what is joined has the same bytes wherever the pieces ended."""
+
+
+class TablePieces(Generic[Row]):
+    """A table of a run directory that is written piece by piece.
+
+    Args:
+        run: where.
+        table: key of ``vnetsim.storage.tables.TABLES``.
+        frame: makes a table of rows, the first of which has the index given.
+        values: how many values the lists of a row hold.
+    """
+
+    def __init__(
+        self,
+        run: RunDirectory,
+        table: str,
+        frame: Callable[[Sequence[Row], int], Rows],
+        values: Callable[[Row], int] = lambda _: 0,
+    ) -> None:
+        self._run = run
+        self._table = table
+        self._frame = frame
+        self._values = values
+        self._rows: list[Row] = []
+        self._size = 0
+        self._first = 0  # index of the first row that is in no complete piece
+        self._number = 0
+        # of a run that goes on; when the table is whole, they are what its removal left
+        self._old = [] if run.holds(f"{table}.parquet") else run.pieces(table)
+        # a run of an earlier version goes on with the columns it began with
+        self._columns = columns_of(run.checked(self._old[0]), table) if self._old else TABLES[table]
+
+    @property
+    def rows(self) -> int:
+        """How many rows were appended."""
+        return self._first + len(self._rows)
+
+    def append(self, row: Row) -> None:
+        """Add a row; a piece that it completes is written.
+
+        Raises:
+            InputError: a run that goes on comes to other rows than before.
+            RunError: the disk is full or the folder not writable.
+        """
+        self._write_when_complete()  # the last row's write may have failed; the piece ends there all the same
+        self._rows.append(row)
+        self._size += self._values(row)
+        self._write_when_complete()
+
+    def _write_when_complete(self) -> None:
+        if len(self._rows) < PIECE_ROWS and self._size < PIECE_VALUES:
+            return
+        content = self._content()
+        known = self._old[self._number : self._number + 2]
+        if len(known) == 2 and not self._run.has_content(known[0], sha256(content)):
+            raise self._differs(known[0])
+        if len(known) < 2:
+            self._run.put({self._name: content})
+        self._next_piece()
+
+    def unsaved(self) -> dict[str, Content]:
+        """Return the file that makes all rows safe, for ``Folder.put``; none when they are."""
+        if not self._rows or len(self._old) > self._number + 1:
+            return {}
+        if len(self._old) == self._number + 1 and self._rows_of(self._old[-1]) >= len(self._rows):
+            return {}
+        return {self._name: self._content()}
+
+    def joined(self) -> tuple[dict[str, Content], list[str]]:
+        """Return the whole table as a file, and the pieces that it replaces, for ``Folder.put``.
+
+        Raises:
+            InputError: a run that goes on comes to other rows than before.
+            RunError: the disk is full or the folder not writable.
+        """
+        name = f"{self._table}.parquet"
+        if len(self._old) > self._number + bool(self._rows):
+            raise self._differs(self._old[-1])
+        if not self._number:  # it fits into one
+            whole = self._content()
+            return {name: whole}, self._run.pieces(self._table)
+        if self._rows:
+            self._run.put({self._name: self._content()})
+            self._next_piece()
+        pieces = [self._piece(number) for number in range(self._number)]
+        paths = [self._run.checked(piece) for piece in pieces]
+        return {name: lambda path: _join(paths, path, self._columns)}, self._run.pieces(self._table)
+
+    def _next_piece(self) -> None:
+        self._first += len(self._rows)
+        self._rows, self._size, self._number = [], 0, self._number + 1
+
+    def _differs(self, piece: str) -> InputError:
+        return InputError(
+            f"{self._run.path / piece}: what is simulated now differs from what was recorded; scenario files or "
+            "package versions changed. Start again in a new folder."
+        )
+
+    @property
+    def _name(self) -> str:
+        return self._piece(self._number)
+
+    def _piece(self, number: int) -> str:
+        return f"{self._table}/{number:06d}.parquet"
+
+    def _content(self) -> bytes:
+        rows = self._frame(self._rows, self._first) if self._rows else []
+        return to_parquet(self._table, rows, only=self._columns)
+
+    def _rows_of(self, piece: str) -> int:
+        return int(pl.scan_parquet(self._run.checked(piece), glob=False).select(pl.len()).collect().item())
+
+
+def _join(pieces: list[Path], path: Path, columns: Sequence[Column]) -> None:
+    """Write the rows of some Parquet files as one, in memory that does not grow with their number."""
+    try:
+        pl.scan_parquet(pieces, glob=False).sink_parquet(
+            path, row_group_size=GROUP_ROWS, arrow_schema=arrow_schema(columns)
+        )
+    except (OSError, pl.exceptions.PolarsError) as error:
+        full = os.strerror(errno.ENOSPC) in str(error)
+        raise OSError(errno.ENOSPC if full else errno.EIO, str(error).splitlines()[0]) from error

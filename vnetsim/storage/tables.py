@@ -1,0 +1,396 @@
+"""The tables of a run directory: columns, types, units. Units and meanings travel in the Parquet field metadata."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+from arro3.core import Schema, Table
+
+from vnetsim.errors import InputError
+from vnetsim.standard_streams import panics_unheard
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column.
+
+    Args:
+        name: of the column.
+        dtype: Parquet type.
+        unit: ``""`` for none.
+        meaning: in words.
+        added: whether folders of earlier versions lack it; it then reads as null.
+    """
+
+    name: str
+    dtype: pl.DataType
+    unit: str
+    meaning: str
+    added: bool = False
+
+
+_LEAST_BYTES = 8
+"""Of a value in memory."""
+
+TEXT, INTEGER, REAL = pl.String(), pl.Int64(), pl.Float64()
+REALS = pl.List(pl.Float64())
+
+WINDOWS = (
+    Column("window", INTEGER, "", "index, in order of exit"),
+    Column("vehicle_id", TEXT, "", "vehicle"),
+    Column("vehicle_type", TEXT, "", "vehicle type, empty where unknown"),
+    Column("rsu_id", TEXT, "", "RSU"),
+    Column("enter_s", REAL, "s", "first instant inside the disc"),
+    Column("exit_s", REAL, "s", "first instant outside the disc again"),
+    Column("entry_cause", TEXT, "", "crossing, departure, teleport or begin"),
+    Column("exit_cause", TEXT, "", "crossing, arrival, teleport or end"),
+    Column("entry_edge", TEXT, "", "edge at entry, empty where unknown"),
+    Column("exit_edge", TEXT, "", "edge at exit, empty where unknown"),
+    Column("entry_speed_mps", REAL, "m/s", "speed at entry"),
+    Column("mean_speed_mps", REAL, "m/s", "path length over dwell time"),
+    Column("max_speed_mps", REAL, "m/s", "highest sampled speed"),
+    Column("path_length_m", REAL, "m", "length of the path inside"),
+    Column("level_px", REAL, "px", "blur level at entry speed, on the sensor"),
+    Column("path_time_s", REALS, "s", "times of the path's points, entry first, exit last"),
+    Column("path_x_m", REALS, "m", "x of the path's points, net coordinates"),
+    Column("path_y_m", REALS, "m", "y of the path's points, net coordinates"),
+    Column("path_speed_mps", REALS, "m/s", "speeds at the path's points"),
+)
+
+PARTICIPATIONS = (
+    Column("participation", INTEGER, "", "index, in order of end"),
+    Column("round", INTEGER, "", "round that was open at the end"),
+    Column("base_round", INTEGER, "", "round whose global model was sent; equals round unless stale or never invited"),
+    Column("vehicle_id", TEXT, "", "vehicle"),
+    Column("rsu_id", TEXT, "", "RSU"),
+    Column("silo", INTEGER, "", "silo that the vehicle carries"),
+    Column("approach", INTEGER, "", "approach direction, index of the sector of entry"),
+    Column("enter_s", REAL, "s", "start of the coverage window it belongs to; with vehicle_id and rsu_id its key"),
+    Column("outcome", TEXT, "", "how it ended, one of vnetsim.simulation.loop.OUTCOMES"),
+    Column("start_s", REAL, "s", "invitation, or entry when never invited"),
+    Column("end_s", REAL, "s", "end"),
+    Column("download_s", REAL, "s", "time spent receiving"),
+    Column("train_s", REAL, "s", "time spent training on board"),
+    Column("upload_s", REAL, "s", "time spent sending"),
+    Column("wait_s", REAL, "s", "time spent waiting for the round's exchange between vehicles to begin"),
+    Column("exchange_s", REAL, "s", "time spent exchanging with other vehicles"),
+    Column("download_bytes", REAL, "B", "bytes received, also of a transfer cut short"),
+    Column("upload_bytes", REAL, "B", "bytes sent, also of a transfer cut short"),
+    Column("exchange_bytes", REAL, "B", "bytes of its own exchanges, see the table exchanges; also of those cut short"),
+    Column("speed_mps", REAL, "m/s", "speed at entry, as reported to the RSU"),
+    Column("level_px", REAL, "px", "blur level at that speed, on the sensor"),
+    Column("weight", REAL, "", "weight in the aggregate; null when not aggregated"),
+    Column("loss", REAL, "", "mean training loss of the vehicle; null when not trained"),
+    Column(
+        "work_share",
+        REAL,
+        "",
+        "share of its local steps that the vehicle was to do, 1 unless the pace ends its training early; null "
+        "when it never began",
+        added=True,
+    ),
+    Column(
+        "outside_s",
+        REAL,
+        "s",
+        "time spent, trained, outside coverage until it was covered again (round.training_outside)",
+        added=True,
+    ),
+    Column("upload_rsu_id", TEXT, "", "RSU that the upload went to; null when none began", added=True),
+    *(
+        Column(f"remaining_{name}_s", REAL, "s", f"rest of the window as predicted when invited: {meaning}", added=True)
+        for name, meaning in (
+            (
+                "straight",
+                "straight on at its speed, infinite for a vehicle that stands; null when never invited",
+            ),
+            (
+                "history",
+                "the mean of earlier windows from the same approach; null before the first and when never invited",
+            ),
+        )
+    ),
+)
+
+EXCHANGES = (
+    Column("exchange", INTEGER, "", "index, in order of end"),
+    Column("round", INTEGER, "", "round"),
+    Column("sender_id", TEXT, "", "vehicle whose model is sent"),
+    Column(
+        "receiver_id",
+        TEXT,
+        "",
+        "vehicle that receives it; some learners have it work on it and send it back",
+    ),
+    Column("sender_silo", INTEGER, "", "silo of the sender"),
+    Column("receiver_silo", INTEGER, "", "silo of the receiver"),
+    Column("via", TEXT, "", "sidelink, relay (through the RSU), or empty when they were never in contact"),
+    Column("outcome", TEXT, "", "completed or cut"),
+    Column("start_s", REAL, "s", "when the round's exchange began"),
+    Column("end_s", REAL, "s", "when this exchange was complete or cut"),
+    Column("contact_s", REAL, "s", "time in contact between these two"),
+    Column("bytes", REAL, "B", "bytes moved over the air, both ways and both hops of a relay, also when cut"),
+    Column("sender_x_m", REAL, "m", "position at start_s, net coordinates"),
+    Column("sender_y_m", REAL, "m", "position at start_s, net coordinates"),
+    Column("receiver_x_m", REAL, "m", "position at start_s, net coordinates"),
+    Column("receiver_y_m", REAL, "m", "position at start_s, net coordinates"),
+    Column("value", REAL, "", "the learner's figure for it, described in the manifest; null without one"),
+)
+
+ROUNDS = (
+    Column("round", INTEGER, "", "index"),
+    Column("open_s", REAL, "s", "opening"),
+    Column("close_s", REAL, "s", "closing and aggregation"),
+    Column("closed_by", TEXT, "", "quorum, everyone (round.participation = coverage), deadline or traffic_end"),
+    Column("invited", INTEGER, "", "participations invited while it was open"),
+    Column("committed", INTEGER, "", "updates aggregated"),
+    Column("rejected", INTEGER, "", "updates with non-finite values"),
+    Column("loss", REAL, "", "mean training loss of the aggregated updates; null without any"),
+)
+
+METRICS = (
+    Column("round", INTEGER, "", "rounds aggregated before the measurement; 0 is the untrained model"),
+    Column("time_s", REAL, "s", "simulated time of the measurement"),
+    Column("name", TEXT, "", "series, described in the manifest"),
+    Column("value", REAL, "", "value, in the series' unit"),
+)
+
+SILOS = (
+    Column("silo", INTEGER, "", "the silo"),
+    Column("class", INTEGER, "", "label"),
+    Column("class_name", TEXT, "", "label in words"),
+    Column("images", INTEGER, "", "number of images"),
+)
+
+MAP = (
+    Column("lane", INTEGER, "", "index of the polyline"),
+    Column("x_m", REALS, "m", "x of its points, net coordinates"),
+    Column("y_m", REALS, "m", "y of its points, net coordinates"),
+)
+
+COMPARISON = (
+    Column("arm", TEXT, "", "what is compared: a learner with its settings"),
+    Column("condition", TEXT, "", "under what it is compared; empty where there is one condition only"),
+    Column("learner", TEXT, "", "learner"),
+    Column("seed", INTEGER, "", "seed of the cell"),
+    Column("metric", TEXT, "", "series, described in the manifest of the cell"),
+    Column("unit", TEXT, "", "unit of the value; % stands for a fraction"),
+    Column("value", REAL, "", "what is compared: the mean of the last values measured in the cell"),
+    Column("evaluations", INTEGER, "", "how many of them, 1 for the last value alone"),
+    Column("rounds", INTEGER, "", "rounds the cell aggregated"),
+    Column("time_s", REAL, "s", "simulated time at the end of the cell"),
+    Column("bytes", REAL, "B", "bytes over the radio links and between vehicles, also of transfers cut short"),
+    Column("cell", TEXT, "", "folder of the cell"),
+)
+"""Table of a comparison: one row for each cell and metric."""
+
+COMPARISON_TARGETS = (
+    Column("arm", TEXT, "", "what is compared: a learner with its settings"),
+    Column("condition", TEXT, "", "under what it is compared; empty where there is one condition only"),
+    Column("learner", TEXT, "", "learner"),
+    Column("seed", INTEGER, "", "seed of the cell"),
+    Column("metric", TEXT, "", "series whose target it is, described in the manifest of the cell"),
+    Column("unit", TEXT, "", "unit of the target; % stands for a fraction"),
+    Column("target", REAL, "", "the worst arm's mean of what is compared, under this condition"),
+    Column("round", INTEGER, "", "rounds aggregated when the target was first reached; null when never, like the next"),
+    Column("time_s", REAL, "s", "simulated time since the beginning"),
+    Column("bytes", REAL, "B", "bytes over the radio links and between vehicles until then"),
+    Column("device_s", REAL, "s", "training time on board until then, summed over vehicles"),
+    Column("cell", TEXT, "", "folder of the cell"),
+)
+"""Second table of a comparison, when each cell reached a common target: one row for each cell."""
+
+COMPARISON_DIFFERENCES = (
+    Column("compared", TEXT, "", "arms, under one condition; or conditions, with one arm"),
+    Column("within", TEXT, "", "that condition, empty where there is one only; or that arm"),
+    Column("first", TEXT, "", "arm or condition"),
+    Column("second", TEXT, "", "arm or condition; differences are first less second, paired by seed"),
+    Column("metric", TEXT, "", "series, described in the manifest of the cells"),
+    Column("unit", TEXT, "", "unit of difference, deviation, low, high and seen; % stands for a fraction"),
+    Column("evaluations", INTEGER, "", "last evaluations of a run whose mean is compared"),
+    Column("seeds", INTEGER, "", "seeds that both have"),
+    Column("difference", REAL, "", "mean difference"),
+    Column("deviation", REAL, "", "standard deviation of the differences"),
+    Column("method", TEXT, "", "of test and interval: sign-flip, t, or bca (interval; the test is sign-flip)"),
+    Column("tests", INTEGER, "", "pairs of the family, over which interval and corrected p are corrected (Bonferroni)"),
+    Column("low", REAL, "", "lower end of the simultaneous 95 % interval; null where it is unbounded"),
+    Column("high", REAL, "", "upper end, likewise"),
+    Column("p", REAL, "", "corrected p-value; null where the seeds are too few for any test"),
+    Column("effect", REAL, "", "d_z, mean over standard deviation of the differences"),
+    Column("seen", REAL, "", "true difference that these seeds resolve with 80 % power; null where they resolve none"),
+    Column("seeds_needed", INTEGER, "", "seeds that resolve the observed difference with 80 % power"),
+    Column("verdict", TEXT, "", "first or second, whichever is resolved to be higher; empty where neither is"),
+)
+"""Third table of a comparison: one row for each pair and metric."""
+
+COMPARISON_MEASURES = (
+    Column("arm", TEXT, "", "what is compared: a learner with its settings"),
+    Column("condition", TEXT, "", "under what it is compared; empty where there is one condition only"),
+    Column("learner", TEXT, "", "learner"),
+    Column("seed", INTEGER, "", "seed of the cell"),
+    Column(
+        "measure",
+        TEXT,
+        "",
+        "commits_per_h: participations that committed, in an hour of simulated time; bytes_per_commit: all bytes over "
+        "the air, over their number; wasted_train_s, wasted_train_share: training time on board of participations that "
+        "did not commit, and its share of all; wasted_bytes, wasted_bytes_share: their bytes, and those of the "
+        "exchanges they sent, likewise; gini: Gini coefficient of the commits over all silos; contested_share: share "
+        "of the invitations that left somebody waiting who might have been invited instead; commit_share_speed, "
+        "commit_share_direction: share of the updates aggregated with a weight above 0, by speed at entry or direction "
+        "from which the vehicle first came",
+    ),
+    Column("unit", TEXT, "", "unit of the value; % stands for a fraction"),
+    Column("bin", TEXT, "", "of a share: which speeds or direction; empty otherwise"),
+    Column("bin_unit", TEXT, "", "unit of the bin's ends"),
+    Column("value", REAL, "", "value; null where there is nothing to divide by"),
+    Column("cell", TEXT, "", "folder of the cell"),
+)
+"""Fourth table of a comparison: what uploads cost and how they spread, one row for each cell, measure and bin."""
+
+COMPARISON_RANKS = (
+    Column("metric", TEXT, "", "series, or a measure of comparison_measures, or time_to_target"),
+    Column("unit", TEXT, "", "unit of what is ranked; % stands for a fraction"),
+    Column(
+        "blocks",
+        TEXT,
+        "",
+        "seeds: one ranking a seed, by its mean ranks over conditions; or conditions: one ranking a condition, by its "
+        "mean ranks over seeds",
+    ),
+    Column("arm", TEXT, "", "what is compared: a learner with its settings"),
+    Column("mean_rank", REAL, "", "mean over the blocks of the arm's rank in each, 1 the best"),
+    Column("seeds", INTEGER, "", "seeds at which every arm has a value under every condition"),
+    Column("conditions", INTEGER, "", "conditions under which every arm was run and measured"),
+    Column("chi_square", REAL, "", "Friedman's statistic over the blocks; null with fewer than three, like the next"),
+    Column("p", REAL, "", "its p-value (chi-square approximation), not corrected for the number of metrics"),
+    Column("critical_difference", REAL, "", "difference of two mean ranks from which on they are told apart (Nemenyi)"),
+)
+"""Fifth table of a comparison, of three arms and two conditions or more: a row for each metric, kind of block, arm."""
+
+TABLES = {
+    "windows": WINDOWS,
+    "participations": PARTICIPATIONS,
+    "exchanges": EXCHANGES,
+    "rounds": ROUNDS,
+    "metrics": METRICS,
+    "silos": SILOS,
+    "map": MAP,
+}
+
+
+def to_parquet(
+    name: str, rows: pl.DataFrame | list[tuple[object, ...]], *, only: Sequence[Column] | None = None
+) -> bytes:
+    """Return the table called ``name`` as a Parquet file with units and meanings in its field metadata.
+
+    Args:
+        name: key of ``TABLES``.
+        rows: a frame with the table's columns, or tuples in their order.
+        only: those of the table's columns that are written, in their order; all for None.
+    """
+    columns = TABLES[name]
+    if only is None or tuple(only) == columns:
+        return parquet(columns, rows)
+    return parquet(only, rows if isinstance(rows, pl.DataFrame) else _frame(columns, rows))
+
+
+def columns_of(path: Path, name: str) -> tuple[Column, ...]:
+    """Return those columns of the table called ``name`` that a file of it has.
+
+    Raises:
+        InputError: it cannot be read, or is damaged.
+    """
+    found = Scan((path,)).collect(lambda rows: rows.head(0)).columns
+    return tuple(column for column in TABLES[name] if column.name in found)
+
+
+def as_now(name: str, frame: pl.DataFrame) -> pl.DataFrame:
+    """Return the table called ``name`` with the columns that an earlier version did not write, as null."""
+    return frame.select(
+        pl.col(column.name) if column.name in frame.columns else pl.lit(None, column.dtype).alias(column.name)
+        for column in TABLES[name]
+    )
+
+
+def arrow_schema(columns: Sequence[Column]) -> Schema:
+    """Return columns as Arrow describes them, with units and meanings."""
+    fields = Table.from_arrow(pl.DataFrame(schema={c.name: c.dtype for c in columns})).schema
+    return Schema(
+        [f.with_metadata({"unit": c.unit, "description": c.meaning}) for f, c in zip(fields, columns, strict=True)]
+    )
+
+
+def parquet(columns: Sequence[Column], rows: pl.DataFrame | list[tuple[object, ...]]) -> bytes:
+    """Return a Parquet file of these columns; see ``to_parquet``."""
+    frame = (
+        rows.select([pl.col(c.name).cast(c.dtype) for c in columns])
+        if isinstance(rows, pl.DataFrame)
+        else _frame(columns, rows)
+    )
+    buffer = io.BytesIO()
+    frame.write_parquet(buffer, arrow_schema=arrow_schema(columns))
+    return buffer.getvalue()
+
+
+def _frame(columns: Sequence[Column], rows: list[tuple[object, ...]]) -> pl.DataFrame:
+    return pl.DataFrame(rows, schema={c.name: c.dtype for c in columns}, orient="row")
+
+
+def read_parquet(path: Path) -> pl.DataFrame:
+    """Return what a Parquet file holds.
+
+    Raises:
+        InputError: it cannot be read, or is damaged.
+    """
+    with _damage_as_input_error(path):
+        _refuse_bomb((path,))
+        return pl.read_parquet(path, glob=False)
+
+
+@dataclass(frozen=True)
+class Scan:
+    """Parquet files, one after the other as one table, of which only what is asked for comes into memory."""
+
+    paths: tuple[Path, ...]
+
+    def collect(self, query: Callable[[pl.LazyFrame], pl.LazyFrame]) -> pl.DataFrame:
+        """Return what ``query`` makes of the table, in its order.
+
+        Raises:
+            InputError: a file cannot be read, or is damaged.
+        """
+        with _damage_as_input_error(self.paths[0]):
+            _refuse_bomb(self.paths)
+            return query(pl.scan_parquet(list(self.paths), glob=False)).collect(engine="streaming")
+
+
+def _refuse_bomb(paths: Sequence[Path]) -> None:
+    """Refuse files that declare more rows than there is memory for: a few kilobytes may unpack to any number.
+
+    Raises:
+        InputError: naming the first.
+    """
+    scan = pl.scan_parquet(list(paths), glob=False)
+    rows, columns = scan.select(pl.len()).collect().item(), len(scan.collect_schema())
+    if rows * columns * _LEAST_BYTES > os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"):
+        raise InputError(f"{paths[0]}: unreadable: {rows} rows are more than there is memory for.")
+
+
+@contextmanager
+def _damage_as_input_error(path: Path) -> Iterator[None]:
+    try:
+        with panics_unheard(pl.exceptions.PanicException):
+            yield
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise InputError(f"{path}: unreadable: {str(error).splitlines()[0]}.") from error
+    except pl.exceptions.PanicException as error:  # of Rust, no Exception; what Ctrl-C raises below it is one too
+        if "KeyboardInterrupt" in str(error):
+            raise
+        raise InputError(f"{path}: unreadable: the file is damaged.") from error

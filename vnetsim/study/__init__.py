@@ -1,0 +1,1 @@
+"""Arms under conditions at seeds: planned, run by workers, collected."""

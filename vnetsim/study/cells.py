@@ -1,0 +1,185 @@
+"""One cell of a comparison: what it takes to run it in any process, how it ended, and whether it is still what it was.
+
+A cell is a run directory, whose files have checksums: altered ones are named instead of silently compared.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vnetsim import __version__
+from vnetsim.errors import InputError, VnetsimError, one_line
+from vnetsim.experiment import Experiment
+from vnetsim.learning.device import CORES
+from vnetsim.paths import resolved
+from vnetsim.plugins import at_folder
+from vnetsim.progress import ProgressDisplay
+from vnetsim.runs.runner import resume_run, start_run
+from vnetsim.scenario.settings_file import load_experiment, to_plain
+from vnetsim.storage.comparison import COMPARED
+from vnetsim.storage.folder import Folder
+from vnetsim.storage.run_directory import RunDirectory
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellJob:
+    """A cell to run; can be sent to another process or machine.
+
+    Args:
+        name: of its folder.
+        where: its place among the others and what it is, in words.
+        words: what it is.
+        root: folder of the comparison, absolute.
+        experiment: its settings; traffic and learners' files by their paths in ``root``.
+        command: the command line, for the record.
+    """
+
+    name: str
+    where: str
+    words: str
+    root: Path
+    experiment: Experiment
+    command: Sequence[str]
+
+    @property
+    def folder(self) -> Path:
+        """Its run directory."""
+        return self.root / "cells" / self.name
+
+    def located(self) -> Experiment:
+        """Return its settings with the paths as they are on this machine."""
+        given = self.experiment
+        plugins = {key: at_folder(name, self.root) for key, name in given.plugins().items()}
+        return dataclasses.replace(given, scenario=str(self.root / given.scenario)).with_plugins(plugins)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellResult:
+    """How a cell ended.
+
+    Args:
+        name: of its folder.
+        error: one line that says why it failed; empty when it finished.
+        disk_full: whether it failed because there was no space left, as all others would.
+    """
+
+    name: str
+    error: str = ""
+    disk_full: bool = False
+
+
+def play(job: CellJob, progress: ProgressDisplay) -> CellResult:
+    """Run or resume a cell.
+
+    torch computes it with one thread, wherever it runs: sums depend on how many there are in their last bits, and
+    several cells at once use a machine better than several threads.
+
+    Raises:
+        KeyboardInterrupt: it was interrupted, and can be resumed.
+    """
+    try:
+        with _one_thread():
+            _play(job, progress)
+    except (VnetsimError, OSError) as error:
+        return CellResult(name=job.name, error=one_line(error), disk_full=is_disk_full(error))
+    except Exception as error:  # noqa: BLE001 - whatever it is, the other cells go on
+        line = f"internal error: {type(error).__name__}: {one_line(error)}"
+        return CellResult(name=job.name, error=line, disk_full=is_disk_full(error))
+    return CellResult(name=job.name)
+
+
+def _play(job: CellJob, progress: ProgressDisplay) -> None:
+    experiment, whole = job.located(), Folder(job.root)
+    folder = whole.path_of(f"cells/{job.name}/manifest.json").parent
+    if (folder / "manifest.json").is_file():
+        _refuse_other_settings(folder, experiment)
+        # all that the folder names is what this comparison names
+        resume_run(folder, command=job.command, progress=progress, trust=True)
+    else:
+        if folder.exists():  # killed before it had begun
+            whole.remove(f"cells/{job.name}")
+        start_run(experiment, folder, command=job.command, progress=progress, portable=True)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Let torch compute with one thread: the bits of a cell must not depend on how many cells run at once.
+
+    Vehicles are still trained side by side on all cores that the cell has; that changes no bit.
+    """
+    import torch  # noqa: PLC0415 - seconds, which the readers of seals do without
+
+    before, cores_before = torch.get_num_threads(), os.environ.get(CORES)
+    os.environ.setdefault(CORES, str(before))
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+        if cores_before is None:
+            del os.environ[CORES]
+
+
+def is_finished(folder: Path) -> bool:
+    """Return whether a cell has finished.
+
+    Raises:
+        InputError: it is of another version, damaged, or altered since it finished.
+    """
+    run = RunDirectory(folder)
+    try:
+        if not run.holds("manifest.json"):
+            return False
+        manifest = run.manifest()
+        if manifest.get("vnetsim") == __version__ and manifest.get("status") == "finished":
+            run.verify(*COMPARED)
+    except InputError as error:
+        raise InputError(f"{error} Or {_cure(folder)}") from None
+    if manifest.get("vnetsim") != __version__:
+        raise InputError(f"{folder}: made by vnetsim {manifest.get('vnetsim')}; delete it to run it again.")
+    return bool(manifest.get("status") == "finished")
+
+
+def _cure(folder: Path) -> str:
+    return f"delete {folder} and call the same `vnetsim compare` again to run the cell anew."
+
+
+def _refuse_other_settings(folder: Path, experiment: Experiment) -> None:
+    """Refuse to resume a cell whose ``experiment.toml`` is no longer what the comparison wants; its name says it is."""
+    try:
+        file = RunDirectory(folder).checked("experiment.toml")
+    except InputError as error:
+        raise InputError(f"{error} Or {_cure(folder)}") from None
+    recorded = _flat(to_plain(load_experiment(str(file))))
+    recorded["scenario"] = str(resolved(recorded["scenario"]))
+    wanted = {**_flat(to_plain(experiment)), "scenario": str(resolved(experiment.scenario))}
+    for key, value in wanted.items():
+        found = recorded.get(key)
+        if found != value:  # the record also spells out defaults
+            raise InputError(
+                f"{folder / 'experiment.toml'}: {key} was altered since the cell began (from {value!r} to {found!r}); "
+                f"put it back, or {_cure(folder)}"
+            )
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for key, value in values.items():
+        result |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return result
+
+
+def is_disk_full(error: BaseException | None) -> bool:
+    """Return whether an error comes from a disk or quota without space."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}:
+            return True
+        error = error.__cause__
+    return False

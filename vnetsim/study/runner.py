@@ -1,0 +1,253 @@
+"""Comparisons: run the cells of a study on the same recorded traffic.
+
+A comparison is a folder::
+
+    comparison.json      what is compared: traffics, cells, and the errors of those that failed
+    traffic/HASH/        one pass of a scenario's traffic, which cells replay
+    learners/HASH/       the files of learners that are not installed
+    cells/NAME/          an ordinary run directory for each cell, named by the hash of its experiment
+    comparison.*         the page and the tables made by the analysis
+
+The cells know traffic and learners by their place in this folder, which may therefore be moved or sent as a whole.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from errno import ENOSPC
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from vnetsim.errors import InputError, RunError, VnetsimError, one_line
+from vnetsim.plugins import code_file, short_name
+from vnetsim.progress import ProgressDisplay
+from vnetsim.runs.manifest import sha256_of
+from vnetsim.runs.opening import located
+from vnetsim.runs.writer import locked
+from vnetsim.storage.comparison import RECORD
+from vnetsim.storage.folder import is_own
+from vnetsim.storage.run_directory import RunDirectory
+from vnetsim.study.cells import CellJob, CellResult, is_disk_full, is_finished
+from vnetsim.study.plan import Cell, Plan
+from vnetsim.study.progress import NotesOnce, StudyProgress
+from vnetsim.study.traffic import Recorded, recorded
+from vnetsim.study.workers import run_here, run_in_processes
+
+Engine = Callable[[Sequence[CellJob], StudyProgress], Generator[CellResult, None, None]]
+"""Runs cells, wherever; closing the iterator stops them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """A comparison that came to its end.
+
+    Args:
+        path: its folder.
+        ran: cells that were run or resumed by this call.
+        failed: one line for each cell that failed, by folder name.
+    """
+
+    path: Path
+    ran: int
+    failed: Mapping[str, str]
+
+
+def compare(
+    plan: Plan,
+    folder: Path,
+    *,
+    command: Sequence[str],
+    progress: ProgressDisplay,
+    workers: int = 1,
+    engine: str = "local",
+    address: str | None = None,
+) -> Comparison:
+    """Run every cell that the folder does not hold finished yet.
+
+    Args:
+        plan: what to run.
+        folder: of the comparison; new, empty, or that of an earlier call with the same traffic.
+        command: the command line, for the record and for the way to go on.
+        progress: where to say how far the comparison is.
+        workers: cells to run at once, each in a process of its own; 1 runs them in this one.
+        engine: ``local`` for processes of this machine, ``ray`` for a Ray cluster.
+        address: of the Ray cluster; None takes one of this machine with ``workers`` cells at once.
+
+    Raises:
+        InputError: the folder is something else, is in use, or holds other traffic or altered files; or there is no
+            such engine here.
+        RunError: the simulator failed while the traffic was recorded, or the disk is full.
+        KeyboardInterrupt: with the way to go on as its message.
+    """
+    chosen = _engine(workers, engine, address)
+    run = RunDirectory(folder)
+    existed = folder.exists()
+    with locked(run, fresh=False):
+        if not run.holds(RECORD) and not all(is_own(path.name) for path in folder.iterdir()):
+            raise InputError(f"{folder}: neither empty nor a comparison; name another folder with --out.")
+        try:
+            once = NotesOnce(progress)
+            traffics = [recorded(one, run, command=command, progress=once) for one in plan.traffics]
+            return _Study(run, plan, traffics, command, progress).play(chosen)
+        except InputError:
+            if not existed and not (folder / "cells").exists():
+                run.clear()
+                run.vanish()
+            raise
+        except RunError as error:
+            if not is_disk_full(error):
+                raise
+            what = f"{folder}: no space is left on the disk, so the comparison was stopped."
+            raise RunError(_go_on(what, command)) from error
+        except KeyboardInterrupt as interrupt:
+            place = str(interrupt) or "while the traffic was recorded"
+            raise KeyboardInterrupt(_go_on(f"interrupted {place}.", command)) from None
+
+
+def _go_on(what: str, command: Sequence[str]) -> str:
+    return f"{what} What is finished is kept. Go on with the same command: {shlex.join(command)}"
+
+
+def _engine(workers: int, engine: str, address: str | None) -> Engine:
+    """Return what runs the cells.
+
+    Raises:
+        InputError: options that do not go together, or Ray is not installed or not to be reached.
+    """
+    if workers < 1:
+        raise InputError(f"--workers {workers}: must be at least 1.")
+    if engine == "ray":
+        from vnetsim.study.workers_ray import ray_engine  # noqa: PLC0415 - an extra that need not be installed
+
+        return ray_engine(workers, address)
+    if address is not None:
+        raise InputError(f"--address {address}: is that of a Ray cluster; add --engine ray.")
+    return run_here if workers == 1 else partial(run_in_processes, workers=workers)
+
+
+class _Study:
+    """The cells of one comparison."""
+
+    def __init__(
+        self,
+        run: RunDirectory,
+        plan: Plan,
+        traffics: Sequence[Recorded],
+        command: Sequence[str],
+        progress: ProgressDisplay,
+    ) -> None:
+        self._run = run
+        self._plan = plan
+        self._traffics = traffics
+        self._cells = {cell.folder(traffics[cell.traffic].sha256): cell for cell in plan.cells}
+        self._command = command
+        self._progress = progress
+        self._known = run.record(RECORD)
+        self._failed: dict[str, str] = {}
+
+    def play(self, engine: Engine) -> Comparison:
+        """Run what is missing.
+
+        Raises:
+            RunError: the disk is full.
+            KeyboardInterrupt: its message says where.
+        """
+        self._write()
+        jobs = [self._job(number, name, cell) for number, (name, cell) in enumerate(self._cells.items(), start=1)]
+        missing = {job.name: job for job in jobs if self._is_missing(job)}
+        display = StudyProgress(self._progress, total=len(jobs), done=len(jobs) - len(missing))
+        try:
+            with closing(engine(list(missing.values()), display)) as outcomes:
+                for outcome in outcomes:
+                    self._take(missing[outcome.name], outcome)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(display.place) from None
+        self._run.settle()
+        ran = len(missing.keys() - self._failed.keys())
+        return Comparison(path=self._run.path, ran=ran, failed=self._failed)
+
+    def _take(self, job: CellJob, outcome: CellResult) -> None:
+        if outcome.disk_full:
+            raise RunError(outcome.error) from OSError(ENOSPC, "")  # so that it is known for what it is
+        if outcome.error:
+            self._fail(job, outcome.error)
+
+    def _fail(self, job: CellJob, reason: str) -> None:
+        self._failed[job.name] = reason
+        self._progress.note(f"{job.where} failed: {reason}")
+        self._write()
+
+    def _is_missing(self, job: CellJob) -> bool:
+        """Return whether a cell is to be run; one that was altered counts as failed."""
+        try:
+            return not is_finished(job.folder)
+        except VnetsimError as error:
+            if is_disk_full(error):
+                raise
+            self._fail(job, one_line(error))
+            return False
+
+    def _job(self, number: int, name: str, cell: Cell) -> CellJob:
+        experiment = located(cell.experiment)
+        named = {**experiment.plugins(), "learner": cell.learner}
+        experiment = experiment.with_plugins({key: self._kept(name) for key, name in named.items()})
+        return CellJob(
+            name=name,
+            where=f"cell {number} of {len(self._cells)} ({cell.words})",
+            words=cell.words,
+            root=self._run.path.resolve(),
+            experiment=dataclasses.replace(experiment, scenario=self._traffics[cell.traffic].folder),
+            command=tuple(self._command),
+        )
+
+    def _kept(self, plugin: str) -> str:
+        """Return a plug-in with its file, if it has one, copied into the folder, and the path as seen from there."""
+        file = code_file(plugin)
+        if file is None:
+            return plugin
+        digest = sha256_of(file)
+        name = f"learners/{digest[:12]}/{file.name}"
+        copy = self._run.path / name
+        if not copy.is_file() or sha256_of(copy) != digest:
+            self._run.put({name: file.read_bytes()})
+        return f"{name}:{short_name(plugin)}"
+
+    def _before(self) -> list[int]:
+        """Return other numbers of evaluations that earlier calls declared: a later choice may have seen the results."""
+        declared = list(self._known.get("last_evaluations_before", ()))
+        if "cells" in self._known:
+            declared.append(self._known.get("last_evaluations", 1))
+        return [number for number in dict.fromkeys(declared) if number != self._plan.last_evaluations]
+
+    def _write(self) -> None:
+        """Say what is compared, and what failed so far."""
+        cells = [
+            {
+                "folder": name,
+                "arm": cell.arm,
+                "condition": cell.condition,
+                "learner": short_name(cell.learner),
+                "seed": cell.experiment.seed,
+                "traffic": self._traffics[cell.traffic].folder,
+            }
+            for name, cell in self._cells.items()
+        ]
+        entries: dict[str, Any] = {
+            "title": self._plan.title,
+            "notes": list(self._plan.notes),
+            "command": list(self._command),
+            "cells": cells,
+            "interval": self._plan.interval,
+            "against": self._plan.against,
+            "arm_settings": list(self._plan.arm_settings),
+            "last_evaluations": self._plan.last_evaluations,
+            "last_evaluations_before": self._before(),
+            "skipped": [dataclasses.asdict(skipped) for skipped in self._plan.skipped],
+            "failed": self._failed,
+        }
+        self._run.write_json(RECORD, {**self._known, **entries})

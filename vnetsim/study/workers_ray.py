@@ -1,0 +1,185 @@
+"""Cells on a Ray cluster: tasks that Ray starts again when their process or machine dies.
+
+Where a machine sees the folder of the comparison, a cell is run in it in place, and a second attempt resumes the first.
+To any other machine traffic and learners' files are sent, and the files of the finished run directory come back. Data
+sets, vnetsim and learners that are installed must be there on every machine.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+import shutil
+import socket
+import tempfile
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from vnetsim import __version__
+from vnetsim.errors import one_line
+from vnetsim.process import prepare_process
+from vnetsim.runs.ray_cluster import PATIENCE_S, cluster_options, connected
+from vnetsim.storage.checksums import OLD_RECORD, RECORD
+from vnetsim.storage.folder import LOCK, Folder
+from vnetsim.study.cells import CellJob, CellResult, play
+from vnetsim.study.progress import StudyProgress
+from vnetsim.study.workers import ProgressSender
+
+RETRIES = 3
+"""How often a cell whose process or machine died is begun again."""
+
+SHOW_EVERY_S = 1.0
+
+Files = Mapping[str, bytes]
+"""Contents by path in the folder of a comparison."""
+
+
+def ray_engine(
+    workers: int, address: str | None
+) -> Callable[[Sequence[CellJob], StudyProgress], Generator[CellResult, None, None]]:
+    """Return what runs cells on the Ray cluster at ``address``, or on a new one of this machine.
+
+    Args:
+        workers: cells at once on a cluster of this machine; a cluster with an address knows its size itself.
+        address: HOST:PORT of its head, or ``auto``; None for a new one.
+
+    Raises:
+        InputError: Ray is not installed, the options do not go together, or the cluster does not answer.
+    """
+    return partial(_run, init=cluster_options(workers, address))
+
+
+def _run(
+    jobs: Sequence[CellJob], display: StudyProgress, *, init: Mapping[str, Any]
+) -> Generator[CellResult, None, None]:
+    """Run cells on a cluster; yield how each ended, in the order in which they do."""
+    import ray  # noqa: PLC0415
+
+    if not jobs:
+        return
+    with connected(init), _shared_folder_mark(jobs[0].root) as mark:
+        total = ray.cluster_resources()
+        gpus = 1 if total.get("GPU") and all(_wants_gpu(job) for job in jobs) else 0
+        at_once = max(1, int(total.get("GPU" if gpus else "CPU", 1)))
+        task = ray.remote(_cell).options(num_cpus=1, num_gpus=gpus, max_retries=RETRIES, retry_exceptions=False)
+        board = ray.remote(_Board).options(num_cpus=0).remote()
+        files: dict[str, Any] = {}
+        waiting, running = deque(jobs), dict[Any, CellJob]()
+        try:
+            while waiting or running:
+                while waiting and len(running) < at_once:
+                    job = waiting.popleft()
+                    traffic = job.experiment.scenario
+                    if traffic not in files:
+                        files[traffic] = ray.put(_files(job.root, traffic, "learners"))
+                    # what stands in a list is fetched only where it is asked for
+                    running[task.remote(job, mark, __version__, board, [files[traffic]])] = job
+                    display.begin(job)
+                ready, _ = ray.wait(list(running), num_returns=1, timeout=SHOW_EVERY_S)
+                _show(board, running.values(), display)
+                for reference in ready:
+                    job = running.pop(reference)
+                    outcome = _received(job, reference)
+                    display.end(job)
+                    yield outcome
+        finally:
+            for reference in running:
+                ray.cancel(reference)
+            if running:
+                ray.wait(list(running), num_returns=len(running), timeout=PATIENCE_S)
+
+
+class _Board:
+    """An actor that holds the newest progress of each cell, for the driver to read."""
+
+    def __init__(self) -> None:
+        self._news: dict[str, tuple[str, dict[str, Any]]] = {}
+
+    def put(self, name: str, message: tuple[str, dict[str, Any]]) -> None:
+        """Keep the newest progress of a cell."""
+        self._news[name] = message
+
+    def read(self) -> dict[str, tuple[str, dict[str, Any]]]:
+        """Return and forget what is kept."""
+        news, self._news = self._news, {}
+        return news
+
+
+def _show(board: Any, running: Iterable[CellJob], display: StudyProgress) -> None:
+    import ray  # noqa: PLC0415
+
+    names = {job.name for job in running}
+    with suppress(ray.exceptions.RayError):  # its machine may be gone; the cells go on
+        for name, (method, values) in ray.get(board.read.remote(), timeout=PATIENCE_S).items():
+            if name in names:
+                getattr(display, method)(name, **values)
+
+
+def _wants_gpu(job: CellJob) -> bool:
+    return job.experiment.device in {"auto", "cuda"}
+
+
+def _received(job: CellJob, reference: Any) -> CellResult:
+    """Return how a task ended; write the files that it brought."""
+    import ray  # noqa: PLC0415
+
+    outcome: CellResult
+    try:
+        outcome, files = ray.get(reference)
+    except ray.exceptions.RayError as error:
+        return CellResult(name=job.name, error=f"its task on the Ray cluster was lost: {one_line(error)[:300]}")
+    if files:
+        whole = Folder(job.root)
+        if job.folder.exists():  # begun by an earlier call
+            whole.remove(f"cells/{job.name}")
+        _write(whole, f"cells/{job.name}", files)
+    return outcome
+
+
+@contextmanager
+def _shared_folder_mark(root: Path) -> Iterator[str]:
+    """Put a file with a name that nobody can guess into the folder: a machine that sees it sees the folder itself."""
+    name = f".seen-{secrets.token_hex(16)}"
+    Folder(root).write_output(name, b"")
+    try:
+        yield name
+    finally:
+        Folder(root).remove_output(name)
+
+
+def _files(root: Path, *folders: str) -> dict[str, bytes]:
+    """Return the files in some folders of ``root``; locks are none."""
+    found = [path for name in folders for path in (root / name).rglob("*") if path.is_file() and path.name != LOCK]
+    return {str(path.relative_to(root)): path.read_bytes() for path in found}
+
+
+def _write(whole: Folder, name: str, files: Files) -> None:
+    """Write the files of a run directory, or what else lies in folder ``name``; the manifest last."""
+    inside = {Path(path).relative_to(name).as_posix(): content for path, content in files.items()}
+    own = sorted(inside.keys() - {RECORD, OLD_RECORD}, key=lambda path: (path == "manifest.json", path))
+    Folder(whole.path_of(f"{name}/x").parent).put({path: inside[path] for path in own})
+
+
+def _cell(job: CellJob, mark: str, version: str, board: Any, sent: Sequence[Any]) -> tuple[CellResult, Files]:
+    """Run a cell; the function of a task. Return how it ended, and its files if the folder is not seen from here."""
+    if version != __version__:
+        where = f"{socket.gethostname()} has vnetsim {__version__}, the comparison is made by {version}"
+        return CellResult(name=job.name, error=f"{where}; install the same version on all machines."), {}
+    prepare_process()
+    progress = ProgressSender(partial(board.put.remote, job.name))
+    if (job.root / mark).is_file():
+        return play(job, progress), {}
+    import ray  # noqa: PLC0415
+
+    # the same place at every attempt, so that one on the same machine resumes the last
+    here = dataclasses.replace(job, root=Path(tempfile.gettempdir()) / f"vnetsim{mark}" / job.name)
+    for path, content in ray.get(sent[0]).items():
+        Folder(here.root).write_output(path, content)
+    outcome = play(here, progress)
+    files = {} if outcome.error else _files(here.root, f"cells/{job.name}")
+    shutil.rmtree(here.root, ignore_errors=True)
+    return outcome, files

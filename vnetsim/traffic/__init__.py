@@ -1,0 +1,33 @@
+"""Traffic: live SUMO, recordings, the truncated-Gaussian model, and the replay of earlier runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from vnetsim.coverage.windows import TrafficStream
+from vnetsim.experiment import Experiment
+from vnetsim.scenario.kinds import kind_of, unknown_kind
+
+
+def open_traffic(experiment: Experiment, *, repeat: bool | None = None, outputs: Path | None = None) -> TrafficStream:
+    """Open the experiment's scenario.
+
+    Each kind is imported only when it is opened, so that none pays for the libraries of another.
+
+    Args:
+        experiment: names the scenario: a ``.sumocfg``, an FCD recording, a run directory (or its ``windows.parquet``)
+            to replay, or a traffic source: an installed one by its name, such as ``gaussian``, or
+            ``path/to/file.py:Class``.
+        repeat: overrides ``experiment.traffic.repeat``. Live SUMO and the Gaussian model play again; a recording or a
+            replay ends where it ends.
+        outputs: folder for the files that a scenario has SUMO write, made when it is opened; what is there is removed.
+            None discards them.
+
+    Raises:
+        InputError: when the scenario is of no known kind, missing or malformed.
+    """
+    kind = kind_of(experiment.scenario)
+    if kind is None:
+        raise unknown_kind(experiment.scenario)
+    again = experiment.traffic.repeat if repeat is None else repeat
+    return kind.open(experiment, repeat=again, outputs=outputs)

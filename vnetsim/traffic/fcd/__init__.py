@@ -1,0 +1,1 @@
+"""Traffic recorded as SUMO's floating car data: XML, CSV and Parquet."""

@@ -1,0 +1,135 @@
+"""The truncated-Gaussian speed model: vehicles drive straight through the disc of one RSU.
+
+Speeds are independent draws from a Gaussian truncated to ``[v_min, v_max]`` (SciPy's ``truncnorm``), arrivals at the
+disc a Poisson process, directions equally likely. Windows are exact: a vehicle stays chord / speed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count
+
+import numpy as np
+from scipy.stats import truncnorm
+
+from vnetsim.coverage.rsu import Rsu
+from vnetsim.coverage.windows import ExitCause, TrafficInfo, VehiclePath
+from vnetsim.errors import InputError
+from vnetsim.experiment import GaussianSettings
+from vnetsim.random_streams import Streams
+from vnetsim.scenario.sources import TrafficRequest
+from vnetsim.traffic.paths import PathTraffic
+
+_KMH_PER_MPS = 3.6
+_PATH_POINTS = 9
+_BLOCK = 256
+
+
+class GaussianSource:
+    """The model as a traffic source."""
+
+    name = "gaussian"
+    source = "FLSimCo (arXiv:2408.00256), Section III: speeds of a truncated Gaussian"
+
+    @dataclass(frozen=True, kw_only=True)
+    class Settings:
+        """There are none besides those of ``gaussian``."""
+
+    @classmethod
+    def open(cls, settings: Settings, request: TrafficRequest) -> GaussianTraffic:  # noqa: ARG003 - the protocol's
+        """Open it.
+
+        Raises:
+            InputError: what the model does not know is asked of it.
+        """
+        timed = request.experiment.traffic
+        if timed.begin_s is not None or timed.end_s is not None or timed.warmup_s:
+            raise InputError(
+                "gaussian: the model has no begin, end or warm-up (traffic.begin_s, end_s, warmup_s); "
+                "gaussian.duration_s says how long it lasts."
+            )
+        if timed.vehicle_types not in {("motor",), ("all",)} or timed.exclude_types:
+            raise InputError("gaussian: the model has no types of vehicles (traffic.vehicle_types, exclude_types).")
+        return GaussianTraffic(request.experiment.gaussian, request.streams, repeat=request.repeat)
+
+
+class GaussianTraffic(PathTraffic):
+    """Traffic of the truncated-Gaussian model at one RSU in the origin.
+
+    Args:
+        settings: the model's parameters.
+        streams: the branch of random streams it draws from; arrivals, speeds, directions and lateral offsets have a
+            stream each, so that a setting of one leaves the draws of the others as they are.
+        repeat: go on after ``duration_s`` without an end: arrivals have no memory, so playing again is going on.
+    """
+
+    def __init__(self, settings: GaussianSettings, streams: Streams, *, repeat: bool) -> None:
+        self._settings = settings
+        self._streams = streams
+        self._end_s = math.inf if repeat else settings.duration_s
+        rsu = Rsu(id="0,0", x_m=0.0, y_m=0.0, range_m=settings.range_m, environment="highway")
+        info = TrafficInfo(
+            kind="gaussian",
+            begin_s=0.0,
+            end_s=None if repeat else settings.duration_s,
+            step_s=None,
+            seed=streams.seed,
+            whole_paths=True,
+        )
+        super().__init__([rsu], info, self._vehicle_paths)
+
+    def _vehicle_paths(self) -> Iterator[tuple[VehiclePath, ExitCause]]:
+        """Yield the complete path of each vehicle that meets the disc, by time of entry."""
+        settings = self._settings
+        for index, (enter_s, speed_mps, direction, lateral_m) in enumerate(self._draws()):
+            if enter_s >= self._end_s:
+                return
+            if abs(lateral_m) >= settings.range_m:
+                continue
+            half_m = math.sqrt((settings.range_m - lateral_m) * (settings.range_m + lateral_m))
+            leave_s = enter_s + 2.0 * half_m / speed_mps
+            cut = leave_s > self._end_s
+            if cut:
+                leave_s = self._end_s
+            share = np.linspace(0.0, 1.0, _PATH_POINTS)
+            along_m = share * (speed_mps * (leave_s - enter_s)) - half_m
+            time_s = enter_s + share * (leave_s - enter_s)
+            time_s[-1] = leave_s
+            bearing_rad = 2.0 * math.pi * direction / len(settings.directions)
+            heading_x, heading_y = -math.sin(bearing_rad), -math.cos(bearing_rad)
+            name = settings.directions[direction]
+            path = VehiclePath(
+                vehicle_id=f"{name}.{index}",
+                vehicle_type="gaussian",
+                rsu_id=self.rsus[0].id,
+                entry_cause="crossing",
+                entry_edge=name,
+                time_s=time_s.tolist(),
+                x_m=(along_m * heading_x + lateral_m * heading_y).tolist(),
+                y_m=(along_m * heading_y - lateral_m * heading_x).tolist(),
+                speed_mps=[speed_mps] * _PATH_POINTS,
+            )
+            yield path, "end" if cut else "crossing"
+
+    def _draws(self) -> Iterator[tuple[float, float, int, float]]:
+        """Yield time of arrival (s), speed (m/s), index of direction and lateral offset (m) without end."""
+        settings = self._settings
+        arrivals, speeds, directions, laterals = (
+            self._streams.generator(name) for name in ("arrivals", "speeds", "directions", "laterals")
+        )
+        low, high = ((v - settings.mean_kmh) / settings.sd_kmh for v in (settings.v_min_kmh, settings.v_max_kmh))
+        time_s = 0.0
+        for _ in count():
+            gaps_s = arrivals.exponential(1.0 / settings.arrivals_per_s, _BLOCK)
+            speed_kmh = truncnorm.ppf(
+                speeds.random(_BLOCK), low, high, loc=settings.mean_kmh, scale=settings.sd_kmh
+            ).clip(settings.v_min_kmh, settings.v_max_kmh)
+            chosen = directions.integers(len(settings.directions), size=_BLOCK)
+            offsets_m = settings.lateral_m * laterals.standard_normal(_BLOCK)
+            times_s = time_s + np.cumsum(gaps_s)
+            time_s = float(times_s[-1])
+            yield from zip(
+                times_s.tolist(), (speed_kmh / _KMH_PER_MPS).tolist(), chosen.tolist(), offsets_m.tolist(), strict=True
+            )

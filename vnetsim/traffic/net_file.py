@@ -1,0 +1,108 @@
+"""The road net of a recording, read from its ``.net.xml`` without SUMO: junctions, bounding box, lanes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vnetsim.coverage.placement import Poi
+from vnetsim.coverage.rsu import MAP_RADIUS, Rsu
+from vnetsim.errors import InputError
+from vnetsim.xml_files import Start, XmlFile
+
+
+@dataclass
+class NetFile:
+    """A SUMO net file (``.net.xml`` or ``.net.xml.gz``).
+
+    Args:
+        path: the file.
+
+    Raises:
+        InputError: when it is missing or no net.
+    """
+
+    path: Path
+    _junctions: dict[str, tuple[float, float]] = field(default_factory=dict, init=False)
+    _signalised: dict[str, int] = field(default_factory=dict, init=False)
+    _boundary: tuple[float, float, float, float] | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        roots: list[str] = []
+
+        def start(name: str, attributes: Mapping[str, str]) -> None:
+            if not roots:
+                roots.append(name)
+            if name == "junction" and attributes.get("type") != "internal":
+                self._junctions[attributes["id"]] = float(attributes["x"]), float(attributes["y"])
+                if attributes.get("type", "").startswith("traffic_light"):
+                    self._signalised[attributes["id"]] = len(attributes.get("incLanes", "").split())
+            elif name == "location":
+                x_min, y_min, x_max, y_max = map(float, attributes["convBoundary"].split(","))
+                self._boundary = x_min, y_min, x_max, y_max
+
+        _read(self.path, start)
+        if roots != ["net"]:
+            raise InputError(f"{self.path}: not a SUMO net: its root element is <{roots[0]}>, not <net>.")
+
+    def junction_ids(self) -> Sequence[str]:
+        """Return the junctions, without the internal ones."""
+        return list(self._junctions)
+
+    def junction_position(self, junction_id: str) -> tuple[float, float]:
+        """Return x and y of a junction (m)."""
+        return self._junctions[junction_id]
+
+    def rsu_pois(self) -> Sequence[Poi]:
+        """Return nothing: a net file holds no points of interest."""
+        return ()
+
+    def busiest_junction(self) -> tuple[str, str]:
+        """Refuse: a recording's demand is not known beforehand."""
+        raise InputError(f"{self.path}: name a junction of it with --rsu JUNCTION[:range_m].")
+
+    def signalised_junctions(self, *, busiest_first: bool) -> Sequence[str]:
+        """Return the junctions with traffic lights; the busiest are those with most incoming lanes."""
+        lanes = self._signalised
+        return sorted(lanes, key=lambda name: (-lanes[name], name)) if busiest_first else sorted(lanes)
+
+    def boundary(self) -> tuple[float, float, float, float] | None:
+        """Return the net's bounding box."""
+        return self._boundary
+
+    def lanes(self, rsus: Sequence[Rsu]) -> tuple[NDArray[np.float64], ...]:
+        """Return the lanes with a point within 1.3 ranges of an RSU, as polylines (points, 2) in m."""
+        found: list[NDArray[np.float64]] = []
+
+        def start(name: str, attributes: Mapping[str, str]) -> None:
+            if name != "lane":
+                return
+            shape = np.array(
+                [point.split(",")[:2] for point in attributes.get("shape", "").split()], dtype=np.float64
+            ).reshape(-1, 2)
+            near = any(
+                (np.hypot(shape[:, 0] - rsu.x_m, shape[:, 1] - rsu.y_m) <= MAP_RADIUS * rsu.range_m).any()
+                for rsu in rsus
+            )
+            if near:
+                found.append(shape)
+
+        _read(self.path, start)
+        return tuple(found)
+
+
+def _read(path: Path, start: Start) -> None:
+    """Read a net; ``start`` may raise the errors of a malformed element."""
+
+    def checked(name: str, attributes: Mapping[str, str]) -> None:
+        try:
+            start(name, attributes)
+        except (LookupError, ValueError) as error:
+            raise InputError(f"{file.where}: not a SUMO net: malformed element: {error}.") from error
+
+    file = XmlFile(path, checked)
+    file.read()

@@ -1,0 +1,72 @@
+"""Traffic whose paths are known to their end when they begin."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby, pairwise
+
+from vnetsim.coverage.rsu import Rsu
+from vnetsim.coverage.tracker import events_order
+from vnetsim.coverage.window_of_path import window_of
+from vnetsim.coverage.windows import CoverageEvent, Entered, ExitCause, Left, TrafficInfo, VehiclePath
+from vnetsim.errors import InputError
+from vnetsim.traffic.opened import OpenedTraffic
+
+Path = tuple[VehiclePath, ExitCause]
+"""A whole path inside one disc, from the entry to the exit, and why it ends."""
+
+
+class PathTraffic(OpenedTraffic):
+    """Plays whole paths; a replay of its recording gives the same events.
+
+    Args:
+        rsus: every RSU that a path names.
+        info: what the record says.
+        paths: gives the paths by non-decreasing time of entry, the same whenever it is called.
+    """
+
+    def __init__(self, rsus: Iterable[Rsu], info: TrafficInfo, paths: Callable[[], Iterable[Path]]) -> None:
+        self._rsus = tuple(rsus)
+        self._info = info
+        self._paths = paths
+        self._time_s = info.begin_s
+
+    def events(self) -> Iterator[CoverageEvent]:
+        """Yield the coverage events; see ``vnetsim.coverage.windows.TrafficStream``. Every call yields the same.
+
+        Raises:
+            InputError: a path that is none, at an RSU that is not there, or before one that began later.
+        """
+        leaving: list[tuple[tuple[float, bool, str, str], int, Left]] = []
+        count = 0
+        for enter_s, together in groupby(self._paths(), key=lambda path: path[0].time_s[0]):
+            if enter_s < self._time_s:
+                raise InputError(f"traffic: a path begins at {enter_s:g} s, after one that began later; sort them.")
+            while leaving and leaving[0][2].time_s <= enter_s:
+                yield self._at(heapq.heappop(leaving)[2])
+            for path, cause in sorted(together, key=lambda path: (path[0].rsu_id, path[0].vehicle_id)):
+                self._check(path)
+                yield self._at(Entered(time_s=enter_s, path=path))
+                left = Left(time_s=path.time_s[-1], path=path, window=window_of(path, cause, ""))
+                heapq.heappush(leaving, (events_order(left), count, left))
+                count += 1
+        while leaving:
+            yield self._at(heapq.heappop(leaving)[2])
+
+    def _at(self, event: CoverageEvent) -> CoverageEvent:
+        self._time_s = event.time_s
+        return event
+
+    def _check(self, path: VehiclePath) -> None:
+        columns = (path.time_s, path.x_m, path.y_m, path.speed_mps)
+        sound = len({len(column) for column in columns}) == 1 and len(path.time_s) > 1
+        sound = sound and all(math.isfinite(value) for column in columns for value in column)
+        if not (sound and all(before <= after for before, after in pairwise(path.time_s))):
+            raise InputError(
+                f"traffic: the path of {path.vehicle_id} must have two points or more, each with time, position and "
+                "speed, all finite, and times that do not decrease."
+            )
+        if path.rsu_id not in {rsu.id for rsu in self._rsus}:
+            raise InputError(f"traffic: the path of {path.vehicle_id} names RSU '{path.rsu_id}', which is not there.")

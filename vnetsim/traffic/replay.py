@@ -1,0 +1,188 @@
+"""The traffic of an earlier run from the windows it recorded: same events, same order, same floats, no simulator."""
+
+from __future__ import annotations
+
+import dataclasses
+import heapq
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from vnetsim.coverage.placement import ENVIRONMENTS
+from vnetsim.coverage.rsu import Rsu
+from vnetsim.coverage.tracker import events_order
+from vnetsim.coverage.window_of_path import part_of
+from vnetsim.coverage.windows import CoverageEvent, Entered, Left, TrafficInfo, VehiclePath, Window
+from vnetsim.errors import InputError
+from vnetsim.experiment import Experiment, TrafficSettings
+from vnetsim.paths import resolved
+from vnetsim.scenario.settings_file import structure
+from vnetsim.storage.run_directory import RunDirectory
+from vnetsim.traffic.opened import OpenedTraffic
+from vnetsim.traffic.vehicle_types import TypeFilter
+
+_PATHS = ("path_time_s", "path_x_m", "path_y_m", "path_speed_mps")
+
+
+def open_replay(experiment: Experiment, *, repeat: bool, outputs: Path | None) -> ReplayTraffic:  # noqa: ARG001
+    """Open the run directory that an experiment names; it ends where it ends."""
+    return ReplayTraffic(Path(experiment.scenario), experiment.traffic)
+
+
+class ReplayTraffic(OpenedTraffic):
+    """The windows of a run directory.
+
+    Args:
+        path: the run directory, or the ``windows.parquet`` in it.
+        settings: begin, end, warm-up and types of vehicles, where they are not those of the recording.
+
+    Raises:
+        InputError: when it is not a run directory, its record of the traffic is damaged, or it does not hold the time
+            asked for.
+    """
+
+    def __init__(self, path: Path, settings: TrafficSettings) -> None:
+        if path.is_file():
+            path = path.parent
+        directory = RunDirectory(path)
+        manifest = directory.manifest()
+        where = str(path / "manifest.json")
+        try:
+            self._rsus = tuple(
+                Rsu(
+                    id=str(rsu["id"]),
+                    environment=_environment(rsu.get("environment", "")),
+                    **{key: float(rsu[key]) for key in ("x_m", "y_m", "range_m")},
+                )
+                for rsu in manifest["rsus"]
+            )
+            recorded: Mapping[str, Any] = manifest["traffic"]
+            self._info = TrafficInfo(
+                kind="replay",
+                begin_s=float(recorded["begin_s"]),
+                end_s=float(manifest.get("time_s") or recorded["begin_s"]),
+                step_s=None if recorded.get("step_s") is None else float(recorded["step_s"]),
+                seed=recorded.get("seed"),
+                command=tuple(recorded.get("command", ())),
+                version=str(recorded.get("version", "")),
+                inputs=(str(resolved(path / "windows.parquet")),),
+                notes=tuple(recorded.get("notes", ())),
+                vehicles=str(recorded.get("vehicles", "")),
+                whole_paths=True,
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(f"{where}: its record of RSUs and traffic is damaged or of another version.") from error
+        if not self._rsus:
+            raise InputError(f"{where}: it records no RSU.")
+        self._table = directory.read("windows")
+        # The recording ends where its run ended, which may be before the scenario's end or after the last exit.
+        last_exit_s = float(self._table["exit_s"].max() or self._info.end_s)  # type: ignore[arg-type]
+        self._info = dataclasses.replace(self._info, end_s=max(last_exit_s, self._info.end_s or last_exit_s))
+        known = {rsu.id for rsu in self._rsus}
+        if strangers := sorted(set(self._table["rsu_id"].to_list()) - known):
+            raise InputError(f"{path / 'windows.parquet'}: RSU '{strangers[0]}' is not in manifest.json.")
+        if directory.has("map"):
+            lanes = directory.read("map")
+            self._info = dataclasses.replace(
+                self._info,
+                lanes=tuple(
+                    np.column_stack((x_m, y_m))
+                    for x_m, y_m in zip(lanes["x_m"].to_list(), lanes["y_m"].to_list(), strict=True)
+                ),
+            )
+        recorded_with = recorded_settings(path)
+        self._span = self._asked(directory, settings, recorded_with)
+        chosen = ("vehicle_types", "exclude_types")
+        same = all(getattr(recorded_with, name) == getattr(settings, name) for name in chosen)
+        self._types = None if same else TypeFilter(settings)
+        if self._types is not None:
+            vehicles = f"{self._types.describe()}, of those recorded: {self._info.vehicles or 'all'}"
+            self._info = dataclasses.replace(self._info, vehicles=vehicles)
+        self._time_s = self._info.begin_s
+
+    def _asked(
+        self, directory: RunDirectory, settings: TrafficSettings, recorded: TrafficSettings
+    ) -> tuple[float, float] | None:
+        """Return the part of the recorded time that is asked for (s), None for all of it; also sets ``info``."""
+        if all(getattr(recorded, name) == getattr(settings, name) for name in ("begin_s", "end_s", "warmup_s")):
+            return None
+        scenario_s = self._info.begin_s - recorded.warmup_s
+        begin_s = (scenario_s if settings.begin_s is None else settings.begin_s) + settings.warmup_s
+        last_s = math.inf if self._info.end_s is None else self._info.end_s
+        end_s = last_s if settings.end_s is None else min(last_s, settings.end_s)
+        if not self._info.begin_s <= begin_s < end_s:
+            raise InputError(
+                f"{directory.path}: its recording holds {self._info.begin_s:g} to {last_s:g} s, not what "
+                f"traffic.begin_s, end_s and warmup_s ask for ({begin_s:g} to {end_s:g} s); "
+                "record it anew with vnetsim mobility."
+            )
+        self._info = dataclasses.replace(self._info, begin_s=begin_s, end_s=end_s)
+        return begin_s, end_s
+
+    def events(self) -> Iterator[CoverageEvent]:
+        """Yield the coverage events; see ``vnetsim.coverage.windows.TrafficStream``. Every call yields the same."""
+        leaving: list[tuple[tuple[float, bool, str, str], int, Left]] = []
+        windows = (self._cut(_window(row)) for row in self._sorted().iter_rows(named=True))
+        for index, window in enumerate(filter(None, windows)):
+            path = _path_of(window)
+            while leaving and leaving[0][2].time_s <= window.enter_s:
+                yield self._at(heapq.heappop(leaving)[2])
+            yield self._at(Entered(time_s=window.enter_s, path=path))
+            left = Left(time_s=window.exit_s, path=path, window=window)
+            heapq.heappush(leaving, (events_order(left), index, left))
+        while leaving:
+            yield self._at(heapq.heappop(leaving)[2])
+
+    def _sorted(self) -> pl.DataFrame:
+        """Return the windows by entry; those that the begin cuts enter together."""
+        enter_s = pl.col("enter_s") if self._span is None else pl.max_horizontal("enter_s", pl.lit(self._span[0]))
+        return self._table.sort(enter_s, "rsu_id", "vehicle_id")
+
+    def _cut(self, window: Window) -> Window | None:
+        if self._types is not None and not self._types.takes(window.vehicle_id, window.vehicle_type):
+            return None
+        return window if self._span is None else part_of(window, *self._span)
+
+    def _at(self, event: CoverageEvent) -> CoverageEvent:
+        self._time_s = event.time_s
+        return event
+
+
+def recorded_settings(folder: Path) -> TrafficSettings:
+    """Return the settings a run's traffic was made with, the defaults where the run does not say.
+
+    Raises:
+        InputError: they are damaged.
+    """
+    directory, name = RunDirectory(folder), "experiment.toml"
+    table = directory.settings()[0].get("traffic", {}) if directory.holds(name) else {}
+    return structure(table, TrafficSettings, str(folder / name), ("traffic",))
+
+
+def _environment(recorded: object) -> str:
+    if recorded not in ("", *ENVIRONMENTS):
+        raise ValueError(recorded)
+    return str(recorded)
+
+
+def _window(row: dict[str, Any]) -> Window:
+    fields = {field.name: row[field.name] for field in dataclasses.fields(Window)}
+    return Window(**{**fields, **{name: np.array(row[name], dtype=np.float64) for name in _PATHS}})
+
+
+def _path_of(window: Window) -> VehiclePath:
+    return VehiclePath(
+        vehicle_id=window.vehicle_id,
+        vehicle_type=window.vehicle_type,
+        rsu_id=window.rsu_id,
+        entry_cause=window.entry_cause,
+        entry_edge=window.entry_edge,
+        time_s=window.path_time_s.tolist(),
+        x_m=window.path_x_m.tolist(),
+        y_m=window.path_y_m.tolist(),
+        speed_mps=window.path_speed_mps.tolist(),
+    )

@@ -1,0 +1,155 @@
+"""Between a run and a traffic source: opens it, says of the record what it is, and tells its failures by its name."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+
+from vnetsim.coverage.rsu import Rsu
+from vnetsim.coverage.windows import CoverageEvent, EntryCause, ExitCause, Left, TrafficInfo, TrafficStream
+from vnetsim.errors import InputError
+from vnetsim.experiment import Experiment
+from vnetsim.paths import resolved
+from vnetsim.plugins import plugin_errors
+from vnetsim.random_streams import Streams
+from vnetsim.scenario.settings_file import structure, to_plain
+from vnetsim.scenario.sources import TRAFFIC_SOURCES, TrafficRequest, source_file
+
+_ROUNDING = 1.01
+"""How many ranges away from its RSU a path may lead: entries and exits that were counted are rounded."""
+
+
+def _listed(causes: Any) -> str:
+    return ", ".join(get_args(causes))
+
+
+def found_source(experiment: Experiment) -> tuple[Any, Any]:
+    """Return the class of an experiment's traffic source and its settings.
+
+    Raises:
+        InputError: there is none of that name, or its settings are wrong.
+        RunError: an installed one is at fault.
+    """
+    try:
+        found = TRAFFIC_SOURCES.find(experiment.scenario)
+    except InputError as error:
+        raise InputError(f"scenario: {error}") from error
+    return found, structure(experiment.source, found.Settings, "", (TRAFFIC_SOURCES.table,))
+
+
+def open_source(experiment: Experiment, *, repeat: bool, outputs: Path | None = None) -> TrafficStream:  # noqa: ARG001
+    """Open the traffic source that an experiment names.
+
+    Raises:
+        InputError: there is none of that name, or its settings or what it reads are wrong.
+        RunError: it failed.
+    """
+    found, settings = found_source(experiment)
+    streams = Streams(seed=experiment.seed).child("traffic")
+    with plugin_errors(TRAFFIC_SOURCES.name, found.name, "while it was opened"):
+        traffic = found.open(settings, TrafficRequest(experiment=experiment, streams=streams, repeat=repeat))
+        if experiment.scenario in TRAFFIC_SOURCES.built_in:
+            return traffic  # type: ignore[no-any-return]
+        record = {"name": found.name, "source": found.source, "settings": to_plain(settings)}
+        return CheckedTraffic(traffic, record, experiment.scenario)
+
+
+class CheckedTraffic:
+    """Traffic of a source that users brought; each question raises ``RunError`` where it fails.
+
+    Args:
+        traffic: what it opened.
+        record: its name, citation and settings.
+        scenario: how it was named; its file is an input.
+    """
+
+    def __init__(self, traffic: TrafficStream, record: dict[str, Any], scenario: str) -> None:
+        self._traffic = traffic
+        self._record = record
+        self._rsus = tuple(traffic.rsus)
+        if not self._rsus:
+            raise InputError(f"traffic source '{record['name']}': it has no RSU.")
+        self._windows = self._unlike = 0
+        file = source_file(scenario)
+        self._inputs = () if file is None else (str(resolved(file)),)
+
+    @property
+    def rsus(self) -> tuple[Rsu, ...]:
+        """The RSUs."""
+        return self._rsus
+
+    @property
+    def info(self) -> TrafficInfo:
+        """What the record says of this traffic, the source's name and file included."""
+        with self._plugin_errors("asked for its info"):
+            info = self._traffic.info
+            return dataclasses.replace(
+                info,
+                kind=self._record["name"],
+                inputs=(*info.inputs, *self._inputs),
+                notes=(*info.notes, *self._notes()),
+                plugin=self._record,
+            )
+
+    @property
+    def time_s(self) -> float:
+        """How far the traffic has been read (s)."""
+        return self._traffic.time_s
+
+    def events(self) -> Iterator[CoverageEvent]:
+        """Yield the coverage events; see ``vnetsim.coverage.windows.TrafficStream``."""
+        with self._plugin_errors("while it was read"):
+            events = iter(self._traffic.events())
+        while True:
+            with self._plugin_errors("while it was read"):
+                event = next(events, None)
+            if event is None:
+                return
+            self._check(event)
+            yield event
+
+    def close(self) -> None:
+        """Release what the source holds."""
+        with self._plugin_errors("while it was closed"):
+            self._traffic.close()
+
+    def _check(self, event: CoverageEvent) -> None:
+        """Refuse a path that cannot be a stay in its RSU's disc; count those whose speeds are not those it drives.
+
+        Raises:
+            InputError: a cause that there is not, or a path outside of the disc.
+        """
+        path, who = event.path, f"traffic: the path of {event.path.vehicle_id}"
+        if path.entry_cause not in get_args(EntryCause):
+            raise InputError(f"{who} begins with '{path.entry_cause}': must be one of {_listed(EntryCause)}.")
+        rsu = next((rsu for rsu in self._rsus if rsu.id == path.rsu_id), None)
+        if rsu is None:
+            raise InputError(f"{who} names RSU '{path.rsu_id}', which is not there.")
+        away_m = float(np.hypot(np.subtract(path.x_m, rsu.x_m), np.subtract(path.y_m, rsu.y_m)).max())
+        if away_m > _ROUNDING * rsu.range_m:
+            raise InputError(
+                f"{who} leads {away_m:g} m away from RSU '{rsu.id}', whose range is {rsu.range_m:g} m: a path is the "
+                "stay inside the disc, from the exact entry to the exit (m)."
+            )
+        if isinstance(event, Left):
+            if event.window.exit_cause not in get_args(ExitCause):
+                raise InputError(f"{who} ends with '{event.window.exit_cause}': must be one of {_listed(ExitCause)}.")
+            driven_m, told_m = event.window.path_length_m, float(np.trapezoid(path.speed_mps, path.time_s))
+            self._windows += 1
+            self._unlike += not told_m / 2 <= driven_m <= 2 * told_m
+
+    def _notes(self) -> tuple[str, ...]:
+        if 2 * self._unlike <= self._windows or not self._windows:
+            return ()
+        note = (
+            f"{self._unlike} of {self._windows} paths are less than half or more than twice as long as their speeds "
+            "and times say: speed_mps is in m/s, time_s in s, x_m and y_m in m."
+        )
+        return (note,)
+
+    def _plugin_errors(self, when: str) -> Any:
+        return plugin_errors(TRAFFIC_SOURCES.name, self._record["name"], when)

@@ -1,0 +1,196 @@
+"""The road net of a running SUMO: what placing RSUs, drawing a map and sizing a subscription need of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from vnetsim.coverage.placement import Poi
+from vnetsim.coverage.rsu import MAP_RADIUS, Rsu
+from vnetsim.coverage.windows import Floats
+from vnetsim.errors import InputError
+from vnetsim.traffic.sumo.demand import Demand
+from vnetsim.traffic.vehicle_types import NOT_MOTOR
+
+# TraCI's numbers, as in traci.constants, which would have to be imported first.
+LANES = 0xA3
+VEHICLES = 0xA4
+SPEED = 0x40
+MAX_SPEED = 0x41
+POSITION = 0x42
+
+_MAX_LANES = 5000
+_SHARED = "vnetsim.shared"
+_SPEED_FACTOR = 2.0
+
+
+@dataclass(frozen=True)
+class SumoNet:
+    """The net of a started SUMO.
+
+    Args:
+        api: TraCI's modules.
+        demand: the scenario, for counting its vehicles.
+    """
+
+    api: Any
+    demand: Demand | None = None
+
+    def junction_ids(self) -> Sequence[str]:
+        """Return the junctions, without the internal ones."""
+        return [junction for junction in self.api.junction.getIDList() if not junction.startswith(":")]
+
+    def junction_position(self, junction_id: str) -> tuple[float, float]:
+        """Return x and y of a junction (m)."""
+        x_m, y_m = self.api.junction.getPosition(junction_id)[:2]
+        return x_m, y_m
+
+    def rsu_pois(self) -> Sequence[Poi]:
+        """Return the points of interest of type ``rsu``, by id."""
+        api = self.api.poi
+        return [
+            Poi(
+                id=poi,
+                x_m=position[0],
+                y_m=position[1],
+                range_text=api.getParameter(poi, "range").strip(),
+                environment=api.getParameter(poi, "environment").strip(),
+            )
+            for poi in sorted(api.getIDList())
+            if api.getType(poi) == "rsu"
+            for position in (api.getPosition(poi),)
+        ]
+
+    def boundary(self) -> tuple[float, float, float, float]:
+        """Return the net's bounding box."""
+        (x_min, y_min), (x_max, y_max) = (corner[:2] for corner in self.api.simulation.getNetBoundary())
+        return x_min, y_min, x_max, y_max
+
+    def signalised_junctions(self, *, busiest_first: bool) -> Sequence[str]:
+        """Return the junctions with traffic lights, by name or those first that most vehicles pass."""
+        incoming = self._signalised()
+        if not busiest_first:
+            return sorted(incoming)
+        passes = self._passes(incoming)
+        return sorted(incoming, key=lambda name: (-passes[name], -len(incoming[name]), name))
+
+    def busiest_junction(self) -> tuple[str, str]:
+        """Return the signalised junction that most vehicles pass, else the one with most incoming lanes.
+
+        Vehicles are counted by a quick run of SUMO, see ``vnetsim.traffic.sumo.demand``. In a net without traffic
+        lights all junctions compete.
+        """
+        incoming = self._signalised()
+        kind = "signalised junction"
+        if not incoming:
+            kind = "junction (none is signalised)"
+            for edge in self.api.edge.getIDList():
+                if not edge.startswith(":"):
+                    lanes = {f"{edge}_{index}" for index in range(self.api.edge.getLaneNumber(edge))}
+                    incoming.setdefault(self.api.edge.getToJunction(edge), set()).update(lanes)
+        if not incoming:
+            raise InputError("The net has no junction to place an RSU at; name a position with --rsu x,y.")
+        passes = self._passes(incoming)
+        busiest = min(incoming, key=lambda name: (-passes[name], -len(incoming[name]), name))
+        if passes[busiest]:
+            span = f"in the first {self.demand.span_s:g} s" if self.demand is not None else ""
+            return busiest, f"the {kind} that most vehicles pass ({passes[busiest]} {span}, counted by a run of SUMO)"
+        return busiest, f"the {kind} with most incoming lanes ({len(incoming[busiest])})"
+
+    def _signalised(self) -> dict[str, set[str]]:
+        """Return the controlled incoming lanes by junction, without those of rails and footways alone."""
+        incoming: dict[str, set[str]] = {}
+        for light in self.api.trafficlight.getIDList():
+            for lane in set(self.api.trafficlight.getControlledLanes(light)):
+                allowed = self.api.lane.getAllowed(lane)
+                if lane.startswith(":") or (allowed and NOT_MOTOR.issuperset(allowed)):
+                    continue
+                junction = self.api.edge.getToJunction(self.api.lane.getEdgeID(lane))
+                incoming.setdefault(junction, set()).add(lane)
+        return incoming
+
+    def _passes(self, incoming: Mapping[str, set[str]]) -> dict[str, int]:
+        """Return how many vehicles drive into each junction."""
+        leaving = {} if self.demand is None else self.demand.leaving()
+        return {
+            junction: sum(leaving.get(edge, 0) for edge in {lane.rpartition("_")[0] for lane in lanes})
+            for junction, lanes in incoming.items()
+        }
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """The SUMO object, junction or POI, that an RSU's subscription hangs on."""
+
+    domain: Any
+    id: str
+
+
+def anchor(api: Any, rsu: Rsu, index: int) -> Anchor:
+    """Return the junction or POI at an RSU's position, adding a POI where there is none."""
+    for domain in (api.poi, api.junction):
+        if rsu.id in domain.getIDList() and tuple(domain.getPosition(rsu.id)[:2]) == (rsu.x_m, rsu.y_m):
+            return Anchor(domain, rsu.id)
+    poi = f"vnetsim.coverage.rsu.{index}"
+    if poi not in api.poi.getIDList():
+        api.poi.add(poi, rsu.x_m, rsu.y_m, (0, 114, 178, 255), "rsu")
+    return Anchor(api.poi, poi)
+
+
+def shared_place(api: Any, rsus: Sequence[Rsu], places: Sequence[tuple[Anchor, float]]) -> tuple[Anchor, float] | None:
+    """Return one place and radius (m) that cover the circles around all RSUs, if that is less to watch than each alone.
+
+    SUMO reports a vehicle once for every circle it is in. So one circle is chosen when it holds fewer lanes than all
+    of them together, each counted as often as it is in a circle: those of neighbouring junctions overlap much.
+
+    Args:
+        api: TraCI's modules.
+        rsus: the RSUs.
+        places: for each RSU its place and radius (m).
+    """
+    if len(rsus) == 1:
+        return None
+    circles = [(rsu.x_m, rsu.y_m, radius_m) for rsu, (_, radius_m) in zip(rsus, places, strict=True)]
+    left_m, right_m = min(x - r for x, _, r in circles), max(x + r for x, _, r in circles)
+    bottom_m, top_m = min(y - r for _, y, r in circles), max(y + r for _, y, r in circles)
+    x_m, y_m = (left_m + right_m) / 2, (bottom_m + top_m) / 2
+    if _SHARED not in api.poi.getIDList():
+        api.poi.add(_SHARED, x_m, y_m, (0, 0, 0, 0))
+    # one metre more: SUMO's own arithmetic may round
+    shared = Anchor(api.poi, _SHARED), 1.0 + max(math.hypot(x - x_m, y - y_m) + r for x, y, r in circles)
+    return shared if len(_limits(*shared)) < sum(len(_limits(*place)) for place in places) else None
+
+
+def _limits(place: Anchor, radius_m: float) -> dict[str, Any]:
+    """Return the speed limits (m/s) of the lanes around a place by id."""
+    place.domain.subscribeContext(place.id, LANES, radius_m, [MAX_SPEED])
+    found = place.domain.getContextSubscriptionResults(place.id) or {}
+    place.domain.unsubscribeContext(place.id, LANES, radius_m)
+    return {name: values[MAX_SPEED] for name, values in found.items() if MAX_SPEED in values}
+
+
+def surroundings(api: Any, place: Anchor, rsu: Rsu) -> tuple[dict[str, Floats], float]:
+    """Return the lanes around an RSU as polylines by id, and the highest speed limit among them (m/s)."""
+    radius_m = max(MAP_RADIUS * rsu.range_m, rsu.range_m + 100.0)
+    found = _limits(place, radius_m)
+    # libsumo still shows what was subscribed in a simulation that ran earlier in this process.
+    names = sorted(set(found).intersection(api.lane.getIDList()))
+    lanes: dict[str, Floats] = {}
+    limit_mps = 0.0
+    for name in names[:_MAX_LANES]:
+        lanes[name] = np.array([point[:2] for point in api.lane.getShape(name)], dtype=np.float64)
+        limit_mps = max(limit_mps, found[name])
+    return lanes, limit_mps
+
+
+def fastest_mps(limit_mps: float) -> float:
+    """Return a bound on the speed (m/s) of any vehicle on lanes of this speed limit.
+
+    SUMO lets a vehicle exceed the limit by its speed factor, drawn up to 2 unless a type says otherwise. The types
+    themselves are not asked: for a type distribution SUMO answers with a random draw, and that changes the traffic.
+    """
+    return _SPEED_FACTOR * limit_mps

@@ -1,0 +1,173 @@
+"""Where the files go that a scenario has SUMO write: below the run directory, whatever path the scenario names.
+
+SUMO opens an output file in one place only, and there puts the option ``output-prefix`` before the last part of its
+path. A prefix that climbs to the root of the file system and down to a folder therefore leads every output there:
+those of options and of detectors, probes, devices, traffic lights and saved states, with relative and absolute paths.
+Three kinds go round it and are seen to one by one: VTK files, JuPedSim's, and configurations that have SUMO write a
+file instead of simulating.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from vnetsim.errors import InputError, RunError
+from vnetsim.paths import resolved
+from vnetsim.traffic.sumo.config import options_of, read_leniently
+
+_UP = "../" * 64
+_PAST_THE_PREFIX = {
+    "vtk-output": "vtk-output",
+    "vtk": "vtk-output",
+    "pedestrian.jupedsim.wkt": "pedestrian.jupedsim.wkt",
+    "pedestrian.jupedsim.py": "pedestrian.jupedsim.py",
+    "gui-testing.setting-output": "gui-testing.setting-output",
+}
+_INSTEAD = ("save-configuration", "save-config", "C", "save-template", "save-schema")
+_OUTPUT_OPTIONS = {
+    *("netstate-dump", "ndump", "netstate", "summary", "tripinfo", "vehroutes", "vehroute", "fcd"),
+    *("log", "log-file", "message-log", "message-log-file", "error-log", "error-log-file", "save-state.files"),
+    *("device.ssm.file", "device.toc.file", "device.rerouting.output"),
+}
+_NOWHERE = ("", "NUL", "nul", "/dev/null", "stdout", "stderr", "-")
+_FILE = {
+    **dict.fromkeys(("inductionLoop", "e1Detector", "instantInductionLoop", "laneAreaDetector", "e2Detector"), "file"),
+    **dict.fromkeys(("entryExitDetector", "e3Detector", "edgeData", "laneData", "routeProbe", "vTypeProbe"), "file"),
+    "calibrator": "output",
+    "timedEvent": "dest",
+}
+"""Elements of additional files that write, and the attribute that says where."""
+
+
+class SumoOutputs:
+    """A folder for the outputs of one scenario, fresh, and the options that lead them there.
+
+    Args:
+        config: the scenario.
+        folder: the folder to make; one that is there is made anew. None takes a temporary one.
+
+    Raises:
+        InputError: the scenario has SUMO write a file instead of simulating, or two outputs would share a name.
+        RunError: the folder cannot be made.
+    """
+
+    def __init__(self, config: Path, folder: Path | None) -> None:
+        self._scratch: tempfile.TemporaryDirectory[str] | None = None
+        self._options = options_of(config)
+        self._config = config
+        for name in _INSTEAD:
+            if name in self._options:
+                value = self._options[name]
+                raise InputError(
+                    f"{config}: option '{name}' has SUMO write '{value}' instead of simulating; remove it."
+                )
+        self._renamed = self._distinct()
+        self._kept = folder is not None
+        if folder is None:
+            self._scratch = tempfile.TemporaryDirectory(prefix="vnetsim-")
+            folder = Path(self._scratch.name) / "sumo"
+        self.folder = folder = folder.absolute()
+        try:
+            if folder.is_symlink() or folder.is_file():
+                folder.unlink()
+            elif folder.is_dir():
+                shutil.rmtree(folder)
+            folder.mkdir(parents=True)
+        except OSError as error:
+            raise RunError(f"{folder}: cannot be made for SUMO's outputs: {error.strerror}.") from error
+        shown = str(folder)
+        # SUMO replaces TIME and ${...} in a prefix, and knows paths as UTF-8 only
+        if "TIME" in shown or "$" in shown or not shown.isprintable() or len(shown) > 1000:
+            self._scratch = self._scratch or tempfile.TemporaryDirectory(prefix="vnetsim-")
+            alias = Path(self._scratch.name) / "outputs"
+            alias.symlink_to(folder)
+            shown = str(alias)
+        self._root = f"{_UP}{shown.lstrip('/')}/"
+
+    def options(self, number: int = 1) -> tuple[str, ...]:
+        """Return SUMO's options for the ``number``-th pass of the scenario, counted from one."""
+        own = _plain(self._options.get("output-prefix", ""))
+        passed = f"pass{number}_" if number > 1 else ""
+        options = ["--output-prefix", f"{self._root}{passed}{own}"]
+        if "/" in self._options.get("output-suffix", ""):
+            options += ["--output-suffix", _plain(self._options["output-suffix"])]
+        for name, option in _PAST_THE_PREFIX.items():
+            if self._options.get(name, "") not in _NOWHERE:
+                options += [f"--{option}", str(self.folder / f"{passed}{own}{_last(self._options[name])}")]
+        for name, value in self._renamed.items():
+            options += [f"--{name}", str(self.folder / value)]
+        return tuple(options)
+
+    def cleaned(self, message: str) -> str:
+        """Return a message of SUMO's with the paths of the outputs as the scenario has them."""
+        return message.replace(self._root, "")
+
+    def note(self) -> str:
+        """Return what the user must know, empty when SUMO was asked for no output so far."""
+        with suppress(OSError):
+            if any(self.folder.iterdir()):
+                where = f"go to {self.folder}" if self._kept else "go to a temporary folder and are discarded"
+                return f"Files that the scenario has SUMO write {where} (--sumo-outputs in-place: where it says)."
+        return ""
+
+    def close(self) -> None:
+        """Remove what is temporary, and the folder when nothing was written."""
+        with suppress(OSError):
+            self.folder.rmdir()
+        if self._scratch is not None:
+            self._scratch.cleanup()
+            self._scratch = None
+
+    def _distinct(self) -> dict[str, str]:
+        """Return new names for outputs of options whose name another output has."""
+        taken: dict[str, Path] = {}
+        folder = self._config.parent
+        for file, value in _written(self._options, folder):
+            path = resolved(file.parent / value)
+            if taken.setdefault(path.name, path) != path:
+                raise InputError(
+                    f"{file}: two of its outputs are called '{path.name}', in different folders, and go to one folder "
+                    "here; rename one, or give --sumo-outputs in-place."
+                )
+        renamed = {}
+        for name, value in self._options.items():
+            output = name.endswith(("-output", ".output")) or name in _OUTPUT_OPTIONS
+            if not output or name in _PAST_THE_PREFIX or value in _NOWHERE or "," in value:
+                continue
+            path = resolved(folder / value)
+            if path.name in taken and taken[path.name] != path:
+                number = next(k for k in range(2, len(self._options) + 3) if f"{k}_{path.name}" not in taken)
+                renamed[name] = f"{number}_{path.name}"
+                taken[renamed[name]] = path
+            taken.setdefault(path.name, path)
+        return renamed
+
+
+def _written(options: dict[str, str], folder: Path) -> Iterator[tuple[Path, str]]:
+    """Yield the outputs of additional files: the file, and the path as it stands there."""
+    for key in ("additional-files", "additional", "a"):
+        for name in options.get(key, "").split(","):
+            file = folder / name.strip()
+            if not name.strip() or not file.is_file():
+                continue
+            found: list[str] = []
+
+            def start(element: str, attributes: Mapping[str, str], found: list[str] = found) -> None:
+                if (attribute := _FILE.get(element)) and attributes.get(attribute, "") not in _NOWHERE:
+                    found.append(attributes[attribute])
+
+            read_leniently(file, start)
+            yield from ((file, value) for value in found)
+
+
+def _last(path: str) -> str:
+    return path.rstrip("/").rpartition("/")[2]
+
+
+def _plain(prefix: str) -> str:
+    """Return a scenario's own prefix or suffix as a part of a name, which leads into no other folder."""
+    return prefix.replace("/", "_")

@@ -1,0 +1,205 @@
+"""Live SUMO: coverage windows while the simulation runs, one context subscription per RSU.
+
+Only the modules ``vnetsim.traffic.sumo.source*`` talk to SUMO.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+
+from vnetsim.coverage.placement import place_rsus
+from vnetsim.coverage.rsu_file import read_pois
+from vnetsim.coverage.windows import CoverageEvent, Floats, TrafficInfo
+from vnetsim.errors import InputError, RunError
+from vnetsim.experiment import Experiment, TrafficSettings
+from vnetsim.paths import resolved
+from vnetsim.traffic.opened import OpenedTraffic
+from vnetsim.traffic.sumo.config import options_of
+from vnetsim.traffic.sumo.demand import Demand
+from vnetsim.traffic.sumo.entities import refuse_entities
+from vnetsim.traffic.sumo.net import SumoNet, anchor, fastest_mps, surroundings
+from vnetsim.traffic.sumo.outputs import SumoOutputs
+from vnetsim.traffic.sumo.session import SumoSession
+from vnetsim.traffic.sumo.steps import Pass
+from vnetsim.traffic.vehicle_types import TypeFilter
+
+
+def open_sumo(experiment: Experiment, *, repeat: bool, outputs: Path | None) -> SumoTraffic:
+    """Open the SUMO scenario that an experiment names."""
+    return SumoTraffic(Path(experiment.scenario), experiment.traffic, repeat=repeat, outputs=outputs)
+
+
+class SumoTraffic(OpenedTraffic):
+    """A ``.sumocfg``, played once or, with ``repeat``, again and again under the next seed.
+
+    Pass ``k`` (from 0) uses seed ``seed + k``; from the second pass on, vehicle ids carry the suffix ``#2``, ``#3``
+    and so on, and SUMO's own output files the prefix ``pass2_``, ``pass3_``. Repetition ends with the first pass in
+    which no vehicle meets an RSU.
+
+    Args:
+        config: the ``.sumocfg``.
+        settings: backend, seed, RSUs, begin and end.
+        repeat: play again when the scenario ends.
+        outputs: folder for the files that the scenario has SUMO write; None for a temporary one.
+
+    Raises:
+        InputError: when SUMO refuses the scenario, or an RSU cannot be placed.
+    """
+
+    def __init__(self, config: Path, settings: TrafficSettings, *, repeat: bool, outputs: Path | None = None) -> None:
+        if not config.is_file():
+            raise InputError(f"{config}: no such file.")
+        refuse_entities(config)
+        self._settings = settings
+        self._repeat = repeat
+        self._types = TypeFilter(settings)
+        self._session: SumoSession | None = None
+        self._config = config.absolute()
+        self._outputs = SumoOutputs(self._config, outputs) if settings.sumo_outputs == "run" else None
+        try:
+            self._describe()
+        except BaseException:
+            self.close()
+            raise
+
+    def _describe(self) -> None:
+        session = self._start(self._settings.seed)
+        api = session.api
+        option = api.simulation.getOption
+        files = {
+            name: _paths(option(name), self._config.parent) for name in ("net-file", "route-files", "additional-files")
+        }
+        demand = Demand(
+            config=self._config,
+            options=self._chosen(self._settings.seed),
+            begin_s=api.simulation.getTime(),
+            end_s=api.simulation.getEndTime(),
+        )
+        self._rsus, placed = place_rsus(
+            self._settings.rsu,
+            range_m=self._settings.range_m,
+            net=SumoNet(api, demand),
+            where=str(self._config),
+            listed=read_pois(Path(self._settings.rsu_file)) if self._settings.rsu_file else (),
+            spacing_m=self._settings.rsu_spacing_m,
+        )
+        self._seed = int(option("seed")) if self._settings.seed is None else self._settings.seed
+        written = "" if self._outputs is None else self._outputs.note()
+        notes = [written] if written else []
+        self._step_s: float = api.simulation.getDeltaT()
+        self._begin_s: float = api.simulation.getTime()
+        end_s: float = api.simulation.getEndTime()
+        count_s = self._begin_s + self._settings.warmup_s
+        if 0 <= end_s <= count_s:
+            raise InputError(
+                f"{self._config}: it ends at {end_s:g} s, before a warm-up of {self._settings.warmup_s:g} s "
+                f"from {self._begin_s:g} s on is over; shorten --warmup or move --begin or --end."
+            )
+        self._time_s: float = count_s
+        lanes: dict[str, Floats] = {}
+        self._radii_m: list[float] = []
+        for index, rsu in enumerate(self._rsus):
+            around, limit_mps = surroundings(api, anchor(api, rsu, index), rsu)
+            lanes |= around
+            # 10 % and 5 m more: lane changes, and lanes drawn longer than their nominal length
+            self._radii_m.append(rsu.range_m + 1.1 * fastest_mps(limit_mps) * self._step_s + 5.0)
+            if not around:
+                placed = (*placed, f"RSU '{rsu.id}' has no road within {1.3 * rsu.range_m:g} m; it sees no traffic.")
+        listing = (Path(self._settings.rsu_file),) if self._settings.rsu_file else ()
+        inputs = (self._config, *(path for paths in files.values() for path in paths), *listing)
+        self._info = TrafficInfo(
+            kind="sumo",
+            begin_s=count_s,
+            end_s=end_s if end_s >= 0 and not self._repeat else None,
+            step_s=self._step_s,
+            seed=self._seed,
+            command=session.command,
+            version=api.getVersion()[1],
+            inputs=tuple(dict.fromkeys(str(resolved(path)) for path in inputs)),
+            notes=(*notes, *placed),
+            lanes=tuple(lanes.values()),
+            vehicles=self._types.describe(),
+        )
+
+    def _late_note(self) -> str:
+        """Return which vehicles were left out so far."""
+        return self._types.note()
+
+    def events(self) -> Iterator[CoverageEvent]:
+        """Yield the coverage events; see ``vnetsim.coverage.windows.TrafficStream``. Can be read once.
+
+        Raises:
+            RunError: when SUMO fails while running.
+        """
+        shift_s = 0.0
+        for index in count():
+            if index > 0:
+                self._stop()
+                self._start(self._seed + index, number=index + 1)
+            if self._session is None:
+                raise RunError(f"{self._config}: this traffic was closed or already read; open it again.")
+            met = False
+            suffix = f"#{index + 1}" if index > 0 else ""
+            play = Pass(
+                self._session,
+                self._rsus,
+                self._radii_m,
+                suffix,
+                warmup_s=self._settings.warmup_s,
+                types=self._types,
+            )
+            for time_s, events in play.batches(shift_s):
+                self._time_s = max(time_s, self._time_s)
+                if events:
+                    met = True
+                    yield from events
+            shift_s += play.duration_s - self._settings.warmup_s
+            if not (self._repeat and met):
+                break
+        self._time_s = max(self._time_s, self._begin_s + self._settings.warmup_s + shift_s)
+        self.close()
+
+    def close(self) -> None:
+        """End SUMO; may be called twice."""
+        self._stop()
+        if self._outputs is not None:
+            self._outputs.close()
+
+    def _start(self, seed: int | None, *, number: int = 1) -> SumoSession:
+        settings = self._settings
+        # A process of its own leaves this one its processor, and does not take it along when it crashes.
+        backend = "libsumo" if settings.backend == "libsumo" and not settings.gui else "traci"
+        outputs: tuple[str, ...] = ()
+        cleaned: Callable[[str], str] = str
+        if self._outputs is not None:
+            outputs, cleaned = self._outputs.options(number), self._outputs.cleaned
+        elif number > 1:
+            outputs = ("--output-prefix", f"pass{number}_{options_of(self._config).get('output-prefix', '')}")
+        self._session = SumoSession(
+            self._config,
+            backend=backend,
+            gui=settings.gui,
+            options=self._chosen(seed),
+            outputs=outputs,
+            cleaned=cleaned,
+        )
+        return self._session
+
+    def _chosen(self, seed: int | None) -> tuple[str, ...]:
+        """Return SUMO's options for what the user chose: seed, begin and end."""
+        seeded = () if seed is None else ("--seed", str(seed), "--random", "false")
+        times = {"--begin": self._settings.begin_s, "--end": self._settings.end_s}
+        timed = [part for name, value in times.items() if value is not None for part in (name, f"{value:.15g}")]
+        return (*seeded, *timed)
+
+    def _stop(self) -> None:
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+
+
+def _paths(option: str, folder: Path) -> tuple[Path, ...]:
+    """Return the files an option of SUMO lists."""
+    return tuple(folder / name.strip() for name in option.split(",") if name.strip())

@@ -1,0 +1,140 @@
+"""Which vehicles take part, by vType or vClass: by default those with a motor that drive on roads.
+
+Live SUMO tells both. A recording tells the vType at most; its class is then taken from SUMO's own types, from the
+name of a class, alone or at the end of the name as SUMO's tools write it (``pt_tram``, ``bike_bicycle``), or from a
+plain word for it, and is otherwise taken for a motor vehicle's.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Sequence
+
+from vnetsim.errors import InputError
+from vnetsim.experiment.traffic import TrafficSettings
+
+MOTOR, ALL = "motor", "all"
+_RAIL = ("rail", "rail_electric", "rail_fast", "rail_urban", "subway", "tram", "cable_car")
+NOT_MOTOR = frozenset(
+    (*_RAIL, "pedestrian", "wheelchair", "bicycle", "scooter", "ship", "container", "aircraft", "drone")
+)
+"""SUMO's classes that are no motor vehicles on roads."""
+
+_ON_ROADS = ("private", "emergency", "authority", "army", "vip", "passenger", "hov", "taxi", "bus", "coach", "delivery")
+CLASSES = NOT_MOTOR.union(
+    _ON_ROADS, ("truck", "trailer", "motorcycle", "moped", "evehicle", "custom1", "custom2", "ignoring")
+)
+"""All of SUMO's classes."""
+
+_WORDS = {
+    **dict.fromkeys(("bicycle", "bike", "biketype", "cyclist"), "bicycle"),
+    **dict.fromkeys(("pedestrian", "pedtype", "person"), "pedestrian"),
+    **dict.fromkeys(("train", "rail", "railtype", "subway", "metro"), "rail"),
+    **dict.fromkeys(("tram", "streetcar"), "tram"),
+    **dict.fromkeys(("ship", "boat", "ferry"), "ship"),
+    **dict.fromkeys(("containertype",), "container"),
+}
+_SHOWN = 8
+
+
+@functools.cache
+def class_of_name(type_id: str) -> str:
+    """Return the class that a type's name gives away, ``""`` when it gives none away."""
+    name = type_id.lower()
+    if name in CLASSES:
+        return name
+    longest = max((known for known in CLASSES if name.endswith(f"_{known}")), key=len, default="")
+    if longest:
+        return longest
+    words = [word for word in re.split(r"[^a-z]+", name) if word]
+    if any(word in CLASSES and word not in NOT_MOTOR for word in words):
+        return ""
+    return next((_WORDS[word] for word in words if word in _WORDS), "")
+
+
+class TypeFilter:
+    """Decides on each vehicle once, and remembers who was left out.
+
+    Args:
+        settings: which types and classes.
+    """
+
+    def __init__(self, settings: TrafficSettings) -> None:
+        self._wanted = settings.vehicle_types
+        self._unwanted = settings.exclude_types
+        self._verdicts: dict[tuple[str, str], bool] = {}
+        self._left_out: dict[tuple[str, str], set[str]] = {}
+        self._taken = False
+
+    @property
+    def by_default(self) -> bool:
+        """Whether the user asked for nothing in particular."""
+        return self._wanted == (MOTOR,) and not self._unwanted
+
+    @property
+    def takes_all(self) -> bool:
+        """Whether every vehicle takes part, so that none needs to be looked at."""
+        return ALL in self._wanted and not self._unwanted
+
+    def takes(self, vehicle_id: str, type_id: str, vehicle_class: str | None = None) -> bool:
+        """Return whether a vehicle takes part.
+
+        Args:
+            vehicle_id: the vehicle.
+            type_id: its vType.
+            vehicle_class: its vClass, None where only its type is known.
+        """
+        known = class_of_name(type_id) if vehicle_class is None else vehicle_class
+        key = type_id, known
+        verdict = self._verdicts.get(key)
+        if verdict is None:
+            names = {type_id, known, ALL, *((MOTOR,) if known not in NOT_MOTOR else ())}
+            left_out = {type_id, known, *((MOTOR,) if known not in NOT_MOTOR else ())}.intersection(self._unwanted)
+            verdict = bool(names.intersection(self._wanted)) and not left_out
+            self._verdicts[key] = verdict
+        if verdict:
+            self._taken = True
+        else:
+            self._left_out.setdefault(key, set()).add(vehicle_id)
+        return verdict
+
+    def describe(self) -> str:
+        """Return in words who takes part, for the record."""
+        wanted = (
+            "motor vehicles" if self._wanted == (MOTOR,) else "all" if ALL in self._wanted else _listed(self._wanted)
+        )
+        return f"{wanted}; without {_listed(self._unwanted)}" if self._unwanted else wanted
+
+    def note(self) -> str:
+        """Return who was left out, empty when nobody was."""
+        if not self._left_out:
+            return ""
+        counts: dict[str, int] = {}
+        for (type_id, known), vehicles in self._left_out.items():
+            name = f"{type_id} ({known})" if known and known != type_id else type_id
+            counts[name] = counts.get(name, 0) + len(vehicles)
+        shown = [f"{count} of type {name}" for name, count in sorted(counts.items(), key=lambda item: -item[1])]
+        return (
+            f"Of the vehicles near the RSUs these do not take part: {_listed(shown)}. "
+            f"Those that do: {self.describe()}; --vehicle-types all takes every one."
+        )
+
+    def refuse_nobody(self, where: str) -> None:
+        """Refuse names that fit no vehicle at all.
+
+        Raises:
+            InputError: the user named types, and none of the vehicles seen is of them.
+        """
+        if self._taken or not self._left_out or {MOTOR, ALL}.intersection(self._wanted):
+            return
+        types = sorted({type_id for type_id, _ in self._left_out})
+        raise InputError(
+            f"{where}: no vehicle near the RSUs is of the types {_listed(self._wanted)} (traffic.vehicle_types); there "
+            f"are {_listed(types)}."
+        )
+
+
+def _listed(names: Sequence[str]) -> str:
+    rest = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + rest

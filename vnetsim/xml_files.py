@@ -1,0 +1,111 @@
+"""XML files of users, read as a stream: entities are refused, and whatever is wrong is one line with file and line.
+
+SUMO writes no document type. Entities are how a few lines expand to gigabytes or read other files.
+"""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import IO, cast
+from xml.parsers import expat
+
+from vnetsim.errors import InputError
+
+Start = Callable[[str, Mapping[str, str]], None]
+
+_CHUNK_BYTES = 1 << 16
+
+
+class NotWellFormedError(InputError):
+    """The file is no XML, or is cut off."""
+
+
+class UnreadableError(InputError):
+    """The file is missing, may not be read, or its gzip stream is damaged."""
+
+
+class StopReading(Exception):  # noqa: N818 - no error: a handler has seen enough
+    """Raised by a handler to read no further."""
+
+
+class XmlFile:
+    """A file to be read once, plain or gzipped (``.gz``).
+
+    Args:
+        path: the file.
+        start: called with the name and the attributes of every element that begins; it may raise ``StopReading``.
+        end: called with the name of every element that ends.
+        text: called with pieces of text.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        start: Start | None = None,
+        *,
+        end: Callable[[str], object] | None = None,
+        text: Callable[[str], None] | None = None,
+    ) -> None:
+        self._path = path
+        self._parser = parser = expat.ParserCreate()
+        parser.StartElementHandler = start
+        parser.EndElementHandler = end
+        parser.CharacterDataHandler = text
+        parser.EntityDeclHandler = self._refuse
+        parser.ExternalEntityRefHandler = self._refuse
+
+    @property
+    def where(self) -> str:
+        """The file and the line that is being read, for messages."""
+        return f"{self._path}:{self._parser.CurrentLineNumber}"
+
+    def read(self) -> None:
+        """Read the file, or as much of it as the handlers want.
+
+        Raises:
+            NotWellFormedError: it is no XML, or is cut off.
+            UnreadableError: it is missing, may not be read, or its gzip stream is damaged.
+            InputError: it declares entities, or its encoding is unknown.
+        """
+        for _ in self.pieces():
+            pass
+
+    def pieces(self) -> Iterator[None]:
+        """Read the file piece by piece; after each, also the last before an error, the handlers have seen all of it.
+
+        Raises:
+            InputError: as ``read`` does.
+        """
+        path, parser = self._path, self._parser
+        try:
+            with cast("IO[bytes]", gzip.open(path)) if path.suffix == ".gz" else path.open("rb") as file:
+                chunk = b"begin"
+                while chunk:
+                    chunk = file.read(_CHUNK_BYTES)
+                    problem = None
+                    try:
+                        parser.Parse(chunk, not chunk)
+                    except expat.ExpatError as error:
+                        problem = error
+                    yield
+                    if problem is not None:
+                        what = expat.ErrorString(problem.code)
+                        cut = " (the file seems cut off)" if not chunk else ""
+                        raise NotWellFormedError(f"{path}:{problem.lineno}: not well-formed XML: {what}{cut}.")
+        except StopReading:
+            return
+        except FileNotFoundError:
+            raise UnreadableError(f"{path}: no such file.") from None
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            message = f"{path}: damaged or cut off in the middle of the gzip stream: {error}."
+            raise UnreadableError(message) from error
+        except OSError as error:
+            raise UnreadableError(f"{path}: unreadable: {error.strerror or error}.") from error
+        except LookupError as error:  # of the parser: an encoding that nobody knows
+            raise InputError(f"{path}: {error}; write the file in UTF-8.") from None
+
+    def _refuse(self, *_: object) -> int:
+        raise InputError(f"{self.where}: the file declares XML entities, which are not expanded; remove them.")
