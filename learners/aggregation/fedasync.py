@@ -5,41 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from learners.aggregation.steps import (
-    Exponent,
-    HingeKnee,
-    HingeSlope,
-    StalenessFunction,
-    mixed,
-    normalised,
-    staleness_weight,
-)
+from learners.aggregation.steps import StalenessSettings, mixed, normalised
 from vnetsim.learning.aggregation import NextModel, RoundUploads
-from vnetsim.setting_checks import Within, check_bounds
+from vnetsim.setting_checks import Within
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedAsyncSettings:
+class FedAsyncSettings(StalenessSettings):
     """How much an upload counts.
 
     Args:
         mixing: share of a fresh upload in the model, alpha.
-        staleness: s(tau): ``constant`` 1; ``hinge`` 1 up to ``hinge_knee``, then 1 / (``hinge_slope`` (tau - knee));
-            ``polynomial`` (1 + tau)^-``exponent``.
-        hinge_knee: staleness up to which an upload counts in full, b (rounds).
-        hinge_slope: how fast it counts less beyond, a.
-        exponent: of the polynomial.
     """
 
     mixing: Annotated[float, Within(0, 1, "", "a share")] = 0.6
-    staleness: StalenessFunction = "polynomial"
-    hinge_knee: HingeKnee = 6
-    hinge_slope: HingeSlope = 10.0
-    exponent: Exponent = 0.5
-
-    def __post_init__(self) -> None:
-        """Refuse values outside their bounds."""
-        check_bounds("aggregation", self)
 
 
 class FedAsync:
@@ -72,10 +51,7 @@ class FedAsync:
 
     def share(self, tau: int) -> float:
         """Return the share a of an upload that is ``tau`` rounds stale."""
-        given = self._settings
-        return given.mixing * staleness_weight(
-            tau, given.staleness, knee=given.hinge_knee, slope=given.hinge_slope, exponent=given.exponent
-        )
+        return self._settings.mixing * self._settings.staleness_weight(tau)
 
     def aggregate(self, uploads: RoundUploads) -> NextModel:
         """Return the model with all uploads mixed in."""

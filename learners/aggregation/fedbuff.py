@@ -8,50 +8,29 @@ from typing import Annotated, ClassVar
 import torch
 from torch import Tensor
 
-from learners.aggregation.steps import (
-    Exponent,
-    HingeKnee,
-    HingeSlope,
-    StalenessFunction,
-    mixed,
-    normalised,
-    rounded,
-    staleness_weight,
-)
+from learners.aggregation.steps import StalenessSettings, mixed, normalised, rounded
 from vnetsim.learning.aggregation import NextModel, RoundUploads
-from vnetsim.setting_checks import Within, check_bounds
+from vnetsim.setting_checks import Within
 
 CHANGE, STATISTICS = "change.", "statistics."
 COUNT, SCALE = "count", "scale"
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedBuffSettings:
-    """Buffer, step and staleness.
+class FedBuffSettings(StalenessSettings):
+    """Buffer and step.
 
     Args:
         learning_rate: the server's step, eta.
         buffer: uploads that are gathered before the model moves, K. 0: those of the round, that is ``round.quorum``
             of them unless the deadline closed it. Above 0 the buffer fills across rounds, and a round that fills it
             moves the model by all that is in it, the surplus included.
-        staleness: s(tau), as for ``fedasync``.
-        hinge_knee: as for ``fedasync`` (rounds).
-        hinge_slope: as for ``fedasync``.
-        exponent: of the polynomial.
     """
 
     learning_rate: Annotated[
         float, Within(0, 1000, "", "a model is thrown away by a step a thousand times its own")
     ] = 1.0
     buffer: Annotated[int, Within(0, 100_000, "uploads", "bounds of round.quorum")] = 0
-    staleness: StalenessFunction = "polynomial"
-    hinge_knee: HingeKnee = 6
-    hinge_slope: HingeSlope = 10.0
-    exponent: Exponent = 0.5
-
-    def __post_init__(self) -> None:
-        """Refuse values outside their bounds."""
-        check_bounds("aggregation", self)
 
 
 class FedBuff:
@@ -85,13 +64,6 @@ class FedBuff:
         """Make it."""
         return cls(settings)
 
-    def scale(self, tau: int) -> float:
-        """Return s(tau) of an upload that is ``tau`` rounds stale."""
-        given = self._settings
-        return staleness_weight(
-            tau, given.staleness, knee=given.hinge_knee, slope=given.hinge_slope, exponent=given.exponent
-        )
-
     def aggregate(self, uploads: RoundUploads) -> NextModel:
         """Return the model moved by the buffer, or as it is while that is not full."""
         memory, model = dict(uploads.memory), uploads.model
@@ -100,7 +72,7 @@ class FedBuff:
         scales = []
         for upload in uploads.uploads:
             count = number * upload.weight  # these sum to the number
-            scales.append(count * self.scale(upload.staleness))
+            scales.append(count * self._settings.staleness_weight(upload.staleness))
             gathered += count
             for name, tensor in upload.state.items():
                 value = tensor.to(torch.float64)

@@ -3,36 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
 
-from vnetsim.setting_checks import Within
-
-StalenessFunction = Literal["constant", "hinge", "polynomial"]
-HingeKnee = Annotated[int, Within(0, 10_000, "rounds", "bounds of round.max_staleness")]
-HingeSlope = Annotated[float, Within(1, 1e6, "", "below 1 a stale upload would count more than a fresh one")]
-Exponent = Annotated[float, Within(0, 100, "", "a greater one leaves nothing of what is stale")]
+from vnetsim.setting_checks import Within, check_bounds
 
 
-def staleness_weight(tau: int, function: StalenessFunction, *, knee: int, slope: float, exponent: float) -> float:
-    """Return s(tau), in (0, 1].
-
-    ``constant``: 1. ``hinge``: 1 up to the knee b, then 1 / (a (tau - b)) with the slope a.
-    ``polynomial``: (1 + tau)^-exponent. Xie, Koyejo, Gupta (2019), arXiv:1903.03934, section 5.2, the hinge without
-    the 1 that some write into its denominator.
+@dataclass(frozen=True, kw_only=True)
+class StalenessSettings:
+    """How much a stale upload counts, s(tau).
 
     Args:
-        tau: staleness in rounds, >= 0.
-        function: which.
-        knee: b of the hinge.
-        slope: a of the hinge, >= 1.
+        staleness: s(tau): ``constant`` 1; ``hinge`` 1 up to ``hinge_knee``, then 1 / (``hinge_slope`` (tau - knee));
+            ``polynomial`` (1 + tau)^-``exponent``.
+        hinge_knee: staleness up to which an upload counts in full, b (rounds).
+        hinge_slope: how fast it counts less beyond, a.
         exponent: of the polynomial.
     """
-    if function == "hinge":
-        return 1.0 if tau <= knee else 1.0 / (slope * (tau - knee))
-    return float((1 + tau) ** -exponent) if function == "polynomial" else 1.0
+
+    staleness: Literal["constant", "hinge", "polynomial"] = "polynomial"
+    hinge_knee: Annotated[int, Within(0, 10_000, "rounds", "bounds of round.max_staleness")] = 6
+    hinge_slope: Annotated[float, Within(1, 1e6, "", "below 1 a stale upload would count more than a fresh one")] = 10.0
+    exponent: Annotated[float, Within(0, 100, "", "a greater one leaves nothing of what is stale")] = 0.5
+
+    def __post_init__(self) -> None:
+        """Refuse values outside their bounds."""
+        check_bounds("aggregation", self)
+
+    def staleness_weight(self, tau: int) -> float:
+        """Return s(tau), in (0, 1], of an upload that is ``tau`` >= 0 rounds stale.
+
+        Xie, Koyejo, Gupta (2019), arXiv:1903.03934, section 5.2, the hinge without the 1 that some write into its
+        denominator.
+        """
+        if self.staleness == "hinge":
+            return 1.0 if tau <= self.hinge_knee else 1.0 / (self.hinge_slope * (tau - self.hinge_knee))
+        return float((1 + tau) ** -self.exponent) if self.staleness == "polynomial" else 1.0
 
 
 def rounded(value: Tensor, like: Tensor) -> Tensor:

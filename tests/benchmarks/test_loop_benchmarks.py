@@ -154,30 +154,32 @@ class Timed:
         self.seconds += time.perf_counter() - start
 
 
-def test_share_and_growth_of_selection(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = []
-    for name in SELECTIONS.names():
-        settings = replace(EXPERIMENT, round=replace(EXPERIMENT.round, selection=name))
-        seconds, shares = {}, {}
-        for size in SIZES[:2]:
-            plugins = simulation_plugins(settings)
-            timed, traffic = Timed(plugins.selection), SteadyTraffic(size)
-            start = time.perf_counter()
-            result = simulate(
-                settings,
-                traffic,
-                NoLearning(),
-                Streams(seed=0),
-                plugins=replace(plugins, selection=timed),
-                images=dict.fromkeys(range(95), 100),
-            )
-            seconds[size] = time.perf_counter() - start
-            shares[size] = timed.seconds / seconds[size]
-            assert len(result.log.windows) == size
-        small, large = SIZES[:2]
-        lines.append(
-            f"{name:16} {shares[small]:6.1%} {shares[large]:6.1%} of the loop; {large // small} x the windows: "
-            f"{seconds[large] / seconds[small]:.1f} x the time"
-        )
+def test_share_and_growth_of_selection(benchmark: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = benchmark.pedantic(lambda: [_share_and_growth(name) for name in SELECTIONS.names()], rounds=1, iterations=1)
     with capsys.disabled():
         print("", *lines, sep="\n")
+
+
+def _share_and_growth(selection: str) -> str:
+    settings = replace(EXPERIMENT, round=replace(EXPERIMENT.round, selection=selection))
+    seconds, shares = {}, {}
+    for size in SIZES[:2]:
+        plugins = simulation_plugins(settings)
+        timed, traffic = Timed(plugins.selection), SteadyTraffic(size)
+        start = time.perf_counter()
+        result = simulate(
+            settings,
+            traffic,
+            NoLearning(),
+            Streams(seed=0),
+            plugins=replace(plugins, selection=timed),
+            images=dict.fromkeys(range(95), 100),
+        )
+        seconds[size] = time.perf_counter() - start
+        shares[size] = timed.seconds / seconds[size]
+        assert len(result.log.windows) == size
+    small, large = SIZES[:2]
+    return (
+        f"{selection:16} {shares[small]:6.1%} {shares[large]:6.1%} of the loop; {large // small} x the windows: "
+        f"{seconds[large] / seconds[small]:.1f} x the time"
+    )

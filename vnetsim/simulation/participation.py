@@ -53,6 +53,7 @@ class OpenWindow:
         earlier_windows: windows this vehicle had at this RSU before.
         link: radio link, None until it is needed.
         train_s: how long its vehicle trains (s), likewise.
+        transfers_s: how long download and upload take with the whole airtime (s), where rates never change; likewise.
         invited: whether a participation was started in this window.
     """
 
@@ -63,6 +64,7 @@ class OpenWindow:
     earlier_windows: int
     link: Link | None = None
     train_s: float | None = None
+    transfers_s: tuple[float, float] | None = None
     invited: bool = False
 
     @property

@@ -16,7 +16,7 @@ from learners.aggregation.fedadam import FedAdam
 from learners.aggregation.fedasync import FedAsync
 from learners.aggregation.fedavgm import FedAvgM
 from learners.aggregation.fedbuff import FedBuff
-from learners.aggregation.steps import staleness_weight
+from learners.aggregation.steps import StalenessSettings
 from learners.aggregation.sync import Sync
 from learners.mathematics.aggregation import weighted_mean
 from vnetsim.errors import InputError
@@ -84,10 +84,8 @@ def equal(found: State, expected: State) -> None:
 )
 def test_staleness_functions_at_their_knees(function: Any, weights: dict[int, float]) -> None:
     for tau, expected in weights.items():
-        found = staleness_weight(tau, function, knee=6, slope=10.0, exponent=0.5)
-        assert found == pytest.approx(expected, rel=1e-12)
+        assert StalenessSettings(staleness=function).staleness_weight(tau) == pytest.approx(expected, rel=1e-12)
         assert made(FedAsync, staleness=function).share(tau) == pytest.approx(0.6 * expected, rel=1e-12)
-        assert made(FedBuff, staleness=function).scale(tau) == pytest.approx(expected, rel=1e-12)
 
 
 def test_sync_is_the_mean_to_the_bit() -> None:

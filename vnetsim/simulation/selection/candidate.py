@@ -170,7 +170,7 @@ class Candidate:
     @property
     def download_s(self) -> float:
         """Time that the download would take with the whole airtime at the present position (s)."""
-        return 8 * self._known.cost(self.silo).download_bytes / self._known.link(self._window).downlink_bps(self._now_s)
+        return self._transfers_s()[0]
 
     @property
     def train_s(self) -> float:
@@ -185,12 +185,13 @@ class Candidate:
     @property
     def upload_s(self) -> float:
         """Time that the upload would take with the whole airtime at the present position (s)."""
-        return 8 * self._known.cost(self.silo).upload_bytes / self._known.link(self._window).uplink_bps(self._now_s)
+        return self._transfers_s()[1]
 
     @property
     def duration_s(self) -> float:
         """Download, training and upload together (s), with the whole airtime."""
-        return self.download_s + self.train_s + self.upload_s
+        download_s, upload_s = self._transfers_s()
+        return download_s + self.train_s + upload_s
 
     def remaining_s(self, predictor: ExitPredictor = "straight") -> float:
         """Return how much longer it is predicted to stay in coverage (s), >= 0; infinite for one that stands.
@@ -223,6 +224,21 @@ class Candidate:
     @property
     def _now_s(self) -> float:
         return self._known.now_s
+
+    def _transfers_s(self) -> tuple[float, float]:
+        """Return the time of download and upload (s), looked up once where rates never change."""
+        window = self._window
+        if window.transfers_s is not None:
+            return window.transfers_s
+        known = self._known
+        cost, link = known.cost(window.vehicle.binding.silo), known.link(window)
+        found = (
+            8 * cost.download_bytes / link.downlink_bps(known.now_s),
+            8 * cost.upload_bytes / link.uplink_bps(known.now_s),
+        )
+        if link.update_s is None:
+            window.transfers_s = found
+        return found
 
     def _straight_s(self) -> float:
         """Return when a straight line at the present velocity meets the rim (s from now)."""

@@ -83,14 +83,17 @@ class OortSelection:
         """Yield one after the other, explored or of the greatest utility; in order of entry among equals."""
         known = [candidate for candidate in candidates if candidate.loss is not None]
         fresh = [candidate for candidate in candidates if candidate.loss is None]
+        speeds = [1 / candidate.duration_s for candidate in fresh]
         utilities = self.utilities(known, context.round)
         exploited = [known[index] for index in sorted(range(len(known)), key=lambda index: -utilities[index])]
         decayed = self._settings.explored * self._settings.explored_decay**context.round
         share = max(self._settings.explored_least, decayed)
         while exploited or fresh:
             if fresh and (not exploited or context.generator.random() < share):
-                speeds = np.array([1 / candidate.duration_s for candidate in fresh])
-                yield fresh.pop(int(context.generator.choice(len(fresh), p=speeds / speeds.sum())))
+                weights = np.array(speeds)
+                drawn = int(context.generator.choice(len(fresh), p=weights / weights.sum()))
+                del speeds[drawn]
+                yield fresh.pop(drawn)
             else:
                 yield exploited.pop(0)
 
