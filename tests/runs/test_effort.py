@@ -14,6 +14,7 @@ from vnetsim.runs.effort import effort_of, refuse_out_of_proportion
 from vnetsim.scenario.settings_file import load_experiment, parse_override
 from vnetsim.study.request import Request
 
+CROSSING = Path(__file__).resolve().parents[2] / "scenarios" / "intersection.sumocfg"
 STUDIES = Path(__file__).resolve().parents[2] / "scenarios" / "studies"
 
 
@@ -37,6 +38,17 @@ def test_combinations_within_bounds_that_do_not_end(settings: tuple[str, ...], l
     assert words in str(caught.value)
     assert str(caught.value).endswith("; add --yes if it is meant.")
     refuse_out_of_proportion([experiment], learns=learns, yes=True)
+
+
+def test_rounds_beyond_the_end_of_the_traffic_are_not_counted() -> None:
+    """The fewest that fill it are: ten minutes hold at least ten of 60 s, and a thousand are no more than ten."""
+    settings = ("link.update_s=0.01", "round.invited=100", "round.deadline_s=60", "gaussian.duration_s=600")
+    ten, many = (effort_of(of(*settings, "traffic.repeat=false", f"rounds={n}"), learns=True) for n in (10, 1_000_000))
+    assert ten.events == pytest.approx(many.events, rel=0.1)
+    endless = of(*settings, "rounds=1000000")
+    assert effort_of(endless, learns=True).events > 1e4 * many.events
+    until = of(*settings, "traffic.end_s=600", "traffic.repeat=false", "rounds=1000000", scenario=str(CROSSING))
+    assert effort_of(until, learns=True).events == 10 * 100 * 60 / 0.01
 
 
 def test_more_memory_than_there_is(monkeypatch: pytest.MonkeyPatch) -> None:

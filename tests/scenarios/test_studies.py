@@ -16,6 +16,7 @@ import torch
 
 from learners.fedco import FedCoSettings
 from vnetsim.cli.commands import main
+from vnetsim.experiment import Experiment, ScheduleSettings
 from vnetsim.scenario.shipped import copy_scenarios
 from vnetsim.simulation.selection import SELECTIONS
 from vnetsim.simulation.selection.oort import OortSelection
@@ -32,6 +33,7 @@ CELLS = {  # arms under all conditions x seeds
     ("asynchrony", "small"): 3 * 8,
     ("asynchrony", "cifar10"): 3 * 10,
     ("asynchrony", "paper"): 3 * 10,
+    ("cdl-schedule", "small"): 3 * 2 * 10,
     ("cdl-table", "small"): (4 + 4 + 2 + 2) * 10,
     ("cdl-table", "driving-log"): (4 + 4 + 2 + 2) * 10,
     ("cdl-table", "paper"): (3 + 3 + 3 + 3) * 10,
@@ -41,6 +43,7 @@ CELLS = {  # arms under all conditions x seeds
     ("fedefm-full-contact", "small"): 6 * 2 * 10,
     ("fedefm-full-contact", "npz"): 6 * 3 * 10,
     ("fedefm-full-contact", "paper"): 6 * 3 * 10,
+    ("fedefm-similarity", "small"): 2 * 2 * 10,
     ("flsimco-approach", "small"): 3 * 2 * 10,
     ("flsimco-approach", "cifar10"): 3 * 2 * 10,
     ("flsimco-approach", "paper"): 3 * 2 * 10,
@@ -53,6 +56,7 @@ CELLS = {  # arms under all conditions x seeds
     ("flsimco-fig5", "small"): 3 * 2 * 10,
     ("flsimco-fig5", "cifar10"): 3 * 2 * 10,
     ("flsimco-fig5", "paper"): 3 * 2 * 20,
+    ("flsimco-negatives", "small"): 2 * 2 * 10,
     ("selection", "small"): 11 * 6 * 9,
     ("selection", "cifar10"): 11 * 6 * 2 * 10,
     ("selection", "paper"): 11 * 6 * 2 * 10,
@@ -69,19 +73,24 @@ QUICK = {
     ),
 }
 """Less of everything, for the learners of a task."""
-SAME_VEHICLES = ("cdl-optimizer", "cdl-table", "flsimco-approach", "flsimco-fig3", "flsimco-fig5")
+SAME_VEHICLES = (
+    *("cdl-optimizer", "cdl-schedule", "cdl-table", "fedefm-similarity"),
+    *("flsimco-approach", "flsimco-fig3", "flsimco-fig5", "flsimco-negatives"),
+)
 """Studies in whose arms the same vehicles commit."""
 TASKS = {
     "cdl-optimizer": "steering",
+    "cdl-schedule": "steering",
     "cdl-table": "steering",
     "fedefm-ablation": "classification",
     "fedefm-full-contact": "classification",
+    "fedefm-similarity": "classification",
 }
 
 
 @functools.cache
 def planned(name: str, size: str | None = None, folder: Path = FOLDER) -> Plan:
-    return Request(scenario=str(folder / f"{name}.toml"), size=size, yes=name == "selection").plan([])[0]
+    return Request(scenario=str(folder / f"{name}.toml"), size=size).plan([])[0]
 
 
 def test_every_study_is_listed_here_and_told_of_in_the_readme() -> None:
@@ -200,7 +209,9 @@ def test_fedefms_shares_of_unseen_labels(name: str) -> None:
         assert {cell.experiment.data.partition for cell in cells} == {"label-skew"}
 
 
-@pytest.mark.parametrize(("name", "size"), [key for key in CELLS if key[0].startswith("fedefm")])
+@pytest.mark.parametrize(
+    ("name", "size"), [key for key in CELLS if key[0] in {"fedefm-ablation", "fedefm-full-contact"}]
+)
 def test_fedavg_has_half_the_rate_the_rate_and_twice_the_rate_of_fedefm(name: str, size: str) -> None:
     """A step on the labels that is scaled by beta is compared with plain steps of other sizes."""
     plan = planned(name, size)
@@ -212,6 +223,44 @@ def test_fedavg_has_half_the_rate_the_rate_and_twice_the_rate_of_fedefm(name: st
     assert readings == {"literal", "labels-once"}
     assert plan.last_evaluations > 1
     assert all(cell.experiment.evaluate_every < cell.experiment.rounds / plan.last_evaluations for cell in plan.cells)
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "values"),
+    [
+        ("cdl-schedule", "divergence_schedule", {"constant", "linear", "measured"}),
+        ("fedefm-similarity", "similarity", {"visit", "step"}),
+        ("flsimco-negatives", "negatives", {"second-view", "plain"}),
+    ],
+)
+def test_one_setting_differs_between_the_arms_of_a_study_of_a_reading(name: str, key: str, values: set[str]) -> None:
+    cells = planned(name).cells
+    assert {cell.experiment.learning[key] for cell in cells} == values
+    rest = {json.dumps({**cell.experiment.learning, key: ""}, sort_keys=True) for cell in cells}
+    assert len(rest) == len({cell.learner for cell in cells}) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "like", "arm"),
+    [
+        ("cdl-schedule", "cdl-table", "CDL tau 1"),
+        ("fedefm-similarity", "fedefm-full-contact", "FedEFM"),
+        ("flsimco-negatives", "flsimco-fig3", "FLSimCo"),
+    ],
+)
+def test_an_arm_of_a_study_of_a_reading_is_that_of_a_papers_study(name: str, like: str, arm: str) -> None:
+    """As its notes say: the same settings under the same conditions, but for the probe that is not drawn there."""
+    alike = {(c.condition, c.experiment.seed): c.experiment for c in planned(like).cells if c.arm == arm}
+    default = planned(name).cells[0].arm
+    for cell in planned(name).cells:
+        if cell.arm == default:
+            mine, theirs = cell.experiment, alike[cell.condition, cell.experiment.seed]
+            assert mine.learning | {"linear_probe": ""} == theirs.learning | {"linear_probe": ""}
+            assert without_schedule(mine) == without_schedule(theirs)
+
+
+def without_schedule(experiment: Experiment) -> Experiment:
+    return dataclasses.replace(experiment, learning={}, schedule=ScheduleSettings())
 
 
 def test_fedefms_own_setting_is_everybody_in_contact_with_everybody() -> None:

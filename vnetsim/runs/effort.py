@@ -5,6 +5,7 @@ The speeds are faster than what was measured on any machine here, so what is cal
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -64,6 +65,7 @@ def effort_of(experiment: Experiment, *, learns: bool) -> Effort:
             if not experiment.traffic.repeat:
                 simulated_s = min(simulated_s, gaussian.duration_s)
         vehicles = gaussian.arrivals_per_s * simulated_s
+    rounds = min(rounds, _rounds_to_the_end(experiment))
     transfers = rounds * policy.invited
     steps = transfers * min(policy.deadline_s, stay_s) / experiment.link.update_s
     images = (experiment.data.train_images + experiment.data.test_images) if learns else 0
@@ -89,6 +91,15 @@ def effort_of(experiment: Experiment, *, learns: bool) -> Effort:
         most=max(times, key=times.__getitem__),
         largest=max(memory, key=memory.__getitem__),
     )
+
+
+def _rounds_to_the_end(experiment: Experiment) -> float:
+    """Return the fewest rounds that fill the traffic, each open for its whole time; infinite where it does not end."""
+    traffic, gaussian = experiment.traffic, TRAFFIC_SOURCES.built_in.get(experiment.scenario)
+    end_s = experiment.gaussian.duration_s if gaussian else traffic.end_s
+    if traffic.repeat or end_s is None:
+        return math.inf
+    return math.ceil((end_s - (traffic.begin_s or 0.0)) / experiment.round.deadline_s)
 
 
 def _number(value: object) -> float:
