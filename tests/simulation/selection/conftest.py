@@ -75,7 +75,7 @@ def candidate_of(window: OpenWindow, now_s: float, **known: Any) -> Candidate:
         "losses": {},
         "commits": {},
         "cost": lambda _: Cost(download_bytes=1_000_000, upload_bytes=2_000_000, work_flop=3e9),
-        "link": lambda _: SimpleNamespace(downlink_bps=lambda _: 8e6, uplink_bps=lambda _: 4e6),
+        "link": lambda _: SimpleNamespace(update_s=0.1, downlink_bps=lambda _: 8e6, uplink_bps=lambda _: 4e6),
         "train_s": lambda _: 3.0,
         "whole_paths": True,
     }

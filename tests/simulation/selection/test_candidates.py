@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -80,6 +81,15 @@ def test_history_is_the_mean_of_the_same_approach_less_what_is_over(make: Any, s
     assert make.candidate(windows[1], 109.0, history=history).remaining_s("history") == 0.0
     history.add(windows[0].vehicle, scene.window("cut", 10.0, 11.0, exit_cause="end"))
     assert candidate.remaining_s("history") == 36.0, "a window that the end of the traffic cut off tells nothing"
+
+
+@pytest.mark.parametrize(("update_s", "asked"), [(None, 1), (0.1, 3)])
+def test_rates_that_never_change_are_looked_up_once_in_a_window(make: Any, update_s: float | None, asked: int) -> None:
+    rates_bps = iter((8e6, 4e6, 2e6))
+    link = SimpleNamespace(update_s=update_s, downlink_bps=lambda _: next(rates_bps), uplink_bps=lambda _: 4e6)
+    window = make.window([(0.0, 0.0, 0.0, 25.0)])
+    times_s = [make.candidate(window, 0.0, link=lambda _: link).download_s for _ in range(3)]
+    assert times_s == [1.0, 2.0, 4.0] if asked == 3 else [1.0] * 3
 
 
 def test_times_and_what_earlier_rounds_told(make: Any) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from vnetsim.blur import Camera
+from vnetsim.coverage.circle import crossings
 from vnetsim.coverage.windows import Window, position_m
 from vnetsim.errors import InputError
 from vnetsim.learning import Cost
@@ -244,11 +245,6 @@ class Candidate:
         """Return when a straight line at the present velocity meets the rim (s from now)."""
         rsu, (x_m, y_m), (u, v) = self._window.rsu, self.position_m, self.velocity_mps
         dx, dy = x_m - rsu.x_m, y_m - rsu.y_m
-        square = u * u + v * v
-        if square == 0:
+        if u == v == 0:
             return math.inf
-        along = dx * u + dy * v
-        inside = max(0.0, rsu.range_m**2 - dx * dx - dy * dy)
-        root = math.sqrt(along * along + square * inside)
-        # of the two forms of the larger root the one that does not cancel
-        return inside / (root + along) if along > 0 else (root - along) / square
+        return max(0.0, crossings(dx, dy, u, v, rsu.range_m)[1])
