@@ -67,7 +67,7 @@ def released_divergence(y_b: Tensor, y_s: Tensor, *, beta: float) -> Tensor:
     return (beta * s * (s.log() - p) + (1 - beta) * p * (p.log() - s)).mean()
 
 
-class Pair(nn.Module):
+class BackboneAndSub(nn.Module):
     """Backbone and sub-network.
 
     Args:
@@ -127,7 +127,7 @@ class Cdl(SteeringLearner):
         self._alone = self._task.steer(self._first_step)
         masks = 2 if self._released else 1
         self._together = self._task.steer(
-            self._step, network=Pair(self._task.network), optimizer=self._optimizers, masks=masks
+            self._step, network=BackboneAndSub(self._task.network), optimizer=self._optimizers, masks=masks
         )
 
     def job(self, participant: Participant, base: State, own: State) -> TrainingJob:
@@ -187,17 +187,17 @@ class Cdl(SteeringLearner):
                 figures[i] |= found
         return figures
 
-    def _compare_gradients(self, job: TrainingJob, pair: nn.Module) -> dict[str, float]:
+    def _compare_gradients(self, job: TrainingJob, networks: nn.Module) -> dict[str, float]:
         """Return |grad L_cd| / |grad L_lr| and their cosine over all of the backbone, on the batch of the first step.
 
         Where one of the gradients vanishes there is no cosine; without the second, and where one is not finite, there
         is nothing.
         """
         batch = job.program.prepare(job.program.draw(job.training, torch.Generator().manual_seed(job.training.seed)))
-        pair.load_state_dict(job.base)
-        pair.train()
-        loss, divergence, _ = self._terms(pair, batch, job.given)
-        backbone = [parameter for name, parameter in pair.named_parameters() if name.startswith(BACKBONE)]
+        networks.load_state_dict(job.base)
+        networks.train()
+        loss, divergence, _ = self._terms(networks, batch, job.given)
+        backbone = [parameter for name, parameter in networks.named_parameters() if name.startswith(BACKBONE)]
         of_loss = _flat(torch.autograd.grad(loss, backbone, retain_graph=True))
         of_divergence = _flat(torch.autograd.grad(divergence, backbone, allow_unused=True, materialize_grads=True))
         lengths = float(of_divergence.norm()), float(of_loss.norm())
@@ -231,19 +231,19 @@ class Cdl(SteeringLearner):
         loss = self._task.steering_loss(angles, batch["angles"])
         return loss, {"loss": loss}
 
-    def _step(self, pair: nn.Module, batch: Tensors, given: Tensors) -> tuple[Tensor, Tensors]:
-        loss, divergence, figures = self._terms(pair, batch, given)
+    def _step(self, networks: nn.Module, batch: Tensors, given: Tensors) -> tuple[Tensor, Tensors]:
+        loss, divergence, figures = self._terms(networks, batch, given)
         return loss + divergence, {"loss": loss, **figures}
 
-    def _terms(self, pair: nn.Module, batch: Tensors, given: Tensors) -> tuple[Tensor, Tensor, Tensors]:
+    def _terms(self, networks: nn.Module, batch: Tensors, given: Tensors) -> tuple[Tensor, Tensor, Tensors]:
         """Return the steering error, the divergence as weighted, and figures."""
-        assert isinstance(pair, Pair)
+        assert isinstance(networks, BackboneAndSub)
         influence = given[INFLUENCE.name]
-        z_b, z_s = pair.backbone.features(batch["images"]), pair.sub.features(batch["images"])
-        angles = pair.backbone.head(self._task.dropout(z_b, batch))
+        z_b, z_s = networks.backbone.features(batch["images"]), networks.sub.features(batch["images"])
+        angles = networks.backbone.head(self._task.dropout(z_b, batch))
         loss = self._task.steering_loss(angles, batch["angles"])
         if self._released:
-            of_sub = pair.sub.head(self._task.dropout(z_s, batch, mask=1))
+            of_sub = networks.sub.head(self._task.dropout(z_s, batch, mask=1))
             divergence = influence * released_divergence(angles, of_sub, beta=self._settings.beta)
         else:
             divergence = contrastive_divergence(z_b, z_s, settings=self._settings, influence=influence)

@@ -16,7 +16,7 @@ from learners.frame import TaskLearner
 from learners.mathematics.aggregation import Weights, equal_weights
 from learners.state.global_model import State
 from learners.state.key_queue import KeyQueue
-from learners.state.momentum_contrast import KEY, QUERY, Pair, Trailing, queue_info_nce
+from learners.state.momentum_contrast import KEY, QUERY, QueryAndKey, Trailing, queue_info_nce
 from learners.state.server import Server, aggregation, mean_loss
 from learners.state.silo_states import SiloState, SiloStates
 from learners.tasks.contrastive import ContrastiveTask
@@ -165,7 +165,9 @@ class FedCo(TaskLearner):
     def __init__(self, context: LearnerContext, settings: FedCoSettings) -> None:
         self._settings = settings
         self._task = ContrastiveTask(context, settings)
-        self._program = self._task.contrast(self._step, network=Pair(self._task.network), optimizer=self._optimizer)
+        self._program = self._task.contrast(
+            self._step, network=QueryAndKey(self._task.network), optimizer=self._optimizer
+        )
         queue = KeyQueue.random(
             settings.length, PROJECTION, generator=context.streams.generator("queue"), device=self._task.device
         )
@@ -262,12 +264,12 @@ class FedCo(TaskLearner):
     def _keys_per_training(self, silo: int) -> int:
         return min(self._settings.keys_wanted, self._task.images_per_training(silo))
 
-    def _step(self, pair: nn.Module, batch: Tensors, given: Tensors) -> tuple[Tensor, Tensors]:
+    def _step(self, networks: nn.Module, batch: Tensors, given: Tensors) -> tuple[Tensor, Tensors]:
         """Return the loss of a step, and its keys; gradients flow through the queries alone."""
-        assert isinstance(pair, Pair)
+        assert isinstance(networks, QueryAndKey)
         with torch.no_grad():
-            keys = pair.key(batch["second"])
-        queries = pair.query(batch["first"])
+            keys = networks.key(batch["second"])
+        queries = networks.query(batch["first"])
         loss = queue_info_nce(queries, keys, given["queue"], temperature=self._settings.temperature)
         return loss, {"loss": loss, "keys": keys}
 

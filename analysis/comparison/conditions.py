@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from analysis.comparison.data import CellData, ComparisonData, Metric, shortened
-from analysis.comparison.verdicts import Pair, compare_columns
+from analysis.comparison.verdicts import ComparedPair, compare_columns
 
 _MOST_NAMED = 4
 
@@ -26,7 +26,7 @@ class Across:
 
     arm: str
     metric: Metric
-    pairs: Sequence[Pair]
+    pairs: Sequence[ComparedPair]
 
 
 def across_conditions(data: ComparisonData) -> list[Across]:

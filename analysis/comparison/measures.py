@@ -13,7 +13,7 @@ from analysis.comparison.bias import Spread, spread_over_directions, spread_over
 from analysis.comparison.data import CellData, ConditionData, Metric, shortened
 from analysis.comparison.tables import NONE, Table, spread
 from analysis.comparison.time_to_target import Target
-from analysis.comparison.verdicts import Pair, compare_columns, verdict_against
+from analysis.comparison.verdicts import ComparedPair, compare_columns, verdict_against
 from analysis.statistics.participation_bias import shares
 from analysis.statistics.run_measures import RunMeasures
 from vnetsim.storage.tables import COMPARISON_MEASURES
@@ -85,7 +85,7 @@ def _by_seed(data: ConditionData, found: Mapping[tuple[int, str], float | None])
     return np.array(table, dtype=np.float64).reshape(len(data.seeds), len(data.present))
 
 
-def measure_pairs(data: ConditionData) -> dict[str, list[Pair]]:
+def measure_pairs(data: ConditionData) -> dict[str, list[ComparedPair]]:
     """Return the pairs of arms in every measure that is compared, by its name."""
     return {
         metric.name: compare_columns(data.present, measured(data, metric.name), data.method, data.against)
@@ -93,7 +93,7 @@ def measure_pairs(data: ConditionData) -> dict[str, list[Pair]]:
     }
 
 
-def measure_table(data: ConditionData, pairs: Mapping[str, Sequence[Pair]], noun: str) -> Table | None:
+def measure_table(data: ConditionData, pairs: Mapping[str, Sequence[ComparedPair]], noun: str) -> Table | None:
     """Return the measures of each arm; None where no run has any."""
     shown = [(one.metric, measured(data, one.metric.name)) for one in MEASURES]
     shown = [(metric, values) for metric, values in shown if np.isfinite(values).any()]

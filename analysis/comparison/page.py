@@ -20,7 +20,7 @@ from analysis.comparison.statistics import LEVEL
 from analysis.comparison.tables import Table, cell_table, difference_table, traffic_table
 from analysis.comparison.terminal import notes_of, terminal_tables
 from analysis.comparison.time_to_target import Target, target_of, target_table
-from analysis.comparison.verdicts import Pair, compare_pairs
+from analysis.comparison.verdicts import ComparedPair, compare_pairs
 from analysis.comparison.warnings import named, warnings_of
 from analysis.formatting import clean, count
 from analysis.report.page import Section, environment, tile, write_figures
@@ -124,8 +124,8 @@ class _Compared:
     """A comparison with what was found of it, each by condition."""
 
     data: ComparisonData
-    pairs: Mapping[str, Mapping[str, list[Pair]]]
-    costs: Mapping[str, Mapping[str, list[Pair]]]
+    pairs: Mapping[str, Mapping[str, list[ComparedPair]]]
+    costs: Mapping[str, Mapping[str, list[ComparedPair]]]
     targets: Mapping[str, Target | None]
     across: list[Across]
     ranked: list[Ranked]
@@ -143,13 +143,13 @@ def _compared(data: ComparisonData) -> _Compared:
     )
 
 
-def _pairs(data: ComparisonData) -> dict[str, dict[str, list[Pair]]]:
+def _pairs(data: ComparisonData) -> dict[str, dict[str, list[ComparedPair]]]:
     return {one.name: {metric.name: compare_pairs(one, metric) for metric in one.metrics} for one in data.conditions}
 
 
 def _tables(found: _Compared) -> dict[str, pl.DataFrame]:
     data = found.data
-    families: list[tuple[str, str, Metric, Sequence[Pair]]] = [
+    families: list[tuple[str, str, Metric, Sequence[ComparedPair]]] = [
         ("arms", one.name, metric, found.pairs[one.name][metric.name])
         for one in data.conditions
         for metric in one.metrics

@@ -22,12 +22,12 @@ from analysis.comparison.tables import (
     verdict_table,
 )
 from analysis.comparison.time_to_target import Target
-from analysis.comparison.verdicts import Pair
+from analysis.comparison.verdicts import ComparedPair
 from analysis.comparison.warnings import named
 from analysis.report.page import Section
 from analysis.style import Panel
 
-Pairs = Mapping[str, Sequence[Pair]]
+Pairs = Mapping[str, Sequence[ComparedPair]]
 """The compared pairs by name of the metric."""
 
 

@@ -12,7 +12,7 @@ from scipy import stats
 
 from analysis.comparison.data import ComparisonData, ConditionData, Metric, has_values, shortened
 from analysis.comparison.statistics import LEAST_SEEDS, LEVEL
-from analysis.comparison.verdicts import Pair, level_words, unit_of_difference
+from analysis.comparison.verdicts import ComparedPair, level_words, unit_of_difference
 from analysis.formatting import THIN, count, decapitalised, percent, plural
 from analysis.style import BLUE, CYCLE, FULL_IN, GREY, HALF_IN, INK, OUTCOMES, PALE, Panel, axes, legend, to_svg
 
@@ -33,7 +33,7 @@ def left_margin_in(labels: Sequence[str]) -> float:
     return min(max(0.55, 0.3 + 0.066 * longest), 3.2)
 
 
-def _pair_label(pair: Pair) -> str:
+def _pair_label(pair: ComparedPair) -> str:
     """Return the words of a pair, on two lines when they are long."""
     if len(pair.words) <= _LABEL:
         return pair.words
@@ -137,7 +137,7 @@ def overview_panel(data: ComparisonData, metric: Metric, name: str) -> Panel:
     return Panel(name=name, title=metric.words, caption=caption, svg=to_svg(figure, name), wide=True)
 
 
-def difference_panel(metric: Metric, pairs: Sequence[Pair], name: str, noun: str) -> Panel:
+def difference_panel(metric: Metric, pairs: Sequence[ComparedPair], name: str, noun: str) -> Panel:
     """Draw the paired differences of a metric: a dot a seed, the mean and its interval, a row a pair of arms."""
     labels = [_pair_label(pair) for pair in pairs]
     figure = Figure((FULL_IN, 0.75 + _ROW_IN * len(pairs)))

@@ -13,7 +13,7 @@ from analysis.comparison.data import ComparisonData, ConditionData, Metric, has_
 from analysis.comparison.statistics import LEVEL
 from analysis.comparison.time_to_target import Reached, Target
 from analysis.comparison.verdicts import (
-    Pair,
+    ComparedPair,
     finite,
     friedman_words,
     interval_words,
@@ -52,7 +52,7 @@ def cell_table(data: ComparisonData) -> pl.DataFrame:
     return pl.DataFrame(rows, schema={column.name: column.dtype for column in COMPARISON}, orient="row")
 
 
-def difference_table(families: Sequence[tuple[str, str, Metric, Sequence[Pair]]]) -> pl.DataFrame:
+def difference_table(families: Sequence[tuple[str, str, Metric, Sequence[ComparedPair]]]) -> pl.DataFrame:
     """Return the table ``comparison_differences``: one row for each pair and metric.
 
     Args:
@@ -120,12 +120,12 @@ def final_values(data: ConditionData, noun: str) -> Table:
     )
 
 
-def verdict_table(data: ConditionData, metric: Metric, pairs: Sequence[Pair], noun: str) -> Table:
+def verdict_table(data: ConditionData, metric: Metric, pairs: Sequence[ComparedPair], noun: str) -> Table:
     """Return what every pair of arms shows in a metric."""
     return pair_table(metric.words_compared, metric, pairs, noun, friedman_words(data, metric, noun))
 
 
-def pair_table(title: str, metric: Metric, pairs: Sequence[Pair], noun: str, note: str) -> Table:
+def pair_table(title: str, metric: Metric, pairs: Sequence[ComparedPair], noun: str, note: str) -> Table:
     """Return what pairs show in a metric: a row a pair."""
     unit = unit_of_difference(metric, brackets=True)
     rows = []
@@ -155,7 +155,9 @@ def overview_metrics(data: ComparisonData) -> list[Metric]:
     return [metric for metric in known if metric.better] or known
 
 
-def overview_table(data: ComparisonData, metric: Metric, pairs: Mapping[str, Mapping[str, Sequence[Pair]]]) -> Table:
+def overview_table(
+    data: ComparisonData, metric: Metric, pairs: Mapping[str, Mapping[str, Sequence[ComparedPair]]]
+) -> Table:
     """Return arms under conditions: mean, deviation, and the verdict against the first arm.
 
     Args:
@@ -186,7 +188,7 @@ def overview_table(data: ComparisonData, metric: Metric, pairs: Mapping[str, Map
     )
 
 
-def _overview_cell(data: ConditionData, arm: str, metric: Metric, pairs: Sequence[Pair], first: str) -> str:
+def _overview_cell(data: ConditionData, arm: str, metric: Metric, pairs: Sequence[ComparedPair], first: str) -> str:
     own = next((one for one in data.metrics if (one.name, one.unit) == (metric.name, metric.unit)), None)
     if own is None or arm not in data.present:
         return NONE

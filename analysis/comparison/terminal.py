@@ -8,7 +8,7 @@ from analysis.comparison.conditions import Across
 from analysis.comparison.data import ComparisonData, ConditionData, Metric, shortened
 from analysis.comparison.statistics import LEVEL
 from analysis.comparison.tables import NONE, Table, overview_metrics, spread
-from analysis.comparison.verdicts import Pair, interval_words, p_words, unit_of_difference
+from analysis.comparison.verdicts import ComparedPair, interval_words, p_words, unit_of_difference
 from analysis.formatting import THIN, count, number
 
 MOST_METRICS = 3
@@ -23,7 +23,7 @@ _TESTS = {
     "bca": "randomisation test (sign flips), bootstrap interval (BCa) from 15 seeds on",
 }
 
-Pairs = Mapping[str, Mapping[str, Sequence[Pair]]]
+Pairs = Mapping[str, Mapping[str, Sequence[ComparedPair]]]
 
 
 def terminal_tables(data: ComparisonData, pairs: Pairs, across: Sequence[Across]) -> list[Table]:
@@ -120,7 +120,7 @@ def _differences(data: ComparisonData, metric: Metric, pairs: Pairs, across: Seq
     )
 
 
-def _row(pair: Pair, metric: Metric, indent: str) -> tuple[str, ...]:
+def _row(pair: ComparedPair, metric: Metric, indent: str) -> tuple[str, ...]:
     difference = number(pair.found.mean * metric.factor, 2)
     p_value = NONE if pair.p_value is None else p_words(pair.p_value).removeprefix("= ")
     seen = NONE if pair.seen is None else number(pair.seen * metric.factor, 2)
@@ -128,7 +128,7 @@ def _row(pair: Pair, metric: Metric, indent: str) -> tuple[str, ...]:
     return words, difference, interval_words(pair, metric), p_value, seen, _verdict(pair)
 
 
-def _verdict(pair: Pair) -> str:
+def _verdict(pair: ComparedPair) -> str:
     """Return a verdict in two or three words; of the first, where it is resolved to be higher or lower."""
     if pair.found.count < pair.least:
         return f"takes {pair.least} seeds"

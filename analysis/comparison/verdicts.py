@@ -25,7 +25,7 @@ from analysis.statistics.ranks import friedman
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Pair:
+class ComparedPair:
     """Two arms, or two conditions, compared in one metric.
 
     Args:
@@ -85,7 +85,7 @@ def p_words(p_value: float) -> str:
     return "< 0.001" if p_value < 0.001 else f"= {number(p_value, 2)}"
 
 
-def interval_words(pair: Pair, metric: Metric) -> str:
+def interval_words(pair: ComparedPair, metric: Metric) -> str:
     """Return the interval of a pair's mean difference, as the metric is shown."""
     if not pair.found.bounded:
         return "unbounded"
@@ -93,13 +93,13 @@ def interval_words(pair: Pair, metric: Metric) -> str:
     return f"{low} to {high}"
 
 
-def level_words(pairs: Sequence[Pair]) -> str:
+def level_words(pairs: Sequence[ComparedPair]) -> str:
     """Return what the intervals of some pairs are called: simultaneous where there are several."""
     several = any(pair.tests > 1 for pair in pairs)
     return f"{'simultaneous ' * several}95 % interval"
 
 
-def power_words(pairs: Sequence[Pair], metric: Metric) -> str:
+def power_words(pairs: Sequence[ComparedPair], metric: Metric) -> str:
     """Return what differences the seeds of some pairs could have seen; empty where they differ in nothing."""
     seen = sorted(pair.seen * metric.factor for pair in pairs if pair.seen is not None)
     if not seen:
@@ -110,7 +110,7 @@ def power_words(pairs: Sequence[Pair], metric: Metric) -> str:
     return f"These seeds would have resolved a true difference of {span} with 80{THIN}% power."
 
 
-def compare_pairs(data: ConditionData, metric: Metric) -> list[Pair]:
+def compare_pairs(data: ConditionData, metric: Metric) -> list[ComparedPair]:
     """Compare every pair of arms that have cells in a metric, at the seeds that both have."""
     return compare_columns(data.present, data.finals(metric), data.method, data.against)
 
@@ -125,7 +125,7 @@ def pairs_of(labels: Sequence[str], against: str = "") -> list[tuple[int, int]]:
 
 def compare_columns(
     labels: Sequence[str], values: NDArray[np.float64], method: Method, against: str = ""
-) -> list[Pair]:
+) -> list[ComparedPair]:
     """Compare every pair of columns at the rows that both have, or all of them with one.
 
     p-values and intervals are corrected over those pairs that can be tested: with fewer seeds a pair can be resolved
@@ -149,7 +149,7 @@ def compare_columns(
         usable = found.p_value if tested else None
         least = _least(level if any(testable) else LEVEL / max(len(names), 1), method)
         result.append(
-            Pair(
+            ComparedPair(
                 first=labels[i],
                 second=labels[j],
                 differences=values[rows, i] - values[rows, j],
@@ -164,7 +164,7 @@ def compare_columns(
     return result
 
 
-def verdict_against(pairs: Sequence[Pair], first: str, arm: str, seeds: int) -> str:
+def verdict_against(pairs: Sequence[ComparedPair], first: str, arm: str, seeds: int) -> str:
     """Return where an arm lies against another: higher, lower, not resolved; empty where they were not compared.
 
     Args:

@@ -32,7 +32,7 @@ def queue_info_nce(q: Tensor, k: Tensor, queue: Tensor, *, temperature: float) -
     return -logsigmoid(-margin).mean()
 
 
-class Pair(nn.Module):
+class QueryAndKey(nn.Module):
     """The encoder that is trained, ``query``, and the one that trails it, ``key``.
 
     Like the trained encoder, the key encoder normalises with the statistics of its own batch, so its running statistics
@@ -58,7 +58,7 @@ class Trailing:
 
     Args:
         optimizer: of the query encoder.
-        parameters: of the pair, by name.
+        parameters: of ``QueryAndKey``, by name.
         momentum: m.
     """
 

@@ -23,7 +23,7 @@ from learners.engines.optimizers import Optimizer, Sgd
 from learners.engines.programs import Engine, LocalTraining, Trained, TrainingJob, unprefixed
 from learners.fedco import FedCo, FedCoSettings
 from learners.state.key_queue import INITIAL_ROUND, KeyQueue
-from learners.state.momentum_contrast import KEY, QUERY, Pair, Trailing, queue_info_nce
+from learners.state.momentum_contrast import KEY, QUERY, QueryAndKey, Trailing, queue_info_nce
 from vnetsim.errors import InputError
 from vnetsim.learning import LearnerContext, Participant, Update
 
@@ -214,7 +214,7 @@ def test_a_dominating_positive_keeps_its_digits() -> None:
 
 def test_momentum_update_equals_a_slow_loop() -> None:
     """It moves towards the model that the step left, not to the one before it."""
-    pair = Pair(nn.Linear(3, 2))
+    pair = QueryAndKey(nn.Linear(3, 2))
     generator = torch.Generator().manual_seed(0)
     for parameter in pair.parameters():
         nn.init.normal_(parameter, generator=generator)

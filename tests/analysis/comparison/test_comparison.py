@@ -29,7 +29,7 @@ from analysis.comparison.tables import (
     verdict_table,
 )
 from analysis.comparison.verdicts import (
-    Pair,
+    ComparedPair,
     compare_columns,
     compare_pairs,
     friedman_words,
@@ -118,7 +118,7 @@ def test_what_is_resolved_and_what_is_not(ten: ConditionData) -> None:
     assert "all 3 arms are alike, over 10 seeds: chi-square" in friedman_words(ten, ACCURACY)
 
 
-def pair_of(first: list[float], second: list[float], *more: list[float]) -> Pair:
+def pair_of(first: list[float], second: list[float], *more: list[float]) -> ComparedPair:
     """The first pair of columns of values."""
     return compare_columns("xyz"[: 2 + len(more)], np.array([first, second, *more]).T, "sign-flip")[0]
 
