@@ -35,14 +35,15 @@ class Spread:
     Args:
         labels: of the bins.
         by_arm: shares of each arm, all its cells together.
-        passes: share of the passes of all arms together, shape (bins,); their runs may have ended at different times.
+        windows: share of the coverage windows of all arms together, shape (bins,); their runs may have ended at
+            different times.
         dwell: share of the time in coverage, likewise.
-        index_of: returns the bin of each row of a table of passes.
+        index_of: returns the bin of each row of a table of ``windows_with_updates``.
     """
 
     labels: tuple[str, ...]
     by_arm: Mapping[str, Shares]
-    passes: Floats
+    windows: Floats
     dwell: Floats
     index_of: Callable[[pl.DataFrame], NDArray[np.int64]]
 
@@ -57,7 +58,7 @@ def _spread(
     return Spread(
         labels=tuple(labels),
         by_arm={arm: found(table) for arm, table in tables.items()},
-        passes=together.passes,
+        windows=together.windows,
         dwell=together.dwell,
         index_of=bins_of,
     )
@@ -67,13 +68,13 @@ def _speeds_kmh(table: pl.DataFrame) -> Floats:
     return table["speed_kmh"].to_numpy().astype(np.float64)
 
 
-def _passes(data: ConditionData) -> dict[str, pl.DataFrame]:
-    return {arm: pl.concat([cell.passes for cell in data.of(arm)]) for arm in data.present}
+def _windows(data: ConditionData) -> dict[str, pl.DataFrame]:
+    return {arm: pl.concat([cell.windows for cell in data.of(arm)]) for arm in data.present}
 
 
 def spread_over_speeds(data: ConditionData) -> Spread:
     """Return shares by speed at entry; bins are the same for all arms of the condition."""
-    tables = _passes(data)
+    tables = _windows(data)
     edges = speed_edges_kmh(_speeds_kmh(pl.concat(list(tables.values()))))
     labels = [f"{low:g}\u2013{high:g}" for low, high in pairwise(edges)]
     return _spread(tables, labels, lambda table: speed_bins(_speeds_kmh(table), edges))
@@ -81,7 +82,7 @@ def spread_over_speeds(data: ConditionData) -> Spread:
 
 def spread_over_directions(data: ConditionData) -> Spread:
     """Return shares by the direction from which vehicles first came."""
-    tables = _passes(data)
+    tables = _windows(data)
     planned = {int(cell.settings.get("silos.approaches", 0)) for cell in data.cells}
     seen = [int(table["approach"].max()) + 1 for table in tables.values() if table.height]  # type: ignore[arg-type]
     bins = max(*planned, *seen, 1)
@@ -130,18 +131,18 @@ def overlap_table(data: ConditionData, noun: str) -> Table:
 
 
 def misplaced_table(data: ConditionData, spreads: Mapping[str, Spread], noun: str) -> Table:
-    """Return how far the updates are from being spread as passes and as time in coverage."""
-    heads = [f"by {what}: {base}" for what in spreads for base in ("passes", "time in coverage")]
+    """Return how far the updates are from being spread as windows and as time in coverage."""
+    heads = [f"by {what}: {base}" for what in spreads for base in ("windows", "time in coverage")]
     rows = []
     for arm in data.present:
         found = [spread.by_arm[arm] for spread in spreads.values()]
-        values = [misplaced(one.updates, base) for one in found for base in (one.passes, one.dwell)]
+        values = [misplaced(one.updates, base) for one in found for base in (one.windows, one.dwell)]
         rows.append((shortened(arm), *(NONE if value is None else percent(value) for value in values)))
     return Table(
         title="Updates out of proportion",
         head=(noun, *heads),
         rows=rows,
         note="Share of the aggregated updates that would have to come from other bins of the figures below to be "
-        "spread as the passes are, or as the time in coverage is: 0 % favours nobody. All seeds together; few updates "
+        "spread as the windows are, or as the time in coverage is: 0 % favours nobody. All seeds together; few updates "
         "are uneven by chance.",
     )

@@ -1,4 +1,4 @@
-"""Figures of who takes part: aggregated updates against passes and time in coverage, by speed and by direction."""
+"""Figures of who takes part: aggregated updates against windows and time in coverage, by speed and by direction."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from analysis.style import GREY, HALF_IN, INK, Panel, axes, to_svg
 
 
 def spread_panel(data: ConditionData, spread: Spread, *, name: str, what: str, axis: str) -> Panel:
-    """Draw how updates spread over bins: bars of passes, lines of time in coverage, dots of each arm's updates."""
+    """Draw how updates spread over bins: bars of windows, lines of time in coverage, dots of each arm's updates."""
     title = f"Updates against traffic, by {what}"
     if not any(one.updates.any() for one in spread.by_arm.values()):
         return Panel(name=name, title=title, caption="Not drawn: no update was aggregated.")
@@ -23,7 +23,7 @@ def spread_panel(data: ConditionData, spread: Spread, *, name: str, what: str, a
     columns = 2 if max(map(len, arms)) < 18 else 1
     figure = Figure((HALF_IN, 2.75 + 0.16 * -(-(len(arms) + 2) // columns)))
     ax = axes(figure, bottom=0.6, top=0.18 + 0.16 * -(-(len(arms) + 2) // columns))
-    bars = ax.bar(places, spread.passes * 100, 0.86, color=GREY, alpha=0.4, label="passes")
+    bars = ax.bar(places, spread.windows * 100, 0.86, color=GREY, alpha=0.4, label="windows")
     handles: list[Any] = [bars]
     handles += [
         ax.hlines(spread.dwell * 100, places - 0.43, places + 0.43, color=INK, linewidth=1.6, label="time in coverage")
@@ -45,7 +45,7 @@ def spread_panel(data: ConditionData, spread: Spread, *, name: str, what: str, a
     ax.grid(visible=False, axis="x")
     ax.legend(handles=handles, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=columns)
     caption = (
-        "Bars: share of all passes through coverage while the runs lasted; lines: share of the time in coverage. "
-        "Dots: share of the updates aggregated with a weight above 0; above a bar, more than in proportion to passes."
+        "Bars: share of all coverage windows while the runs lasted; lines: share of the time in coverage. "
+        "Dots: share of the updates aggregated with a weight above 0; above a bar, more than in proportion to windows."
     )
     return Panel(name=name, title=title, caption=caption, svg=to_svg(figure, name))

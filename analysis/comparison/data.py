@@ -103,7 +103,7 @@ class CellData:
         metrics: the table ``metrics``, finite values only, in order of rounds.
         outcomes: participations by outcome.
         spent: a row for each participation and each exchange between vehicles: ``end_s``, ``bytes``, ``train_s``.
-        passes: a row for each coverage window, see ``analysis.statistics.participation_bias.passes``.
+        windows: a row each, see ``analysis.statistics.participation_bias.windows_with_updates``.
         participants: vehicles whose update was aggregated, by round.
         series: declared series by name.
         settings: its experiment, by dotted key, without what belongs to the arm, the cell or its traffic.
@@ -125,7 +125,7 @@ class CellData:
     metrics: pl.DataFrame
     outcomes: Mapping[str, int]
     spent: pl.DataFrame
-    passes: pl.DataFrame
+    windows: pl.DataFrame
     participants: tuple[frozenset[str], ...]
     series: Mapping[str, Metric]
     settings: Mapping[str, Any]

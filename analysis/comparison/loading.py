@@ -15,7 +15,7 @@ import polars as pl
 from analysis.comparison.data import CellData, ComparisonData, ConditionData, Metric, RecordedTraffic
 from analysis.comparison.statistics import method_of
 from analysis.formatting import clean
-from analysis.statistics.participation_bias import participants_by_round, passes
+from analysis.statistics.participation_bias import participants_by_round, windows_with_updates
 from analysis.statistics.run_measures import run_measures
 from vnetsim.errors import InputError
 from vnetsim.storage.comparison import COMPARED, RECORD
@@ -84,7 +84,7 @@ def _cell(
         metrics=run.read("metrics").filter(pl.col("value").is_finite()).sort("round", maintain_order=True),
         outcomes=Counter(parts["outcome"].to_list()),
         spent=_spent(run, parts),
-        passes=passes(windows, parts),
+        windows=windows_with_updates(windows, parts),
         participants=participants_by_round(parts, rounds),
         series=_series(manifest),
         settings={key: value for key, value in settings.items() if key not in own},

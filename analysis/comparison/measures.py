@@ -125,7 +125,7 @@ def measure_rows(data: ConditionData) -> pl.DataFrame:
     """Return the rows of the table ``comparison_measures`` of a condition."""
     rows: list[tuple[object, ...]] = []
     spreads = []
-    if any(cell.passes.height for cell in data.cells):
+    if any(cell.windows.height for cell in data.cells):
         spreads = [
             ("commit_share_speed", "km/h", spread_over_speeds),
             ("commit_share_direction", "", spread_over_directions),
@@ -144,6 +144,6 @@ def measure_rows(data: ConditionData) -> pl.DataFrame:
 
 
 def _shares_by_bin(cell: CellData, found: Spread) -> Iterator[tuple[str, float | None]]:
-    values = shares(cell.passes, found.index_of(cell.passes), len(found.labels)).updates
+    values = shares(cell.windows, found.index_of(cell.windows), len(found.labels)).updates
     for label, value in zip(found.labels, values, strict=True):
         yield label, float(value) if values.any() else None

@@ -60,7 +60,7 @@ def overlap_between_runs(first: Rounds, second: Rounds) -> float | None:
     return _mean([dice(ours, theirs) for ours, theirs in zip(first, second, strict=False)])
 
 
-def passes(windows: pl.DataFrame, participations: pl.DataFrame) -> pl.DataFrame:
+def windows_with_updates(windows: pl.DataFrame, participations: pl.DataFrame) -> pl.DataFrame:
     """Return a row for each coverage window that the rounds knew of, in order of entry.
 
     Args:
@@ -96,21 +96,21 @@ class Shares:
     """Shares by bin, each array summing to 1, or all 0 when there was nothing to share.
 
     Args:
-        passes: of the coverage windows.
+        windows: of the coverage windows.
         dwell: of the time in coverage.
         updates: of the aggregated updates.
     """
 
-    passes: Floats
+    windows: Floats
     dwell: Floats
     updates: Floats
 
 
 def shares(table: pl.DataFrame, index: NDArray[np.int64], bins: int) -> Shares:
-    """Return how passes, dwell time and updates spread over bins.
+    """Return how windows, dwell time and updates spread over bins.
 
     Args:
-        table: as ``passes`` returns it.
+        table: as ``windows_with_updates`` returns it.
         index: bin of each row, in [0, bins).
         bins: their number.
     """
@@ -121,7 +121,7 @@ def shares(table: pl.DataFrame, index: NDArray[np.int64], bins: int) -> Shares:
         return total / whole if whole > 0 else total
 
     return Shares(
-        passes=spread(np.ones(table.height)),
+        windows=spread(np.ones(table.height)),
         dwell=spread(table["dwell_s"].to_numpy().astype(np.float64)),
         updates=spread(table["updates"].to_numpy().astype(np.float64)),
     )

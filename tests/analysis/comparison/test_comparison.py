@@ -61,7 +61,7 @@ def cell(arm: str, seed: int, values: list[float], **more: object) -> CellData:
         "metrics": pl.DataFrame(rows, schema=["round", "time_s", "name", "value"], orient="row"),
         "outcomes": {"committed": 3, "deadline": 1},
         "spent": pl.DataFrame({"end_s": [5.0], "bytes": [1e6], "train_s": [2.0]}),
-        "passes": pl.DataFrame(),
+        "windows": pl.DataFrame(),
         "participants": (),
         "series": {"accuracy": ACCURACY},
         "settings": {"rounds": 3},

@@ -1,4 +1,4 @@
-"""Tables and figures of who takes part, from a few made-up passes."""
+"""Tables and figures of who takes part, from a few made-up windows."""
 
 from xml.etree import ElementTree as ET
 
@@ -18,7 +18,7 @@ from analysis.style import styled
 
 
 def cell(arm: str, seed: int, participants: tuple[str, ...], updates: list[int]) -> CellData:
-    """Four passes: two slow ones from the north, 30 s each, and two fast ones from the east, 10 s each."""
+    """Four windows: two slow ones from the north, 30 s each, and two fast ones from the east, 10 s each."""
     return CellData(
         name=f"{arm}-{seed}",
         arm=arm,
@@ -34,7 +34,7 @@ def cell(arm: str, seed: int, participants: tuple[str, ...], updates: list[int])
         metrics=pl.DataFrame(),
         outcomes={},
         spent=pl.DataFrame(),
-        passes=pl.DataFrame(
+        windows=pl.DataFrame(
             {
                 "speed_kmh": [31.0, 33.0, 38.0, 39.0],
                 "approach": [0, 0, 1, 1],
@@ -81,10 +81,10 @@ def test_an_arm_alone_is_compared_with_itself_over_rounds_only(two: ConditionDat
 
 
 def test_updates_out_of_proportion(two: ConditionData) -> None:
-    """Half of the passes and 60 of 80 s are slow; all updates of b are: a half and a quarter are too many."""
+    """Half of the windows and 60 of 80 s are slow; all updates of b are: a half and a quarter are too many."""
     speeds = spread_over_speeds(two)
     assert speeds.labels == ("30\u201335", "35\u201340")
-    assert speeds.passes.tolist() == [0.5, 0.5]
+    assert speeds.windows.tolist() == [0.5, 0.5]
     assert speeds.dwell.tolist() == [0.75, 0.25]
     directions = spread_over_directions(two)
     assert directions.labels == ("0\u00b0", "180\u00b0")

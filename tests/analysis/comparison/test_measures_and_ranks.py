@@ -18,7 +18,7 @@ from analysis.style import styled
 
 ACCURACY = Metric(name="accuracy", label="Accuracy", unit="%", caption="")
 ARMS = ("a", "b", "</svg>c")
-PASSES = {"speed_kmh": [31.0, 33.0, 38.0, 39.0], "approach": [0, 0, 1, 1], "dwell_s": [9.0] * 4}
+WINDOWS = {"speed_kmh": [31.0, 33.0, 38.0, 39.0], "approach": [0, 0, 1, 1], "dwell_s": [9.0] * 4}
 
 
 def cell(arm: str, seed: int, value: float, commits_per_h: float = 60.0, name: str = "") -> CellData:
@@ -38,7 +38,7 @@ def cell(arm: str, seed: int, value: float, commits_per_h: float = 60.0, name: s
         metrics=pl.DataFrame(rows, schema=["round", "time_s", "name", "value"], orient="row"),
         outcomes={},
         spent=pl.DataFrame({"end_s": [5.0], "bytes": [1e6], "train_s": [2.0]}),
-        passes=pl.DataFrame({**PASSES, "updates": [3, 0, 1, 0]}),
+        windows=pl.DataFrame({**WINDOWS, "updates": [3, 0, 1, 0]}),
         participants=(),
         series={"accuracy": ACCURACY},
         settings={"silos.approaches": 2},
@@ -85,7 +85,7 @@ def ranked(*conditions: ConditionData, against: str = "") -> list[object]:
 
 
 def test_the_frame_of_measures() -> None:
-    """Three of four updates are of the slow first pass from the north, one of the third."""
+    """Three of four updates are of the slow first window from the north, one of the third."""
     rows = measure_rows(condition("x", {"a": [0.06], "b": [0.2]}))
     mine = rows.filter(arm="a")
     values = dict(mine.filter(bin="").select("measure", "value").iter_rows())

@@ -33,7 +33,7 @@ def cell(arm: str, seed: int, values: list[float], name: str = "accuracy") -> Ce
         metrics=pl.DataFrame(rows, schema=["round", "time_s", "name", "value"], orient="row"),
         outcomes={},
         spent=pl.DataFrame({"end_s": ends, "bytes": [1e3] * len(ends), "train_s": [3.0] * len(ends)}),
-        passes=pl.DataFrame(),
+        windows=pl.DataFrame(),
         participants=(),
         series={},
         settings={},

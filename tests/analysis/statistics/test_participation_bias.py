@@ -12,10 +12,10 @@ from analysis.statistics.participation_bias import (
     overlap_between_rounds,
     overlap_between_runs,
     participants_by_round,
-    passes,
     shares,
     speed_bins,
     speed_edges_kmh,
+    windows_with_updates,
 )
 
 PARTICIPATIONS = pl.DataFrame(
@@ -57,9 +57,9 @@ def test_overlaps_counted_by_hand() -> None:
     assert overlap_between_rounds([set(), set(), {"a"}]) == 0
 
 
-def test_passes_are_windows_with_their_updates() -> None:
+def test_windows_with_their_updates() -> None:
     """a commits twice from one window; e's window has not ended and counts until its participation did."""
-    table = passes(WINDOWS, PARTICIPATIONS)
+    table = windows_with_updates(WINDOWS, PARTICIPATIONS)
     assert table.columns == ["speed_kmh", "approach", "dwell_s", "updates"]
     assert table["speed_kmh"].to_list() == [36.0, 72.0, 108.0, 108.0, 108.0]
     assert table["approach"].to_list() == [0, 1, 2, 3, 3]
@@ -68,13 +68,13 @@ def test_passes_are_windows_with_their_updates() -> None:
 
 
 def test_shares_counted_by_hand() -> None:
-    """Two slow passes of 22 s hold all updates; three fast ones of 16.5 s hold none."""
-    found = shares(passes(WINDOWS, PARTICIPATIONS), np.array([0, 0, 1, 1, 1]), 2)
-    assert found.passes.tolist() == [0.4, 0.6]
+    """Two slow windows of 22 s hold all updates; three fast ones of 16.5 s hold none."""
+    found = shares(windows_with_updates(WINDOWS, PARTICIPATIONS), np.array([0, 0, 1, 1, 1]), 2)
+    assert found.windows.tolist() == [0.4, 0.6]
     assert found.dwell == pytest.approx(np.array([22, 16.5]) / 38.5)
     assert found.updates.tolist() == [1.0, 0.0]
-    assert misplaced(found.updates, found.passes) == pytest.approx(0.6)
-    assert misplaced(np.zeros(2), found.passes) is None
+    assert misplaced(found.updates, found.windows) == pytest.approx(0.6)
+    assert misplaced(np.zeros(2), found.windows) is None
 
 
 def test_speed_bins_are_round_and_at_most_eight() -> None:
@@ -117,12 +117,12 @@ def test_laws_of_the_shares(rows: list[tuple[int, float, int]], random: object) 
     found = [_shares(rows)]
     random.shuffle(rows)  # type: ignore[attr-defined]
     found.append(_shares(rows))
-    for name in ("passes", "dwell", "updates"):
+    for name in ("windows", "dwell", "updates"):
         first, second = (getattr(one, name) for one in found)
         assert first == pytest.approx(second)
         assert first.sum() == pytest.approx(1) or (name == "updates" and not first.any())
     one = found[0]
-    assert misplaced(one.passes, one.passes) == 0
+    assert misplaced(one.windows, one.windows) == 0
     there, back = misplaced(one.updates, one.dwell), misplaced(one.dwell, one.updates)
     assert there == back
     assert there is None or 0 <= there <= 1 + 1e-12
