@@ -9,13 +9,17 @@ from typing import Any
 
 import pytest
 
+from vnetsim.errors import InputError
 from vnetsim.learning.hooks import ignored_method
+from vnetsim.learning.registry import LEARNERS as KIND
 from vnetsim.learning.registry import find_learner, learner_names
 from vnetsim.storage.run_directory import RunDirectory
 
 Cli = Callable[..., Any]
 Write = Callable[[str], str]
 CONTRASTIVE = ("learning.bank", "learning.knn_k", "learning.linear_probe")
+METHODS = [part for part in KIND.parts if part not in ("name", "task", "paper", "Settings")]
+LEARNERS = ["ClassificationFedAvg", "FedAvg", "FedAvgSteering"]
 HOOKS = """
     def weights(self, participants):
         return np.arange(1.0, len(participants) + 1) / sum(range(1, len(participants) + 1))
@@ -41,6 +45,7 @@ def write(tmp_path: Path) -> Write:
             from learners.fedco import FedCo
             from learners.fedefm import FedEFM
             from learners.steering_baselines import FedAvgSteering
+            from vnetsim.learning import Learner
         """
         path.write_text(textwrap.dedent(head) + text)
         return f"{path}:X"
@@ -64,28 +69,58 @@ def test_weights_and_loss_of_a_classifier_are_called(
 
 
 @pytest.mark.parametrize(
-    ("base", "method", "can"),
-    [
-        ("FedCo", "loss", "aggregate, cost"),
-        ("FedEFM", "loss", "train, weights"),
-        ("Cdl", "loss", "job"),
-        ("FedAvg", "los", "loss, weights"),
-        ("ClassificationFedAvg", "weigths", "loss, "),
-    ],
+    ("base", "method"), [("FedCo", "keys"), ("Cdl", "divergence"), ("FedAvg", "los"), ("FedEFM", "weigths")]
 )
 def test_what_would_never_be_called_is_refused(
-    write: Write, refused: Callable[..., str], tmp_path: Path, base: str, method: str, can: str
+    write: Write, refused: Callable[..., str], tmp_path: Path, base: str, method: str
 ) -> None:
     learner = write(f"class X({base}):\n    def {method}(self, *a):\n        return super().{method}(*a)\n")
     line = refused("run", "gaussian", "--learner", learner, "--out", tmp_path / "run")
     assert f"mine.py:X: its method '{method}' would never be called: {base} has none of that name." in line
-    assert can in line.partition("can override: ")[2]
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        *(
+            (
+                f"class X({base}):\n    def {method}(self, *a): ...\n",
+                f"its '{method}' overrides what is final in {base}",
+            )
+            for base, method in [
+                *((base, name) for base in LEARNERS for name in ("aggregate", "cost", "evaluate", "train", "series")),
+                ("FedAvg", "_update"),
+            ]
+        ),
+        ("class X(FedAvg):\n    @classmethod\n    def create(cls, *a): ...\n", "its 'create' overrides what is final"),
+        (
+            "class Y:\n    def cost(self, silo): ...\nclass X(Y, FedAvg): ...\n",
+            "its 'cost' overrides what is final in FedAvg",
+        ),
+        ("class X(FedAvg):\n    weights = 3\n", "its 'weights' is no method, and FedAvg calls it as one."),
+        ("class X(FedAvg):\n    @property\n    def loss(self): ...\n", "its 'loss' is no method"),
+        (
+            "class Y:\n    def loss(self, *a): ...\nclass X(FedAvg, Y): ...\n",
+            "'loss' would never be called: FedAvg stands before",
+        ),
+        ("class X(FedAvg):\n    def _loss(self, *a): ...\n", "FedAvg has none of that name. Did you mean 'loss'?"),
+    ],
+)
+def test_overriding_in_vain_is_refused(write: Write, text: str, message: str) -> None:
+    with pytest.raises(InputError) as refused:
+        find_learner(write(text))
+    assert message in str(refused.value)
+    assert "calls and a subclass can override: loss, " in str(refused.value)
 
 
 @pytest.mark.parametrize(
     "text",
     [
+        "class X(FedAvg):\n    def _weights(self): ...\n    def weights(self, p):\n        return self._weights()\n",
+        "def loss(self, *a): ...\nclass X(FedAvg):\n    loss = staticmethod(loss)\n    weights = FedCo.weights\n",
+        "class X(Learner):\n    name = task = paper = 'x'\n    Settings = FedAvg.Settings\n    def tell(self): ...\n"
+        + "".join(f"    def {part}(self): ...\n" for part in METHODS),
         "class X(FedAvg):\n    def weights(self, p):\n        self.helper(p)\n    def helper(self, p): ...\n",
         "class X(FedCo):\n    def _helper(self): ...\n",
         "class Y:\n    def shared(self): ...\nclass X(Y, FedAvg):\n    def weights(self, p):\n        self.shared()\n",

@@ -1,4 +1,4 @@
-"""Methods of a learner's class that nobody would ever call, such as a hook that its base does not have."""
+"""What a learner's class overrides in vain: a hook that its base does not have, or what its base lets nobody change."""
 
 from __future__ import annotations
 
@@ -14,11 +14,17 @@ _METHODS = (staticmethod, classmethod, property, functools.cached_property)
 
 
 def ignored_method(learner: type) -> str:
-    """Return in one line which method of a learner its base would ignore, empty when there is none.
+    """Return in one line what a learner's class overrides without effect, empty when there is nothing.
 
-    A learner that builds on one from elsewhere is asked for what that one calls. A public method that no base knows
-    and that its own code never mentions is a hook of another learner or a misspelt one: the run would go on without it.
-    Learners that stand alone, and shipped ones, are not looked into.
+    A learner that builds on one from elsewhere is asked for what that one calls, its hooks. Found are, in its own code,
+
+    - a member of the name of one that the base declares ``typing.final``;
+    - what is no method in the place of a method;
+    - a method that a base in front of it has too (``class X(Base, Mine)``);
+    - a public method that no base knows and that its own code never mentions: a hook of another learner, or a misspelt
+      one; likewise a hook's name behind an underscore.
+
+    The run would go on without it. Learners that stand alone, and shipped ones, are not looked into.
 
     Args:
         learner: a class; its own code is what lies in its file or package.
@@ -26,18 +32,35 @@ def ignored_method(learner: type) -> str:
     package = _package(learner)
     own = [cls for cls in learner.__mro__ if _package(cls) == package]
     bases = [cls for cls in learner.__mro__ if cls not in own and _package(cls) not in _PLAIN]
-    built_on = [cls for cls in bases if hasattr(cls, "create") and cls.__module__ != "vnetsim.learning"]
+    # the protocol has no code that calls anything
+    built_on = [cls for cls in bases if hasattr(cls, "create") and not cls.__module__.startswith("vnetsim.learning")]
     if not built_on:
         return ""
+    hooks, base = _hooks(built_on), built_on[0].__name__
     for cls in own:
         for name, member in vars(cls).items():
-            new = _is_method(member) and not name.startswith("_") and not any(name in vars(base) for base in bases)
-            if new and not _mentioned(name, own):
-                hooks = ", ".join(_hooks(built_on)) or "nothing"
-                return (
-                    f"its method '{name}' would never be called: {built_on[0].__name__} has none of that name. "
-                    f"What it calls and a subclass can override: {hooks}."
-                )
+            fault = _fault(name, member, learner, own, bases, hooks)
+            if fault:
+                told = ", ".join(hooks) or "nothing"
+                return f"{fault.format(base=base)} What {base} calls and a subclass can override: {told}."
+    return ""
+
+
+def _fault(name: str, member: object, learner: type, own: list[type], bases: list[type], hooks: list[str]) -> str:
+    """Return what is wrong with a member of an own class, empty when nothing is."""
+    theirs = [vars(cls)[name] for cls in bases if name in vars(cls)]
+    if any(map(_is_final, theirs)):
+        return f"its '{name}' overrides what is final in {{base}}, the same for all that build on it; remove it."
+    if any(map(_is_method, theirs)) and not name.startswith("__"):
+        if not callable(member) and not isinstance(member, staticmethod | classmethod):
+            return f"its '{name}' is no method, and {{base}} calls it as one."
+        if next(cls for cls in learner.__mro__ if name in vars(cls)) not in own:
+            return f"its method '{name}' would never be called: {{base}} stands before its class in the list of bases."
+    public = name.removeprefix("_")
+    new = _is_method(member) and not theirs and (public == name or public in hooks) and not name.startswith("__")
+    if new and not _mentioned(name, own):
+        meant = "" if public == name else f" Did you mean '{public}'?"
+        return f"its method '{name}' would never be called: {{base}} has none of that name.{meant}"
     return ""
 
 
