@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import importlib.util
 import inspect
 import re
@@ -14,7 +15,10 @@ from typing import Any
 import pytest
 
 import vnetsim
+from vnetsim.api.model import TrainedModel
+from vnetsim.api.results import Page
 from vnetsim.cli.commands import app
+from vnetsim.cli.plugins import kinds
 from vnetsim.experiment import Experiment
 from vnetsim.learning.registry import find_learner, learner_names
 from vnetsim.setting_texts import setting_texts
@@ -94,6 +98,21 @@ def test_the_page_of_commands_has_every_command_and_option() -> None:
                 assert " ".join(argument.parameter.help.split()) in section, argument.name
     assert "Table of Contents" not in page
     assert " -m " not in page, "nothing of the process that writes the page"
+
+
+def test_the_page_of_python_has_every_protocol_and_what_methods_return() -> None:
+    page = (DOCS / "reference" / "api.md").read_text(encoding="utf-8")
+    shown: set[tuple[str, str]] = set()
+    for module, options in re.findall(r"^::: (\S+)\n {4}options: (.*)$", page, re.MULTILINE):
+        members = re.search(r"members: \[(.*?)\]", options)
+        names = members[1].split(", ") if members else vars(importlib.import_module(module))
+        assert set(names) <= set(vars(importlib.import_module(module))), module
+        shown |= {(module, name) for name in names}
+    returned = (Page, TrainedModel)
+    for kind in (*(kind.protocol for kind in kinds()), *returned):
+        assert any((kind.__module__, kind.__name__) == one for one in shown), kind
+        if kind in returned:
+            assert f"`{kind.__name__}`" in page
 
 
 def test_every_pace_and_selection_policy_is_in_the_tables() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,8 @@ import pytest
 
 from learners.data.shipped import SHIPPED
 from learners.encoders import ENCODERS
+from vnetsim.cli.plugins import kinds, word
+from vnetsim.plugins import Kind
 from vnetsim.storage.run_directory import RunDirectory
 
 Cli = Callable[..., Any]
@@ -23,11 +26,25 @@ QUICK = (
 )
 
 
-def test_each_is_at_most_60_lines_and_in_the_text() -> None:
-    text = (FOLDER / "README.md").read_text()
-    for path in sorted(FOLDER.glob("*.py")):
+def test_each_is_at_most_60_lines_and_has_a_page() -> None:
+    table = (FOLDER / "README.md").read_text()
+    pages = {path.name: path.read_text() for path in FOLDER.glob("*.md") if path.name != "README.md"}
+    examples = sorted(FOLDER.glob("*.py"))
+    for path in examples:
         assert path.read_text().count("\n") <= 60, path
-        assert f"[{path.name}]({path.name})" in text
+        (page,) = [name for name, text in pages.items() if f"[{path.name}]({path.name})" in text]
+        assert f"]({page}) | [{path.name}]({path.name}) |" in table
+    assert len(pages) == len(examples)
+
+
+@pytest.mark.parametrize("kind", kinds(), ids=word)
+def test_each_kind_has_a_row_and_a_page_that_names_its_protocol_and_key(kind: Kind) -> None:
+    rows = (FOLDER / "README.md").read_text().splitlines()
+    told = f"| `{kind.key}` | `{kind.table}` | `vnetsim plugins {word(kind)}` |"
+    (page, *_) = [match[1] for row in rows if row.endswith(told) and (match := re.match(r"\| \[.*?\]\((.*?)\)", row))]
+    text = (FOLDER / page).read_text()
+    assert re.search(rf"\b{kind.protocol.__name__}\b", text)
+    assert kind.key in text or f"--{kind.key}" in text or kind.key == "scenario"
 
 
 def test_a_learner_with_a_task_of_its_own(
