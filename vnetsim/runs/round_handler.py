@@ -96,8 +96,8 @@ class Training:
                 and all(0 <= position < len(participants) for position in finished.rejected)
             ):
                 raise InputError(
-                    f"round {summary.round}: the simulated traffic differs from the recorded one; "
-                    "scenario files or package versions changed. Start the run again with `vnetsim run`."
+                    f"round {summary.round}: the simulated traffic differs from the recorded one; scenario files, "
+                    "package versions or vnetsim itself changed. Start the run again with `vnetsim run`."
                 )
         else:
             with learner_errors(self._learner, f"in round {summary.round}"):
