@@ -1,13 +1,15 @@
 """`vnetsim settings`, `cite` and `init`: what a user looks up."""
 
 import re
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
 
 from vnetsim.cli.commands import main
+from vnetsim.cli.plugins import kinds
 from vnetsim.cli.references import references
-from vnetsim.experiment import Experiment
+from vnetsim.experiment import PLUGIN_TABLES, Experiment
 from vnetsim.learning.registry import find_learner, learner_names
 from vnetsim.setting_texts import setting_texts
 
@@ -51,6 +53,69 @@ def test_a_learner_brings_its_settings_and_defaults(capsys: Captured) -> None:
     assert "silos.count = 95\n" in told(capsys, "settings", "silos")
     assert "learning.t_alpha = " in told(capsys, "settings", "learning"), "of the default learner"
     assert told(capsys, "settings", "learning.tau", "--learner", "cdl").startswith("learning.tau = 4\n")
+
+
+@pytest.mark.parametrize("table", PLUGIN_TABLES)
+def test_a_table_of_plug_ins_has_the_settings_of_each_and_so_has_a_key(table: str, capsys: Captured) -> None:
+    kind = next(kind for kind in kinds() if kind.table == table)
+    out = told(capsys, "settings", table)
+    first, *sections = out.split(f"\n[{table}] of ")
+    assert first.startswith(f"[{table}]\nSettings of the {kind.name} that ")
+    shown = {section.split("\n")[0]: section for section in sections}
+    of_key: dict[str, set[str]] = {}
+    for name in kind.names():
+        texts = list(setting_texts(kind.find(name).Settings, table))
+        assert (name in shown) == bool(texts)
+        assert (name in re.split(r"[\s,.]+", first.partition("Without settings")[2])) != bool(texts)
+        for text in texts:
+            assert f"\n{text.key} = {text.default}\n" in shown[name]
+            assert text.meaning in " ".join(shown[name].split())
+            assert text.bounds in " ".join(shown[name].split())
+            of_key.setdefault(text.key, set()).add(name)
+    if of_key:
+        key, names = max(of_key.items(), key=lambda one: len(one[1]))
+        alone = told(capsys, "settings", key)
+        assert set(re.findall(rf"^\[{table}\] of (\S+)$", alone, re.MULTILINE)) == names
+        assert set(re.findall(r"^(\w+\.\w+)", alone, re.MULTILINE)) == {key}
+
+
+def test_a_setting_of_another_learner_than_the_default_is_found(capsys: Captured) -> None:
+    assert told(capsys, "settings", "learning.tau").startswith("[learning] of cdl\n")
+    assert told(capsys, "settings", "learning.t_alpha").startswith("learning.t_alpha = "), "of the default learner"
+
+
+@pytest.mark.parametrize(
+    ("key", "line"),
+    [
+        ("selection.margn", "unknown setting 'selection.margn'. Did you mean 'selection.margin'? Available: "),
+        ("radio.gain", "unknown setting 'radio.gain': no installed radio model has any; of a file: vnetsim plugins "),
+        ("learning.tua", "unknown setting 'learning.tua'. Did you mean 'learning.tau'?"),
+        ("selectoin", "Did you mean selection or round.selection? Tables: aggregation, "),
+    ],
+)
+def test_an_unknown_key_of_plug_ins_is_one_line(key: str, line: str, capsys: Captured) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["settings", key])
+    assert stopped.value.code == 2
+    assert line in capsys.readouterr().err
+
+
+def test_a_plug_in_at_fault_does_not_hide_the_settings_of_others(
+    capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Broken:
+        name, value = "broken", "nowhere:Broken"
+
+        def load(self) -> type:
+            raise ImportError("no nowhere")
+
+    monkeypatch.setattr("vnetsim.plugins.entry_points", lambda group: [*entry_points(group=group), Broken()])
+    with pytest.raises(SystemExit) as stopped:
+        main(["settings", "pace.margin"])
+    captured = capsys.readouterr()
+    assert stopped.value.code == 1
+    assert "\npace.margin = 0.2\n" in captured.out
+    assert captured.err == "vnetsim: pace 'broken' (nowhere:Broken) cannot be imported: no nowhere.\n"
 
 
 def test_what_to_cite(capsys: Captured) -> None:

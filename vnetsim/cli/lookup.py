@@ -12,7 +12,7 @@ from cyclopts import Parameter
 
 from vnetsim.cli.options import Debug
 from vnetsim.errors import InputError, RunError, unknown_name
-from vnetsim.setting_texts import description, setting_texts, tables_of
+from vnetsim.setting_texts import SettingText, description, meanings, setting_texts, tables_of
 from vnetsim.standard_streams import tell
 
 
@@ -45,7 +45,11 @@ def learners(
 
 def settings(
     key: Annotated[
-        str | None, Parameter(help="A setting, such as round.quorum, or a table of them, such as round.")
+        str | None,
+        Parameter(
+            help="A setting, such as round.quorum, or a table of them, such as round; of a table that belongs to "
+            "plug-ins, such as selection, those of all that are installed."
+        ),
     ] = None,
     /,
     *,
@@ -53,15 +57,18 @@ def settings(
         str | None,
         Parameter(
             help="Tell the settings of this learner as well, and the defaults that it brings; path/to/file.py:CLASS "
-            "for one of a file. Settings of learning belong to the default learner without it."
+            "for one of a file. Without it the table learning is the default learner's."
         ),
     ] = None,
     debug: Debug = False,  # noqa: ARG001
 ) -> int:
     """Explain every setting of an experiment: meaning, unit, default, bounds; with KEY one, or those of one table."""
     from vnetsim.cli.terminal import print_settings  # noqa: PLC0415 - keeps --help quick
-    from vnetsim.experiment import Experiment  # noqa: PLC0415
+    from vnetsim.experiment import PLUGIN_TABLES, Experiment  # noqa: PLC0415
 
+    plugin_table = (key or "").partition(".")[0]
+    if plugin_table in PLUGIN_TABLES:
+        return _settings_of_plugins(plugin_table, key or "")
     tables: dict[str, type] = {"": Experiment, **tables_of(Experiment)}
     brought: Mapping[str, Any] = {}
     if learner is not None or (key or "").partition(".")[0] == "learning":
@@ -79,14 +86,61 @@ def settings(
         del known["learning"]
         texts[""] = [text for text in texts[""] if text.key != "learning"]
     if key is None:
-        print_settings([(table, description(tables[table]).split("\n\n")[0], texts[table]) for table in tables])
+        print_settings([(_head(table), description(tables[table]).split("\n\n")[0], texts[table]) for table in tables])
     elif key in tables:
-        print_settings([(key, description(tables[key]), texts[key])])
+        print_settings([(_head(key), description(tables[key]), texts[key])])
     elif key in known:
         print_settings([("", "", [known[key]])])
     else:
-        raise _unknown_setting(key, known, [table for table in tables if table])
+        if learner is None and key.startswith("learning."):
+            return _settings_of_plugins("learning", key)
+        raise _unknown_setting(key, known, {*tables, *PLUGIN_TABLES, "learning"} - {""})
     return 0
+
+
+def _settings_of_plugins(table: str, key: str) -> int:
+    """Print a table that holds settings of plug-ins, or one of its keys, of every installed plug-in that has it."""
+    from vnetsim.cli.plugins import kinds, word  # noqa: PLC0415 - keeps --help quick
+    from vnetsim.cli.terminal import print_settings  # noqa: PLC0415
+    from vnetsim.experiment import Experiment  # noqa: PLC0415
+    from vnetsim.own_packages import claim  # noqa: PLC0415
+
+    claim("learners")
+    kind = next(kind for kind in kinds() if kind.table == table)
+    texts, words, faults = {}, {}, []
+    for name in kind.names():
+        try:
+            found = kind.find(name)
+        except RunError as error:  # one package at fault must not hide the others
+            faults.append(str(error))
+            continue
+        texts[name] = list(setting_texts(found.Settings, table, getattr(found, "defaults", {})))
+        words[name] = description(found.Settings).split("\n\n")[0]
+    known = {text.key for own in texts.values() for text in own}
+    one_of_a_file = f"vnetsim plugins {word(kind)} path/to/file.py:CLASS"
+    if key != table and key not in known and not faults:
+        if known:
+            raise unknown_name("setting", key, known)
+        raise InputError(f"unknown setting '{key}': no installed {kind.name} has any; of a file: {one_of_a_file}.")
+    told: list[tuple[str, str, list[SettingText]]] = []
+    if key == table:
+        meaning = meanings(Experiment)[table]
+        without = ", ".join(name for name, own in texts.items() if not own)
+        without = f" Without settings in this table: {without}." if without else ""
+        about = f"{meaning[0].upper()}{meaning[1:]}{without}\n\nThose of one in a file: {one_of_a_file}"
+        told.append((_head(table), about, []))
+    for name, own in texts.items():
+        if wanted := [text for text in own if key in (table, text.key)]:
+            told.append((f"{_head(table)} of {name}", words[name], wanted))
+    print_settings(told)
+    for fault in faults:
+        tell(fault)
+    return RunError.exit_code if faults else 0
+
+
+def _head(table: str) -> str:
+    """Return the heading of a table, as in a TOML file; nothing for the outermost."""
+    return f"[{table}]" if table else ""
 
 
 def _unknown_setting(key: str, known: Collection[str], tables: Collection[str]) -> InputError:

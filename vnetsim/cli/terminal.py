@@ -137,17 +137,18 @@ def _default(field: dataclasses.Field[Any]) -> str:
 
 
 def print_settings(tables: Sequence[tuple[str, str, Sequence[SettingText]]]) -> None:
-    """Print settings: of each table its key (may be empty), what it says of itself, and the settings in it."""
+    """Print settings: of each table a heading (may be empty), what it says of itself, and the settings in it."""
     console = Console()
     width = min(console.width, _TEXT_WIDTH)
-    for index, (table, about_it, texts) in enumerate(tables):
+    for index, (heading, about_it, texts) in enumerate(tables):
         if index:
             console.print()
-        if table:
-            console.print(Text(f"[{table}]", style="bold"))
+        if heading:
+            console.print(Text(heading, style="bold"))
         for paragraph in filter(None, about_it.split("\n\n")):
             _print_wrapped(console, paragraph, width)
-            console.print()
+            if texts:
+                console.print()
         for text in texts:
             console.print(Text.assemble((text.key, "bold"), f" = {text.default}" if text.default else ""))
             _print_wrapped(console, text.meaning, width, indent=4)
@@ -188,7 +189,7 @@ def print_plugin(kind: Kind, plugin: type[Any]) -> None:
     defaults = getattr(plugin, "defaults", {})
     console.print()
     texts = list(setting_texts(plugin.Settings, kind.table, defaults))
-    print_settings([(kind.table, description(plugin.Settings).split("\n\n")[0], texts)])
+    print_settings([(f"[{kind.table}]", description(plugin.Settings).split("\n\n")[0], texts)])
     if not texts:
         console.print(Text("no settings of its own"))
     others = {key: value for key, value in defaults.items() if not key.startswith(f"{kind.table}.")}

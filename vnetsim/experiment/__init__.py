@@ -71,12 +71,13 @@ class Experiment:
         evaluate_every: rounds between evaluations; the first and the last model are always evaluated.
         learning: the learner's own settings, validated by its ``Settings``.
         selection: settings of the selection policy that ``round.selection`` names, validated by its ``Settings``.
-        pace: those of the pace that ``round.participation`` names, likewise.
-        aggregation: those of the aggregation rule that ``round.aggregation`` names, likewise.
-        radio: those of the radio model that ``link.model`` names, likewise; the built-in ones have theirs in ``link``.
-        source: those of the traffic source that ``scenario`` names as ``path/to/file.py:Class`` or by an entry point.
-        dataset: those of the data set that ``data.name`` names; the built-in ones have theirs in ``data``.
-        encoder: those of the encoder that ``learning.encoder`` names, where the learner has that setting.
+        pace: settings of the pace that ``round.participation`` names, validated by its ``Settings``.
+        aggregation: settings of the aggregation rule that ``round.aggregation`` names, validated by its ``Settings``.
+        radio: settings of the radio model that ``link.model`` names; the built-in ones have theirs in ``link``.
+        source: settings of the traffic source that ``scenario`` names by an entry point or as
+            ``path/to/file.py:Class``; SUMO and the Gaussian have theirs in ``traffic`` and ``gaussian``.
+        dataset: settings of the data set that ``data.name`` names; the built-in ones have theirs in ``data``.
+        encoder: settings of the encoder that ``learning.encoder`` names, where the learner has that setting.
     """
 
     scenario: str
