@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from inspect import signature
 from typing import Any, ClassVar, final
 
 from torch import Tensor, nn
@@ -21,7 +20,6 @@ from learners.state.rules import rule_of
 from learners.state.server import Server, aggregation, mean_loss
 from learners.state.streaming import averages_as_they_come, trained_and_averaged
 from learners.tasks.task import AveragedTask, payload_bytes
-from vnetsim.errors import InputError
 from vnetsim.learning import Aggregation, Cost, Description, LearnerContext, Participant, Series, Update
 
 
@@ -149,19 +147,3 @@ class AveragingLearner(TaskLearner):
         more = {parameter: batch[name] for parameter, name in self._task.options.items() if name in batch}
         loss = self.loss(model, first, second, base, **more)
         return loss, {"loss": loss}
-
-
-def require_option(learner: Any, parameter: str, setting: str, alternative: str) -> None:
-    """Refuse a setting that asks for what a method's own loss does not take.
-
-    Args:
-        learner: whose loss it is.
-        parameter: of the loss.
-        setting: and its value, for the message.
-        alternative: what to do.
-
-    Raises:
-        InputError: naming both.
-    """
-    if parameter not in signature(learner.loss).parameters:
-        raise InputError(f"{setting}: the loss of '{learner.name}' takes no '{parameter}'; {alternative}.")

@@ -20,6 +20,7 @@ from learners.cdl_settings import DIVERGENCES, GRADIENTS, INFLUENCE, CdlSettings
 from learners.encoders.resnet8 import ResNet8
 from learners.engines.optimizers import CombinedOptimizer, Optimizer, Rate
 from learners.engines.programs import Tensors, Trained, TrainingJob, prefixed, unprefixed
+from learners.frame import BASE, require_option, takes
 from learners.mathematics.losses import divergence_rows
 from learners.state.global_model import State
 from learners.steering import SUB_PREFIX, LocalResult, SteeringLearner
@@ -80,7 +81,6 @@ class BackboneAndSub(nn.Module):
         self.sub = copy.deepcopy(network)
 
 
-@final
 class Cdl(SteeringLearner):
     """Contrastive divergence between backbone and sub-network; implements ``vnetsim.learning.Learner``.
 
@@ -117,6 +117,11 @@ class Cdl(SteeringLearner):
     def __init__(self, context: LearnerContext, settings: CdlSettings) -> None:
         self._released = settings.variant == "released"
         self._rounds = context.rounds
+        if settings.dropout > 0:
+            require_option(self, "kept", "learning.dropout", "leave it at 0")
+        # what the shipped loss does not read is not handed to the engine
+        self._compares = type(self).loss is not Cdl.loss
+        self._takes_outputs = takes(self.loss, "outputs")
         super().__init__(context, settings)
         compared = self._task.network.width if settings.compare == "features" else 1
         if compared < 2 and not self._released:
@@ -130,22 +135,54 @@ class Cdl(SteeringLearner):
             self._step, network=BackboneAndSub(self._task.network), optimizer=self._optimizers, masks=masks
         )
 
+    def loss(
+        self,
+        model: nn.Module,
+        images: Tensor,
+        angles: Tensor,
+        base: State,  # noqa: ARG002 - for methods that compare with it
+        kept: Tensor | None = None,
+        outputs: Tensor | None = None,
+    ) -> Tensor:
+        """Return what the backbone descends besides the divergence: the steering error, mean over the frames.
+
+        A function of its arguments alone: it is called for several vehicles at once, from several threads.
+
+        Args:
+            model: the backbone as the steps before have left it; gradients flow to its parameters.
+            images: a batch of the silo's frames in [0, 1], shape (B, C, H, W).
+            angles: their steering angles in [-1, 1], shape (B,).
+            base: the backbone that the local training started from, tensors by name; not to be changed.
+            kept: which features the linear layer sees, shape (B, d), where ``learning.dropout`` asks for it. A method
+                that does not take it refuses that setting.
+            outputs: angles that the model has made of the frames already, with gradients, shape (B,). For a method that
+                does not take them the frames pass the backbone twice in steps with a divergence.
+        """
+        if outputs is None:
+            assert isinstance(model, ResNet8)
+            features = self._task.dropout(model.features(images), {} if kept is None else {"kept0": kept})
+            outputs = model.head(features)
+        return self._task.steering_loss(outputs, angles)
+
+    @final
     def job(self, participant: Participant, base: State, own: State) -> TrainingJob:
         """Return the training of the backbone and, from the second time on, of both; see ``SteeringLearner.job``."""
         training = self._task.local_training_of(participant)
         backbone = {name: tensor for name, tensor in base.items() if not name.startswith(SUB_PREFIX)}
+        compared = {BASE + name: t.to(self._task.device) for name, t in backbone.items()} if self._compares else {}
         if not own:
-            return TrainingJob(program=self._alone, training=training, base=backbone)
+            return TrainingJob(program=self._alone, training=training, base=backbone, given=compared)
         sub = unprefixed(SUB_PREFIX, base if self._released else own)
         influence = torch.tensor(self._influence(participant, own), dtype=torch.float32, device=self._task.device)
         return TrainingJob(
             program=self._together,
             training=training,
             base={**prefixed(BACKBONE, backbone), **prefixed(SUB, sub)},
-            given={INFLUENCE.name: influence},
+            given={INFLUENCE.name: influence, **compared},
             optimizer={name: tensor for name, tensor in own.items() if name.startswith(OPTIMIZERS)},
         )
 
+    @final
     def local_result(self, trained: Trained, own: State) -> LocalResult:
         """Return the backbone; sub-network and optimizers as the silo's own; see ``SteeringLearner.local_result``."""
         if own:
@@ -168,6 +205,7 @@ class Cdl(SteeringLearner):
             metrics=figures,
         )
 
+    @final
     def own_series(self) -> tuple[Series, ...]:
         """Return divergences, and what settings let be measured besides; see ``SteeringLearner.own_series``."""
         constant = self._settings.divergence_schedule == "constant"
@@ -177,10 +215,12 @@ class Cdl(SteeringLearner):
             *(GRADIENTS if self._settings.measure_gradients else ()),
         )
 
+    @final
     def measured(self, jobs: Sequence[TrainingJob]) -> Sequence[Mapping[str, float]]:
         """Return the sub-network's influence, and the gradients compared; see ``SteeringLearner.measured``."""
         compared = [i for i, job in enumerate(jobs) if job.program is self._together]
-        figures = [{name: float(tensor) for name, tensor in job.given.items()} for job in jobs]
+        told = [{name: tensor for name, tensor in job.given.items() if name == INFLUENCE.name} for job in jobs]
+        figures = [{name: float(tensor) for name, tensor in one.items()} for one in told]
         if self._settings.measure_gradients:
             calls = [partial(self._compare_gradients, jobs[i]) for i in compared]
             for i, found in zip(compared, self._task.engine.map(self._together, calls), strict=True):
@@ -198,7 +238,9 @@ class Cdl(SteeringLearner):
         networks.train()
         loss, divergence, _ = self._terms(networks, batch, job.given)
         backbone = [parameter for name, parameter in networks.named_parameters() if name.startswith(BACKBONE)]
-        of_loss = _flat(torch.autograd.grad(loss, backbone, retain_graph=True))
+        of_loss = _flat(
+            torch.autograd.grad(loss, backbone, retain_graph=True, allow_unused=True, materialize_grads=True)
+        )
         of_divergence = _flat(torch.autograd.grad(divergence, backbone, allow_unused=True, materialize_grads=True))
         lengths = float(of_divergence.norm()), float(of_loss.norm())
         if not (all(map(math.isfinite, lengths)) and lengths[1] > 0):
@@ -225,11 +267,14 @@ class Cdl(SteeringLearner):
         largest = max(figures["kl_b_s"], float(own[SEEN][1]) if SEEN in own else 0.0)
         return {SEEN: torch.tensor([figures["kl_b_s"], largest], dtype=torch.float64)}
 
-    def _first_step(self, backbone: nn.Module, batch: Tensors, _: Tensors) -> tuple[Tensor, Tensors]:
-        assert isinstance(backbone, ResNet8)
-        angles = backbone.head(self._task.dropout(backbone.features(batch["images"]), batch))
-        loss = self._task.steering_loss(angles, batch["angles"])
+    def _first_step(self, backbone: nn.Module, batch: Tensors, given: Tensors) -> tuple[Tensor, Tensors]:
+        loss = self._steering_error(backbone, batch, given)
         return loss, {"loss": loss}
+
+    def _steering_error(self, backbone: nn.Module, batch: Tensors, given: Tensors, **more: Tensor) -> Tensor:
+        if "kept0" in batch:
+            more["kept"] = batch["kept0"]
+        return self.loss(backbone, batch["images"], batch["angles"], unprefixed(BASE, given), **more)
 
     def _step(self, networks: nn.Module, batch: Tensors, given: Tensors) -> tuple[Tensor, Tensors]:
         loss, divergence, figures = self._terms(networks, batch, given)
@@ -241,7 +286,8 @@ class Cdl(SteeringLearner):
         influence = given[INFLUENCE.name]
         z_b, z_s = networks.backbone.features(batch["images"]), networks.sub.features(batch["images"])
         angles = networks.backbone.head(self._task.dropout(z_b, batch))
-        loss = self._task.steering_loss(angles, batch["angles"])
+        more = {"outputs": angles} if self._takes_outputs else {}
+        loss = self._steering_error(networks.backbone, batch, given, **more)
         if self._released:
             of_sub = networks.sub.head(self._task.dropout(z_s, batch, mask=1))
             divergence = influence * released_divergence(angles, of_sub, beta=self._settings.beta)

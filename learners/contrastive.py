@@ -12,7 +12,8 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from learners.averaging import AveragingLearner, require_option
+from learners.averaging import AveragingLearner
+from learners.frame import require_option
 from learners.state.global_model import State
 from learners.tasks.contrastive import DualTemperatureTask
 from learners.tasks.contrastive_settings import ContrastiveSettings

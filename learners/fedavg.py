@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, final
+from typing import Annotated, ClassVar
 
 from learners.contrastive import DUAL_TEMPERATURE, ContrastiveLearner
 from learners.mathematics.aggregation import Weights, discard_weights, equal_weights
@@ -13,7 +13,6 @@ from vnetsim.learning import LearnerContext, Participant
 from vnetsim.setting_checks import Within
 
 
-@final
 class FedAvg(ContrastiveLearner):
     """Every committed vehicle counts the same."""
 
@@ -44,7 +43,6 @@ class DiscardSettings(ContrastiveSettings):
     limit_kmh: Annotated[float, Within(0.1, 1000, "km/h", "no vehicle on a road is faster")] = 100.0
 
 
-@final
 class Discard(ContrastiveLearner):
     """FedAvg over the vehicles at or below a speed limit; with none of them the global model is kept."""
 

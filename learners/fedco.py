@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from learners.encoders import PROJECTION
 from learners.engines.optimizers import Optimizer, Rate
 from learners.engines.programs import Tensors, Trained, TrainingJob, prefixed, unprefixed
-from learners.frame import TaskLearner
+from learners.frame import BASE, TaskLearner, takes
 from learners.mathematics.aggregation import Weights, equal_weights
 from learners.state.global_model import State
 from learners.state.key_queue import KeyQueue
@@ -119,7 +119,6 @@ class FedCoSettings(TaskSettings):
         return self.key_encoder in ("rsu", "kept")
 
 
-@final
 class FedCo(TaskLearner):
     """Momentum contrast with a global queue; implements ``vnetsim.learning.Learner``.
 
@@ -165,6 +164,9 @@ class FedCo(TaskLearner):
     def __init__(self, context: LearnerContext, settings: FedCoSettings) -> None:
         self._settings = settings
         self._task = ContrastiveTask(context, settings)
+        # what the shipped loss does not read is not handed to the engine
+        self._compares = type(self).loss is not FedCo.loss
+        self._offered = [name for name in ("keys", "queue") if takes(self.loss, name)]
         self._program = self._task.contrast(
             self._step, network=QueryAndKey(self._task.network), optimizer=self._optimizer
         )
@@ -191,6 +193,31 @@ class FedCo(TaskLearner):
         """Return what each uploaded model counts: 1 / N for each of the N participants. Keys are enqueued all."""
         return equal_weights(len(participants))
 
+    def loss(
+        self,
+        model: nn.Module,
+        first: Tensor,
+        second: Tensor,  # noqa: ARG002 - for methods that look at it themselves
+        base: State,  # noqa: ARG002 - for methods that compare with it
+        keys: Tensor,
+        queue: Tensor,
+    ) -> Tensor:
+        """Return the loss of a local step: InfoNCE of the queries against their keys and the queue (Eq. 1).
+
+        A function of its arguments alone: it is called for several vehicles at once, from several threads. A method's
+        own may do without ``keys`` and ``queue``; the vehicles then exchange keys that no loss looks at.
+
+        Args:
+            model: the encoder that is trained, as the steps before have left it; gradients flow to its parameters.
+            first: first random views of a batch of the vehicle's images, normalised, shape (B, C, H, W).
+            second: second random views of the same images.
+            base: the model that the vehicle downloaded, tensors by name; not to be changed.
+            keys: what the key encoder makes of ``second``, of unit length, shape (B, D), without gradients.
+            queue: keys of the RSU's queue as the vehicle downloaded them, shape (K, D).
+        """
+        return queue_info_nce(model(first), keys, queue, temperature=self._settings.temperature)
+
+    @final
     def describe(self) -> Description:
         """Return encoder, data distribution, and what crosses the radio link besides the model."""
         length, keys = self._settings.length, self._settings.keys_wanted
@@ -206,11 +233,13 @@ class FedCo(TaskLearner):
         }
         return self._task.describe(facts)
 
+    @final
     def series(self) -> Sequence[Series]:
         """Return the metrics of ``aggregate`` and ``evaluate``."""
         of_silos = (NEW_KEY_ENCODERS,) if self._template.own else ()
         return (*reported(SERIES, self._settings), *of_silos)
 
+    @final
     def cost(self, silo: int) -> Cost:
         """Return model and queue down, model and keys up, and the work of all steps.
 
@@ -225,6 +254,7 @@ class FedCo(TaskLearner):
             work_flop=float(self._task.images_per_training(silo) * (BACKWARD_FACTOR + 1) * self._task.flop),
         )
 
+    @final
     def train(self, participants: Sequence[Participant]) -> Sequence[Update]:
         """Train every participant from the model and the queue of its ``base_round``.
 
@@ -235,6 +265,7 @@ class FedCo(TaskLearner):
         trained = self._task.engine.train(jobs)
         return [self._upload(*one) for one in zip(participants, jobs, trained, strict=True)]
 
+    @final
     def aggregate(self, updates: Sequence[Update]) -> Aggregation:
         """Average the finite updates' models, enqueue their keys in order, and end the round."""
         finite = [update for update in updates if update.finite]
@@ -257,6 +288,7 @@ class FedCo(TaskLearner):
         self._global.advance({**state, **queue.state()})
         return aggregation(updates, weights, metrics)
 
+    @final
     def evaluate(self, *, final: bool) -> Mapping[str, float]:
         """Return kNN accuracy, and the linear probe's when it is due."""
         return self._task.evaluate(_model(self._global.current), final=final)
@@ -269,8 +301,9 @@ class FedCo(TaskLearner):
         assert isinstance(networks, QueryAndKey)
         with torch.no_grad():
             keys = networks.key(batch["second"])
-        queries = networks.query(batch["first"])
-        loss = queue_info_nce(queries, keys, given["queue"], temperature=self._settings.temperature)
+        offered = {"keys": keys, "queue": given["queue"]}
+        more = {name: offered[name] for name in self._offered}
+        loss = self.loss(networks.query, batch["first"], batch["second"], unprefixed(BASE, given), **more)
         return loss, {"loss": loss, "keys": keys}
 
     def _optimizer(self, parameters: Mapping[str, Tensor], rate: Rate, state: Tensors) -> Optimizer:
@@ -286,7 +319,7 @@ class FedCo(TaskLearner):
             program=self._program,
             training=self._task.local_training_of(participant),
             base={**prefixed(QUERY, model), **prefixed(KEY, {**model, **_key_encoder(base), **own})},
-            given={"queue": KeyQueue.of_state(base).keys},
+            given={"queue": KeyQueue.of_state(base).keys, **(prefixed(BASE, model) if self._compares else {})},
         )
 
     def _upload(self, participant: Participant, job: TrainingJob, trained: Trained) -> Update:

@@ -31,13 +31,13 @@ from learners.fedefm_settings import (
     FedEFMSettings,
     loss_series,
 )
-from learners.frame import TaskLearner, require_hook_is_used
+from learners.frame import BASE, TaskLearner, require_hook_is_used, takes
 from learners.mathematics.aggregation import Weights, equal_weights, weighted_mean
 from learners.mathematics.distillation import dense_similarity, distillation_loss, vehicle_similarity
 from learners.state.global_model import State
 from learners.state.own_models import OwnModels
 from learners.state.server import Server, aggregation, mean_loss
-from learners.tasks.classification import ClassificationTask, dense_features, label_loss, views
+from learners.tasks.classification import ClassificationTask, dense_features, views
 from learners.tasks.classification_settings import DEFAULTS, LOSS
 from learners.tasks.task import payload_bytes
 from vnetsim.learning import Aggregation, Cost, Description, Exchange, LearnerContext, Participant, Peer, Series, Update
@@ -45,7 +45,6 @@ from vnetsim.learning import Aggregation, Cost, Description, Exchange, LearnerCo
 TEACHER = "teacher."
 
 
-@final
 class FedEFM(TaskLearner):
     """Overseas training and distillation weighted by the earth mover's similarity; FedAvg where nothing came back.
 
@@ -106,14 +105,41 @@ class FedEFM(TaskLearner):
             self._own = OwnModels(initial, silos=context.silos)
         self._silos = self._own
         self._models: Server | OwnModels = self._own or self._global
-        self._plain = self._task.classify(label_loss)
-        self._abroad = self._task.classify(label_loss, steps=settings.overseas_steps)
+        # what the shipped loss does not read is not handed to the engine
+        self._compares = type(self).loss is not FedEFM.loss
+        self._takes_outputs = takes(self.loss, "outputs")
+        self._plain = self._task.classify(self._step)
+        self._abroad = self._task.classify(self._step, steps=settings.overseas_steps)
         self._with_teachers = self._task.classify(self._distillation)
 
     def weights(self, participants: Sequence[Participant]) -> Weights:
         """Return what each upload counts where the RSU averages: 1 / N for each of the N participants."""
         return equal_weights(len(participants))
 
+    def loss(
+        self,
+        model: nn.Module,
+        images: Tensor,
+        labels: Tensor,
+        base: State,  # noqa: ARG002 - for methods that compare with it
+        outputs: Tensor | None = None,
+    ) -> Tensor:
+        """Return the loss of a local step on the labels: the cross-entropy, mean over the images.
+
+        Steps at home and overseas descend it, and where teachers are it is CE(Q, y) of the equations. A function of its
+        arguments alone: it is called for several vehicles at once, from several threads.
+
+        Args:
+            model: the classifier as the steps before have left it; gradients flow to its parameters.
+            images: a batch of the silo's images, normalised, shape (B, C, H, W).
+            labels: their labels, int64, shape (B,).
+            base: the state that the local training started from, tensors by name; not to be changed.
+            outputs: logits that the model has made of the images already, with gradients, shape (B, classes). For a
+                method that does not take them the images pass the model twice in steps with teachers.
+        """
+        return cross_entropy(model(images) if outputs is None else outputs, labels)
+
+    @final
     def describe(self) -> Description:
         """Return classifier, data distribution, and what vehicles exchange."""
         settings = self._settings
@@ -132,6 +158,7 @@ class FedEFM(TaskLearner):
         )
         return replace(described, exchange=EXCHANGED if settings.variant == "emd" else None)
 
+    @final
     def series(self) -> Sequence[Series]:
         """Return the metrics of ``aggregate`` and ``evaluate``."""
         _, accuracy, *others = self._task.series()
@@ -140,6 +167,7 @@ class FedEFM(TaskLearner):
         accuracies = (accuracy,) if self._own is None else OWN_ACCURACY
         return (loss, *accuracies, *others, *similarities, TEACHERS)
 
+    @final
     def cost(self, silo: int) -> Cost:
         """Return FedAvg's cost, the teachers' forward passes, and the exchange of one model each way.
 
@@ -167,6 +195,7 @@ class FedEFM(TaskLearner):
             ),
         )
 
+    @final
     def aggregate(self, updates: Sequence[Update]) -> Aggregation:
         """Average the finite updates with equal weights and end the round; report their similarities."""
         finite = [update for update in updates if update.finite]
@@ -186,11 +215,13 @@ class FedEFM(TaskLearner):
             metrics |= {"emd": sum(values) / len(values), "emd_least": min(values), "emd_largest": max(values)}
         return aggregation(updates, weights, metrics, exchanges)
 
+    @final
     def evaluate(self, *, final: bool) -> Mapping[str, float]:
         """Return the accuracy of the global model; without a server of the silos' average and of their own."""
         measured = self._task.evaluate(self._global.current, final=final)
         return measured if self._own is None else {**measured, **self._own.accuracies(self._task.accuracy)}
 
+    @final
     def train(self, participants: Sequence[Participant]) -> Sequence[Update]:
         """Train copies overseas, compare, and train every participant; see ``vnetsim.learning.Learner``."""
         copies = self._overseas(participants)
@@ -223,8 +254,15 @@ class FedEFM(TaskLearner):
     def _job(self, program: Program, participant: Participant, given: Tensors | None = None) -> TrainingJob:
         base = self._models.base(participant)
         return TrainingJob(
-            program=program, training=self._task.local_training_of(participant), base=base, given=given or {}
+            program=program,
+            training=self._task.local_training_of(participant),
+            base=base,
+            given={**(given or {}), **self._compared(base)},
         )
+
+    def _compared(self, base: State) -> Tensors:
+        """Return what ``loss`` is given as ``base``, in a job's ``given``."""
+        return {BASE + name: tensor.to(self._task.device) for name, tensor in base.items()} if self._compares else {}
 
     def _overseas(self, participants: Sequence[Participant]) -> list[dict[str, State]]:
         """Return the copies that came back to each, by host: trained on the host's images as its vehicle sees them.
@@ -241,7 +279,8 @@ class FedEFM(TaskLearner):
             TrainingJob(
                 program=self._abroad,
                 training=self._overseas_training(participants[i], peer),
-                base=self._models.sent(participants[i]),
+                base=(base := self._models.sent(participants[i])),
+                given=self._compared(base),
             )
             for i, peer in pairs
         ]
@@ -291,6 +330,11 @@ class FedEFM(TaskLearner):
             given |= prefixed(f"{TEACHER}{i}.", state)
         return self._job(self._with_teachers, participant, given)
 
+    def _step(self, model: nn.Module, batch: Tensors, given: Tensors) -> tuple[Tensor, Tensors]:
+        """Return the loss of a step without teachers; a ``Loss``."""
+        loss = self.loss(model, batch["images"], batch["labels"], unprefixed(BASE, given))
+        return loss, {"loss": loss}
+
     def _distillation(self, model: nn.Module, batch: Tensors, given: Tensors) -> tuple[Tensor, Tensors]:
         """Return the loss of a step with teachers, and the similarities that weighed them, shape (J,); a ``Loss``."""
         images, settings = batch["images"], self._settings
@@ -309,7 +353,8 @@ class FedEFM(TaskLearner):
         weights = similarities.to(logits.dtype).relu()
         if settings.reduce == "mean":
             weights = weights / len(teachers)
-        labels = (1 - settings.beta) * cross_entropy(logits, batch["labels"])
+        more = {"outputs": logits} if self._takes_outputs else {}
+        labels = (1 - settings.beta) * self.loss(model, images, batch["labels"], unprefixed(BASE, given), **more)
         if settings.reading == "literal":
             labels = weights.sum() * labels
         loss = labels + settings.beta * distillation_loss(logits, taught, weights, temperature=settings.temperature)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, final
+from typing import ClassVar
 
 from learners.contrastive import DUAL_TEMPERATURE, ContrastiveLearner
 from learners.mathematics.aggregation import Weights, blur_weights
@@ -11,7 +11,6 @@ from learners.tasks.contrastive_settings import ContrastiveSettings
 from vnetsim.learning import Participant
 
 
-@final
 class FLSimCo(ContrastiveLearner):
     """Dual-temperature contrastive learning (Eq. 6-8), aggregated by blur level (Eq. 11)."""
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from inspect import Parameter, signature
 from typing import Any, ClassVar, Protocol, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from learners.engines.programs import Trained, TrainingJob
 from learners.state.global_model import GlobalModel
@@ -17,6 +19,8 @@ from vnetsim.learning import Aggregation, Cost, Description, LearnerContext, Par
 
 SILO = "silo."
 """Beginning of the names of what belongs to silos in a learner's state."""
+BASE = "base."
+"""Beginning of the names of the model that a vehicle downloaded in ``TrainingJob.given``, for a loss that compares."""
 
 
 class OfSilos(Protocol):
@@ -107,6 +111,28 @@ class TaskLearner(ABC):
             finite=trained.finite,
             metrics={"kernel_px": job.training.kernel_px},
         )
+
+
+def takes(loss: Callable[..., Tensor], parameter: str) -> bool:
+    """Return whether a loss takes what a method offers by name, besides the four arguments of every loss."""
+    parameters = signature(loss).parameters
+    return parameter in parameters or any(one.kind is Parameter.VAR_KEYWORD for one in parameters.values())
+
+
+def require_option(learner: Any, parameter: str, setting: str, alternative: str) -> None:
+    """Refuse a setting that asks for what a method's own loss does not take.
+
+    Args:
+        learner: whose loss it is.
+        parameter: of the loss.
+        setting: and its value, for the message.
+        alternative: what to do.
+
+    Raises:
+        InputError: naming both.
+    """
+    if not takes(learner.loss, parameter):
+        raise InputError(f"{setting}: the loss of '{learner.name}' takes no '{parameter}'; {alternative}.")
 
 
 def require_hook_is_used(learner: TaskLearner, base: type, hook: str, setting: str, why: str) -> None:

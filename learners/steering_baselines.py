@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, final
 
 from torch import Tensor, nn
 
-from learners.averaging import require_option
 from learners.encoders.resnet8 import ResNet8
 from learners.engines.programs import Tensors, Trained, TrainingJob, prefixed, unprefixed
+from learners.frame import require_option
 from learners.state.global_model import State
 from learners.steering import LocalResult, SteeringLearner
 from learners.tasks.steering import on_cpu
 from learners.tasks.steering_settings import SteeringSettings
-from vnetsim.learning import LearnerContext, Participant
+from vnetsim.learning import LearnerContext, Participant, Series
 
 OPTIMIZER = "optimizer."
 
@@ -75,6 +76,16 @@ class PlainSteering(SteeringLearner):
             loss=trained.mean("loss"),
         )
 
+    @final
+    def measured(self, jobs: Sequence[TrainingJob]) -> Sequence[Mapping[str, float]]:
+        """Return no figures; see ``SteeringLearner.measured``."""
+        return super().measured(jobs)
+
+    @final
+    def own_series(self) -> tuple[Series, ...]:
+        """Return nothing; see ``SteeringLearner.own_series``."""
+        return super().own_series()
+
     def _step(self, network: nn.Module, batch: Tensors, base: Tensors) -> tuple[Tensor, Tensors]:
         more = {"kept": batch["kept0"]} if "kept0" in batch else {}
         loss = self.loss(network, batch["images"], batch["angles"], base, **more)
@@ -85,7 +96,6 @@ class PlainSteering(SteeringLearner):
         return prefixed(OPTIMIZER, self._task.optimizer_template())
 
 
-@final
 class DecentralisedSgd(PlainSteering):
     """Every silo trains its own model; neighbours mix theirs. CDL without its divergence and its second network."""
 
@@ -102,7 +112,6 @@ class DecentralisedSgd(PlainSteering):
     )
 
 
-@final
 class FedAvgSteering(PlainSteering):
     """The RSU sends its model and averages what comes back, with equal weights."""
 

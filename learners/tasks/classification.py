@@ -218,9 +218,3 @@ def views(model: nn.Module, images: Tensor, state: Tensors | None = None) -> tup
         both(images) if state is None else frozen(both, prefixed("classifier.", state), images)
     )
     return seen
-
-
-def label_loss(model: nn.Module, batch: Tensors, _: Tensors) -> tuple[Tensor, Tensors]:
-    """Return the cross-entropy over the union of labels, mean over the images, and the figure ``loss``; a ``Loss``."""
-    loss = cross_entropy(model(batch["images"]), batch["labels"])
-    return loss, {"loss": loss}

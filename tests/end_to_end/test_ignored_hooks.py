@@ -19,7 +19,7 @@ Cli = Callable[..., Any]
 Write = Callable[[str], str]
 CONTRASTIVE = ("learning.bank", "learning.knn_k", "learning.linear_probe")
 METHODS = [part for part in KIND.parts if part not in ("name", "task", "paper", "Settings")]
-LEARNERS = ["ClassificationFedAvg", "FedAvg", "FedAvgSteering"]
+LEARNERS = ["Cdl", "ClassificationFedAvg", "FedAvg", "FedAvgSteering", "FedCo", "FedEFM"]
 HOOKS = """
     def weights(self, participants):
         return np.arange(1.0, len(participants) + 1) / sum(range(1, len(participants) + 1))
@@ -90,13 +90,15 @@ def test_what_would_never_be_called_is_refused(
             )
             for base, method in [
                 *((base, name) for base in LEARNERS for name in ("aggregate", "cost", "evaluate", "train", "series")),
+                ("Cdl", "job"),
+                ("FedAvgSteering", "own_series"),
                 ("FedAvg", "_update"),
             ]
         ),
         ("class X(FedAvg):\n    @classmethod\n    def create(cls, *a): ...\n", "its 'create' overrides what is final"),
         (
-            "class Y:\n    def cost(self, silo): ...\nclass X(Y, FedAvg): ...\n",
-            "its 'cost' overrides what is final in FedAvg",
+            "class Y:\n    def cost(self, silo): ...\nclass X(Y, FedCo): ...\n",
+            "its 'cost' overrides what is final in FedCo",
         ),
         ("class X(FedAvg):\n    weights = 3\n", "its 'weights' is no method, and FedAvg calls it as one."),
         ("class X(FedAvg):\n    @property\n    def loss(self): ...\n", "its 'loss' is no method"),
@@ -111,7 +113,15 @@ def test_overriding_in_vain_is_refused(write: Write, text: str, message: str) ->
     with pytest.raises(InputError) as refused:
         find_learner(write(text))
     assert message in str(refused.value)
-    assert "calls and a subclass can override: loss, " in str(refused.value)
+    assert str(refused.value).endswith("calls and a subclass can override: loss, weights.")
+
+
+@pytest.mark.parametrize("name", learner_names())
+def test_hooks_of_shipped_learners_are_the_same(write: Write, name: str) -> None:
+    base = find_learner(name)
+    head = f"from {base.__module__} import {base.__name__} as Base\n"
+    with pytest.raises(InputError, match=r"a subclass can override: loss, weights\.$"):
+        find_learner(write(f"{head}class X(Base):\n    def nothing(self): ...\n"))
 
 
 @pytest.mark.parametrize(

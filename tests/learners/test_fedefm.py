@@ -14,10 +14,9 @@ from torch.nn.functional import cross_entropy
 from learners.classification_fedavg import ClassificationFedAvg
 from learners.data.image_set import ImageSet
 from learners.encoders import create_classifier, forward_flop
-from learners.engines.programs import Engine, Program, Trained, TrainingJob
+from learners.engines.programs import Engine, Program, Tensors, Trained, TrainingJob
 from learners.fedefm import FedEFM, FedEFMSettings
 from learners.mathematics.aggregation import weighted_mean
-from learners.tasks.classification import label_loss
 from learners.tasks.classification_settings import ClassificationSettings
 from vnetsim.errors import InputError
 from vnetsim.experiment import DataSettings
@@ -46,6 +45,11 @@ def learner(new: Callable[..., Any]) -> FedEFM:
 
 def equal(a: Any, b: Any) -> bool:
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def on_labels(model: torch.nn.Module, batch: Tensors, _: Tensors) -> tuple[torch.Tensor, Tensors]:
+    loss = cross_entropy(model(batch["images"]), batch["labels"])
+    return loss, {"loss": loss}
 
 
 def peer(participant: Participant) -> Peer:
@@ -293,7 +297,7 @@ def test_guest_average_uploads_a_mean(new: Callable[..., Any], group: Callable[.
     learner.aggregate([])
     one = group(1)[0]
     update = learner.train([one])[0]
-    local = trained_by(learner, one, label_loss)
+    local = trained_by(learner, one, on_labels)
     guests = list(learner._overseas([one])[0].values())
     for name in ("head.weight", "trunk.bn1.running_mean"):
         expected = local.state[name] / 2 + (guests[0][name] + guests[1][name]) / 4
@@ -302,7 +306,7 @@ def test_guest_average_uploads_a_mean(new: Callable[..., Any], group: Callable[.
     assert not update.kept
     assert "emd" not in learner.aggregate([update]).metrics
     plain = learner.train(without_peers(group(2)))[0]
-    assert equal(plain.state, trained_by(learner, group(2)[0], label_loss).state)
+    assert equal(plain.state, trained_by(learner, group(2)[0], on_labels).state)
 
 
 def test_a_resumed_run_gives_the_same_bits(new: Callable[..., Any], group: Callable[..., list[Participant]]) -> None:

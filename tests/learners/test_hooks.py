@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from learners.cdl import Cdl
 from learners.classification_fedavg import ClassificationFedAvg
 from learners.fedavg import FedAvg
 from learners.fedco import FedCo
@@ -20,6 +21,8 @@ from vnetsim.learning import Participant
 MakeParticipant = Callable[..., Participant]
 MakeContext = Callable[..., Any]
 QUICK = {"batch": 4, "steps": 2}
+LEARNERS = [FedAvg, FedCo, ClassificationFedAvg, FedEFM, FedAvgSteering, Cdl]
+STAR = ExchangeSettings(topology="star")
 SHARES = [1 / 6, 2 / 6, 3 / 6]
 
 
@@ -36,10 +39,10 @@ class Hooks:
 
 
 @pytest.mark.usefixtures("tiny", "on_tiny_roads")
-@pytest.mark.parametrize("kind", [FedAvg, ClassificationFedAvg, FedAvgSteering])
-def test_every_task_calls_them(kind: Any, context: Any, participant: MakeParticipant) -> None:
+@pytest.mark.parametrize("kind", LEARNERS)
+def test_every_learner_calls_them(kind: Any, new_context: MakeContext, participant: MakeParticipant) -> None:
     mine = type("Mine", (Hooks, kind), {})
-    learner = mine.create(context, kind.Settings(batch=4, steps=1))
+    learner = mine.create(new_context(exchange=STAR), kind.Settings(batch=4, steps=1))
     updates = learner.train([participant(0, i) for i in range(3)])
     # the first step begins where the training does
     assert [update.loss for update in updates] == [42, 42, 42]
@@ -49,13 +52,43 @@ def test_every_task_calls_them(kind: Any, context: Any, participant: MakePartici
 
 
 @pytest.mark.usefixtures("tiny", "on_tiny_roads")
-@pytest.mark.parametrize("kind", [FedAvg, FedCo, ClassificationFedAvg, FedEFM, FedAvgSteering])
-def test_weights_decide_the_average(kind: Any, context: Any, participant: MakeParticipant) -> None:
+@pytest.mark.parametrize("kind", [FedCo, FedEFM, Cdl])
+def test_later_rounds_descend_the_loss_as_well(kind: Any, new_context: MakeContext, group: Callable[..., Any]) -> None:
+    """With a queue of keys, with teachers, beside a divergence; and what is added to it changes the training."""
+
+    class Pulled(kind):  # type: ignore[misc]
+        pull = 0.0
+
+        def loss(self, model: Any, first: Any, second: Any, base: Any, **offered: Any) -> Any:
+            start = sum((theta - base[name]).square().sum() for name, theta in model.named_parameters())
+            return super().loss(model, first, second, base, **offered) + self.pull * (start + 1)
+
+    def second_round(cls: type[Any]) -> Any:
+        learner = cls.create(new_context(exchange=STAR), kind.Settings(batch=4, steps=2))
+        learner.load_state_dict(begun.state_dict())
+        return learner.train(group(1))[0]
+
+    begun = kind.create(new_context(exchange=STAR), kind.Settings(batch=4, steps=2))
+    begun.aggregate(begun.train(group(0)))
+    shipped = second_round(kind)
+    same, pulled, other = (
+        second_round(cls) for cls in (Pulled, type("P", (Pulled,), {"pull": 10.0}), type("Mine", (Hooks, kind), {}))
+    )
+    assert all(bool((shipped.state[name] == tensor).all()) for name, tensor in same.state.items())
+    assert same.loss == shipped.loss
+    assert pulled.loss > shipped.loss
+    for changed in (pulled, other):
+        assert any(bool((shipped.state[name] != tensor).any()) for name, tensor in changed.state.items())
+
+
+@pytest.mark.usefixtures("tiny", "on_tiny_roads")
+@pytest.mark.parametrize("kind", LEARNERS)
+def test_weights_decide_the_average(kind: Any, new_context: MakeContext, participant: MakeParticipant) -> None:
     class Mine(kind):  # type: ignore[misc]
         def weights(self, participants: Sequence[Participant]) -> Any:
             return np.arange(len(participants), dtype=float)
 
-    learner = Mine.create(context, kind.Settings(**QUICK))
+    learner = Mine.create(new_context(exchange=STAR), kind.Settings(**QUICK))
     updates = learner.train([participant(0, i) for i in range(2)])
     assert list(learner.aggregate(updates).weights) == [0, 1]
     state = learner.state_dict()
@@ -71,6 +104,7 @@ def test_weights_decide_the_average(kind: Any, context: Any, participant: MakePa
         (FedEFM, {}, {"server": "none"}, "learning.server: none: nobody averages uploads, so 'weights' of Mine"),
         (FedAvg, {}, {"negatives": "plain"}, "learning.negatives: the loss of 'fedavg' takes no 'plain'"),
         (FedAvgSteering, {}, {"dropout": 0.5}, "learning.dropout: the loss of 'fedavg-steering' takes no 'kept'"),
+        (Cdl, {"exchange": STAR}, {"dropout": 0.5}, "learning.dropout: the loss of 'cdl' takes no 'kept'"),
     ],
 )
 def test_what_would_not_be_called_is_refused(
@@ -82,7 +116,7 @@ def test_what_would_not_be_called_is_refused(
     kind.create(new_context(**changes), kind.Settings(**QUICK | settings))
 
 
-@pytest.mark.parametrize("kind", [FedAvg, FedCo, ClassificationFedAvg, FedEFM, FedAvgSteering, DecentralisedSgd])
+@pytest.mark.parametrize("kind", [*LEARNERS, DecentralisedSgd])
 def test_settings_are_composed_of_few_classes(kind: Any) -> None:
     def depth(settings: type) -> int:
         return max((1 + depth(base) for base in settings.__bases__ if base is not object), default=1)
