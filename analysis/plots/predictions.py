@@ -1,4 +1,4 @@
-"""Predicted against actual rest of the stay in coverage, by predictor."""
+"""Predicted against actual rest of the window, by predictor."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from analysis.statistics.predictions import Predictions, predictions
 from analysis.style import BLACK, FULL_IN, ORANGE, Panel, reach, scatter, to_svg
 
 _WORDS = {"straight": "straight on", "history": "history", "oracle": "oracle"}
-_TITLE = "Predicted and actual rest of the stay, when invited"
+_TITLE = "Predicted and actual rest of the window, when invited"
 
 
 def prediction_panel(run: RunData) -> Panel:
-    """Draw, for each predictor, how long invited vehicles stayed against how long it said they would."""
+    """Draw, for each predictor, the rest of the windows of invited vehicles against what it said."""
     told = [one for one in predictions(run.participations, run.windows) if len(one.predicted_s)]
     if not told:
         caption = "Not drawn: no prediction was recorded for a window that has ended."

@@ -105,25 +105,25 @@ def _crossings(run: RunData) -> tuple[Floats, Floats, str]:
 def dwell_panel(run: RunData) -> Panel:
     """Draw the distribution of dwell times over that of the chord at entry speed."""
     title = "Dwell time"
-    stayed, ideal, why = _crossings(run)
-    if len(stayed) == 0:
+    dwell_s, ideal_s, why = _crossings(run)
+    if len(dwell_s) == 0:
         return Panel(name="dwell", title=title, caption=f"Not drawn: {why}.")
     figure = Figure((HALF_IN, 2.9))
     ax = axes(figure, top=0.34)
-    top = float(np.percentile(np.concatenate([stayed, ideal]), 99.0)) * 1.02
+    top = float(np.percentile(np.concatenate([dwell_s, ideal_s]), 99.0)) * 1.02
     bins = np.linspace(0, top, 33)
-    histogram(ax, stayed, bins, "dwell time")
-    ideal_counts = np.histogram(ideal, bins)[0]
+    histogram(ax, dwell_s, bins, "dwell time")
+    ideal_counts = np.histogram(ideal_s, bins)[0]
     ax.stairs(ideal_counts, bins, color=VERMILION, linewidth=1.6, label="chord / entry speed")
     ax.set(xlabel="time (s)", ylabel="windows", xlim=(0, top))
     ax.set_ylim(0, max(ax.get_ylim()[1], 1.06 * int(ideal_counts.max())))
     legend(ax)
-    outside = int((np.maximum(stayed, ideal) > top).sum())
+    outside = int((np.maximum(dwell_s, ideal_s) > top).sum())
     beyond = f" {plural(outside, 'window')} beyond {number(top, 2)} s not shown." if outside else ""
     caption = (
-        f"{dwell(run.windows).sentence} Drawn are the {count(len(stayed))} of "
+        f"{dwell(run.windows).sentence} Drawn are the {count(len(dwell_s))} of "
         f"{plural(run.windows.height, 'window')} that run from rim to rim, with what the chord would take at entry "
-        f"speed: {quantity(float(np.median(ideal)), 's')} in the median.{beyond}"
+        f"speed: {quantity(float(np.median(ideal_s)), 's')} in the median.{beyond}"
     )
     return Panel(name="dwell", title=title, caption=caption, svg=to_svg(figure, "dwell"))
 
@@ -131,16 +131,16 @@ def dwell_panel(run: RunData) -> Panel:
 def chord_panel(run: RunData) -> Panel:
     """Draw each dwell time against the time that the chord takes at entry speed."""
     title = "Dwell time against chord over entry speed"
-    stayed, ideal, why = _crossings(run)
-    if len(stayed) == 0:
+    dwell_s, ideal_s, why = _crossings(run)
+    if len(dwell_s) == 0:
         return Panel(name="chord", title=title, caption=f"Not drawn: {why}.")
     figure = Figure((HALF_IN, 2.9))
     ax = axes(figure, top=0.34)
-    low = min(stayed.min(), ideal.min()) * 0.9
-    right, top = reach(ideal), reach(stayed)
+    low = min(dwell_s.min(), ideal_s.min()) * 0.9
+    right, top = reach(ideal_s), reach(dwell_s)
     high = max(right, top)
     ax.plot([low, high], [low, high], color=BLACK, linewidth=1, linestyle=(0, (4, 3)), label="equal")
-    scatter(ax, ideal, stayed, "window")
+    scatter(ax, ideal_s, dwell_s, "window")
     ax.set(xlabel="chord / entry speed (s)", ylabel="dwell time (s)", xlim=(low, right), ylim=(low, top))
     if high / low > 12:
         ax.set(xscale="log", yscale="log", xlim=(low, right), ylim=(low, top))
@@ -149,12 +149,12 @@ def chord_panel(run: RunData) -> Panel:
             axis.set_ticks(ticks, [f"{tick:g}" for tick in ticks])
             axis.set_ticks([], minor=True)
     legend(ax)
-    outside = int(((ideal > right) | (stayed > top)).sum())
+    outside = int(((ideal_s > right) | (dwell_s > top)).sum())
     beyond = f" {plural(outside, 'window')} beyond the axes not shown." if outside else ""
-    ratio = stayed / ideal
+    ratio = dwell_s / ideal_s
     caption = (
-        f"The median vehicle stays {number(float(np.median(ratio)), 3)} times as long as it would at its entry "
-        f"speed on the straight line from entry to exit; {percent(float((ratio > 1.5).mean()), 0)} stay more than "
+        f"The median window lasts {number(float(np.median(ratio)), 3)} times as long as the straight "
+        f"line from entry to exit takes at entry speed; {percent(float((ratio > 1.5).mean()), 0)} last more than "
         f"1.5 times as long.{beyond}"
     )
     return Panel(name="chord", title=title, caption=caption, svg=to_svg(figure, "chord"))

@@ -92,8 +92,8 @@ def _over_early(run: RunData) -> list[str]:
     """Return what is to be said where the rounds were over before most vehicles could have crossed the disc."""
     if not run.learning or not _finished(run) or run.manifest.get("ended_by") != "rounds" or run.windows.is_empty():
         return []
-    stays = dwell(run.windows)
-    if 2 * stays.cut <= stays.windows:
+    found = dwell(run.windows)
+    if 2 * found.cut <= found.windows:
         return []
     begin_s = float(run.manifest["traffic"].get("begin_s") or 0.0)
     took = duration(float(run.manifest.get("time_s") or begin_s) - begin_s)

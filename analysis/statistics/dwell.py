@@ -1,4 +1,4 @@
-"""How long vehicles stay, though the end of the run cuts some windows off; and how fast they come in.
+"""Dwell: how long windows last, though the end of the run cuts some off; and how fast they come in.
 
 One value under one name: whoever tells a median dwell or a median speed at entry takes it from here.
 """
@@ -20,11 +20,11 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class Dwell:
-    """What windows say of the time that vehicles stay.
+    """What windows say of the dwell.
 
     Args:
         windows: how many windows were counted.
-        cut: how many of them the end of the run cut off: their vehicles stayed longer than was seen.
+        cut: how many of them the end of the run cut off: they lasted longer than was seen.
         begun: windows left out, as their vehicles were inside before the recording began.
         median_s: the median (s); infinite when so many were cut that it lies beyond what was seen, NaN without windows.
         at_least_s: what the median exceeds for certain (s): the median of what was seen.

@@ -1,4 +1,4 @@
-"""How long vehicles were predicted to stay in coverage when they were invited, and how long they did."""
+"""The rest of windows as predicted when their vehicles were invited, and as it was."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from vnetsim.simulation.selection import Candidate, SelectionContext
 class LeastServed:
     """Orders by the uploads that came from the silo so far; leaves out who is predicted to leave too early.
 
-    A candidate n may be chosen when its predicted stay R_n lasts for its predicted participation T_n::
+    A candidate n may be chosen when the predicted rest of its window R_n lasts for its predicted participation T_n::
 
         R_n >= (1 + margin) T_n
     """
@@ -28,10 +28,10 @@ class LeastServed:
         """When a vehicle has the time.
 
         Args:
-            margin: share by which the stay must be longer than the participation.
+            margin: share by which the rest of the window must be longer than the participation.
         """
 
-        margin: Annotated[float, Within(0, 10, "", "a stay eleven times as long is no matter of time")] = 0.2
+        margin: Annotated[float, Within(0, 10, "", "a window eleven times as long is no matter of time")] = 0.2
 
         def __post_init__(self) -> None:
             check_bounds("selection", self)

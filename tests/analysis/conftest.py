@@ -101,7 +101,7 @@ def window_rows(scenario: Scenario) -> list[tuple[object, ...]]:
 def later(
     window: tuple[object, ...], start: float, outcome: str, upload: float, rng: np.random.Generator
 ) -> tuple[object, ...]:
-    """Return the columns that were added last: share of the work, time outside, upload's RSU, predicted stays."""
+    """Return the columns that were added last: share of the work, time outside, upload's RSU, predictions."""
     if outcome == "not_selected":
         return None, 0.0, None, None, None
     remaining = float(window[5]) - start  # type: ignore[arg-type]

@@ -90,7 +90,7 @@ class Mine(ArrivalSelection):
         Args:
             margin: share of the duration that must be left.
         """
-        margin: Annotated[float, Within(0, 9, "s", "no stay is longer")] = 0.5
+        margin: Annotated[float, Within(0, 9, "s", "no window is longer")] = 0.5
 ''')
     assert told(capsys, "plugins", "selections", f"{tmp_path / 'mine.py'}:Mine").splitlines() == [
         "mine: selection policy",
@@ -108,7 +108,7 @@ class Mine(ArrivalSelection):
         "",
         "selection.margin = 0.5",
         "    share of the duration that must be left.",
-        "    number, between 0 and 9 s: no stay is longer",
+        "    number, between 0 and 9 s: no window is longer",
     ]
 
 

@@ -19,7 +19,7 @@ SLOW = ("--set", "compute.median_flops=2e7", "--set", "round.quorum=2", "--set",
     "rules",
     [
         ("round.participation=early-upload", "pace.margin=0.5"),
-        ("round.participation=mob-fl", "pace.stay=oracle"),
+        ("round.participation=mob-fl", "pace.predictor=oracle"),
         ("round.training_outside=true", "round.max_staleness=1"),
     ],
     ids=lambda rules: rules[0].partition("=")[2],

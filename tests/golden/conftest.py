@@ -69,11 +69,11 @@ def check_laws(recording: Recording) -> None:
     for window in recording.windows:
         _check_window(window, rsus[window.rsu_id], recording.info)
         by_vehicle[window.vehicle_id, window.rsu_id].append(window)
-    for key, stays in by_vehicle.items():
-        stays.sort(key=lambda w: w.enter_s)
-        for earlier, later in itertools.pairwise(stays):
+    for key, windows in by_vehicle.items():
+        windows.sort(key=lambda w: w.enter_s)
+        for earlier, later in itertools.pairwise(windows):
             assert earlier.exit_s <= later.enter_s, key
-        assert len({w.vehicle_type for w in stays}) == 1, key
+        assert len({w.vehicle_type for w in windows}) == 1, key
     cut_at_begin = {w.enter_s for w in recording.windows if w.entry_cause == "begin"}
     cut_at_end = {w.exit_s for w in recording.windows if w.exit_cause == "end"}
     assert cut_at_begin <= {min((w.enter_s for w in recording.windows), default=0.0)}

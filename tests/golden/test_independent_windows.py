@@ -67,7 +67,7 @@ def part_inside(start: Point, end: Point, x: float, y: float, range_m: float) ->
     return (t0 + first * (t1 - t0), t0 + last * (t1 - t0)) if first < last else None
 
 
-def stays(path: list[Point], x: float, y: float, range_m: float) -> list[Interval]:
+def intervals(path: list[Point], x: float, y: float, range_m: float) -> list[Interval]:
     """Return the maximal intervals inside the disc."""
     union: list[Interval] = []
     for start, end in itertools.pairwise(path):
@@ -98,7 +98,7 @@ def compare(config: Path, result: Any, folder: Path, **choice: Any) -> int:
     paths = recording_of(config, folder, **choice)
     count = 0
     for rsu in result.rsus:
-        expected = {vehicle: stays(path, rsu.x_m, rsu.y_m, rsu.range_m) for vehicle, path in paths.items()}
+        expected = {vehicle: intervals(path, rsu.x_m, rsu.y_m, rsu.range_m) for vehicle, path in paths.items()}
         found: dict[str, list[Interval]] = defaultdict(list)
         for window in sorted(result.windows, key=lambda w: w.enter_s):
             if window.rsu_id == rsu.id:

@@ -289,11 +289,11 @@ def test_laws(scene: Any, data: Any) -> None:
     windows = []
     for i in range(number):
         enter = data.draw(st.floats(0, 30, allow_subnormal=False))
-        stay = data.draw(st.floats(1, 60))
+        dwell_s = data.draw(st.floats(1, 60))
         at = (data.draw(st.floats(-200, 200)), data.draw(st.floats(-150, 150)))
         speed = data.draw(st.floats(-20, 20))
         rsu = data.draw(st.sampled_from(["r", "s"]))
-        windows.append(scene.window(f"v{i}", enter, enter + stay, start=at, speed_mps=speed, rsu_id=rsu))
+        windows.append(scene.window(f"v{i}", enter, enter + dwell_s, start=at, speed_mps=speed, rsu_id=rsu))
     cost = data.draw(st.sampled_from([MIX, OVERSEAS, replace(MIX, exchange=replace(MIX.exchange, mutual=False))]))
     exchange = ExchangeSettings(
         topology=data.draw(st.sampled_from(["contact", "ring", "complete", "star"])),

@@ -31,9 +31,9 @@ def crossings(draw: st.DrawFn) -> list[tuple[str, str, float, float]]:
         for rsu_id in ("r", "far"):
             now = draw(st.floats(0, 40))
             for _ in range(draw(st.integers(0, 2))):
-                stay = draw(st.floats(0.1, 40))
-                rows.append((f"v{vehicle}", rsu_id, now, now + stay))
-                now += stay + draw(st.floats(0.1, 20))
+                dwell_s = draw(st.floats(0.1, 40))
+                rows.append((f"v{vehicle}", rsu_id, now, now + dwell_s))
+                now += dwell_s + draw(st.floats(0.1, 20))
     return rows
 
 

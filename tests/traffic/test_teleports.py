@@ -42,7 +42,7 @@ def test_a_short_teleport_crosses_no_rim(blocked: Path, windows_of: WindowsOf, b
         for w in windows
         if "teleport" in (w.entry_cause, w.exit_cause)
     }
-    # the disc that it leaves, the one it comes to; none that lies between; and both stays in one that holds both ends
+    # the disc that it leaves, the one it comes to; none that lies between; and both windows in one that holds both ends
     assert set(moved) == {
         ("45,45", "f", None, "teleport"),
         ("45,45", "g", None, "teleport"),

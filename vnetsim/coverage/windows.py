@@ -61,7 +61,7 @@ def position_m(path: VehiclePath, time_s: float) -> tuple[float, float]:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Window:
-    """One stay of a vehicle inside an RSU's disc: the half-open interval ``[enter_s, exit_s)``.
+    """A vehicle inside an RSU's disc, from entry to exit: the half-open interval ``[enter_s, exit_s)``.
 
     Windows of one vehicle at one RSU are disjoint. The path arrays have one length >= 2; the first point is the
     entry, the last the exit. ``exit_edge`` is empty unless the vehicle was still there to be asked: after a crossing,

@@ -22,7 +22,7 @@ _EVENT_S = 1e-5  # one step of a transfer
 _IMAGE_S = 1e-5  # drawn, or read from a file
 _TRAINED_S = 2e-6  # one image of one optimizer step, on a fast GPU
 _ROUND_S = 1e-3  # aggregation, checkpoint and tables
-_STAY_S = 60.0  # of a vehicle in coverage, where only the simulator knows it
+_DWELL_S = 60.0  # of a vehicle in coverage, where only the simulator knows it
 _BUILT_IN = {"signs": 32 * 32 * 3, "road": 64 * 64}
 """Data sets that are drawn, and the bytes of an image by default."""
 
@@ -55,19 +55,19 @@ def effort_of(experiment: Experiment, *, learns: bool) -> Effort:
     """
     rounds = experiment.rounds if learns else 0
     policy, gaussian = experiment.round, experiment.gaussian
-    vehicles, stay_s, played = 0.0, _STAY_S, "gaussian.arrivals_per_s x gaussian.duration_s"
+    vehicles, dwell_s, played = 0.0, _DWELL_S, "gaussian.arrivals_per_s x gaussian.duration_s"
     if TRAFFIC_SOURCES.built_in.get(experiment.scenario):  # the model of the settings ``gaussian``
-        stay_s = 2 * gaussian.range_m / (gaussian.v_max_kmh / 3.6)
+        dwell_s = 2 * gaussian.range_m / (gaussian.v_max_kmh / 3.6)
         simulated_s = gaussian.duration_s
         if learns:
-            round_s = min(policy.deadline_s, policy.quorum / gaussian.arrivals_per_s + stay_s)
+            round_s = min(policy.deadline_s, policy.quorum / gaussian.arrivals_per_s + dwell_s)
             simulated_s, played = rounds * round_s, "gaussian.arrivals_per_s x rounds x their length"
             if not experiment.traffic.repeat:
                 simulated_s = min(simulated_s, gaussian.duration_s)
         vehicles = gaussian.arrivals_per_s * simulated_s
     rounds = min(rounds, _rounds_to_the_end(experiment))
     transfers = rounds * policy.invited
-    steps = transfers * min(policy.deadline_s, stay_s) / experiment.link.update_s
+    steps = transfers * min(policy.deadline_s, dwell_s) / experiment.link.update_s
     images = (experiment.data.train_images + experiment.data.test_images) if learns else 0
     image_bytes = experiment.data.image_px**2 * 3 or _BUILT_IN.get(experiment.data.name, 28 * 28)
     learning = experiment.learning

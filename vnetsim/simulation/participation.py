@@ -107,7 +107,7 @@ class Participation:
         link: rates within that window.
         base_round: the round whose global model is downloaded.
         cost: payload and work.
-        predicted: how long it was predicted to stay.
+        predicted: the rest of its window, as predicted.
         train_s: seconds of the whole training.
         share: called when the training begins; returns the share of it that is done, in (0, 1].
         on_ready: called when it begins to wait for the round's exchange.

@@ -1,7 +1,7 @@
 """The truncated-Gaussian speed model: vehicles drive straight through the disc of one RSU.
 
 Speeds are independent draws from a Gaussian truncated to ``[v_min, v_max]`` (SciPy's ``truncnorm``), arrivals at the
-disc a Poisson process, directions equally likely. Windows are exact: a vehicle stays chord / speed.
+disc a Poisson process, directions equally likely. Windows are exact: the dwell is chord / speed.
 """
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ class CheckedTraffic:
             self._traffic.close()
 
     def _check(self, event: CoverageEvent) -> None:
-        """Refuse a path that cannot be a stay in its RSU's disc; count those whose speeds are not those it drives.
+        """Refuse a path that cannot lie in its RSU's disc; count those whose speeds are not those it drives.
 
         Raises:
             InputError: a cause that there is not, or a path outside of the disc.
@@ -132,8 +132,8 @@ class CheckedTraffic:
         away_m = float(np.hypot(np.subtract(path.x_m, rsu.x_m), np.subtract(path.y_m, rsu.y_m)).max())
         if away_m > _ROUNDING * rsu.range_m:
             raise InputError(
-                f"{who} leads {away_m:g} m away from RSU '{rsu.id}', whose range is {rsu.range_m:g} m: a path is the "
-                "stay inside the disc, from the exact entry to the exit (m)."
+                f"{who} leads {away_m:g} m away from RSU '{rsu.id}', whose range is {rsu.range_m:g} m: a path lies "
+                "inside the disc, from the exact entry to the exit (m)."
             )
         if isinstance(event, Left):
             if event.window.exit_cause not in get_args(ExitCause):

@@ -1,4 +1,4 @@
-"""Predicted against actual stays: what is compared with what, and windows that the end of the run cut off."""
+"""Predicted against actual rest of windows: what is compared with what, and windows that the end of the run cut off."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_the_median_error_is_not_led_astray_by_windows_cut_off(seed: int) -> Non
     )
     true = float(np.median(predicted - actual))
     assert whole.median_error_s == pytest.approx(true)
-    end = predicted + draw.uniform(-50, 60, 4000)  # of the run, apart from how long they would have stayed
+    end = predicted + draw.uniform(-50, 60, 4000)  # of the run, apart from how long their windows would have lasted
     seen = np.minimum(actual, end)
     cut = Predictions(name="straight", predicted_s=predicted, actual_s=seen, cut=end < actual, standing=0)
     assert 0.2 < cut.cut.mean() < 0.6

@@ -15,16 +15,16 @@ COST = Cost(download_bytes=1_000_000, upload_bytes=2_000_000, work_flop=4e9, ste
 
 
 def play(scene: Any, windows: list[Any], *, cost: Cost = COST, pace: dict[str, Any] | None = None, **rules: Any) -> Any:
-    """Return log and learning; stays are predicted by the oracle, without a margin."""
+    """Return log and learning; windows are predicted by the oracle, without a margin."""
     learning = scene.learning(cost_of=dict.fromkeys(range(95), cost))
     settings = scene.experiment(**{"participation": "early-upload", **rules})
     if settings.round.participation == "early-upload":
-        settings = replace(settings, pace={"stay": "oracle", "margin": 0.0, **(pace or {})})
+        settings = replace(settings, pace={"predictor": "oracle", "margin": 0.0, **(pace or {})})
     return simulate(settings, scene.traffic(windows, whole=True), learning, Streams(seed=0)).log, learning
 
 
 @pytest.mark.parametrize(
-    ("stay_s", "steps", "outcome"),
+    ("dwell_s", "steps", "outcome"),
     [
         (30.0, 8, "committed"),
         (7.01, 8, "committed"),  # 1 + 4 + 2 s, and a little
@@ -35,9 +35,9 @@ def play(scene: Any, windows: list[Any], *, cost: Cost = COST, pace: dict[str, A
     ],
 )
 def test_a_vehicle_does_the_steps_that_leave_time_for_the_upload(
-    stay_s: float, steps: int, outcome: str, scene: Any
+    dwell_s: float, steps: int, outcome: str, scene: Any
 ) -> None:
-    log, learning = play(scene, [scene.window("a", 0, stay_s)])
+    log, learning = play(scene, [scene.window("a", 0, dwell_s)])
     (record,) = log.participations
     assert (record.outcome, record.work_share) == (outcome, steps / 8)
     assert record.train_s == pytest.approx(steps / 2)
@@ -50,14 +50,14 @@ def test_margin_and_predictor_are_those_of_the_settings(scene: Any) -> None:
     assert play(scene, window)[0].participations[0].work_share == 6 / 8
     # half of 2 s kept besides: two steps less
     assert play(scene, window, pace={"margin": 0.5})[0].participations[0].work_share == 4 / 8
-    # straight on at 10 m/s from 100 m beside the RSU it would stay for more than 20 s
-    assert play(scene, window, pace={"stay": "straight"})[0].participations[0].work_share == 1
+    # straight on at 10 m/s from 100 m beside the RSU it would be covered for more than 20 s
+    assert play(scene, window, pace={"predictor": "straight"})[0].participations[0].work_share == 1
 
 
 def test_what_was_history_is_a_prediction_later(scene: Any) -> None:
-    # the first stays 6.6 s; the second, from the same approach, is thought to
+    # the first is covered for 6.6 s; the second, from the same approach, is thought to
     windows = [scene.window("a", 0, 6.6), scene.window("b", 10, 17)]
-    log, _ = play(scene, windows, pace={"stay": "history"})
+    log, _ = play(scene, windows, pace={"predictor": "history"})
     assert [(r.vehicle_id, r.work_share, r.remaining_history_s) for r in log.participations] == [
         ("a", 1, None),
         ("b", 7 / 8, pytest.approx(6.6)),

@@ -20,13 +20,13 @@ COST = Cost(download_bytes=1_000_000, upload_bytes=2_000_000, work_flop=4e9, ste
 def test_no_other_round_is_better(seed: int) -> None:
     draw = np.random.default_rng(seed)
     count, steps, longest_s = int(draw.integers(1, 9)), int(draw.integers(1, 12)), 12.0
-    transfer_s, train_s, stay_s = (draw.uniform(0.1, most, count) for most in (3, 8, 12))
+    transfer_s, train_s, rest_s = (draw.uniform(0.1, most, count) for most in (3, 8, 12))
 
     def value(length_s: float, taken: int) -> float:
         took_s = transfer_s + train_s * taken / steps
-        return float(((took_s <= stay_s) & (took_s <= length_s)).sum()) * taken / length_s
+        return float(((took_s <= rest_s) & (took_s <= length_s)).sum()) * taken / length_s
 
-    planned = best_round(transfer_s, train_s, stay_s, steps=steps, longest_s=longest_s)
+    planned = best_round(transfer_s, train_s, rest_s, steps=steps, longest_s=longest_s)
     choices = [(t, e) for t in np.linspace(0.1, longest_s, 1200) for e in range(1, steps + 1)]
     best = max(value(*choice) for choice in choices)
     if planned is None:
@@ -47,10 +47,10 @@ def test_many_steps_are_looked_at_in_part_and_instant_participations_do_no_harm(
     assert best_round([3.0], [1.0], [2.0], steps=4, longest_s=9.0) is None
 
 
-def play(scene: Any, windows: list[Any], *, margin: float = 0.01, stay: str = "oracle", **rules: Any) -> Any:
+def play(scene: Any, windows: list[Any], *, margin: float = 0.01, predictor: str = "oracle", **rules: Any) -> Any:
     learning = scene.learning(cost_of=dict.fromkeys(range(95), COST))
     settings = scene.experiment(**{"participation": "mob-fl", **rules})
-    settings = replace(settings, pace={"stay": stay, "margin": margin})
+    settings = replace(settings, pace={"predictor": predictor, "margin": margin})
     return simulate(settings, scene.traffic(windows, whole=True), learning, Streams(seed=0)).log
 
 
@@ -98,7 +98,8 @@ def test_no_more_than_invited_and_a_plan_of_what_is_left(scene: Any) -> None:
 def test_the_predictor_is_that_of_the_settings(scene: Any) -> None:
     # 5 s in truth; straight on at 10 m/s more than 20 s
     told = {
-        stay: play(scene, [scene.window("a", 0, 5)], stay=stay).participations[0] for stay in ("oracle", "straight")
+        predictor: play(scene, [scene.window("a", 0, 5)], predictor=predictor).participations[0]
+        for predictor in ("oracle", "straight")
     }
     assert (told["oracle"].work_share, told["oracle"].outcome) == (3 / 8, "committed")
     assert (told["straight"].work_share, told["straight"].outcome) == (1, "left_training")

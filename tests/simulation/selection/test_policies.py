@@ -62,7 +62,7 @@ def test_feasible(make: Any) -> None:
     assert names(policy("feasible").select(crowd, 1, make.context())) == ["b", "d", "c", "e"]
     assert names(policy("feasible", first="most").select(crowd, 1, make.context())) == ["e", "c", "d", "b"]
     assert names(policy("feasible", margin=0).select(crowd, 1, make.context())) == ["a", "b", "d", "c", "e"]
-    assert names(policy("feasible", stay="history").select(crowd, 1, make.context())) == ["c", "d", "b", "a"]
+    assert names(policy("feasible", predictor="history").select(crowd, 1, make.context())) == ["c", "d", "b", "a"]
     with pytest.raises(InputError, match=r"selection\.margin must be between 0 and 1000"):
         policy("feasible", margin=-0.1)
 

@@ -15,7 +15,7 @@ from vnetsim.simulation.selection.candidate import Candidate, ExitPredictor
 class EarlyUploadPace(QuorumPace, WorkPace):
     """Invites and closes like ``quorum``; vehicles stop their local steps in time for the upload, with what they have.
 
-    With t_step the time of a local step, t_up the predicted time of the upload and R the predicted rest of the stay,
+    With t_step the time of a local step, t_up the predicted time of the upload and R the predicted rest of the window,
     both as they are when the training begins, a vehicle does the most steps k of all its steps, at least one, with::
 
         k t_step + t_up (1 + margin) <= R
@@ -34,12 +34,12 @@ class EarlyUploadPace(QuorumPace, WorkPace):
 
         Args:
             margin: share by which an upload takes longer than with the whole airtime, for a channel that is shared.
-            stay: how the rest of a stay is predicted: `straight` on at the present speed; the `oracle` knows the exit,
-                where paths are known beforehand; `history`, the mean of earlier stays from the same approach.
+            predictor: of the rest of the window: `straight` on at the present speed; the `oracle` knows the exit, where
+                paths are known beforehand; `history`, the mean dwell of earlier windows from the same approach.
         """
 
         margin: Annotated[float, Within(0, 1000, "", "no upload takes a thousand times as long")] = 0.2
-        stay: ExitPredictor = "straight"
+        predictor: ExitPredictor = "straight"
 
         def __post_init__(self) -> None:
             check_bounds("pace", self)
@@ -55,7 +55,7 @@ class EarlyUploadPace(QuorumPace, WorkPace):
 
     def share(self, candidate: Candidate, state: RoundState) -> float:  # noqa: ARG002 - the protocol's argument
         """Return how much of the training there is time for."""
-        left_s = candidate.remaining_s(self._settings.stay) - candidate.upload_s * (1 + self._settings.margin)
+        left_s = candidate.remaining_s(self._settings.predictor) - candidate.upload_s * (1 + self._settings.margin)
         if left_s >= candidate.train_s or candidate.train_s == 0:
             return 1.0
         return max(0.0, left_s / candidate.train_s)

@@ -1,4 +1,4 @@
-"""MOB-FL: length of a round and local steps, chosen together from how long the vehicles are predicted to stay."""
+"""MOB-FL: length of a round and local steps, chosen together from the predicted rest of the vehicles' windows."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Planned:
 
 
 def best_round(
-    transfer_s: Sequence[float], train_s: Sequence[float], stay_s: Sequence[float], *, steps: int, longest_s: float
+    transfer_s: Sequence[float], train_s: Sequence[float], rest_s: Sequence[float], *, steps: int, longest_s: float
 ) -> Planned | None:
     """Return length T and local steps E that maximise sum_n [R_n >= T_n(E), T_n(E) <= T] E / T; None where all are 0.
 
@@ -45,13 +45,13 @@ def best_round(
     Args:
         transfer_s: download and upload of each vehicle (s).
         train_s: its whole training, of all steps (s).
-        stay_s: R_n, the predicted rest of its stay (s).
+        rest_s: R_n, the predicted rest of its window (s).
         steps: the most local steps.
         longest_s: the longest round (s).
     """
     choices = np.unique(np.linspace(1, steps, min(steps, MOST_CHOICES)).round())
     took = np.asarray(transfer_s, float) + np.asarray(train_s, float) * choices[:, None] / steps  # (choices, vehicles)
-    length = np.sort(np.where((took <= np.asarray(stay_s)) & (took <= longest_s), took, np.inf), axis=1)
+    length = np.sort(np.where((took <= np.asarray(rest_s)) & (took <= longest_s), took, np.inf), axis=1)
     uploads = np.arange(1, length.shape[1] + 1)
     value = uploads * choices[:, None] / np.maximum(length, SHORTEST_S)
     if not value.max() > 0:
@@ -67,7 +67,7 @@ def best_round(
 class MobFlPace(WorkPace):
     """Plans each round for who is there: its length T, after which it closes, and the local steps E of all vehicles.
 
-    R_n is the predicted rest of a stay, T_n(E) = (1 + margin) (download + upload + training of E steps)::
+    R_n is the predicted rest of a window, T_n(E) = (1 + margin) (download + upload + training of E steps)::
 
         T, E = argmax sum_n [R_n >= T_n(E) and T_n(E) <= T] E / T,  T at most what is left of round.deadline_s
 
@@ -91,12 +91,12 @@ class MobFlPace(WorkPace):
         Args:
             margin: share by which a participation takes longer than alone on the channel, > 0: an upload that arrives
                 with the end of its round is too late.
-            stay: how the rest of a stay is predicted: `straight` on at the present speed; the `oracle` knows the exit,
-                where paths are known beforehand; `history`, the mean of earlier stays from the same approach.
+            predictor: of the rest of the window: `straight` on at the present speed; the `oracle` knows the exit, where
+                paths are known beforehand; `history`, the mean dwell of earlier windows from the same approach.
         """
 
-        margin: Annotated[float, Within(0.001, 1000, "", "no stay is a thousand participations longer")] = 0.2
-        stay: ExitPredictor = "straight"
+        margin: Annotated[float, Within(0.001, 1000, "", "no window lasts for a thousand participations")] = 0.2
+        predictor: ExitPredictor = "straight"
 
         def __post_init__(self) -> None:
             check_bounds("pace", self)
@@ -123,7 +123,7 @@ class MobFlPace(WorkPace):
         planned = best_round(
             [factor * (candidate.download_s + candidate.upload_s) for candidate in candidates],
             [factor * candidate.train_s for candidate in candidates],
-            [candidate.remaining_s(self._settings.stay) for candidate in candidates],
+            [candidate.remaining_s(self._settings.predictor) for candidate in candidates],
             steps=max(1, *(candidate.steps for candidate in candidates)),
             longest_s=state.open_s + self._rules.deadline_s - state.now_s,
         )
@@ -137,7 +137,7 @@ class MobFlPace(WorkPace):
         """Return whether a vehicle can be done before it leaves, and before the round is over."""
         took_s = (1 + self._settings.margin) * candidate.duration_s
         # the sum of the parts may differ from the plan's in its last digits
-        return took_s <= (1 + 1e-9) * min(candidate.remaining_s(self._settings.stay), self._closes_s - state.now_s)
+        return took_s <= (1 + 1e-9) * min(candidate.remaining_s(self._settings.predictor), self._closes_s - state.now_s)
 
     def share(self, candidate: Candidate, state: RoundState) -> float:  # noqa: ARG002 - the protocol's arguments
         """Return E over all local steps."""

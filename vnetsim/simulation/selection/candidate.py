@@ -20,7 +20,7 @@ ExitPredictor = Literal["straight", "oracle", "history"]
 PREDICTORS: Mapping[ExitPredictor, str] = {
     "straight": "straight on at the present speed",
     "oracle": "the recorded exit",
-    "history": "the mean of earlier windows from the same approach",
+    "history": "the mean dwell of earlier windows from the same approach",
 }
 """How the rest of a window may be predicted."""
 
@@ -195,7 +195,7 @@ class Candidate:
         return download_s + self.train_s + upload_s
 
     def remaining_s(self, predictor: ExitPredictor = "straight") -> float:
-        """Return how much longer it is predicted to stay in coverage (s), >= 0; infinite for one that stands.
+        """Return the predicted rest of its window (s), >= 0; infinite for one that stands.
 
         Args:
             predictor: one of ``PREDICTORS``. Without an earlier window from the approach, ``history`` is ``straight``.

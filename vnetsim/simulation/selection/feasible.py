@@ -13,9 +13,9 @@ from vnetsim.simulation.selection.candidate import ExitPredictor
 
 
 class FeasibleSelection:
-    """Takes only vehicles that are predicted to stay long enough, ordered by slack.
+    """Takes only vehicles that are predicted to be covered long enough, ordered by slack.
 
-    With R_n the predicted rest of the stay and T_n the predicted duration of download, training and upload::
+    With R_n the predicted rest of the window and T_n the predicted duration of download, training and upload::
 
         R_n >= T_n (1 + margin),  slack_n = R_n - T_n (1 + margin)
     """
@@ -28,15 +28,15 @@ class FeasibleSelection:
         """Who has the time, and who of them goes first.
 
         Args:
-            margin: share by which the stay must be longer than the participation, for a channel that is shared.
+            margin: share by which the rest of the window must exceed the participation, for a channel that is shared.
             first: who goes first: the `least` slack, for the others can still wait, or the `most`, who is the safest.
-            stay: how the rest of a stay is predicted: `straight` on at the present speed; the `oracle` knows the exit,
-                where paths are known beforehand; `history`, the mean of earlier stays from the same approach.
+            predictor: of the rest of the window: `straight` on at the present speed; the `oracle` knows the exit, where
+                paths are known beforehand; `history`, the mean dwell of earlier windows from the same approach.
         """
 
-        margin: Annotated[float, Within(0, 1000, "", "no stay is a thousand participations longer")] = 0.2
+        margin: Annotated[float, Within(0, 1000, "", "no window lasts for a thousand participations")] = 0.2
         first: Literal["least", "most"] = "least"
-        stay: ExitPredictor = "straight"
+        predictor: ExitPredictor = "straight"
 
         def __post_init__(self) -> None:
             check_bounds("selection", self)
@@ -54,7 +54,7 @@ class FeasibleSelection:
         factor, sign = 1 + self._settings.margin, 1 if self._settings.first == "least" else -1
         able = []
         for order, candidate in enumerate(candidates):
-            remaining_s = candidate.remaining_s(self._settings.stay)
+            remaining_s = candidate.remaining_s(self._settings.predictor)
             if remaining_s < factor * candidate.train_s:  # rates cost time, and not even the training fits
                 continue
             slack_s = remaining_s - factor * candidate.duration_s
