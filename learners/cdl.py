@@ -32,7 +32,7 @@ BACKBONE_OPTIMIZER = "backbone_optimizer."
 SUB_OPTIMIZER = "sub_optimizer."
 OPTIMIZERS = (BACKBONE_OPTIMIZER, SUB_OPTIMIZER)
 BACKBONE, SUB = "backbone.", "sub."
-TRAININGS, SEEN = "visits", "seen"
+TRAININGS, SEEN = "visits", "seen"  # of a silo's state; how often it was trained has its name from older folders
 
 
 def contrastive_divergence(

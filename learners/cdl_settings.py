@@ -47,8 +47,8 @@ GRADIENTS = (
         label="Gradient ratio",
         unit="",
         caption="|grad L_cd| / |grad L_lr|: gradient of the divergence, as weighted, over that of the steering error, "
-        "both with respect to the backbone, at the first step of a visit; mean over the vehicles whose silo has a "
-        "sub-network. Near 0 the divergence is nearly off.",
+        "both with respect to the backbone, at the first step of a local training; mean over the vehicles whose silo "
+        "has a sub-network. Near 0 the divergence is nearly off.",
     ),
     Series(
         name="gradient_cosine",
@@ -56,8 +56,8 @@ GRADIENTS = (
         label="Gradient cosine",
         unit="",
         caption="Cosine between the gradients of the divergence and of the steering error with respect to the "
-        "backbone, at the first step of a visit; mean over the vehicles whose silo has a sub-network. Below 0 they "
-        "work against each other.",
+        "backbone, at the first step of a local training; mean over the vehicles whose silo has a sub-network. Below 0 "
+        "they work against each other.",
     ),
 )
 

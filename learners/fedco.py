@@ -67,8 +67,9 @@ NEW_KEY_ENCODERS = Series(
     result=False,
     label="Key encoders begun",
     unit="%",
-    caption="Share of the aggregated visits that were their silo's first: its key encoder started as the downloaded "
-    "model. Where it stays near 100 % the run is too short for a silo's key encoder to tell from one begun anew.",
+    caption="Share of the aggregated local trainings that were their silo's first: its key encoder started as the "
+    "downloaded model. Where it stays near 100 % the run is too short for a silo's key encoder to tell from one begun "
+    "anew.",
 )
 KEY_ENCODER = "key_encoder."
 NOT_OF_MODEL = ("queue.", KEY_ENCODER)

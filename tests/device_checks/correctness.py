@@ -156,7 +156,7 @@ def learners_of(setup: CheckSetup) -> list[str]:
 
 
 def engines(setup: CheckSetup) -> list[Row]:
-    """Visits of every learner, one after the other and stacked, in double precision."""
+    """Local trainings of every learner, one after the other and stacked, in double precision."""
     rows = []
     for name in learners_of(setup):
         # Adam turns the rounding of gradients that are almost 0 into steps of full length

@@ -317,18 +317,18 @@ def test_a_round_on_cuda(new: Callable[..., Any], new_context: MakeContext, part
     numbers(learner, "", learner.evaluate(final=True))
 
 
-def test_a_share_of_a_visit_is_so_many_of_its_steps(
+def test_a_share_of_a_local_training_is_so_many_of_its_steps(
     learner_class: Any, new: Callable[..., Any], participant: MakeParticipant
 ) -> None:
-    """Half of four steps is a visit of two, to the bit; what a visit sends or costs does not depend on it."""
+    """Half of four steps is a local training of two, to the bit; what it sends or costs does not depend on it."""
     four, two = new(steps=4), new(steps=2)
     if learner_class.name in {"fedco", "fedefm"}:
-        assert four.cost(0).steps == 0, "a visit is whole: its keys are of its steps, or it exchanges"
+        assert four.cost(0).steps == 0, "a local training is whole: its keys are of its steps, or it exchanges"
         return
     assert (four.cost(0).steps, two.cost(0).steps) == (4, 2)
-    visitors = [participant(0, 0, work_share=0.5), participant(0, 1), participant(0, 2, work_share=0.01)]
-    half, whole, least = four.train(visitors)
-    assert equal(half.state, two.train([replace(visitors[0], work_share=1.0)])[0].state)
-    assert equal(whole.state, four.train([visitors[1]])[0].state)
-    assert not equal(whole.state, two.train([visitors[1]])[0].state)
-    assert equal(least.state, new(steps=1).train([replace(visitors[2], work_share=1.0)])[0].state)
+    participants = [participant(0, 0, work_share=0.5), participant(0, 1), participant(0, 2, work_share=0.01)]
+    half, whole, least = four.train(participants)
+    assert equal(half.state, two.train([replace(participants[0], work_share=1.0)])[0].state)
+    assert equal(whole.state, four.train([participants[1]])[0].state)
+    assert not equal(whole.state, two.train([participants[1]])[0].state)
+    assert equal(least.state, new(steps=1).train([replace(participants[2], work_share=1.0)])[0].state)

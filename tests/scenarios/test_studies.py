@@ -404,8 +404,8 @@ def test_a_study_runs(name: str, tmp_path: Path) -> None:
     if name in SAME_VEHICLES:  # as the page says
         for condition in {cell["condition"] for cell in record["cells"]}:
             of = [run for cell, run in zip(record["cells"], cells, strict=True) if cell["condition"] == condition]
-            visits = [run.read("participations").select("round", "vehicle_id", "silo", "outcome") for run in of]
-            assert all(one.equals(visits[0]) for one in visits)
+            rows = [run.read("participations").select("round", "vehicle_id", "silo", "outcome") for run in of]
+            assert all(one.equals(rows[0]) for one in rows)
     if name == "fedefm-full-contact":  # every silo takes part in every round
         assert all(set(run.read("rounds")["committed"]) == {6} for run in cells)
     if name == "flsimco-fig3":

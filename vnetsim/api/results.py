@@ -129,7 +129,7 @@ class Traffic(Folder):
 
     @cached_property
     def windows(self) -> pl.DataFrame:
-        """One row a coverage window: a vehicle in an RSU's disc, from entry to exit; its path, speeds and blur level."""
+        """One row a coverage window: a vehicle in an RSU's disc, entry to exit; its path, speeds and blur level."""
         return self._table("windows")
 
     @cached_property
