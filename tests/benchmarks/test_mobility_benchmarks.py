@@ -20,16 +20,34 @@ from typing import Any
 import pytest
 import sumo
 
+from vnetsim.scenario.shipped import copy_scenarios
+
 HOME = Path(sumo.SUMO_HOME)
 
 READ = """
 import sys
 from vnetsim.experiment import Experiment, TrafficSettings
 from vnetsim.traffic import open_traffic
-settings = TrafficSettings(rsu=tuple(sys.argv[2:]), repeat=False)
-traffic = open_traffic(Experiment(scenario=sys.argv[1], traffic=settings))
+libsumo, given = sys.argv[1] == "--libsumo", [word for word in sys.argv[1:] if word != "--libsumo"]
+settings = TrafficSettings(rsu=tuple(given[1:]), repeat=False, backend="libsumo" if libsumo else "auto")
+traffic = open_traffic(Experiment(scenario=given[0], traffic=settings))
 print(sum(1 for event in traffic.events()), "events")
 traffic.close()
+"""
+
+SUBSCRIBE = """
+import importlib
+import sys
+api = importlib.import_module(sys.argv[1])
+api.start([sys.argv[4], "-c", sys.argv[2], "--no-step-log", "true", "--verbose", "false"])
+variables = [0x42, 0x40, 0x4F, 0x49, 0x50]  # position, speed, type, class, road, as the reader subscribes to
+api.junction.subscribeContext(sys.argv[3], 0xA4, 250.0, variables)
+end_s, rows = api.simulation.getEndTime(), 0
+while (end_s < 0 or api.simulation.getTime() < end_s) and api.simulation.getMinExpectedNumber() > 0:
+    api.simulationStep()
+    rows += len(api.junction.getContextSubscriptionResults(sys.argv[3]))
+print(rows, "rows")
+api.close()
 """
 
 STEP = """
@@ -63,6 +81,9 @@ def _timed(*command: object, cwd: Path | None = None) -> tuple[float, float]:
 @pytest.fixture(params=["A10KW", "pasubio"])
 def config(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A scenario in a writable folder."""
+    if request.param == "intersection":
+        copy_scenarios(tmp_path / "scenarios")
+        return tmp_path / "scenarios" / "intersection.sumocfg"
     if request.param == "A10KW":
         shutil.copytree(HOME / "tools" / "game", tmp_path / "game")
         return tmp_path / "game" / "A10KW.sumocfg"
@@ -118,6 +139,32 @@ def test_mobility_against_bare_sumo(benchmark: Any, config: Path, tmp_path: Path
     figures = ", ".join(f"{name} {value:.2f}" for name, value in best.items())
     print(f"\n{config.name}, {len(specs) or 1} RSUs of {range_m} m, wall time relative to bare sumo: {figures}")
     assert all(values for values in ratios.values())
+
+
+@pytest.mark.parametrize("config", ["intersection", "pasubio"], indirect=True)
+def test_reader_of_coverage_events_against_subscriptions(benchmark: Any, config: Path) -> None:
+    """Coverage events of one disc by either backend, and the same rows by both packages' subscriptions, thrown away."""
+    place, program = _junctions(config, 1)[0], HOME / "bin" / "sumo"
+    read = [sys.executable, "-c", READ]
+    commands: dict[str, list[object]] = {
+        "events, a process read one step behind": [*read, config, f"{place}:250"],
+        "events, libsumo": [*read, "--libsumo", config, f"{place}:250"],
+        "rows, traci": [sys.executable, "-c", SUBSCRIBE, "traci", config, place, program],
+        "rows, libsumo": [sys.executable, "-c", SUBSCRIBE, "libsumo", config, place, program],
+    }
+    seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}
+
+    def all_of_them() -> None:
+        for name, words in commands.items():
+            seconds[name].append(_timed(*words))
+
+    benchmark.pedantic(all_of_them, rounds=3, iterations=1)
+    best = {name: (min(wall for wall, _ in both), min(cpu for _, cpu in both)) for name, both in seconds.items()}
+    wall_s, cpu_s = best["rows, traci"]
+    ratios = {name: (wall / wall_s, cpu / cpu_s) for name, (wall, cpu) in best.items()}
+    benchmark.extra_info.update(ratios)
+    figures = "; ".join(f"{name} {wall:.2f} and {cpu:.2f}" for name, (wall, cpu) in ratios.items())
+    print(f"\n{config.name}, wall and processor time relative to rows by traci: {figures}")
 
 
 def test_parquet_against_sumolib_xml(benchmark: Any, config: Path, tmp_path: Path) -> None:
