@@ -1,18 +1,21 @@
-"""Pages of the documentation that are generated from the code: command line, settings, learners, tables.
+"""Pages of the documentation that are generated from the code: command line, settings, learners, plug-ins, tables.
 
 Each function returns a page in Markdown. Nothing here needs MkDocs, so that the tests run it.
 """
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vnetsim.cli.commands import app
-from vnetsim.experiment import Experiment
+from vnetsim.cli.plugins import kinds, word
+from vnetsim.experiment import PLUGIN_TABLES, Experiment
 from vnetsim.learning import Learner
-from vnetsim.learning.registry import about, find_learner, learner_names
+from vnetsim.learning.registry import LEARNERS, about, find_learner, learner_names
+from vnetsim.plugins import Kind
 from vnetsim.setting_texts import MISSING, SettingText, as_toml, description, setting_texts, tables_of
 from vnetsim.storage import tables
 
@@ -73,7 +76,8 @@ def settings_page() -> str:
         "",
         (
             "`vnetsim settings [KEY]` prints the same on the terminal. The settings of a learner, the table "
-            "`learning`, are on the [page of the learners](learners.md)."
+            "`learning`, are on the [page of the learners](learners.md); those of other plug-ins, the tables "
+            f"{', '.join(f'`{table}`' for table in PLUGIN_TABLES)}, on the [page of the plug-ins](plugins.md)."
         ),
         "",
         "Most wanted: " + ", ".join(f"[`{key}`](#{key})" for key in MOST_WANTED) + ".",
@@ -113,13 +117,67 @@ def _learner(name: str, kind: type[Learner]) -> list[str]:
     own = about(kind)
     lines = [f"## {name}", "", f"*{kind.task}.* {_prose(description(kind))}", "", f"Source: {kind.paper}.", ""]
     if own.equations:
-        lines += ["``` { .text .equations }", *own.equations, "```", ""]
+        lines += [*_equations(own.equations), ""]
     if own.defaults:
         brought = ", ".join(f"`{key} = {as_toml(value)}`" for key, value in own.defaults.items())
         lines += [f"General settings of which it has a default of its own: {brought}.", ""]
     texts = list(setting_texts(kind.Settings, "learning"))
     lines += [f"### Settings of {name}", "", _prose(description(kind.Settings)), "", *_list(texts, prefix=f"{name}.")]
     return lines
+
+
+def plugins_page() -> str:
+    """Return the reference of every installed plug-in of all kinds but learners: equations, source, settings."""
+    lines = [
+        "# Plug-ins",
+        "",
+        (
+            "What can be swapped, what names it in an experiment, and the table that holds its settings. "
+            "`vnetsim plugins [KIND [NAME]]` prints what follows on the terminal. One of your own is a class in a "
+            "file: [Plug-ins of your own](../../scenarios/plugins/README.md)."
+        ),
+        "",
+        "| kind | named under | its settings | those there are |",
+        "|---|---|---|---|",
+        *(
+            f"| {word(kind)} | `{kind.key}` | `{kind.table}` | {', '.join(_to_plugin(kind, n) for n in kind.names())} |"
+            for kind in kinds()
+        ),
+        "",
+    ]
+    for kind in kinds():
+        if kind is not LEARNERS:  # they have a page of their own
+            lines += [f"## {word(kind)}", ""]
+            for name in kind.names():
+                lines += _plugin(kind, name)
+    return "\n".join(lines) + "\n"
+
+
+def _to_plugin(kind: Kind, name: str) -> str:
+    """Return a link to what is said of a plug-in."""
+    return f"[`{name}`](learners.md#{name})" if kind is LEARNERS else f"[`{name}`](#{word(kind)}.{name})"
+
+
+def _plugin(kind: Kind, name: str) -> list[str]:
+    found = kind.find(name)
+    lines = [f"### {name} {{ #{word(kind)}.{name} }}", ""]
+    for paragraph in description(found).split("\n\n"):
+        if paragraph.startswith("    "):
+            lines += [*_equations(inspect.cleandoc(paragraph).splitlines()), ""]
+        else:
+            lines += [_prose(re.sub(r"::$", ":", paragraph)), ""]
+    lines += [*_equations(getattr(found, "equations", ())), ""]
+    lines += [f"Source: {_prose(found.source)}.", ""]
+    defaults = getattr(found, "defaults", {})
+    if defaults:
+        brought = ", ".join(f"`{key} = {as_toml(value)}`" for key, value in defaults.items())
+        lines += [f"Settings of which it has a default of its own: {brought}.", ""]
+    texts = list(setting_texts(found.Settings, kind.table, defaults))
+    return [*lines, *_list(texts, prefix=f"{word(kind)}.{name}.")] if texts else [*lines, "No settings of its own.", ""]
+
+
+def _equations(lines: Sequence[str]) -> list[str]:
+    return ["``` { .text .equations }", *lines, "```"] if lines else []
 
 
 def tables_page() -> str:

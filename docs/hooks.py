@@ -35,6 +35,7 @@ GENERATED = {
     "reference/cli.md": "cli_page",
     "reference/settings.md": "settings_page",
     "reference/learners.md": "learners_page",
+    "reference/plugins.md": "plugins_page",
     "reference/tables.md": "tables_page",
 }
 """Page of the site, and the function of ``generate.py`` that returns it."""
@@ -61,7 +62,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the generated pages and those that lie elsewhere."""
     generate = _generate()
     for page, name in GENERATED.items():
-        files.append(File.generated(config, page, content=getattr(generate, name)()))
+        text = _linked(getattr(generate, name)(), page, f"docs/{page}", set())
+        files.append(File.generated(config, page, content=text))
     copied: set[str] = set()
     for page, source in elsewhere().items():
         text = _linked((ROOT / source).read_text(encoding="utf-8"), page, source, copied)

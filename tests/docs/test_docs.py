@@ -18,10 +18,11 @@ import vnetsim
 from vnetsim.api.model import TrainedModel
 from vnetsim.api.results import Page
 from vnetsim.cli.commands import app
-from vnetsim.cli.plugins import kinds
+from vnetsim.cli.plugins import kinds, word
 from vnetsim.experiment import Experiment
-from vnetsim.learning.registry import find_learner, learner_names
-from vnetsim.setting_texts import setting_texts
+from vnetsim.learning.registry import LEARNERS, find_learner, learner_names
+from vnetsim.plugins import Kind
+from vnetsim.setting_texts import description, setting_texts
 from vnetsim.simulation.loop import OUTCOMES
 from vnetsim.simulation.pace import PACES
 from vnetsim.simulation.selection import SELECTIONS
@@ -30,7 +31,7 @@ from vnetsim.storage import tables
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted([*DOCS.rglob("*.md"), *ROOT.glob("*.md"), *(ROOT / "scenarios").rglob("*.md")])
-GENERATED = {f"docs/reference/{name}.md" for name in ("cli", "settings", "learners", "tables")}
+GENERATED = {f"docs/reference/{name}.md" for name in ("cli", "settings", "learners", "plugins", "tables")}
 
 
 def generator() -> Any:
@@ -66,6 +67,28 @@ def test_the_page_of_learners_has_all_of_each(name: str) -> None:
     for text in setting_texts(learner.Settings, "learning"):
         assert f"`{text.key}`" in section
         assert text.meaning in words, text.key
+
+
+@pytest.fixture(scope="module")
+def plugins_page() -> str:
+    return str(generator().plugins_page())
+
+
+@pytest.mark.parametrize("kind", kinds(), ids=word)
+def test_the_page_of_plug_ins_has_all_of_each(kind: Kind, plugins_page: str) -> None:
+    page = plugins_page
+    (row,) = re.findall(rf"^\| {word(kind)} \| `{kind.key}` \| `{kind.table}` \| (.*) \|$", page, re.MULTILINE)
+    assert re.findall(r"\[`(.*?)`\]", row) == kind.names()
+    for name in kind.names() if kind is not LEARNERS else ():
+        found = kind.find(name)
+        section = re.split(r"\n##", page.split(f"\n### {name} {{ #{word(kind)}.{name} }}\n")[1])[0]
+        words = plain(section)
+        for said in (*re.split(r"::?\n|\n\n", description(found)), found.source, *getattr(found, "equations", ())):
+            assert " ".join(said.split()) in words, (name, said)
+        for text in setting_texts(found.Settings, kind.table):
+            assert f"`{text.key}` = `{text.default}`" in section
+            assert text.meaning in words, text.key
+            assert text.bounds in words, text.key
 
 
 def test_the_page_of_tables_has_every_column_with_its_unit() -> None:
