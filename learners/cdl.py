@@ -82,7 +82,7 @@ class BackboneAndSub(nn.Module):
 
 
 class Cdl(SteeringLearner):
-    """Contrastive divergence between backbone and sub-network; implements ``vnetsim.learning.Learner``.
+    """Contrastive divergence between backbone and sub-network.
 
     At first a silo trains the backbone alone; at the end, before any mixing, the sub-network becomes its copy.
     From the second time on both learn: the mixed backbone against what the silo knew before.

@@ -14,7 +14,7 @@ from learners.tasks.classification_settings import DEFAULTS, ClassificationSetti
 
 
 class ClassificationFedAvg(AveragingLearner):
-    """Local SGD on the cross-entropy, all uploads averaged alike; implements ``vnetsim.learning.Learner``.
+    """Local SGD on the cross-entropy, all uploads averaged alike.
 
     A subclass may have a ``loss`` or ``weights`` of its own.
 

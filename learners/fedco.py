@@ -121,7 +121,7 @@ class FedCoSettings(TaskSettings):
 
 
 class FedCo(TaskLearner):
-    """Momentum contrast with a global queue; implements ``vnetsim.learning.Learner``.
+    """Momentum contrast with a global queue.
 
     A vehicle downloads the model and the queue of its ``base_round``, contrasts its queries with its own keys and the
     frozen queue, and uploads its model and its newest keys. The RSU averages the models with equal weights, then

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 from torch import Tensor, nn
 
@@ -12,21 +12,19 @@ from learners.contrastive import ContrastiveLearner
 from learners.mathematics.aggregation import Weights, equal_weights
 from learners.state.global_model import State
 from learners.tasks.contrastive_settings import ContrastiveSettings
-from vnetsim.errors import InputError
 from vnetsim.learning import LearnerContext, Participant
+from vnetsim.setting_checks import Within
 
 
 @dataclass(frozen=True, kw_only=True)
 class FedProxSettings(ContrastiveSettings):
-    """Those of contrastive learning, and the strength mu >= 0 of the proximal term."""
+    """Those of contrastive learning, and the proximal term.
 
-    mu: float = 0.01
+    Args:
+        mu: strength of the proximal term; 0 for FedAvg.
+    """
 
-    def __post_init__(self) -> None:
-        """Refuse what has no meaning; the message names the key."""
-        super().__post_init__()
-        if not (math.isfinite(self.mu) and self.mu >= 0):
-            raise InputError(f"learning.mu must be at least 0 and finite, got {self.mu}.")
+    mu: Annotated[float, Within(0, 1e6, "", "a model held harder does not move")] = 0.01
 
 
 class FedProx(ContrastiveLearner):

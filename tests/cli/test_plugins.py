@@ -1,5 +1,6 @@
 """`vnetsim plugins`: every kind, every installed plug-in, and what one says of itself."""
 
+import contextlib
 import re
 import tomllib
 from importlib.metadata import entry_points
@@ -9,10 +10,25 @@ import pytest
 
 from vnetsim.cli.commands import main
 from vnetsim.cli.plugins import kinds, word
+from vnetsim.errors import InputError
 from vnetsim.setting_texts import setting_texts
 
 Captured = pytest.CaptureFixture[str]
 PLUGINS = [(word(kind), name) for kind in kinds() for name in kind.names()]
+SCENARIOS = Path(__file__).parents[2] / "scenarios"
+
+
+def examples() -> list[tuple[str, str]]:
+    """Return kind and name, ``file.py:Class``, of every plug-in of a file in ``scenarios``."""
+    found = []
+    for path in sorted([*SCENARIOS.glob("*.py"), *(SCENARIOS / "plugins").glob("*.py")]):
+        for name in re.findall(r"^class (\w+)", path.read_text(), re.MULTILINE):
+            for kind in kinds():
+                with contextlib.suppress(InputError):
+                    kind.find(f"{path}:{name}")
+                    found.append((word(kind), f"{path}:{name}"))
+                    break
+    return found
 
 
 def told(capsys: Captured, *arguments: str, status: int = 0) -> str:
@@ -54,17 +70,28 @@ def test_one_kind_alone(asked: str, capsys: Captured) -> None:
     assert "round.selection = NAME, or path/to/file.py:CLASS" in out
 
 
-@pytest.mark.parametrize(("kind", "name"), PLUGINS)
+@pytest.mark.parametrize(("kind", "name"), [*PLUGINS, *examples()])
 def test_each_says_what_it_is_with_source_and_every_setting(kind: str, name: str, capsys: Captured) -> None:
     found = next(one for one in kinds() if word(one) == kind)
     out = told(capsys, "plugins", kind, name)
-    assert out.startswith(f"{name}: {found.name}\n")
+    assert out.startswith(f"{found.find(name).name}: {found.name}\n")
     assert "\nsource: " in out
     described = out.splitlines()[1]
     assert described.strip(), "it has no docstring"
+    assert "::" not in out
+    assert "vnetsim.learning.Learner" not in out
     for text in setting_texts(found.find(name).Settings, found.table):
         assert f"\n{text.key} = " in out or f"\n{text.key}\n" in out
-        assert text.meaning, f"{text.key} has no meaning in the docstring of its Settings"
+        assert text.meaning.endswith("."), f"{text.key} has no meaning in the docstring of its Settings"
+        assert text.bounds or "number" not in text.values, f"{text.key} has no bounds in its annotation"
+
+
+def test_every_example_is_listed_and_equations_stand_with_those_that_have_some(capsys: Captured) -> None:
+    files = [*SCENARIOS.glob("*.py"), *(SCENARIOS / "plugins").glob("*.py")]
+    assert len(examples()) == len(files)
+    assert {kind for kind, _ in examples()} == {word(kind) for kind in kinds()}
+    assert "    R   = B min(efficiency log2(1 + SNR)" in told(capsys, "plugins", "radio_models", "tr37885")
+    assert "    v_n ~ N(mean_kmh, sd_kmh^2)" in told(capsys, "plugins", "traffic_sources", "gaussian")
 
 
 def test_one_of_a_file_with_meaning_unit_default_and_bounds(capsys: Captured, tmp_path: Path) -> None:
@@ -96,7 +123,7 @@ class Mine(ArrivalSelection):
         "mine: selection policy",
         "Takes the ones with time left.",
         "",
-        "By slack::",
+        "By slack:",
         "",
         "    R_n - T_n  >=  margin T_n",
         "",

@@ -81,6 +81,33 @@ def test_a_class_of_settings_is_described() -> None:
     assert tables_of(Outer) == {"inner": Inner}
 
 
+def test_arguments_in_one_line() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Short:
+        """Says more. Args: one: its meaning; of two sentences. Yes; two: a `table: of` (m)."""
+
+        one: int = 1
+        two: int = 2
+
+    assert description(Short) == "Says more."
+    assert [text.meaning for text in setting_texts(Short)] == [
+        "its meaning; of two sentences. Yes.",
+        "a `table: of` (m).",
+    ]
+
+
+def test_a_literal_block_is_told_without_markup() -> None:
+    class Marked:
+        """By slack::
+
+            R - T
+
+        Twice: ``a::b``.
+        """
+
+    assert description(Marked) == "By slack:\n\n    R - T\n\nTwice: `a::b`."
+
+
 def test_a_class_without_a_docstring_says_nothing() -> None:
     @dataclass(frozen=True)
     class Bare:

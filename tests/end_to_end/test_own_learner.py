@@ -125,7 +125,7 @@ def test_a_fault_of_the_file_is_one_line_and_leaves_nothing(mine: Path, refused:
     assert "learning: unknown key 'nu'." in refused(
         "run", "gaussian", "--learner", FEDPROX, "--set", "learning.nu=0.1", *out
     )
-    assert "learning.mu must be at least 0" in refused(
+    assert "learning.mu must be between 0 and 1e6 (a model held harder does not move), got -1" in refused(
         "run", "gaussian", "--learner", FEDPROX, "--set", "learning.mu=-1", *out
     )
     (mine / "prox.py").write_text("import torch\n1 / 0\n")

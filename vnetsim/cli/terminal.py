@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import errno
-import inspect
 import os
 import sys
 import textwrap
@@ -102,8 +101,7 @@ def print_learner(learner: type[Learner]) -> None:
     console = Console()
     own = about(learner)
     console.print(Text(f"{learner.name}: {learner.task}", style="bold"))
-    described = inspect.cleandoc(learner.__doc__ or "").partition("\nArgs:")[0]
-    for paragraph in described.strip().split("\n\n"):
+    for paragraph in description(learner).split("\n\n"):
         console.print(Text(" ".join(paragraph.split())))
     console.print(Text(f"\npaper: {learner.paper}"))
     if own.payload:

@@ -107,6 +107,14 @@ def _capacity_bps(
 class Tr37885:
     """Rates follow the vehicle; the shadowing is drawn per window and, between vehicles, per pair and round.
 
+    With d the distance of the antennas (m), at least 1 m, f the carrier in GHz, P the sender's power, B the bandwidth,
+    F the receiver's noise figure and sigma the deviation of the shadowing X::
+
+        PL  = 38.77 + 16.7 log10(d) + 18.2 log10(f)   dB, urban
+        PL  = 32.4  + 20.0 log10(d) + 20.0 log10(f)   dB, highway
+        SNR = P - PL - X - (-174 dBm/Hz + 10 log10(B) + F)   dB,  X ~ N(0, sigma^2)
+        R   = B min(efficiency log2(1 + SNR), max_spectral_efficiency)   bit/s, SNR here as a ratio
+
     Args:
         link: environment, powers, bandwidth, heights, and the deviation of the shadowing.
         pair_shadowing_db: the deviation between vehicles (dB).

@@ -28,7 +28,15 @@ _BLOCK = 256
 
 
 class GaussianSource:
-    """The model as a traffic source."""
+    """Vehicles drive straight through the disc of one RSU, at speeds of a truncated Gaussian.
+
+    With R the coverage radius::
+
+        v_n ~ N(mean_kmh, sd_kmh^2), truncated to [v_min_kmh, v_max_kmh]
+        t_n - t_(n-1) ~ Exp(arrivals_per_s)
+        direction of n: equally likely among the directions;  offset of its line from the RSU: h_n ~ N(0, lateral_m^2)
+        dwell of n = 2 sqrt(R^2 - h_n^2) / v_n;  no window where |h_n| >= R
+    """
 
     name = "gaussian"
     source = "FLSimCo (arXiv:2408.00256), Section III: speeds of a truncated Gaussian"
