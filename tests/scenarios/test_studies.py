@@ -90,7 +90,7 @@ TASKS = {
 
 @functools.cache
 def planned(name: str, size: str | None = None, folder: Path = FOLDER) -> Plan:
-    return Request(scenario=str(folder / f"{name}.toml"), size=size).plan([])[0]
+    return Request(scenario=str(folder / f"{name}.toml"), size=size, yes=name == "selection").plan([])[0]
 
 
 def test_every_study_is_listed_here_and_told_of_in_the_readme() -> None:
