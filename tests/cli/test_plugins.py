@@ -70,6 +70,11 @@ def test_one_kind_alone(asked: str, capsys: Captured) -> None:
     assert "round.selection = NAME, or path/to/file.py:CLASS" in out
 
 
+@pytest.mark.parametrize("asked", ["radio_models", "radio-models", "radio-model", "radio model"])
+def test_words_of_a_kind_are_parted_as_one_likes(asked: str, capsys: Captured) -> None:
+    assert told(capsys, "plugins", asked, "constant").startswith("constant: radio model\n")
+
+
 @pytest.mark.parametrize(("kind", "name"), [*PLUGINS, *examples()])
 def test_each_says_what_it_is_with_source_and_every_setting(kind: str, name: str, capsys: Captured) -> None:
     found = next(one for one in kinds() if word(one) == kind)

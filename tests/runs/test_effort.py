@@ -51,6 +51,12 @@ def test_rounds_beyond_the_end_of_the_traffic_are_not_counted() -> None:
     assert effort_of(until, learns=True).events == 10 * 100 * 60 / 0.01
 
 
+@pytest.mark.parametrize(("name", "image_bytes"), [("signs", 3072), ("road", 4096), ("npz", 784), ("a.py:B", 784)])
+def test_memory_of_images_by_data_set(name: str, image_bytes: int) -> None:
+    some, more = (effort_of(of(f"data.train_images={n}", f"data.name={name}"), learns=True) for n in (2000, 3000))
+    assert more.memory_bytes - some.memory_bytes == pytest.approx(1000 * image_bytes)
+
+
 def test_more_memory_than_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(effort, "_memory_bytes", lambda: 8e9)
     images = of("data.train_images=10000000")

@@ -122,7 +122,8 @@ def run(
         str | None,
         Parameter(
             group=LEARNING,
-            help="signs or road (built in), cifar10, npz, folder, driving-log, steering-npz; default: the learner's.",
+            help="Data set, one of vnetsim plugins data_sets, or of a file as path/to/file.py:CLASS; default: the "
+            "learner's.",
         ),
     ] = None,
     data_root: Annotated[str | None, Parameter(group=LEARNING, help="Folder or file that holds the data.")] = None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
@@ -32,6 +33,11 @@ def word(kind: Kind) -> str:
     return kind.group.rpartition(".")[2]
 
 
+def _words(kind: Kind) -> tuple[str, ...]:
+    """Return all words by which a kind is known, one and many, ``_`` between their parts."""
+    return word(kind), word(kind).removesuffix("s"), kind.name.replace(" ", "_")
+
+
 def plugins(
     kind: Annotated[
         str | None,
@@ -52,7 +58,8 @@ def plugins(
     from vnetsim.own_packages import claim  # noqa: PLC0415
 
     claim("learners")
-    wanted = [one for one in kinds() if kind in (None, word(one), one.name, word(one).removesuffix("s"))]
+    asked = kind and re.sub("[- ]", "_", kind)
+    wanted = [one for one in kinds() if asked is None or asked in _words(one)]
     if not wanted:
         assert kind is not None
         raise unknown_name("kind of plug-in", kind, [word(one) for one in kinds()])

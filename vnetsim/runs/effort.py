@@ -5,13 +5,15 @@ The speeds are faster than what was measured on any machine here, so what is cal
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vnetsim.errors import InputError
+from vnetsim.errors import InputError, RunError
 from vnetsim.experiment import Experiment
+from vnetsim.learning.kinds import DATA_SETS
 from vnetsim.scenario.sources import TRAFFIC_SOURCES
 
 MOST_S = 86_400.0
@@ -23,8 +25,7 @@ _IMAGE_S = 1e-5  # drawn, or read from a file
 _TRAINED_S = 2e-6  # one image of one optimizer step, on a fast GPU
 _ROUND_S = 1e-3  # aggregation, checkpoint and tables
 _DWELL_S = 60.0  # of a vehicle in coverage, where only the simulator knows it
-_BUILT_IN = {"signs": 32 * 32 * 3, "road": 64 * 64}
-"""Data sets that are drawn, and the bytes of an image by default."""
+_IMAGE_BYTES = 28 * 28  # of a data set that does not say
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +54,7 @@ def effort_of(experiment: Experiment, *, learns: bool) -> Effort:
         experiment: its settings.
         learns: whether rounds are run, or the traffic alone is recorded.
     """
-    rounds = experiment.rounds if learns else 0
+    rounds: float = experiment.rounds if learns else 0
     policy, gaussian = experiment.round, experiment.gaussian
     vehicles, dwell_s, played = 0.0, _DWELL_S, "gaussian.arrivals_per_s x gaussian.duration_s"
     if TRAFFIC_SOURCES.built_in.get(experiment.scenario):  # the model of the settings ``gaussian``
@@ -69,7 +70,7 @@ def effort_of(experiment: Experiment, *, learns: bool) -> Effort:
     transfers = rounds * policy.invited
     steps = transfers * min(policy.deadline_s, dwell_s) / experiment.link.update_s
     images = (experiment.data.train_images + experiment.data.test_images) if learns else 0
-    image_bytes = experiment.data.image_px**2 * 3 or _BUILT_IN.get(experiment.data.name, 28 * 28)
+    image_bytes = (experiment.data.image_px**2 * 3 or _image_bytes(experiment.data.name)) if images else 0
     learning = experiment.learning
     trained = rounds * policy.quorum * _number(learning.get("steps")) * _number(learning.get("batch"))
     times = {
@@ -100,6 +101,15 @@ def _rounds_to_the_end(experiment: Experiment) -> float:
     if traffic.repeat or end_s is None:
         return math.inf
     return math.ceil((end_s - (traffic.begin_s or 0.0)) / experiment.round.deadline_s)
+
+
+def _image_bytes(name: str) -> int:
+    """Return what an image of a data set takes by default; of a set that cannot be had something else will tell."""
+    if name not in DATA_SETS.names():  # code of a file is not run for an estimate
+        return _IMAGE_BYTES
+    with contextlib.suppress(RunError):
+        return int(getattr(DATA_SETS.find(name), "image_bytes", _IMAGE_BYTES))
+    return _IMAGE_BYTES
 
 
 def _number(value: object) -> float:
