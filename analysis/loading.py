@@ -17,6 +17,9 @@ from vnetsim.errors import InputError
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.storage.tables import REALS, TABLES, Scan
 
+WINDOW_KEY = ("vehicle_id", "rsu_id", "enter_s")
+"""Columns that tell a window from all others, in every table that speaks of windows."""
+
 _MANIFEST_KEYS: dict[str, type | tuple[type, ...]] = {
     "kind": str,
     "status": str,

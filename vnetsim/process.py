@@ -1,9 +1,12 @@
-"""What a process that vnetsim has for itself is set up with before it trains."""
+"""What a process that vnetsim has for itself is set up with before it trains, and what follows when it dies."""
 
 from __future__ import annotations
 
 import os
 import sys
+
+RETRIES = 3
+"""How often a cell, or a vehicle's training, is begun again when its worker died: it may be what workers die of."""
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 """Numbers of glibc's options, from malloc.h."""

@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from analysis.formatting import clean, count, number, percent, plural, quantity, si
-from analysis.loading import RunData
+from analysis.loading import WINDOW_KEY, RunData
 from analysis.plots.time_axis import TimeAxis, time_axis
 from analysis.style import (
     BLUE,
@@ -49,17 +49,21 @@ def _look(outcome: str) -> tuple[str, str]:
 
 def _timeline_rows(run: RunData) -> pl.DataFrame:
     """Return the participations of the first windows, from the first invitation on, with their windows' exits."""
-    key = ["vehicle_id", "rsu_id", "enter_s"]
-    windows = run.windows.select(*key, "exit_s").unique(subset=key, keep="first", maintain_order=True)
-    joined = run.participations.join(windows, on=key, how="left").with_columns(
+    windows = run.windows.select(*WINDOW_KEY, "exit_s").unique(subset=WINDOW_KEY, keep="first", maintain_order=True)
+    joined = run.participations.join(windows, on=WINDOW_KEY, how="left").with_columns(
         pl.col("exit_s").fill_null(pl.max_horizontal("end_s", "enter_s"))
     )
     invited = joined.filter(pl.col("outcome") != "not_selected")
     begin = invited["start_s"].min() if not invited.is_empty() else None
     if begin is not None:
         joined = joined.filter(pl.col("end_s") >= begin)
-    order = joined.select(key).unique(maintain_order=True).sort("enter_s", "vehicle_id", "rsu_id").head(_TIMELINE_ROWS)
-    return joined.join(order.with_row_index("row"), on=key).sort("row", "start_s")
+    order = (
+        joined.select(WINDOW_KEY)
+        .unique(maintain_order=True)
+        .sort("enter_s", "vehicle_id", "rsu_id")
+        .head(_TIMELINE_ROWS)
+    )
+    return joined.join(order.with_row_index("row"), on=WINDOW_KEY).sort("row", "start_s")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,7 +145,7 @@ def timeline_panel(run: RunData) -> Panel:
         handles.append(Line2D([], [], color=INK, linewidth=0.6, linestyle=(0, (1, 2)), label="round closes"))
     columns = len(handles) if len(handles) <= 6 else (len(handles) + 1) // 2
     ax.legend(handles=handles, loc="lower left", bbox_to_anchor=(-0.14, 1.0), ncols=columns)
-    total = run.participations.select("vehicle_id", "rsu_id", "enter_s").n_unique()
+    total = run.participations.select(WINDOW_KEY).n_unique()
     part = (
         f"The first {count(shown)} of {count(total)} windows from the first invitation on"
         if shown < total

@@ -15,11 +15,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from analysis.loading import WINDOW_KEY
+
 Floats = NDArray[np.float64]
 Rounds = Sequence[AbstractSet[str]]
 
 _AGGREGATED = (pl.col("outcome") == "committed") & (pl.col("weight") > 0)
-_KEY = ("vehicle_id", "rsu_id", "enter_s")
 _WIDTHS_KMH = (5, 10, 20, 50, 100, 250, 1000)
 _MOST_BINS = 8
 
@@ -71,16 +72,16 @@ def windows_with_updates(windows: pl.DataFrame, participations: pl.DataFrame) ->
         ``speed_kmh`` at entry, ``approach`` (sector from which the vehicle first came), ``dwell_s`` and ``updates``,
         how many were aggregated from it.
     """
-    exits = windows.select(*_KEY, "exit_s").unique(subset=_KEY, keep="first", maintain_order=True)
+    exits = windows.select(*WINDOW_KEY, "exit_s").unique(subset=WINDOW_KEY, keep="first", maintain_order=True)
     return (
-        participations.group_by(_KEY, maintain_order=True)
+        participations.group_by(WINDOW_KEY, maintain_order=True)
         .agg(
             speed_kmh=pl.col("speed_mps").first() * 3.6,
             approach=pl.col("approach").first(),
             last_s=pl.col("end_s").max(),
             updates=_AGGREGATED.sum().cast(pl.Int64),
         )
-        .join(exits, on=_KEY, how="left", maintain_order="left")
+        .join(exits, on=WINDOW_KEY, how="left", maintain_order="left")
         .sort("enter_s", maintain_order=True)
         .select(
             "speed_kmh",

@@ -10,8 +10,9 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy import stats
 
+from analysis.loading import WINDOW_KEY
+
 PREDICTORS = ("straight", "history")
-_KEY = ("vehicle_id", "rsu_id", "enter_s")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -52,8 +53,10 @@ class Predictions:
 
 def predictions(participations: pl.DataFrame, windows: pl.DataFrame) -> list[Predictions]:
     """Return what every predictor said that said anything, from rows of these tables of a run."""
-    ends = windows.select(*_KEY, "exit_s", "exit_cause").unique(subset=_KEY, keep="first", maintain_order=True)
-    rows = participations.filter(pl.col("outcome") != "not_selected").join(ends, on=_KEY)
+    ends = windows.select(*WINDOW_KEY, "exit_s", "exit_cause").unique(
+        subset=WINDOW_KEY, keep="first", maintain_order=True
+    )
+    rows = participations.filter(pl.col("outcome") != "not_selected").join(ends, on=WINDOW_KEY)
     found = []
     for name in PREDICTORS:
         told = rows.drop_nulls(f"remaining_{name}_s")

@@ -26,6 +26,7 @@ from learners.engines.ray_worker import Parcel, Part, Worker, WorkerSettings, ve
 from learners.engines.shipping import Hold, packed, unpacked_result
 from vnetsim.errors import InputError, RunError, one_line
 from vnetsim.experiment.arithmetic import Arithmetic
+from vnetsim.process import RETRIES
 
 LOGGER = logging.getLogger(__name__)
 
@@ -35,8 +36,6 @@ PARCELS = 4
 """Parcels for each worker of a round of many vehicles: the last one to finish keeps the others waiting less."""
 LARGEST_PARCEL, PARCEL_BYTES = 32, 2**26
 """Most vehicles of a parcel, and most that their models take."""
-RETRIES = 3
-"""How often the training of a vehicle whose worker died is begun again: it may be what its workers die of."""
 BEGIN_S = 300.0
 """How long to wait for a first worker; each loads torch, and the cluster may be busy."""
 LOOK_S = 5.0

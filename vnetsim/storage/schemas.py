@@ -15,13 +15,10 @@ from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from vnetsim.errors import InputError
+from vnetsim.storage.toml_text import DEEPEST
 
 LARGEST = 2**63 - 1
 """Whole numbers beyond it are none that vnetsim writes: seeds have up to 63 bits."""
-
-
-_DEEPEST = 50
-"""Lists and objects within each other; records have six."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -262,7 +259,7 @@ class _FaultError(Exception):
 
 def _check_anything(value: Any, key: str, depth: int) -> None:
     """Check what holds of every value, also of those that no schema tells of."""
-    if depth > _DEEPEST:
+    if depth > DEEPEST:
         raise _FaultError(f"'{key.lstrip('.')[:60]}' is nested too deeply.")
     if isinstance(value, dict | list):
         for name, item in value.items() if isinstance(value, dict) else enumerate(value):

@@ -6,9 +6,9 @@ import re
 import tomllib
 from typing import Any
 
-_DEEPEST = 50
-"""Tables within tables; settings have three."""
-_DOTTED = re.compile(rf"(?<![\w'\"-])(?:(?:[\w-]++|\"[^\"\n]*+\"|'[^'\n]*+')[ \t]*+\.[ \t]*+){{{_DEEPEST}}}")
+DEEPEST = 50
+"""Tables or lists within each other, in TOML and in records; settings have three, records six."""
+_DOTTED = re.compile(rf"(?<![\w'\"-])(?:(?:[\w-]++|\"[^\"\n]*+\"|'[^'\n]*+')[ \t]*+\.[ \t]*+){{{DEEPEST}}}")
 """A key of so many parts. Python's parser takes a time that grows with the square of their number."""
 _LARGEST = 2**63
 
@@ -36,7 +36,7 @@ def parse(text: str) -> dict[str, Any]:
 
 def _check(value: Any, depth: int) -> None:
     if isinstance(value, dict | list):
-        if depth > _DEEPEST:
+        if depth > DEEPEST:
             raise ValueError("nested too deeply")
         for item in value.values() if isinstance(value, dict) else value:
             _check(item, depth + 1)

@@ -21,16 +21,13 @@ from typing import Any
 
 from vnetsim import __version__
 from vnetsim.errors import one_line
-from vnetsim.process import prepare_process
+from vnetsim.process import RETRIES, prepare_process
 from vnetsim.runs.ray_cluster import PATIENCE_S, cluster_options, connected
 from vnetsim.storage.checksums import OLD_RECORD, RECORD
 from vnetsim.storage.folder import LOCK, Folder
 from vnetsim.study.cells import CellJob, CellResult, play
 from vnetsim.study.progress import StudyProgress
 from vnetsim.study.workers import ProgressSender
-
-RETRIES = 3
-"""How often a cell whose process or machine died is begun again."""
 
 SHOW_EVERY_S = 1.0
 
