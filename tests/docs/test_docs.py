@@ -41,6 +41,11 @@ def generator() -> Any:
     return module
 
 
+def project() -> dict[str, Any]:
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        return tomllib.load(file)
+
+
 def plain(markdown: str) -> str:
     """Return Markdown without escapes, in one line."""
     return " ".join(re.sub(r"\\([*<|\[\]_])", r"\1", markdown).split())
@@ -220,8 +225,22 @@ def test_settings_that_pages_name_exist(page: Path) -> None:
     assert set(KEY.findall(page.read_text(encoding="utf-8"))) - {"gaussian.toml"} <= known
 
 
+def test_contributing_has_the_layers_of_the_import_contracts() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    section = text.split("## The arrows")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| (`.*?`) \| ", section, re.MULTILINE)
+    contracts = {
+        contract["containers"][0]: [set(layer.split(" | ")) for layer in contract["layers"]]
+        for contract in project()["tool"]["importlinter"]["contracts"]
+        if contract["type"] == "layers" and "containers" in contract
+    }
+    assert [set(re.findall(r"`(\w+)`", row)) for row in rows] == contracts["vnetsim"]
+    methods_and_their_bases = set().union(*contracts["learners"][:2])
+    others = set().union(*contracts["learners"], *contracts["analysis"]) - methods_and_their_bases
+    assert {name for name in others if f"`{name}`" not in section} == set()
+
+
 def test_citation_and_package_are_of_one_version() -> None:
     citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
-    with (ROOT / "pyproject.toml").open("rb") as file:
-        version = tomllib.load(file)["project"]["version"]
+    version = project()["project"]["version"]
     assert f"\nversion: {version}\n" in citation
