@@ -23,7 +23,7 @@ help:
 	@echo "make run        set up and run the main job: scenarios/intersection.sumocfg"
 	@echo "make test       set up and run every test"
 	@echo "make engines    the learners' tests with the engine that is not the default"
-	@echo "make check      lint, types, import contracts, wheel"
+	@echo "make check      lint, types, import contracts, wheel, documentation"
 	@echo "make docs       the documentation, into site/"
 	@echo "make benchmark  measured ratios of tests/benchmarks (minutes)"
 	@echo "make gpu-check  the learners on a GPU against the CPU, and their speeds there (GPU=cuda:1 another one)"
@@ -48,7 +48,7 @@ $(INSTALLED): pyproject.toml $(CONSTRAINTS)
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "vnetsim needs Python >= 3.11, this is %d.%d; set PYTHON=python3.x" % sys.version_info[:2])'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
-	$(BIN)/python -m pip install --quiet $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS)) --editable . --group dev
+	$(BIN)/python -m pip install --quiet $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS)) --editable . --group dev --group docs
 	@touch $(INSTALLED)
 
 lint: $(INSTALLED)
@@ -64,9 +64,8 @@ contracts: $(INSTALLED)
 wheel: $(INSTALLED)
 	PYTHON=$(BIN)/python CONSTRAINTS=$(CONSTRAINTS) sh tests/wheel_smoke_test.sh
 
-# A warning is an error. Nothing is fetched but the packages of the group, and the pages fetch nothing either.
+# A warning is an error. Nothing is fetched, and the pages fetch nothing either.
 docs: $(INSTALLED)
-	$(BIN)/python -m pip install --quiet $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS)) --group docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	@echo "site/index.html; with search: $(BIN)/python -m http.server --directory site"
 
