@@ -61,10 +61,12 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the generated pages and those that lie elsewhere."""
     generate = _generate()
-    for page, name in GENERATED.items():
-        text = _linked(getattr(generate, name)(), page, f"docs/{page}", set())
-        files.append(File.generated(config, page, content=text))
     copied: set[str] = set()
+    for here in files.documentation_pages():
+        _linked(here.content_string, here.src_uri, f"docs/{here.src_uri}", copied)
+    for page, name in GENERATED.items():
+        text = _linked(getattr(generate, name)(), page, f"docs/{page}", copied)
+        files.append(File.generated(config, page, content=text))
     for page, source in elsewhere().items():
         text = _linked((ROOT / source).read_text(encoding="utf-8"), page, source, copied)
         files.append(File.generated(config, page, content=text))

@@ -253,6 +253,11 @@ def test_documentation_is_built_with_what_set_up_installed() -> None:
     }
 
 
+def test_the_notebook_is_named_where_one_looks() -> None:
+    for page in ("README.md", "docs/tutorial.md", "scenarios/README.md"):
+        assert "tutorial.ipynb)" in (ROOT / page).read_text(encoding="utf-8"), page
+
+
 def test_citation_and_package_are_of_one_version() -> None:
     citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     version = project()["project"]["version"]
