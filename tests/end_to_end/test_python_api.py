@@ -234,6 +234,16 @@ def test_folders_are_known_for_what_they_are(toy: type, tmp_path: Path) -> None:
         vnetsim.load("run")
 
 
+def test_tables_become_pandas_frames(toy: type) -> None:
+    pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    run = vnetsim.run("gaussian", learner=toy.name, rounds=1, gaussian__duration_s=60, out="run")
+    for table in (run.windows, run.participations, run.metrics):
+        frame = table.to_pandas()
+        assert list(frame.columns) == table.columns
+        assert len(frame) == table.height > 0
+
+
 def test_a_notebook_shows_page_and_headline(toy: type) -> None:
     run = vnetsim.run("gaussian", learner=toy.name, rounds=1, gaussian__duration_s=60, out="run")
     page = run.report()

@@ -88,7 +88,7 @@ class Folder:
 class Traffic(Folder):
     """Recorded traffic: who was in coverage, when, how fast, how blurred. Replayed by ``vnetsim.run(traffic.path)``.
 
-    The tables are polars frames; ``to_pandas()`` turns one into a pandas frame where pandas is installed.
+    The tables are polars frames; ``to_pandas()`` turns one into a pandas frame where pandas and pyarrow are installed.
 
     Attributes:
         path: the run directory.
@@ -160,7 +160,7 @@ class Traffic(Folder):
 class Run(Traffic):
     """A run: the traffic, who took part, what was learned.
 
-    The tables are polars frames; ``to_pandas()`` turns one into a pandas frame where pandas is installed.
+    The tables are polars frames; ``to_pandas()`` turns one into a pandas frame where pandas and pyarrow are installed.
 
     Attributes:
         path: the run directory.
@@ -246,7 +246,7 @@ class Run(Traffic):
 
 @dataclass(frozen=True)
 class Study(Folder):
-    """A comparison: arms, which are learners with their settings, under conditions, at seeds.
+    """A comparison: arms, such as learners with their settings, under conditions, at seeds.
 
     Attributes:
         path: its folder.
