@@ -1,8 +1,8 @@
 """What a study compares: every arm under every condition at every seed, on the same recorded traffic.
 
-An arm is a learner with its settings, what is compared. A condition is everything else that a study varies: scenario,
-traffic, partition of the data. The random streams of a run depend on its seed alone. At one seed and condition, silos,
-radio and initial weights are therefore common to all arms.
+An arm is what is compared: a learner with its settings, settings beside the learner's, or both. A condition is
+everything else that a study varies: scenario, traffic, partition of the data. The random streams of a run depend on its
+seed alone. At one seed and condition, silos, radio and initial weights are therefore common to all arms.
 
 ``file`` reads a study, ``resolve`` makes it the cells of a ``Plan``, ``runner`` runs those.
 """
