@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
 
 import numpy as np
 import pytest
+from coverage_laws import check_events
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -161,11 +161,11 @@ def test_a_jump_is_longer_than_any_drive() -> None:
             assert largest_move_m(speed_mps, step_s) > (speed_mps + 2.5 * step_s) * step_s
 
 
-def test_events_of_several_discs_are_ordered(checked: Callable[[list[CoverageEvent]], None]) -> None:
+def test_events_of_several_discs_are_ordered() -> None:
     rsus = tuple(Rsu(id=name, x_m=x, y_m=0, range_m=10) for name, x in (("b", 0), ("a", 20), ("c", 20)))
     frames = [(float(t), [("v", x, 0.0, 8.0), ("u", x, 0.0, 8.0)]) for t, x in enumerate(range(-20, 60, 8))]
     events = track(frames, rsus=rsus)
-    checked(events)
+    check_events(events)
     assert len(events) == 12
     # leaving b and entering a and c happen at one instant
     middle = [(type(e).__name__, e.path.rsu_id, e.path.vehicle_id) for e in events if e.time_s == pytest.approx(3.75)]

@@ -17,7 +17,6 @@ from torch import nn
 import vnetsim
 from learners.data import load_images
 from vnetsim.api.model import TrainedModel
-from vnetsim.learning.network_steps import steps_of
 from vnetsim.learning.registry import find_learner
 from vnetsim.runs.runner import context_of
 from vnetsim.scenario.settings_file import structure
@@ -180,37 +179,3 @@ def test_other_files_are_told(tmp_path: Path, trained: Callable[[str], vnetsim.R
     (tmp_path / "model.safetensors").write_bytes(b"no")
     with pytest.raises(vnetsim.InputError, match=r"model\.safetensors: unreadable"):
         vnetsim.Run(tmp_path).model()
-
-
-class Chooses(nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x if x.sum() > 0 else -x
-
-
-class Twice(nn.Module):
-    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return x.relu(), x
-
-
-class Own(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(1))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x * self.weight
-
-
-class Backwards(nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return 1 - x
-
-
-@pytest.mark.parametrize("network", [Chooses(), Twice(), Own(), Backwards(), nn.Identity()])
-def test_a_network_that_is_more_than_steps_is_refused(network: nn.Module) -> None:
-    if isinstance(network, nn.Identity):
-        assert steps_of(nn.Sequential(network)) == [("_0", "Identity", "0.", ["images"], {})]
-        return
-    with pytest.raises(ValueError, match=r"."):
-        steps_of(network)
-    assert network.training

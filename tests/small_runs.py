@@ -1,0 +1,190 @@
+"""Fixtures of the tests that run vnetsim whole: the command line called in this process, small runs, and a learner that
+knows nothing of images. The ``conftest.py`` of such tests imports them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+
+from vnetsim.cli.commands import main
+from vnetsim.learning import Aggregation, Cost, Description, LearnerContext, Participant, Series, Update
+
+SCENARIOS = Path(__file__).resolve().parents[1] / "scenarios"
+
+SMALL = (
+    *("--device", "cpu", "--set", "rounds=3"),
+    *("--set", "learning.batch=8", "--set", "learning.steps=1"),
+    *("--set", "learning.bank=100", "--set", "learning.knn_k=10", "--set", "learning.linear_probe=never"),
+    *("--set", "data.train_images=400", "--set", "data.test_images=100", "--set", "silos.count=10"),
+    *("--set", "gaussian.duration_s=120"),
+)
+"""Options of a run that takes about a second, with the real learners."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Done:
+    """What a command left on the terminal."""
+
+    status: int
+    out: str
+    err: str
+
+
+def execute(*arguments: object) -> Done:
+    """Call ``vnetsim`` in this process, with one torch thread: several wait for each other where cores are few."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.raises(SystemExit) as stopped:
+        main([str(argument) for argument in arguments])
+    torch.set_num_threads(threads)
+    return Done(status=int(stopped.value.code or 0), out=out.getvalue(), err=err.getvalue())
+
+
+Cli = Callable[..., Done]
+_made: dict[tuple[object, ...], tuple[Path, Done]] = {}
+
+
+@pytest.fixture(scope="session")
+def cli() -> Cli:
+    """``cli("run", scenario, ...)`` gives status, standard output and standard error."""
+    return execute
+
+
+@pytest.fixture(scope="session")
+def small() -> tuple[str, ...]:
+    return SMALL
+
+
+@pytest.fixture(scope="session")
+def scenarios() -> Path:
+    """The shipped scenarios."""
+    return SCENARIOS
+
+
+@pytest.fixture(scope="session")
+def small_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., tuple[Path, Done]]:
+    """Runs a shipped scenario small, once per set of options: ``small_run("gaussian.toml")``. Do not change it."""
+
+    def run(scenario: str, *options: object) -> tuple[Path, Done]:
+        key = scenario, *options
+        if key not in _made:
+            folder = tmp_path_factory.mktemp("runs") / "run"
+            done = execute("run", SCENARIOS / scenario, *SMALL, *options, "--out", folder)
+            assert done.status == 0, done.err
+            _made[key] = folder, done
+        return _made[key]
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def results_of() -> Callable[[Path], dict[str, bytes]]:
+    """Returns the bytes of every result of a run; not the manifest and report, which tell when it ran."""
+
+    def read(run: Path) -> dict[str, bytes]:
+        files = {str(path.relative_to(run)): path for path in run.rglob("*") if path.is_file()}
+        told = {"manifest.json", "checksums.sha256", "report.html", ".lock"}
+        return {
+            name: path.read_bytes() for name, path in files.items() if name not in told and "figures" not in path.parts
+        }
+
+    return read
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToySettings:
+    """Settings of the toy.
+
+    Args:
+        payload_bytes: size of its model on the link.
+    """
+
+    payload_bytes: int = 100_000
+
+
+class Toy:
+    """Its model is four numbers that every vehicle moves a little at random; the simulator sees only the protocol."""
+
+    name: ClassVar[str] = "toy"
+    task: ClassVar[str] = "random walk"
+    paper: ClassVar[str] = "none"
+    Settings: ClassVar[type] = ToySettings
+
+    def __init__(self, context: LearnerContext, settings: ToySettings) -> None:
+        self._streams = context.streams
+        self._settings = settings
+        self._silos = context.silos
+        self._model = torch.zeros(4, dtype=torch.float64)
+
+    @classmethod
+    def create(cls, context: LearnerContext, settings: Any) -> Toy:
+        return cls(context, settings)
+
+    def describe(self) -> Description:
+        counts = np.ones((self._silos, 1), dtype=np.int64)
+        return Description(
+            encoder="none", parameters=4, image_shape=(3, 8, 8), class_names=("thing",), silo_label_counts=counts
+        )
+
+    def series(self) -> Sequence[Series]:
+        return [Series(name="distance", label="Distance", unit="", caption="From the origin.")]
+
+    def cost(self, silo: int) -> Cost:
+        size = self._settings.payload_bytes
+        return Cost(download_bytes=size, upload_bytes=size, work_flop=1e8 * (1 + silo % 3), steps=4)
+
+    def train(self, participants: Sequence[Participant]) -> Sequence[Update]:
+        return [self._update(participant) for participant in participants]
+
+    def _update(self, participant: Participant) -> Update:
+        step = self._streams.generator("training", participant.round, participant.vehicle_id).normal(size=4)
+        state = {"w": self._model + torch.from_numpy(step * participant.work_share)}
+        return Update(participant=participant, state=state, loss=float(np.square(step).sum()), finite=True)
+
+    def aggregate(self, updates: Sequence[Update]) -> Aggregation:
+        if not updates:
+            return Aggregation(weights=[], metrics={})
+        self._model = torch.stack([update.state["w"] for update in updates]).mean(0)
+        return Aggregation(weights=[1 / len(updates)] * len(updates), metrics={})
+
+    def evaluate(self, *, final: bool) -> Mapping[str, float]:  # noqa: ARG002 - the protocol's name
+        return {"distance": float(self._model.norm())}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"model.w": self._model}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._model = state["model.w"]
+
+    def sample_images(self, kernels_px: Sequence[float], count: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+        return np.stack([np.full((count, 8, 8, 3), math.floor(kernel) % 256, dtype=np.uint8) for kernel in kernels_px])
+
+
+@pytest.fixture
+def toy(monkeypatch: pytest.MonkeyPatch) -> type[Toy]:
+    """A fresh class of the toy, installed under the name ``toy``."""
+
+    class Fresh(Toy):
+        pass
+
+    class Entry:
+        name = "toy"
+        value = "tests:Toy"
+
+        def load(self) -> type[Toy]:
+            return Fresh
+
+    monkeypatch.setattr("vnetsim.plugins.entry_points", lambda group: [*entry_points(group=group), Entry()])
+    return Fresh
