@@ -34,8 +34,9 @@ class EarlyUploadPace(QuorumPace, WorkPace):
 
         Args:
             margin: share by which an upload takes longer than with the whole airtime, for a channel that is shared.
-            predictor: of the rest of the window: `straight` on at the present speed; the `oracle` knows the exit, where
-                paths are known beforehand; `history`, the mean dwell of earlier windows from the same approach.
+            predictor: how the rest of the window is predicted: `straight` on at the present speed; the `oracle` knows
+                the exit, where paths are known beforehand; `history`, the mean dwell of earlier windows from the same
+                approach.
         """
 
         margin: Annotated[float, Within(0, 1000, "", "no upload takes a thousand times as long")] = 0.2

@@ -91,8 +91,9 @@ class MobFlPace(WorkPace):
         Args:
             margin: share by which a participation takes longer than alone on the channel, > 0: an upload that arrives
                 with the end of its round is too late.
-            predictor: of the rest of the window: `straight` on at the present speed; the `oracle` knows the exit, where
-                paths are known beforehand; `history`, the mean dwell of earlier windows from the same approach.
+            predictor: how the rest of the window is predicted: `straight` on at the present speed; the `oracle` knows
+                the exit, where paths are known beforehand; `history`, the mean dwell of earlier windows from the same
+                approach.
         """
 
         margin: Annotated[float, Within(0.001, 1000, "", "no window lasts for a thousand participations")] = 0.2

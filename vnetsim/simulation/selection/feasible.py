@@ -30,8 +30,9 @@ class FeasibleSelection:
         Args:
             margin: share by which the rest of the window must exceed the participation, for a channel that is shared.
             first: who goes first: the `least` slack, for the others can still wait, or the `most`, who is the safest.
-            predictor: of the rest of the window: `straight` on at the present speed; the `oracle` knows the exit, where
-                paths are known beforehand; `history`, the mean dwell of earlier windows from the same approach.
+            predictor: how the rest of the window is predicted: `straight` on at the present speed; the `oracle` knows
+                the exit, where paths are known beforehand; `history`, the mean dwell of earlier windows from the same
+                approach.
         """
 
         margin: Annotated[float, Within(0, 1000, "", "no window lasts for a thousand participations")] = 0.2
