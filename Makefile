@@ -16,6 +16,8 @@ INSTALLED := $(VENV)/.installed
 WORKERS ?= 2
 MUTANTS ?= 400
 GPU ?= cuda
+# The wheel is tried with these as well, where they are installed.
+OTHER_PYTHONS ?= python3.12 python3.13 python3.14
 
 .PHONY: help run test engines setup lint types contracts wheel docs check benchmark gpu-check fuzz mutants clean
 
@@ -62,7 +64,7 @@ contracts: $(INSTALLED)
 	$(BIN)/lint-imports
 
 wheel: $(INSTALLED)
-	PYTHON=$(BIN)/python CONSTRAINTS=$(CONSTRAINTS) sh tests/wheel_smoke_test.sh
+	PYTHON=$(BIN)/python OTHER_PYTHONS="$(OTHER_PYTHONS)" CONSTRAINTS=$(CONSTRAINTS) sh tests/wheel_smoke_test.sh
 
 # A warning is an error. Nothing is fetched, and the pages fetch nothing either.
 docs: $(INSTALLED)
