@@ -113,17 +113,17 @@ class DataSettings:
 
     Args:
         name: which images: a plug-in of the kind data set, by name or as ``path/to/file.py:Class``; which suit a
-            learner follows from its task. What each is: ``learners.data.shipped``.
+            learner follows from its task. What each is: ``vnetsim plugins data_sets``.
         root: folder or file that holds (or receives) the data.
         download: fetch missing data into ``root``.
         train_images: images for training: how many a built-in set generates, or the first so many of another set, which
             must have them; 0 is the default of a built-in set, and all of another.
         test_images: images for testing, counted like ``train_images``.
         test_share: share of a set without a test split of its own that is held out, in (0, 1).
-        image_px: side to which the images of ``npz``, ``folder``, ``road``, ``driving-log`` and ``steering-npz`` are
-            brought (px); 0 is the set's default.
-        side_correction: 0 takes the centre camera of a driving log alone; above, the left and right ones too, their
-            steering angle corrected by so much towards the centre, in the log's unit.
+        image_px: side to which a set brings its images (px), where it takes them from files or draws them in any size;
+            0 is the set's default.
+        side_correction: of a set with three cameras, 0 takes the centre one alone; above, the left and right ones too,
+            their steering angle corrected by so much towards the centre, in the unit of the set's angles.
         partition: ``iid``; with classes ``dirichlet`` with ``alpha``, ``approach`` (silos of one direction share
             classes) or ``label-skew`` (each silo lacks ``unseen_share`` of the classes); with steering angles
             ``drive``, ``block`` (stretches of time) or ``sign`` (of the angle).
