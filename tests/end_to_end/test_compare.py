@@ -262,6 +262,31 @@ def test_a_folder_that_does_not_fit_is_refused(
     assert results_of(tmp_path / "all") == before
 
 
+@pytest.mark.usefixtures("toys")
+def test_nothing_is_written_through_a_link_of_a_comparison(cli: Cli, refused: Refused, tmp_path: Path) -> None:
+    folder, outside = tmp_path / "all", tmp_path / "outside"
+    assert cli(*command(folder, seeds="0:1")).status == 0
+    cell = min((folder / "cells").iterdir())
+    run = RunDirectory(cell)
+    run.write_json("manifest.json", run.manifest() | {"status": "interrupted", "finished": None})
+    (cell / ".rounds.parquet.12345678.tmp").write_text("left by a kill")
+    for link in (folder / "cells", cell, folder / "traffic"):
+        link.rename(outside)
+        link.symlink_to(outside)
+        before = {path: path.read_bytes() for path in outside.rglob("*") if path.is_file()}
+        line = f"{link}: a symbolic link; vnetsim writes and removes nothing through it. Remove it."
+        assert line in refused(*command(folder, seeds="0:1"))
+        if link != folder / "traffic":
+            assert line in refused("resume", cell, "--trust")
+        if link == cell:
+            assert line in refused("report", cell)
+        assert {path: path.read_bytes() for path in outside.rglob("*") if path.is_file()} == before
+        link.unlink()
+        outside.rename(link)
+    (tmp_path / "mine").symlink_to(cell)  # a link of the user's own
+    RunDirectory(tmp_path / "mine").write_json("manifest.json", run.manifest())
+
+
 def _alter_table(cell: Path) -> Path:
     with (cell / "metrics.parquet").open("ab") as file:
         file.write(b"x")

@@ -5,6 +5,9 @@ from __future__ import annotations
 RECORD = "comparison.json"
 """The file itself, in the folder of a comparison."""
 
+PLACES = ("cells", "traffic")
+"""Where the run directories of a comparison lie in its folder."""
+
 COMPARED = ("experiment.toml", "manifest.json", "[!/]*.parquet")
 """What a comparison reads of a cell."""
 

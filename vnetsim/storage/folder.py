@@ -25,6 +25,8 @@ from vnetsim.errors import InputError, RunError
 from vnetsim.storage import disk
 from vnetsim.storage.checked_folder import CheckedFolder, file_sha256
 from vnetsim.storage.checksums import ABSENT, OLD_RECORD, RECORD, Checksums, sha256
+from vnetsim.storage.comparison import PLACES
+from vnetsim.storage.comparison import RECORD as COMPARISON
 from vnetsim.storage.disk import Content
 
 Prepared = dict[str, tuple[Path, str]]
@@ -118,8 +120,10 @@ class Folder(CheckedFolder):
         """Make the folder and those above it.
 
         Raises:
+            InputError: a symbolic link of a comparison stands in the way.
             OSError: it cannot be made.
         """
+        self._refuse_links_above()
         missing = [self.path, *self.path.parents]
         for path in reversed(missing[: next(i for i, path in enumerate(missing) if path.exists())]):
             disk.make_folder(path)
@@ -127,6 +131,7 @@ class Folder(CheckedFolder):
 
     def remove_leftovers(self) -> None:
         """Remove what was written when a kill came; no other process may be writing."""
+        self._refuse_links_above()
         for folder, below, names in os.walk(self.path):
             below[:] = [name for name in below if not (Path(folder) / name).is_symlink()]
             for name in names:
@@ -172,12 +177,22 @@ class Folder(CheckedFolder):
         path = Path(name)
         if path.is_absolute() or ".." in path.parts:
             raise InputError(f"{self.path}: '{name}' leads outside of this folder.")
+        self._refuse_links_above()
         part = self.path
         for component in path.parts[:-1]:
             part /= component
-            if part.is_symlink():
-                raise InputError(f"{part}: a symbolic link; vnetsim writes and removes nothing through it. Remove it.")
+            _refuse_link(part)
         return self.path / path
+
+    def _refuse_links_above(self) -> None:
+        """Refuse a folder of a comparison, a cell or a traffic, that a link of the comparison leads to.
+
+        Other links above a folder, and the folder itself as one, are the user's, who named it.
+        """
+        path = Path(os.path.abspath(self.path))  # noqa: PTH100 - links must stay
+        if path.parent.name in PLACES and (path.parents[1] / COMPARISON).is_file():
+            _refuse_link(path.parent)
+            _refuse_link(path)
 
     def _mine(self) -> Checksums:
         """Return the record to go on from, of what is there when this object writes for the first time."""
@@ -249,6 +264,11 @@ class Folder(CheckedFolder):
         except OSError as error:
             line = f"{path}: cannot write: {error.strerror or error}. What was finished before is kept."
             raise RunError(line) from error
+
+
+def _refuse_link(path: Path) -> None:
+    if path.is_symlink():
+        raise InputError(f"{path}: a symbolic link; vnetsim writes and removes nothing through it. Remove it.")
 
 
 def _forget(new: Prepared) -> None:

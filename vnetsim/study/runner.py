@@ -154,9 +154,12 @@ class _Study:
         """Run what is missing.
 
         Raises:
+            InputError: a symbolic link leads to a cell.
             RunError: the disk is full.
             KeyboardInterrupt: its message says where.
         """
+        for name in self._cells:
+            self._run.path_of(f"cells/{name}/manifest.json")  # a link stops all, before any cell runs
         self._write()
         jobs = [self._job(number, name, cell) for number, (name, cell) in enumerate(self._cells.items(), start=1)]
         missing = {job.name: job for job in jobs if self._is_missing(job)}

@@ -48,7 +48,7 @@ def recorded(traffic: Experiment, run: RunDirectory, *, command: Sequence[str], 
     settings = _settings(traffic)
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode()).hexdigest()
     name = f"traffic/{digest[:12]}"
-    folder = run.path / name
+    folder = run.path_of(f"{name}/manifest.json").parent
     record: dict[str, Any] = {"vnetsim": __version__, "checksums": CHECKSUMS, "traffic": []}
     if run.holds(RECORD):
         record = run.record(RECORD)
@@ -66,7 +66,7 @@ def recorded(traffic: Experiment, run: RunDirectory, *, command: Sequence[str], 
             raise InputError(f"{changed[0]}: changed or gone since the traffic was recorded; start in a new folder.")
         return Recorded(**{field: known[field] for field in ("folder", "settings", "sha256")})
     run.write_json(RECORD, record)
-    if run.path_of(f"{name}/manifest.json").parent.exists():  # of a call that was cut short
+    if folder.exists():  # of a call that was cut short
         run.remove(name)
     try:
         record_mobility(traffic, folder, command=command, progress=progress, go_on=shlex.join(command))
