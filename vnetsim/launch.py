@@ -1,13 +1,10 @@
 """Where the program starts: signals and standard streams are settled first, then the command line is loaded.
 
 Loading takes a tenth of a second, in which Ctrl-C must already end in one line; so nothing is imported here but what
-Python has loaded itself.
+Python has loaded itself, and ``signal`` not before an interruption is one line.
 """
 
-from __future__ import annotations
-
 import os
-import signal
 import sys
 
 _LARGEST_SETTINGS = 2**20  # bytes
@@ -39,8 +36,11 @@ def main() -> None:
 
 def hear_signals() -> None:
     """Let SIGTERM and SIGHUP interrupt like Ctrl-C, once; what is ignored, as under nohup, stays ignored."""
+    import signal  # noqa: PLC0415 - takes some milliseconds, in which Ctrl-C may come
+
     names = [name for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-    heard = [number for number in (getattr(signal, name) for name in names) if _is_default(number)]
+    numbers = [getattr(signal, name) for name in names]
+    heard = [number for number in numbers if signal.getsignal(number) is signal.SIG_DFL]
 
     def interrupt(_: int, __: object) -> None:
         for number in heard:  # a second one must not cut short what is saved after the first
@@ -65,10 +65,6 @@ def _mentions_libsumo(path: str) -> bool:
             return b"libsumo" in opened.read(_LARGEST_SETTINGS)
     except (OSError, ValueError):  # which the command will tell
         return False
-
-
-def _is_default(number: int) -> bool:
-    return signal.getsignal(number) is signal.SIG_DFL
 
 
 def open_streams() -> None:
