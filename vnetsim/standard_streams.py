@@ -9,13 +9,23 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from unicodedata import category
+
+_CONTROL = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+"""Categories of Unicode: controls, marks of direction and the like, halves of a letter, ends of lines."""
+
+
+def plain(text: str) -> str:
+    """Return a text as a terminal may get it: of ESC and other control characters of names, the code is shown."""
+    return "".join(
+        ascii(letter)[1:-1] if letter != "\n" and category(letter) in _CONTROL else letter for letter in text
+    )
 
 
 def tell(line: str) -> None:
     """Print a line of the program's own to standard error; where nobody can read it, go on without."""
-    shown = "".join(letter if letter.isprintable() else " " for letter in line)  # names may hold control characters
     with contextlib.suppress(OSError):
-        sys.stderr.write(f"vnetsim: {shown}\n")
+        sys.stderr.write(f"vnetsim: {plain(' '.join(line.splitlines()))}\n")
         sys.stderr.flush()
 
 

@@ -22,7 +22,7 @@ from vnetsim.display import progress_display
 from vnetsim.errors import INTERRUPTED, InputError, RunError, VnetsimError
 from vnetsim.own_packages import claim
 from vnetsim.paths import refuse_other_than_text
-from vnetsim.standard_streams import drop_output, tell, telling
+from vnetsim.standard_streams import drop_output, plain, tell, telling
 
 app = App(
     name="vnetsim",
@@ -294,9 +294,9 @@ def resume(
         already_finished = resume_run(
             run_directory, command=_command(), progress=progress, learner=learner, trust=trust, cluster=where.cluster()
         )
+    _finish(run_directory, what=run_directory.name)
     if already_finished:
         tell(f"{run_directory}: the run had already finished; nothing to do.")
-    _finish(run_directory, what=run_directory.name)
     return 0
 
 
@@ -354,6 +354,6 @@ def _exit_status(tokens: list[str]) -> int:
 def _fail(message: str, status: int, *, debug: bool) -> int:
     if debug:
         with contextlib.suppress(OSError):
-            traceback.print_exc()
+            sys.stderr.write(plain(traceback.format_exc()))
     tell(message)
     return status

@@ -13,7 +13,7 @@ from cyclopts import Parameter
 from vnetsim.cli.options import Debug
 from vnetsim.errors import InputError, RunError, unknown_name
 from vnetsim.setting_texts import SettingText, description, meanings, setting_texts, tables_of
-from vnetsim.standard_streams import tell
+from vnetsim.standard_streams import plain, tell
 
 
 def learners(
@@ -178,6 +178,6 @@ def init(
     from vnetsim.scenario.shipped import FIRST, copy_scenarios  # noqa: PLC0415 - keeps --help quick
 
     for path in copy_scenarios(folder):
-        print(path)
+        print(plain(str(path)))
     tell(f"next: vnetsim run {shlex.quote(str(folder / FIRST))}")
     return 0

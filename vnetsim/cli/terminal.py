@@ -1,4 +1,7 @@
-"""What a person sees on the terminal at the end: tables on standard output."""
+"""What a person sees on the terminal at the end: tables on standard output.
+
+Names are data: whatever is printed goes through ``plain``.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +23,13 @@ from vnetsim.learning import Learner
 from vnetsim.learning.registry import about
 from vnetsim.plugins import Kind
 from vnetsim.setting_texts import SettingText, as_toml, description, setting_texts
+from vnetsim.standard_streams import plain
 
 _LIST_WIDTH, _TEXT_WIDTH = 80, 100
+
+
+def _text(words: str, style: str = "") -> Text:
+    return Text(plain(words), style)
 
 
 class _ResultConsole(Console):
@@ -35,13 +43,13 @@ class _ResultConsole(Console):
 def print_headline(headline: Sequence[tuple[str, str]], notices: Sequence[str], last: str, *, title: str) -> None:
     """Print headline numbers (label, value with unit), what a reader must know of them, and a last line."""
     console = _ResultConsole()
-    table = Table(title=Text(title), show_header=False, title_justify="left", title_style="bold")
+    table = Table(title=_text(title), show_header=False, title_justify="left", title_style="bold")
     for label, value in headline:
-        table.add_row(Text(label), Text(value))
+        table.add_row(_text(label), _text(value))
     console.print(table)
     for line in notices:
-        console.print(Text(f"note: {line}"))
-    print(last)
+        console.print(_text(f"note: {line}"))
+    print(plain(last))
 
 
 TableText = tuple[str, Sequence[str], Sequence[Sequence[str]], str]
@@ -51,18 +59,18 @@ TableText = tuple[str, Sequence[str], Sequence[Sequence[str]], str]
 def print_results(tables: Sequence[TableText], notes: Sequence[str], page: Path, *, title: str) -> None:
     """Print what a comparison found, and the page's path; without lines and colours in a pipe."""
     console = _ResultConsole()
-    console.print(Text(title, style="bold"))
+    console.print(_text(title, style="bold"))
     for name, head, rows, note in tables:
         console.print()
-        console.print(Text(name))
-        for line in _aligned([head, *rows]):
-            console.print(Text(line), soft_wrap=True)
+        console.print(_text(name))
+        for line in _aligned([[plain(cell) for cell in row] for row in (head, *rows)]):
+            console.print(_text(line), soft_wrap=True)
         if note:
-            console.print(Text(note))
+            console.print(_text(note))
     console.print()
     for line in notes:
-        console.print(Text(line))
-    print(f"comparison: {page}")
+        console.print(_text(line))
+    print(plain(f"comparison: {page}"))
 
 
 def _aligned(rows: Sequence[Sequence[str]], width: int = 80) -> list[str]:
@@ -91,8 +99,8 @@ def print_learners(learners: Mapping[str, type[Learner]]) -> None:
         block.add_column(overflow="fold")
         for title, words in (("task", learner.task), ("payload", about(learner).payload), ("paper", learner.paper)):
             if words:
-                block.add_row(f"  {title}", Text(words))
-        console.print(Text(name, style="bold"))
+                block.add_row(f"  {title}", _text(words))
+        console.print(_text(name, style="bold"))
         console.print(block)
 
 
@@ -100,16 +108,16 @@ def print_learner(learner: type[Learner]) -> None:
     """Print what a learner says of itself: description, citation, payload, equations, settings, own defaults."""
     console = Console()
     own = about(learner)
-    console.print(Text(f"{learner.name}: {learner.task}", style="bold"))
+    console.print(_text(f"{learner.name}: {learner.task}", style="bold"))
     for paragraph in description(learner).split("\n\n"):
-        console.print(Text(" ".join(paragraph.split())))
-    console.print(Text(f"\npaper: {learner.paper}"))
+        console.print(_text(" ".join(paragraph.split())))
+    console.print(_text(f"\npaper: {learner.paper}"))
     if own.payload:
-        console.print(Text(f"payload of a participation: {own.payload}"))
+        console.print(_text(f"payload of a participation: {own.payload}"))
     if own.equations:
-        console.print(Text("\nequations", style="bold"))
+        console.print(_text("\nequations", style="bold"))
         for equation in own.equations:
-            console.print(Text(f"  {equation}"), soft_wrap=True)
+            console.print(_text(f"  {equation}"), soft_wrap=True)
     settings = {field.name: _default(field) for field in dataclasses.fields(learner.Settings)}
     _print_defaults(console, "settings (--set learning.NAME=VALUE)", "setting", settings)
     if own.defaults:
@@ -120,10 +128,10 @@ def print_learner(learner: type[Learner]) -> None:
 
 
 def _print_defaults(console: Console, title: str, kind: str, defaults: Mapping[str, str]) -> None:
-    console.print(Text(f"\n{title}", style="bold"))
+    console.print(_text(f"\n{title}", style="bold"))
     table = Table(kind, "default")
     for name, default in defaults.items():
-        table.add_row(Text(name), Text(default))
+        table.add_row(_text(name), _text(default))
     console.print(table)
 
 
@@ -142,13 +150,13 @@ def print_settings(tables: Sequence[tuple[str, str, Sequence[SettingText]]]) -> 
         if index:
             console.print()
         if heading:
-            console.print(Text(heading, style="bold"))
+            console.print(_text(heading, style="bold"))
         for paragraph in filter(None, about_it.split("\n\n")):
             _print_wrapped(console, paragraph, width)
             if texts:
                 console.print()
         for text in texts:
-            console.print(Text.assemble((text.key, "bold"), f" = {text.default}" if text.default else ""))
+            console.print(Text.assemble((plain(text.key), "bold"), plain(f" = {text.default}" if text.default else "")))
             _print_wrapped(console, text.meaning, width, indent=4)
             _print_wrapped(console, ", ".join(filter(None, (text.values, text.bounds))), width, indent=4)
 
@@ -157,7 +165,7 @@ def print_plugins(kind: Kind, word: str, found: Mapping[str, type[Any]]) -> None
     """Print the plug-ins of a kind, below the words that say how one is named; each with its first sentence."""
     console = Console()
     width = min(console.width, _TEXT_WIDTH)
-    console.print(Text(word, style="bold"))
+    console.print(_text(word, style="bold"))
     named = f"{kind.key} = NAME, or path/to/file.py:CLASS; its settings: table {kind.table}"
     _print_wrapped(console, named, width, indent=2)
     room = max(map(len, found), default=0) + 4
@@ -165,7 +173,7 @@ def print_plugins(kind: Kind, word: str, found: Mapping[str, type[Any]]) -> None
         said = " ".join(description(plugin).split("\n\n")[0].split()) or plugin.source
         for index, line in enumerate(textwrap.wrap(said, max(width - room, 20), break_on_hyphens=False)):
             head = f"  {name}".ljust(room) if index == 0 else " " * room
-            console.print(Text(f"{head}{line}"), soft_wrap=True)
+            console.print(_text(f"{head}{line}"), soft_wrap=True)
     console.print()
 
 
@@ -173,28 +181,28 @@ def print_plugin(kind: Kind, plugin: type[Any]) -> None:
     """Print what a plug-in says of itself: docstring, equations, source, settings, defaults for other settings."""
     console = Console()
     width = min(console.width, _TEXT_WIDTH)
-    console.print(Text(f"{plugin.name}: {kind.name}", style="bold"))
+    console.print(_text(f"{plugin.name}: {kind.name}", style="bold"))
     for paragraph in filter(None, description(plugin).split("\n\n")):
         if any(line.startswith("    ") for line in paragraph.splitlines()):
-            console.print(Text(paragraph), soft_wrap=True)  # equations and tables
+            console.print(_text(paragraph), soft_wrap=True)  # equations and tables
         else:
             _print_wrapped(console, paragraph, width)
         console.print()
     for equation in getattr(plugin, "equations", ()):
-        console.print(Text(f"    {equation}"), soft_wrap=True)
+        console.print(_text(f"    {equation}"), soft_wrap=True)
     _print_wrapped(console, f"source: {getattr(plugin, 'source', '') or getattr(plugin, 'paper', '')}", width)
-    console.print(Text(f"class: {_place(plugin)}"), soft_wrap=True)
+    console.print(_text(f"class: {_place(plugin)}"), soft_wrap=True)
     defaults = getattr(plugin, "defaults", {})
     console.print()
     texts = list(setting_texts(plugin.Settings, kind.table, defaults))
     print_settings([(f"[{kind.table}]", description(plugin.Settings).split("\n\n")[0], texts)])
     if not texts:
-        console.print(Text("no settings of its own"))
+        console.print(_text("no settings of its own"))
     others = {key: value for key, value in defaults.items() if not key.startswith(f"{kind.table}.")}
     if others:
-        console.print(Text("\ndefaults that it brings for other settings", style="bold"))
+        console.print(_text("\ndefaults that it brings for other settings", style="bold"))
     for key, value in others.items():
-        console.print(Text(f"{key} = {as_toml(value)}"), soft_wrap=True)
+        console.print(_text(f"{key} = {as_toml(value)}"), soft_wrap=True)
 
 
 def _place(plugin: type[Any]) -> str:
@@ -210,4 +218,4 @@ def _print_wrapped(console: Console, words: str, width: int, indent: int = 0) ->
     for line in textwrap.wrap(
         words, width, initial_indent=space, subsequent_indent=space, break_long_words=False, break_on_hyphens=False
     ):
-        console.print(Text(line), soft_wrap=True)
+        console.print(_text(line), soft_wrap=True)

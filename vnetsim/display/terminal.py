@@ -11,6 +11,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, Tex
 from rich.text import Text
 
 from vnetsim.progress import ProgressDisplay
+from vnetsim.standard_streams import plain
 
 
 class _Bar:
@@ -21,10 +22,10 @@ class _Bar:
         self._task = task
 
     def stage(self, text: str) -> None:
-        self._progress.update(self._task, description=text)
+        self._progress.update(self._task, description=plain(text))
 
     def note(self, text: str) -> None:
-        self._progress.console.print(Text(f"vnetsim: {text}"))
+        self._progress.console.print(Text(plain(f"vnetsim: {text}")))
 
     def advance(self, *, time_s: float, done: float, total: float | None) -> None:
         self._progress.update(self._task, completed=done, total=total, clock=f"simulated {time_s:,.0f} s")
@@ -48,7 +49,7 @@ def _clock(seconds: float) -> str:
 def live_line() -> Iterator[ProgressDisplay]:
     """Give a display that is one line on standard error, gone when it is left."""
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         TextColumn("{task.fields[clock]}"),
         _Times(),
