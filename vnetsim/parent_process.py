@@ -11,8 +11,6 @@ import os
 import signal
 import sys
 
-from vnetsim.standard_streams import plain
-
 CRASHES = ("SIGSEGV", "SIGBUS", "SIGABRT", "SIGFPE", "SIGILL")
 _FAILED = 1
 _KILLED_WITH_PARENT = 1  # PR_SET_PDEATHSIG of <sys/prctl.h>
@@ -23,7 +21,7 @@ _last_words: mmap.mmap | None = None
 def crashing_means(line: str) -> None:
     """Say what the user is to be told if this process crashes from now on; empty for nothing."""
     if _last_words is not None:
-        content = plain(line).encode(errors="replace")[: len(_last_words) - 1]
+        content = line.encode(errors="replace")[: len(_last_words) - 1]
         _last_words[: len(content) + 1] = content + b"\0"
 
 

@@ -20,6 +20,7 @@ from typing import IO, Any
 
 from vnetsim.errors import InputError, RunError
 from vnetsim.parent_process import crashing_means
+from vnetsim.standard_streams import plain
 from vnetsim.traffic.sumo.config import options_of
 
 QUIET = ("--no-step-log", "true", "--no-warnings", "true", "--verbose", "false")
@@ -113,10 +114,11 @@ class SumoSession:
         if libsumo.simulation.isLoaded():
             raise RunError("libsumo already runs a simulation in this process; use --backend traci for a second one.")
         self._survives()
-        crashing_means(
+        words = (
             f"{self._config}: SUMO crashed within this process {self._why()} What was finished before is kept, for "
             "vnetsim resume; without --backend libsumo SUMO has a process of its own."
         )
+        crashing_means(plain(words))
         try:
             with _caught(self._log):
                 libsumo.start([*self.command, *self._outputs])
