@@ -66,6 +66,31 @@ def test_more_memory_than_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
     refuse_out_of_proportion([images], learns=False, yes=False)
 
 
+@pytest.mark.parametrize(
+    ("settings", "keeps"),
+    [
+        (("learner=dsgd",), True),
+        (("learner=cdl",), True),
+        (("learner=cdl", "exchange.topology=star"), False),
+        (("learner=fedavg-steering",), False),
+        (("learner=fedefm", "learning.server=none"), True),
+        (("learner=fedefm",), False),
+        (("learner=fedco",), True),
+        (("learner=fedco", "learning.key_encoder=visit"), False),
+        (("learner=flsimco",), False),
+    ],
+)
+def test_models_of_silos_count(settings: tuple[str, ...], keeps: bool) -> None:
+    """At least 100 kB for each silo that takes part, where a learner keeps one."""
+    few, many = (effort_of(of(*settings, f"silos.count={n}", "rounds=100000"), learns=True) for n in (100, 100_000))
+    assert many.memory_bytes - few.memory_bytes == pytest.approx(99_900 * 1e5 if keeps else 0.0, rel=0.01)
+    assert (many.largest == "silos.count, each with a model of its own") == keeps
+    traffic = effort_of(of(*settings, "silos.count=100000"), learns=False)
+    assert traffic.memory_bytes == 0
+    begun = effort_of(of(*settings, "silos.count=100000", "rounds=1", "round.quorum=4"), learns=True)
+    assert begun.memory_bytes < 1e9, "silos that did not take part have nothing"
+
+
 def test_many_runs_add_up() -> None:
     one = of("rounds=100000", "round.quorum=8", "learning.steps=100", "learning.batch=512")
     refuse_out_of_proportion([one], learns=True, yes=False)

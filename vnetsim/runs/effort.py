@@ -10,10 +10,13 @@ import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from vnetsim.errors import InputError, RunError
 from vnetsim.experiment import Experiment
 from vnetsim.learning.kinds import DATA_SETS
+from vnetsim.learning.registry import find_learner
+from vnetsim.scenario.settings_file import structure
 from vnetsim.scenario.sources import TRAFFIC_SOURCES
 
 MOST_S = 86_400.0
@@ -24,6 +27,7 @@ _EVENT_S = 1e-5  # one step of a transfer
 _IMAGE_S = 1e-5  # drawn, or read from a file
 _TRAINED_S = 2e-6  # one image of one optimizer step, on a fast GPU
 _ROUND_S = 1e-3  # aggregation, checkpoint and tables
+_MODEL_BYTES = 1e5  # of the smallest network
 _DWELL_S = 60.0  # of a vehicle in coverage, where only the simulator knows it
 _IMAGE_BYTES = 28 * 28  # of a data set that does not say
 
@@ -83,7 +87,8 @@ def effort_of(experiment: Experiment, *, learns: bool) -> Effort:
     memory = {
         played: vehicles * _VEHICLE_BYTES if learns else 0.0,
         "data.train_images and data.test_images": float(images * image_bytes),
-        "round.quorum": policy.quorum * 1e5 if learns else 0.0,  # the smallest network's upload
+        "round.quorum": policy.quorum * _MODEL_BYTES if learns else 0.0,
+        "silos.count, each with a model of its own": _silos_that_learn(experiment, rounds) * _MODEL_BYTES,
     }
     return Effort(
         events=vehicles + steps,
@@ -92,6 +97,20 @@ def effort_of(experiment: Experiment, *, learns: bool) -> Effort:
         most=max(times, key=times.__getitem__),
         largest=max(memory, key=memory.__getitem__),
     )
+
+
+def _silos_that_learn(experiment: Experiment, rounds: float) -> float:
+    """Return the silos of which a model is kept: of those drawn for each commit, as many as are expected to differ."""
+    commits = rounds * experiment.round.quorum
+    if not commits:
+        return 0.0
+    learner = find_learner(experiment.learner)
+    keeps = getattr(learner, "keeps_models_of_silos", None)
+    if keeps is None:
+        return 0.0
+    settings: Any = structure(experiment.learning, learner.Settings, "", ("learning",))
+    count = experiment.silos.count
+    return -count * math.expm1(-commits / count) if keeps(settings, experiment.exchange.topology) else 0.0
 
 
 def _rounds_to_the_end(experiment: Experiment) -> float:
