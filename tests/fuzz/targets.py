@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import io
 import itertools
 import os
@@ -173,11 +174,15 @@ def _small_run() -> Path:
 def _small_comparison() -> Path:
     """Return a finished comparison, made once."""
     folder = Path(tempfile.mkdtemp(prefix="vnetsim-fuzz-")) / "comparison"
-    done = command(
-        "compare", "gaussian", "--learners", "flsimco,fedavg", "--seeds", "0,1", *QUICK, "--out", str(folder)
-    )
+    done = compared(folder)
     assert done.status == 0, done.err
     return folder
+
+
+def compared(folder: Path = Path("comparison")) -> Done:
+    """Begin a comparison, or go on with it."""
+    given = ("--learners", "flsimco,fedavg", "--seeds", "0,1", *QUICK)
+    return command("compare", "gaussian", *given, "--out", str(folder))
 
 
 def run_directory(folder: Path) -> None:
@@ -253,6 +258,32 @@ def simulated() -> Done:
     return command("mobility", "intersection.sumocfg", *options)
 
 
+def zipped(folder: Path) -> None:
+    content = (SEEDS / "trace.xml").read_bytes()
+    (folder / "trace.xml.gz").write_bytes(gzip.compress(content, mtime=0))
+
+
+def rsu_file(folder: Path) -> None:
+    copied("trace.xml")(folder)
+    (folder / "rsu.add.xml").write_text(
+        '<additional>\n  <poi id="a" type="rsu" x="0" y="0"><param key="range" value="50"/></poi>\n'
+        '  <poi id="b" type="rsu" x="20" y="5.5">\n    <param key="range" value="30"/>\n'
+        '    <param key="environment" value="urban"/>\n  </poi>\n</additional>\n'
+    )
+
+
+def placed() -> Done:
+    given = ("--set", "traffic.rsu_file=rsu.add.xml", "--no-report", "--out", "out")
+    return command("mobility", "trace.xml", *given)
+
+
+def begun_comparison(folder: Path) -> None:
+    """Write a comparison of which one cell was interrupted."""
+    comparison(folder)
+    run = RunDirectory(min((folder / "comparison" / "cells").iterdir()))
+    run.write_json("manifest.json", run.manifest() | {"status": "interrupted", "finished": None})
+
+
 def options() -> Done:
     """Take each line of a file as a setting on the command line."""
     lines = Path("options.txt").read_text(errors="surrogateescape").splitlines()
@@ -298,6 +329,15 @@ TARGETS: dict[str, Target] = {
         files=("comparison/*.json", "comparison/cells/*/*", "comparison/traffic/*/*"),
         call=lambda: command("report", "comparison"),
     ),
+    "comparison-again": Target(
+        share=0.002,
+        seed=begun_comparison,
+        files=("comparison/*.json", "comparison/*.sha256", "comparison/cells/*/**/*", "comparison/traffic/*/*"),
+        call=compared,
+    ),
+    "fcd-gz": Target(share=0.03, seed=zipped, files=("trace.xml.gz",), call=recording(".xml.gz")),
+    "rsu-file": Target(share=0.01, seed=rsu_file, files=("rsu.add.xml",), call=placed),
+    "live-net": Target(share=0.005, seed=scenario, files=("intersection/*.net.xml",), call=simulated),
     "scenario": Target(
         share=0.01,
         seed=scenario,

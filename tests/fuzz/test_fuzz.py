@@ -18,7 +18,8 @@ from mutations import mutated
 from targets import TARGETS, Done, Target, inner
 
 KEPT = sorted((target, folder) for target in TARGETS for folder in (FINDINGS / target).glob("*"))
-QUICK = [name for name in TARGETS if name not in {"comparison", "process", "report", "resume", "scenario"}]
+SLOW = {"comparison", "comparison-again", "live-net", "process", "report", "resume", "scenario"}
+QUICK = [name for name in TARGETS if name not in SLOW]
 
 
 @pytest.mark.parametrize(("target", "finding"), KEPT, ids=lambda value: getattr(value, "name", value))
