@@ -162,6 +162,7 @@ class FedCo(TaskLearner):
     _global: Server
     _silos: SiloStates
 
+    @final
     @staticmethod
     def keeps_models_of_silos(settings: FedCoSettings, topology: str) -> bool:  # noqa: ARG004 - the protocol's name
         """Return whether silos have models of their own: key encoders that stay."""

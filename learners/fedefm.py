@@ -92,6 +92,7 @@ class FedEFM(TaskLearner):
     _task: ClassificationTask
     _global: Server
 
+    @final
     @staticmethod
     def keeps_models_of_silos(settings: FedEFMSettings, topology: str) -> bool:  # noqa: ARG004 - the protocol's name
         """Return whether silos have models of their own: without a server."""

@@ -97,6 +97,7 @@ class SteeringLearner(TaskLearner):
     _global: Server
     _silos: SiloStates
 
+    @final
     @classmethod
     def keeps_models_of_silos(cls, settings: SteeringSettings, topology: str) -> bool:  # noqa: ARG003 - see the protocol
         """Return whether silos have models of their own: where neighbours mix them."""
