@@ -1,4 +1,4 @@
-"""Ctrl-C is one line, wherever it is noticed."""
+"""Ctrl-C is one line, wherever it is noticed, and so is what nobody expected."""
 
 import pytest
 
@@ -10,18 +10,24 @@ class PanicException(BaseException):
 
 
 @pytest.mark.parametrize(
-    ("error", "line"),
+    ("error", "line", "status"),
     [
-        (KeyboardInterrupt(), "vnetsim: interrupted.\n"),
-        (KeyboardInterrupt("interrupted after 3 rounds."), "vnetsim: interrupted after 3 rounds.\n"),
+        (KeyboardInterrupt(), "vnetsim: interrupted.\n", 130),
+        (KeyboardInterrupt("interrupted after 3 rounds."), "vnetsim: interrupted after 3 rounds.\n", 130),
         (
             PanicException("called on an Err value: PyErr { type: <class 'KeyboardInterrupt'> }"),
             "vnetsim: interrupted; go on with vnetsim resume, or with the same command.\n",
+            130,
+        ),
+        (
+            PanicException("index\nout of bounds"),
+            "vnetsim: internal error: PanicException: index out of bounds (--debug shows where).\n",
+            1,
         ),
     ],
 )
 def test_one_line(
-    error: BaseException, line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    error: BaseException, line: str, status: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def interrupted(*_: object, **__: object) -> None:
         raise error
@@ -29,14 +35,15 @@ def test_one_line(
     monkeypatch.setattr(cli, "app", interrupted)
     with pytest.raises(SystemExit) as ended:
         cli.main(["run", "gaussian"])
-    assert ended.value.code == 130
+    assert ended.value.code == status
     assert capsys.readouterr().err == line
 
 
-def test_another_panic_is_no_interruption(monkeypatch: pytest.MonkeyPatch) -> None:
-    def panicked(*_: object, **__: object) -> None:
-        raise PanicException("index out of bounds")
+@pytest.mark.parametrize("kind", [SystemExit, GeneratorExit])
+def test_what_ends_the_process_is_no_error(kind: type[BaseException], monkeypatch: pytest.MonkeyPatch) -> None:
+    def ended(*_: object, **__: object) -> None:
+        raise kind
 
-    monkeypatch.setattr(cli, "app", panicked)
-    with pytest.raises(PanicException, match="out of bounds"):
+    monkeypatch.setattr(cli, "app", ended)
+    with pytest.raises(kind):
         cli.main(["run", "gaussian"])

@@ -337,18 +337,22 @@ def _exit_status(tokens: list[str]) -> int:
         where = f"{error.filename}: " if error.filename else ""
         drop_output()  # which may be what failed
         return _fail(f"{where}{error.strerror or error}.", RunError.exit_code, debug=debug)
-    except Exception as error:  # noqa: BLE001 - the last line of defence of the user's terminal
-        what = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        return _fail(f"internal error: {what} (--debug shows where).", RunError.exit_code, debug=debug)
-    except BaseException as error:
-        interrupted = str(error) or "interrupted."
-        if not isinstance(error, KeyboardInterrupt):
-            # Ctrl-C inside a library written in Rust arrives as its own kind of panic, which is no Exception
-            if "KeyboardInterrupt" not in interrupted:
-                raise
-            interrupted = "interrupted; go on with vnetsim resume, or with the same command."
-        return _fail(interrupted, INTERRUPTED, debug=debug)
+    except KeyboardInterrupt as error:
+        return _fail(str(error) or "interrupted.", INTERRUPTED, debug=debug)
+    except (SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:  # noqa: BLE001 - the last line of defence of the user's terminal
+        return _fail_unforeseen(error, debug=debug)
     return int(status or 0)
+
+
+def _fail_unforeseen(error: BaseException, *, debug: bool) -> int:
+    """Tell of an error that nobody expected; a panic of a library written in Rust is no ``Exception``."""
+    if not isinstance(error, Exception) and "KeyboardInterrupt" in str(error):  # so Ctrl-C arrives from there
+        line = "interrupted; go on with vnetsim resume, or with the same command."
+        return _fail(line, INTERRUPTED, debug=debug)
+    what = f"{type(error).__name__}: {' '.join(str(error).split())}"
+    return _fail(f"internal error: {what} (--debug shows where).", RunError.exit_code, debug=debug)
 
 
 def _fail(message: str, status: int, *, debug: bool) -> int:
