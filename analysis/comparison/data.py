@@ -11,9 +11,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from analysis.comparison.statistics import Method
 from analysis.formatting import clean, dimension, subject
 from analysis.statistics.run_measures import RunMeasures
+from vnetsim.storage.comparison import Interval
 
 
 def shortened(text: str, limit: int = 60) -> str:
@@ -188,7 +188,7 @@ class ConditionData:
     other_meanings: tuple[str, ...] = ()
     alike: tuple[str, ...] = ()
     fixed: tuple[str, ...] = ()
-    method: Method = "sign-flip"
+    method: Interval = "sign-flip"
     against: str = ""
 
     @cached_property
@@ -254,7 +254,7 @@ class ComparisonData:
     conditions: tuple[ConditionData, ...]
     traffics: tuple[RecordedTraffic, ...]
     last_evaluations: int = 1
-    method: Method = "sign-flip"
+    method: Interval = "sign-flip"
     against: str = ""
     unfinished: tuple[str, ...] = ()
     other_version: tuple[str, ...] = ()

@@ -13,14 +13,17 @@ import numpy as np
 import polars as pl
 
 from analysis.comparison.data import CellData, ComparisonData, ConditionData, Metric, RecordedTraffic
-from analysis.comparison.statistics import method_of
 from analysis.formatting import clean
 from analysis.statistics.participation_bias import participants_by_round, windows_with_updates
 from analysis.statistics.run_measures import run_measures
 from vnetsim.errors import InputError
 from vnetsim.storage.comparison import COMPARED, RECORD
 from vnetsim.storage.run_directory import RunDirectory
+from vnetsim.storage.schemas import need
 
+_NEEDED = ("failed", "cells", "traffic", *(f"cells.*.{key}" for key in ("folder", "learner", "seed", "traffic")))
+_NEEDED += ("traffic.*.folder", "traffic.*.sha256")
+_NEEDED_OF_CELL = ("inputs", "time_s", "ended_by", "series.*.name")
 _NOT_GENERAL = frozenset({"scenario", "learner", "seed", "learning", "traffic", "gaussian"})
 
 
@@ -59,11 +62,13 @@ def _cell(
     Raises:
         InputError: it replayed other traffic, or its files are damaged.
     """
+    need(folder / "manifest.json", manifest, *_NEEDED_OF_CELL)
     replayed = {digest for path, digest in manifest["inputs"].items() if path.endswith("windows.parquet")}
     if replayed != {traffic_sha256}:
         raise InputError(f"{folder}: replayed other traffic than the comparison's; delete it to run it again.")
     run = RunDirectory(folder)
     experiment, _ = run.settings()
+    need(folder / "experiment.toml", experiment, "rounds")
     parts = run.read("participations")
     closed, windows = run.read("rounds"), run.read("windows")
     rounds = closed.height
@@ -143,16 +148,28 @@ def _cells(folder: Path, record: Mapping[str, Any]) -> _Found:
     return found
 
 
-def _last(record: Mapping[str, Any]) -> int:
-    """Return how many of a metric's last values are averaged for what is compared.
+def _record(folder: Path) -> dict[str, Any]:
+    """Return ``comparison.json`` with all that is read of it.
 
     Raises:
-        ValueError: no whole number from 1.
+        InputError: it is missing or damaged, or the comparison was stopped while its traffic was recorded.
     """
-    number = record.get("last_evaluations", 1)
-    if type(number) is not int or number < 1:
-        raise ValueError(f"last_evaluations = {number!r}")
-    return number
+    path, record = folder / RECORD, RunDirectory(folder).record(RECORD)
+    if not {"cells", "failed"} & record.keys():
+        raise InputError(f"{path}: tells of no cells yet; call `vnetsim compare` again.")
+    need(path, record, *_NEEDED)
+    if (number := _last(record)) < 1:
+        raise InputError(f"{path}: damaged: 'last_evaluations' must be at least 1, got {number}.")
+    known = {traffic["folder"] for traffic in record["traffic"]}
+    for index, cell in enumerate(record["cells"]):
+        if cell["traffic"] not in known:
+            raise InputError(f"{path}: damaged: 'cells.{index}.traffic' is none of the traffic in it.")
+    return record
+
+
+def _last(record: Mapping[str, Any]) -> int:
+    """Return how many of a metric's last values are averaged for what is compared."""
+    return int(record.get("last_evaluations", 1))
 
 
 def _against(record: Mapping[str, Any], arms: Sequence[str]) -> str:
@@ -193,18 +210,13 @@ def load_comparison(folder: Path) -> ComparisonData:
     Raises:
         InputError: no comparison, none of its cells has finished, or its files are damaged.
     """
-    record = RunDirectory(folder).record(RECORD)
-    try:
-        found = _cells(folder, record)
-        arms = tuple(dict.fromkeys(_arm(entry) for entry in record["cells"]))
-        names = dict.fromkeys(_condition(entry) for entry in record["cells"])
-        seeds = tuple(dict.fromkeys(int(entry["seed"]) for entry in record["cells"]))
-        conditions = tuple(_under(name, arms, record, found.cells) for name in names)
-        traffics = _traffics(folder, record)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise InputError(
-            f"{folder / RECORD}: not whole; call `vnetsim compare` again. ({type(error).__name__}: {error})"
-        ) from None
+    record = _record(folder)
+    found = _cells(folder, record)
+    arms = tuple(dict.fromkeys(_arm(entry) for entry in record["cells"]))
+    names = dict.fromkeys(_condition(entry) for entry in record["cells"])
+    seeds = tuple(dict.fromkeys(int(entry["seed"]) for entry in record["cells"]))
+    conditions = tuple(_under(name, arms, record, found.cells) for name in names)
+    traffics = _traffics(folder, record)
     if not found.cells and found.short:
         raise InputError(
             f"{folder}: the traffic ended before any cell had the {_last(record)} evaluations that are compared."
@@ -218,7 +230,7 @@ def load_comparison(folder: Path) -> ComparisonData:
         conditions=conditions,
         traffics=traffics,
         last_evaluations=_last(record),
-        method=method_of(record.get("interval", "sign-flip")),
+        method=record.get("interval", "sign-flip"),
         against=_against(record, arms),
         unfinished=tuple(found.unfinished),
         other_version=tuple(found.other_version),
@@ -242,7 +254,7 @@ def _under(name: str, arms: Sequence[str], record: Mapping[str, Any], cells: Seq
             seeds=seeds,
             cells=tuple(cell for cell in ours if cell.seed not in mixed),
             mixed_seeds=mixed,
-            method=method_of(record.get("interval", "sign-flip")),
+            method=record.get("interval", "sign-flip"),
             against=_against(record, tuple(arm for arm in arms if arm in used)),
         ),
         _last(record),

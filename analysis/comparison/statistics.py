@@ -13,21 +13,18 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import dataclass
-from typing import Literal, cast, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 from analysis.statistics.sign_flips import SignFlips, sign_flips
-from vnetsim.storage.comparison import LEAST_FOR_BCA
+from vnetsim.storage.comparison import LEAST_FOR_BCA, Interval
 
 LEVEL = 0.05
 """Level of the tests of a family; its intervals hold together with the confidence 1 - LEVEL."""
 LEAST_SEEDS = 3
 """Fewer values give no mean with an interval of its own."""
-Method = Literal["sign-flip", "t", "bca"]
-"""How a difference gets its p-value and interval; as ``vnetsim.storage.comparison.INTERVALS`` has it."""
 
 _RESAMPLES = 9_999
 Floats = NDArray[np.float64]
@@ -58,7 +55,7 @@ class PairedDifference:
     p_value: float | None
     effect: float | None
     level: float
-    method: Method
+    method: Interval
 
     @property
     def bounded(self) -> bool:
@@ -77,7 +74,7 @@ class PairedDifference:
 
 
 def paired_difference(
-    first: ArrayLike, second: ArrayLike, *, level: float = LEVEL, method: Method = "sign-flip", seed: int = 0
+    first: ArrayLike, second: ArrayLike, *, level: float = LEVEL, method: Interval = "sign-flip", seed: int = 0
 ) -> PairedDifference:
     """Compare paired values.
 
@@ -132,17 +129,6 @@ def paired_difference(
         level=level,
         method=method,
     )
-
-
-def method_of(name: object) -> Method:
-    """Return a method by its name.
-
-    Raises:
-        ValueError: there is none of that name.
-    """
-    if name not in get_args(Method):
-        raise ValueError(f"interval = {name!r}")
-    return cast("Method", name)
 
 
 def _student(mean: float, deviation: float, count: int, level: float) -> SignFlips:

@@ -14,7 +14,6 @@ from analysis.comparison.data import ConditionData, Metric, shortened
 from analysis.comparison.statistics import (
     LEAST_SEEDS,
     LEVEL,
-    Method,
     PairedDifference,
     bonferroni,
     paired_difference,
@@ -22,6 +21,7 @@ from analysis.comparison.statistics import (
 from analysis.formatting import THIN, count, number, plural
 from analysis.statistics.power import least_seeds_of_sign_flips, seeds_needed, smallest_effect
 from analysis.statistics.ranks import friedman
+from vnetsim.storage.comparison import Interval
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -124,7 +124,7 @@ def pairs_of(labels: Sequence[str], against: str = "") -> list[tuple[int, int]]:
 
 
 def compare_columns(
-    labels: Sequence[str], values: NDArray[np.float64], method: Method, against: str = ""
+    labels: Sequence[str], values: NDArray[np.float64], method: Interval, against: str = ""
 ) -> list[ComparedPair]:
     """Compare every pair of columns at the rows that both have, or all of them with one.
 
@@ -181,7 +181,7 @@ def verdict_against(pairs: Sequence[ComparedPair], first: str, arm: str, seeds: 
     return ""
 
 
-def _least(level: float, method: Method) -> int:
+def _least(level: float, method: Interval) -> int:
     return LEAST_SEEDS if method == "t" else least_seeds_of_sign_flips(level)
 
 

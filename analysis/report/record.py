@@ -102,7 +102,7 @@ def _traffic_facts(run: RunData) -> Facts:
 def _machine_facts(run: RunData) -> Facts:
     host, device = run.manifest.get("host") or {}, run.manifest.get("device") or {}
     peak = run.manifest.get("peak_memory_bytes") or {}
-    memory = ", ".join(f"{si(float(value), 'B')} of the {clean(where, 20)}" for where, value in peak.items())
+    memory = ", ".join(f"{si(value, 'B')} of the {clean(where, 20)}" for where, value in peak.items())
     return Facts(
         title="Machine and packages",
         rows=_rows(

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -17,6 +18,7 @@ from analysis.report.record import record
 from vnetsim.errors import InputError, VnetsimError
 from vnetsim.experiment import TrafficSettings
 from vnetsim.runs.checkpoint import Checkpoint
+from vnetsim.runs.runner import resume_run
 from vnetsim.storage.checksums import RECORD
 from vnetsim.storage.folder import Folder
 from vnetsim.storage.run_directory import RunDirectory
@@ -157,8 +159,41 @@ def test_any_comparison(data: st.DataObject, tmp_path: Path) -> None:
         ("manifest.json", {"rsus": [{"x_m": "1"}]}, "'rsus.0.x_m' is missing or of the wrong type: expected a finite"),
         ("manifest.json", {"traffic": {"end_s": True}}, "'traffic.end_s' is missing or of the wrong type"),
         ("manifest.json", [], "expected an object at the top, got []."),
+        (
+            "manifest.json",
+            {"peak_memory_bytes": 12345},
+            "'peak_memory_bytes' is missing or of the wrong type: expected",
+        ),
+        (
+            "manifest.json",
+            {"kind": "x"},
+            "'kind' is missing or of the wrong type: expected one of run, mobility, got 'x'",
+        ),
+        ("manifest.json", {"status": "done"}, "'status' is missing or of the wrong type: expected one of running, "),
+        (
+            "experiment.toml",
+            {"silos": {"count": "x"}},
+            "'silos.count' is missing or of the wrong type: expected a whole",
+        ),
         ("progress.json", {"rounds": [{"weights": ""}]}, "'rounds.0.weights' is missing or of the wrong type"),
         ("comparison.json", {"cells": [3]}, "'cells.0' is missing or of the wrong type: expected an object, got 3."),
+        (
+            "comparison.json",
+            {"interval": -1},
+            "'interval' is missing or of the wrong type: expected one of sign-flip, t",
+        ),
+        ("comparison.json", {"arm_settings": 1e308}, "'arm_settings' is missing or of the wrong type: expected a list"),
+        ("comparison.json", {"last_evaluations": {}}, "'last_evaluations' is missing or of the wrong type: expected a"),
+        (
+            "comparison.json",
+            {"last_evaluations_before": 5},
+            "'last_evaluations_before' is missing or of the wrong type",
+        ),
+        (
+            "comparison.json",
+            {"last_evaluations_before": [[1]]},
+            "'last_evaluations_before.0' is missing or of the wrong",
+        ),
     ],
 )
 def test_the_key_is_named(name: str, value: Any, words: str) -> None:
@@ -166,3 +201,35 @@ def test_the_key_is_named(name: str, value: Any, words: str) -> None:
         check(Path("run") / name, value)
     assert str(caught.value).startswith(f"run/{name}: damaged: ")
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"failed": None}, "damaged: 'failed' is missing or of the wrong type: expected an object, got None."),
+        ({"traffic": []}, "damaged: 'cells.0.traffic' is none of the traffic in it."),
+        ({"traffic": [{"a": None}]}, "damaged: 'traffic.0.folder' is missing."),
+        ({"cells": [{**COMPARISON["cells"][0], "seed": 1}, {"folder": "a"}]}, "damaged: 'cells.1.learner' is missing."),
+        ({"last_evaluations": 0}, "damaged: 'last_evaluations' must be at least 1, got 0."),
+    ],
+    ids=["failed", "no traffic", "traffic", "cells", "last"],
+)
+def test_what_a_comparison_lacks_is_named(change: dict[str, Any], words: str, tmp_path: Path) -> None:
+    RunDirectory(tmp_path).write_json("comparison.json", COMPARISON | change)
+    with pytest.raises(InputError) as caught:
+        load_comparison(tmp_path)
+    assert str(caught.value) == f"{tmp_path / 'comparison.json'}: {words}"
+
+
+def test_a_comparison_that_was_stopped_before_its_cells_is_not_damaged(tmp_path: Path) -> None:
+    RunDirectory(tmp_path).write_json("comparison.json", {"vnetsim": "0.1.0", "traffic": []})
+    with pytest.raises(InputError, match=r"tells of no cells yet; call `vnetsim compare` again\.$"):
+        load_comparison(tmp_path)
+
+
+@pytest.mark.parametrize("key", ["kind", "status"])
+def test_what_is_not_said_to_be_a_run_is_not_resumed(key: str, tmp_path: Path) -> None:
+    manifest = {"vnetsim": "0.1.0", "kind": "mobility", "status": "interrupted"}
+    RunDirectory(tmp_path).write_json("manifest.json", {name: value for name, value in manifest.items() if name != key})
+    with pytest.raises(InputError, match=rf"manifest\.json: damaged: '{key}' is missing\.$"):
+        resume_run(tmp_path, command=(), progress=Mock())

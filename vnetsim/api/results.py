@@ -255,7 +255,7 @@ class Study(Folder):
     @cached_property
     def record(self) -> Mapping[str, Any]:
         """What was compared, and what failed: ``comparison.json``."""
-        return self._files.record(RECORD)
+        return self._files.record(RECORD, "cells.*.folder", "cells.*.learner", "cells.*.seed")
 
     @property
     def failed(self) -> Mapping[str, str]:
@@ -317,7 +317,7 @@ class Study(Folder):
         """The cells that have finished or begun, by arm, condition and seed."""
         cells = [(cell, self.path / "cells" / str(cell["folder"])) for cell in self.record.get("cells") or ()]
         return {
-            (str(cell["arm"]), str(cell.get("condition", "")), int(cell["seed"])): Run(folder)
+            (_arm(cell), str(cell.get("condition", "")), int(cell["seed"])): Run(folder)
             for cell, folder in cells
             if (folder / "manifest.json").is_file()
         }
@@ -328,9 +328,13 @@ class Study(Folder):
         return build_comparison(self.path).path
 
     def _headline(self) -> list[tuple[str, str]]:
-        arms = dict.fromkeys(str(cell["arm"]) for cell in self.record.get("cells") or ())
+        arms = dict.fromkeys(_arm(cell) for cell in self.record.get("cells") or ())
         done = f"{len(self.runs)} of {len(self.record.get('cells') or ())}"
         return [("Arms", ", ".join(arms)), ("Cells", done), ("Failed", str(len(self.failed)))]
+
+
+def _arm(cell: Mapping[str, Any]) -> str:
+    return str(cell.get("arm", cell["learner"]))  # as of before there were arms
 
 
 def _units(columns: tuple[Column, ...]) -> dict[str, str]:

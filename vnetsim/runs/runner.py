@@ -109,8 +109,8 @@ def resume_run(
         RunError: the run failed.
     """
     run = RunDirectory(folder)
-    manifest = run.manifest()
-    if manifest.get("status") == "finished":
+    manifest = run.manifest("kind", "status")
+    if manifest["status"] == "finished":
         return True
     if manifest.get("vnetsim") != __version__:
         raise InputError(f"{folder}: made by vnetsim {manifest.get('vnetsim')}; resume it with that version.")
@@ -125,7 +125,7 @@ def resume_run(
     experiment = load_experiment(str(file))
     if not trust:
         check_resumed(experiment, file, scenario=read_toml(file)["scenario"], learner=learner)
-    if manifest.get("kind") == "mobility":
+    if manifest["kind"] == "mobility":
         record(experiment, run, command=command, progress=progress, began=began)
         return False
     portable = any(not Path(name).is_absolute() for name in inputs)

@@ -33,7 +33,7 @@ from vnetsim.errors import InputError
 from vnetsim.storage import toml_text
 from vnetsim.storage.checksums import RECORD
 from vnetsim.storage.folder import Folder, json_bytes
-from vnetsim.storage.schemas import check
+from vnetsim.storage.schemas import check, need
 from vnetsim.storage.tables import TABLES, Scan, as_now, read_parquet, to_parquet
 
 _LARGEST_ARRAYS = 2**28  # bytes
@@ -92,21 +92,22 @@ class RunDirectory(Folder):
             why = (str(error) or "damaged").splitlines()[0]
             raise InputError(f"{self.path / name}: unreadable: {why}.") from error
 
-    def manifest(self) -> dict[str, Any]:
-        """Return ``manifest.json``.
+    def manifest(self, *needed: str) -> dict[str, Any]:
+        """Return ``manifest.json``; arguments and errors are those of ``record``."""
+        return self.record("manifest.json", *needed)
 
-        Raises:
-            InputError: it is missing, damaged, or the checksums that it tells of are gone.
-        """
-        return self.record("manifest.json")
-
-    def record(self, name: str) -> dict[str, Any]:
+    def record(self, name: str, *needed: str) -> dict[str, Any]:
         """Return a JSON file that tells what the folder is.
 
+        Args:
+            name: of the file.
+            needed: keys that must be there, as ``vnetsim.storage.schemas.need`` takes them.
+
         Raises:
-            InputError: it is missing, damaged, or the checksums that it tells of are gone.
+            InputError: it is missing, damaged, lacks a key, or the checksums that it tells of are gone.
         """
         result = check(self.path / name, self.read_json(name))
+        need(self.path / name, result, *needed)
         if result.get("checksums") and not self.has_checksums:
             raise InputError(f"{self.path / RECORD}: gone since it was written; put it back.")
         return result

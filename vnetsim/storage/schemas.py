@@ -1,7 +1,7 @@
 """What the records of run directories and comparisons hold: a key that is there has the type that is read from it.
 
-Keys that are missing are a matter of the reader, who knows which it needs; unknown keys are no fault, so that folders
-of other versions can be told as such.
+Keys that are missing are a matter of the reader, who says with ``need`` which it reads; unknown keys are no fault, so
+that folders of other versions can be told as such.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from vnetsim.errors import InputError
+from vnetsim.storage.comparison import Interval
 from vnetsim.storage.toml_text import DEEPEST
 
 LARGEST = 2**63 - 1
@@ -102,11 +103,11 @@ class ManifestSchema:
     """``manifest.json``."""
 
     vnetsim: str
-    kind: str
+    kind: Literal["run", "mobility"]
     command: list[str]
     created: str | None
     finished: str | None
-    status: str
+    status: Literal["running", "finished", "interrupted", "failed"]
     ended_by: str | None
     checksums: str
     seed: int
@@ -122,7 +123,7 @@ class ManifestSchema:
     exchange: SeriesEntry | None
     time_s: float | None
     wall_s: dict[str, float]
-    peak_memory_bytes: dict[str, float | None] | int | None
+    peak_memory_bytes: dict[str, float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,6 +197,11 @@ class ComparisonSchema:
     command: list[str]
     traffic: list[RecordedEntry]
     cells: list[CellEntry]
+    interval: Interval
+    against: str
+    arm_settings: list[str]
+    last_evaluations: int
+    last_evaluations_before: list[int]
     skipped: list[SkippedEntry]
     failed: dict[str, str]
 
@@ -209,6 +215,13 @@ class GaussianEntry:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SilosEntry:
+    """The table ``silos`` of ``experiment.toml``."""
+
+    count: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class ExperimentSchema:
     """``experiment.toml``, as far as a report reads it; the program itself reads it as settings, which are checked."""
 
@@ -217,6 +230,7 @@ class ExperimentSchema:
     rounds: int
     camera: dict[str, float]
     gaussian: GaussianEntry
+    silos: SilosEntry
     traffic: dict[str, Any]
     round: dict[str, Any]
     link: dict[str, Any]
@@ -253,6 +267,32 @@ def check(path: Path, value: Any, schema: type | None = None) -> dict[str, Any]:
     return result
 
 
+def need(path: Path, value: Mapping[str, Any], *keys: str) -> None:
+    """Refuse a file of the right types that lacks what its reader needs.
+
+    Args:
+        path: the file.
+        value: its content, as ``check`` returned it.
+        keys: dotted; ``*`` stands for every entry of a list. Nothing is asked of the entries of a list that is missing.
+
+    Raises:
+        InputError: names file and key.
+    """
+    for key in keys:
+        if (place := _missing(value, tuple(key.split(".")), ())) is not None:
+            raise InputError(f"{path}: damaged: '{'.'.join(place)}' is missing.")
+
+
+def _missing(value: Any, key: tuple[str, ...], place: tuple[str, ...]) -> tuple[str, ...] | None:
+    """Return the place of the first value that is missing or null, None where there is none."""
+    if not key:
+        return place if value is None else None
+    if key[0] != "*":
+        return _missing((value or {}).get(key[0]), key[1:], (*place, key[0]))
+    found = (_missing(item, key[1:], (*place, str(index))) for index, item in enumerate(value or ()))
+    return next((at for at in found if at is not None), None)
+
+
 class _FaultError(Exception):
     """What is wrong, and at which key."""
 
@@ -287,6 +327,13 @@ def _check(value: Any, kind: Any, key: str) -> None:
             if name in value:
                 _check(value[name], hint, f"{key}.{name}" if key else name)
     elif kind is not Any:
+        _check_plain(value, kind, key)
+
+
+def _check_plain(value: Any, kind: Any, key: str) -> None:
+    if get_origin(kind) is Literal:
+        _expect(value in get_args(kind), key, f"one of {', '.join(get_args(kind))}", value)
+    else:
         words, holds = _PLAIN[kind]
         _expect(holds(value), key, words, value)
 
