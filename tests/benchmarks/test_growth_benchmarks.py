@@ -40,6 +40,20 @@ experiment = Experiment(
 with progress_display() as progress:
     start_run(experiment, Path(sys.argv[3]), command=["benchmark"], progress=progress)
 """
+MANY_ROUNDS = """
+import sys
+from pathlib import Path
+from vnetsim.display import progress_display
+from vnetsim.experiment import Experiment, GaussianSettings, LinkSettings, RoundSettings
+from vnetsim.runs.runner import start_run
+experiment = Experiment(
+    scenario="gaussian", learner=sys.argv[1], rounds=int(sys.argv[2]), device="cpu", evaluate_every=1000,
+    gaussian=GaussianSettings(arrivals_per_s=5.0), round=RoundSettings(invited=6, quorum=5),
+    link=LinkSettings(model="constant"),
+)
+with progress_display() as progress:
+    start_run(experiment, Path(sys.argv[3]), command=["benchmark"], progress=progress)
+"""
 REPORT = """
 import sys
 from pathlib import Path
@@ -91,3 +105,25 @@ def test_a_run_and_its_report(benchmark: Any, rounds: int, tmp_path: Path) -> No
     )
     print(f"\n{rounds} rounds, {rows} participations: {shown}")
     assert rows >= 10 * rounds
+
+
+def test_many_small_rounds(benchmark: Any, tmp_path: Path) -> None:
+    """1e4 and 1e5 participations over a constant link, with nothing learnt; and how much more the tenfold takes."""
+    found: dict[int, list[tuple[float, float]]] = {}
+
+    def both() -> None:
+        for rounds in (1_800, 18_000):
+            out = tmp_path / str(rounds)
+            used_by = [used(MANY_ROUNDS, WALK, rounds, out), used(REPORT, out)]
+            rows = pl.scan_parquet(out / "participations.parquet").select(pl.len()).collect().item()
+            found[rows] = used_by
+
+    benchmark.pedantic(both, rounds=1, iterations=1)
+    for rows, used_by in found.items():
+        told = ", ".join(
+            f"{what} {s:.1f} s, {mb:.0f} MB" for what, (s, mb) in zip(("run", "report"), used_by, strict=True)
+        )
+        print(f"\n{rows} participations: {told}")
+    (few, small), (many, large) = found.items()
+    growth = [f"{b[0] / a[0]:.1f}" for a, b in zip(small, large, strict=True)]
+    print(f"{many / few:.1f} times the participations: run {growth[0]}, report {growth[1]} times the processor time")
