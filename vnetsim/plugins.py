@@ -21,6 +21,7 @@ from typing import Any
 
 from vnetsim.errors import InputError, RunError, VnetsimError, unknown_name
 from vnetsim.paths import resolved
+from vnetsim.special_files import refuse_special
 
 FILE_MODULE = "vnetsim_plugin_"
 """How the names of modules begin that were made of a user's file."""
@@ -166,6 +167,7 @@ def _made_in(value: object, module: ModuleType) -> bool:
 
 
 def _module_of_file(path: Path, kind: str) -> ModuleType:
+    refuse_special(path)
     try:
         source = path.read_bytes()
     except FileNotFoundError:

@@ -13,6 +13,7 @@ from typing import IO, cast
 from xml.parsers import expat
 
 from vnetsim.errors import InputError
+from vnetsim.special_files import refuse_special
 
 Start = Callable[[str, Mapping[str, str]], None]
 
@@ -68,7 +69,7 @@ class XmlFile:
         Raises:
             NotWellFormedError: it is no XML, or is cut off.
             UnreadableError: it is missing, may not be read, or its gzip stream is damaged.
-            InputError: it declares entities, or its encoding is unknown.
+            InputError: it declares entities, its encoding is unknown, or it is no file but a pipe or a device.
         """
         for _ in self.pieces():
             pass
@@ -80,6 +81,7 @@ class XmlFile:
             InputError: as ``read`` does.
         """
         path, parser = self._path, self._parser
+        refuse_special(path)
         try:
             with cast("IO[bytes]", gzip.open(path)) if path.suffix == ".gz" else path.open("rb") as file:
                 chunk = b"begin"

@@ -12,6 +12,7 @@ from learners.data.image_set import ImageSet, channel_statistics
 from vnetsim.errors import InputError, RunError
 from vnetsim.experiment import DataSettings
 from vnetsim.random_streams import Streams
+from vnetsim.special_files import refuse_special
 
 
 def load(data: DataSettings, *, streams: Streams) -> ImageSet:  # noqa: ARG001 - recorded images need no random draws
@@ -32,6 +33,8 @@ def load(data: DataSettings, *, streams: Streams) -> ImageSet:  # noqa: ARG001 -
             f"data.root: '{data.root}' is not a folder; create it or name another with --data-root DIR"
             " (--data-download then fetches CIFAR-10 into it)."
         )
+    for path in sorted(root.glob("*/*")):
+        refuse_special(path)
     train = _read(root, train=True, download=data.download)
     test = _read(root, train=False, download=False)
     train_images, train_labels = _tensors(train, data.train_images, "data.train_images")

@@ -25,6 +25,7 @@ from learners.data.steering_set import SteeringSet
 from vnetsim.errors import InputError
 from vnetsim.experiment import DataSettings
 from vnetsim.random_streams import Streams
+from vnetsim.special_files import refuse_special
 
 LOG = "driving_log.csv"
 SIDE_PX = 64
@@ -100,6 +101,7 @@ def read_log(path: Path) -> list[Row]:
     Raises:
         InputError: when it is missing, empty, or a line does not have seven columns with steering in [-1, 1].
     """
+    refuse_special(path)
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file, skipinitialspace=True)

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from vnetsim.errors import InputError
+from vnetsim.special_files import refuse_special
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff")
 """What the names of image files end in, in lower case."""
@@ -50,6 +51,7 @@ def read_images(paths: Sequence[Path], *, grey: bool, side_px: int, places: Sequ
     images = np.empty((len(paths), 1 if grey else 3, side_px, side_px), dtype=np.uint8)
     faults: list[str] = []
     for number, path in enumerate(paths):
+        refuse_special(path)
         try:
             with warnings.catch_warnings(action="ignore"), Image.open(path) as image:  # damage is told below
                 image.draft("L" if grey else "RGB", (side_px, side_px))  # a large JPEG is decoded at a fraction
@@ -92,6 +94,7 @@ def read_archive(path: Path, needed: Iterable[str], optional: Iterable[str] = ()
     Raises:
         InputError: when it cannot be read or lacks an array; the message lists those it has.
     """
+    refuse_special(path)
     try:
         archive = np.load(path, allow_pickle=False)
     except _DAMAGED as error:

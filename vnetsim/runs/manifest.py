@@ -15,6 +15,7 @@ from vnetsim.coverage.rsu import Rsu
 from vnetsim.coverage.windows import TrafficInfo
 from vnetsim.errors import InputError
 from vnetsim.radio.channel import RateUse
+from vnetsim.special_files import refuse_special
 
 PACKAGES = ("eclipse-sumo", "libsumo", "traci", "simpy", "numpy", "scipy", "polars", "torch", "torchvision")
 
@@ -42,6 +43,7 @@ def sha256_of(path: Path) -> str:
     Raises:
         InputError: when it cannot be read.
     """
+    refuse_special(path)
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()

@@ -26,6 +26,7 @@ from vnetsim.plugins import at_folder
 from vnetsim.scenario.sources import scenario_at
 from vnetsim.scenario.trust import refuse_code
 from vnetsim.setting_checks import check_bounds
+from vnetsim.special_files import refuse_special
 from vnetsim.storage import toml_text
 from vnetsim.storage.folder import Folder
 
@@ -138,8 +139,9 @@ def read_toml(path: Path) -> dict[str, Any]:
     """Return the tables of a TOML file.
 
     Raises:
-        InputError: missing, unreadable, or not TOML (with the line).
+        InputError: missing, unreadable, a pipe or a device, or not TOML (with the line).
     """
+    refuse_special(path)
     try:
         return toml_text.parse(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

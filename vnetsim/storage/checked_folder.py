@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from vnetsim.errors import InputError
+from vnetsim.special_files import refuse_special
 from vnetsim.storage.checksums import ABSENT, OLD_RECORD, RECORD, Checksums, parse, sha256
 
 T = TypeVar("T")
@@ -64,7 +65,8 @@ class CheckedFolder:
         path = self.path / name
         try:
             for attempt in range(ATTEMPTS):
-                found, digest = look(_regular(path))
+                refuse_special(path)
+                found, digest = look(path)
                 if _admits(self._record(again=attempt > 0), name, digest):
                     return found
         except FileNotFoundError:
@@ -95,8 +97,9 @@ class CheckedFolder:
         """Return the record as it is on the disk; an empty one that admits everything where there is none."""
         for name in (RECORD, OLD_RECORD):
             path = self.path / name
+            refuse_special(path)
             try:
-                return parse(_regular(path).read_bytes(), str(path), old=name == OLD_RECORD)
+                return parse(path.read_bytes(), str(path), old=name == OLD_RECORD)
             except (FileNotFoundError, NotADirectoryError):
                 continue
             except OSError as error:
@@ -131,19 +134,13 @@ class CheckedFolder:
         return (self.path / RECORD).is_file()
 
 
-def _regular(path: Path) -> Path:
-    """Return a path at which reading comes to an end: no pipe and no device."""
-    if path.exists() and not path.is_file():
-        raise OSError(0, "not a file")
-    return path
-
-
 def _admits(record: Checksums, name: str, digest: str) -> bool:
     admitted = record.files.get(name)
     return (record.partial or digest == ABSENT) if admitted is None else digest in admitted
 
 
 def file_sha256(path: Path) -> str:
-    """Return the SHA-256 of a file, read in pieces."""
+    """Return the SHA-256 of a file, read in pieces; a pipe or a device is refused."""
+    refuse_special(path)
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

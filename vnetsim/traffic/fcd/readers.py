@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from vnetsim.errors import InputError
+from vnetsim.special_files import refuse_special
 from vnetsim.traffic.fcd.step import FcdStep
 from vnetsim.traffic.fcd.tables import csv_steps, parquet_steps
 from vnetsim.xml_files import XmlFile
@@ -29,6 +30,7 @@ def read_fcd(path: Path) -> Iterator[FcdStep]:
         InputError: naming file and line, for anything that is not a complete FCD recording in strictly increasing
             time with finite values and each vehicle once per step.
     """
+    refuse_special(path)
     if not path.is_file():
         raise InputError(f"{path}: no such file.")
     name = path.name.removesuffix(".gz")

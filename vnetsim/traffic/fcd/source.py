@@ -29,6 +29,7 @@ from vnetsim.coverage.windows import CoverageEvent, EntryCause, ExitCause, Traff
 from vnetsim.errors import InputError
 from vnetsim.experiment import Experiment, TrafficSettings
 from vnetsim.paths import resolved
+from vnetsim.special_files import refuse_special
 from vnetsim.traffic.fcd.readers import read_fcd
 from vnetsim.traffic.fcd.step import FcdStep
 from vnetsim.traffic.fcd.units import UnitsCheck
@@ -62,6 +63,7 @@ class FcdTraffic(OpenedTraffic):
     """
 
     def __init__(self, path: Path, settings: TrafficSettings) -> None:
+        refuse_special(path)
         if not path.is_file():
             raise InputError(f"{path}: no such file.")
         by_junction = [spec for spec in settings.rsu if coordinates(spec) is None]

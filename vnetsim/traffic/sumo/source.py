@@ -15,6 +15,7 @@ from vnetsim.coverage.windows import CoverageEvent, Floats, TrafficInfo
 from vnetsim.errors import InputError, RunError
 from vnetsim.experiment import Experiment, TrafficSettings
 from vnetsim.paths import resolved
+from vnetsim.special_files import refuse_special
 from vnetsim.traffic.opened import OpenedTraffic
 from vnetsim.traffic.sumo.config import options_of
 from vnetsim.traffic.sumo.demand import Demand
@@ -49,6 +50,7 @@ class SumoTraffic(OpenedTraffic):
     """
 
     def __init__(self, config: Path, settings: TrafficSettings, *, repeat: bool, outputs: Path | None = None) -> None:
+        refuse_special(config)
         if not config.is_file():
             raise InputError(f"{config}: no such file.")
         refuse_entities(config)
