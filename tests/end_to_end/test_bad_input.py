@@ -88,7 +88,7 @@ def test_a_fault_late_in_a_recording(fault: str, suffix: str, refused: Refused, 
     line = refused("mobility", path, *RSU, "--out", tmp_path / "out" / "run")
     assert message in line
     assert line.startswith(f"vnetsim: {path}")
-    assert not (tmp_path / "out" / "run").exists()
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("suffix", ["xml", "xml.gz", "csv", "parquet"])
@@ -256,6 +256,28 @@ def test_cuda_that_is_not_there(refused: Refused, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     assert "no CUDA device" in refused("run", "gaussian", "--device", "cuda:1", "--out", tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("run", "gaussian", "--set", "learning.bank=100", "--set", "learning.knn_k=200"),
+        ("run", "gaussian", "--set", "traffic.warmup_s=5"),
+        ("mobility", "gaussian", "--set", "traffic.warmup_s=5"),
+        ("compare", "gaussian", "--learners", "flsimco,fedavg", "--seeds", "0", "--set", "traffic.warmup_s=5"),
+    ],
+    ids=" ".join,
+)
+def test_a_fault_leaves_not_even_the_folder_of_all_runs(
+    command: tuple[str, ...], refused: Refused, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    refused(*command)
+    refused(*command, "--out", Path("a", "b", "c"))
+    assert list(tmp_path.iterdir()) == []
+    Path("runs").mkdir()
+    refused(*command)
+    assert [path.name for path in tmp_path.iterdir()] == ["runs"]
 
 
 @pytest.mark.parametrize("command", ["run", "mobility"])

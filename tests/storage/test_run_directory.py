@@ -14,6 +14,7 @@ import pytest
 
 from vnetsim.errors import InputError, RunError
 from vnetsim.runs.writer import locked
+from vnetsim.storage import disk
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.storage.tables import TABLES, to_parquet
 
@@ -87,6 +88,54 @@ def test_a_lock_that_was_removed_while_it_was_opened_does_not_count(
         assert removed
         with (tmp_path / ".lock").open() as found, pytest.raises(BlockingIOError):
             true(found, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+@pytest.mark.parametrize("left", ["nothing", "a file of another", "a link in place of a folder"])
+def test_folders_that_were_made_to_hold_a_run_go_with_it_where_nothing_stands_in_them(
+    left: str, tmp_path: Path
+) -> None:
+    """Never one that was there before, and never through a symbolic link."""
+    (tmp_path / "there").mkdir()
+    run = RunDirectory(tmp_path / "there" / "a" / "b" / "run")
+
+    def fault() -> None:
+        if left == "a file of another":
+            (tmp_path / "there" / "a" / "mine").touch()
+        elif left != "nothing":
+            (tmp_path / "there" / "a" / "b").rename(tmp_path / "there" / "a" / "elsewhere")
+            (tmp_path / "there" / "a" / "b").symlink_to("elsewhere")
+        raise InputError("wrong")
+
+    with pytest.raises(InputError, match="wrong"), locked(run, fresh=True):
+        fault()
+    found = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")}
+    more = {"nothing": set(), "a file of another": {"there/a", "there/a/mine"}}
+    links = {"there/a", "there/a/b", "there/a/elsewhere"}
+    assert found - {"there/a/b/run"} == {"there", *more.get(left, links)}
+
+
+def test_a_folder_that_cannot_be_made_leaves_none_above_it(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path / "a" / "b" / ("n" * 300))
+    with pytest.raises(InputError, match="cannot be made or written"), locked(run, fresh=True):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_above_that_another_process_has_just_removed_is_made_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Two runs below a new ``runs`` begin at once, and the one that made it ends in an error."""
+    true, removed = disk.make_folder, []
+
+    def then_removed(path: Path) -> None:
+        if path.name == "run" and not removed:
+            removed.append(path.parent.rmdir())
+        true(path)
+
+    monkeypatch.setattr(disk, "make_folder", then_removed)
+    RunDirectory(tmp_path / "runs" / "run").make()
+    assert removed
+    assert (tmp_path / "runs" / "run").is_dir()
 
 
 @pytest.mark.parametrize("what", ["pipe", "symbolic link"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -136,3 +137,18 @@ def test_a_run_goes_on_to_the_configured_end_when_nobody_is_left(
         traffic = open_traffic(Experiment(scenario=str(config), traffic=settings))
         assert len([e for e in traffic.events() if hasattr(e, "window")]) == 1
         assert traffic.time_s == 300.0
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("rsu", ("0,0:100",)),
+        ("rsu_file", "a.add.xml"),
+        ("rsu_spacing_m", 10.0),
+        ("range_m", 300.0),
+        ("net", "a.net.xml"),
+    ],
+)
+def test_the_gaussian_model_refuses_what_places_rsus_in_a_road_net(key: str, value: Any) -> None:
+    with pytest.raises(InputError, match=rf"gaussian: .* and no net \(traffic\.{key}\); gaussian\.range_m says"):
+        open_traffic(Experiment(scenario="gaussian", traffic=TrafficSettings(**{key: value})))

@@ -65,7 +65,8 @@ def locked(run: RunDirectory, *, fresh: bool) -> Iterator[None]:
         run: where.
         fresh: whether the run starts here. Then the directory must be empty, also when another process has filled it
             since it was chosen, but for what a run that was killed at its very start may have left. What ends it before
-            its manifest is there, and wrong input that shows before a round was finished, leaves nothing behind.
+            its manifest is there, and wrong input that shows before a round was finished, leaves nothing behind, nor
+            the folders that were made to hold it.
 
     Raises:
         InputError: it cannot be made, another process holds it, or it is not empty.
@@ -76,6 +77,7 @@ def locked(run: RunDirectory, *, fresh: bool) -> Iterator[None]:
         run.make()
         file, new_lock = _opened_lock(run.path / LOCK)
     except OSError as error:
+        run.unmake()
         why = _NO_LOCK.get(error.errno or 0, error.strerror)
         raise InputError(f"{run.path}: cannot be made or written: {why}. Choose another --out.") from error
     with file:

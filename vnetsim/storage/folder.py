@@ -47,6 +47,10 @@ class Folder(CheckedFolder):
         path: of the folder; need not exist yet.
     """
 
+    def __init__(self, path: Path | str) -> None:
+        super().__init__(path)
+        self._made: list[Path] = []  # this folder and those above it, as far as `make` made them, the highest first
+
     def put(self, files: Mapping[str, Content], remove: Iterable[str] = ()) -> None:
         """Write files, then remove others, so that at any instant the last file given fits those that it names.
 
@@ -121,13 +125,32 @@ class Folder(CheckedFolder):
 
         Raises:
             InputError: a symbolic link of a comparison stands in the way.
-            OSError: it cannot be made.
+            OSError: it cannot be made; nothing that was made is left.
         """
         self._refuse_links_above()
-        missing = [self.path, *self.path.parents]
-        for path in reversed(missing[: next(i for i, path in enumerate(missing) if path.exists())]):
-            disk.make_folder(path)
-            disk.sync(path.parent)
+        for last in (False, True):
+            missing = [self.path, *self.path.parents]
+            missing = missing[: next(i for i, path in enumerate(missing) if path.exists())]
+            try:
+                for path in reversed(missing):
+                    disk.make_folder(path)
+                    self._made.append(path)
+                    disk.sync(path.parent)
+            except OSError as error:
+                self.unmake()
+                # another process may have removed a folder that it made, in vain, to hold one of its own
+                if last or not isinstance(error, FileNotFoundError):
+                    raise
+            else:
+                return
+
+    def unmake(self) -> None:
+        """Remove what ``make`` made, this folder and those above it, as far as nothing stands in them."""
+        if not any(path.is_symlink() for path in self._made):  # put there since: what is below is another's
+            for path in reversed(self._made):
+                with suppress(OSError):
+                    disk.remove_folder(path)
+        self._made.clear()
 
     def remove_leftovers(self) -> None:
         """Remove what was written when a kill came; no other process may be writing."""
@@ -160,13 +183,14 @@ class Folder(CheckedFolder):
         self._own = self._read = None
 
     def vanish(self) -> None:
-        """Remove the folder, which ``clear`` has emptied.
+        """Remove the folder, which ``clear`` has emptied, and those above it that ``make`` made and nobody uses.
 
         Raises:
             RunError: it cannot be removed.
         """
         self.remove_output(LOCK)
         self._change(".", disk.remove_folder)
+        self.unmake()
 
     def path_of(self, name: str) -> Path:
         """Return the path of something within.

@@ -17,7 +17,7 @@ from scipy.stats import truncnorm
 from vnetsim.coverage.rsu import Rsu
 from vnetsim.coverage.windows import ExitCause, TrafficInfo, VehiclePath
 from vnetsim.errors import InputError
-from vnetsim.experiment import GaussianSettings
+from vnetsim.experiment import GaussianSettings, TrafficSettings
 from vnetsim.random_streams import Streams
 from vnetsim.scenario.sources import TrafficRequest
 from vnetsim.traffic.paths import PathTraffic
@@ -25,6 +25,8 @@ from vnetsim.traffic.paths import PathTraffic
 _KMH_PER_MPS = 3.6
 _PATH_POINTS = 9
 _BLOCK = 256
+_OF_ROAD_NETS = ("rsu", "rsu_file", "rsu_spacing_m", "range_m", "net")
+"""Settings of ``traffic`` that place RSUs in a road net."""
 
 
 class GaussianSource:
@@ -60,6 +62,13 @@ class GaussianSource:
             )
         if timed.vehicle_types not in {("motor",), ("all",)} or timed.exclude_types:
             raise InputError("gaussian: the model has no types of vehicles (traffic.vehicle_types, exclude_types).")
+        default = TrafficSettings()
+        named = [key for key in _OF_ROAD_NETS if getattr(timed, key) != getattr(default, key)]
+        if named:
+            raise InputError(
+                f"gaussian: the model has one RSU, in the origin, and no net (traffic.{', '.join(named)}); "
+                "gaussian.range_m says how far it reaches."
+            )
         return GaussianTraffic(request.experiment.gaussian, request.streams, repeat=request.repeat)
 
 
