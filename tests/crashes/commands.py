@@ -15,6 +15,7 @@ from vnetsim.learning.registry import find_learner
 from vnetsim.runs.runner import resume_run, start_run
 from vnetsim.runs.traffic_recording import record_mobility
 from vnetsim.scenario.settings_file import load_experiment
+from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.study.resolve import plan
 from vnetsim.study.runner import compare
 
@@ -56,6 +57,7 @@ def resumable(start: Callable[[Path], Any]) -> Command:
             return
         with progress_display() as progress:
             resume_run(folder, command=["vnetsim"], progress=progress, trust=True)
+        assert RunDirectory(folder).leftovers() == []
 
     return Command(start=start, again=again)
 
@@ -120,6 +122,7 @@ def comparison(engines: Sequence[Any], patch: Callable[[Any], None]) -> Command:
             patch(engine)
             with progress_display() as progress:
                 compare(study, folder, command=["vnetsim", "compare"], progress=progress, workers=2)
+            assert RunDirectory(folder).leftovers() == []
 
         return start
 

@@ -52,13 +52,16 @@ def results(folder: Path) -> dict[str, bytes]:
 
 
 def state(folder: Path) -> object:
-    """Return what a folder holds, but for times of day and what was being written under another name."""
+    """Return what a folder holds, but for times of day, and of what was being written only the name."""
     found = []
     for path in sorted(folder.rglob("*")):
-        if path.is_dir() or is_leftover(path.name) or path.name == ".lock":
-            continue
         content: object
-        if path.name == "manifest.json":
+        if is_leftover(path.name):
+            found.append((str(path.relative_to(folder))[: -len("01234567.tmp")], ""))
+            continue
+        if path.is_dir():
+            content = "" if any(path.iterdir()) else "empty"
+        elif path.name == "manifest.json":
             content = json.loads(path.read_bytes())["status"]
         elif path.name == "checksums.sha256":
             lines = path.read_text().splitlines()
@@ -66,7 +69,7 @@ def state(folder: Path) -> object:
         else:
             content = file_sha256(path)
         found.append((str(path.relative_to(folder)), content))
-    return tuple(found)
+    return tuple(sorted(found, key=str))
 
 
 def message_of(command: Command, folder: Path) -> str:

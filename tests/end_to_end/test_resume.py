@@ -372,3 +372,38 @@ def test_a_directory_filled_since_it_was_chosen_is_left_alone(
     assert "run: the output directory is not empty" in refused("run", "gaussian", "--learner", "toy", "--out", folder)
     assert [path.name for path in folder.iterdir()] == ["manifest.json"]
     assert (folder / "manifest.json").read_text() == "of another process"
+
+
+WALK = Path(__file__).with_name("walk_learners.py")
+
+
+@pytest.mark.parametrize("command", ["mobility", "run", "compare"])
+def test_a_folder_in_which_only_a_lock_stands_is_taken(
+    command: str, cli: Callable[..., Any], refused: Refused, tmp_path: Path
+) -> None:
+    """A kill at the very start leaves it; there is nothing yet to go on with."""
+    (tmp_path / ".lock").touch()
+    for asked in ("resume", "report"):
+        line = refused(asked, tmp_path)
+        assert "not a run directory, it has no manifest.json. A run stopped there before it began" in line
+        assert "call `vnetsim run` with this --out" in line
+    once = ("--set", "gaussian.duration_s=15", "--set", "round.quorum=1", "--set", "round.deadline_s=8")
+    learns = ("--rounds", "1", "--device", "cpu")
+    more = {
+        "mobility": ("--no-report",),
+        "run": ("--learner", f"{WALK}:Walk", *learns),
+        "compare": ("--learners", f"{WALK}:Walk,{WALK}:Shifted", "--seeds", "0", *learns),
+    }
+    done = cli(command, "gaussian", *once, *more[command], "--out", tmp_path)
+    assert done.status == 0, done.err
+
+
+def test_what_a_kill_left_of_a_finished_run_goes_when_it_is_resumed(cli: Callable[..., Any], tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    assert cli("mobility", "gaussian", "--set", "gaussian.duration_s=15", "--no-report", "--out", folder).status == 0
+    (folder / ".checksums.sha256.0123abcd.tmp").write_text("half")
+    (folder / ".mine.tmp").write_text("mine")
+    before = {path.name for path in folder.iterdir()}
+    done = cli("resume", folder)
+    assert "had already finished" in done.err
+    assert before - {path.name for path in folder.iterdir()} == {".checksums.sha256.0123abcd.tmp"}

@@ -111,6 +111,9 @@ def resume_run(
     run = RunDirectory(folder)
     manifest = run.manifest("kind", "status")
     if manifest["status"] == "finished":
+        if run.leftovers():  # of a kill after its last change; the folder may also be one that cannot be written
+            with suppress(VnetsimError, OSError), locked(run, fresh=False):
+                pass
         return True
     if manifest.get("vnetsim") != __version__:
         raise InputError(f"{folder}: made by vnetsim {manifest.get('vnetsim')}; resume it with that version.")

@@ -155,11 +155,16 @@ class Folder(CheckedFolder):
     def remove_leftovers(self) -> None:
         """Remove what was written when a kill came; no other process may be writing."""
         self._refuse_links_above()
+        for path in self.leftovers():
+            disk.unlink(path)
+
+    def leftovers(self) -> list[Path]:
+        """Return the files that were being written when a kill came, or are being written now."""
+        found = []
         for folder, below, names in os.walk(self.path):
             below[:] = [name for name in below if not (Path(folder) / name).is_symlink()]
-            for name in names:
-                if is_leftover(name):
-                    disk.unlink(Path(folder) / name)
+            found += [Path(folder) / name for name in names if is_leftover(name)]
+        return found
 
     def remove(self, name: str) -> None:
         """Remove a file, or a folder with all that it holds; nothing outside, whatever links there are.

@@ -32,7 +32,7 @@ import polars as pl
 from vnetsim.errors import InputError
 from vnetsim.storage import toml_text
 from vnetsim.storage.checksums import RECORD
-from vnetsim.storage.folder import Folder, json_bytes
+from vnetsim.storage.folder import Folder, is_own, json_bytes
 from vnetsim.storage.schemas import check, need
 from vnetsim.storage.tables import TABLES, Scan, as_now, read_parquet, to_parquet
 
@@ -63,11 +63,19 @@ class RunDirectory(Folder):
             InputError: when it is missing or damaged.
         """
         if not self.holds(name):
-            raise InputError(f"{self.path}: not a run directory, it has no {name}.")
+            hint = (
+                " A run stopped there before it began; call `vnetsim run` with this --out." if self._stopped() else ""
+            )
+            raise InputError(f"{self.path}: not a run directory, it has no {name}.{hint}")
         try:
             return json.loads(self.read_bytes(name))
         except (ValueError, RecursionError) as error:
             raise InputError(f"{self.path / name}: unreadable: {error}.") from error
+
+    def _stopped(self) -> bool:
+        """Return whether the folder holds nothing but what a kill leaves before a run directory is one."""
+        names = [path.name for path in self.path.iterdir()] if self.path.is_dir() else []
+        return bool(names) and all(is_own(name) or self.wrote(name) for name in names)
 
     def write_arrays(self, name: str, **arrays: np.ndarray[Any, Any]) -> None:
         """Write arrays as a NumPy archive under ``name``; nothing in it depends on when it was written."""

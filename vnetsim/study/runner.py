@@ -90,6 +90,7 @@ def compare(
     with locked(run, fresh=False):
         if not run.holds(RECORD) and not all(is_own(path.name) for path in folder.iterdir()):
             raise InputError(f"{folder}: neither empty nor a comparison; name another folder with --out.")
+        run.remove_leftovers()
         try:
             once = NotesOnce(progress)
             traffics = [recorded(one, run, command=command, progress=once) for one in plan.traffics]

@@ -100,6 +100,9 @@ def test_the_page_of_hostile_names(folder: Path) -> None:
     page = result.path.read_text()
     assert "<script>" not in page
     assert "&lt;script&gt;two" in page
+    (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)
+    assert policy.startswith("default-src 'none'; style-src 'unsafe-inline'; img-src data:; ")
+    assert "script-src" not in policy
     assert sorted(path.name for path in folder.glob("comparison*.*")) == [
         "comparison.csv",
         "comparison.html",
