@@ -30,14 +30,7 @@ from vnetsim.runs.opening import ended_as, located, opened, plugin_files
 from vnetsim.runs.ray_cluster import Cluster, connected
 from vnetsim.runs.records import images_of, silo_rows
 from vnetsim.runs.traffic_recording import record, window_pieces
-from vnetsim.runs.writer import (
-    Manifest,
-    choose_folder,
-    learner_record,
-    locked,
-    write_model,
-    write_samples,
-)
+from vnetsim.runs.writer import Manifest, choose_folder, learner_record, locked, write_model, write_samples
 from vnetsim.scenario.settings_file import learner_defaults, load_experiment, read_toml, structure, to_plain
 from vnetsim.scenario.trust import asks_for_trust, check_resumed, once_removed
 from vnetsim.simulation.log import ExchangeRecord, ParticipationRecord, RoundRecord
@@ -50,8 +43,6 @@ from vnetsim.storage.tables import to_parquet
 if TYPE_CHECKING:
     from vnetsim.runs.round_handler import MetricRow, Training
     from vnetsim.simulation.loop import SimulationLog
-
-"""The folder of a run directory that holds what a scenario has SUMO write."""
 
 
 def start_run(
