@@ -56,7 +56,7 @@ def test_every_command_and_every_option_is_explained(command: str, capsys: pytes
         (["report", "nowhere"], "nowhere"),
         (["resume", "nowhere"], "nowhere: not a run directory"),
         (["learners", "x"], "unknown learner 'x'"),
-        (["settings", "qorum"], "unknown setting 'qorum'. Did you mean round.quorum? Tables: aggregation, arithmetic, blur"),
+        (["settings", "qorum"], "unknown setting 'qorum'. Did you mean round.quorum? Tables: aggregation, arith"),
         (["settings", "round.qorum"], "Did you mean 'round.quorum'? Available: round.aggregation, round.deadline_s"),
         (["settings", "link.tau", "--learner", "cdl"], "Available: link.bandwidth_hz"),
         (["cite", "cdk"], "unknown learner 'cdk'. Did you mean 'cdl'?"),
