@@ -39,7 +39,11 @@ def test_one_line(
     assert capsys.readouterr().err == line
 
 
-@pytest.mark.parametrize("kind", [SystemExit, GeneratorExit])
+class Killed(BaseException):
+    """What is neither an error nor a panic."""
+
+
+@pytest.mark.parametrize("kind", [SystemExit, GeneratorExit, Killed])
 def test_what_ends_the_process_is_no_error(kind: type[BaseException], monkeypatch: pytest.MonkeyPatch) -> None:
     def ended(*_: object, **__: object) -> None:
         raise kind

@@ -70,6 +70,10 @@ def _command() -> list[str]:
     return ["vnetsim", *sys.argv[1:]]
 
 
+_PANIC = "PanicException"
+"""What a panic of a library written in Rust is called here. It is no ``Exception``, and every library has its own."""
+
+
 def _finish(run: Path, *, what: str) -> None:
     """Build the report and print its headline numbers and path; for a comparison, its verdicts."""
     if (run / "comparison.json").is_file():
@@ -339,15 +343,15 @@ def _exit_status(tokens: list[str]) -> int:
         return _fail(f"{where}{error.strerror or error}.", RunError.exit_code, debug=debug)
     except KeyboardInterrupt as error:
         return _fail(str(error) or "interrupted.", INTERRUPTED, debug=debug)
-    except (SystemExit, GeneratorExit):
-        raise
-    except BaseException as error:  # noqa: BLE001 - the last line of defence of the user's terminal
+    except BaseException as error:  # the last line of defence of the user's terminal
+        if not isinstance(error, Exception) and type(error).__name__ != _PANIC:
+            raise
         return _fail_unforeseen(error, debug=debug)
     return int(status or 0)
 
 
 def _fail_unforeseen(error: BaseException, *, debug: bool) -> int:
-    """Tell of an error that nobody expected; a panic of a library written in Rust is no ``Exception``."""
+    """Tell of an error that nobody expected."""
     if not isinstance(error, Exception) and "KeyboardInterrupt" in str(error):  # so Ctrl-C arrives from there
         line = "interrupted; go on with vnetsim resume, or with the same command."
         return _fail(line, INTERRUPTED, debug=debug)
