@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,15 +27,26 @@ def resolved(path: Path | str) -> Path:
     """
     try:
         found = Path(path).resolve()
-    except (OSError, RuntimeError):  # which of them depends on Python's version
-        raise InputError(f"{path}: a link that leads to itself.") from None
+        circular = _leads_to_itself(found)
+    except (OSError, RuntimeError):  # which of them depends on Python's version; from 3.13 on neither
+        circular = True
     except ValueError as error:
         raise InputError(f"{path!r}: not a path: {error}.") from None
+    if circular:
+        raise InputError(f"{path}: a link that leads to itself.")
     try:
         str(found).encode()
     except UnicodeEncodeError:
         raise InputError(f"{str(found)!r}: the path is no UTF-8 text; rename it.") from None
     return found
+
+
+def _leads_to_itself(path: Path) -> bool:
+    try:
+        path.stat()
+    except OSError as error:
+        return error.errno == errno.ELOOP
+    return False
 
 
 def from_folder(key: tuple[str, ...], value: Any, folder: Path) -> Any:
