@@ -91,6 +91,35 @@ def test_models_of_silos_count(settings: tuple[str, ...], keeps: bool) -> None:
     assert begun.memory_bytes < 1e9, "silos that did not take part have nothing"
 
 
+def test_defaults_of_the_learner_count() -> None:
+    """What is not set is what the learner takes: 8 steps of 64 images here."""
+    unset, same, half = (
+        effort_of(of("learner=flsimco", "rounds=1000", *more), learns=True)
+        for more in ((), ("learning.steps=8", "learning.batch=64"), ("learning.steps=4",))
+    )
+    assert unset == same
+    assert unset.time_s - half.time_s == pytest.approx(1000 * 5 * 4 * 64 * effort._TRAINED_S)
+
+
+def test_evaluations_count() -> None:
+    often, seldom = (effort_of(of("rounds=1000", f"evaluate_every={n}"), learns=True) for n in (1, 10))
+    assert often.time_s - seldom.time_s == pytest.approx(900 * of().data.test_images * effort._EVALUATED_S)
+
+
+@pytest.mark.parametrize("key", ["end_s", "warmup_s"])
+def test_the_length_of_a_simulation_by_sumo_counts(key: str, tmp_path: Path) -> None:
+    config = tmp_path / "fine.sumocfg"
+    config.write_text('<configuration><time><step-length value="0.1"/></time></configuration>')
+    for scenario, step_s in ((CROSSING, 0.5), (config, 0.1)):
+        long = effort_of(of(f"traffic.{key}=1e9", scenario=str(scenario)), learns=False)
+        assert long.time_s == pytest.approx(1e9 / step_s * effort._SUMO_STEP_S)
+        assert long.most == "traffic.end_s and traffic.warmup_s"
+    with pytest.raises(InputError, match=r"at least 5\.8 days, .* by traffic\.end_s and traffic\.warmup_s; add"):
+        refuse_out_of_proportion([of(f"traffic.{key}=1e9", scenario=str(config))], learns=False, yes=False)
+    few_rounds = of("traffic.end_s=1e9", "rounds=2", scenario=str(config))
+    refuse_out_of_proportion([few_rounds], learns=True, yes=False)
+
+
 def test_many_runs_add_up() -> None:
     one = of("rounds=100000", "round.quorum=8", "learning.steps=100", "learning.batch=512")
     refuse_out_of_proportion([one], learns=True, yes=False)

@@ -125,11 +125,13 @@ def test_a_folder_above_that_another_process_has_just_removed_is_made_again(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Two runs below a new ``runs`` begin at once, and the one that made it ends in an error."""
-    true, removed = disk.make_folder, []
+    true = disk.make_folder
+    removed: list[Path] = []
 
     def then_removed(path: Path) -> None:
         if path.name == "run" and not removed:
-            removed.append(path.parent.rmdir())
+            removed.append(path.parent)
+            path.parent.rmdir()
         true(path)
 
     monkeypatch.setattr(disk, "make_folder", then_removed)

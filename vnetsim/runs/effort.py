@@ -8,16 +8,19 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from vnetsim.errors import InputError, RunError
 from vnetsim.experiment import Experiment
 from vnetsim.learning.kinds import DATA_SETS
 from vnetsim.learning.registry import find_learner
+from vnetsim.scenario.kinds import kind_of
 from vnetsim.scenario.settings_file import structure
 from vnetsim.scenario.sources import TRAFFIC_SOURCES
+from vnetsim.xml_files import NotWellFormedError, UnreadableError, XmlFile
 
 MOST_S = 86_400.0
 """A run that takes longer than a day even so is asked about."""
@@ -26,6 +29,8 @@ _VEHICLE_S, _VEHICLE_BYTES = 3e-5, 1000  # of the Gaussian model: one coverage w
 _EVENT_S = 1e-5  # one step of a transfer
 _IMAGE_S = 1e-5  # drawn, or read from a file
 _TRAINED_S = 2e-6  # one image of one optimizer step, on a fast GPU
+_EVALUATED_S = 2e-7  # one test image, without gradients, in large batches
+_SUMO_STEP_S = 5e-5  # one step of SUMO with hardly a vehicle, read
 _ROUND_S = 1e-3  # aggregation, checkpoint and tables
 _MODEL_BYTES = 1e5  # of the smallest network
 _DWELL_S = 60.0  # of a vehicle in coverage, where only the simulator knows it
@@ -75,20 +80,27 @@ def effort_of(experiment: Experiment, *, learns: bool) -> Effort:
     steps = transfers * min(policy.deadline_s, dwell_s) / experiment.link.update_s
     images = (experiment.data.train_images + experiment.data.test_images) if learns else 0
     image_bytes = (experiment.data.image_px**2 * 3 or _image_bytes(experiment.data.name)) if images else 0
-    learning = experiment.learning
-    trained = rounds * policy.quorum * _number(learning.get("steps")) * _number(learning.get("batch"))
+    learner = find_learner(experiment.learner) if learns else None
+    learning = structure(experiment.learning, learner.Settings, "", ("learning",)) if learner else None
+    trained = rounds * policy.quorum * _number(learning, "steps") * _number(learning, "batch")
+    evaluated = rounds / experiment.evaluate_every * experiment.data.test_images
+    sumo_s = _sumo_s(experiment, rounds if learns else math.inf)
+    sumo_steps = sumo_s / _step_s(experiment.scenario) if sumo_s else 0.0
     times = {
         played: vehicles * _VEHICLE_S,
         "rounds x round.invited / link.update_s": steps * _EVENT_S,
         "data.train_images and data.test_images": images * _IMAGE_S,
         "rounds x round.quorum x learning.steps x learning.batch": trained * _TRAINED_S,
+        "rounds / evaluate_every x data.test_images": evaluated * _EVALUATED_S,
         "rounds": rounds * _ROUND_S,
+        "traffic.end_s and traffic.warmup_s": sumo_steps * _SUMO_STEP_S,
     }
     memory = {
         played: vehicles * _VEHICLE_BYTES if learns else 0.0,
         "data.train_images and data.test_images": float(images * image_bytes),
         "round.quorum": policy.quorum * _MODEL_BYTES if learns else 0.0,
-        "silos.count, each with a model of its own": _silos_that_learn(experiment, rounds) * _MODEL_BYTES,
+        "silos.count, each with a model of its own": _silos_that_learn(experiment, learner, learning, rounds)
+        * _MODEL_BYTES,
     }
     return Effort(
         events=vehicles + steps,
@@ -99,16 +111,41 @@ def effort_of(experiment: Experiment, *, learns: bool) -> Effort:
     )
 
 
-def _silos_that_learn(experiment: Experiment, rounds: float) -> float:
+def _sumo_s(experiment: Experiment, rounds: float) -> float:
+    """Return the time that SUMO simulates, as far as the settings tell (s): of a run no longer than its rounds."""
+    traffic = experiment.traffic
+    with contextlib.suppress(InputError):  # of a scenario at fault something else will tell
+        kind = kind_of(experiment.scenario)
+        if kind is not None and kind.runs_program:
+            left_s = 0.0 if traffic.end_s is None else traffic.end_s - (traffic.begin_s or 0.0) - traffic.warmup_s
+            return traffic.warmup_s + min(left_s, rounds * experiment.round.deadline_s)
+    return 0.0
+
+
+def _step_s(scenario: str) -> float:
+    """Return the step length that a SUMO configuration names (s), 1 s where it names none, as SUMO takes it."""
+    step_s = 1.0
+
+    def start(name: str, attributes: Mapping[str, str]) -> None:
+        nonlocal step_s
+        if name == "step-length":
+            with contextlib.suppress(KeyError, ValueError):
+                step_s = float(attributes["value"])
+
+    if Path(scenario).suffix == ".sumocfg":
+        with contextlib.suppress(InputError, NotWellFormedError, UnreadableError):
+            XmlFile(Path(scenario), start).read()
+    return step_s if 0.001 <= step_s <= 1e6 else 1.0
+
+
+def _silos_that_learn(experiment: Experiment, learner: Any, settings: Any, rounds: float) -> float:
     """Return the silos of which a model is kept: of those drawn for each commit, as many as are expected to differ."""
     commits = rounds * experiment.round.quorum
     if not commits:
         return 0.0
-    learner = find_learner(experiment.learner)
     keeps = getattr(learner, "keeps_models_of_silos", None)
     if keeps is None:
         return 0.0
-    settings: Any = structure(experiment.learning, learner.Settings, "", ("learning",))
     count = experiment.silos.count
     return -count * math.expm1(-commits / count) if keeps(settings, experiment.exchange.topology) else 0.0
 
@@ -131,8 +168,9 @@ def _image_bytes(name: str) -> int:
     return _IMAGE_BYTES
 
 
-def _number(value: object) -> float:
-    """Return a setting of a learner that may know it or not, and whose default is then not for long runs."""
+def _number(settings: Any, name: str) -> float:
+    """Return a setting of a learner that may know it or not."""
+    value = getattr(settings, name, None)
     return value if isinstance(value, int | float) else 1.0
 
 
