@@ -9,10 +9,11 @@ from typing import Annotated, Any, get_type_hints
 
 import pytest
 
+from vnetsim.cli.plugins import kinds
 from vnetsim.coverage.placement import place_rsus
 from vnetsim.errors import InputError
 from vnetsim.experiment import Experiment
-from vnetsim.learning.registry import find_learner, learner_names
+from vnetsim.learning.registry import find_learner
 from vnetsim.scenario.settings_file import load_experiment, structure
 from vnetsim.setting_checks import Within, bounds_of, check_bounds
 from vnetsim.storage.schemas import check
@@ -30,8 +31,11 @@ def numbers_of(kind: type, table: str = "") -> Iterator[tuple[str, type, Within 
             yield key, float if hint in (float, float | None) else int, bounds.get(field.name)
 
 
-OF_LEARNERS = [
-    (name, *leaf) for name in learner_names() for leaf in numbers_of(find_learner(name).Settings, "learning")
+OF_PLUGINS = [
+    (kind.name, name, *leaf)
+    for kind in kinds()
+    for name in kind.names()
+    for leaf in numbers_of(kind.find(name).Settings, kind.table)
 ]
 OF_EXPERIMENT = list(numbers_of(Experiment))
 
@@ -62,7 +66,8 @@ def fault(call: Callable[..., Any], *args: Any, **keywords: Any) -> str:
 
 def test_the_settings_are_many() -> None:
     assert len(OF_EXPERIMENT) > 45
-    assert len(OF_LEARNERS) > 80
+    assert len(OF_PLUGINS) > 100
+    assert len({kind for kind, *_ in OF_PLUGINS}) >= 4, "learners, selections, paces and aggregations have some"
 
 
 @pytest.mark.parametrize(("key", "kind", "within"), OF_EXPERIMENT, ids=str)
@@ -79,18 +84,19 @@ def test_every_number_of_an_experiment_has_bounds_that_hold(key: str, kind: type
         assert f"{key} must be between" not in fault(load_experiment, "gaussian", [(tuple(key.split(".")), value)])
 
 
-@pytest.mark.parametrize(("learner", "key", "kind", "within"), OF_LEARNERS, ids=str)
-def test_every_number_of_a_learner_has_bounds_that_hold(
-    learner: str, key: str, kind: type, within: Within | None
+@pytest.mark.parametrize(("kind", "plugin", "key", "number", "within"), OF_PLUGINS, ids=str)
+def test_every_number_of_a_plugin_has_bounds_that_hold(
+    kind: str, plugin: str, key: str, number: type, within: Within | None
 ) -> None:
-    assert within is not None, f"{key} of {learner} has no bounds"
-    settings, name = find_learner(learner).Settings, key.removeprefix("learning.")
-    for value in outside(kind, within):
+    assert within is not None, f"{key} of {plugin} has no bounds"
+    settings = next(one for one in kinds() if one.name == kind).find(plugin).Settings
+    name = key.rpartition(".")[2]
+    for value in outside(number, within):
         with pytest.raises(InputError) as caught:
             settings(**{name: value})
         assert str(caught.value).startswith(f"{key} must be between ")
         assert str(caught.value).endswith(f"({within.reason}), got {value}.")
-    for value in of_kind(kind, within):
+    for value in of_kind(number, within):
         assert f"{key} must be between" not in fault(settings, **{name: value})
 
 
