@@ -284,7 +284,13 @@ def test_cells_that_fail_are_an_error(toy: type, monkeypatch: pytest.MonkeyPatch
         train = fails
 
     found = {"toy": toy, "other": Other}
-    for place in ("vnetsim.study.request", "vnetsim.study.resolve", "vnetsim.runs.runner", "vnetsim.study.grid"):
+    for place in (
+        "vnetsim.study.request",
+        "vnetsim.study.resolve",
+        "vnetsim.runs.runner",
+        "vnetsim.study.grid",
+        "vnetsim.runs.effort",
+    ):
         if hasattr(sys.modules.get(place), "find_learner"):
             monkeypatch.setattr(f"{place}.find_learner", found.__getitem__)
     with pytest.raises(
