@@ -1,7 +1,6 @@
 """`vnetsim settings`, `cite` and `init`: what a user looks up."""
 
 import re
-from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
@@ -100,16 +99,8 @@ def test_an_unknown_key_of_plug_ins_is_one_line(key: str, line: str, capsys: Cap
     assert line in capsys.readouterr().err
 
 
-def test_a_plug_in_at_fault_does_not_hide_the_settings_of_others(
-    capsys: Captured, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Broken:
-        name, value = "broken", "nowhere:Broken"
-
-        def load(self) -> type:
-            raise ImportError("no nowhere")
-
-    monkeypatch.setattr("vnetsim.plugins.entry_points", lambda group: [*entry_points(group=group), Broken()])
+@pytest.mark.usefixtures("broken_plug_in")
+def test_a_plug_in_at_fault_does_not_hide_the_settings_of_others(capsys: Captured) -> None:
     with pytest.raises(SystemExit) as stopped:
         main(["settings", "pace.margin"])
     captured = capsys.readouterr()

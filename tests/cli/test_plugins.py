@@ -3,7 +3,6 @@
 import contextlib
 import re
 import tomllib
-from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
@@ -151,14 +150,8 @@ def test_unknown_kinds_and_names_are_refused(capsys: Captured) -> None:
     assert "unknown pace 'quorun'. Did you mean 'quorum'?" in told(capsys, "plugins", "paces", "quorun", status=2)
 
 
-def test_one_at_fault_does_not_hide_the_others(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Broken:
-        name, value = "broken", "nowhere:Broken"
-
-        def load(self) -> type:
-            raise ImportError("no nowhere")
-
-    monkeypatch.setattr("vnetsim.plugins.entry_points", lambda group: [*entry_points(group=group), Broken()])
+@pytest.mark.usefixtures("broken_plug_in")
+def test_one_at_fault_does_not_hide_the_others(capsys: Captured) -> None:
     with pytest.raises(SystemExit) as stopped:
         main(["plugins", "paces"])
     captured = capsys.readouterr()
