@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
@@ -29,19 +28,17 @@ from vnetsim.runs.manifest import changed_inputs, input_hashes, radio_record, re
 from vnetsim.runs.opening import ended_as, located, opened, plugin_files
 from vnetsim.runs.ray_cluster import Cluster, connected
 from vnetsim.runs.records import images_of, silo_rows
-from vnetsim.runs.traffic_recording import record, window_pieces
+from vnetsim.runs.tables import RunTables
+from vnetsim.runs.traffic_recording import record
 from vnetsim.runs.writer import Manifest, choose_folder, learner_record, locked, write_model, write_samples
 from vnetsim.scenario.settings_file import learner_defaults, load_experiment, read_toml, structure, to_plain
 from vnetsim.scenario.trust import asks_for_trust, check_resumed, once_removed
-from vnetsim.simulation.log import ExchangeRecord, ParticipationRecord, RoundRecord
 from vnetsim.simulation.plugins import SimulationPlugins, simulation_plugins
-from vnetsim.storage.disk import Content
 from vnetsim.storage.run_directory import RunDirectory
-from vnetsim.storage.table_pieces import TablePieces
 from vnetsim.storage.tables import to_parquet
 
 if TYPE_CHECKING:
-    from vnetsim.runs.round_handler import MetricRow, Training
+    from vnetsim.runs.round_handler import Training
     from vnetsim.simulation.loop import SimulationLog
 
 
@@ -217,12 +214,7 @@ class _Session:
         self._progress = progress
         self._log: SimulationLog | None = None
         self._training: Training | None = None
-        self._windows = window_pieces(run, experiment)
-        self._participations = TablePieces[ParticipationRecord](run, "participations", lambda rows, _: list(rows))
-        self._exchanges = TablePieces[ExchangeRecord](run, "exchanges", lambda rows, _: list(rows))
-        self._rounds = TablePieces[RoundRecord](run, "rounds", lambda rows, _: list(rows))
-        self._metrics: TablePieces[MetricRow] = TablePieces(run, "metrics", lambda rows, _: list(rows))
-        self._speeds_mps = array("d")
+        self._tables = RunTables(run, experiment)
 
     def play(self, plugins: SimulationPlugins, images: Mapping[int, int]) -> None:
         try:
@@ -263,7 +255,9 @@ class _Session:
         def on_round(log: SimulationLog) -> None:
             self._log = log
             with self._clock.part("tables"):
-                self._write_tables(log, training.metric_rows, last=False)
+                self._tables.append(log, training.metric_rows)
+                if len(log.rounds) >= training.finished:  # else they were written before this run was stopped
+                    self._tables.save_now_and_then()
 
         result = simulate(
             experiment,
@@ -278,8 +272,9 @@ class _Session:
         self._log = result.log
         self._clock.mark("simulation")
         progress.stage("writing")
-        self._write_tables(result.log, training.metric_rows, last=True)
-        write_samples(self._run, experiment, self._learner, self._speeds_mps)
+        self._tables.append(result.log, training.metric_rows, last=True)
+        self._tables.join()
+        write_samples(self._run, experiment, self._learner, self._tables.entry_speeds_mps)
         write_model(self._run, self._learner, rounds=training.finished)
         self._clock.mark("writing")
         radio = radio_record(result.link_rates, result.sidelink_rates)
@@ -288,54 +283,12 @@ class _Session:
         if result.ended_by == "traffic":
             progress.note(f"the traffic ended after {len(result.log.rounds)} of {experiment.rounds} rounds.")
 
-    def _write_tables(self, log: SimulationLog, metrics: Sequence[MetricRow], *, last: bool) -> None:
-        """Append what is new to the tables, and make it safe; at last write them as a whole."""
-        self._append(log, metrics, last=last)
-        if self._training is not None and len(log.rounds) < self._training.finished and not last:
-            return  # a run that goes on has written these rounds before
-        files: dict[str, Content] = {}
-        replaced: list[str] = []
-        growing: list[TablePieces[Any]] = [
-            self._windows,
-            self._participations,
-            *([self._exchanges] if self._exchanges.rows else []),
-            self._metrics,
-            self._rounds,
-        ]
-        for table in growing:
-            if last:
-                whole, pieces = table.joined()
-                files |= whole
-                replaced += pieces
-            else:
-                files |= table.unsaved()
-        self._run.put(files, remove=replaced)
-
-    def _append(self, log: SimulationLog, metrics: Sequence[MetricRow], *, last: bool) -> None:
-        """Append what is new to the tables; it is forgotten then, so that memory does not grow with the traffic."""
-        finished = len(log.rounds)
-        for window in log.windows.since(self._windows.rows):
-            self._speeds_mps.append(window.entry_speed_mps)
-            self._windows.append(window)
-        log.windows.forget(self._windows.rows)
-        # rows of the open round are not complete
-        for row in log.participations.since(self._participations.rows):
-            if last or row.round < finished:
-                self._participations.append(row)
-        log.participations.forget(self._participations.rows)
-        for exchange in log.exchanges.since(self._exchanges.rows):
-            if last or exchange.round < finished:
-                self._exchanges.append(exchange)
-        log.exchanges.forget(self._exchanges.rows)
-        for closed in log.rounds[self._rounds.rows :]:
-            self._rounds.append(closed)
-        for metric in metrics[self._metrics.rows :]:
-            self._metrics.append(metric)
-
     def _save_what_there_is(self, status: str) -> None:
         with suppress(VnetsimError):  # the disk may be what failed
             if self._log is not None and self._training is not None:
-                self._write_tables(self._log, self._training.metric_rows, last=False)
+                self._tables.append(self._log, self._training.metric_rows)
+                if len(self._log.rounds) >= self._training.finished:
+                    self._tables.save()
             self._manifest.close(status, time_s=self._traffic.time_s, wall_s=self._clock.stages)
 
 

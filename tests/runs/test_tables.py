@@ -1,0 +1,125 @@
+"""The tables of a run while it goes on: what is written after a round, and what a stop leaves."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from vnetsim.display import progress_display
+from vnetsim.experiment import Experiment, GaussianSettings, RoundSettings
+from vnetsim.runs import tables
+from vnetsim.runs.runner import resume_run, start_run
+from vnetsim.runs.tables import RunTables
+from vnetsim.simulation.log import RoundRecord, SimulationLog
+from vnetsim.storage.run_directory import RunDirectory
+
+WALK = f"{Path(__file__).parents[1] / 'end_to_end' / 'walk_learners.py'}:Walk"
+
+
+def closed(number: int) -> RoundRecord:
+    return RoundRecord(number, 0.0, 1.0, "quorum", 2, 2, 0, None)
+
+
+class Rounds:
+    """A log that gets rounds, and the tables of a run that it goes to."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir()
+        self._run = RunDirectory(folder)
+        self._log = SimulationLog()
+        self.tables = RunTables(self._run, Experiment(scenario="gaussian"))
+
+    def close(self, rounds: int) -> None:
+        begun = len(self._log.rounds)
+        self._log.rounds.extend(map(closed, range(begun, begun + rounds)))
+        self.tables.append(self._log, ())
+
+    def saved(self) -> int:
+        pieces = self._run.pieces("rounds")
+        return sum(pl.read_parquet(self._run.path / piece).height for piece in pieces)
+
+
+def test_few_rows_are_written_after_every_round(tmp_path: Path) -> None:
+    rounds = Rounds(tmp_path / "run")
+    for number in range(3):
+        rounds.close(1)
+        rounds.tables.save_now_and_then()
+        assert rounds.saved() == number + 1
+
+
+def test_many_rows_wait_for_their_share_of_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(tables.time, "monotonic", lambda: now[0])
+    rounds = Rounds(tmp_path / "run")
+    put = RunDirectory.put
+
+    def slow(self: RunDirectory, *arguments: object) -> None:
+        put(self, *arguments)  # type: ignore[arg-type]
+        now[0] += 1.0
+
+    monkeypatch.setattr(RunDirectory, "put", slow)
+    rounds.close(tables.ALWAYS_SAVED_ROWS + 1)
+    rounds.tables.save_now_and_then()
+    first = rounds.saved()
+    assert first == tables.ALWAYS_SAVED_ROWS + 1
+    rounds.close(1)
+    now[0] += 1 / tables.SAVING_SHARE - 0.1
+    rounds.tables.save_now_and_then()
+    assert rounds.saved() == first
+    now[0] += 0.2
+    rounds.tables.save_now_and_then()
+    assert rounds.saved() == first + 1
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    names = ["windows", "participations", "metrics", "rounds"]
+    return {name: (folder / f"{name}.parquet").read_bytes() for name in names}
+
+
+def play(folder: Path) -> None:
+    experiment = Experiment(
+        scenario="gaussian",
+        learner=WALK,
+        rounds=6,
+        device="cpu",
+        gaussian=GaussianSettings(arrivals_per_s=1.0),
+        round=RoundSettings(quorum=2),
+    )
+    with progress_display() as progress:
+        start_run(experiment, folder, command=["vnetsim"], progress=progress)
+
+
+class Killed(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("stopped", [KeyboardInterrupt, Killed])
+def test_what_waits_is_neither_lost_nor_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stopped: type[BaseException]
+) -> None:
+    play(tmp_path / "whole")
+    monkeypatch.setattr(tables, "ALWAYS_SAVED_ROWS", -1)
+    monkeypatch.setattr(tables, "SAVING_SHARE", 1e-12)
+    append, calls = RunTables.append, []
+
+    def stop(self: RunTables, log: SimulationLog, metrics: Sequence[object], *, last: bool = False) -> None:
+        append(self, log, metrics, last=last)  # type: ignore[arg-type]
+        calls.append(len(log.rounds))
+        if len(calls) == 4:
+            raise stopped
+
+    save = RunTables.save
+    if stopped is Killed:  # nobody saves then
+        monkeypatch.setattr(RunTables, "save", lambda _: None)
+    monkeypatch.setattr(RunTables, "append", stop)
+    with pytest.raises(stopped):
+        play(tmp_path / "stopped")
+    pieces = RunDirectory(tmp_path / "stopped").pieces("rounds")
+    rows = [pl.read_parquet(tmp_path / "stopped" / piece).height for piece in pieces]
+    assert rows == ([4] if stopped is KeyboardInterrupt else [])
+    monkeypatch.setattr(RunTables, "append", append)
+    monkeypatch.setattr(RunTables, "save", save)
+    with progress_display() as progress:
+        resume_run(tmp_path / "stopped", command=["vnetsim"], progress=progress, trust=True)
+    assert contents(tmp_path / "stopped") == contents(tmp_path / "whole")

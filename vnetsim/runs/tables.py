@@ -1,0 +1,121 @@
+"""The tables of a run, which grow with its rounds: from the log of the simulation into the run directory."""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from vnetsim.runs.traffic_recording import window_pieces
+from vnetsim.storage.table_pieces import TablePieces
+
+if TYPE_CHECKING:
+    from vnetsim.experiment import Experiment
+    from vnetsim.runs.round_handler import MetricRow
+    from vnetsim.simulation.log import ExchangeRecord, ParticipationRecord, RoundRecord, SimulationLog
+    from vnetsim.storage.disk import Content
+    from vnetsim.storage.run_directory import RunDirectory
+
+ALWAYS_SAVED_ROWS = 256
+SAVING_SHARE = 0.1
+"""Incomplete pieces of so many rows are written after every round. Larger ones wait until writing them takes no more
+than this share of the time since they were last written: rounds that take milliseconds would else spend most of it so.
+Whoever is killed meanwhile loses nothing: a resumed run comes to the same rows again."""
+
+
+def _as_they_are(rows: Sequence[tuple[object, ...]], _: int) -> list[tuple[object, ...]]:
+    return list(rows)
+
+
+class RunTables:
+    """The tables of a run that grow: windows, participations, exchanges, metrics and rounds.
+
+    Args:
+        run: where they are written.
+        experiment: whose run it is.
+
+    Attributes:
+        entry_speeds_mps: speed of each coverage window at its entry (m/s), in order of exit.
+    """
+
+    def __init__(self, run: RunDirectory, experiment: Experiment) -> None:
+        self._run = run
+        self._windows = window_pieces(run, experiment)
+        self._participations: TablePieces[ParticipationRecord] = TablePieces(run, "participations", _as_they_are)
+        self._exchanges: TablePieces[ExchangeRecord] = TablePieces(run, "exchanges", _as_they_are)
+        self._rounds: TablePieces[RoundRecord] = TablePieces(run, "rounds", _as_they_are)
+        self._metrics: TablePieces[MetricRow] = TablePieces(run, "metrics", _as_they_are)
+        self.entry_speeds_mps = array("d")
+        self._saved_s = time.monotonic()
+        self._saving_took_s = 0.0
+
+    @property
+    def _tables(self) -> list[TablePieces[Any]]:
+        exchanges = [self._exchanges] if self._exchanges.rows else []
+        return [self._windows, self._participations, *exchanges, self._metrics, self._rounds]
+
+    def append(self, log: SimulationLog, metrics: Sequence[MetricRow], *, last: bool = False) -> None:
+        """Append what is new; the log may forget it then, so that memory does not grow with the traffic.
+
+        Args:
+            log: of the simulation.
+            metrics: all rows of the table ``metrics`` so far.
+            last: whether the open round's rows, which are not complete before, come as well.
+
+        Raises:
+            InputError: a resumed run comes to other rows than before.
+            RunError: the disk is full or the folder not writable.
+        """
+        finished = len(log.rounds)
+        for window in log.windows.since(self._windows.rows):
+            self.entry_speeds_mps.append(window.entry_speed_mps)
+            self._windows.append(window)
+        log.windows.forget(self._windows.rows)
+        for row in log.participations.since(self._participations.rows):
+            if last or row.round < finished:
+                self._participations.append(row)
+        log.participations.forget(self._participations.rows)
+        for exchange in log.exchanges.since(self._exchanges.rows):
+            if last or exchange.round < finished:
+                self._exchanges.append(exchange)
+        log.exchanges.forget(self._exchanges.rows)
+        for closed in log.rounds[self._rounds.rows :]:
+            self._rounds.append(closed)
+        for metric in metrics[self._metrics.rows :]:
+            self._metrics.append(metric)
+
+    def save_now_and_then(self) -> None:
+        """Make the appended rows safe, unless that took a large share of the run's time; see ``SAVING_SHARE``."""
+        few = all(table.waiting <= ALWAYS_SAVED_ROWS for table in self._tables)
+        if few or time.monotonic() - self._saved_s >= self._saving_took_s / SAVING_SHARE:
+            self.save()
+
+    def save(self) -> None:
+        """Make all appended rows safe.
+
+        Raises:
+            RunError: the disk is full or the folder not writable.
+        """
+        begin_s = time.monotonic()
+        files: dict[str, Content] = {}
+        for table in self._tables:
+            files |= table.unsaved()
+        self._run.put(files)
+        self._saved_s = time.monotonic()
+        self._saving_took_s = self._saved_s - begin_s
+
+    def join(self) -> None:
+        """Write every table as one file, in place of its pieces.
+
+        Raises:
+            InputError: a resumed run came to other rows than before.
+            RunError: the disk is full or the folder not writable.
+        """
+        files: dict[str, Content] = {}
+        replaced: list[str] = []
+        for table in self._tables:
+            whole, pieces = table.joined()
+            files |= whole
+            replaced += pieces
+        self._run.put(files, remove=replaced)
