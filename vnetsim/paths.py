@@ -17,22 +17,29 @@ PLUGIN_FILES = frozenset(
 FILES = frozenset({("traffic", "net"), ("traffic", "rsu_file"), ("data", "root")}) | PLUGIN_FILES
 """Settings, besides scenario and learner, whose values are paths."""
 _LONGEST = 40
+_SHOWN = 60
+"""Characters of a path that is told for being too long."""
 
 
 def resolved(path: Path | str) -> Path:
     """Return an absolute path without links.
 
     Raises:
-        InputError: links that lead in a circle, or a name that is no UTF-8, which no record could hold.
+        InputError: links that lead in a circle, a name longer than a file may have, or one that is no UTF-8, which no
+            record could hold.
     """
     try:
         found = Path(path).resolve()
-        circular = _leads_to_itself(found)
-    except (OSError, RuntimeError):  # which of them depends on Python's version; from 3.13 on neither
-        circular = True
+        fault = _fault(found)
+    except OSError as error:
+        fault = error.errno if error.errno == errno.ENAMETOOLONG else errno.ELOOP
+    except RuntimeError:  # of a circle, in some versions of Python
+        fault = errno.ELOOP
     except ValueError as error:
         raise InputError(f"{path!r}: not a path: {error}.") from None
-    if circular:
+    if fault == errno.ENAMETOOLONG:
+        raise InputError(f"{str(path)[:_SHOWN]}...: longer than the name of a file or folder may be.")
+    if fault:
         raise InputError(f"{path}: a link that leads to itself.")
     try:
         str(found).encode()
@@ -41,12 +48,13 @@ def resolved(path: Path | str) -> Path:
     return found
 
 
-def _leads_to_itself(path: Path) -> bool:
+def _fault(path: Path) -> int:
+    """Return what makes a path none that could ever exist, as the number of an error; 0 for nothing."""
     try:
         path.stat()
     except OSError as error:
-        return error.errno == errno.ELOOP
-    return False
+        return error.errno if error.errno in (errno.ELOOP, errno.ENAMETOOLONG) else 0
+    return 0
 
 
 def from_folder(key: tuple[str, ...], value: Any, folder: Path) -> Any:

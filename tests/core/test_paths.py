@@ -66,6 +66,8 @@ def test_a_link_to_itself_and_a_name_that_is_no_text(tmp_path: Path) -> None:
         resolved(os.fsdecode(b"n\xffx"))
     with pytest.raises(InputError, match="not a path"):
         resolved("a\0b")
+    with pytest.raises(InputError, match=r"^b{60}\.\.\.: longer than the name of a file or folder may be\.$"):
+        resolved("b" * 3000)
 
 
 @pytest.mark.parametrize(
@@ -101,6 +103,46 @@ def test_no_command_fails_by_them_or_leaves_a_file(
     assert stopped.value.code == 2, line
     assert line.count("\n") == 1
     assert line.endswith(f"{words}\n")
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+LONG = "b" * 3000
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("mobility", LONG),
+        ("mobility", f"{LONG}.csv"),
+        ("run", "gaussian", "--learner", f"{LONG}.py:Mine"),
+        ("run", "gaussian", "--data", "folder", "--data-root", LONG),
+        ("run", "gaussian", "--data", "cifar10", "--data-root", LONG),
+        ("run", "urban.sumocfg", "--set", f"traffic.net={LONG}"),
+        ("mobility", "gaussian", "--out", LONG),
+        ("report", LONG),
+        ("resume", LONG),
+        ("compare", f"{LONG}.toml"),
+        ("compare", LONG, "--learners", "fedavg,discard"),
+        ("init", LONG),
+        ("run", "long.toml"),
+        ("compare", "long.toml", "--learners", "fedavg,discard"),
+        ("compare", "study.toml"),
+    ],
+)
+def test_a_name_that_is_too_long_for_a_file_is_input(
+    arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("urban.sumocfg").write_text("<configuration/>")
+    Path("long.toml").write_text(f'scenario = "{LONG}"')
+    Path("study.toml").write_text(f'scenario = "{LONG}"\n[[arms]]\nlearner = "fedavg"\n[[arms]]\nlearner = "discard"\n')
+    before = sorted(path.name for path in tmp_path.iterdir())
+    with pytest.raises(SystemExit) as stopped:
+        main(list(arguments))
+    line = capsys.readouterr().err
+    assert stopped.value.code == 2, line
+    assert line.count("\n") == 1
+    assert "longer than the name" in line or "File name too long" in line
     assert sorted(path.name for path in tmp_path.iterdir()) == before
 
 

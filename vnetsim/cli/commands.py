@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import importlib
 import sys
 import threading
@@ -340,7 +341,8 @@ def _exit_status(tokens: list[str]) -> int:
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         drop_output()  # which may be what failed
-        return _fail(f"{where}{error.strerror or error}.", RunError.exit_code, debug=debug)
+        ended = InputError if error.errno == errno.ENAMETOOLONG else RunError
+        return _fail(f"{where}{error.strerror or error}.", ended.exit_code, debug=debug)
     except KeyboardInterrupt as error:
         return _fail(str(error) or "interrupted.", INTERRUPTED, debug=debug)
     except BaseException as error:  # the last line of defence of the user's terminal

@@ -21,9 +21,9 @@ from vnetsim.errors import InputError, RunError, unknown_name
 from vnetsim.experiment import PLUGIN_KEYS, PLUGIN_TABLES, Experiment
 from vnetsim.learning import Learner
 from vnetsim.learning.registry import about
-from vnetsim.paths import FILES, from_folder
+from vnetsim.paths import FILES, from_folder, resolved
 from vnetsim.plugins import at_folder
-from vnetsim.scenario.sources import scenario_at
+from vnetsim.scenario.sources import scenario_anywhere, scenario_at
 from vnetsim.scenario.trust import refuse_code
 from vnetsim.setting_checks import check_bounds
 from vnetsim.special_files import refuse_special
@@ -348,8 +348,26 @@ def _build(values: dict[str, Any], overrides: Sequence[tuple[tuple[str, ...], An
     try:
         for key, value in overrides:
             result = merge(result, key, value)
-        return structure(result, Experiment, "")
+        return _with_possible_paths(structure(result, Experiment, ""))
     except InputError:
         if file is not None:
             structure(values, Experiment, str(file))  # so that a fault of the file is not blamed on an option
         raise
+
+
+def _with_possible_paths(experiment: Experiment) -> Experiment:
+    """Return the experiment, if all its paths could exist; whether they do is said by who opens them."""
+    scenario_anywhere(experiment.scenario)
+    values = to_plain(experiment)
+    for key in sorted(FILES):
+        value = _at(values, ".".join(key))
+        if isinstance(value, str) and value:
+            _possible(".".join(key), value)
+    return experiment
+
+
+def _possible(key: str, path: str) -> None:
+    try:
+        resolved(path)
+    except InputError as error:
+        raise InputError(f"{key}: {error}") from None
