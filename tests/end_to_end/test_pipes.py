@@ -64,6 +64,17 @@ def test_a_study(refused: Refused, tmp_path: Path) -> None:
     assert refusal(path) in refused("compare", path)
 
 
+@pytest.mark.parametrize("option", ["net-file", "route-files", "additional-files"])
+def test_what_a_scenario_has_sumo_read(option: str, refused: Refused, scenarios: Path, tmp_path: Path) -> None:
+    path = pipe(tmp_path / "pipe.xml")
+    net, routes = (scenarios / "intersection" / f"intersection.{kind}.xml" for kind in ("net", "rou"))
+    files = {"net-file": str(net), "route-files": str(routes), option: f"{'b' * 3000},pipe.xml"}
+    options = "".join(f'<{name} value="{value}"/>' for name, value in files.items())
+    config = tmp_path / "a.sumocfg"
+    config.write_text(f"<configuration><input>{options}</input></configuration>")
+    assert refusal(path) in refused("mobility", config, "--rsu", "0,0")
+
+
 def test_what_goes_with_a_recording(refused: Refused, tmp_path: Path) -> None:
     recording, path = tmp_path / "fcd.xml", pipe(tmp_path / "pipe")
     recording.write_text('<fcd-export><timestep time="0"/></fcd-export>')

@@ -43,6 +43,11 @@ _FILE = {
 """Elements of additional files that write, and the attribute that says where."""
 
 
+def is_output(option: str) -> bool:
+    """Return whether an option of SUMO's names files to write."""
+    return option.endswith(("-output", ".output")) or option in _OUTPUT_OPTIONS
+
+
 class SumoOutputs:
     """A folder for the outputs of one scenario, fresh, and the options that lead them there.
 
@@ -135,8 +140,7 @@ class SumoOutputs:
                 )
         renamed = {}
         for name, value in self._options.items():
-            output = name.endswith(("-output", ".output")) or name in _OUTPUT_OPTIONS
-            if not output or name in _PAST_THE_PREFIX or value in _NOWHERE or "," in value:
+            if not is_output(name) or name in _PAST_THE_PREFIX or value in _NOWHERE or "," in value:
                 continue
             path = resolved(folder / value)
             if path.name in taken and taken[path.name] != path:
