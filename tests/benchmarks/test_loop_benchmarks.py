@@ -8,7 +8,8 @@ from __future__ import annotations
 import heapq
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -23,6 +24,7 @@ from vnetsim.learning import Cost, Participant
 from vnetsim.random_streams import Streams
 from vnetsim.simulation.loop import RoundResult, RoundSummary, simulate
 from vnetsim.simulation.plugins import simulation_plugins
+from vnetsim.simulation.resources import Resources
 from vnetsim.simulation.selection import SELECTIONS
 
 SIZES = (1_000, 10_000, 100_000)
@@ -93,11 +95,14 @@ class SteadyTraffic:
         """Nothing is open."""
 
 
+@dataclass
 class NoLearning:
     """The payload of a small encoder, and no training."""
 
+    asked: Cost = COST  # one object, as a run asks its learner once for each silo
+
     def cost(self, _silo: int) -> Cost:
-        return COST  # one object, as a run asks its learner once for each silo
+        return self.asked
 
     def close_round(self, _summary: RoundSummary, participants: Sequence[Participant]) -> RoundResult:
         return RoundResult(weights=[1.0] * len(participants), losses=[0.0] * len(participants))
@@ -129,29 +134,57 @@ def test_growth_of_the_loop_with_windows(benchmark: Any, capsys: pytest.CaptureF
         print(f"{ended.total() / seconds[size]:.0f} participations/s, {dict(ended)}")
 
 
+CAN_COMMIT = Cost(download_bytes=700_000, upload_bytes=700_000, work_flop=2e10)
+"""For policies that look at durations: as much work as most vehicles can do within their windows."""
+
+
 @dataclass
 class Timed:
-    """A policy, and the seconds that it took."""
+    """A policy, and the seconds that it took.
+
+    ``made``: of them, those for links and computers of vehicles, which an invitation needs as well, once a window.
+    """
 
     policy: Any
     seconds: float = 0.0
+    made: float = 0.0
+    _begun: float | None = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.policy, name)
 
     def select(self, candidates: Sequence[Any], free: int, context: Any) -> Iterator[Any]:
-        start = time.perf_counter()
-        chosen = iter(self.policy.select(candidates, free, context))
-        while (candidate := next(chosen, None)) is not None:
-            self.seconds += time.perf_counter() - start
+        with self._timing():
+            chosen = iter(self.policy.select(candidates, free, context))
+        while True:
+            with self._timing():
+                candidate = next(chosen, None)
+            if candidate is None:
+                return
             yield candidate
-            start = time.perf_counter()
-        self.seconds += time.perf_counter() - start
 
     def after_round(self, records: Sequence[Any]) -> None:
-        start = time.perf_counter()
-        self.policy.after_round(records)
-        self.seconds += time.perf_counter() - start
+        with self._timing():
+            self.policy.after_round(records)
+
+    @contextmanager
+    def _timing(self) -> Iterator[None]:
+        self._begun = time.perf_counter()
+        yield
+        self.seconds += time.perf_counter() - self._begun
+        self._begun = None
+
+    def watching(self, make: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a method of ``Resources`` whose time counts when the policy is who calls it."""
+
+        def called(*arguments: Any) -> Any:
+            start = time.perf_counter()
+            found = make(*arguments)
+            if self._begun is not None:
+                self.made += time.perf_counter() - start
+            return found
+
+        return called
 
 
 def test_share_and_growth_of_selection(benchmark: Any, capsys: pytest.CaptureFixture[str]) -> None:
@@ -162,24 +195,29 @@ def test_share_and_growth_of_selection(benchmark: Any, capsys: pytest.CaptureFix
 
 def _share_and_growth(selection: str) -> str:
     settings = replace(EXPERIMENT, round=replace(EXPERIMENT.round, selection=selection))
-    seconds, shares = {}, {}
+    seconds, shares, made = {}, {}, {}
     for size in SIZES[:2]:
         plugins = simulation_plugins(settings)
         timed, traffic = Timed(plugins.selection), SteadyTraffic(size)
-        start = time.perf_counter()
-        result = simulate(
-            settings,
-            traffic,
-            NoLearning(),
-            Streams(seed=0),
-            plugins=replace(plugins, selection=timed),
-            images=dict.fromkeys(range(95), 100),
-        )
-        seconds[size] = time.perf_counter() - start
-        shares[size] = timed.seconds / seconds[size]
+        with pytest.MonkeyPatch.context() as patch:
+            for name in ("link", "train_s"):
+                patch.setattr(Resources, name, timed.watching(getattr(Resources, name)))
+            start = time.perf_counter()
+            result = simulate(
+                settings,
+                traffic,
+                NoLearning(CAN_COMMIT),
+                Streams(seed=0),
+                plugins=replace(plugins, selection=timed),
+                images=dict.fromkeys(range(95), 100),
+            )
+            seconds[size] = time.perf_counter() - start
+        shares[size] = (timed.seconds - timed.made) / seconds[size]
+        made[size] = timed.made / seconds[size]
         assert len(result.log.windows) == size
+        assert any(record.outcome == "committed" for record in result.log.participations)
     small, large = SIZES[:2]
     return (
-        f"{selection:16} {shares[small]:6.1%} {shares[large]:6.1%} of the loop; {large // small} x the windows: "
-        f"{seconds[large] / seconds[small]:.1f} x the time"
+        f"{selection:16} {shares[small]:6.1%} {shares[large]:6.1%} of the loop, and {made[large]:5.1%} for links and "
+        f"computers; {large // small} x the windows: {seconds[large] / seconds[small]:.1f} x the time"
     )

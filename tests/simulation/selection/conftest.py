@@ -41,6 +41,10 @@ class Figures:
     remaining: dict[str, float] = field(default_factory=dict)
 
     @property
+    def parts_s(self) -> tuple[float, float, float]:
+        return self.download_s, self.train_s, self.upload_s
+
+    @property
     def duration_s(self) -> float:
         return self.download_s + self.train_s + self.upload_s
 

@@ -154,29 +154,30 @@ class Candidate:
     @property
     def images(self) -> int | None:
         """Images in its silo, None where the task does not tell."""
-        return self._known.images.get(self.silo)
+        return self._known.images.get(self._window.vehicle.binding.silo)
 
     @property
     def loss(self) -> float | None:
         """Mean training loss of its silo's last update that counted, None before the first."""
-        found = self._known.losses.get(self.silo)
+        found = self._known.losses.get(self._window.vehicle.binding.silo)
         return None if found is None else found[0]
 
     @property
     def loss_round(self) -> int | None:
         """The round of ``loss``."""
-        found = self._known.losses.get(self.silo)
+        found = self._known.losses.get(self._window.vehicle.binding.silo)
         return None if found is None else found[1]
 
     @property
     def download_s(self) -> float:
         """Time that the download would take with the whole airtime at the present position (s)."""
-        return self._transfers_s()[0]
+        return self.parts_s[0]
 
     @property
     def train_s(self) -> float:
         """Time that the training would take (s), as far as the pace has planned it."""
-        return self._known.train_s(self._window) * self._known.work_share
+        known, window = self._known, self._window
+        return (window.train_s or known.train_s(window)) * known.work_share
 
     @property
     def steps(self) -> int:
@@ -186,13 +187,20 @@ class Candidate:
     @property
     def upload_s(self) -> float:
         """Time that the upload would take with the whole airtime at the present position (s)."""
-        return self._transfers_s()[1]
+        return self.parts_s[2]
 
     @property
     def duration_s(self) -> float:
         """Download, training and upload together (s), with the whole airtime."""
-        download_s, upload_s = self._transfers_s()
-        return download_s + self.train_s + upload_s
+        download_s, train_s, upload_s = self.parts_s
+        return download_s + train_s + upload_s
+
+    @property
+    def parts_s(self) -> tuple[float, float, float]:
+        """``download_s``, ``train_s`` and ``upload_s``, for policies that need all three of every candidate."""
+        known, window = self._known, self._window
+        download_s, upload_s = window.transfers_s or self._transfers_s()
+        return download_s, (window.train_s or known.train_s(window)) * known.work_share, upload_s
 
     def remaining_s(self, predictor: ExitPredictor = "straight") -> float:
         """Return the predicted rest of its window (s), >= 0; infinite for one that stands.
@@ -227,11 +235,8 @@ class Candidate:
         return self._known.now_s
 
     def _transfers_s(self) -> tuple[float, float]:
-        """Return the time of download and upload (s), looked up once where rates never change."""
-        window = self._window
-        if window.transfers_s is not None:
-            return window.transfers_s
-        known = self._known
+        """Return the time of download and upload (s), to be looked up once where rates never change."""
+        known, window = self._known, self._window
         cost, link = known.cost(window.vehicle.binding.silo), known.link(window)
         found = (
             8 * cost.download_bytes / link.downlink_bps(known.now_s),

@@ -37,17 +37,18 @@ class FedCsSelection:
         """Yield one after the other who fits; among equals, in order of entry."""
         left_s = context.deadline_s - context.now_s
         download_s = elapsed_s = 0.0
-        waiting = [(c.download_s, c.train_s, c.upload_s, c) for c in candidates]
+        waiting = [(c.parts_s, c) for c in candidates]
         while waiting:
             costs = [
                 max(down_s - download_s, 0.0) + up_s + max(0.0, train_s - elapsed_s)
-                for down_s, train_s, up_s, _ in waiting
+                for (down_s, train_s, up_s), _ in waiting
             ]
-            down_s, train_s, up_s, chosen = waiting.pop(costs.index(min(costs)))
+            (down_s, train_s, up_s), chosen = waiting.pop(costs.index(min(costs)))
             longest_s, after_s = max(download_s, down_s), elapsed_s + up_s + max(0.0, train_s - elapsed_s)
-            if longest_s + after_s <= left_s:
-                download_s, elapsed_s = longest_s, after_s
-                yield chosen
+            if longest_s + after_s > left_s:
+                return  # it lengthens the round least: the others, which Algorithm 3 tries next, do not fit either
+            download_s, elapsed_s = longest_s, after_s
+            yield chosen
 
     def after_round(self, records: Sequence[ParticipationRecord]) -> None:
         """Learn nothing."""

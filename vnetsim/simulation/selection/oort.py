@@ -7,11 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-import numpy as np
-
 from vnetsim.setting_checks import Within, check_bounds
 from vnetsim.simulation.log import ParticipationRecord
 from vnetsim.simulation.selection import Candidate, SelectionContext
+from vnetsim.simulation.selection.draws import drawn, quantile
 
 
 class OortSelection:
@@ -69,33 +68,37 @@ class OortSelection:
         if not known:
             return []
         utilities = [(candidate.images or 1) * abs(candidate.loss or 0.0) for candidate in known]
-        most, preferred_s = float(np.quantile(utilities, self._settings.clip)), self._settings.preferred_s
+        most, preferred_s = quantile(utilities, self._settings.clip), self._settings.preferred_s
+        temporal, alpha = 0.1 * math.log(1 + round_index), self._settings.alpha
         result = []
         for candidate, statistical in zip(known, utilities, strict=True):
-            last = 1 + (candidate.loss_round or 0)
-            utility = min(statistical, most) + math.sqrt(0.1 * math.log(1 + round_index) / last)
+            utility = min(statistical, most) + math.sqrt(temporal / (1 + (candidate.loss_round or 0)))
             if (duration_s := candidate.duration_s) > preferred_s:
-                utility *= (preferred_s / duration_s) ** self._settings.alpha
+                utility *= (preferred_s / duration_s) ** alpha
             result.append(utility)
         return result
 
     def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Iterator[Candidate]:  # noqa: ARG002 - the protocol's argument
         """Yield one after the other, explored or of the greatest utility; in order of entry among equals."""
-        known = [candidate for candidate in candidates if candidate.loss is not None]
-        fresh = [candidate for candidate in candidates if candidate.loss is None]
+        known: list[Candidate] = []
+        fresh: list[Candidate] = []
+        for candidate in candidates:
+            (fresh if candidate.loss is None else known).append(candidate)
         speeds = [1 / candidate.duration_s for candidate in fresh]
-        utilities = self.utilities(known, context.round)
-        exploited = [known[index] for index in sorted(range(len(known)), key=lambda index: -utilities[index])]
         decayed = self._settings.explored * self._settings.explored_decay**context.round
         share = max(self._settings.explored_least, decayed)
-        while exploited or fresh:
-            if fresh and (not exploited or context.generator.random() < share):
-                weights = np.array(speeds)
-                drawn = int(context.generator.choice(len(fresh), p=weights / weights.sum()))
-                del speeds[drawn]
-                yield fresh.pop(drawn)
-            else:
-                yield exploited.pop(0)
+        ordered = False
+        while known or fresh:
+            if fresh and (not known or context.generator.random() < share):
+                index = drawn(speeds, context.generator)
+                del speeds[index]
+                yield fresh.pop(index)
+                continue
+            if not ordered:  # most choices are over before
+                utilities = self.utilities(known, context.round)
+                known = [known[index] for index in sorted(range(len(known)), key=lambda index: -utilities[index])]
+                ordered = True
+            yield known.pop(0)
 
     def after_round(self, records: Sequence[ParticipationRecord]) -> None:
         """Learn nothing: a candidate's loss is what was recorded."""

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-import numpy as np
-
 from vnetsim.setting_checks import Within, check_bounds
 from vnetsim.simulation.log import ParticipationRecord
 from vnetsim.simulation.selection import Candidate, SelectionContext
+from vnetsim.simulation.selection.draws import drawn_without_replacement
 
 
 class PowerOfChoiceSelection:
@@ -51,11 +50,12 @@ class PowerOfChoiceSelection:
     def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Sequence[Candidate]:
         """Return those who were drawn, the largest loss first."""
         # a silo that does not tell its size, or has no image, counts as one image: it can be drawn
-        sizes = np.array([max(1, candidate.images or 1) for candidate in candidates], dtype=float)
+        sizes = [max(1, candidate.images or 1) for candidate in candidates]
         count = min(len(candidates), max(free, self._settings.drawn))
-        drawn = context.generator.choice(len(candidates), size=count, replace=False, p=sizes / sizes.sum())
-        losses = [math.inf if candidate.loss is None else candidate.loss for candidate in candidates]
-        return [candidates[index] for index in sorted(drawn, key=lambda index: -losses[index])]
+        drawn = drawn_without_replacement(sizes, count, context.generator)
+        losses = [candidates[index].loss for index in drawn]
+        ranked = sorted(zip(drawn, losses, strict=True), key=lambda one: -math.inf if one[1] is None else -one[1])
+        return [candidates[index] for index, _ in ranked]
 
     def after_round(self, records: Sequence[ParticipationRecord]) -> None:
         """Learn nothing: a candidate's loss is what was recorded."""
