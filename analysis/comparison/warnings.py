@@ -82,7 +82,7 @@ def _short(data: ConditionData, noun: str) -> list[str]:
         f"The recorded traffic ended before all rounds were done in {len(short)} of {plural(len(data.cells), 'cell')} "
         f"(after {span} of {short[0].wanted_rounds} rounds; {noun}s: "
         f"{named(list(dict.fromkeys(cell.arm for cell in short)))}). What is compared of them dates from "
-        "that moment. Record longer traffic, or ask for fewer rounds."
+        "that moment. Where that is not meant, record longer traffic or ask for fewer rounds."
     )
     return [line]
 

@@ -124,6 +124,9 @@ def test_what_leaves_no_time_is_refused(scenario: Path, windows_of: WindowsOf) -
         windows_of(scenario, rsu=RSU, warmup_s=150.0)
     with pytest.raises(InputError, match=r"gaussian: the model has no begin, end or warm-up"):
         open_traffic(Experiment(scenario="gaussian", traffic=TrafficSettings(warmup_s=5.0)))
+    for sumo_alone in (TrafficSettings(gui=True), TrafficSettings(seed=0)):
+        with pytest.raises(InputError, match=r"gaussian: no SUMO runs here, which traffic\.gui would show"):
+            open_traffic(Experiment(scenario="gaussian", traffic=sumo_alone))
 
 
 def test_a_run_goes_on_to_the_configured_end_when_nobody_is_left(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sysconfig
 from pathlib import Path
@@ -10,6 +11,9 @@ from vnetsim.errors import InputError, RunError
 
 FIRST = "intersection.sumocfg"
 """The scenario to begin with."""
+
+_TO_DOCUMENTATION = re.compile(r"\[([^\]\n]*)\]\((?:\.\./)+docs/[^)\n]*\)")
+"""Links of pages to the documentation, which a copy has not beside it; their words stay."""
 
 
 def shipped_scenarios() -> Path:
@@ -29,6 +33,8 @@ def shipped_scenarios() -> Path:
 def copy_scenarios(folder: Path) -> list[Path]:
     """Copy the shipped scenarios into ``folder`` and return the paths of those to run.
 
+    Pages lose their links to the documentation, which is not copied.
+
     Raises:
         InputError: the folder exists and is not empty, or is a file.
         RunError: it cannot be written.
@@ -37,6 +43,9 @@ def copy_scenarios(folder: Path) -> list[Path]:
         raise InputError(f"{folder}: not an empty folder; name a new one.")
     try:
         shutil.copytree(shipped_scenarios(), folder, dirs_exist_ok=True)
+        for page in folder.rglob("*.md"):
+            text = page.read_text(encoding="utf-8")
+            page.write_text(_TO_DOCUMENTATION.sub(r"\1", text), encoding="utf-8")
     except (OSError, shutil.Error) as error:
         raise RunError(f"{folder}: cannot copy the scenarios there: {error}.") from error
     return sorted(path for path in folder.iterdir() if path.suffix in {".sumocfg", ".toml"})

@@ -69,6 +69,11 @@ class GaussianSource:
                 f"gaussian: the model has one RSU, in the origin, and no net (traffic.{', '.join(named)}); "
                 "gaussian.range_m says how far it reaches."
             )
+        if timed.gui or timed.seed is not None:
+            raise InputError(
+                "gaussian: no SUMO runs here, which traffic.gui would show and traffic.seed would seed; seed is the "
+                "model's as well."
+            )
         return GaussianTraffic(request.experiment.gaussian, request.streams, repeat=request.repeat)
 
 
