@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
+import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -94,7 +95,13 @@ def test_a_hang_is_a_finding(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
         while True:
             pass
 
-    monkeypatch.setattr("fuzz.CPU_S", 0.05)
-    target = Target(share=1, seed=lambda _: None, files=(), call=forever)
-    assert tried(target, tmp_path)[0] == "more than 0.05 s of computing"
+    def waiting() -> Done:
+        time.sleep(60)
+        raise AssertionError
+
+    for limit, call in (("CPU_S", forever), ("WALL_S", waiting)):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"fuzz.{limit}", 0.05)
+            target = Target(share=1, seed=lambda _: None, files=(), call=call)
+            assert "0.05 s " in tried(target, tmp_path)[0]
     assert fault_of(Done(status=0, err=""), tmp_path) == ""

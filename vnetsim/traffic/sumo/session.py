@@ -99,6 +99,7 @@ class SumoSession:
         else:
             if self.api is not None:
                 with contextlib.suppress(Exception):
+                    self.api._socket.settimeout(_EXIT_S)  # noqa: SLF001 - in a long step SUMO does not answer
                     self.api.close(wait=False)
                 _hang_up(self.api)
             try:

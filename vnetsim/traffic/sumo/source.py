@@ -6,6 +6,7 @@ Only the modules ``vnetsim.traffic.sumo.source*`` talk to SUMO.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
@@ -25,6 +26,8 @@ from vnetsim.traffic.sumo.outputs import SumoOutputs
 from vnetsim.traffic.sumo.session import SumoSession
 from vnetsim.traffic.sumo.steps import Pass
 from vnetsim.traffic.vehicle_types import TypeFilter
+
+LONGEST_STEP_S = 60.0
 
 
 def open_sumo(experiment: Experiment, *, repeat: bool, outputs: Path | None) -> SumoTraffic:
@@ -59,12 +62,19 @@ class SumoTraffic(OpenedTraffic):
         self._types = TypeFilter(settings)
         self._session: SumoSession | None = None
         self._config = config.absolute()
+        with suppress(ValueError):  # which SUMO tells
+            self._refuse_long(float(options_of(self._config).get("step-length", "1")))
         self._outputs = SumoOutputs(self._config, outputs) if settings.sumo_outputs == "run" else None
         try:
             self._describe()
         except BaseException:
             self.close()
             raise
+
+    def _refuse_long(self, step_s: float) -> None:
+        """Refuse steps that SUMO would compute for hours, deaf to signals; vehicles pass a disc within a minute."""
+        if step_s > LONGEST_STEP_S:
+            raise InputError(f"{self._config}: step-length: a step of {step_s:g} s; at most {LONGEST_STEP_S:g} s.")
 
     def _describe(self) -> None:
         session = self._start(self._settings.seed)
@@ -91,6 +101,7 @@ class SumoTraffic(OpenedTraffic):
         written = "" if self._outputs is None else self._outputs.note()
         notes = [written] if written else []
         self._step_s: float = api.simulation.getDeltaT()
+        self._refuse_long(self._step_s)
         self._begin_s: float = api.simulation.getTime()
         end_s: float = api.simulation.getEndTime()
         count_s = self._begin_s + self._settings.warmup_s
