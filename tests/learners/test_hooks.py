@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from learners.averaging import AveragingLearner
 from learners.cdl import Cdl
 from learners.classification_fedavg import ClassificationFedAvg
 from learners.fedavg import FedAvg
 from learners.fedco import FedCo
 from learners.fedefm import FedEFM
 from learners.steering_baselines import DecentralisedSgd, FedAvgSteering
+from learners.tasks.classification import ClassificationTask
 from vnetsim.errors import InputError
 from vnetsim.experiment import ExchangeSettings
 from vnetsim.learning import Participant
@@ -114,6 +116,20 @@ def test_what_would_not_be_called_is_refused(
     with pytest.raises(InputError, match=message):
         mine.create(new_context(**changes), kind.Settings(**QUICK | settings))
     kind.create(new_context(**changes), kind.Settings(**QUICK | settings))
+
+
+@pytest.mark.usefixtures("tiny")
+def test_a_method_without_hooks_averages_alike_what_descended_the_loss_of_its_task(
+    new_context: MakeContext, participant: MakeParticipant
+) -> None:
+    class Bare(AveragingLearner):
+        name, task, paper = "bare", "classification", "none"
+        Settings, Task = ClassificationFedAvg.Settings, ClassificationTask
+
+    bare, named = (kind.create(new_context(), kind.Settings(**QUICK)) for kind in (Bare, ClassificationFedAvg))
+    ours, theirs = (learner.train([participant(0, i) for i in range(3)]) for learner in (bare, named))
+    assert [update.loss for update in ours] == [update.loss for update in theirs]
+    assert list(bare.aggregate(ours).weights) == [1 / 3] * 3
 
 
 @pytest.mark.parametrize("kind", [*LEARNERS, DecentralisedSgd])

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 import torch
 
-from learners.encoders import ENCODERS, ResidualBlock, create_encoder, forward_flop, parameter_count
-from vnetsim.errors import InputError
+from learners.encoders import (
+    ENCODERS,
+    ResidualBlock,
+    create_classifier,
+    create_encoder,
+    forward_flop,
+    parameter_count,
+)
+from vnetsim.errors import InputError, RunError
+from vnetsim.learning import kinds
 
 NAMES = sorted(ENCODERS)
 
@@ -98,6 +110,43 @@ def test_every_parameter_gets_a_gradient(name: str) -> None:
 def test_unknown_encoder_names_those_there_are() -> None:
     with pytest.raises(InputError, match=r"learning.encoder: unknown encoder 'resnet19'. Did you mean 'resnet18'"):
         create_encoder("resnet19", seed=0)
+
+
+class Own:
+    """An encoder of a plug-in: as wide as its settings say, and told to make something else where they say so."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Settings:
+        width: int = 8
+        told: int = 8
+        fails: bool = False
+
+    name, source = "own", "a test"
+
+    @classmethod
+    def create(cls, settings: Any) -> tuple[torch.nn.Module, int]:
+        if settings.fails:
+            raise ZeroDivisionError("by hand")
+        return torch.nn.Conv2d(3, settings.width, 3, stride=2), settings.told
+
+
+def test_an_encoder_of_ones_own_is_seeded_and_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kinds, "ENCODERS", SimpleNamespace(names=lambda: ["own"], find={"own": Own}.__getitem__))
+    before = torch.random.get_rng_state()
+    first, again, other = (create_encoder("own", seed=seed).state_dict() for seed in (3, 3, 4))
+    assert torch.equal(torch.random.get_rng_state(), before)
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert not torch.equal(first["trunk.weight"], other["trunk.weight"])
+    assert first["trunk.weight"].shape == (8, 3, 3, 3)
+    assert first["fc.weight"].shape == (128, 8)
+    wide = create_classifier("own", classes=5, seed=3, settings=Own.Settings(width=12, told=12)).state_dict()
+    assert wide["head.weight"].shape == (5, 12)
+    with pytest.raises(RunError, match=r"makes \(2, 9, 15, 15\) of images \(2, 3, 32, 32\), expected \(2, 8, H', W'\)"):
+        create_encoder("own", seed=3, settings=Own.Settings(width=9))
+    with pytest.raises(RunError, match=r"'own'.*while it was built.*ZeroDivisionError.*by hand"):
+        create_encoder("own", seed=3, settings=Own.Settings(fails=True))
+    with pytest.raises(InputError, match=r"learning.encoder: unknown encoder 'owl'. Did you mean 'own'"):
+        create_encoder("owl", seed=3)
 
 
 def test_a_shortcut_is_a_convolution_only_where_shapes_change() -> None:

@@ -61,11 +61,13 @@ def test_only_the_trunk_computes_in_less_and_only_in_training(make: Callable[[],
     assert [t.dtype for t in lowered.state_dict().values()] == [t.dtype for t in full.state_dict().values()]
 
 
-def test_images_too_small_for_right_gradients_are_refused() -> None:
-    network = create_resnet8((1, 16, 16), seed=3)
-    with pytest.raises(InputError, match=r"learning\.precision = bfloat16: images of 16 x 16 pixels are too small"):
-        set_precision(network, "bfloat16", (1, 16, 16))
-    set_precision(network, "float32", (1, 16, 16))
+@pytest.mark.parametrize(("height", "width"), [(16, 16), (16, 64), (64, 16)])
+def test_images_too_small_for_right_gradients_are_refused(height: int, width: int) -> None:
+    network = create_resnet8((1, height, width), seed=3)
+    message = rf"learning\.precision = bfloat16: images of {width} x {height} pixels are too small"
+    with pytest.raises(InputError, match=message):
+        set_precision(network, "bfloat16", (1, height, width))
+    set_precision(network, "float32", (1, height, width))
     assert network.training
 
 

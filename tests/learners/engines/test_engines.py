@@ -20,6 +20,7 @@ from torch import nn
 import learners.engines.batched
 from learners.encoders import create_encoder
 from learners.encoders.precision import set_precision
+from learners.engines import stacked
 from learners.engines.batched import SideBySideEngine, StackedEngine, create_engine, step_bytes
 from learners.engines.optimizers import Sgd
 from learners.engines.programs import Engine, LocalTraining, Program, SequentialEngine, Tensors, Trained, TrainingJob
@@ -243,6 +244,38 @@ def toy_jobs(*sizes: int, fails: Callable[[int], None] = lambda _silo: None) -> 
         )
         for i in range(len(sizes))
     ]
+
+
+@pytest.mark.parametrize("make", [SideBySideEngine, lambda: SideBySideEngine(workers=1), StackedEngine])
+def test_programs_with_networks_of_their_own_are_kept_apart(make: Callable[[], Engine]) -> None:
+    """Jobs of two learners in one round, and again in another; a call gets the network of its program."""
+
+    class Named(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.slope = Slope()
+
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            result: torch.Tensor = 2 * self.slope(images)
+            return result
+
+    jobs, other = toy_jobs(4, 4, 4, 4), Named()
+    named = replace(jobs[0].program, network=other)
+    mixed = [job if i % 2 else replace(job, program=named, base=other.state_dict()) for i, job in enumerate(jobs)]
+    engine, expected = make(), [flat(one) for one in SequentialEngine().train(mixed)]
+    for _ in range(2):
+        for ours, theirs in zip(engine.train(mixed), expected, strict=True):
+            torch.testing.assert_close(flat(ours), theirs)
+        for job, kind in ((mixed[0], Named), (mixed[1], Slope)):
+            assert engine.map(job.program, [type, type]) == [kind, kind]
+
+
+def test_what_a_stack_has_in_common_is_not_copied_for_each() -> None:
+    common, own = torch.rand(3, 2), [torch.rand(2) for _ in range(4)]
+    made = stacked._stacked([{"common": common, "own": one} for one in own])
+    assert torch.equal(made["common"], torch.stack([common] * 4))
+    assert made["common"].untyped_storage().nbytes() == common.nbytes
+    assert torch.equal(made["own"], torch.stack(own))
 
 
 @pytest.mark.parametrize("engine", [SideBySideEngine(workers=3), StackedEngine()], ids=["side by side", "stacked"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -28,7 +28,7 @@ from learners.engines.silo_images import SiloImages, _pool
 from learners.tasks.task import Task
 from learners.tasks.training_settings import TrainingSettings
 from vnetsim.errors import InputError
-from vnetsim.learning import LearnerContext
+from vnetsim.learning import LearnerContext, Participant
 
 CPU = torch.device("cpu")
 TRAINING = LocalTraining(silo=0, kernel_px=0.0, blurred_fraction=1.0, learning_rate=0.1, seed=7)
@@ -289,6 +289,22 @@ def test_images_per_training(context: LearnerContext) -> None:
 
     assert images(steps=3, batch=2) == [6, 6]
     assert images(steps=2, batch=8) == [6, 16]
+
+
+def test_a_training_says_its_steps_only_where_it_is_not_whole(
+    context: LearnerContext, participant: Callable[..., Participant]
+) -> None:
+    """A whole one takes those of its program, which may be others than the settings'."""
+    task = Task(
+        context,
+        TrainingSettings(steps=6),
+        train=torch.zeros(6, 3, 8, 8, dtype=torch.uint8),
+        test=torch.zeros(2, 3, 8, 8, dtype=torch.uint8),
+        indices=[np.arange(6)],
+        network=nn.Conv2d(3, 2, 3),
+    )
+    steps = {share: task.local_training_of(participant(0, 0, work_share=share)).steps for share in (1.0, 0.5, 0.01)}
+    assert steps == {1.0: 0, 0.5: 3, 0.01: 1}
 
 
 class TooLarge:

@@ -445,6 +445,17 @@ def test_simplex_finishes_from_any_plan() -> None:
             assert abs(a[index].numpy() @ u + b[index].numpy() @ v - expected[index]) < 1e-9
 
 
+def test_equal_entries_of_a_plan_are_taken_row_by_row() -> None:
+    """On any machine, so that where several flows are optimal the same one is found."""
+    generator = np.random.default_rng(18)
+    a, b = generator.dirichlet(np.ones(6)), generator.dirichlet(np.ones(6))
+    plan = generator.integers(0, 3, (6, 6)).astype(np.float64)
+    flow, tree = transport_simplex._vertex(a, b, plan)
+    in_order, same_tree = transport_simplex._vertex(a, b, plan - 1e-3 * np.arange(36).reshape(6, 6))
+    assert np.array_equal(flow, in_order)
+    assert tree == same_tree
+
+
 def test_interior_point_alone_solves_the_similarity_of_features(monkeypatch: pytest.MonkeyPatch) -> None:
     """The simplex method is for degenerate problems; features never need it, and take few iterations."""
     monkeypatch.setattr(transport_simplex, "finish", None)
