@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Container
 
 import numpy as np
 import pytest
@@ -41,12 +42,27 @@ class Reasons:
 
 
 def track(
-    frames: list[tuple[float, list[Sample]]], *, rsus: tuple[Rsu, ...] = (DISC,), reasons: Reasons | None = None
+    frames: list[tuple[float, list[Sample]]],
+    *,
+    rsus: tuple[Rsu, ...] = (DISC,),
+    reasons: Reasons | None = None,
+    teleported: Container[str] = frozenset(),
 ) -> list[CoverageEvent]:
+    """Return all events; they are of those vehicles and discs, and tell what the source says of them."""
     reasons = reasons or Reasons()
     tracker = Tracker(rsus)
-    events = [e for time_s, near in frames for e in tracker.advance(time_s, [near] * len(rsus), reasons)]
-    return events + tracker.finish(reasons)
+    events = [e for time_s, near in frames for e in tracker.advance(time_s, [near] * len(rsus), reasons, teleported)]
+    events += tracker.finish(reasons)
+    seen, discs = {sample[0] for _, near in frames for sample in near}, {rsu.id for rsu in rsus}
+    for path in (event.path for event in events):
+        assert path.vehicle_id in seen
+        assert path.rsu_id in discs
+        assert path.vehicle_type == f"type of {path.vehicle_id}"
+        assert path.entry_edge == f"edge of {path.vehicle_id}"
+    for window in (event.window for event in events if isinstance(event, Left)):
+        seen_last = window.exit_cause in {"crossing", "end"}
+        assert window.exit_edge == (f"edge of {window.vehicle_id}" if seen_last else "")
+    return events
 
 
 def windows(frames: list[tuple[float, list[Sample]]], reasons: Reasons | None = None) -> list[Window]:
@@ -153,6 +169,41 @@ def test_a_jump_within_a_large_disc_splits_the_window() -> None:
         (2.0, 3.0, "teleport", "end"),
     ]
     assert max(w.path_length_m for w in found) == pytest.approx(9.0)
+
+
+@pytest.mark.parametrize("step_m", [(60.0, 0.0), (0.0, 60.0), (-60.0, 60.0)])
+def test_a_fast_drive_through_a_large_disc_is_one_window(step_m: tuple[float, float]) -> None:
+    wide = Rsu(id="wide", x_m=0, y_m=0, range_m=1000)
+    frames = [(float(t), [("v", t * step_m[0], t * step_m[1], math.hypot(*step_m) - 20)]) for t in range(6)]
+    (window,) = (e.window for e in track(frames, rsus=(wide,)) if isinstance(e, Left))
+    assert (window.enter_s, window.exit_s) == (0.0, 5.0)
+    assert window.path_length_m == pytest.approx(5 * math.hypot(*step_m))
+
+
+def test_a_vehicle_that_the_source_says_was_moved_did_not_drive() -> None:
+    """Within the disc, out of it, into it, and past it: no window holds the way."""
+    points = [(0, 0), (1, 0), (12, 0), (9, 0), (8, 0), (-12, 0), (12, 0)]
+    frames = [(float(t), [("v", x + DISC.x_m, y + DISC.y_m, 40.0)]) for t, (x, y) in enumerate(points)]
+    drives = [e.window for e in track(frames) if isinstance(e, Left)]
+    assert len(drives) == 3
+    assert [e for e in track(frames, teleported={"v"}) if isinstance(e, Left)] == []
+    tracker, reasons, events = Tracker((DISC,)), Reasons(), []
+    for time_s, near in frames:
+        events += tracker.advance(time_s, [near], reasons, {"v"} if time_s in {2.0, 3.0, 5.0, 6.0} else set())
+    told = [e.window for e in [*events, *tracker.finish(reasons)] if isinstance(e, Left)]
+    assert [(w.enter_s, w.exit_s, w.entry_cause, w.exit_cause, w.exit_edge) for w in told] == [
+        (0.0, 1.0, "begin", "teleport", ""),
+        (3.0, 4.0, "teleport", "teleport", ""),
+    ]
+
+
+def test_a_crossing_that_rounds_to_the_sample_is_entered_there() -> None:
+    disc = Rsu(id="r", x_m=0, y_m=0, range_m=10)
+    edge_m = math.nextafter(-10, 0)
+    frames = [(1000.0 + t, [("v", x, 0.0, 10.0)]) for t, x in enumerate((-20.0, edge_m, 0.0, 5.0))]
+    (window,) = (e.window for e in track(frames, rsus=(disc,)) if isinstance(e, Left))
+    assert (window.enter_s, window.entry_cause, window.path_x_m[0]) == (1001.0, "crossing", edge_m)
+    assert window.path_time_s.tolist() == [1001.0, 1002.0, 1003.0]
 
 
 def test_a_jump_is_longer_than_any_drive() -> None:

@@ -307,7 +307,7 @@ def test_a_non_finite_sub_network_is_rejected(new: New, participant: MakePartici
 
 
 def test_a_head_of_one_logit_is_refused(new: New) -> None:
-    with pytest.raises(InputError, match=r"learning.compare: 'output' gives 1 value.*use features"):
+    with pytest.raises(InputError, match=r"^learning.compare: 'output' gives 1 value .* are 0: use features\.$"):
         new(compare="output")
     assert new(compare="output", variant="released").cost(0).exchange is not None
 

@@ -52,16 +52,17 @@ def test_only_the_flipped_images_are_mirrored(images):
     torch.testing.assert_close(resized_crop(images, boxes, flipped), expected, atol=1e-5, rtol=0)
 
 
-def test_boxes_are_distributed_as_torchvision_draws_them():
+@pytest.mark.parametrize("size", [(32, 32), (3, 4), (4, 3)])
+def test_boxes_are_distributed_as_torchvision_draws_them(size):
     """Two-sample Kolmogorov-Smirnov distance of height, width, top and left, at the 0.1 % level."""
     count = 3000
-    image = torch.zeros(3, 32, 32)
+    image = torch.zeros(3, *size)
     with torch.random.fork_rng():
         torch.manual_seed(5)
         expected = torch.tensor(
             [RandomResizedCrop.get_params(image, (0.08, 1.0), (3 / 4, 4 / 3)) for _ in range(count)]
         )
-    drawn = random_boxes(count, (32, 32), generator(6))
+    drawn = random_boxes(count, size, generator(6))
     values = torch.arange(33)
     for side in range(4):
         ours = (drawn[:, side, None] <= values).double().mean(dim=0)

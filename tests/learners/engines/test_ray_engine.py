@@ -325,3 +325,10 @@ def test_parcels_hold_every_job_once(count: int, workers: int) -> None:
     assert [place for parcel in parcels for place in parcel] == list(range(count))
     assert len(parcels) >= min(count, workers)
     assert max(map(len, parcels)) <= 32
+
+
+@pytest.mark.parametrize(("most", "size"), [(32, 8), (31, 7), (15, 3), (4, 1), (1, 1)])
+def test_parcels_of_large_models_are_small(most: int, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model here takes 4 bytes."""
+    monkeypatch.setattr(learners.engines.ray_engine, "PARCEL_BYTES", most)
+    assert max(map(len, _parcels(jobs_that(lambda _: None, count=50), 1))) == size

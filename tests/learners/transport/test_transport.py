@@ -240,6 +240,7 @@ def test_a_problem_does_not_depend_on_its_neighbours(monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(transport.WAVE_ENTRIES, "cpu", 7 * 48)  # waves of 7 problems, joined by later ones
     in_waves = solve(cost, a, b)
     alone = [solve(cost[i : i + 1], a[i : i + 1], b[i : i + 1]).value[0] for i in range(len(cost))]
+    assert torch.equal(in_waves.iterations, together.iterations)
     size = cost.abs().amax((1, 2))
     for values in (in_waves.value, torch.stack(alone)):
         assert ((values - together.value).abs() <= 1e-9 * size).all()
@@ -443,6 +444,21 @@ def test_simplex_finishes_from_any_plan() -> None:
             assert abs((c * flow).sum() - expected[index]) < 1e-9
             u = (c - v).min(axis=1)
             assert abs(a[index].numpy() @ u + b[index].numpy() @ v - expected[index]) < 1e-9
+
+
+def test_iterations_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[int] = []
+    advance = interior_point._Active.advance
+
+    def counted(self: interior_point._Active, *arguments: Tensor) -> None:
+        steps.append(self.count)
+        advance(self, *arguments)
+
+    monkeypatch.setattr(interior_point._Active, "advance", counted)
+    generator = torch.Generator().manual_seed(19)
+    cost, (a, b) = uniform(generator, 1, 5, 6), MARGINALS["random"](generator, 1, 5, 6)
+    assert solve(cost, a, b).iterations.tolist() == [len(steps)]
+    assert len(steps) > 3
 
 
 def test_equal_entries_of_a_plan_are_taken_row_by_row() -> None:
