@@ -228,5 +228,8 @@ def test_one_class_is_no_classification(
         images, train_labels=images.train_labels * 0, test_labels=images.test_labels * 0, class_names=("red",)
     )
     monkeypatch.setattr("learners.tasks.task.load_images", lambda _, *, streams: one)  # noqa: ARG005
-    with pytest.raises(InputError, match="one class"):
+    with pytest.raises(InputError, match=r"^data.name: 'tiny' has one class; a classifier needs at least two\.$"):
         ClassificationFedAvg.create(context, ClassificationSettings())
+    two = replace(one, train_labels=images.train_labels % 2, class_names=("red", "green"))
+    monkeypatch.setattr("learners.tasks.task.load_images", lambda _, *, streams: two)  # noqa: ARG005
+    assert ClassificationFedAvg.create(context, ClassificationSettings()).describe().class_names == ("red", "green")

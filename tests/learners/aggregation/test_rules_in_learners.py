@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from learners.aggregation.fedbuff import FedBuff
 from learners.classification_fedavg import ClassificationFedAvg
 from learners.fedavg import Discard, FedAvg
 from learners.flsimco import FLSimCo
-from learners.state.rules import rule_of
+from learners.state.rules import checked, rule_of
 from learners.steering_baselines import DecentralisedSgd, FedAvgSteering
 from vnetsim.blur import Camera
 from vnetsim.errors import InputError, RunError
@@ -42,6 +43,16 @@ def play(learner: Any, participant: MakeParticipant, rounds: range) -> None:
 
 def equal(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+@pytest.mark.parametrize(
+    ("shares", "expected"),
+    [([1.0, 3.0], [0.25, 0.75]), ([0.0, 0.0], [0.0, 0.0]), ([0.5, 0.5 + 1e-7], [0.5, 0.5 + 1e-7]), ([2, 0], [1, 0])],
+)
+def test_shares_are_scaled_to_one_but_for_rounding(shares: list[float], expected: list[float]) -> None:
+    uploads: Any = SimpleNamespace(uploads=shares, model={})
+    made = NextModel(state={}, shares=shares, memory={})
+    assert checked(made, uploads, {}, name="own", when="in round 1") == expected
 
 
 @pytest.mark.usefixtures("tiny")

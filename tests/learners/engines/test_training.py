@@ -22,6 +22,7 @@ from learners.engines.programs import (
     Tensors,
     Trained,
     TrainingJob,
+    copy_state,
     frozen,
 )
 from learners.engines.silo_images import SiloImages, _pool
@@ -218,6 +219,16 @@ def test_a_visit_leaves_what_it_was_given_and_keeps_what_it_returned() -> None:
 
 def equal(a: Tensors, b: Tensors) -> bool:
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def test_a_copy_lies_plainly_in_memory_of_its_own() -> None:
+    """Whatever the layout of the original: layouts decide in which order is added, and so about the last bits."""
+    of = {"w": torch.rand(2, 3, 4, 5).to(memory_format=torch.channels_last).requires_grad_(), "t": torch.rand(3, 4).T}
+    copied = copy_state(of)
+    assert all(torch.equal(copied[name], tensor) and copied[name].is_contiguous() for name, tensor in of.items())
+    assert not copied["w"].requires_grad
+    copied["t"].zero_()
+    assert of["t"].any()
 
 
 def test_global_random_state_is_left_alone() -> None:

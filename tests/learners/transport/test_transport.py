@@ -461,6 +461,17 @@ def test_iterations_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(steps) > 3
 
 
+def test_the_goal_is_a_share_of_the_value() -> None:
+    """For a plan that meets the marginals, gap and dual value make the primal one."""
+    generator = torch.Generator().manual_seed(20)
+    cost, (a, b) = uniform(generator, 6, 5, 6), MARGINALS["random"](generator, 6, 5, 6)
+    active = interior_point._Active(torch.arange(6), cost, a, b)
+    active._a, active._b = active.plan.sum(2), active.plan.sum(1)
+    goal = active.goal((active.plan * active.slack).sum((1, 2)))
+    value = (active.plan * cost).sum((1, 2))
+    torch.testing.assert_close(goal / interior_point.GAP, value, rtol=1e-9, atol=0)
+
+
 def test_equal_entries_of_a_plan_are_taken_row_by_row() -> None:
     """On any machine, so that where several flows are optimal the same one is found."""
     generator = np.random.default_rng(18)

@@ -1,0 +1,188 @@
+"""What a user is told, to the last word: what is wrong, where, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from device_checks.tiny_data import tiny_roads
+
+from learners.cdl import Cdl
+from learners.data import cifar10, folder, npz, steering_npz
+from learners.data.image_files import read_images
+from learners.data.partition import partition
+from learners.data.partition_steering import partition_steering
+from learners.data.splits import split_by_class
+from learners.encoders.precision import set_precision
+from learners.encoders.resnet8 import create_resnet8
+from learners.engines.batched import not_enough
+from learners.engines.programs import LocalTraining, TrainingJob
+from learners.engines.silo_images import SiloImages
+from learners.fedavg import FedAvg
+from learners.fedefm import FedEFM
+from learners.mathematics import aggregation, robust
+from learners.mathematics.mixing import metropolis_hastings
+from learners.steering_baselines import DecentralisedSgd, FedAvgSteering
+from learners.tasks.contrastive_settings import ContrastiveSettings
+from learners.transport import emd_similarity, solve
+from vnetsim.experiment import DataSettings, ExchangeSettings
+from vnetsim.learning import LearnerContext
+from vnetsim.random_streams import Streams
+
+STREAMS, FEW = Streams(seed=0), "; lower silos.count or data.min_images, or raise data.train_images."
+FLAT = torch.ones(1, 2, 2)
+ROW = torch.tensor([[0.5, 0.5]])
+JOB = TrainingJob(
+    program=None,  # type: ignore[arg-type]
+    training=LocalTraining(silo=4, kernel_px=0.0, blurred_fraction=1.0, learning_rate=0.1, seed=0),
+    base={},
+)
+
+
+def generator() -> np.random.Generator:
+    return np.random.default_rng(0)
+
+
+ROWS: list[tuple[Callable[[], Any], str]] = [
+    (
+        lambda: metropolis_hastings(np.array([[False, True], [False, False]])),
+        "Metropolis-Hastings weights need an undirected graph",
+    ),
+    (lambda: aggregation.weighted_mean([{}], [0.0]), "no state has a positive weight"),
+    (lambda: robust.combine([{}], [0.0], {}, robust.AveragingSettings()), "no state has a positive weight"),
+    (lambda: emd_similarity(FLAT, FLAT, ROW), "weights must be given for both feature sets or for neither"),
+    (
+        lambda: emd_similarity(FLAT * torch.nan, FLAT),
+        "features for the transport similarity must be finite, got inf or NaN",
+    ),
+    (
+        lambda: solve(FLAT * torch.inf, ROW, ROW),
+        "transport problem 0 of 1: its cost, or the spread of it, is not finite (total of a 1.0, total of b 1.0)",
+    ),
+    (
+        lambda: solve(FLAT, -ROW, ROW),
+        "transport problem 0 of 1: a marginal is negative or not finite (total of a -1.0, total of b 1.0)",
+    ),
+    (
+        lambda: solve(FLAT, ROW, 2 * ROW),
+        "transport problem 0 of 1: its marginals have unequal totals (total of a 1.0, total of b 2.0)",
+    ),
+    (
+        lambda: set_precision(create_resnet8((1, 16, 24), seed=0), "bfloat16", (1, 16, 24)),
+        (
+            "learning.precision = bfloat16: images of 24 x 16 pixels are too small for it with this network: a convolution "
+            "of stride 2 would see a single pixel, where gradients come out wrong; take float32 or larger images."
+        ),
+    ),
+    (
+        lambda: create_resnet8((1, 2, 24), seed=0),
+        "images of 24 x 2 pixels are too small for ResNet-8: it takes 5 x 5 at least; raise data.image_px.",
+    ),
+    (
+        lambda: SiloImages(torch.zeros(3, 1, 4, 4), [np.arange(2), np.arange(2, 3)], device=torch.device("cpu")),
+        "silo 1 holds 1 images and needs at least 2: raise data.min_images or data.train_images, or lower silos.count.",
+    ),
+    (
+        lambda: partition(
+            np.arange(6) % 2, silos=4, approaches=1, settings=DataSettings(min_images=2), generator=generator()
+        ),
+        f"data: 4 silos of at least 2 images need 8, but there are 6 training images{FEW}",
+    ),
+    (
+        lambda: partition_steering(
+            tiny_roads(), silos=97, approaches=1, settings=DataSettings(partition="iid"), generator=generator()
+        ),
+        f"data: partition 'iid' of 96 training frames leaves a silo of 97 with 0, and 1 are needed{FEW}",
+    ),
+    (
+        lambda: split_by_class(np.arange(3), 0.5, generator()),
+        "data.root: no class has two images, so that none can be held out for the test.",
+    ),
+    (
+        lambda: cifar10.load(DataSettings(name="cifar10"), streams=STREAMS),
+        "data.root: cifar10 needs the folder of its files: --data-root DIR [--data-download].",
+    ),
+    (
+        lambda: cifar10.load(DataSettings(name="cifar10", root="absent"), streams=STREAMS),
+        (
+            "data.root: 'absent' is not a folder; create it or name another with --data-root DIR (--data-download then "
+            "fetches CIFAR-10 into it)."
+        ),
+    ),
+    (
+        lambda: folder.load(DataSettings(name="folder"), streams=STREAMS),
+        "data.root: folder needs a folder with one folder of images per class: --data-root PATH.",
+    ),
+    (
+        lambda: npz.load(DataSettings(name="npz"), streams=STREAMS),
+        "data.root: npz needs an .npz archive: --data-root PATH.",
+    ),
+    (
+        lambda: steering_npz.load(DataSettings(name="steering-npz"), streams=STREAMS),
+        "data.root: steering-npz needs an .npz archive or a folder of them: --data-root PATH.",
+    ),
+    (
+        lambda: ContrastiveSettings(bank=4, knn_k=5),
+        (
+            "learning.knn_k must be at most the bank, 4 training images, got 5; lower it, or raise learning.bank (0: all "
+            "training images)."
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), ROWS)
+def test_a_message_says_what_is_wrong_and_what_to_do(
+    call: Callable[[], Any], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(Exception) as caught:
+        call()
+    assert str(caught.value) == message
+
+
+def test_a_vehicle_that_does_not_fit() -> None:
+    assert str(not_enough(JOB)) == (
+        "out of memory: the training of a single vehicle (silo 4) does not fit; lower learning.batch or take a smaller "
+        "learning.encoder."
+    )
+
+
+def test_images_that_cannot_be_read_are_counted(tmp_path: Path) -> None:
+    path = tmp_path / "one.png"
+    path.write_bytes(b"no image")
+    with pytest.raises(Exception, match=r"1 of 1 images cannot be read: .*; replace them or leave them out\.$"):
+        read_images([path], grey=False, side_px=8)
+
+
+@pytest.mark.usefixtures("tiny", "on_tiny_roads")
+@pytest.mark.parametrize(
+    ("kind", "settings", "topology", "message"),
+    [
+        (FedAvg, {"negatives": "plain"}, "contact",
+         "learning.negatives: the loss of 'fedavg' takes no 'plain'; leave it at 'second-view'."),
+        (FedAvgSteering, {"dropout": 0.5}, "contact",
+         "learning.dropout: the loss of 'fedavg-steering' takes no 'kept'; leave it at 0."),
+        (Cdl, {"dropout": 0.5}, "contact", "learning.dropout: the loss of 'cdl' takes no 'kept'; leave it at 0."),
+        (DecentralisedSgd, {}, "ring",
+         ("exchange.topology: ring: neighbours mix by weights of their own, so 'weights' of Mine would never be called; "
+         "remove it.")),
+        (FedEFM, {"server": "none"}, "contact",
+         "learning.server: none: nobody averages uploads, so 'weights' of Mine would never be called; remove it."),
+    ],
+)  # fmt: skip
+def test_hooks_that_would_not_be_called(
+    kind: Any, settings: dict[str, Any], topology: str, message: str, new_context: Callable[..., LearnerContext]
+) -> None:
+    class Mine(kind):  # type: ignore[misc]
+        def loss(self, model: Any, first: Any, second: Any, base: Any) -> Any: ...
+
+        def weights(self, participants: Any) -> Any: ...
+
+    with pytest.raises(Exception) as caught:
+        Mine.create(new_context(exchange=ExchangeSettings(topology=topology)), kind.Settings(**settings))  # type: ignore[arg-type]
+    assert str(caught.value) == message
