@@ -74,8 +74,9 @@ ROWS: list[tuple[Callable[[], Any], str]] = [
     (
         lambda: set_precision(create_resnet8((1, 16, 24), seed=0), "bfloat16", (1, 16, 24)),
         (
-            "learning.precision = bfloat16: images of 24 x 16 pixels are too small for it with this network: a convolution "
-            "of stride 2 would see a single pixel, where gradients come out wrong; take float32 or larger images."
+            "learning.precision = bfloat16: images of 24 x 16 pixels are too small for it with this network: a "
+            "convolution of stride 2 would see a single pixel, where gradients come out wrong; take "
+            "float32 or larger images."
         ),
     ),
     (
@@ -128,8 +129,8 @@ ROWS: list[tuple[Callable[[], Any], str]] = [
     (
         lambda: ContrastiveSettings(bank=4, knn_k=5),
         (
-            "learning.knn_k must be at most the bank, 4 training images, got 5; lower it, or raise learning.bank (0: all "
-            "training images)."
+            "learning.knn_k must be at most the bank, 4 training images, got 5; lower it, or raise learning.bank (0: "
+            "all training images)."
         ),
     ),
 ]
@@ -169,8 +170,8 @@ def test_images_that_cannot_be_read_are_counted(tmp_path: Path) -> None:
          "learning.dropout: the loss of 'fedavg-steering' takes no 'kept'; leave it at 0."),
         (Cdl, {"dropout": 0.5}, "contact", "learning.dropout: the loss of 'cdl' takes no 'kept'; leave it at 0."),
         (DecentralisedSgd, {}, "ring",
-         ("exchange.topology: ring: neighbours mix by weights of their own, so 'weights' of Mine would never be called; "
-         "remove it.")),
+         ("exchange.topology: ring: neighbours mix by weights of their own, so 'weights' of Mine would never be "
+         "called; remove it.")),
         (FedEFM, {"server": "none"}, "contact",
          "learning.server: none: nobody averages uploads, so 'weights' of Mine would never be called; remove it."),
     ],
