@@ -8,7 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from learners.data import load_images, load_steering
 from learners.data.image_set import ImageSet
@@ -85,3 +87,30 @@ def test_streams_of_built_in_data(load: Any, name: str, expected: set[str], aske
     """A stream for each drive, whatever the number of frames."""
     load(DataSettings(name=name, train_images=22, test_images=12), streams=Streams(seed=1, path=("data",)))
     assert asked == expected
+
+
+@pytest.mark.parametrize(
+    ("load", "name", "stream"),
+    [
+        (load_images, "npz", "test images"),
+        (load_images, "folder", "test images"),
+        (load_steering, "steering-npz", "test blocks"),
+        (load_steering, "driving-log", "test blocks"),
+    ],
+)
+def test_streams_of_data_in_files(load: Any, name: str, stream: str, asked: set[str], tmp_path: Path) -> None:
+    """What is held out for the test is drawn from a stream of the data set's own."""
+    pictures = np.random.default_rng(0).integers(0, 256, (40, 8, 8, 3), dtype=np.uint8)
+    np.savez(tmp_path / "npz", images=pictures, labels=np.arange(40) % 2)
+    np.savez(tmp_path / "steering-npz", imgs=pictures, ground_truths=np.linspace(-1, 1, 40))
+    rows = []
+    for i, picture in enumerate(pictures):
+        path = tmp_path / "folder" / "ab"[i % 2] / f"{i}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(picture).save(path)
+        rows.append(f"{path},{path},{path},0.1,0,0,1")
+    (tmp_path / "driving-log").write_text("\n".join(rows))
+    root = tmp_path / (f"{name}.npz" if name.endswith("npz") else name)
+    data = DataSettings(name=name, root=str(root), image_px=8)
+    load(data, streams=Streams(seed=1, path=("data",)))
+    assert asked == {f"data/{name}/{stream}"}
