@@ -160,7 +160,7 @@ def test_drives_by_the_time_in_the_names():
     assert drives_of(names).tolist() == [0, 0, 1, 1, 2, 2]  # 6 s later; then a time before
     assert drives_of([stamp("center", 0), stamp("center", 5, 1)]).tolist() == [0, 1]
     assert drives_of([stamp("center", 0), "image7.jpg", stamp("center", 99)]).tolist() == [0, 0, 0]
-    assert drives_of(["image7.jpg"]).dtype == drives_of(names).dtype == np.int64
+    assert drives_of(["image7.jpg", "image8.jpg"]).dtype == drives_of(names).dtype == np.int64
     assert drives_of([stamp("center", 0), "center_2016_13_41_25_61_61_000.jpg"]).tolist() == [0, 0]
 
 
