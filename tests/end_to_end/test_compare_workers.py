@@ -186,7 +186,7 @@ def test_interrupted_at_random_moments(whole: dict[str, bytes], tmp_path: Path) 
     took_s = time.monotonic() - began_s
     draws = random.Random(1)
     interrupted = 0
-    for moment in range(5):  # tests/crashes stops a comparison at every change
+    for moment in range(3):  # tests/crashes stops a comparison at every change
         process = start(tmp_path / "a", *(TWO if moment % 2 else ()))
         time.sleep(draws.uniform(0.2, 0.8) * took_s)
         if moment % 3 == 2:
@@ -203,7 +203,7 @@ def test_interrupted_at_random_moments(whole: dict[str, bytes], tmp_path: Path) 
             shutil.rmtree(tmp_path / "a" / "all")
     assert run(tmp_path / "a", *TWO) == (0, [])
     assert files_of(tmp_path / "a" / "all") == whole
-    assert interrupted >= 3
+    assert interrupted >= 2
 
 
 def job(name: str = "a", device: str = "auto") -> CellJob:
