@@ -157,12 +157,7 @@ def try_all(
             time.sleep(0.02)
         elif child in running:
             code = os.waitstatus_to_exitcode(status)
-            yield (
-                running.pop(child)[0],
-                {0: "survived", 1: "killed", 2: "killed", -signal.SIGKILL: "timeout"}.get(
-                    code, f"suspicious (exit status {code})"
-                ),
-            )
+            yield running.pop(child)[0], STATES.get(code, f"suspicious (exit status {code})")
 
 
 def main() -> None:

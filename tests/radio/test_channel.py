@@ -33,6 +33,13 @@ def test_a_transfer_alone_takes_bytes_over_rate() -> None:
     assert channel.active == 0
 
 
+def test_a_transfer_says_whether_its_end_moved() -> None:
+    rates = iter([80.0, 80.0, 0.0, 0.0, 160.0])
+    transfer = Transfer(100, lambda _: next(rates), lambda: None)
+    told = [(transfer.settle(virtual_s, 0.0), transfer.due_s) for virtual_s in (1.0, 2.0, 3.0, 4.0, 5.0)]
+    assert told == [(True, 11.0), (False, 11.0), (True, math.inf), (False, math.inf), (True, 9.0)]
+
+
 def test_two_transfers_of_different_rates_by_hand() -> None:
     # A: 1000 B at 1000 B/s from 0. B: 300 B at 600 B/s from 0.5. A has 500 B left at 0.5; then each has half the
     # airtime: B moves 300 B/s, so it ends at 1.5, when A has moved 500 B more: both end at 1.5.

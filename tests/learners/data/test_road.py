@@ -1,12 +1,14 @@
 """The procedural drives: seeded, held-out drives for the test, angles that follow from what the frame shows."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 from learners.data import load_steering
 from learners.data.road import BLOCK, FULL_LOCK_RAD, LOOK_AHEAD_M, TEST_DRIVES, WHEELBASE_M, drive, steering_angle
-from learners.data.road_scene import FOCAL, GRID_M, Course, draw_world, gaussian_process, render
+from learners.data.road_scene import FOCAL, GRID_M, Course, _ground, draw_world, gaussian_process, render
 from vnetsim.experiment import DataSettings
 from vnetsim.random_streams import Streams
 
@@ -25,6 +27,23 @@ def course(*, offset_m=0.0, heading_error_rad=0.0, curvature=0.0):
         curvature=np.full(300, curvature),
         offset_m=offset_m + heading_error_rad * along_m,
     )
+
+
+def test_verges_meet_in_the_middle_of_a_road_too_far_to_be_seen():
+    """Each is as dark as the world says, along the way in half metres."""
+    world = replace(
+        draw_world(np.random.default_rng(0)),
+        verges=np.stack([np.arange(512), 1000 + np.arange(512)]).astype(np.float32),
+        half_width_m=-1e9,
+        edge_line=0.0,
+        dashes=0.0,
+        shadow=0.0,
+        texture=np.zeros((512, 512), dtype=np.float32),
+    )
+    along_m = np.array([0.0, 3.5, 300.0], dtype=np.float32)[None, :, None]
+    across_m = np.broadcast_to(np.array([-9, -0.1, 0.1, 9], dtype=np.float32), (1, 3, 4))
+    seen = _ground(world, along_m, across_m, np.full((1, 3, 1), 1e-3, dtype=np.float32))
+    assert seen[0].tolist() == [[place, place, 1000 + place, 1000 + place] for place in (0, 7, 600 - 512)]
 
 
 def test_shapes_types_and_default_sizes():

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from learners.encoders import create_encoder
-from learners.mathematics.aggregation import blur_weights, discard_weights, equal_weights, weighted_mean
+from learners.mathematics.aggregation import RunningMean, blur_weights, discard_weights, equal_weights, weighted_mean
 
 LEVELS = st.lists(st.floats(0, 1e6), min_size=1, max_size=20)
 
@@ -146,3 +146,9 @@ def test_the_models_stay_as_they_are() -> None:
 def test_refuses_what_does_not_fit(states: list[dict[str, torch.Tensor]], weights: list[float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         weighted_mean(states, weights)
+
+
+@pytest.mark.parametrize("weight", [-1.0, np.inf, -np.inf, np.nan])
+def test_a_weight_that_is_none_is_refused(weight: float) -> None:
+    with pytest.raises(ValueError, match=rf"^weights must be finite and at least 0, got {weight}$"):
+        RunningMean().add({"w": torch.ones(2)}, weight)

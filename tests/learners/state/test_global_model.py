@@ -72,3 +72,11 @@ def test_refuses_another_model(change: dict[str, torch.Tensor | None]) -> None:
         models.load_state_dict(saved)
     assert models.round == 1
     assert models.current["layer.weight"].eq(1).all()
+
+
+def test_a_round_that_is_not_kept_is_told_with_those_that_are() -> None:
+    models = GlobalModel(model(0), max_staleness=2)
+    for round_ in range(1, 6):
+        models.advance(model(round_))
+    with pytest.raises(RunError, match=r"^no global model of round 2: those of rounds 3 to 5 are kept\.$"):
+        models.at(2)
