@@ -225,3 +225,20 @@ def test_dirichlet_shards_have_the_variance_of_their_alpha(alpha: float) -> None
         )
     ]
     assert np.var(shares) == pytest.approx(0.1 * 0.9 / (10 * alpha + 1), rel=0.25)
+
+
+@pytest.mark.parametrize("cls", LEARNERS)
+def test_statistics_are_estimated_only_where_the_model_carries_none(
+    cls: Any, new: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    estimate, estimated = evaluation.estimate_statistics, []
+
+    def noted(*arguments: Any) -> None:
+        estimated.append(arguments)
+        estimate(*arguments)
+
+    monkeypatch.setattr(evaluation, "estimate_statistics", noted)
+    for batchnorm, times in (("average", 0), ("local", 1)):
+        estimated.clear()
+        new(cls, batchnorm=batchnorm).evaluate(final=False)
+        assert len(estimated) == times
