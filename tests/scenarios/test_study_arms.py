@@ -188,3 +188,18 @@ def test_the_page_tells_how_classes_lie_in_fig_3() -> None:
     page = " ".join(PAGE.split())
     assert f"holds {iid} of the 10 classes IID, {some} with alpha 1 and {few} with alpha 0.1" in page
     assert f"its most frequent class has {a}, {b} and {c} % of its images" in page
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.toml")), ids=lambda path: path.stem)
+def test_a_study_that_speaks_of_iid_data_has_them(path: Path) -> None:
+    """Without a word in its file a study has the partition that its learner brings along."""
+    notes = " ".join(tomllib.loads(path.read_text(encoding="utf-8"))["notes"])
+    section = PAGE.partition(f"\n## `{path.name}`")[2].partition("\n## ")[0].partition("Earlier versions")[0]
+    (plan,) = Request(scenario=str(path), yes=True).plan([])[:1]
+    partitions = {cell.experiment.data.partition for cell in plan.cells}
+    seeds = {cell.experiment.seed for cell in plan.cells}
+    assert f"{len(seeds)} seeds" in section
+    if re.search(r"\bIID\b", f"{notes} {section}".replace("not IID", "").replace("non-IID", "")):
+        assert "iid" in partitions
+    if "label skew" in notes:
+        assert partitions == {"label-skew"}
