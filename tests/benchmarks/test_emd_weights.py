@@ -45,10 +45,21 @@ def group(round_: int, silos: int, *, met: bool) -> list[Participant]:
     ]  # fmt: skip
 
 
-def weights(learner: FedEFM, vehicles: list[Participant], copies: list[dict[str, Any]]) -> str:
+def similarities(learner: FedEFM, vehicles: list[Participant], copies: list[dict[str, Any]]) -> list[float]:
+    """Return the weights over all pairs of a vehicle and a copy."""
     calls = [partial(learner._similarities, *one) for one in zip(vehicles, copies, strict=True)]
-    found = [value for alike in learner._task.engine.map(learner._plain, calls) for value in alike.values()]
+    return [value for alike in learner._task.engine.map(learner._plain, calls) for value in alike.values()]
+
+
+def weights(learner: FedEFM, vehicles: list[Participant], copies: list[dict[str, Any]]) -> str:
+    found = similarities(learner, vehicles, copies)
     return f"{min(found):.4f}  {sum(found) / len(found):.4f}  {max(found):.4f}"
+
+
+def with_noise(learner: FedEFM, share: float) -> dict[str, Any]:
+    """Return the global model with noise of a share of its weights' standard deviation."""
+    generator = torch.Generator().manual_seed(SEED)
+    return {name: noisy(tensor, share, generator) for name, tensor in learner._global.current.items()}
 
 
 def noisy(tensor: Tensor, share: float, generator: torch.Generator) -> Tensor:
@@ -72,10 +83,7 @@ def rows(*, encoder: str, silos: int, rounds: tuple[int, ...], steps: tuple[int,
                 learner._abroad = learner._task.classify(learner._plain.loss, steps=overseas)
                 yield f"{where}  {overseas:3} steps overseas  {weights(learner, vehicles, learner._overseas(vehicles))}"
             for share in (0.01, 0.1, 0.3, 1.0):
-                generator = torch.Generator().manual_seed(SEED)
-                model = learner._global.current
-                copy = {name: noisy(tensor, share, generator) for name, tensor in model.items()}
-                copies = [{"noisy": copy} for _ in vehicles]
+                copies = [{"noisy": with_noise(learner, share)} for _ in vehicles]
                 yield f"{where}  noise of {share:4.2f} std    {weights(learner, vehicles, copies)}"
 
 
