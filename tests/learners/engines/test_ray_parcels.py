@@ -9,7 +9,7 @@ import importlib.util
 import logging
 import pickle
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -133,6 +133,13 @@ class Cluster:
             return SimpleNamespace(remote=lambda settings: Actor(self, settings))
 
         return SimpleNamespace(options=options)
+
+
+@pytest.fixture(autouse=True)
+def _arithmetic() -> Iterator[None]:
+    """A worker sets it for its process, which is this one here."""
+    with Arithmetic().applied():
+        yield
 
 
 @pytest.fixture
