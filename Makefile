@@ -12,8 +12,8 @@ FUZZ_SEED ?= 0
 CONSTRAINTS ?= constraints.txt
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
-# Tests run in so many processes; each wants up to 3 GB. A third of their time is waiting: three keep two cores busy.
-WORKERS ?= 3
+# Tests run in so many processes; each wants up to 3 GB.
+WORKERS ?= 2
 MUTANTS ?= 400
 GPU ?= cuda
 # The wheel is tried with these as well, where they are installed.
