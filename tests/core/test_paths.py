@@ -70,6 +70,18 @@ def test_a_link_to_itself_and_a_name_that_is_no_text(tmp_path: Path) -> None:
         resolved("b" * 3000)
 
 
+def refusal(arguments: tuple[str, ...], folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """Return the one line by which a command refuses its input; it leaves ``folder`` as it was."""
+    before = sorted(path.name for path in folder.iterdir())
+    with pytest.raises(SystemExit) as stopped:
+        main(list(arguments))
+    line = capsys.readouterr().err
+    assert stopped.value.code == 2, line
+    assert line.count("\n") == 1
+    assert sorted(path.name for path in folder.iterdir()) == before
+    return line
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -96,14 +108,8 @@ def test_no_command_fails_by_them_or_leaves_a_file(
     for name in ("loop", "loop.sumocfg", "loop.csv"):
         Path(name).symlink_to(name)
     Path("etf.sumocfg").write_text('<?xml version="1.0" encoding="ETF-8"?>\n<configuration/>\n')
-    before = sorted(path.name for path in tmp_path.iterdir())
-    with pytest.raises(SystemExit) as stopped:
-        main(list(arguments))
-    line = capsys.readouterr().err
-    assert stopped.value.code == 2, line
-    assert line.count("\n") == 1
+    line = refusal(arguments, tmp_path, capsys)
     assert line.endswith(f"{words}\n")
-    assert sorted(path.name for path in tmp_path.iterdir()) == before
 
 
 LONG = "b" * 3000
@@ -136,14 +142,8 @@ def test_a_name_that_is_too_long_for_a_file_is_input(
     Path("urban.sumocfg").write_text("<configuration/>")
     Path("long.toml").write_text(f'scenario = "{LONG}"')
     Path("study.toml").write_text(f'scenario = "{LONG}"\n[[arms]]\nlearner = "fedavg"\n[[arms]]\nlearner = "discard"\n')
-    before = sorted(path.name for path in tmp_path.iterdir())
-    with pytest.raises(SystemExit) as stopped:
-        main(list(arguments))
-    line = capsys.readouterr().err
-    assert stopped.value.code == 2, line
-    assert line.count("\n") == 1
+    line = refusal(arguments, tmp_path, capsys)
     assert "longer than the name" in line or "File name too long" in line
-    assert sorted(path.name for path in tmp_path.iterdir()) == before
 
 
 def test_every_table_of_a_plug_in_may_name_a_file() -> None:

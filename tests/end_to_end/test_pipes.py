@@ -12,6 +12,7 @@ from learners.data.driving_log import read_log
 from learners.data.image_files import read_archive, read_images
 from vnetsim.errors import InputError
 from vnetsim.storage.run_directory import RunDirectory
+from vnetsim.traffic.sumo.entities import refuse_entities
 
 Refused = Callable[..., str]
 
@@ -73,6 +74,14 @@ def test_what_a_scenario_has_sumo_read(option: str, refused: Refused, scenarios:
     config = tmp_path / "a.sumocfg"
     config.write_text(f"<configuration><input>{options}</input></configuration>")
     assert refusal(path) in refused("mobility", config, "--rsu", "0,0")
+
+
+def test_sumo_may_write_to_a_pipe_and_nowhere(tmp_path: Path) -> None:
+    pipe(tmp_path / "pipe")
+    config = tmp_path / "a.sumocfg"
+    written = '<fcd-output value="pipe"/><vtk value="pipe"/><an.output.of.another.version value="/dev/null"/>'
+    config.write_text(f"<configuration><output>{written}</output></configuration>")
+    refuse_entities(config)
 
 
 def test_what_goes_with_a_recording(refused: Refused, tmp_path: Path) -> None:

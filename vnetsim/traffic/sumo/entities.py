@@ -14,7 +14,7 @@ from pathlib import Path
 
 from vnetsim.errors import InputError
 from vnetsim.special_files import refuse_special
-from vnetsim.traffic.sumo.outputs import is_output
+from vnetsim.traffic.sumo.outputs import NOWHERE, is_output
 from vnetsim.xml_files import NotWellFormedError, StopReading, UnreadableError, XmlFile
 
 _CRASHING = {"net-file", "net", "n", "additional-files", "additional", "a"}
@@ -47,7 +47,7 @@ def refuse_entities(config: Path) -> None:
         XmlFile(config, start).read()
     for name, whole in named.items():
         path = config.parent / name
-        if name in read:
+        if name in read and name not in NOWHERE:
             refuse_special(path)
         if not name or not os.path.isfile(path):  # noqa: PTH113 - False as well for a name that no file can have
             continue

@@ -33,7 +33,8 @@ _OUTPUT_OPTIONS = {
     *("log", "log-file", "message-log", "message-log-file", "error-log", "error-log-file", "save-state.files"),
     *("device.ssm.file", "device.toc.file", "device.rerouting.output"),
 }
-_NOWHERE = ("", "NUL", "nul", "/dev/null", "stdout", "stderr", "-")
+NOWHERE = ("", "NUL", "nul", "/dev/null", "stdout", "stderr", "-")
+"""Names by which SUMO writes to no file."""
 _FILE = {
     **dict.fromkeys(("inductionLoop", "e1Detector", "instantInductionLoop", "laneAreaDetector", "e2Detector"), "file"),
     **dict.fromkeys(("entryExitDetector", "e3Detector", "edgeData", "laneData", "routeProbe", "vTypeProbe"), "file"),
@@ -45,7 +46,7 @@ _FILE = {
 
 def is_output(option: str) -> bool:
     """Return whether an option of SUMO's names files to write."""
-    return option.endswith(("-output", ".output")) or option in _OUTPUT_OPTIONS
+    return option.endswith(("-output", ".output")) or option in _OUTPUT_OPTIONS or option in _PAST_THE_PREFIX
 
 
 class SumoOutputs:
@@ -101,7 +102,7 @@ class SumoOutputs:
         if "/" in self._options.get("output-suffix", ""):
             options += ["--output-suffix", _plain(self._options["output-suffix"])]
         for name, option in _PAST_THE_PREFIX.items():
-            if self._options.get(name, "") not in _NOWHERE:
+            if self._options.get(name, "") not in NOWHERE:
                 options += [f"--{option}", str(self.folder / f"{passed}{own}{_last(self._options[name])}")]
         for name, value in self._renamed.items():
             options += [f"--{name}", str(self.folder / value)]
@@ -140,7 +141,7 @@ class SumoOutputs:
                 )
         renamed = {}
         for name, value in self._options.items():
-            if not is_output(name) or name in _PAST_THE_PREFIX or value in _NOWHERE or "," in value:
+            if not is_output(name) or name in _PAST_THE_PREFIX or value in NOWHERE or "," in value:
                 continue
             path = resolved(folder / value)
             if path.name in taken and taken[path.name] != path:
@@ -161,7 +162,7 @@ def _written(options: dict[str, str], folder: Path) -> Iterator[tuple[Path, str]
             found: list[str] = []
 
             def start(element: str, attributes: Mapping[str, str], found: list[str] = found) -> None:
-                if (attribute := _FILE.get(element)) and attributes.get(attribute, "") not in _NOWHERE:
+                if (attribute := _FILE.get(element)) and attributes.get(attribute, "") not in NOWHERE:
                     found.append(attributes[attribute])
 
             read_leniently(file, start)
