@@ -54,6 +54,8 @@ class OpenWindow:
         link: radio link, None until it is needed.
         train_s: how long its vehicle trains (s), likewise.
         transfers_s: how long download and upload take with the whole airtime (s), where rates never change; likewise.
+        straight_exit: how many points of the path were past when it was last reckoned when a vehicle leaves that goes
+            straight on from there, and that time (s); likewise.
         invited: whether a participation was started in this window.
     """
 
@@ -65,6 +67,7 @@ class OpenWindow:
     link: Link | None = None
     train_s: float | None = None
     transfers_s: tuple[float, float] | None = None
+    straight_exit: tuple[int, float] | None = None
     invited: bool = False
 
     @property

@@ -57,6 +57,19 @@ def test_straight_does_not_look_ahead(make: Any) -> None:
     )
 
 
+def test_straight_between_points_is_from_the_last_one(make: Any) -> None:
+    x, y, radius = make.rsu.x_m, make.rsu.y_m, make.rsu.range_m
+    points = [(0.0, x - radius, y, 20.0), (5.0, x - 150, y, 20.0), (10.0, x - 150, y + 50, 10.0), (99.0, x, y, 1.0)]
+    window = make.window(points)
+    asked = {now_s: make.candidate(window, now_s).remaining_s() for now_s in (0.0, 5.0, 7.5, 9.99, 10.0, 12.0, 7.5)}
+    assert asked[5.0] == pytest.approx((150 + radius) / 20)
+    # the turn is not known before its end is reached, nor is any of the way to it
+    assert asked[7.5] == pytest.approx(asked[5.0] - 2.5)
+    assert asked[9.99] == pytest.approx(asked[5.0] - 4.99)
+    assert asked[10.0] == pytest.approx((math.sqrt(radius**2 - 150**2) - 50) / 10)
+    assert asked[12.0] == pytest.approx(asked[10.0] - 2)
+
+
 def test_oracle_is_the_recorded_exit_and_refused_where_it_is_not_known(make: Any) -> None:
     x, y, radius = make.rsu.x_m, make.rsu.y_m, make.rsu.range_m
     window = make.window([(2.0, x - radius, y, 20.0), (5.0, x, y, 0.0), (77.5, x, y + radius, 5.0)])

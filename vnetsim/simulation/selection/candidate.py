@@ -130,16 +130,8 @@ class Candidate:
     @property
     def velocity_mps(self) -> tuple[float, float]:
         """Its velocity (m/s) at the path's last point: along the piece before it; at the entry, towards the RSU."""
-        path = self._window.path
-        last = bisect_right(path.time_s, self._known.now_s) - 1  # points to come are no knowledge, if they are there
-        if last < 1:
-            last = 0
-            x_m, y_m = self._window.rsu.x_m - path.x_m[0], self._window.rsu.y_m - path.y_m[0]
-        else:
-            x_m, y_m = path.x_m[last] - path.x_m[last - 1], path.y_m[last] - path.y_m[last - 1]
-        speed_mps = path.speed_mps[last]
-        length_m = math.hypot(x_m, y_m)
-        return (speed_mps * x_m / length_m, speed_mps * y_m / length_m) if length_m > 0 else (0.0, 0.0)
+        # points to come are no knowledge, if they are there
+        return _velocity_mps(self._window, bisect_right(self._window.path.time_s, self._known.now_s))
 
     @property
     def commits(self) -> int:
@@ -192,8 +184,9 @@ class Candidate:
     @property
     def duration_s(self) -> float:
         """Download, training and upload together (s), with the whole airtime."""
-        download_s, train_s, upload_s = self.parts_s
-        return download_s + train_s + upload_s
+        known, window = self._known, self._window
+        download_s, upload_s = window.transfers_s or self._transfers_s()
+        return download_s + (window.train_s or known.train_s(window)) * known.work_share + upload_s
 
     @property
     def parts_s(self) -> tuple[float, float, float]:
@@ -211,6 +204,8 @@ class Candidate:
         Raises:
             InputError: ``oracle`` where the exit is not known beforehand: live traffic and FCD recordings.
         """
+        if predictor == "straight":
+            return self._straight_s()
         if predictor == "oracle":
             if not self._known.whole_paths:
                 raise InputError(
@@ -218,10 +213,10 @@ class Candidate:
                     "replay a run or a recording of traffic (vnetsim mobility), or take the Gaussian model."
                 )
             return max(0.0, self._window.path.time_s[-1] - self._now_s)
-        mean_s = self._known.history.mean_s(self._window) if predictor == "history" else None
-        if mean_s is not None:
-            return max(0.0, mean_s - (self._now_s - self._window.enter_s))
-        return self._straight_s()
+        mean_s = self._known.history.mean_s(self._window)
+        if mean_s is None:
+            return self._straight_s()
+        return max(0.0, mean_s - (self._now_s - self._window.enter_s))
 
     def predicted(self) -> Predicted:
         """Return what the predictors tell that do not know the exit; it stands in the record of windows."""
@@ -247,9 +242,36 @@ class Candidate:
         return found
 
     def _straight_s(self) -> float:
-        """Return when a straight line at the present velocity meets the rim (s from now)."""
-        rsu, (x_m, y_m), (u, v) = self._window.rsu, self.position_m, self.velocity_mps
-        dx, dy = x_m - rsu.x_m, y_m - rsu.y_m
-        if u == v == 0:
-            return math.inf
-        return max(0.0, crossings(dx, dy, u, v, rsu.range_m)[1])
+        """Return when a straight line from the path's last point, at the velocity there, meets the rim (s from now).
+
+        Points to come are no knowledge, nor is a position on the way to one: until the next point nothing changes but
+        the time.
+        """
+        window, now_s = self._window, self._known.now_s
+        points = bisect_right(window.path.time_s, now_s)
+        found = window.straight_exit
+        if found is None or found[0] != points:
+            window.straight_exit = found = points, _straight_exit_s(window, points)
+        remaining_s = found[1] - now_s
+        return remaining_s if remaining_s > 0 else 0.0
+
+
+def _velocity_mps(window: OpenWindow, points: int) -> tuple[float, float]:
+    path, last = window.path, points - 1
+    if last < 1:
+        last = 0
+        x_m, y_m = window.rsu.x_m - path.x_m[0], window.rsu.y_m - path.y_m[0]
+    else:
+        x_m, y_m = path.x_m[last] - path.x_m[last - 1], path.y_m[last] - path.y_m[last - 1]
+    speed_mps = path.speed_mps[last]
+    length_m = math.hypot(x_m, y_m)
+    return (speed_mps * x_m / length_m, speed_mps * y_m / length_m) if length_m > 0 else (0.0, 0.0)
+
+
+def _straight_exit_s(window: OpenWindow, points: int) -> float:
+    """Return when a vehicle leaves that goes straight on from the last of the points seen; infinite if it stands."""
+    rsu, path, last = window.rsu, window.path, max(points - 1, 0)
+    u, v = _velocity_mps(window, points)
+    if u == v == 0:
+        return math.inf
+    return path.time_s[last] + crossings(path.x_m[last] - rsu.x_m, path.y_m[last] - rsu.y_m, u, v, rsu.range_m)[1]

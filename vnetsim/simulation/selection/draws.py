@@ -23,11 +23,11 @@ def drawn_without_replacement(weights: Sequence[float], count: int, generator: n
     shares = _shares(weights)
     found: dict[int, None] = {}  # each once, in order
     while len(found) < count:
-        numbers = generator.random(count - len(found)).tolist()
-        for index in found:
-            shares[index] = 0.0
         sums = _cumulated(shares)
-        found |= dict.fromkeys(bisect_right(sums, number) for number in numbers)
+        for number in generator.random(count - len(found)).tolist():
+            index = bisect_right(sums, number)
+            found[index] = None
+            shares[index] = 0.0
     return list(found)
 
 
@@ -42,10 +42,13 @@ def quantile(values: Sequence[float], share: float) -> float:
 
 
 def _shares(weights: Sequence[float]) -> list[float]:
-    total = float(np.array(weights, dtype=np.float64).sum())  # whose order of adding is its own
+    total = sum(weights)
+    if type(total) is not int:  # NumPy adds in an order of its own, which shows in all but whole numbers
+        total = float(np.array(weights, dtype=np.float64).sum())
     return [weight / total for weight in weights]
 
 
 def _cumulated(shares: Sequence[float]) -> list[float]:
     sums = list(accumulate(shares))
-    return [one / sums[-1] for one in sums]
+    last = sums[-1]
+    return [one / last for one in sums]

@@ -53,9 +53,10 @@ class FeasibleSelection:
     def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Sequence[Candidate]:  # noqa: ARG002 - the protocol's arguments
         """Return who has the time, by slack; among equals, in order of entry."""
         factor, sign = 1 + self._settings.margin, 1 if self._settings.first == "least" else -1
+        predictor = self._settings.predictor
         able = []
         for order, candidate in enumerate(candidates):
-            remaining_s = candidate.remaining_s(self._settings.predictor)
+            remaining_s = candidate.remaining_s(predictor)
             if remaining_s < factor * candidate.train_s:  # rates cost time, and not even the training fits
                 continue
             slack_s = remaining_s - factor * candidate.duration_s

@@ -84,19 +84,21 @@ class OortSelection:
         fresh: list[Candidate] = []
         for candidate in candidates:
             (fresh if candidate.loss is None else known).append(candidate)
-        speeds = [1 / candidate.duration_s for candidate in fresh]
+        speeds: list[float] = []
         decayed = self._settings.explored * self._settings.explored_decay**context.round
         share = max(self._settings.explored_least, decayed)
         ordered = False
         while known or fresh:
             if fresh and (not known or context.generator.random() < share):
+                speeds = speeds or [1 / candidate.duration_s for candidate in fresh]
                 index = drawn(speeds, context.generator)
                 del speeds[index]
                 yield fresh.pop(index)
                 continue
             if not ordered:  # most choices are over before
                 utilities = self.utilities(known, context.round)
-                known = [known[index] for index in sorted(range(len(known)), key=lambda index: -utilities[index])]
+                ranked = sorted(range(len(known)), key=utilities.__getitem__, reverse=True)
+                known = [known[index] for index in ranked]
                 ordered = True
             yield known.pop(0)
 

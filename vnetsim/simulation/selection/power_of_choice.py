@@ -50,12 +50,14 @@ class PowerOfChoiceSelection:
     def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Sequence[Candidate]:
         """Return those who were drawn, the largest loss first."""
         # a silo that does not tell its size, or has no image, counts as one image: it can be drawn
-        sizes = [max(1, candidate.images or 1) for candidate in candidates]
+        sizes = [candidate.images or 1 for candidate in candidates]
         count = min(len(candidates), max(free, self._settings.drawn))
         drawn = drawn_without_replacement(sizes, count, context.generator)
-        losses = [candidates[index].loss for index in drawn]
-        ranked = sorted(zip(drawn, losses, strict=True), key=lambda one: -math.inf if one[1] is None else -one[1])
-        return [candidates[index] for index, _ in ranked]
+        ranks = {}
+        for index in drawn:
+            loss = candidates[index].loss
+            ranks[index] = -math.inf if loss is None else -loss
+        return [candidates[index] for index in sorted(ranks, key=ranks.__getitem__)]
 
     def after_round(self, records: Sequence[ParticipationRecord]) -> None:
         """Learn nothing: a candidate's loss is what was recorded."""
