@@ -97,8 +97,7 @@ class AveragingLearner(TaskLearner):
     def train(self, participants: Sequence[Participant]) -> Sequence[Update]:
         """Train every participant from the global model of its ``base_round``; see ``vnetsim.learning.Learner``."""
         jobs = [self._job(participant) for participant in participants]
-        held = self._task.reads_uploads or self._rule.needs_uploads
-        if not held and averages_as_they_come(jobs, self._settings):
+        if not self._rule.needs_uploads and averages_as_they_come(jobs, self._settings):
             return self._averaged_as_they_come(participants, jobs)
         trained = self._task.engine.train(jobs)
         return [self._update(*one) for one in zip(participants, jobs, trained, strict=True)]
@@ -110,7 +109,8 @@ class AveragingLearner(TaskLearner):
         rate = self._task.learning_rate(self._global.round)
         weights, state = self._global.fold(finite)
         self._global.advance(state)
-        told = self._task.round_figures(finite, weights) if finite else {}
+        figures = [self._figures(update) for update in finite]
+        told = self._task.round_figures(figures, weights) if finite else {}
         return aggregation(updates, weights, {"learning_rate": rate, **mean_loss(finite), **told})
 
     @final
@@ -120,17 +120,32 @@ class AveragingLearner(TaskLearner):
 
     def _averaged_as_they_come(self, participants: Sequence[Participant], jobs: Sequence[TrainingJob]) -> list[Update]:
         """Return updates without states; the server keeps their mean."""
+        figures: dict[int, Mapping[str, float]] = {}
+
+        def look(place: int, state: State) -> None:
+            figures[place] = self._task.upload_figures(state, participants[place].silo)
+
         results, finite, averaged = trained_and_averaged(
             jobs,
             self._task.engine,
             weigh=lambda places: self.weights([participants[i] for i in places]),
             sent=self._task.sent,
+            look=look,
             base=self._global.current,
             settings=self._settings,
         )
         self._global.averaged = [participants[i] for i in averaged.places], averaged.state
         updates = [self._update(*one) for one in zip(participants, jobs, results, strict=True)]
-        return [replace(update, finite=fine) for update, fine in zip(updates, finite, strict=True)]
+        return [
+            replace(update, finite=fine, metrics={**update.metrics, **figures.get(place, {})})
+            for place, (update, fine) in enumerate(zip(updates, finite, strict=True))
+        ]
+
+    def _figures(self, update: Update) -> Mapping[str, float]:
+        """Return what an upload is worth by itself: looked at now, or when it was averaged."""
+        if not update.state:
+            return update.metrics
+        return self._task.upload_figures(update.state, update.participant.silo)
 
     def _facts(self) -> Mapping[str, str]:
         """Return lines for the record."""

@@ -214,7 +214,8 @@ class FedEFM(TaskLearner):
             for host, similarity in update.kept.items()
         }
         if finite:
-            metrics |= self._task.round_figures(finite, weights)
+            figures = [self._task.upload_figures(update.state, update.participant.silo) for update in finite]
+            metrics |= self._task.round_figures(figures, weights)
             metrics["teachers"] = sum(update.metrics["teachers"] for update in finite) / len(finite)
         if exchanges:
             values = exchanges.values()

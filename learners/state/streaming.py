@@ -41,6 +41,7 @@ def trained_and_averaged(
     *,
     weigh: Callable[[Sequence[int]], Weights],
     sent: Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]],
+    look: Callable[[int, Mapping[str, Tensor]], None],
     base: Mapping[str, Tensor],
     settings: AveragingSettings,
 ) -> tuple[list[Trained], list[bool], Averaged]:
@@ -54,6 +55,7 @@ def trained_and_averaged(
         engine: what trains them; at least ``at_once`` of them together, where it says so.
         weigh: the weights of the uploads at some places.
         sent: the part of a state that is averaged.
+        look: given place and that part of each finite upload, once.
         base: the global model, for clipping.
         settings: how to average.
     """
@@ -69,7 +71,10 @@ def trained_and_averaged(
             for trained in engine.train([jobs[i] for i in places[start : start + size]]):
                 told.append(trained.finite)
                 if told[-1]:
-                    mean.add(clipped(sent(trained.state), base, settings), float(weights[len(told) - 1]))
+                    upload = sent(trained.state)
+                    if len(results) < len(jobs):
+                        look(len(results), upload)
+                    mean.add(clipped(upload, base, settings), float(weights[len(told) - 1]))
                 if len(results) < len(jobs):
                     results.append(replace(trained, state={}, optimizer={}))
         finite = finite or told

@@ -25,7 +25,7 @@ from learners.tasks.contrastive_settings import LEARNING_RATE
 from learners.tasks.evaluation import passed
 from learners.tasks.task import AveragedTask, labelled_silos, payload_bytes
 from vnetsim.errors import InputError
-from vnetsim.learning import Description, LearnerContext, Network, Series, Update
+from vnetsim.learning import Description, LearnerContext, Network, Series
 
 
 class ClassificationTask(AveragedTask):
@@ -43,7 +43,6 @@ class ClassificationTask(AveragedTask):
     """
 
     inputs: ClassVar[tuple[str, ...]] = ("images", "labels")
-    reads_uploads = True
 
     def __init__(self, context: LearnerContext, settings: ClassificationSettings) -> None:
         self._settings = settings
@@ -114,13 +113,17 @@ class ClassificationTask(AveragedTask):
         """Return the accuracy of a model on the test images."""
         return {"accuracy": self.accuracy(state)}
 
-    def round_figures(self, finite: Sequence[Update], weights: Weights) -> Mapping[str, float]:  # noqa: ARG002
-        """Return what the uploads are worth by themselves; a figure of which no upload has any is left out."""
-        pairs = [self.local_accuracies(update.state, update.participant.silo) for update in finite]
-        names = ("seen_accuracy", "unseen_accuracy")
+    def upload_figures(self, state: State, silo: int) -> Mapping[str, float]:
+        """Return ``local_accuracies`` by name; NaN stays out."""
+        seen, unseen = self.local_accuracies(state, silo)
+        figures = {SEEN_ACCURACY.name: seen, UNSEEN_ACCURACY.name: unseen}
+        return {name: value for name, value in figures.items() if not math.isnan(value)}
+
+    def round_figures(self, uploads: Sequence[Mapping[str, float]], weights: Weights) -> Mapping[str, float]:  # noqa: ARG002
+        """Return the means of ``upload_figures``; one that no upload has is left out."""
         measured = {
-            name: [value for value in values if not math.isnan(value)]
-            for name, values in zip(names, zip(*pairs, strict=True), strict=True)
+            one.name: [figures[one.name] for figures in uploads if one.name in figures]
+            for one in (SEEN_ACCURACY, UNSEEN_ACCURACY)
         }
         return {name: sum(values) / len(values) for name, values in measured.items() if values}
 

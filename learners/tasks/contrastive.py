@@ -19,7 +19,7 @@ from learners.state.global_model import State
 from learners.tasks.contrastive_settings import SERIES, ContrastiveSettings, TaskSettings, reported
 from learners.tasks.evaluation import Evaluator
 from learners.tasks.task import AveragedTask, Task, labelled_silos, payload_bytes
-from vnetsim.learning import Description, LearnerContext, Network, Series, Update
+from vnetsim.learning import Description, LearnerContext, Network, Series
 
 FIRST, SECOND = "first.", "second."
 
@@ -180,6 +180,6 @@ class DualTemperatureTask(ContrastiveTask, AveragedTask):
         """Return all metrics of a learner that averages on this task."""
         return reported(SERIES, self._settings)
 
-    def round_figures(self, finite: Sequence[Update], weights: Weights) -> Mapping[str, float]:
+    def round_figures(self, uploads: Sequence[Mapping[str, float]], weights: Weights) -> Mapping[str, float]:
         """Return how far the weights are from equal ones; nothing where the model was kept."""
-        return {"weight_deviation": float(np.sqrt(np.mean((weights * len(finite) - 1) ** 2)))} if weights.any() else {}
+        return {"weight_deviation": float(np.sqrt(np.mean((weights * len(uploads) - 1) ** 2)))} if weights.any() else {}

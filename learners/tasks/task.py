@@ -24,7 +24,7 @@ from learners.engines.silo_images import SiloImages, blurred_samples, kernel_px
 from learners.mathematics.aggregation import Weights
 from learners.state.global_model import State
 from learners.tasks.training_settings import TrainingSettings
-from vnetsim.learning import Description, LearnerContext, Participant, Series, Update
+from vnetsim.learning import Description, LearnerContext, Participant, Series
 
 BACKWARD_FACTOR = 3
 """Work of forward and backward pass in forward passes: the backward pass computes two products for each one."""
@@ -194,13 +194,10 @@ class AveragedTask(Task, ABC):
         inputs: the tensors of a batch that a loss is given, in order, by name.
         options: further tensors that a loss is given where a batch has them: parameter of the loss to name in the
             batch.
-        reads_uploads: whether ``round_figures`` reads the updates' tensors, which are then all held until the round
-            ends.
     """
 
     inputs: ClassVar[tuple[str, ...]]
     options: ClassVar[Mapping[str, str]] = {}
-    reads_uploads: ClassVar[bool] = False
 
     @property
     def passes(self) -> int:
@@ -227,8 +224,17 @@ class AveragedTask(Task, ABC):
     def describe(self, facts: Mapping[str, str]) -> Description:
         """Return network, data distribution and what else the record says, the learner's own ``facts`` at the end."""
 
-    def round_figures(self, finite: Sequence[Update], weights: Weights) -> Mapping[str, float]:  # noqa: ARG002 - for tasks
-        """Return what a round reports besides learning rate and loss, given its finite updates and their weights."""
+    def upload_figures(self, state: State, silo: int) -> Mapping[str, float]:  # noqa: ARG002 - for tasks
+        """Return what one finite upload is worth by itself; asked while its tensors are there."""
+        return {}
+
+    def round_figures(self, uploads: Sequence[Mapping[str, float]], weights: Weights) -> Mapping[str, float]:  # noqa: ARG002
+        """Return what a round reports besides learning rate and loss.
+
+        Args:
+            uploads: ``upload_figures`` of its finite updates, at least one.
+            weights: theirs.
+        """
         return {}
 
 

@@ -58,11 +58,12 @@ CELLS = {  # arms under all conditions x seeds
     ("flsimco-fig5", "paper"): 3 * 2 * 20,
     ("flsimco-negatives", "small"): 2 * 2 * 10,
     ("selection", "small"): 11 * 6 * 9,
+    ("selection", "cifar10-intersection"): 11 * 3 * 9,
     ("selection", "cifar10"): 11 * 6 * 2 * 10,
     ("selection", "paper"): 11 * 6 * 2 * 10,
 }
 NAMES = sorted({name for name, _ in CELLS})
-NETS = {"selection": 3}
+NETS = {("selection", size): 3 for size in ("small", "cifar10", "paper")}
 """Traffics of a seed, where there are several."""
 QUICK = {
     "steering": ("data.train_images=330", "learning.test_frames=50", "learning.steps=2"),
@@ -110,7 +111,7 @@ def test_every_size_is_planned_without_its_data(name: str, size: str) -> None:
     plan = planned(name, size)
     assert len(plan.cells) == CELLS[name, size]
     seeds = len({cell.experiment.seed for cell in plan.cells})
-    assert len(plan.traffics) == NETS.get(name, 1) * seeds, "a traffic for each seed and net"
+    assert len(plan.traffics) == NETS.get((name, size), 1) * seeds, "a traffic for each seed and net"
 
 
 @pytest.mark.parametrize(("name", "size"), CELLS)

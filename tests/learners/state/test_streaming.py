@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from learners.classification_fedavg import ClassificationFedAvg
 from learners.engines.programs import Trained, TrainingJob
 from learners.fedavg import Discard, FedAvg
 from learners.flsimco import FLSimCo
@@ -44,7 +45,8 @@ def played(
 
     def play(kind: Any, *spoilt: int, held: int, **settings: object) -> tuple[Any, list[Any], list[int]]:
         monkeypatch.setattr("learners.state.streaming.HELD_BYTES", held)
-        learner = kind.create(context, kind.Settings(batch=4, steps=2, knn_k=5, bank=40, **settings))
+        own = {"local_test": 12} if kind.task == "classification" else {"knn_k": 5, "bank": 40}
+        learner = kind.create(context, kind.Settings(batch=4, steps=2, **own, **settings))
         learner._task.engine = engine = Counting(learner._task.engine, *spoilt)
         told: list[Any] = []
         for round_ in range(2):
@@ -66,6 +68,8 @@ def played(
         (FedAvg, {"batchnorm": "local"}),
         (Discard, {}),
         (Discard, {"limit_kmh": 1.0}),
+        (ClassificationFedAvg, {}),
+        (ClassificationFedAvg, {"clip_norm": 0.01}),
     ],
     ids=str,
 )
