@@ -5,8 +5,8 @@
 needs torch, torchvision, scipy, numpy and safetensors, no SUMO, no tables and no installation. Type it again until it
 says that nothing is left: finished parts are kept in DIR and skipped (``--again PART,...`` or ``all`` repeats them).
 DIR then holds ``gpu_check.json`` and the table ``gpu_check.md``. ``--tiny --device cpu`` rehearses all parts; no figure
-of that means anything. ``export RUN_DIRECTORY FILE`` makes the schedule of a recorded run (needs all of vnetsim);
-``--schedule`` names another than the one in ``tests/device_checks``.
+of that means anything. ``export SCENARIO FILE [KEY=VALUE ...]`` makes the schedule of a scenario, an experiment or a
+run directory (needs all of vnetsim, trains nothing); ``--schedule`` names another than that in ``tests/device_checks``.
 
 Each command runs its parts in a process of its own, which is ended where a part takes too long or crashes; the others
 go on. The exit status is 0 when all parts that ran finished and every figure of correctness met its target.
@@ -59,6 +59,7 @@ def _late(module: str, function: str, **given: Any) -> Any:
 def parts() -> list[Part]:
     """Return all parts, in the order in which they run."""
     right, fast = partial(_late, "correctness"), partial(_late, "measurements")
+    paper = partial(_late, "paper_run", "paper_run")
     large = partial(fast, "large_round")
     return [
         Part(name="mathematics", title="Correctness: mathematics", run=right("mathematics")),
@@ -81,19 +82,18 @@ def parts() -> list[Part]:
              run=right("same_bits"), deterministic=True),
         Part(name="price_of_determinism", title="Price of deterministic algorithms", run=fast("price_of_determinism"),
              deterministic=True),
-        Part(name="paper_run", title="Paper size, from a recorded schedule", run=_late("paper_run", "paper_run"),
-             limit_s=400),
+        Part(name="paper_run_cdl", title="Paper size, from a recorded schedule",
+             run=paper(schedule_file="cdl_schedule.json"), limit_s=100),
+        Part(name="paper_run_fedefm", title="Paper size, from a recorded schedule",
+             run=paper(schedule_file="fedefm_schedule.json"), limit_s=150),
+        Part(name="paper_run", title="Paper size, from a recorded schedule", run=paper(), limit_s=400),
     ]  # fmt: skip
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run what is left within the time; see the module's text."""
     if arguments[:1] == ["export"]:
-        from device_checks import schedule  # noqa: PLC0415 - brings torch
-
-        run, file = arguments[1:]
-        Path(file).write_text(schedule.written(schedule.exported(Path(run))))
-        return 0
+        return export(*arguments[1:])
     options = parsed(arguments)
     folder = Path(options.out)
     folder.mkdir(parents=True, exist_ok=True)
@@ -114,6 +114,18 @@ def main(arguments: Sequence[str]) -> int:
     content = record.read()
     (folder / "gpu_check.md").write_text(markdown(content, parts()))
     return summary(content, options, folder)
+
+
+def export(scenario: str, file: str, *settings: str) -> int:
+    """Make the schedule of a scenario with settings of the form KEY=VALUE."""
+    from device_checks import recording, schedule  # noqa: PLC0415 - not on a bare machine
+
+    from vnetsim.learning.registry import find_learner  # noqa: PLC0415
+    from vnetsim.scenario.settings_file import load_experiment, parse_override  # noqa: PLC0415
+
+    experiment = load_experiment(scenario, [parse_override(one) for one in settings], find_learner=find_learner)
+    Path(file).write_text(schedule.written(recording.exported(experiment)))
+    return 0
 
 
 def parsed(arguments: Sequence[str]) -> argparse.Namespace:

@@ -1,12 +1,11 @@
-"""Who took part in which round of a recorded run, as one small file, and the same rounds learned again from it.
+"""Who takes part in which round of an experiment, as one file, and the same rounds learned from it.
 
 The file holds what a learner is told of the simulation and nothing else, so that neither SUMO nor the tables are needed
-where it is replayed. ``exported`` makes it of a run directory and needs all of vnetsim; all else needs the learners.
+where it is replayed: the learners are. ``device_checks.recording`` makes it.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 import json
 import tomllib
@@ -16,67 +15,25 @@ from typing import Any
 
 from vnetsim.blur import Camera
 from vnetsim.experiment import BlurSettings, DataSettings, ExchangeSettings
-from vnetsim.learning import Learner, LearnerContext, Participant
+from vnetsim.learning import Learner, LearnerContext, Participant, Peer
 from vnetsim.random_streams import Streams
 
-FORMAT = 1
-COLUMNS = ("vehicle_id", "rsu_id", "silo", "base_round", "speed_mps", "level_px")
-"""Of a participant, in the order in which they stand in the file."""
+FORMAT = 2
+NEEDED = ("vehicle_id", "rsu_id", "silo", "base_round", "speed_mps", "level_px")
+COLUMNS = (*NEEDED, "neighbours", "download_s", "train_s", "upload_s", "work_share", "peers")
+"""Of a participant, in the order in which they stand in a file; one may lack those that are not ``NEEDED``. Peers are
+places in the file's own list of them."""
+PEER_COLUMNS = ("vehicle_id", "silo", "speed_mps", "level_px", "neighbours")
 PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
 
 
-def exported(run: Path) -> dict[str, Any]:
-    """Return the schedule of a finished run directory.
-
-    Raises:
-        ValueError: the run's learner exchanges models between vehicles, which the file does not hold, or has a file of
-            its own.
-    """
-    import polars as pl  # noqa: PLC0415 - not there on a bare machine
-
-    from vnetsim.learning.registry import find_learner  # noqa: PLC0415
-    from vnetsim.scenario.settings_file import load_experiment, read_toml, to_plain  # noqa: PLC0415
-    from vnetsim.storage.run_directory import RunDirectory  # noqa: PLC0415
-
-    folder = RunDirectory(run)
-    if folder.manifest()["status"] != "finished":
-        raise ValueError(f"{run}: has not finished; go on with it first")
-    experiment = load_experiment(str(run), [], find_learner=find_learner)
-    if folder.has("exchanges"):
-        raise ValueError(f"{run}: its vehicles exchange models; only rounds without exchange can be exported")
-    if experiment.learner not in registered():
-        raise ValueError(f"{run}: its learner {experiment.learner} is none of this repository's")
-    committed = folder.read("participations").filter(pl.col("outcome") == "committed").sort("participation")
-    rounds = folder.read("rounds").sort("round")["round"].to_list()
-    by_round: dict[int, list[list[object]]] = {round_: [] for round_ in rounds}
-    for row in committed.iter_rows(named=True):
-        by_round[row["round"]].append([row[column] for column in COLUMNS])
-    data = dataclasses.replace(experiment.data, root="", download=False)
-    return {
-        "format": FORMAT,
-        "scenario": Path(read_toml(run / "experiment.toml")["scenario"]).name,
-        "learner": experiment.learner,
-        "learning": dict(experiment.learning),
-        "seed": experiment.seed,
-        "rounds": experiment.rounds,
-        "silos": experiment.silos.count,
-        "approaches": experiment.silos.approaches,
-        "max_staleness": experiment.round.max_staleness,
-        "evaluate_every": experiment.evaluate_every,
-        "data": to_plain(data),
-        "blur": to_plain(experiment.blur),
-        "camera": to_plain(experiment.camera),
-        "exchange": to_plain(experiment.exchange),
-        "columns": list(COLUMNS),
-        "participants": [by_round[round_] for round_ in rounds],
-    }
-
-
 def written(schedule: Mapping[str, Any]) -> str:
-    """Return a schedule as text, a round a line."""
-    rounds = ",\n".join(json.dumps(row, separators=(",", ":")) for row in schedule["participants"])
-    head = json.dumps({key: value for key, value in schedule.items() if key != "participants"}, indent=1)
-    return f'{head[:-2]},\n "participants": [\n{rounds}\n]}}\n'
+    """Return a schedule as text, a round a line and a peer a line."""
+    long = ("participants", "peers")
+    head = json.dumps({key: value for key, value in schedule.items() if key not in long}, indent=1)
+    lines = {key: ",\n".join(json.dumps(row, separators=(",", ":")) for row in schedule.get(key, ())) for key in long}
+    lists = ",\n".join(f' "{key}": [\n{text}\n]' for key, text in lines.items())
+    return f"{head[:-2]},\n{lists}}}\n"
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -86,7 +43,8 @@ def read(path: Path) -> dict[str, Any]:
         ValueError: it is no schedule of this version.
     """
     schedule: dict[str, Any] = json.loads(path.read_text())
-    if schedule.get("format") != FORMAT or tuple(schedule.get("columns", ())) != COLUMNS:
+    columns = tuple(schedule.get("columns", ()))
+    if schedule.get("format") != FORMAT or columns[: len(NEEDED)] != NEEDED or not set(columns) <= set(COLUMNS):
         raise ValueError(f"{path}: no schedule of this version; export it again")
     return schedule
 
@@ -121,9 +79,13 @@ def context_of(schedule: Mapping[str, Any], device: str, data: Mapping[str, Any]
 
 def participants(schedule: Mapping[str, Any], round_: int) -> list[Participant]:
     """Return who commits to a round, in the order of the simulation."""
-    return [
-        Participant(round=round_, **dict(zip(COLUMNS, row, strict=True))) for row in schedule["participants"][round_]
-    ]
+    joined = []
+    for row in schedule["participants"][round_]:
+        values = dict(zip(schedule["columns"], row, strict=True))
+        peers = [schedule["peers"][place] for place in values.pop("peers", ())]
+        told = tuple(Peer(**dict(zip(PEER_COLUMNS, peer, strict=True))) for peer in peers)
+        joined.append(Participant(round=round_, peers=told, **values))
+    return joined
 
 
 def create(
@@ -138,7 +100,7 @@ def create(
     """Return the schedule's learner, untrained; with another seed, data or settings where they are given.
 
     Args:
-        schedule: see ``exported``.
+        schedule: see ``read``.
         device: where it learns.
         seed: of initial model, silos and draws; the recorded run's by default.
         data: settings of ``vnetsim.experiment.DataSettings`` to change.
@@ -160,7 +122,7 @@ def replay(
     """Learn the rounds of a schedule again, and after each yield its number and figures.
 
     Args:
-        schedule: see ``exported``.
+        schedule: see ``read``.
         learner: see ``create``; its state is that before round ``first``.
         first: the round to go on with.
         evaluate: whether to evaluate after a round; by default as the recorded run did.

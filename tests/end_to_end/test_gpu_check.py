@@ -3,16 +3,20 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+import tomllib
 from pathlib import Path
-from typing import Any
 
+import gpu_check
 import pytest
 import torch
 from device_checks import schedule
 from safetensors.torch import load_file
+from small_runs import SCENARIOS, Cli
+
+from vnetsim.errors import InputError
 
 CHECK = Path(__file__).parents[1] / "gpu_check.py"
+STUDIES = {"cdl": "cdl-table.toml", "fedefm": "fedefm-ablation.toml"}
 SHIPPED = CHECK.parent / "device_checks" / "expressway_schedule.json"
 LACKING = {"arro3", "cattrs", "cyclopts", "hypothesis", "libsumo", "matplotlib", "ot", "polars", "pytest"} | {
     *("ray", "rich", "simpy", "sklearn", "sumo", "sumolib", "tomli_w", "traci")
@@ -58,24 +62,60 @@ def test_all_parts_run_on_a_bare_machine(tmp_path: Path) -> None:
     assert [line.partition(":")[0] for line in again.stdout.splitlines()[:-1]] == ["transport"]
 
 
-def test_a_replayed_schedule_gives_the_model_of_its_run(small_run: Callable[..., tuple[Path, Any]]) -> None:
-    run = small_run("gaussian.toml")[0]
-    text = schedule.written(schedule.exported(run))
-    recorded = json.loads(text)
-    assert sum(map(len, recorded["participants"])) > 3
+EXCHANGES = ("exchange.range_m=2000", "round.quorum=4", "round.invited=8", "silos.count=10", "rounds=3")
+OPTIONS = {
+    "flsimco": (
+        *("rounds=3", "learning.batch=8", "learning.steps=1", "learning.bank=100", "learning.knn_k=10"),
+        *("learning.linear_probe=never", "data.train_images=400", "data.test_images=100", "silos.count=10"),
+        "round.max_staleness=2",
+    ),
+    "cdl": (*EXCHANGES, "data.train_images=330", "learning.test_frames=50", "learning.steps=1", "learning.batch=8"),
+    "fedefm": (
+        *(*EXCHANGES, "data.train_images=400", "data.test_images=100", "learning.steps=1", "learning.batch=8"),
+        "learning.local_test=50",
+    ),
+}
+
+
+@pytest.mark.parametrize("learner", OPTIONS)
+def test_a_replayed_schedule_gives_the_model_of_its_run(learner: str, tmp_path: Path, cli: Cli) -> None:
+    settings = (f"learner={learner}", *OPTIONS[learner])
+    given = tuple(part for one in settings for part in ("--set", one))
+    assert cli("run", "gaussian", "--device", "cpu", *given, "--out", tmp_path / "run").status == 0
+    gpu_check.main(["export", str(tmp_path / "run"), str(tmp_path / "schedule.json")])
+    recorded = schedule.read(tmp_path / "schedule.json")
+    joined = [schedule.participants(recorded, round_) for round_ in range(3)]
+    assert sum(map(len, joined)) > 3
+    assert any(one.peers for round_ in joined for one in round_) == (learner != "flsimco")
+    gpu_check.main(["export", "gaussian", str(tmp_path / "before"), *settings])
+    untrained = schedule.read(tmp_path / "before")
+    assert untrained["participants"] == recorded["participants"], "nothing has to be trained for a schedule"
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # as the run had
     try:
-        learner = schedule.create(recorded, "cpu")
-        learner.evaluate(final=False)
-        figures = dict(schedule.replay(recorded, learner))
+        made = schedule.create(recorded, "cpu")
+        made.evaluate(final=False)
+        figures = dict(schedule.replay(recorded, made))
     finally:
         torch.set_num_threads(threads)
     assert len(figures) == 3
-    expected = load_file(run / "model.safetensors")
-    state = {name: tensor for name, tensor in learner.state_dict().items() if name.startswith("model.")}
+    expected = load_file(tmp_path / "run" / "model.safetensors")
+    state = {name: tensor for name, tensor in made.state_dict().items() if name.startswith("model.")}
     assert {f"model.{name}" for name in expected} == state.keys()
     assert all(torch.equal(state[f"model.{name}"], tensor) for name, tensor in expected.items())
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        (("round.selection=oort",), "chooses by training losses"),
+        (("round.aggregation=fedbuff", "learner=fedavg-classification"), "holds synchronous rounds"),
+    ],
+)
+def test_what_a_schedule_cannot_hold_is_refused(settings: tuple[str, ...], why: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=why):
+        gpu_check.export("gaussian", str(tmp_path / "schedule.json"), *settings)
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_shipped_schedule_is_of_the_papers_size() -> None:
@@ -84,6 +124,20 @@ def test_the_shipped_schedule_is_of_the_papers_size() -> None:
     assert shipped["silos"] == 95
     assert len(shipped["participants"]) == shipped["rounds"] == 100
     assert schedule.participants(shipped, 99)
+
+
+@pytest.mark.parametrize(("learner", "silos"), [("cdl", 11), ("fedefm", 20)])
+def test_the_shipped_schedules_of_exchanges_have_the_sizes_of_their_studies(learner: str, silos: int) -> None:
+    shipped = schedule.read(SHIPPED.with_name(f"{learner}_schedule.json"))
+    assert (shipped["learner"], shipped["silos"], shipped["blur"]["fraction"]) == (learner, silos, 0)
+    assert len(shipped["participants"]) == shipped["rounds"] == 30
+    study = tomllib.loads((SCENARIOS / "studies" / STUDIES[learner]).read_text())["sizes"]["paper"]["settings"]
+    assert {key: shipped["learning"][key] for key in study["learning"] if key != "test_frames"} == {
+        key: value for key, value in study["learning"].items() if key != "test_frames"
+    }
+    joined = [one for round_ in range(30) for one in schedule.participants(shipped, round_)]
+    assert all(peer.silo < silos for one in joined for peer in one.peers)
+    assert any(one.peers for one in joined)
 
 
 def test_a_schedule_of_another_version_is_refused(tmp_path: Path) -> None:

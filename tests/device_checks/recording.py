@@ -1,0 +1,139 @@
+"""The schedule of an experiment: its traffic and rounds simulated as a run would, without any training.
+
+Timing does not depend on weights, so what a learner is told of a round can be had before anything is learnt. Needs all
+of vnetsim; what is made of it (``device_checks.schedule``) does not.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from device_checks.schedule import COLUMNS, FORMAT, PEER_COLUMNS, registered
+from vnetsim.errors import InputError
+from vnetsim.experiment import Experiment
+from vnetsim.learning import Cost, Participant
+from vnetsim.learning.aggregation import SYNC
+from vnetsim.learning.registry import find_learner
+from vnetsim.plugins import code_file
+from vnetsim.random_streams import Streams
+from vnetsim.runs.equal_schedule import costs_of, schedule_of
+from vnetsim.runs.opening import located, opened
+from vnetsim.runs.records import images_of
+from vnetsim.runs.runner import context_of
+from vnetsim.scenario.settings_file import structure, to_plain
+from vnetsim.simulation.loop import RoundResult, RoundSummary, simulate
+from vnetsim.simulation.plugins import simulation_plugins
+from vnetsim.simulation.selection import SELECTIONS
+from vnetsim.storage.run_directory import RunDirectory
+
+
+def exported(experiment: Experiment) -> dict[str, Any]:
+    """Return the schedule of an experiment, see ``device_checks.schedule``.
+
+    Raises:
+        InputError: vehicles are chosen by training losses; or its learner, data, encoder or aggregation rule is none
+            that a machine with this repository alone has by its name.
+    """
+    kind = find_learner(experiment.learner)
+    _check(experiment)
+    settings: Any = structure(experiment.learning, kind.Settings, "", ("learning",))
+    experiment = located(dataclasses.replace(experiment, schedule=schedule_of(experiment.schedule, kind)))
+    context = context_of(experiment, "cpu")
+    learner = kind.create(context, settings)
+    kept = _Kept(costs_of(experiment.schedule, context, learner) or _Costs(learner))
+    with tempfile.TemporaryDirectory() as folder, opened(experiment, _Quiet(), RunDirectory(Path(folder))) as traffic:
+        simulate(
+            experiment, traffic, kept, Streams(seed=experiment.seed),
+            plugins=simulation_plugins(experiment), images=images_of(learner.describe()),
+        )  # fmt: skip
+    peers: dict[tuple[Any, ...], int] = {}
+    return {
+        "format": FORMAT,
+        "scenario": Path(experiment.scenario).name,
+        "learner": experiment.learner,
+        "learning": to_plain(settings),
+        "seed": experiment.seed,
+        "rounds": experiment.rounds,
+        "silos": experiment.silos.count,
+        "approaches": experiment.silos.approaches,
+        "max_staleness": experiment.round.max_staleness,
+        "evaluate_every": experiment.evaluate_every,
+        "data": to_plain(dataclasses.replace(experiment.data, root="", download=False)),
+        "blur": to_plain(experiment.blur),
+        "camera": to_plain(experiment.camera),
+        "exchange": to_plain(experiment.exchange),
+        "columns": list(COLUMNS),
+        "participants": [[_row(one, peers) for one in round_] for round_ in kept.rounds],
+        "peers": [list(one) for one in peers],
+    }
+
+
+def _check(experiment: Experiment) -> None:
+    selection: Any = SELECTIONS.find(experiment.round.selection)
+    if getattr(selection, "uses_losses", False):
+        raise InputError(f"round.selection: {selection.name} chooses by training losses; nothing is trained here.")
+    if experiment.learner not in registered():
+        raise InputError(f"learner: {experiment.learner} is none of this repository's.")
+    if experiment.round.aggregation != SYNC:
+        raise InputError(f"round.aggregation: a schedule holds synchronous rounds, not {experiment.round.aggregation}.")
+    for key, name in experiment.plugins().items():
+        if code_file(name) is not None:
+            raise InputError(f"{key}: {name} is a file of its own; a schedule holds what this repository has.")
+
+
+def _row(participant: Participant, peers: dict[tuple[Any, ...], int]) -> list[Any]:
+    """Return the columns of a participant; its peers as places in ``peers``, where new ones are added."""
+    found = [tuple(getattr(peer, name) for name in PEER_COLUMNS) for peer in participant.peers]
+    values = {"peers": [peers.setdefault(peer, len(peers)) for peer in found]}
+    return [values[name] if name in values else getattr(participant, name) for name in COLUMNS]
+
+
+class _Costs(Mapping[int, Cost]):
+    """The learner's own costs, asked for once a silo."""
+
+    def __init__(self, learner: Any) -> None:
+        self._learner = learner
+        self._found: dict[int, Cost] = {}
+
+    def __getitem__(self, silo: int) -> Cost:
+        if silo not in self._found:
+            self._found[silo] = self._learner.cost(silo)
+        return self._found[silo]
+
+    def __iter__(self) -> Any:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+
+class _Kept:
+    """A ``RoundHandler`` that keeps who takes part and trains nobody."""
+
+    def __init__(self, costs: Mapping[int, Cost]) -> None:
+        self._costs = costs
+        self.rounds: list[Sequence[Participant]] = []
+
+    def cost(self, silo: int) -> Cost:
+        return self._costs[silo]
+
+    def close_round(self, _summary: RoundSummary, participants: Sequence[Participant]) -> RoundResult:
+        self.rounds.append(participants)
+        return RoundResult(weights=[None] * len(participants), losses=[None] * len(participants))
+
+
+class _Quiet:
+    """A ``ProgressDisplay`` that shows nothing."""
+
+    def stage(self, text: str) -> None:
+        pass
+
+    def note(self, text: str) -> None:
+        pass
+
+    def advance(self, *, time_s: float, done: float, total: float | None) -> None:
+        pass
