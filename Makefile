@@ -38,10 +38,10 @@ run: $(INSTALLED)
 	$(BIN)/vnetsim run scenarios/intersection.sumocfg --set evaluate_every=2
 
 test: $(INSTALLED)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 engines: $(INSTALLED)
-	VNETSIM_TEST_ENGINE=sequential $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile tests/learners --ignore tests/learners/data -m "not slow"
+	VNETSIM_TEST_ENGINE=sequential $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder tests/learners --ignore tests/learners/data -m "not slow"
 
 setup: $(INSTALLED)
 

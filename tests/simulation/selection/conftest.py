@@ -41,6 +41,10 @@ class Figures:
     remaining: dict[str, float] = field(default_factory=dict)
 
     @property
+    def loss_and_round(self) -> tuple[float, int] | None:
+        return None if self.loss is None or self.loss_round is None else (self.loss, self.loss_round)
+
+    @property
     def parts_s(self) -> tuple[float, float, float]:
         return self.download_s, self.train_s, self.upload_s
 

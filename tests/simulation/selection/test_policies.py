@@ -115,7 +115,7 @@ def test_oort_scores(make: Any, seed: int) -> None:
     oort = policy("oort", preferred_s=12.0, alpha=1.5, clip=0.8, explored=0.0, explored_least=0.0)
     clip = float(np.percentile([c.images * c.loss for c in waiting], 80))
     expected = [oort_utility(c, clip, 9, 12.0, 1.5) for c in waiting]
-    assert oort.utilities(waiting, 9) == pytest.approx(expected, rel=1e-12)
+    assert oort.utilities(waiting, [one.loss_and_round for one in waiting], 9) == pytest.approx(expected, rel=1e-12)
     best = [name for _, name in sorted(zip(expected, names(waiting), strict=True), reverse=True)]
     assert names(oort.select(waiting, 2, make.context(round=9))) == best
 

@@ -157,8 +157,13 @@ class Candidate:
     @property
     def loss_round(self) -> int | None:
         """The round of ``loss``."""
-        found = self._known.losses.get(self._window.vehicle.binding.silo)
+        found = self.loss_and_round
         return None if found is None else found[1]
+
+    @property
+    def loss_and_round(self) -> tuple[float, int] | None:
+        """``loss`` and ``loss_round``, for policies that need both of every candidate; None before the first."""
+        return self._known.losses.get(self._window.vehicle.binding.silo)
 
     @property
     def download_s(self) -> float:

@@ -63,16 +63,16 @@ class OortSelection:
         """Make it."""
         return cls(settings)
 
-    def utilities(self, known: Sequence[Candidate], round_index: int) -> list[float]:
-        """Return U_n of candidates that have a loss, in a round counted from 0."""
-        if not known:
-            return []
-        utilities = [(candidate.images or 1) * abs(candidate.loss or 0.0) for candidate in known]
+    def utilities(
+        self, known: Sequence[Candidate], losses: Sequence[tuple[float, int]], round_index: int
+    ) -> list[float]:
+        """Return U_n of candidates that have a loss, given ``loss_and_round`` of each, in a round counted from 0."""
+        utilities = [(candidate.images or 1) * abs(loss) for candidate, (loss, _) in zip(known, losses, strict=True)]
         most, preferred_s = quantile(utilities, self._settings.clip), self._settings.preferred_s
         temporal, alpha = 0.1 * math.log(1 + round_index), self._settings.alpha
         result = []
-        for candidate, statistical in zip(known, utilities, strict=True):
-            utility = min(statistical, most) + math.sqrt(temporal / (1 + (candidate.loss_round or 0)))
+        for candidate, statistical, (_, reported) in zip(known, utilities, losses, strict=True):
+            utility = min(statistical, most) + math.sqrt(temporal / (1 + reported))
             if (duration_s := candidate.duration_s) > preferred_s:
                 utility *= (preferred_s / duration_s) ** alpha
             result.append(utility)
@@ -82,25 +82,30 @@ class OortSelection:
         """Yield one after the other, explored or of the greatest utility; in order of entry among equals."""
         known: list[Candidate] = []
         fresh: list[Candidate] = []
+        losses: list[tuple[float, int]] = []
         for candidate in candidates:
-            (fresh if candidate.loss is None else known).append(candidate)
+            if (told := candidate.loss_and_round) is None:
+                fresh.append(candidate)
+            else:
+                known.append(candidate)
+                losses.append(told)
         speeds: list[float] = []
         decayed = self._settings.explored * self._settings.explored_decay**context.round
         share = max(self._settings.explored_least, decayed)
-        ordered = False
-        while known or fresh:
-            if fresh and (not known or context.generator.random() < share):
+        left = len(known)
+        ranked: Iterator[int] = iter(())
+        while left or fresh:
+            if fresh and (not left or context.generator.random() < share):
                 speeds = speeds or [1 / candidate.duration_s for candidate in fresh]
                 index = drawn(speeds, context.generator)
                 del speeds[index]
                 yield fresh.pop(index)
                 continue
-            if not ordered:  # most choices are over before
-                utilities = self.utilities(known, context.round)
-                ranked = sorted(range(len(known)), key=utilities.__getitem__, reverse=True)
-                known = [known[index] for index in ranked]
-                ordered = True
-            yield known.pop(0)
+            if left == len(known):  # most choices are over before
+                utilities = self.utilities(known, losses, context.round)
+                ranked = iter(sorted(range(left), key=utilities.__getitem__, reverse=True))
+            left -= 1
+            yield known[next(ranked)]
 
     def after_round(self, records: Sequence[ParticipationRecord]) -> None:
         """Learn nothing: a candidate's loss is what was recorded."""
