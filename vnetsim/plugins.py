@@ -11,6 +11,7 @@ import functools
 import hashlib
 import inspect
 import sys
+import tomllib
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -28,8 +29,22 @@ from vnetsim.special_files import refuse_special
 
 @functools.cache
 def entry_points(*, group: str) -> EntryPoints:
-    """Return the installed ones of a group. Reading every package's takes 10 ms, so it is done once."""
-    return metadata.entry_points(group=group)
+    """Return the installed ones of a group. Reading every package's takes 10 ms, so it is done once.
+
+    A checkout that is not installed has its own, as on a machine that has torch and little else.
+    """
+    return metadata.entry_points(group=group) or _of_checkout(group)
+
+
+def _of_checkout(group: str) -> EntryPoints:
+    file = Path(__file__).parents[1] / "pyproject.toml"
+    try:
+        metadata.distribution("vnetsim")
+    except metadata.PackageNotFoundError:
+        groups = tomllib.loads(file.read_text(encoding="utf-8"))["project"]["entry-points"] if file.is_file() else {}
+        own = groups.get(group, {}).items()
+        return EntryPoints(EntryPoint(name=name, value=value, group=group) for name, value in own)
+    return EntryPoints()
 
 
 FILE_MODULE = "vnetsim_plugin_"

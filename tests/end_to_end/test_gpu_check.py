@@ -21,9 +21,11 @@ SHIPPED = CHECK.parent / "device_checks" / "expressway_schedule.json"
 LACKING = {"arro3", "cattrs", "cyclopts", "hypothesis", "libsumo", "matplotlib", "ot", "polars", "pytest"} | {
     *("ray", "rich", "simpy", "sklearn", "sumo", "sumolib", "tomli_w", "traci")
 }
-"""What a machine with torch, torchvision, scipy, numpy and safetensors alone does not have; torch brings jinja2."""
+"""What a machine with torch, torchvision, scipy, numpy and safetensors alone does not have; torch brings jinja2. Nor is
+vnetsim installed there."""
 BARE = """
 import sys
+from importlib.machinery import PathFinder
 
 class Bare:
     def __init__(self, finder):
@@ -31,6 +33,10 @@ class Bare:
 
     def find_spec(self, name, path=None, target=None):
         return None if name.partition(".")[0] in {names} else self.finder.find_spec(name, path, target)
+
+    def find_distributions(self, *context):
+        found = PathFinder.find_distributions(*context) if self.finder is PathFinder else ()
+        return (one for one in found if one.name != "vnetsim")
 
     def __getattr__(self, name):
         return getattr(self.finder, name)
