@@ -7,6 +7,7 @@ without one. What it computes, and how fast, is not.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any, Self
@@ -103,9 +104,14 @@ def _moved(make: Callable[..., Tensor]) -> Callable[..., Tensor]:
 def other_device() -> Iterator[str]:
     """Have tensors on a device called ``NAME`` count as lying there."""
     with ExitStack() as stack:
+        stack.enter_context(warnings.catch_warnings())
+        warnings.filterwarnings("ignore", "for .* to a meta parameter", UserWarning)  # `There` copies
         for name in ("tensor", "as_tensor"):
             stack.enter_context(mock.patch.object(torch, name, _moved(getattr(torch, name))))
         for name in ("__enter__", "__exit__"):  # tensors of the inference mode cannot be held by others
             stack.enter_context(mock.patch.object(torch.inference_mode, name, getattr(_NoGrad, name)))
+        # a module converts its parameters by making new ones, not by changing what they hold
+        torch.__future__.set_overwrite_module_params_on_conversion(True)
+        stack.callback(torch.__future__.set_overwrite_module_params_on_conversion, False)
         stack.enter_context(_Watching())
         yield NAME

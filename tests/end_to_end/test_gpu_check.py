@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 import tomllib
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import gpu_check
 import pytest
 import torch
 from device_checks import schedule
+from device_checks.other_device import other_device
+from device_checks.rows import CheckSetup
 from safetensors.torch import load_file
 from small_runs import SCENARIOS, Cli
 
@@ -66,6 +69,25 @@ def test_all_parts_run_on_a_bare_machine(tmp_path: Path) -> None:
     assert "not run: the device is no GPU" in page
     again = check("--again", "transport")
     assert [line.partition(":")[0] for line in again.stdout.splitlines()[:-1]] == ["transport"]
+
+
+ELSEWHERE = {"engines", "rounds", "small_rounds", "same_bits", "same_bits_deterministic"}
+"""Parts whose learners, engines and rounds other tests hold to their device."""
+
+
+def test_the_parts_keep_to_their_device(tmp_path: Path) -> None:
+    """On tensors that count as lying on another device; it has no bfloat16, and pytest would want a GPU."""
+    parts = [part for part in gpu_check.parts() if part.name not in {*ELSEWHERE, "pytest"}]
+    ran = [part for part in parts if not part.name.startswith("large_bfloat16")]
+    assert len(ran) == 9
+    for part in ran:
+        with other_device() as device:
+            rows = part.run(
+                CheckSetup(device=device, tiny=True, seconds=200, folder=str(tmp_path), schedule=str(SHIPPED),
+                           began_s=time.monotonic())
+            )  # fmt: skip
+        assert rows
+        assert part.name not in gpu_check.CHECKS or all(row.met for row in rows)
 
 
 EXCHANGES = ("exchange.range_m=2000", "round.quorum=4", "round.invited=8", "silos.count=10", "rounds=3")
