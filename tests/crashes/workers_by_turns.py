@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from crash_disk import CHANGES
 
+from vnetsim.experiment.arithmetic import Arithmetic
 from vnetsim.storage import disk
 from vnetsim.study.cells import CellJob, CellResult, play
 from vnetsim.study.progress import CellProgress, StudyProgress
@@ -26,6 +27,7 @@ def two_cells_by_turns(jobs: Sequence[CellJob], display: StudyProgress) -> Itera
     running = [job.name for job in jobs]
     whose = running[:1]
     true = {name: getattr(disk, name) for name in CHANGES}
+    as_before = Arithmetic.present().set()  # cells that end in turn each put back what the other had set
 
     def wait(me: str) -> None:
         with turn:
@@ -68,6 +70,7 @@ def two_cells_by_turns(jobs: Sequence[CellJob], display: StudyProgress) -> Itera
             thread.start()
         for thread in threads:
             thread.join()
+    as_before()
     if stops:
         raise stops[0]
     for job in jobs:
