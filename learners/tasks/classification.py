@@ -149,7 +149,6 @@ class ClassificationTask(AveragedTask):
             silo_label_counts=self._counts,
             network=Network(
                 module=self.network,
-                arguments={"classes": len(self._data.class_names)},
                 returns="logits of the classes, shape (N, classes)",
                 mean=tuple(self._data.mean),
                 std=tuple(self._data.std),

@@ -118,7 +118,6 @@ class ContrastiveTask(Task):
             silo_label_counts=self.silos.label_counts(self._data.train_labels, len(self._data.class_names)),
             network=Network(
                 module=self.network,
-                arguments={},
                 returns="projections of unit length, shape (N, 128), for contrast alone; features are what fc is given",
                 mean=tuple(self._data.mean),
                 std=tuple(self._data.std),

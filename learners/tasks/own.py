@@ -195,7 +195,6 @@ class OwnTask(AveragedTask):
             silo_label_counts=counts if labels is None else self.silos.label_counts(labels, len(names)),
             network=Network(
                 module=self.network,
-                arguments={},
                 returns="what the task's loss and measure make of it",
                 mean=(0.0,) * self.image_shape[0],
                 std=(1.0,) * self.image_shape[0],

@@ -169,7 +169,6 @@ class SteeringTask(Task):
             silo_label_counts=self.silos.label_counts(ranges, 3),
             network=Network(
                 module=self.network,
-                arguments={"image_shape": list(self.image_shape)},
                 returns="steering angles in [-1, 1], shape (N,)",
                 mean=(0.0,) * self.image_shape[0],
                 std=(1.0,) * self.image_shape[0],

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -57,14 +55,6 @@ def learner_of(run: vnetsim.Run) -> Any:
     return kind.create(context_of(experiment, "cpu"), structure(experiment.learning, kind.Settings, ""))
 
 
-def documented() -> str:
-    """Return the lines of the documentation that load a model without vnetsim."""
-    text = textwrap.dedent(vnetsim.api.Run.model.__doc__ or "")
-    found = re.search(r"as well::\n\n(.*?)\n\n *Here", text, re.DOTALL)
-    assert found is not None
-    return textwrap.dedent(found[1])
-
-
 def images_like(model: TrainedModel) -> torch.Tensor:
     return torch.rand(5, *model.image_shape, generator=torch.Generator().manual_seed(1))
 
@@ -88,25 +78,6 @@ def test_it_is_the_learners_network(learner: str, trained: Callable[[str], vnets
     assert model.encoder == run.learner["encoder"]
     assert list(model.classes) == run.silos["class_name"].unique(maintain_order=True).to_list()
     assert all(parameter.requires_grad for parameter in model.parameters())
-
-
-@pytest.mark.parametrize("learner", LEARNERS)
-def test_pytorch_alone_loads_it_by_the_documented_lines(
-    learner: str, trained: Callable[[str], vnetsim.Run], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    code = documented()
-    assert "vnetsim" not in code.replace('metadata()["vnetsim"]', "")
-    statements = [line for line in code.splitlines() if line and not line.lstrip().startswith(("import", "from"))]
-    assert len(statements) <= 11
-    run = trained(learner)
-    monkeypatch.chdir(run.path.parent)
-    model = run.model()
-    space: dict[str, Any] = {"images": images_like(model)}
-    exec(code, space)
-    assert torch.equal(space["result"], model(space["images"]))
-    told = space["about"]
-    assert (told["encoder"], told["round"]) == (model.encoder, 2)
-    assert told["returns"] == model.returns
 
 
 def test_it_scores_what_the_run_measured(trained: Callable[[str], vnetsim.Run]) -> None:
@@ -150,31 +121,83 @@ def metadata_of(run: vnetsim.Run) -> str:
     return str(header["__metadata__"]["vnetsim"])
 
 
+DEEP = "[" * 100_000
+HUGE = 10**400
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda told: told["steps"].append(["x", "load", "", ["images"], {}]), "no method that a step may call: load"),
-        (lambda told: told["steps"].append(["x", "init", "x.", ["images"], {}]), "no layer of torch.nn: init"),
-        (lambda told: told["steps"].append(["x", "Linear", "x.", ["images"], {}]), "what does not fit"),
-        (lambda told: told["steps"][0].pop(), "what does not fit"),
-        (lambda told: told.pop("mean"), "what does not fit"),
-        (lambda told: told.pop("steps"), "does not say how its network is built"),
+        (lambda told: told.update(encoder="resnet18"), "its tensors are not those of the network"),
+        (lambda told: told.update(network="Encoder"), "its tensors are not those of the network"),
+        (lambda told: told.update(network="os.system"), "does not come with vnetsim"),
+        (lambda told: told.update(encoder="mine.py:Own"), "does not come with vnetsim"),
+        (lambda told: told.pop("mean"), "mean: it has no default"),
+        (lambda told: told.update(std=[0.0, 1.0, 1.0]), "std must be above 0"),
+        (lambda told: told.update(mean=[HUGE, 1.0, 1.0]), "mean"),
+        (lambda told: told.update(mean=[float("inf"), 1.0, 1.0]), "mean must have a number"),
+        (lambda told: told.update(round=1e999), "round: expected a whole number"),
+        (lambda told: told.update(image_shape=[3, HUGE, HUGE]), "image_shape must be"),
+        (lambda told: told.update(network="ResNet8", image_shape=[1, 2**16, 2**16], mean=[0], std=[1]), "not those of"),
     ],
 )
-def test_a_file_that_was_altered_runs_nothing(
+def test_a_file_that_was_altered_is_refused_in_one_line(
     change: Callable[[dict[str, Any]], object],
     message: str,
     trained: Callable[[str], vnetsim.Run],
     tmp_path: Path,
 ) -> None:
-    with pytest.raises(vnetsim.InputError, match=message):
+    with pytest.raises(vnetsim.InputError, match=message) as refused:
         altered(trained("fedavg-classification"), tmp_path, change).model()
+    assert "\n" not in str(refused.value)
     assert altered(trained("fedavg-classification"), tmp_path, len).model().round == 2
+
+
+OWN = """
+from typing import Any, ClassVar
+from torch import nn
+from vnetsim.learning.kinds import NoSettings
+
+class Plain:
+    name: ClassVar[str] = "plain"
+    source: ClassVar[str] = "a test"
+    Settings: ClassVar[type] = NoSettings
+
+    @classmethod
+    def create(cls, settings: Any) -> tuple[nn.Module, int]:
+        return nn.Sequential(nn.Conv2d(3, 8, 3, 2), nn.ReLU()), 8
+"""
+
+
+def test_the_user_passes_an_encoder_of_their_own(tmp_path: Path) -> None:
+    file = tmp_path / "plain.py"
+    file.write_text(OWN)
+    named = f"{file}:Plain"
+    learner: Any = {"learner": "fedavg-classification", "learning__encoder": named, "rounds": 1}
+    run = vnetsim.run("gaussian", out=tmp_path / "run", progress=False, settings=TINY, **learner)
+    with pytest.raises(vnetsim.InputError, match="pass the encoder's class"):
+        run.model()
+    model = run.model(named)
+    images = images_like(model)
+    assert model(images).shape == (5, 10)
+    space: dict[str, Any] = {"__name__": "notebook"}
+    exec(OWN, space)
+    assert torch.equal(run.model(space["Plain"])(images), model(images))
+    built = learner_of(run).describe().network.module
+    assert torch.equal(run.model(built)(images), model(images))
+    with pytest.raises(vnetsim.InputError, match="expected the encoder's class"):
+        run.model(3)  # type: ignore[arg-type]
+    with pytest.raises(vnetsim.InputError, match="its tensors are not those of the network"):
+        run.model(nn.Linear(2, 2))
 
 
 def test_other_files_are_told(tmp_path: Path, trained: Callable[[str], vnetsim.Run]) -> None:
     save_file(load_file(trained("cdl").path / "model.safetensors"), tmp_path / "model.safetensors")
     with pytest.raises(vnetsim.InputError, match=r"load the tensors with safetensors.torch.load_file"):
+        vnetsim.Run(tmp_path).model()
+    tensors = load_file(trained("cdl").path / "model.safetensors")
+    save_file(tensors, tmp_path / "model.safetensors", {"vnetsim": DEEP})
+    with pytest.raises(vnetsim.InputError, match="unreadable"):
         vnetsim.Run(tmp_path).model()
     (tmp_path / "model.safetensors").write_bytes(b"no")
     with pytest.raises(vnetsim.InputError, match=r"model\.safetensors: unreadable"):

@@ -1,9 +1,9 @@
-"""The network that a run trained, built from what ``model.safetensors`` says of it."""
+"""The network that a run trained: built anew by its encoder's name, and given the tensors of ``model.safetensors``."""
 
 from __future__ import annotations
 
+import importlib
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,11 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from vnetsim.errors import InputError
-from vnetsim.learning.network_steps import INPUT, METHODS, MODEL_ENTRY, Step
+from vnetsim.learning.kinds import ENCODERS, NoSettings
+from vnetsim.learning.model_record import MODEL_ENTRY, ModelRecord
+from vnetsim.own_packages import claim
+from vnetsim.plugins import plugin_errors
+from vnetsim.scenario.settings_file import read_toml, structure
 from vnetsim.storage.run_directory import RunDirectory
 
 FILE = "model.safetensors"
@@ -21,16 +25,14 @@ FILE = "model.safetensors"
 class TrainedModel(nn.Module):
     """A trained network that takes images as they are; what a run used to prepare them is part of it.
 
-    In evaluation mode, with gradients, on the CPU; ``to`` and ``train`` are those of any module. It is built from data
-    alone: nothing of the run directory is run.
+    In evaluation mode, with gradients, on the CPU; ``to`` and ``train`` are those of any module.
 
     Args:
         record: the metadata of ``model.safetensors``.
-        tensors: its tensors by name.
+        network: the network, with its tensors.
 
     Attributes:
-        encoder: name of the network.
-        arguments: what it was built with.
+        encoder: name of the encoder.
         image_shape: (C, H, W) of the images it was trained on.
         classes: labels in the order of the logits; for steering, names of ranges of the angle.
         round: rounds that were aggregated.
@@ -39,39 +41,32 @@ class TrainedModel(nn.Module):
             to be estimated with ``estimate_statistics`` first, as the run's evaluation did.
         mean: of each channel, shape (C, 1, 1); images in [0, 1] are normalised with it.
         std: likewise.
-        network: holds the layers; its tensors have the names of the file.
+        network: the network itself, without the normalisation; its tensors have the names of the file.
     """
 
     mean: Tensor
     std: Tensor
 
-    def __init__(self, record: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+    def __init__(self, record: ModelRecord, network: nn.Module) -> None:
         super().__init__()
-        self.encoder = str(record["encoder"])
-        self.arguments = dict(record["arguments"])
-        self.image_shape = tuple(int(side) for side in record["image_shape"])
-        self.classes = tuple(str(name) for name in record["classes"])
-        self.round = int(record["round"])
-        self.returns = str(record["returns"])
-        self.batchnorm = str(record["batchnorm"])
-        self.register_buffer("mean", torch.tensor(record["mean"]), persistent=False)
-        self.register_buffer("std", torch.tensor(record["std"]), persistent=False)
-        self.network = nn.Module()
-        self._steps: list[Step] = [_checked(step) for step in record["steps"]]
-        for _, kind, layer, _, arguments in self._steps:
-            if layer:  # the last of a layer's steps places it
-                _place(self.network, layer.removesuffix("."), getattr(nn, kind)(**arguments))
-        known = self.network.state_dict().keys()
-        self.network.load_state_dict({name: tensor for name, tensor in tensors.items() if name in known})
+        self.encoder = record.encoder
+        self.image_shape = record.image_shape
+        self.classes = record.classes
+        self.round = record.round
+        self.returns = record.returns
+        self.batchnorm = record.batchnorm
+        self.register_buffer("mean", torch.tensor(record.mean).view(-1, 1, 1), persistent=False)
+        self.register_buffer("std", torch.tensor(record.std).view(-1, 1, 1), persistent=False)
+        self.network = network
         self.eval()
 
-    def forward(self, images: Tensor) -> Tensor:
+    def forward(self, images: Tensor) -> Any:
         """Return what the network makes of images; see the attribute ``returns``.
 
         Args:
             images: shape (N, C, H, W), uint8, or floating-point in [0, 1].
         """
-        return self._follow(images)[self._steps[-1][0]]
+        return self.network(self._normalised(images))
 
     def features(self, images: Tensor) -> Tensor:
         """Return what the last linear layer is given, shape (N, features): the features that a run's kNN compares.
@@ -79,8 +74,9 @@ class TrainedModel(nn.Module):
         Args:
             images: see ``forward``.
         """
-        last = [inputs[0] for _, kind, _, inputs, _ in self._steps if kind == "Linear"]
-        return self._follow(images)[last[-1]]
+        network: Any = self.network
+        found: Tensor = network.features(self._normalised(images))
+        return found
 
     @torch.no_grad()
     def estimate_statistics(self, images: Tensor) -> None:
@@ -97,66 +93,72 @@ class TrainedModel(nn.Module):
             layer.momentum = None  # the plain mean over what passes
         self.train()
         try:
-            self._follow(images)
+            self(images)
         finally:
             for layer, momentum in zip(layers, momenta, strict=True):
                 layer.momentum = momentum
             self.train(training)
 
-    def _follow(self, images: Tensor) -> dict[str, Tensor]:
-        """Return the results of all steps by name."""
+    def _normalised(self, images: Tensor) -> Tensor:
         given = images.to(self.mean.dtype) / 255 if images.dtype == torch.uint8 else images
-        values: dict[str, Tensor] = {INPUT: (given - self.mean) / self.std}
-        for name, kind, layer, inputs, _ in self._steps:
-            call = self.network.get_submodule(layer.removesuffix(".")) if layer else getattr(Tensor, kind)
-            values[name] = call(*(values[one] if isinstance(one, str) else one for one in inputs))
-        return values
+        return (given - self.mean) / self.std
 
 
-def _place(network: nn.Module, path: str, layer: nn.Module) -> None:
-    """Put a layer where its name says, below modules that only hold others."""
-    *parents, name = path.split(".")
-    place = network
-    for parent in parents:
-        if parent not in dict(place.named_children()):
-            place.add_module(parent, nn.Module())
-        place = place.get_submodule(parent)
-    place.add_module(name, layer)
-
-
-def _checked(step: Any) -> Step:
-    """Return a step, when it is a layer of PyTorch or a harmless method of tensors; a file may come from anybody."""
-    name, kind, layer, inputs, arguments = step
-    if layer:
-        known = getattr(nn, kind, None)
-        if not (isinstance(known, type) and issubclass(known, nn.Module) and kind[:1].isupper()):
-            raise ValueError(f"no layer of torch.nn: {kind}")
-    elif kind not in METHODS:
-        raise ValueError(f"no method that a step may call: {kind}")
-    return str(name), str(kind), str(layer), list(inputs), dict(arguments)
-
-
-def load_model(run: RunDirectory) -> TrainedModel:
+def load_model(run: RunDirectory, network: object = None) -> TrainedModel:
     """Return the network of a run.
 
+    Args:
+        run: the run.
+        network: see ``vnetsim.Run.model``.
+
     Raises:
-        InputError: there is none, its file is damaged, or the learner does not say how to build it.
+        InputError: there is none, its file is damaged, or it is not of the architecture that was given.
     """
     if not run.holds(FILE):
         raise InputError(f"{run.path}: has no {FILE}: the run has not finished, or did not train.")
     path: Path = run.checked(FILE)
     try:
         with safe_open(path, "pt") as file:
-            record = json.loads((file.metadata() or {}).get(MODEL_ENTRY, "{}"))
+            found = json.loads((file.metadata() or {}).get(MODEL_ENTRY, "null"))
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
-    except (SafetensorError, OSError, ValueError) as error:
+    except (SafetensorError, OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path}: unreadable: {error}.") from error
-    if "steps" not in record:
+    if not isinstance(found, dict):
         raise InputError(
-            f"{path}: does not say how its network is built, as the learner or an earlier version left it; load the "
-            "tensors with safetensors.torch.load_file."
+            f"{path}: does not say what it is a model of; load the tensors with safetensors.torch.load_file."
+        )
+    record = structure(found, ModelRecord, str(path))
+    record.refuse_misfit()
+    if not isinstance(network, nn.Module):
+        network = _built(record, network, run)
+    try:
+        # the file's tensors take the place of the network's, which may be on no device at all
+        network.load_state_dict(tensors, assign=True)
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())
+        raise InputError(f"{path}: its tensors are not those of the network: {reason:.300}") from error
+    return TrainedModel(record, network)
+
+
+def _built(record: ModelRecord, encoder: object, run: RunDirectory) -> nn.Module:
+    """Return the network that the record names, on an encoder that comes with vnetsim or that was given."""
+    claim("learners")
+    architecture = importlib.import_module("learners.encoders.trained").architecture
+    if isinstance(encoder, str):
+        encoder = ENCODERS.find(encoder)
+    if encoder is not None and not hasattr(encoder, "create"):
+        raise InputError(
+            "run.model: expected the encoder's class, its name, or a torch.nn.Module of the same architecture, got "
+            f"{encoder!r}."
         )
     try:
-        return TrainedModel(record, tensors)
-    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-        raise InputError(f"{path}: says of its network what does not fit: {error}.") from error
+        if encoder is None:
+            built: nn.Module = architecture(record)
+        else:
+            given = read_toml(run.checked("experiment.toml")).get("encoder", {})
+            settings = structure(given, getattr(encoder, "Settings", NoSettings), "", ("encoder",))
+            with plugin_errors("encoder", str(getattr(encoder, "name", encoder)), "while it was built"):
+                built = architecture(record, encoder, settings)
+    except (RuntimeError, OverflowError) as error:  # a size that torch does not take
+        raise InputError(f"{run.path}: names a network that cannot be built: {error}.") from error
+    return built

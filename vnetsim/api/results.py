@@ -27,6 +27,8 @@ from vnetsim.storage.tables import (
 )
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from vnetsim.api.model import TrainedModel
 
 PAGE_PX = 800
@@ -203,31 +205,20 @@ class Run(Traffic):
         found: Mapping[str, Any] = self.manifest.get("learner", {})
         return found
 
-    def model(self) -> TrainedModel:
+    def model(self, network: type | str | nn.Module | None = None) -> TrainedModel:
         """Return the trained network, ready to use: a ``torch.nn.Module`` that takes images in [0, 1].
 
-        The file tells how it is built, so that PyTorch alone can do it as well::
+        The file ``model.safetensors`` is a ``state_dict``, so that a network of the same architecture loads it without
+        vnetsim as well: ``network.load_state_dict(safetensors.torch.load_file("first/model.safetensors"))``. Its
+        metadata, an entry ``vnetsim`` of JSON, say with which ``mean`` and ``std`` images were normalised.
 
-            import json, torch
-            from safetensors import safe_open
-
-            with safe_open("first/model.safetensors", "pt") as file:
-                about = json.loads(file.metadata()["vnetsim"])
-                state = {name: file.get_tensor(name) for name in file.keys()}
-            values = {"images": (images - torch.tensor(about["mean"])) / torch.tensor(about["std"])}
-            for name, kind, layer, inputs, arguments in about["steps"]:
-                call = getattr(torch.nn, kind)(**arguments).eval() if layer else getattr(torch.Tensor, kind)
-                if layer:
-                    own = {key.removeprefix(layer): state[key] for key in state if key.startswith(layer)}
-                    call.load_state_dict(own)
-                values[name] = call(*(values[one] if isinstance(one, str) else one for one in inputs))
-            result = values[name]
-
-        Here ``images`` has the shape (N, C, H, W), in [0, 1], and ``about`` also holds ``encoder``, its ``arguments``,
-        ``classes``, ``image_shape``, ``round``, ``batchnorm`` and, in words, what the network ``returns``.
+        Args:
+            network: for an encoder of one's own, its class or ``"path/to/file.py:CLASS"``; for a task of one's own, a
+                network as its ``model`` returns it, which is then given the trained tensors. None for what comes with
+                vnetsim: nothing of the run directory is ever run.
 
         Raises:
-            InputError: the run has not finished, or its learner does not say how its network is built.
+            InputError: the run has not finished, its network does not come with vnetsim, or has another architecture.
 
         Examples:
             >>> import torch, vnetsim
@@ -241,7 +232,7 @@ class Run(Traffic):
         """
         from vnetsim.api.model import load_model  # noqa: PLC0415 - brings torch
 
-        return load_model(self._files)
+        return load_model(self._files, network)
 
 
 @dataclass(frozen=True)

@@ -185,7 +185,6 @@ class Network:
 
     Args:
         module: a ``torch.nn.Module`` of the model's architecture, its tensors named as in ``model.*``; not changed.
-        arguments: what it was built with, besides the name ``Description.encoder``; values of JSON.
         returns: what it gives for images, in words.
         mean: of each channel; what the network is given are images in [0, 1], less ``mean``, over ``std``.
         std: likewise.
@@ -193,7 +192,6 @@ class Network:
     """
 
     module: Any
-    arguments: Mapping[str, Any]
     returns: str
     mean: tuple[float, ...]
     std: tuple[float, ...]

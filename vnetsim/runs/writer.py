@@ -19,9 +19,9 @@ from vnetsim import __version__
 from vnetsim.coverage.windows import TrafficStream
 from vnetsim.errors import InputError, RunError, VnetsimError
 from vnetsim.experiment import Experiment
-from vnetsim.learning import Description, Learner
+from vnetsim.learning import Learner
 from vnetsim.learning.device import peak_memory
-from vnetsim.learning.network_steps import MODEL_ENTRY, steps_of
+from vnetsim.learning.model_record import MODEL_ENTRY, model_record
 from vnetsim.paths import path_name, resolved
 from vnetsim.runs.manifest import environment, input_hashes, rsu_records, traffic_record
 from vnetsim.runs.records import map_rows
@@ -285,32 +285,5 @@ def write_model(run: RunDirectory, learner: Learner, *, rounds: int) -> None:
     }
     if not model:
         raise RunError(f"learner '{learner.name}' keeps no tensors under 'model.'; nothing to save as its model.")
-    # one entry: safetensors writes several in any order, and the same run must leave the same bytes
-    metadata = {MODEL_ENTRY: json.dumps(model_record(learner.describe(), rounds))}
+    metadata = {MODEL_ENTRY: json.dumps(dataclasses.asdict(model_record(learner.describe(), rounds)))}
     run.put({"model.safetensors": save(model, metadata=metadata)})
-
-
-def model_record(description: Description, rounds: int) -> dict[str, Any]:
-    """Return what the metadata of ``model.safetensors`` says, as JSON values.
-
-    ``mean`` and ``std`` have the shape (C, 1, 1); ``steps`` are those of ``vnetsim.learning.network_steps``, missing
-    where the network cannot be told so.
-    """
-    record: dict[str, Any] = {
-        "encoder": description.encoder,
-        "image_shape": list(description.image_shape),
-        "classes": list(description.class_names),
-        "round": rounds,
-    }
-    network = description.network
-    if network is not None:
-        record |= {
-            "arguments": dict(network.arguments),
-            "mean": [[[value]] for value in network.mean],
-            "std": [[[value]] for value in network.std],
-            "returns": network.returns,
-            "batchnorm": "carried" if network.own_statistics else "to be estimated on images like those of training",
-        }
-        with suppress(ValueError):
-            record["steps"] = steps_of(network.module)
-    return record

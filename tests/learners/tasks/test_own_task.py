@@ -66,7 +66,7 @@ def test_the_record_says_what_it_is_made_of(labelled: bool, new_context: NewCont
     assert (told.encoder, told.parameters, told.image_shape) == ("Sequential", 49, (2, 4, 6))
     assert told.class_names == (("dark", "light") if labelled else ())
     assert told.silo_label_counts.tolist() == [[1, 1] if labelled else []] * 6
-    assert (told.network.module, told.network.arguments) == (own.network, {})
+    assert told.network.module is own.network
     assert (told.network.mean, told.network.std) == ((0.0, 0.0), (1.0, 1.0))
     assert told.network.returns == "what the task's loss and measure make of it"
     assert told.network.own_statistics

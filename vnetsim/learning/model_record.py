@@ -1,0 +1,72 @@
+"""What the metadata of ``model.safetensors`` says of the network."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from vnetsim.learning.protocol import Description
+from vnetsim.setting_checks import require
+
+MODEL_ENTRY = "vnetsim"
+"""Key of the metadata; its value is JSON. One entry: safetensors writes several in any order."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelRecord:
+    """What it takes, besides the tensors, to use a trained network; a file of it may come from anybody.
+
+    Args:
+        encoder: name of the encoder, ``"resnet18"``, or of a network that has no other part.
+        network: class of the network, ``"Classifier"``: what stands on the encoder.
+        image_shape: (C, H, W) of the images it was trained on.
+        classes: labels in the order of the logits; for steering, names of ranges of the angle.
+        round: rounds that were aggregated.
+        returns: what it gives for images, in words; empty where the learner does not say.
+        mean: of each channel; images in [0, 1] are given to the network less ``mean``, over ``std``.
+        std: likewise.
+        batchnorm: whether the model carries the BatchNorm statistics that evaluation used (``carried``), or they are
+            to be estimated.
+    """
+
+    encoder: str
+    network: str
+    image_shape: tuple[int, ...]
+    classes: tuple[str, ...]
+    round: int
+    returns: str
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    batchnorm: str
+
+    def refuse_misfit(self) -> None:
+        """Refuse what a file says that does not fit.
+
+        Raises:
+            InputError: shape, ``mean`` and ``std`` do not fit each other.
+        """
+        sides = len(self.image_shape) == 3 and all(0 < side <= 2**16 for side in self.image_shape)
+        require(sides, f"image_shape must be (C, H, W), got {self.image_shape}.")
+        for name, values in (("mean", self.mean), ("std", self.std)):
+            fits = len(values) == self.image_shape[0] and all(map(math.isfinite, values))
+            require(fits, f"{name} must have a number for each channel of image_shape.")
+        require(min(self.std) > 0, "std must be above 0.")
+
+
+def model_record(description: Description, rounds: int) -> ModelRecord:
+    """Return the record of a learner's model after ``rounds`` rounds."""
+    network = description.network
+    channels = description.image_shape[0]
+    return ModelRecord(
+        encoder=description.encoder,
+        network="" if network is None else type(network.module).__name__,
+        image_shape=tuple(description.image_shape),
+        classes=tuple(description.class_names),
+        round=rounds,
+        returns="" if network is None else network.returns,
+        mean=(0.0,) * channels if network is None else network.mean,
+        std=(1.0,) * channels if network is None else network.std,
+        batchnorm="carried"
+        if network is None or network.own_statistics
+        else "to be estimated on images like those of training",
+    )
