@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vnetsim.learning import Learner
-from vnetsim.learning.hooks import ignored_method
 from vnetsim.own_packages import claim
 from vnetsim.plugins import Kind
 
@@ -44,7 +43,7 @@ def _fault(found: type) -> str:
             return f"its {part} must be a string."
     if not isinstance(getattr(found, "defaults", {}), Mapping):
         return "its defaults must be a mapping from dotted keys to values."
-    return ignored_method(found)
+    return ""
 
 
 LEARNERS = Kind(
@@ -63,7 +62,7 @@ def find_learner(name: str) -> type[Learner]:
     Nothing of the process changes but what Python has loaded.
 
     Raises:
-        InputError: see ``vnetsim.plugins.Kind.find``; also a class with a method that its base would ignore.
+        InputError: see ``vnetsim.plugins.Kind.find``.
         RunError: likewise for an installed one.
     """
     claim("learners")
