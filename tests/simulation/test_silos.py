@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from vnetsim.coverage.rsu import Rsu
 from vnetsim.experiment import SiloSettings
-from vnetsim.simulation.silo_binding import SiloBinder, approach_of
+from vnetsim.simulation.vehicle import SiloBinder, approach_of
 
 RSU = Rsu(id="r", x_m=1000.0, y_m=-500.0, range_m=250.0)
 

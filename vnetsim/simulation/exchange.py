@@ -70,7 +70,6 @@ class Air:
 
     Args:
         env: clock (s).
-        channels: the RSUs' channels by RSU, for what they relay.
         sidelinks: the sidelink's channels, by the RSU that schedules them.
         radio: rates between vehicles.
         update_s: how often the range is looked up (s).
@@ -78,7 +77,6 @@ class Air:
     """
 
     env: simpy.Environment
-    channels: Mapping[str, Channel]
     sidelinks: Mapping[str, Channel]
     radio: Radio
     update_s: float
@@ -211,14 +209,11 @@ class ExchangePhase:
             channel, rate = self._air.sidelinks[source.window.rsu.id], partial(self._sidelink_bps, source, target)
             self._hop(exchange, channel, rate, size_bytes, then)
         else:
-            down = partial(
-                self._hop,
-                channel=self._air.channels[target.window.rsu.id],
-                rate_bps=target.link.downlink_bps,
-                size_bytes=size_bytes,
-                then=then,
+            up, down = source.invitation.coverage, target.invitation.coverage
+            second = partial(
+                self._hop, channel=down.channel, rate_bps=down.link.downlink_bps, size_bytes=size_bytes, then=then
             )
-            self._hop(exchange, self._air.channels[source.window.rsu.id], source.link.uplink_bps, size_bytes, down)
+            self._hop(exchange, up.channel, up.link.uplink_bps, size_bytes, second)
 
     def _hop(
         self,

@@ -11,7 +11,8 @@ from vnetsim.blur import Camera
 from vnetsim.coverage.window_of_path import cut_window
 from vnetsim.coverage.windows import Window
 from vnetsim.simulation.exchange import Exchanged
-from vnetsim.simulation.participation import OpenWindow, Participation, Stage
+from vnetsim.simulation.participation import Participation, Stage
+from vnetsim.simulation.vehicle import OpenWindow
 
 Outcome = Literal[
     "committed",
@@ -209,6 +210,15 @@ class Recorder:
         self._log = log
         self._camera = camera
 
+    @property
+    def participations(self) -> Rows[ParticipationRecord]:
+        """The rows of participations so far."""
+        return self._log.participations
+
+    def left(self, window: Window) -> None:
+        """Record a window that closed."""
+        self._log.windows.append(window)
+
     def ended(self, participation: Participation, outcome: Outcome, round_index: int, end_s: float) -> int:
         """Record a participation that ended at ``end_s`` (s) while a round was open; return the row's index."""
         return self._append(participation.window, participation, outcome, round_index, end_s)
@@ -295,32 +305,37 @@ class Recorder:
             ParticipationRecord(
                 participation=row,
                 round=round_index,
-                base_round=used.base_round if used else round_index,
+                base_round=used.invitation.base_round if used else round_index,
                 vehicle_id=window.vehicle.id,
                 rsu_id=window.rsu.id,
                 silo=binding.silo,
                 approach=binding.approach,
                 enter_s=window.enter_s,
                 outcome=outcome,
-                start_s=used.start_s if used else window.enter_s,
+                start_s=used.segments[0].begin_s if used else window.enter_s,
                 end_s=end_s,
-                download_s=used.download_s if used else 0.0,
-                train_s=used.train_s if used else 0.0,
-                upload_s=used.upload_s if used else 0.0,
-                wait_s=used.wait_s if used else 0.0,
-                exchange_s=used.exchange_s if used else 0.0,
-                download_bytes=used.download_bytes if used else 0.0,
-                upload_bytes=used.upload_bytes if used else 0.0,
-                exchange_bytes=used.exchange_bytes if used else 0.0,
+                download_s=used.seconds("download") if used else 0.0,
+                train_s=used.seconds("training") if used else 0.0,
+                upload_s=used.seconds("upload") if used else 0.0,
+                wait_s=used.seconds("waiting") if used else 0.0,
+                exchange_s=used.seconds("exchange") if used else 0.0,
+                download_bytes=used.moved_bytes("download") if used else 0.0,
+                upload_bytes=used.moved_bytes("upload") if used else 0.0,
+                exchange_bytes=used.moved_bytes("exchange") if used else 0.0,
                 speed_mps=window.speed_mps,
                 level_px=self._camera.level_px(window.speed_mps),
                 weight=None,
                 loss=None,
                 work_share=used.work_share if used else None,
-                outside_s=used.outside_s if used else 0.0,
-                upload_rsu_id=(used.upload_rsu_id or None) if used else None,
-                remaining_straight_s=used.predicted.straight_s if used else None,
-                remaining_history_s=used.predicted.history_s if used else None,
+                outside_s=used.seconds("outside") if used else 0.0,
+                upload_rsu_id=_upload_rsu_id(used) if used else None,
+                remaining_straight_s=used.invitation.predicted.straight_s if used else None,
+                remaining_history_s=used.invitation.predicted.history_s if used else None,
             )
         )
         return row
+
+
+def _upload_rsu_id(participation: Participation) -> str | None:
+    """Return the RSU that its upload went to, None where that never began."""
+    return next((part.rsu_id for part in reversed(participation.segments) if part.stage == "upload"), None)

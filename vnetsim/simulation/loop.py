@@ -15,6 +15,7 @@ import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from typing import Literal, Protocol
@@ -26,18 +27,25 @@ from vnetsim.errors import RunError
 from vnetsim.experiment import Experiment
 from vnetsim.radio.channel import Channel, RateUse
 from vnetsim.random_streams import Streams
+from vnetsim.simulation.aggregator import Aggregator, World
+from vnetsim.simulation.fleet import Fleet
 from vnetsim.simulation.handler import RoundHandler
+from vnetsim.simulation.links import Radio
 from vnetsim.simulation.log import (
     OUTCOMES,
     Outcome,
     ParticipationRecord,
+    Recorder,
     RoundRecord,
     RoundResult,
     RoundSummary,
     SimulationLog,
 )
+from vnetsim.simulation.pace.checked import CheckedPace
 from vnetsim.simulation.plugins import SimulationPlugins, simulation_plugins
-from vnetsim.simulation.rounds import Rounds
+from vnetsim.simulation.resources import Resources
+from vnetsim.simulation.selection.choice import Chooser
+from vnetsim.simulation.selection.knowledge import Knowledge
 
 __all__ = [
     "OUTCOMES",
@@ -136,29 +144,45 @@ def simulate(
     begin_s = traffic.info.begin_s
     env = simpy.Environment(initial_time=begin_s)
     log = SimulationLog()
-    rounds = Rounds(
-        experiment=experiment,
-        rsus=traffic.rsus,
+    made = simulation_plugins(experiment) if plugins is None else plugins
+    radio = Radio(made.radio, experiment.link, streams)
+    resources = Resources(experiment=experiment, radio=radio, streams=streams, cost=handler.cost)
+    link_rates, sidelink_rates = radio.rate_use(), radio.rate_use()
+    world = World(
         env=env,
+        experiment=experiment,
         handler=handler,
-        streams=streams,
-        log=log,
-        plugins=simulation_plugins(experiment) if plugins is None else plugins,
-        images=images or {},
-        whole_paths=traffic.info.whole_paths,
-        on_round=on_round,
+        recorder=Recorder(log, experiment.camera),
+        resources=resources,
+        channels={rsu.id: Channel(env, link_rates) for rsu in traffic.rsus},
+        sidelinks={rsu.id: Channel(env, sidelink_rates) for rsu in traffic.rsus},
     )
-    last_s = _play(traffic, env, rounds, log, progress)
+    fleet = Fleet(traffic.rsus, experiment.silos, world.recorder, None if on_round is None else partial(on_round, log))
+    aggregator = Aggregator(
+        name="global",
+        world=world,
+        surroundings=fleet,
+        pace=CheckedPace(made.pace),
+        chooser=Chooser(made.selection, streams.generator("selection")),
+        knowledge=Knowledge(
+            camera=experiment.camera,
+            resources=resources,
+            images=images or {},
+            whole_paths=traffic.info.whole_paths,
+        ),
+    )
+    fleet.serve({rsu.id: aggregator for rsu in traffic.rsus})
+    last_s = _play(traffic, env, fleet, log, progress)
     complete = len(log.rounds) == experiment.rounds
     return SimulationResult(
         ended_by="rounds" if complete else "traffic",
         begin_s=begin_s,
         time_s=log.rounds[-1].close_s if complete else last_s,
         log=log,
-        channels=_use(rounds.channels),
-        sidelinks=_use(rounds.sidelinks),
-        link_rates=rounds.link_rates,
-        sidelink_rates=rounds.sidelink_rates,
+        channels=_use(world.channels),
+        sidelinks=_use(world.sidelinks),
+        link_rates=link_rates,
+        sidelink_rates=sidelink_rates,
     )
 
 
@@ -172,50 +196,50 @@ def _use(channels: Mapping[str, Channel]) -> dict[str, ChannelUse]:
 def _play(
     traffic: TrafficStream,
     env: simpy.Environment,
-    rounds: Rounds,
+    fleet: Fleet,
     log: SimulationLog,
     progress: ProgressCallback | None,
 ) -> float:
     """Play the traffic until the last round closes or there is no more of it; return the last instant (s)."""
-    rounds.open()
+    fleet.open()
     last_s = traffic.info.begin_s
     time_s: float
     for time_s, events in groupby(traffic.events(), key=attrgetter("time_s")):
         if time_s < last_s:
             raise RunError(f"Traffic went back in time, from {last_s} s to {time_s} s.")
         last_s = time_s
-        if not (_run_until(env, rounds, time_s) and all(_apply(event, env, rounds) for event in events)):
+        if not (_run_until(env, fleet, time_s) and all(_apply(event, env, fleet) for event in events)):
             return last_s
-        rounds.fill()
+        fleet.fill()
         if progress is not None:
             progress(time_s=time_s, rounds=len(log.rounds), windows=log.windows.total)
     end_s = traffic.info.end_s  # read again: a recording knows it once it has been read to its end
     if end_s is not None and last_s < end_s < math.inf:
         last_s = end_s
-    if _run_until(env, rounds, last_s, inclusive=True):
-        rounds.end_of_traffic(last_s)
+    if _run_until(env, fleet, last_s, inclusive=True):
+        fleet.end_of_traffic(last_s)
     return last_s
 
 
-def _apply(event: CoverageEvent, env: simpy.Environment, rounds: Rounds) -> bool:
+def _apply(event: CoverageEvent, env: simpy.Environment, fleet: Fleet) -> bool:
     """Let a vehicle enter or leave; return whether rounds remain."""
     if isinstance(event, Entered):
-        rounds.enter(event.path)
+        fleet.enter(event.path)
         return True
-    if event.window.exit_cause == "end" and not _run_until(env, rounds, event.time_s, inclusive=True):
+    if event.window.exit_cause == "end" and not _run_until(env, fleet, event.time_s, inclusive=True):
         return False
-    rounds.leave(event)
+    fleet.leave(event)
     return True
 
 
-def _run_until(env: simpy.Environment, rounds: Rounds, time_s: float, *, inclusive: bool = False) -> bool:
+def _run_until(env: simpy.Environment, fleet: Fleet, time_s: float, *, inclusive: bool = False) -> bool:
     """Run what happens before ``time_s``, and at it if ``inclusive``; return whether rounds remain."""
     with suppress(simpy.core.StopSimulation):  # raised when the last round closes
         # SimPy adds the difference to its clock, which may miss the target by one rounding. From a clock within a
         # factor of two the difference is exact (Sterbenz), and so is the landing.
         for until_s in (time_s - abs(time_s) / 4, time_s):
-            if until_s > env.now and not rounds.finished:
+            if until_s > env.now and not fleet.finished:
                 env.run(until=until_s)
-        while inclusive and not rounds.finished and env.peek() <= time_s:
+        while inclusive and not fleet.finished and env.peek() <= time_s:
             env.step()
-    return not rounds.finished
+    return not fleet.finished

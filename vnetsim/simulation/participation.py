@@ -1,84 +1,19 @@
-"""One participation of a vehicle in a round: download, training on board, upload."""
+"""One participation of a vehicle in a round: download, training on board, upload, each a segment of time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, Protocol
 
 import simpy
 
-from vnetsim.coverage.rsu import Rsu
-from vnetsim.coverage.windows import VehiclePath
-from vnetsim.learning import Cost
+from vnetsim.blur import Camera
+from vnetsim.learning import Cost, Participant, Peer
 from vnetsim.radio.channel import Channel, Transfer
 from vnetsim.simulation.links import Link
-from vnetsim.simulation.silo_binding import Binding
+from vnetsim.simulation.vehicle import OpenWindow
 
 Stage = Literal["download", "waiting", "exchange", "training", "outside", "upload", "over"]
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class Vehicle:
-    """A vehicle that was in coverage at least once.
-
-    Args:
-        id: the vehicle's id.
-        binding: silo and approach.
-        entries: windows it had so far, by RSU.
-        windows: its open windows, the earliest first.
-        participation: the one it is in, if any.
-        last_round: the latest round that invited it or took its update; -1 for none.
-        flops: speed of its computer (FLOP/s), None until it is needed.
-    """
-
-    id: str
-    binding: Binding
-    entries: dict[str, int] = field(default_factory=dict)
-    windows: list[OpenWindow] = field(default_factory=list)
-    participation: Participation | None = None
-    last_round: int = -1
-    flops: float | None = None
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class OpenWindow:
-    """An open coverage window.
-
-    Args:
-        index: order of entry over all RSUs.
-        vehicle: who.
-        rsu: where.
-        path: the path so far.
-        earlier_windows: windows this vehicle had at this RSU before.
-        link: radio link, None until it is needed.
-        train_s: how long its vehicle trains (s), likewise.
-        transfers_s: how long download and upload take with the whole airtime (s), where rates never change; likewise.
-        straight_exit: how many points of the path were past when it was last reckoned when a vehicle leaves that goes
-            straight on from there, and that time (s); likewise.
-        invited: whether a participation was started in this window.
-    """
-
-    index: int
-    vehicle: Vehicle
-    rsu: Rsu
-    path: VehiclePath
-    earlier_windows: int
-    link: Link | None = None
-    train_s: float | None = None
-    transfers_s: tuple[float, float] | None = None
-    straight_exit: tuple[int, float] | None = None
-    invited: bool = False
-
-    @property
-    def enter_s(self) -> float:
-        """When the window opened (s)."""
-        return self.path.time_s[0]
-
-    @property
-    def speed_mps(self) -> float:
-        """Speed at entry (m/s), the one a vehicle reports."""
-        return self.path.speed_mps[0]
 
 
 class Predicted(NamedTuple):
@@ -93,6 +28,70 @@ class Predicted(NamedTuple):
     history_s: float | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coverage:
+    """Where a vehicle takes part: the window it is in, the RSU's airtime, and the rates between the two."""
+
+    window: OpenWindow
+    channel: Channel
+    link: Link
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Invitation:
+    """What a participation begins with.
+
+    Args:
+        coverage: where it was invited.
+        base_round: the round whose model is downloaded.
+        cost: payload and work.
+        predicted: the rest of its window, as predicted.
+        train_s: seconds of the whole training.
+    """
+
+    coverage: Coverage
+    base_round: int
+    cost: Cost
+    predicted: Predicted
+    train_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """A piece of a participation that was spent in one stage.
+
+    Args:
+        stage: what it was doing.
+        rsu_id: the RSU that covered it when the segment began; empty outside coverage.
+        begin_s: when it began (s).
+        seconds: how long it took, or took until it was cut (s).
+        moved_bytes: received in a download, sent in an upload, or sent to other vehicles in an exchange (B); also what
+            arrived of a transfer that was cut.
+    """
+
+    stage: Stage
+    rsu_id: str
+    begin_s: float
+    seconds: float
+    moved_bytes: float
+
+
+class Owner(Protocol):
+    """Who invited a participation and is told what becomes of it."""
+
+    def share(self, participation: Participation) -> float:
+        """Return the share of its training that it is to do, in (0, 1]; asked when the training begins."""
+        ...
+
+    def ready(self, participation: Participation) -> None:
+        """Take note that it waits for the round's exchange from now on."""
+        ...
+
+    def uploaded(self, participation: Participation) -> None:
+        """Take note that the last byte of its upload has arrived."""
+        ...
+
+
 class Participation:
     """A vehicle on its way through one round: download, then training, then upload, from the moment it is made.
 
@@ -105,125 +104,85 @@ class Participation:
 
     Args:
         env: clock (s).
-        channel: the RSU's airtime.
-        window: the window in which it happens.
-        link: rates within that window.
-        base_round: the round whose global model is downloaded.
-        cost: payload and work.
-        predicted: the rest of its window, as predicted.
-        train_s: seconds of the whole training.
-        share: called when the training begins; returns the share of it that is done, in (0, 1].
-        on_ready: called when it begins to wait for the round's exchange.
-        on_uploaded: called when the last byte of the upload has arrived.
+        invitation: what it begins with.
+        owner: who invited it.
 
     Attributes:
         stage: what it is doing; ``outside`` is to wait, trained, until it is covered again.
-        coverage: the window it is in now; None while it is outside coverage.
+        coverage: where it is now; None while it is outside coverage.
+        segments: what it has done so far, in order; the present stage is not in it.
         work_share: the share of its training that was to be done; None until that begins.
-        upload_rsu_id: the RSU that its upload goes to, empty until that begins.
         peers: with whom its exchange completed.
         neighbours: with how many vehicles it began one.
-        start_s: when it was made.
-        download_s: seconds spent receiving, likewise ``wait_s``, ``exchange_s``, ``train_s``, ``outside_s`` and
-            ``upload_s``.
-        download_bytes: bytes received, likewise ``upload_bytes`` sent; also of a transfer that was cut.
         exchange_bytes: bytes over the air for the exchanges in which it is the sender.
     """
 
     __slots__ = (
-        "_channel",
+        "_began",
         "_env",
-        "_on_ready",
-        "_on_uploaded",
-        "_share",
-        "_since_s",
+        "_owner",
         "_timer",
-        "_train_s",
         "_transfer",
-        "_upload_size",
-        "base_round",
         "coverage",
-        "download_bytes",
-        "download_s",
         "exchange_bytes",
-        "exchange_s",
-        "link",
+        "invitation",
         "neighbours",
-        "outside_s",
         "peers",
-        "plan",
-        "predicted",
+        "segments",
         "stage",
-        "start_s",
-        "train_s",
-        "upload_bytes",
-        "upload_rsu_id",
-        "upload_s",
-        "wait_s",
-        "window",
         "work_share",
     )
 
-    def __init__(
-        self,
-        *,
-        env: simpy.Environment,
-        channel: Channel,
-        window: OpenWindow,
-        link: Link,
-        base_round: int,
-        cost: Cost,
-        predicted: Predicted,
-        train_s: float,
-        share: Callable[[Participation], float],
-        on_ready: Callable[[Participation], None],
-        on_uploaded: Callable[[Participation], None],
-    ) -> None:
-        self.window = window
-        self.link = link
-        self.plan = cost.exchange
+    def __init__(self, *, env: simpy.Environment, invitation: Invitation, owner: Owner) -> None:
+        self.invitation = invitation
+        self.coverage: Coverage | None = invitation.coverage
+        self.stage: Stage
+        self.segments: list[Segment] = []
+        self.work_share: float | None = None
         self.peers: tuple[Participation, ...] = ()
         self.neighbours = 0
-        self.base_round = base_round
-        self.stage: Stage = "download"
-        self.start_s: float = env.now
-        self.download_s = self.train_s = self.upload_s = 0.0
-        self.wait_s = self.exchange_s = self.outside_s = 0.0
-        self.download_bytes = self.upload_bytes = self.exchange_bytes = 0.0
-        self.predicted = predicted
-        self.coverage: OpenWindow | None = window
-        self.work_share: float | None = None
-        self.upload_rsu_id = ""
+        self.exchange_bytes = 0.0
         self._env = env
-        self._channel = channel
-        self._share = share
-        self._on_ready = on_ready
-        self._on_uploaded = on_uploaded
-        self._train_s = train_s
-        self._upload_size = cost.upload_bytes
-        self._since_s: float = env.now
+        self._owner = owner
         self._timer: simpy.Timeout | None = None
-        self._transfer: Transfer = channel.send(
-            cost.download_bytes, link.downlink_bps, self._downloaded, update_s=link.update_s
+        self._begin("download")
+        link = invitation.coverage.link
+        self._transfer: Transfer = invitation.coverage.channel.send(
+            invitation.cost.download_bytes, link.downlink_bps, self._downloaded, update_s=link.update_s
         )
+
+    @property
+    def window(self) -> OpenWindow:
+        """The window in which it was invited."""
+        return self.invitation.coverage.window
 
     @property
     def needs_coverage(self) -> bool:
         """Whether anything but its exchange still has to happen inside the window."""
-        return self.plan is None or self.plan.before_training or self._upload_size > 0
+        cost = self.invitation.cost
+        return cost.exchange is None or cost.exchange.before_training or cost.upload_bytes > 0
+
+    def seconds(self, stage: Stage) -> float:
+        """Return how long it was in a stage (s)."""
+        return sum((segment.seconds for segment in self.segments if segment.stage == stage), 0.0)
+
+    def moved_bytes(self, stage: Stage) -> float:
+        """Return the bytes that it moved in a stage (B)."""
+        return sum((segment.moved_bytes for segment in self.segments if segment.stage == stage), 0.0)
 
     def begin_exchange(self, neighbours: int) -> None:
         """Stop waiting: the round's exchange, with so many others, begins now."""
         self._book()
-        self.stage = "exchange"
+        self._begin("exchange")
         self.neighbours = neighbours
 
     def proceed(self, peers: tuple[Participation, ...]) -> None:
         """Go on after the exchange, which completed with ``peers``."""
-        assert self.plan is not None
+        exchange = self.invitation.cost.exchange
+        assert exchange is not None
         self._book()
         self.peers = peers
-        if self.plan.before_training:
+        if exchange.before_training:
             self._start_training()
         else:
             self._start_upload()
@@ -233,9 +192,9 @@ class Participation:
         assert self.stage == "training"
         self.coverage = None
 
-    def cover(self, window: OpenWindow, channel: Channel, link: Link) -> None:
-        """Be covered again: what is left to do happens in another window; a trained one uploads at once."""
-        self.coverage, self._channel, self.link = window, channel, link
+    def cover(self, coverage: Coverage) -> None:
+        """Be covered again: what is left to do happens there; a vehicle that has trained uploads at once."""
+        self.coverage = coverage
         if self.stage == "outside":
             self._book()
             self._start_upload()
@@ -249,60 +208,104 @@ class Participation:
         self.stage = "over"
         return stage
 
+    def _begin(self, stage: Stage) -> None:
+        self.stage = stage
+        self._began: tuple[float, str] = self._env.now, self.coverage.window.rsu.id if self.coverage else ""
+
     def _book(self) -> None:
-        elapsed_s = self._env.now - self._since_s
-        self._since_s = self._env.now
-        if self.stage == "download":
-            self.download_s = elapsed_s
-            self.download_bytes = self._channel.abort(self._transfer)
-        elif self.stage == "waiting":
-            self.wait_s = elapsed_s
+        """Keep the present stage as a segment that ends now."""
+        moved_bytes = 0.0
+        if self.stage in ("download", "upload"):
+            assert self.coverage is not None
+            moved_bytes = self.coverage.channel.abort(self._transfer)
         elif self.stage == "exchange":
-            self.exchange_s = elapsed_s
-        elif self.stage == "training":
-            self.train_s = elapsed_s
-        elif self.stage == "outside":
-            self.outside_s = elapsed_s
-        elif self.stage == "upload":
-            self.upload_s = elapsed_s
-            self.upload_bytes = self._channel.abort(self._transfer)
+            moved_bytes = self.exchange_bytes
+        begin_s, rsu_id = self._began
+        self.segments.append(
+            Segment(
+                stage=self.stage,
+                rsu_id=rsu_id,
+                begin_s=begin_s,
+                seconds=self._env.now - begin_s,
+                moved_bytes=moved_bytes,
+            )
+        )
 
     def _downloaded(self) -> None:
         self._book()
-        if self.plan is not None and self.plan.before_training:
+        exchange = self.invitation.cost.exchange
+        if exchange is not None and exchange.before_training:
             self._wait()
         else:
             self._start_training()
 
     def _wait(self) -> None:
-        self.stage = "waiting"
-        self._on_ready(self)
+        self._begin("waiting")
+        self._owner.ready(self)
 
     def _start_training(self) -> None:
-        self.stage = "training"
-        self.work_share = self._share(self)
-        self._timer = self._env.timeout(self._train_s * self.work_share)
+        self._begin("training")
+        self.work_share = self._owner.share(self)
+        self._timer = self._env.timeout(self.invitation.train_s * self.work_share)
         self._timer.callbacks.append(self._trained)
 
     def _trained(self, _: object) -> None:
         self._book()
         self._timer = None
-        if self.plan is not None and not self.plan.before_training:
+        exchange = self.invitation.cost.exchange
+        if exchange is not None and not exchange.before_training:
             self._wait()
         elif self.coverage is None:
-            self.stage = "outside"
+            self._begin("outside")
         else:
             self._start_upload()
 
     def _start_upload(self) -> None:
         assert self.coverage is not None
-        self.stage = "upload"
-        self.upload_rsu_id = self.coverage.rsu.id
-        self._transfer = self._channel.send(
-            self._upload_size, self.link.uplink_bps, self._uploaded, update_s=self.link.update_s
+        self._begin("upload")
+        link = self.coverage.link
+        self._transfer = self.coverage.channel.send(
+            self.invitation.cost.upload_bytes, link.uplink_bps, self._uploaded, update_s=link.update_s
         )
 
     def _uploaded(self) -> None:
         self._book()
         self.stage = "over"
-        self._on_uploaded(self)
+        self._owner.uploaded(self)
+
+
+def participant_of(participation: Participation, round_index: int, camera: Camera) -> Participant:
+    """Return what the learner is told of a participation that committed.
+
+    Args:
+        participation: complete.
+        round_index: the round for which it counts.
+        camera: gives the blur level.
+    """
+    window = participation.window
+    return Participant(
+        round=round_index,
+        base_round=participation.invitation.base_round,
+        vehicle_id=window.vehicle.id,
+        rsu_id=window.rsu.id,
+        silo=window.vehicle.binding.silo,
+        speed_mps=window.speed_mps,
+        level_px=camera.level_px(window.speed_mps),
+        peers=tuple(_peer(peer, camera) for peer in participation.peers),
+        neighbours=participation.neighbours,
+        download_s=participation.seconds("download"),
+        train_s=participation.seconds("training"),
+        upload_s=participation.seconds("upload"),
+        work_share=1.0 if participation.work_share is None else participation.work_share,
+    )
+
+
+def _peer(participation: Participation, camera: Camera) -> Peer:
+    window = participation.window
+    return Peer(
+        vehicle_id=window.vehicle.id,
+        silo=window.vehicle.binding.silo,
+        speed_mps=window.speed_mps,
+        level_px=camera.level_px(window.speed_mps),
+        neighbours=participation.neighbours,
+    )

@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 from vnetsim.simulation.pace import RoundState
 from vnetsim.simulation.pace.checked import CheckedPace
-from vnetsim.simulation.participation import OpenWindow, Participation, Predicted
+from vnetsim.simulation.participation import Predicted
 from vnetsim.simulation.selection.candidate import Candidate
 from vnetsim.simulation.selection.knowledge import Knowledge
+from vnetsim.simulation.vehicle import OpenWindow
 
 
 class Planning:
@@ -40,12 +41,12 @@ class Planning:
         known, state = self._knowledge.at(now_s, self._pace.planned_share), self._state()
         return [window for window in windows if self._pace.takes(Candidate(window, known), state)]
 
-    def share(self, participation: Participation, now_s: float) -> float:
-        """Return the share of its training that a vehicle does, which begins it now."""
+    def share(self, window: OpenWindow, now_s: float) -> float:
+        """Return the share of its training that a vehicle does, which begins it now (s)."""
         if self._pace.work is None:
             return 1.0
-        return self._pace.share(Candidate(participation.window, self._knowledge.at(now_s)), self._state())
+        return self._pace.share(Candidate(window, self._knowledge.at(now_s)), self._state())
 
     def predicted(self, window: OpenWindow, now_s: float) -> Predicted:
-        """Return how long a vehicle is predicted to window."""
+        """Return how long the rest of a window is predicted to last (s)."""
         return Candidate(window, self._knowledge.at(now_s)).predicted()

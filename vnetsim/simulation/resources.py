@@ -10,7 +10,7 @@ from vnetsim.learning import Cost
 from vnetsim.random_streams import Streams
 from vnetsim.simulation.compute import training_s, vehicle_flops
 from vnetsim.simulation.links import Link, Radio
-from vnetsim.simulation.participation import OpenWindow
+from vnetsim.simulation.vehicle import OpenWindow
 
 
 @dataclass(frozen=True, kw_only=True)

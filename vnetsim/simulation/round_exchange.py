@@ -6,8 +6,6 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import Literal
 
-import simpy
-
 from vnetsim.simulation.exchange import Air, ExchangePhase
 from vnetsim.simulation.log import ClosedBy, Recorder
 from vnetsim.simulation.participation import Participation
@@ -19,8 +17,7 @@ class RoundExchange:
     """The exchange of the open round; its owner opens and closes rounds.
 
     Args:
-        env: clock (s).
-        air: radio and settings of exchanges.
+        air: radio, clock and settings of exchanges.
         deadline_s: how long an exchange lasts at most (s).
         recorder: told of every exchange between two vehicles that is over.
         on_over: called when the round is to close, by its deadline or because all members have come to an end.
@@ -29,13 +26,11 @@ class RoundExchange:
     def __init__(
         self,
         *,
-        env: simpy.Environment,
         air: Air,
         deadline_s: float,
         recorder: Recorder,
         on_over: Callable[[ClosedBy], None],
     ) -> None:
-        self._env = env
         self._air = air
         self._deadline_s = deadline_s
         self._recorder = recorder
@@ -64,7 +59,7 @@ class RoundExchange:
         """Let those who are ready exchange."""
         self._round, self._opened_by = round_index, opened_by
         self._members, self._gathered = self._gathered, {}
-        plan = next(iter(self._members)).plan
+        plan = next(iter(self._members)).invitation.cost.exchange
         assert plan is not None
         self._phase = ExchangePhase(
             air=self._air,
@@ -76,7 +71,7 @@ class RoundExchange:
         )
         for participation in self._members:
             participation.begin_exchange(self._phase.neighbours(participation))
-        self._env.timeout(self._deadline_s).callbacks.append(partial(self._deadline, round_index))
+        self._air.env.timeout(self._deadline_s).callbacks.append(partial(self._deadline, round_index))
         self._phase.begin()
 
     def leave(self, participation: Participation) -> bool:
@@ -94,7 +89,7 @@ class RoundExchange:
         if participation in self._members:
             del self._members[participation]
             if not self._members:  # not at once: it may be the traffic that ended it, outside the event loop
-                self._env.timeout(0).callbacks.append(partial(self._over, self._round))
+                self._air.env.timeout(0).callbacks.append(partial(self._over, self._round))
 
     def stop(self) -> Callable[[Participation], None] | None:
         """End the exchange as the round closes; return what lets members that are still in it go on, if there was one.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 
-from vnetsim.simulation.participation import OpenWindow
+from vnetsim.simulation.vehicle import OpenWindow
 
 
 class WaitingList:

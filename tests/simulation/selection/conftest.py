@@ -14,10 +14,9 @@ from vnetsim.blur import Camera
 from vnetsim.coverage.rsu import Rsu
 from vnetsim.coverage.windows import VehiclePath
 from vnetsim.learning import Cost
-from vnetsim.simulation.participation import OpenWindow, Vehicle
 from vnetsim.simulation.selection import Candidate, DwellHistory, SelectionContext
 from vnetsim.simulation.selection.candidate import Known
-from vnetsim.simulation.silo_binding import Binding
+from vnetsim.simulation.vehicle import Binding, OpenWindow, Vehicle
 
 RSU = Rsu(id="r", x_m=30.0, y_m=-40.0, range_m=250.0)
 
@@ -82,6 +81,7 @@ def candidate_of(window: OpenWindow, now_s: float, **known: Any) -> Candidate:
         "images": {7: 120},
         "losses": {},
         "commits": {},
+        "last_round": {},
         "cost": lambda _: Cost(download_bytes=1_000_000, upload_bytes=2_000_000, work_flop=3e9),
         "link": lambda _: SimpleNamespace(update_s=0.1, downlink_bps=lambda _: 8e6, uplink_bps=lambda _: 4e6),
         "train_s": lambda _: 3.0,

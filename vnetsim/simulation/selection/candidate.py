@@ -14,7 +14,8 @@ from vnetsim.coverage.windows import Window, position_m
 from vnetsim.errors import InputError
 from vnetsim.learning import Cost
 from vnetsim.simulation.links import Link
-from vnetsim.simulation.participation import OpenWindow, Predicted, Vehicle
+from vnetsim.simulation.participation import Predicted
+from vnetsim.simulation.vehicle import OpenWindow, Vehicle
 
 ExitPredictor = Literal["straight", "oracle", "history"]
 PREDICTORS: Mapping[ExitPredictor, str] = {
@@ -55,6 +56,7 @@ class Known:
         images: images by silo; empty where the task has no such figure.
         losses: last reported mean training loss by silo, and the round it is of.
         commits: uploads so far by vehicle.
+        last_round: the latest round that invited a vehicle or took its update, by vehicle.
         cost: payload and work of a participation by silo.
         link: the radio link of a window.
         train_s: seconds of the whole training of a window's vehicle.
@@ -68,6 +70,7 @@ class Known:
     images: Mapping[int, int]
     losses: Mapping[int, tuple[float, int]]
     commits: Mapping[str, int]
+    last_round: Mapping[str, int]
     cost: Callable[[int], Cost]
     link: Callable[[OpenWindow], Link]
     train_s: Callable[[OpenWindow], float]
@@ -141,7 +144,7 @@ class Candidate:
     @property
     def last_round(self) -> int:
         """The latest round that invited it or took its update, -1 for none."""
-        return self._window.vehicle.last_round
+        return self._known.last_round.get(self.vehicle_id, -1)
 
     @property
     def images(self) -> int | None:

@@ -10,9 +10,9 @@ import numpy as np
 from vnetsim.errors import RunError
 from vnetsim.plugins import plugin_errors
 from vnetsim.simulation.log import ParticipationRecord
-from vnetsim.simulation.participation import OpenWindow
 from vnetsim.simulation.selection import Candidate, SelectionContext, SelectionPolicy
 from vnetsim.simulation.selection.candidate import Known
+from vnetsim.simulation.vehicle import OpenWindow
 
 _END: Any = object()
 

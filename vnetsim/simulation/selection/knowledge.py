@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from vnetsim.blur import Camera
 from vnetsim.coverage.windows import Window
 from vnetsim.simulation.log import ParticipationRecord, Rows
-from vnetsim.simulation.participation import Vehicle
 from vnetsim.simulation.resources import Resources
 from vnetsim.simulation.selection.candidate import DwellHistory, Known
+from vnetsim.simulation.vehicle import Vehicle
 
 
 class Knowledge:
@@ -21,6 +21,9 @@ class Knowledge:
         resources: links and computers of candidates.
         images: images by silo; empty where the task does not tell.
         whole_paths: whether a path is known to its end when it begins.
+
+    Attributes:
+        last_round: the latest round that invited a vehicle or took its update, by vehicle; the aggregator keeps it.
     """
 
     def __init__(self, *, camera: Camera, resources: Resources, images: Mapping[int, int], whole_paths: bool) -> None:
@@ -31,6 +34,7 @@ class Knowledge:
         self._history = DwellHistory()
         self._losses: dict[int, tuple[float, int]] = {}
         self._commits: Counter[str] = Counter()
+        self.last_round: dict[str, int] = {}
         self._records_seen = 0
 
     def at(self, now_s: float, work_share: float = 1.0) -> Known:
@@ -42,6 +46,7 @@ class Knowledge:
             images=self._images,
             losses=self._losses,
             commits=self._commits,
+            last_round=self.last_round,
             cost=self._resources.cost,
             link=self._resources.link,
             train_s=self._resources.train_s,

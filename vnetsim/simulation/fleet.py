@@ -1,0 +1,115 @@
+"""The fleet: which vehicles are covered, by which RSUs, and which aggregator each of them turns to.
+
+An aggregator knows the vehicles that wait for it and those that take part in its rounds. Who came, left, or is free for
+somebody else is the fleet's business: it tells the aggregators, and they tell it when a vehicle has become idle.
+
+A vehicle inside several discs takes part through the window that opened first, never twice at a time; its other
+windows count as ``not_selected`` unless it is invited through them later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from vnetsim.coverage.rsu import Rsu
+from vnetsim.coverage.windows import Left, VehiclePath
+from vnetsim.experiment import SiloSettings
+from vnetsim.simulation.aggregator import Aggregator
+from vnetsim.simulation.log import Recorder
+from vnetsim.simulation.vehicle import OpenWindow, SiloBinder, Vehicle
+
+
+class Fleet:
+    """Follows vehicles through the discs of the RSUs.
+
+    Args:
+        rsus: every RSU that a path may name.
+        silos: number of silos and how vehicles come by them.
+        recorder: told of windows that close.
+        on_round: called after every round.
+    """
+
+    def __init__(
+        self, rsus: Sequence[Rsu], silos: SiloSettings, recorder: Recorder, on_round: Callable[[], None] | None
+    ) -> None:
+        self._rsus = {rsu.id: rsu for rsu in rsus}
+        self._recorder = recorder
+        self._on_round = on_round
+        self._binder = SiloBinder(silos)
+        self._vehicles: dict[str, Vehicle] = {}
+        self._windows: dict[VehiclePath, OpenWindow] = {}
+        self._entered = 0
+        self._by_rsu: Mapping[str, Aggregator] = {}
+        self._by_name: Mapping[str, Aggregator] = {}
+
+    def serve(self, by_rsu: Mapping[str, Aggregator]) -> None:
+        """Take the topology: the aggregator to which each RSU belongs, by the RSU's id."""
+        self._by_rsu = by_rsu
+        self._by_name = {aggregator.name: aggregator for aggregator in by_rsu.values()}
+
+    @property
+    def finished(self) -> bool:
+        """Whether every aggregator has closed its last round."""
+        return all(aggregator.finished for aggregator in self._by_name.values())
+
+    def open(self) -> None:
+        """Open everybody's first round now."""
+        for aggregator in self._by_name.values():
+            aggregator.open()
+
+    def fill(self) -> None:
+        """Let every aggregator invite as many of those who wait as it has places."""
+        for aggregator in self._by_name.values():
+            aggregator.fill()
+
+    def end_of_traffic(self, time_s: float) -> None:
+        """Let every aggregator close its open round, for nobody comes any more."""
+        for aggregator in self._by_name.values():
+            aggregator.end_of_traffic(time_s)
+
+    def enter(self, path: VehiclePath) -> None:
+        """Take note that a vehicle entered a disc now; ``fill`` invites it."""
+        rsu = self._rsus[path.rsu_id]
+        vehicle = self._vehicles.get(path.vehicle_id)
+        if vehicle is None:
+            binding = self._binder.bind(path.x_m[0], path.y_m[0], rsu)
+            vehicle = self._vehicles[path.vehicle_id] = Vehicle(id=path.vehicle_id, binding=binding)
+        earlier = vehicle.entries.get(rsu.id, 0)
+        vehicle.entries[rsu.id] = earlier + 1
+        window = OpenWindow(index=self._entered, vehicle=vehicle, rsu=rsu, path=path, earlier_windows=earlier)
+        self._entered += 1
+        self._windows[path] = window
+        vehicle.windows.append(window)
+        if vehicle.served_by:
+            self._by_name[vehicle.served_by].covered(window)
+        self.idle(vehicle)
+
+    def leave(self, event: Left) -> None:
+        """Take note that a window closes now, which ends what the vehicle was doing in it."""
+        window = self._windows.pop(event.path)
+        vehicle = window.vehicle
+        aggregator = self._by_rsu[window.rsu.id]
+        vehicle.windows.remove(window)
+        self._recorder.left(event.window)
+        aggregator.forget(window, event.window)
+        if vehicle.served_by:
+            self._by_name[vehicle.served_by].uncovered(window, event.time_s)
+        if not window.invited:
+            self._recorder.uninvited(window, aggregator.round, event.time_s)
+        self.idle(vehicle)
+
+    def idle(self, vehicle: Vehicle) -> None:
+        """Let a vehicle that nobody serves wait for an invitation where it is covered."""
+        if not vehicle.served_by and vehicle.windows:
+            window = vehicle.windows[0]
+            self._by_rsu[window.rsu.id].offer(window)
+
+    def cut_off(self, round_index: int, time_s: float) -> None:
+        """Record the windows that the end of the run leaves open, while a round is closing now (s)."""
+        self._recorder.cut_off(self._windows.values(), round_index, time_s)
+        self._windows.clear()
+
+    def closed(self) -> None:
+        """Let whoever asked know that a round has closed."""
+        if self._on_round is not None:
+            self._on_round()
