@@ -46,9 +46,9 @@ class LeastServed:
         return cls(settings)
 
     def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Sequence[Candidate]:  # noqa: ARG002
-        """Return who has the time, the least served first; among equals, in order of entry."""
+        """Return who has the time, the least served first; drawn among equals, as all are at first."""
         able = [c for c in candidates if c.remaining_s("straight") >= (1 + self._margin) * c.duration_s]
-        return sorted(able, key=lambda candidate: self._served[candidate.silo])
+        return sorted(able, key=lambda candidate: (self._served[candidate.silo], context.generator.random()))
 
     def after_round(self, records: Sequence[ParticipationRecord]) -> None:
         """Count the uploads."""

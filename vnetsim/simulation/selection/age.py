@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 from vnetsim.simulation.log import ParticipationRecord
 from vnetsim.simulation.selection import Candidate, SelectionContext
+from vnetsim.simulation.selection.draws import shuffled
 
 
 class AgeSelection:
     """Takes the silo first whose last update lies furthest back.
 
-    In round r, with r_n the last round that took an update of the silo, -1 before the first; in order of entry among
-    equals::
+    In round r, with r_n the last round that took an update of the silo, -1 before the first; drawn among equals,
+    as all are that never took part::
 
         argmax_n a_n,  a_n = r - r_n
     """
@@ -33,9 +34,9 @@ class AgeSelection:
         """Make it."""
         return cls()
 
-    def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Sequence[Candidate]:  # noqa: ARG002 - the protocol's arguments
+    def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Sequence[Candidate]:  # noqa: ARG002 - the protocol's argument
         """Return all, the longest absent first."""
-        return sorted(candidates, key=lambda candidate: self._last.get(candidate.silo, -1))
+        return sorted(shuffled(candidates, context.generator), key=lambda candidate: self._last.get(candidate.silo, -1))
 
     def after_round(self, records: Sequence[ParticipationRecord]) -> None:
         """Note whose updates were taken."""

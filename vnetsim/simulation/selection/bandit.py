@@ -10,13 +10,14 @@ from typing import Annotated
 from vnetsim.setting_checks import Within, check_bounds
 from vnetsim.simulation.log import ParticipationRecord
 from vnetsim.simulation.selection import Candidate, SelectionContext
+from vnetsim.simulation.selection.draws import shuffled
 
 
 class BanditSelection:
     """Takes the greatest upper confidence bound of a silo's reward, which is 1 for an upload at once and 0 for none.
 
-    With the reward x of each of the silo's n_n participations so far, of length d, and t participations in all; one
-    that was never tried goes first::
+    With the reward x of each of the silo's n_n participations so far, of length d, and t participations in all; those
+    that were never tried go first, in random order::
 
         x = [committed] max(0, 1 - d / scale),  argmax_n mean(x) + c sqrt(ln t / n_n)
     """
@@ -29,11 +30,11 @@ class BanditSelection:
         """Reward and confidence.
 
         Args:
-            c: weight of the confidence bound; 0 never tries again what failed.
+            c: weight of the confidence bound, that of UCB1 the root of 2; 0 never tries again what failed.
             scale_s: an upload that took this long has no reward (s).
         """
 
-        c: Annotated[float, Within(0, 1000, "", "rewards are at most 1")] = 1.0
+        c: Annotated[float, Within(0, 1000, "", "rewards are at most 1")] = math.sqrt(2)
         scale_s: Annotated[float, Within(0.1, 1e7, "s", "bounds of round.deadline_s")] = 60.0
 
         def __post_init__(self) -> None:
@@ -56,9 +57,9 @@ class BanditSelection:
         count, rewards = self._tried[silo]
         return rewards / count + self._settings.c * math.sqrt(math.log(self._total) / count)
 
-    def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Sequence[Candidate]:  # noqa: ARG002 - the protocol's arguments
-        """Return all, the greatest bound first; among equals, in order of entry."""
-        return sorted(candidates, key=lambda candidate: -self.bound(candidate.silo))
+    def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Sequence[Candidate]:  # noqa: ARG002 - the protocol's argument
+        """Return all, the greatest bound first; drawn among equals."""
+        return sorted(shuffled(candidates, context.generator), key=lambda candidate: -self.bound(candidate.silo))
 
     def after_round(self, records: Sequence[ParticipationRecord]) -> None:
         """Reward what was tried."""

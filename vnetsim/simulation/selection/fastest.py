@@ -7,14 +7,17 @@ from dataclasses import dataclass
 
 from vnetsim.simulation.log import ParticipationRecord
 from vnetsim.simulation.selection import Candidate, SelectionContext
+from vnetsim.simulation.selection.draws import shuffled
 
 
 class FastestSelection:
     """Takes the smallest predicted duration first.
 
-    Of download, training and upload with the whole airtime; among equals, in order of entry::
+    Of download, training and upload with the whole airtime; drawn among equals::
 
         argmin_n T_n,  T_n = t_down + t_train + t_up
+
+    Where one place is free, `fedcs` chooses the same vehicle as long as its participation ends before the deadline.
     """
 
     name = "fastest"
@@ -29,9 +32,9 @@ class FastestSelection:
         """Make it."""
         return cls()
 
-    def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Sequence[Candidate]:  # noqa: ARG002 - the protocol's arguments
+    def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Sequence[Candidate]:  # noqa: ARG002 - the protocol's argument
         """Return all, the fastest first."""
-        return sorted(candidates, key=lambda candidate: candidate.duration_s)
+        return sorted(shuffled(candidates, context.generator), key=lambda candidate: candidate.duration_s)
 
     def after_round(self, records: Sequence[ParticipationRecord]) -> None:
         """Learn nothing."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Annotated, Literal
 
 from vnetsim.setting_checks import Within, check_bounds
 from vnetsim.simulation.log import ParticipationRecord
 from vnetsim.simulation.selection import Candidate, SelectionContext
 from vnetsim.simulation.selection.candidate import ExitPredictor
+from vnetsim.simulation.selection.draws import shuffled
 
 
 class FeasibleSelection:
@@ -50,19 +52,19 @@ class FeasibleSelection:
         """Make it."""
         return cls(settings)
 
-    def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Sequence[Candidate]:  # noqa: ARG002 - the protocol's arguments
-        """Return who has the time, by slack; among equals, in order of entry."""
+    def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Sequence[Candidate]:  # noqa: ARG002 - the protocol's argument
+        """Return who has the time, by slack; drawn among equals, as all are that stand."""
         factor, sign = 1 + self._settings.margin, 1 if self._settings.first == "least" else -1
         predictor = self._settings.predictor
         able = []
-        for order, candidate in enumerate(candidates):
+        for candidate in shuffled(candidates, context.generator):
             remaining_s = candidate.remaining_s(predictor)
             if remaining_s < factor * candidate.train_s:  # rates cost time, and not even the training fits
                 continue
             slack_s = remaining_s - factor * candidate.duration_s
             if slack_s >= 0:
-                able.append((sign * slack_s, order, candidate))
-        return [candidate for *_, candidate in sorted(able)]
+                able.append((sign * slack_s, candidate))
+        return [candidate for _, candidate in sorted(able, key=itemgetter(0))]
 
     def after_round(self, records: Sequence[ParticipationRecord]) -> None:
         """Learn nothing."""

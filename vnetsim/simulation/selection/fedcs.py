@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from vnetsim.simulation.log import ParticipationRecord
 from vnetsim.simulation.selection import Candidate, SelectionContext
+from vnetsim.simulation.selection.draws import shuffled
 
 
 class FedCsSelection:
@@ -18,7 +19,9 @@ class FedCsSelection:
         x = argmax_n 1 / (T_d(S + n) - T_d(S) + t_up + max(0, t_train - Theta))
         Theta' = Theta + t_up + max(0, t_train - Theta);  taken if T_d(S + x) + Theta' <= T, else left out
 
-    Each choice starts anew, with an empty S: what is in flight is not taken into account.
+    Each choice starts anew, with an empty S: what is in flight is not taken into account. Where one place is free, as
+    whenever an upload has just made room, the choice is therefore that of `fastest`: the two differ only where several
+    places are free at once, and in whom the deadline leaves out.
     """
 
     name = "fedcs"
@@ -34,10 +37,10 @@ class FedCsSelection:
         return cls()
 
     def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Iterator[Candidate]:  # noqa: ARG002 - the protocol's argument
-        """Yield one after the other who fits; among equals, in order of entry."""
+        """Yield one after the other who fits; drawn among equals."""
         left_s = context.deadline_s - context.now_s
         download_s = elapsed_s = 0.0
-        waiting = [(c.parts_s, c) for c in candidates]
+        waiting = [(c.parts_s, c) for c in shuffled(candidates, context.generator)]
         while waiting:
             costs = [
                 max(down_s - download_s, 0.0) + up_s + max(0.0, train_s - elapsed_s)

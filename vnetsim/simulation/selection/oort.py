@@ -10,46 +10,64 @@ from typing import Annotated
 from vnetsim.setting_checks import Within, check_bounds
 from vnetsim.simulation.log import ParticipationRecord
 from vnetsim.simulation.selection import Candidate, SelectionContext
-from vnetsim.simulation.selection.draws import drawn, quantile
+from vnetsim.simulation.selection.draws import drawn, shuffled
+
+CLIP = 0.95
+"""Quantile of the statistical utilities above which they count the same."""
+CUT_OFF = 0.95
+"""Share of the last utility that would get a place, above which utilities are drawn among (the paper's c)."""
+STEP_PERCENT = 5.0
+"""By which the pacer moves the percentile of durations."""
+FLAT, SHARP = 0.1, 5.0
+"""Relative changes of what was achieved, up to which the pacer allows more time, and from which it allows less."""
 
 
 class OortSelection:
-    """Takes the greatest utility, statistical times systemic; a share of the places goes to silos without a loss.
+    """Draws among the greatest utilities, statistical times systemic; a share of the places goes to untried silos.
 
-    |B_n| images, l_n the mean loss of the last upload and t_n its round (from 1), t the present round, T_n the
-    predicted duration, T the preferred one; clip is the ``clip`` quantile of |B_n| |l_n| over the candidates::
+    A silo of |B_n| images whose last upload, in round t_n (from 1), had the mean loss l_n has v_n = |B_n| l_n; t is the
+    present round, T_n the predicted duration, and clip the .95 quantile of v over the candidates at the moment::
 
-        U_n = ( min(|B_n| |l_n|, clip) + sqrt(0.1 ln t / t_n) ) (T / T_n)^(alpha [T < T_n])
+        U_n = (u_n + sqrt(0.1 ln t / t_n)) (T / T_n)^(alpha [T < T_n])
+        u_n = (min(v_n, clip) - .999 min v) / (max v - .999 min v)
 
-    Oort takes the root of the mean squared loss of a silo's samples; an upload brings their mean, which stands for it.
-    A place is explored with probability max(explored_least, explored explored_decay^(t-1)): drawn among silos without
-    a loss, p_n ~ 1 / T_n. Other places go to the greatest U_n. Oort draws among the greatest, and its pacer adapts T;
-    its authors' code besides scales clipped utilities to [0, 1] over the candidates before the root is added, which
-    then weighs more.
+    Each place is explored with probability e = max(explored_least, explored explored_decay^(t-1)): drawn among silos
+    without a loss, p_n ~ 1 / T_n. The others are drawn, p_n ~ U_n, among utilities of at least .95 of the last that
+    would get one of (1 - e) m of m free places. T is a percentile of the T_n, which a pacer moves. It adds what
+    exploited silos achieved, the mean v of each round, over the last ``pacer_rounds`` rounds and over as many before:
+    where these sums differ by at most a tenth of the earlier one the percentile rises by 5, where by five times it or
+    more it falls by 5.
+
+    Constants, scaling and pacer are those of the authors' code, the cut-off is the paper's. Otherwise than there, an
+    upload brings its mean loss, which stands for the root of the mean squared loss of its samples; quantiles are over
+    those who wait, for vehicles come and go, and not over all clients; and places are filled whenever one is free.
     """
 
     name = "oort"
-    source = "Lai, Zhu, Madhyastha, Chowdhury (2021): Oort, OSDI, Algorithm 1; arXiv:2010.06081"
+    source = (
+        "Lai, Zhu, Madhyastha, Chowdhury (2021): Oort, OSDI, Algorithm 1; arXiv:2010.06081; constants and pacer of its "
+        "code, github.com/SymbioticLab/Oort and FedScale"
+    )
     uses_losses = True
 
     @dataclass(frozen=True, kw_only=True)
     class Settings:
-        """Utility and exploration.
+        """Utility, pacer and exploration.
 
         Args:
-            preferred_s: duration of a participation, T, above which it is penalised (s).
+            percentile: of the predicted durations, above which a participation is penalised at first; 100 for none.
+            pacer_rounds: rounds after which the pacer may move that percentile.
             alpha: exponent of the penalty.
-            clip: quantile above which statistical utilities count the same.
             explored: share of places explored in the first round.
             explored_decay: by which that share is multiplied each round.
             explored_least: below which it does not fall.
         """
 
-        preferred_s: Annotated[float, Within(0.1, 1e7, "s", "bounds of round.deadline_s")] = 20.0
+        percentile: Annotated[float, Within(0, 100, "%", "a percentile")] = 30.0
+        pacer_rounds: Annotated[int, Within(1, 100_000, "rounds", "more than a run has")] = 20
         alpha: Annotated[float, Within(0, 100, "", "a greater one leaves nothing of what is slower")] = 2.0
-        clip: Annotated[float, Within(0, 1, "", "a quantile")] = 0.98
         explored: Annotated[float, Within(0, 1, "", "a share")] = 0.9
-        explored_decay: Annotated[float, Within(0, 1, "", "a share")] = 0.95
+        explored_decay: Annotated[float, Within(0, 1, "", "a share")] = 0.98
         explored_least: Annotated[float, Within(0, 1, "", "a share")] = 0.2
 
         def __post_init__(self) -> None:
@@ -57,55 +75,87 @@ class OortSelection:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        self.percentile = settings.percentile
+        self._exploited: dict[str, int] = {}  # images by vehicle, until its participation ends
+        self._achieved: list[float] = []
 
     @classmethod
     def create(cls, settings: Settings) -> OortSelection:
         """Make it."""
         return cls(settings)
 
-    def utilities(
-        self, known: Sequence[Candidate], losses: Sequence[tuple[float, int]], round_index: int
-    ) -> list[float]:
-        """Return U_n of candidates that have a loss, given ``loss_and_round`` of each, in a round counted from 0."""
-        utilities = [(candidate.images or 1) * abs(loss) for candidate, (loss, _) in zip(known, losses, strict=True)]
-        most, preferred_s = quantile(utilities, self._settings.clip), self._settings.preferred_s
-        temporal, alpha = 0.1 * math.log(1 + round_index), self._settings.alpha
+    def preferred_s(self, durations_s: Sequence[float]) -> float:
+        """Return T (s) of the predicted durations of all candidates; infinite where the percentile is 100."""
+        if self.percentile >= 100:
+            return math.inf
+        return sorted(durations_s)[_place(len(durations_s), self.percentile / 100)]
+
+    def utilities(self, known: Sequence[Candidate], preferred_s: float, round_index: int) -> list[float]:
+        """Return U_n of candidates that have a loss, at least one, in a round counted from 0."""
+        told = [candidate.loss_and_round or (0.0, 0) for candidate in known]
+        values = [_images(candidate) * abs(loss) for candidate, (loss, _) in zip(known, told, strict=True)]
+        ordered = sorted(values)
+        clip, low = ordered[_place(len(ordered), CLIP)], 0.999 * ordered[0]
+        span = max(ordered[-1] - low, 1e-4)
+        temporal = 0.1 * math.log(1 + round_index)
         result = []
-        for candidate, statistical, (_, reported) in zip(known, utilities, losses, strict=True):
-            utility = min(statistical, most) + math.sqrt(temporal / (1 + reported))
+        for candidate, value, (_, reported) in zip(known, values, told, strict=True):
+            utility = (min(value, clip) - low) / span + math.sqrt(temporal / (1 + reported))
             if (duration_s := candidate.duration_s) > preferred_s:
-                utility *= (preferred_s / duration_s) ** alpha
+                utility *= (preferred_s / duration_s) ** self._settings.alpha
             result.append(utility)
         return result
 
-    def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Iterator[Candidate]:  # noqa: ARG002 - the protocol's argument
-        """Yield one after the other, explored or of the greatest utility; in order of entry among equals."""
+    def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Iterator[Candidate]:
+        """Yield one after the other, explored or drawn among the greatest utilities."""
         known: list[Candidate] = []
         fresh: list[Candidate] = []
-        losses: list[tuple[float, int]] = []
-        for candidate in candidates:
-            if (told := candidate.loss_and_round) is None:
-                fresh.append(candidate)
-            else:
-                known.append(candidate)
-                losses.append(told)
-        speeds: list[float] = []
+        for candidate in shuffled(candidates, context.generator):
+            (known if candidate.loss is not None else fresh).append(candidate)
         decayed = self._settings.explored * self._settings.explored_decay**context.round
         share = max(self._settings.explored_least, decayed)
-        left = len(known)
-        ranked: Iterator[int] = iter(())
-        while left or fresh:
-            if fresh and (not left or context.generator.random() < share):
-                speeds = speeds or [1 / candidate.duration_s for candidate in fresh]
+        speeds = [1 / candidate.duration_s for candidate in fresh]
+        ranked: list[tuple[float, Candidate]] = []
+        while fresh or known or ranked:
+            if fresh and (not (known or ranked) or context.generator.random() < share):
                 index = drawn(speeds, context.generator)
                 del speeds[index]
                 yield fresh.pop(index)
                 continue
-            if left == len(known):  # most choices are over before
-                utilities = self.utilities(known, losses, context.round)
-                ranked = iter(sorted(range(left), key=utilities.__getitem__, reverse=True))
-            left -= 1
-            yield known[next(ranked)]
+            if known:  # most choices are over before
+                preferred_s = self.preferred_s([candidate.duration_s for candidate in candidates])
+                utilities = self.utilities(known, preferred_s, context.round)
+                ranked = sorted(zip(utilities, known, strict=True), key=lambda pair: -pair[0])
+                known = []
+            last = min(math.ceil((1 - share) * free), len(ranked)) or 1
+            pool = [utility for utility, _ in ranked if utility >= CUT_OFF * ranked[last - 1][0]]
+            _, chosen = ranked.pop(drawn(pool, context.generator))
+            self._exploited[chosen.vehicle_id] = _images(chosen)
+            yield chosen
 
     def after_round(self, records: Sequence[ParticipationRecord]) -> None:
-        """Learn nothing: a candidate's loss is what was recorded."""
+        """Note what the exploited silos achieved, and let the pacer move the percentile."""
+        values = []
+        for record in records:
+            images = None if record.outcome == "not_selected" else self._exploited.pop(record.vehicle_id, None)
+            if images and record.outcome == "committed" and record.loss is not None:
+                values.append(images * abs(record.loss))
+        self._achieved.append(math.fsum(values) / len(values) if values else 0.0)
+        rounds = self._settings.pacer_rounds
+        if len(self._achieved) < 2 * rounds or len(self._achieved) % rounds:
+            return
+        before, now = math.fsum(self._achieved[-2 * rounds : -rounds]), math.fsum(self._achieved[-rounds:])
+        if abs(now - before) <= FLAT * before:
+            self.percentile = min(100.0, self.percentile + STEP_PERCENT)
+        elif abs(now - before) >= SHARP * before:
+            self.percentile = max(STEP_PERCENT, self.percentile - STEP_PERCENT)
+
+
+def _images(candidate: Candidate) -> int:
+    """Return the images of a silo; one that does not tell, or has none, counts as one."""
+    return candidate.images or 1
+
+
+def _place(count: int, share: float) -> int:
+    """Return the place of a quantile among so many sorted values: one of them, as the authors' code takes it."""
+    return min(int(count * share), count - 1)

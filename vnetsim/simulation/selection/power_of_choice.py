@@ -10,7 +10,7 @@ from typing import Annotated
 from vnetsim.setting_checks import Within, check_bounds
 from vnetsim.simulation.log import ParticipationRecord
 from vnetsim.simulation.selection import Candidate, SelectionContext
-from vnetsim.simulation.selection.draws import drawn_without_replacement
+from vnetsim.simulation.selection.draws import drawn
 
 
 class PowerOfChoiceSelection:
@@ -20,6 +20,8 @@ class PowerOfChoiceSelection:
     asking costs nothing. With m free places and |B_n| images::
 
         d' = max(m, drawn) without replacement, p_n = |B_n| / sum_k |B_k|; of these the m largest l_n
+
+    Among equal losses, such as those of silos without one, who was drawn first goes first.
     """
 
     name = "power-of-choice"
@@ -51,13 +53,13 @@ class PowerOfChoiceSelection:
         """Return those who were drawn, the largest loss first."""
         # a silo that does not tell its size, or has no image, counts as one image: it can be drawn
         sizes = [candidate.images or 1 for candidate in candidates]
-        count = min(len(candidates), max(free, self._settings.drawn))
-        drawn = drawn_without_replacement(sizes, count, context.generator)
-        ranks = {}
-        for index in drawn:
-            loss = candidates[index].loss
-            ranks[index] = -math.inf if loss is None else -loss
-        return [candidates[index] for index in sorted(ranks, key=ranks.__getitem__)]
+        left = list(candidates)
+        few: list[Candidate] = []
+        while left and len(few) < max(free, self._settings.drawn):
+            index = drawn(sizes, context.generator)
+            del sizes[index]
+            few.append(left.pop(index))
+        return sorted(few, key=lambda candidate: -math.inf if candidate.loss is None else -candidate.loss)
 
     def after_round(self, records: Sequence[ParticipationRecord]) -> None:
         """Learn nothing: a candidate's loss is what was recorded."""

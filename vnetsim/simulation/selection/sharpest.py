@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 from vnetsim.simulation.log import ParticipationRecord
 from vnetsim.simulation.selection import Candidate, SelectionContext
+from vnetsim.simulation.selection.draws import shuffled
 
 
 class SharpestSelection:
     """Takes the lowest blur level first: whose images motion blurs least.
 
-    With L_n the blur level of the speed that the vehicle reports; in order of entry among equals::
+    With L_n the blur level of the speed that the vehicle reports; drawn among equals::
 
         argmin_n L_n
     """
@@ -29,9 +30,9 @@ class SharpestSelection:
         """Make it."""
         return cls()
 
-    def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Sequence[Candidate]:  # noqa: ARG002 - the protocol's arguments
+    def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Sequence[Candidate]:  # noqa: ARG002 - the protocol's argument
         """Return all, the sharpest first."""
-        return sorted(candidates, key=lambda candidate: candidate.level_px)
+        return sorted(shuffled(candidates, context.generator), key=lambda candidate: candidate.level_px)
 
     def after_round(self, records: Sequence[ParticipationRecord]) -> None:
         """Learn nothing."""

@@ -10,13 +10,15 @@ from typing import Annotated
 from vnetsim.setting_checks import Within, check_bounds
 from vnetsim.simulation.log import ParticipationRecord
 from vnetsim.simulation.selection import Candidate, SelectionContext
+from vnetsim.simulation.selection.draws import shuffled
 
 
 class VariabilitySelection:
     """Takes the silos that overlap least with those of recent rounds.
 
     The sum of Dice coefficients of the m silos that are chosen, S, and those whose updates each of the last rounds
-    took, S_k, is least for the m candidates with the least share in it; in order of entry among equals::
+    took, S_k, is least for the m candidates with the least share in it; drawn among equals, as
+    all are that took no part lately::
 
         sum_k 2 |S and S_k| / (|S| + |S_k|) = sum_n in S sum_k 2 [n in S_k] / (m + |S_k|)
     """
@@ -48,10 +50,11 @@ class VariabilitySelection:
         """Make it."""
         return cls(settings)
 
-    def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Sequence[Candidate]:  # noqa: ARG002 - the protocol's arguments
+    def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Sequence[Candidate]:
         """Return all, the least overlap first."""
         return sorted(
-            candidates, key=lambda c: sum(2 / (free + len(silos)) for silos in self._recent if c.silo in silos)
+            shuffled(candidates, context.generator),
+            key=lambda c: sum(2 / (free + len(silos)) for silos in self._recent if c.silo in silos),
         )
 
     def after_round(self, records: Sequence[ParticipationRecord]) -> None:
