@@ -12,7 +12,9 @@ from vnetsim.errors import InputError
 Part = tuple[NDArray[np.uint8], NDArray[np.int64]]
 
 
-def classed_set(name: str, root: str, *, train: Part, test: Part, class_names: tuple[str, ...]) -> ImageSet:
+def classed_set(
+    name: str, root: str, *, train: Part, test: Part, class_names: tuple[str, ...], pixels: str = ""
+) -> ImageSet:
     """Return the set of these images.
 
     Args:
@@ -21,6 +23,7 @@ def classed_set(name: str, root: str, *, train: Part, test: Part, class_names: t
         train: images, shape (N, 3, P, P), and their classes, shape (N,).
         test: the same of the test set.
         class_names: label texts, in order of the class index.
+        pixels: how wider pixels came to 8 bits; empty where none did.
 
     Raises:
         InputError: when the training images are not of two classes, or there are no test images.
@@ -39,6 +42,7 @@ def classed_set(name: str, root: str, *, train: Part, test: Part, class_names: t
         class_names=class_names,
         mean=mean,
         std=std,
+        pixels=pixels,
     )
 
 

@@ -83,7 +83,8 @@ def load(data: DataSettings, *, streams: Streams) -> SteeringSet:
     used = np.sort(np.concatenate([train, test]))  # so that the first fault is the first in the log
     files = _find_images(log.parent, [(rows[view // cameras], int(view % cameras)) for view in used])
     places = [rows[view // cameras].place for view in used]
-    images = torch.from_numpy(read_images(files, grey=True, side_px=data.image_px or SIDE_PX, places=places))
+    read = read_images(files, grey=True, side_px=data.image_px or SIDE_PX, places=places)
+    images = torch.from_numpy(read.images)
     return SteeringSet(
         name="driving-log",
         train=images[np.searchsorted(used, train)],
@@ -92,6 +93,7 @@ def load(data: DataSettings, *, streams: Streams) -> SteeringSet:
         train_blocks=torch.from_numpy(renumbered(blocks[train // cameras])),
         test=images[np.searchsorted(used, test)],
         test_angles=torch.from_numpy(angles[test]),
+        pixels=read.pixels,
     )
 
 

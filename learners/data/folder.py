@@ -56,13 +56,14 @@ def load(data: DataSettings, *, streams: Streams) -> ImageSet:
     train = first(train, data.train_images, key="data.train_images", name="folder")
     test = first(test, data.test_images, key="data.test_images", name="folder")
     used = np.sort(np.concatenate([train, test]))
-    images = read_images([files[index] for index in used], grey=False, side_px=data.image_px or SIDE_PX)
+    read = read_images([files[index] for index in used], grey=False, side_px=data.image_px or SIDE_PX)
     return classed_set(
         "folder",
         data.root,
-        train=(images[np.searchsorted(used, train)], labels[train]),
-        test=(images[np.searchsorted(used, test)], labels[test]),
+        train=(read.images[np.searchsorted(used, train)], labels[train]),
+        test=(read.images[np.searchsorted(used, test)], labels[test]),
         class_names=tuple(names),
+        pixels=read.pixels,
     )
 
 

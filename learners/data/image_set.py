@@ -23,6 +23,7 @@ class ImageSet:
         class_names: label texts, in order of the class index.
         mean: mean of each channel over the training images scaled to [0, 1].
         std: standard deviation of each channel, likewise.
+        pixels: how pixels of more than 8 bits came to 8, for the record; empty where there were none.
     """
 
     name: str
@@ -33,6 +34,7 @@ class ImageSet:
     class_names: tuple[str, ...]
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
+    pixels: str = ""
 
 
 def channel_statistics(images: Tensor) -> tuple[tuple[float, float, float], tuple[float, float, float]]:

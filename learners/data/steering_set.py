@@ -23,6 +23,7 @@ class SteeringSet:
             its frames follow each other.
         test: frames that no silo ever holds, uint8, shape (M, 1, H, W).
         test_angles: their steering angles, float32, shape (M,).
+        pixels: how pixels of more than 8 bits came to 8, for the record; empty where there were none.
     """
 
     name: str
@@ -32,3 +33,4 @@ class SteeringSet:
     train_blocks: Tensor
     test: Tensor
     test_angles: Tensor
+    pixels: str = ""

@@ -161,6 +161,7 @@ class ClassificationTask(AveragedTask):
                 "Test images": f"{len(self._test)}, held by no vehicle; "
                 f"{len(self._local_test)} of them for the uploads by themselves",
                 "BatchNorm statistics": "sent and averaged with the same weights as the model",
+                **({"Pixels": self._data.pixels} if self._data.pixels else {}),
                 **facts,
             },
         )

@@ -133,6 +133,7 @@ class ContrastiveTask(Task):
                     "average": "sent and averaged with the same weights as the model",
                     "local": "kept in the vehicles; estimated on the bank for evaluation",
                 }[self._settings.batchnorm],
+                **({"Pixels": self._data.pixels} if self._data.pixels else {}),
                 **facts,
             },
         )

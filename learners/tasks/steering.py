@@ -190,6 +190,7 @@ class SteeringTask(Task):
                     "fresh": "a new one at each local training",
                     "kept": "a silo's goes on where its last local training ended",
                 }[self._settings.optimizer_state],
+                **({"Pixels": self._data.pixels} if self._data.pixels else {}),
                 **facts,
             },
         )

@@ -1,9 +1,12 @@
 """One folder of images per class, with and without a test set of its own, and every fault in a line."""
 
+import struct
+import zlib
+
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL import ExifTags, Image
 
 from learners.data import load_images
 from vnetsim.errors import InputError
@@ -92,14 +95,86 @@ def test_kinds_of_files(tmp_path, ending):
     assert found == pytest.approx(greens, abs=3)
 
 
-def test_grey_transparent_and_16_bit_images(tmp_path):
+def test_grey_and_transparent_images(tmp_path):
     fill(tmp_path, {"a": 4, "b": 4})
     for path in tmp_path.glob("a/*"):
         Image.new("LA", (4, 4), (77, 128)).save(path)
     for path in tmp_path.glob("b/*"):
-        Image.fromarray(np.full((4, 4), 51 * 256, dtype=np.uint16)).save(path)
+        Image.new("L", (4, 4), 51).save(path)
     images = load(tmp_path)
     assert torch.equal(images.train[:, :, 2, 2], torch.where(images.train_labels == 0, 77, 51)[:, None].expand(-1, 3))
+    assert images.pixels == ""
+
+
+@pytest.mark.parametrize(
+    ("kind", "dark", "light", "full", "ending"),
+    [
+        (np.uint16, 40, 230, 255, "png"),  # 8 bits, stored in 16
+        (np.uint16, 640, 3680, 4095, "png"),  # 12 bits, usual in cars
+        (np.uint16, 640, 3680, 4095, "tiff"),
+        (np.uint16, 10_280, 59_110, 65_535, "png"),
+        (np.float32, 0.157, 0.902, 1, "tiff"),
+        (np.float32, 40, 230, 255, "tiff"),
+        (np.float32, 640, 3680, 3680, "tiff"),
+    ],
+)
+def test_more_than_8_bits_are_brought_to_8_by_one_range_for_all_files(tmp_path, kind, dark, light, full, ending):
+    fill(tmp_path, {"a": 4, "b": 4}, ending=ending)
+    for path in tmp_path.glob("*/*"):  # the largest pixel lies in some files alone
+        value = light if path.parent.name == "b" else dark
+        Image.fromarray(np.full((4, 4), value, dtype=kind)).save(path)
+    images = load(tmp_path)
+    expected = [round(value / full * 255) for value in (dark, light)]
+    assert sorted(set(images.train[images.train_labels == 0].flatten().tolist())) == expected[:1]
+    assert sorted(set(images.train[images.train_labels == 1].flatten().tolist())) == expected[1:]
+    assert images.pixels == f"0 to {full} brought to 0 to 255 in 8 files; the largest is {light}"
+
+
+def png_16(pixels):
+    """A PNG with 16 bits a colour, which Pillow does not write."""
+
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in pixels)
+    header = struct.pack(">IIBBBBB", pixels.shape[1], pixels.shape[0], 16, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        chunk(kind, data) for kind, data in ((b"IHDR", header), (b"IDAT", zlib.compress(rows)), (b"IEND", b""))
+    )
+
+
+def test_pixels_whose_range_cannot_be_known_are_refused(tmp_path):
+    fill(tmp_path, {"a": 4, "b": 4}, ending="tiff")
+    place = tmp_path / "a" / "000.tiff"
+    twelve_bits = np.full((4, 4, 3), 4095, dtype=np.uint16)
+    for data in (png_16(twelve_bits), b"P6\n4 4\n65535\n" + twelve_bits.astype(">u2").tobytes()):
+        place.write_bytes(data)
+        with pytest.raises(
+            InputError, match=r"000\.tiff' has colours of 16 bits, of which only the upper 8 .* store 8"
+        ):
+            load(tmp_path)
+    for value in (np.nan, np.inf, -1):
+        Image.fromarray(np.full((4, 4), value, dtype=np.float32)).save(place)
+        with pytest.raises(InputError, match=r"000\.tiff' has pixels that are negative or not numbers"):
+            load(tmp_path)
+    Image.fromarray(np.full((4, 4), 0.5, dtype=np.float32)).save(place)
+    Image.fromarray(np.full((4, 4), 4095, dtype=np.uint16)).save(tmp_path / "b" / "004.tiff")
+    with pytest.raises(InputError, match="their ranges cannot be compared: store all in one way"):
+        load(tmp_path)
+
+
+def test_images_are_turned_upright(tmp_path):
+    fill(tmp_path, {"a": 4, "b": 4}, ending="jpg")
+    pixels = np.zeros((16, 16), dtype=np.uint8)
+    pixels[:, 8:] = 200  # the right half is light: turned a quarter clockwise, the lower half
+    for path in tmp_path.glob("*/*"):
+        image = Image.fromarray(pixels)
+        exif = image.getexif()
+        exif[ExifTags.Base.Orientation] = 6
+        image.save(path, exif=exif)
+    images = load(tmp_path)
+    assert images.train[:, :, :3].max() < 30
+    assert images.train[:, :, 5:].min() > 170
 
 
 def test_other_files_and_hidden_ones_are_passed_over(tmp_path):
