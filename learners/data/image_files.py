@@ -96,8 +96,8 @@ def read_images(paths: Sequence[Path], *, grey: bool, side_px: int, places: Sequ
         )
     largest = max(high.values())
     full = _full(largest, whole=high["I"] > 0)
-    for number, image in wide.items():
-        images[number] = np.rint(image * (255 / full))
+    for number, pixels in wide.items():
+        images[number] = np.rint(pixels * (255 / full))
     return ReadImages(
         images=images, pixels=f"0 to {full:g} brought to 0 to 255 in {len(wide)} files; the largest is {largest:g}"
     )

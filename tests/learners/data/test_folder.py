@@ -149,9 +149,7 @@ def test_pixels_whose_range_cannot_be_known_are_refused(tmp_path):
     twelve_bits = np.full((4, 4, 3), 4095, dtype=np.uint16)
     for data in (png_16(twelve_bits), b"P6\n4 4\n65535\n" + twelve_bits.astype(">u2").tobytes()):
         place.write_bytes(data)
-        with pytest.raises(
-            InputError, match=r"000\.tiff' has colours of 16 bits, of which only the upper 8 .* store 8"
-        ):
+        with pytest.raises(InputError, match=r"000\.tiff' has colours of 16 bits, .* the upper 8 .* store 8"):
             load(tmp_path)
     for value in (np.nan, np.inf, -1):
         Image.fromarray(np.full((4, 4), value, dtype=np.float32)).save(place)
