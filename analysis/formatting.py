@@ -105,5 +105,15 @@ def clean(text: object, limit: int = 60) -> str:
 
     Markup is not touched: escaping is the business of whoever writes HTML or SVG.
     """
-    shown = "".join(c if c.isprintable() else "\ufffd" for c in str(text))
+    shown = _printable(text)
     return shown if len(shown) <= limit else f"{shown[: limit - 1]}\u2026"
+
+
+def shortened(text: object, limit: int) -> str:
+    """Return ``text`` like ``clean``, but with what is left out in the middle: ids of a kind begin alike."""
+    shown = _printable(text)
+    return shown if len(shown) <= limit else f"{shown[: limit // 2]}\u2026{shown[len(shown) - (limit - 1) // 2 :]}"
+
+
+def _printable(text: object) -> str:
+    return "".join(c if c.isprintable() else "\ufffd" for c in str(text))

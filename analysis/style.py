@@ -43,10 +43,12 @@ YELLOW = "#F0E442"
 """Their yellow, for areas only: lines and dots of it are lost on white."""
 
 GREY, PALE, INK = "#9AA0A6", "#D9DCE0", "#24292F"
+PALE_BLUE = "#73B2D8"
+"""Of filled histograms; opaque, so that what lies below does not show."""
 CYCLE = (BLUE, ORANGE, GREEN, VERMILION, PINK, SKY, BLACK)
 
-VIRIDIS = ListedColormap(colormaps["viridis"](np.linspace(0, 0.9, 256)), name="viridis_on_white")
-"""Viridis without its lightest yellow, which is lost on white."""
+VIRIDIS = ListedColormap(colormaps["viridis"](np.linspace(0.2, 0.9, 256)), name="viridis_on_both")
+"""Viridis without its ends: the lightest yellow is lost on a white page, the darkest purple on a dark one."""
 
 OUTCOMES = {
     "committed": ("committed", GREEN),
@@ -151,7 +153,7 @@ def legend(ax: Axes, columns: int = 4) -> None:
 def histogram(ax: Axes, values: NDArray[np.float64], edges: NDArray[np.float64], label: str) -> None:
     """Draw a filled histogram as one path with white borders between its bars, and fit the vertical axis to it."""
     counts, _ = np.histogram(values, edges)
-    ax.stairs(counts, edges, fill=True, color=BLUE, alpha=0.55, label=label)
+    ax.stairs(counts, edges, fill=True, color=PALE_BLUE, label=label)
     ax.vlines(edges[1:-1], 0, np.minimum(counts[1:], counts[:-1]), color="white", linewidth=0.6)
     ax.set_ylim(0, max(1.06 * int(counts.max()), 1))
     ax.yaxis.set_major_locator(MaxNLocator(integer=True))

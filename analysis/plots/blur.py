@@ -29,7 +29,7 @@ def level_panel(run: RunData) -> Panel:
     ax.set(xlabel="blur level on the sensor (px)", ylabel="windows")
     legend(ax)
     caption = (
-        f"n = {count(len(level))}. The level at entry speed is {quantity(float(np.median(level)), 'px')} on the "
+        f"n = {count(len(level))}. The blur level at entry speed is {quantity(float(np.median(level)), 'px')} on the "
         f"sensor in the median, from {number(low)} to {quantity(high, 'px')}."
     )
     return Panel(name="blur-level", title=title, caption=caption, svg=to_svg(figure, "blur-level"))
@@ -45,15 +45,15 @@ def blur_speed_panel(run: RunData) -> Panel:
     figure = Figure((HALF_IN, 2.9))
     ax = axes(figure, right=0.68, top=0.34)
     fastest = max(float(speed.max()) * 1.08, 10.0)
-    ax.plot([0, fastest * 3.6], [0, camera.level_px(fastest)], color=BLUE, label="level, sensor")
+    ax.plot([0, fastest * 3.6], [0, camera.level_px(fastest)], color=BLUE, label="blur level")
     kernel = ax.twinx()
     kernel.plot([0, fastest * 3.6], [0, camera.kernel_px(fastest, px)], color=ORANGE, linestyle=_DASHES)
-    ax.plot([], [], color=ORANGE, linestyle=_DASHES, label=f"kernel, {px} px image")
+    ax.plot([], [], color=ORANGE, linestyle=_DASHES, label="motion kernel")
     quartiles = np.percentile(speed, [25, 50, 75])
     ax.plot(quartiles * 3.6, [camera.level_px(v) for v in quartiles], "o", color=BLACK, markersize=4, label="quartiles")
-    ax.set(xlabel="speed (km/h)", ylabel="level (px)", xlim=(0, fastest * 3.6), ylim=(0, None))
+    ax.set(xlabel="speed (km/h)", ylabel="blur level on the sensor (px)", xlim=(0, fastest * 3.6), ylim=(0, None))
     # both are proportional to speed and would coincide: the kernel's axis reaches higher
-    kernel.set(ylabel=f"kernel (px of {px})", ylim=(0, camera.kernel_px(fastest, px) * 1.5))
+    kernel.set(ylabel=f"motion kernel (px of {px})", ylim=(0, camera.kernel_px(fastest, px) * 1.5))
     kernel.spines["right"].set_visible(True)
     kernel.grid(visible=False)
     legend(ax, 3)
@@ -62,7 +62,7 @@ def blur_speed_panel(run: RunData) -> Panel:
     threshold = float(run.experiment.get("blur", {}).get("threshold_kmh", 0.0))
     caption = (
         f"At the median speed the motion kernel in an image of {px} px is "
-        f"{quantity(camera.kernel_px(float(quartiles[1]), px), 'px')} long. A kernel of up to 1 px, below "
+        f"{quantity(camera.kernel_px(float(quartiles[1]), px), 'px')} long. One of up to 1 px, below "
         f"{quantity(one_px * 3.6, 'km/h')}, leaves an image unchanged: {percent(unchanged, 0)} of the windows."
     )
     if run.learning and threshold > 0:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from analysis.formatting import clean, count, plural, quantity, si
 from analysis.loading import RunData
-from analysis.plots.place import joined, tick_origin
+from analysis.plots.place import frame, joined
 from analysis.style import BLACK, BLUE, FULL_IN, GREY, INK, ORANGE, PALE, VERMILION, Panel, to_svg
 from vnetsim.coverage.rsu import Rsu
 
@@ -159,38 +159,31 @@ def _near_lanes(run: RunData, extent: Extent) -> pl.DataFrame:
     )
 
 
-def _draw_ground(ax: Axes, run: RunData, extent: Extent, shift: tuple[float, float]) -> None:
+def _draw_ground(ax: Axes, run: RunData, extent: Extent) -> None:
     lanes = _near_lanes(run, extent)
     if not lanes.is_empty():
         x, y = joined(lanes)
-        ax.plot(x - shift[0], y - shift[1], color=PALE, linewidth=0.8, zorder=1)
+        ax.plot(x, y, color=PALE, linewidth=0.8, zorder=1)
     for rsu in run.rsus:
-        place = (rsu.x_m - shift[0], rsu.y_m - shift[1])
+        place = (rsu.x_m, rsu.y_m)
         disc = Circle(place, rsu.range_m, fill=False, edgecolor=GREY, linewidth=0.8, linestyle=(0, (5, 3)), zorder=1)
         ax.add_patch(disc)
         ax.plot(*place, "^", color=BLACK, markersize=5, markeredgecolor="white", markeredgewidth=0.7, zorder=2)
-    ax.set(
-        xlim=(extent[0] - shift[0], extent[1] - shift[0]),
-        ylim=(extent[2] - shift[1], extent[3] - shift[1]),
-        aspect="equal",
-    )
-    ax.locator_params(nbins=5)
-    ax.grid(visible=False)
 
 
-def _draw_graph(ax: Axes, edges: pl.DataFrame, bulge: float, shift: tuple[float, float]) -> None:
+def _draw_graph(ax: Axes, edges: pl.DataFrame, bulge: float) -> None:
     raster = edges.height > _MAX_VECTOR_EDGES
     width, alpha = (1.4, 1.0) if edges.height <= 60 else (0.8, 0.8) if edges.height <= 300 else (0.5, 0.5)
     for layer, (state, _, colour, dashes) in enumerate(_STATES):
-        arcs = _arcs(edges.filter(pl.col("state") == state), bulge) - shift
+        arcs = _arcs(edges.filter(pl.col("state") == state), bulge)
         # one path with gaps in it, whose dashes begin anew at each edge
         path = np.concatenate([arcs, np.full((len(arcs), 1, 2), np.nan)], axis=1).reshape(-1, 2)
         look: dict[str, Any] = {"color": colour, "linewidth": width, "linestyle": dashes, "alpha": alpha}
         ax.plot(*path.T, zorder=3 + layer, rasterized=raster, **look)
     if edges.height <= _MAX_MARKED:
-        middles = _arcs(edges.filter("relayed"), bulge)[:, _ARC_POINTS // 2] - shift
+        middles = _arcs(edges.filter("relayed"), bulge)[:, _ARC_POINTS // 2]
         ax.plot(*middles.T, "D", color="white", markersize=3.6, markeredgecolor=INK, markeredgewidth=0.8, zorder=6)
-    dots = np.unique(_arcs(edges)[:, [0, -1]].reshape(-1, 2), axis=0) - shift
+    dots = np.unique(_arcs(edges)[:, [0, -1]].reshape(-1, 2), axis=0)
     ax.plot(*dots.T, "o", color=INK, markersize=4.4, markeredgecolor="white", markeredgewidth=0.6, zorder=7)
 
 
@@ -248,18 +241,14 @@ def contact_graph_panel(run: RunData) -> Panel:
     bulge = _BULGE_ON_A_ROAD if right - left > 4 * (high - low) else _BULGE
     everything = _bounds(drawn, bulge)
     aspect = _aspect(everything)
-    shift, origin = tick_origin(run, everything)
     facets = _facets(aspect, len(shown))
     for i, (number, ax) in enumerate(zip(shown, facets.maps, strict=True)):
         here = drawn.filter(pl.col("round") == number)
         extent = _fitted(everything if here.is_empty() else _bounds(here, bulge), aspect)
-        _draw_ground(ax, run, extent, shift)
-        _draw_graph(ax, here, bulge, shift)
+        _draw_ground(ax, run, extent)
+        _draw_graph(ax, here, bulge)
         ax.set_title(f"round {count(number + 1)}: {plural(here.height, 'pair')}", fontsize=8.5, loc="left", pad=4)
-        if facets.stacked or i == 0:
-            ax.set_ylabel(f"y {origin} (m)")
-        if not facets.stacked or i == len(shown) - 1:
-            ax.set_xlabel(f"x {origin} (m)")
+        frame(ax, extent, x=not facets.stacked or i == len(shown) - 1, y=facets.stacked or i == 0)
     _legend(facets, drawn)
     caption = (
         "Vehicles where they were when the round's exchange began, and an arc for each pair that was to exchange: "

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from analysis.formatting import clean, count, number, percent, plural, quantity, si
+from analysis.formatting import clean, count, number, percent, plural, quantity, shortened, si
 from analysis.loading import WINDOW_KEY, RunData
 from analysis.plots.time_axis import TimeAxis, time_axis
 from analysis.style import (
@@ -34,7 +34,7 @@ from analysis.style import (
 NO_PARTICIPATION = "no participation was recorded"
 _TIMELINE_ROWS = 40
 _FEW = 10
-"""Bars of fewer participations are pale: their shares say little."""
+"""Bars of fewer are pale: their shares say little."""
 
 
 def outcome_order(participations: pl.DataFrame) -> list[str]:
@@ -64,6 +64,16 @@ def _timeline_rows(run: RunData) -> pl.DataFrame:
         .head(_TIMELINE_ROWS)
     )
     return joined.join(order.with_row_index("row"), on=WINDOW_KEY).sort("row", "start_s")
+
+
+def _row_names(rows: pl.DataFrame) -> list[str]:
+    """Return each row's vehicle, and its RSU where the vehicle has rows at several."""
+    first = rows.group_by("row", maintain_order=True).first()
+    several = pl.col("rsu_id").n_unique().over("vehicle_id") > 1
+    return [
+        f"{shortened(vehicle, 11)} at {shortened(rsu, 10)}" if named else shortened(vehicle, 24)
+        for vehicle, rsu, named in first.select("vehicle_id", "rsu_id", named=several).iter_rows()
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,8 +143,7 @@ def timeline_panel(run: RunData) -> Panel:
     closes = run.rounds.filter(pl.col("close_s").is_between(begin, end))["close_s"].to_numpy()
     for close in closes:
         ax.axvline(axis.of(close), color=INK, linewidth=0.6, linestyle=(0, (1, 2)), zorder=1)
-    names = rows.group_by("row", maintain_order=True).first()["vehicle_id"].to_list()
-    ax.set_yticks(range(shown), [clean(name, 18) for name in names], fontsize=6.5)
+    ax.set_yticks(range(shown), _row_names(rows), fontsize=6.5)
     ax.set(ylim=(shown - 0.4, -0.6), xlim=(axis.of(begin), axis.of(end)), xlabel=axis.label)
     ax.tick_params(axis="y", length=0)
     ax.grid(visible=False, axis="y")
@@ -193,18 +202,23 @@ def outcome_panel(run: RunData) -> Panel:
         bottom += share
     labels = [f"{edges[i]:g}\u2013{edges[i + 1]:g}\nn={count(totals[i])}" for i in ticks]
     ax.set_xticks(range(len(ticks)), labels, fontsize=7 if len(ticks) > 6 else 8)
-    ax.set(ylim=(0, 100), xlabel="speed at entry (km/h)", ylabel="share of participations (%)")
+    ax.set(ylim=(0, 100), xlabel="speed at entry (km/h)", ylabel="share (%)")
     ax.grid(visible=False, axis="x")
     legend(ax, 2)
     for bars in drawn:  # after the legend, which shows the first of them
         for bar, n in zip(bars, totals[ticks], strict=True):
             bar.set_alpha(1.0 if n >= _FEW else 0.35)
     committed = rows.filter(pl.col("outcome") == "committed")["speed_mps"].median()
-    committed_share = float((outcome == "committed").mean())
-    caption = f"{plural(rows.height, 'participation')}, {percent(committed_share, 0)} committed"
+    never = int((outcome == "not_selected").sum())
+    invited = rows.height - never
+    caption = f"{plural(invited, 'participation')}"
+    if invited:
+        caption += f", {percent(float((outcome == 'committed').sum()) / invited, 0)} committed"
     caption += f", at {quantity(float(committed) * 3.6, 'km/h')} in the median." if committed is not None else "."  # type: ignore[arg-type]
+    if never:
+        caption += f" {plural(never, 'window')} without an invitation in grey."
     if (totals[ticks] < _FEW).any():
-        caption += f" Pale bars are of fewer than {_FEW} participations, whose shares say little."
+        caption += f" Pale bars stand for fewer than {_FEW}, whose shares say little."
     return Panel(name="outcomes", title=title, caption=caption, svg=to_svg(figure, "outcomes"))
 
 

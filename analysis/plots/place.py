@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -14,15 +15,15 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Circle
 from numpy.typing import NDArray
 
-from analysis.formatting import clean, count, number, plural
+from analysis.formatting import clean, count, number, plural, shortened
 from analysis.loading import RunData
 from analysis.statistics.coverage import speed_map
-from analysis.style import BLACK, FULL_IN, GREY, PALE, VIRIDIS, Panel, to_svg
+from analysis.style import BLACK, FULL_IN, GREY, PALE, SKY, VIRIDIS, Panel, group_digits, to_svg
 from vnetsim.coverage.rsu import Rsu
 
 _CELLS = 640
 _FEW = 12
-"""Up to so many RSUs have names in the usual size."""
+"""Up to so many RSUs have names in the usual size, and dashed discs."""
 _CORNERS = (("left", "bottom"), ("right", "bottom"), ("left", "top"), ("right", "top"))
 """Where a name may stand, as its own alignment at the RSU: above to the right first."""
 _APART = 6.0
@@ -41,14 +42,26 @@ def _extent(run: RunData) -> tuple[float, float, float, float]:
     )
 
 
-def tick_origin(run: RunData, extent: tuple[float, float, float, float]) -> tuple[tuple[float, float], str]:
-    """Return the point (m) from which the ticks of a map of ``extent`` count, and what it is in words.
+def frame(ax: Axes, extent: tuple[float, float, float, float], *, x: bool = True, y: bool = True) -> None:
+    """Show an extent in equal scale, in the net's coordinates as all else that is written has them.
 
-    Ticks of projected nets would have seven digits: there they count from the first RSU.
+    Args:
+        ax: the map.
+        extent: x_min, x_max, y_min, y_max (m).
+        x: whether to say what the horizontal axis is.
+        y: the same of the vertical one.
     """
-    if max(abs(value) for value in extent) >= 1e5:
-        return (run.rsus[0].x_m, run.rsus[0].y_m), "from the first RSU"
-    return (0.0, 0.0), "in the net"
+    long = max(abs(value) for value in extent) >= 1e5  # projected nets: seven digits
+    ax.locator_params(nbins=3 if long else 6)
+    if long:
+        group_digits(ax, "x")
+        group_digits(ax, "y")
+        ax.tick_params(axis="y", labelrotation=90)
+        for label in ax.get_yticklabels():
+            label.set_verticalalignment("center")
+    ax.set(xlim=extent[:2], ylim=extent[2:], aspect="equal")
+    ax.set(xlabel="x in the net (m)" if x else "", ylabel="y in the net (m)" if y else "")
+    ax.grid(visible=False)
 
 
 def joined(lanes: pl.DataFrame) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -94,7 +107,7 @@ def names(
     taken = {rsu: (x - 4, y - 4, x + 4, y + 4) for rsu, (x, y) in at.items()}
     placed: list[Name] = []
     for rsu in rsus:
-        text = clean(rsu.id, 24)
+        text = shortened(rsu.id, 24)
         wide, high = 0.6 * size * len(text) + 4, 1.3 * size + 2
         for across, up in _CORNERS:
             x = at[rsu.id][0] + (_APART if across == "left" else -_APART - wide)
@@ -112,19 +125,25 @@ def _overlap(one: tuple[float, float, float, float], other: tuple[float, float, 
     return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
 
 
-def _draw_rsus(ax: Axes, run: RunData, extent: tuple[float, float, float, float], shift: tuple[float, float]) -> str:
+def _draw_rsus(ax: Axes, run: RunData, extent: tuple[float, float, float, float]) -> str:
     """Draw discs, RSUs and as many names as find room; return in words how many do not."""
+    few = len(run.rsus) <= _FEW
+    # the rims of many discs would be all that is seen: there the covered ground is tinted
+    disc: dict[str, Any] = (
+        {"fill": False, "edgecolor": BLACK, "linewidth": 1.1, "linestyle": (0, (5, 3))}
+        if few
+        else {"facecolor": SKY, "alpha": 0.13, "linewidth": 0, "zorder": 0.5}
+    )
     for rsu in run.rsus:
-        x, y = rsu.x_m - shift[0], rsu.y_m - shift[1]
-        ax.add_patch(Circle((x, y), rsu.range_m, fill=False, edgecolor=BLACK, linewidth=1.1, linestyle=(0, (5, 3))))
-        ax.plot([x], [y], marker="^", color=BLACK, markersize=6, markeredgecolor="white", markeredgewidth=0.8)
-    size = 8.0 if len(run.rsus) <= _FEW else 6.5
+        ax.add_patch(Circle((rsu.x_m, rsu.y_m), rsu.range_m, **disc))
+        ax.plot([rsu.x_m], [rsu.y_m], "^", color=BLACK, markersize=6 if few else 4.5, markeredgecolor="white", mew=0.8)
+    size = 8.0 if few else 6.5
     inches: float = ax.get_position().width * ax.figure.get_figwidth()  # type: ignore[union-attr]
     shown = names(run.rsus, extent, 72 * inches / (extent[1] - extent[0]), size)
     for name in shown:
         ax.annotate(
             name.text,
-            (name.rsu.x_m - shift[0], name.rsu.y_m - shift[1]),
+            (name.rsu.x_m, name.rsu.y_m),
             (_APART if name.across == "left" else -_APART, _APART if name.up == "bottom" else -_APART),
             textcoords="offset points",
             ha=name.across,
@@ -133,7 +152,7 @@ def _draw_rsus(ax: Axes, run: RunData, extent: tuple[float, float, float, float]
             bbox={"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": "none", "alpha": 0.8},
         )
     without = len(run.rsus) - len(shown)
-    if not without:
+    if not without or len(run.rsus) == 1:
         return ""
     return f" The names of {plural(without, 'RSU')} find no room here; the table below has all."
 
@@ -160,13 +179,12 @@ def map_panel(run: RunData) -> Panel:
     if run.windows.is_empty() and run.lanes.is_empty():
         return Panel(name="map", title=title, caption="There is neither a road net nor a vehicle to draw.")
     extent = _extent(run)
-    shift, origin = tick_origin(run, extent)
-    shown = (extent[0] - shift[0], extent[1] - shift[0], extent[2] - shift[1], extent[3] - shift[1])
     figure, ax, bar, wide = _figure(extent)
     if not run.lanes.is_empty():
         x, y = joined(run.lanes)
-        ax.plot(x - shift[0], y - shift[1], color=PALE if not run.windows.is_empty() else GREY, linewidth=0.8)
-    caption = f"{plural(len(run.rsus), 'RSU')}, coverage dashed. "
+        ax.plot(x, y, color=PALE if not run.windows.is_empty() else GREY, linewidth=0.8)
+    name = f"RSU {clean(run.rsus[0].id, 40)}" if len(run.rsus) == 1 else plural(len(run.rsus), "RSU")
+    caption = f"{name}, coverage {'dashed' if len(run.rsus) <= _FEW else 'tinted'}. "
     if run.windows.is_empty():
         bar.remove()
         caption += "The lanes of the road net are grey. No coverage window was recorded."
@@ -178,7 +196,7 @@ def map_panel(run: RunData) -> Panel:
         pixels = (VIRIDIS(colour(np.nan_to_num(kmh))) * 255).astype(np.uint8)
         pixels[..., 3] = np.where(np.isnan(kmh), 0, 255)
         rows, columns = kmh.shape
-        covered = (shown[0], shown[0] + columns * speeds.cell_m, shown[2], shown[2] + rows * speeds.cell_m)
+        covered = (extent[0], extent[0] + columns * speeds.cell_m, extent[2], extent[2] + rows * speeds.cell_m)
         ax.imshow(pixels, extent=covered, origin="lower", interpolation="none", zorder=2)
         figure.colorbar(ScalarMappable(colour, VIRIDIS), cax=bar, label="mean speed (km/h)")
         bar.grid(visible=False)
@@ -188,9 +206,7 @@ def map_panel(run: RunData) -> Panel:
             f"{plural(run.windows.height, 'window')}: queues are dark. "
         )
         caption += "Grey lines are lanes." if not run.lanes.is_empty() else "No road net is known for this traffic."
-    caption += _draw_rsus(ax, run, extent, shift)
-    _scale_bar(ax, shown)
-    ax.set(xlim=shown[:2], ylim=shown[2:], aspect="equal")
-    ax.set(xlabel=f"x {origin} (m)", ylabel=f"y {origin} (m)")
-    ax.grid(visible=False)
+    caption += _draw_rsus(ax, run, extent)
+    _scale_bar(ax, extent)
+    frame(ax, extent)
     return Panel(name="map", title=title, caption=caption, svg=to_svg(figure, "map"), wide=wide)

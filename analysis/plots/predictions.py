@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from analysis.formatting import count, plural, quantity
 from analysis.loading import RunData
 from analysis.statistics.predictions import Predictions, predictions
-from analysis.style import BLACK, FULL_IN, ORANGE, Panel, reach, scatter, to_svg
+from analysis.style import BLACK, FULL_IN, ORANGE, Panel, scatter, to_svg
 
 _WORDS = {"straight": "straight on", "history": "history", "oracle": "oracle"}
 _TITLE = "Predicted and actual rest of the window, when invited"
@@ -24,7 +24,7 @@ def prediction_panel(run: RunData) -> Panel:
         caption = "Not drawn: no prediction was recorded for a window that has ended."
         return Panel(name="predictions", title=_TITLE, caption=caption, wide=True)
     figure = Figure((FULL_IN, 3.0))
-    top = max(max(reach(one.predicted_s), reach(one.actual_s)) for one in told)
+    top = max(float(one.actual_s.max()) for one in told) * 1.05
     for place, one in enumerate(told):
         _draw(figure, place, len(told), one, top)
     return Panel(
@@ -38,10 +38,11 @@ def _draw(figure: Figure, place: int, places: int, one: Predictions, top: float)
     side = (width - left - 0.12 - (places - 1) * gap) / places
     ax = figure.add_axes(((left + place * (side + gap)) / width, 0.48 / height, side / width, 2.1 / height))
     ax.plot([0, top], [0, top], color=BLACK, linewidth=1, linestyle=(0, (4, 3)), label="equal")
-    scatter(ax, one.predicted_s[~one.cut], one.actual_s[~one.cut], "window ended")
+    predicted_s = np.minimum(one.predicted_s, top)  # a vehicle that hardly moves is said to stay for hours
+    scatter(ax, predicted_s[~one.cut], one.actual_s[~one.cut], "window ended")
     if one.cut.any():
-        (bounds,) = ax.plot(one.predicted_s[one.cut], one.actual_s[one.cut], "^", label="at least: run ended")
-        bounds.set(markersize=4, markeredgewidth=0.8, markerfacecolor="none", color=ORANGE)
+        (bounds,) = ax.plot(predicted_s[one.cut], one.actual_s[one.cut], "^", label="at least: run ended")
+        bounds.set(markersize=4, markeredgewidth=0.8, markerfacecolor="none", color=ORANGE, clip_on=False)
     ax.set(xlim=(0, top), ylim=(0, top), xlabel="predicted (s)")
     ax.set_title(f"{_WORDS[one.name]}, n = {count(len(one.predicted_s))}", fontsize=8.5)
     if place == 0:
@@ -61,9 +62,11 @@ def _caption(told: Sequence[Predictions], top: float) -> str:
     standing = sum(one.standing for one in told)
     if standing:
         sentences.append(f"{plural(standing, 'prediction')} that a standing vehicle never leaves are left out.")
-    outside = sum(int(((one.predicted_s > top) | (one.actual_s > top)).sum()) for one in told)
+    outside = sum(int((one.predicted_s > top).sum()) for one in told)
     if outside:
-        sentences.append(f"{plural(outside, 'point')} beyond the axes not shown.")
+        sentences.append(
+            f"{plural(outside, 'prediction')} longer than any window, of vehicles that hardly moved, at the right edge."
+        )
     return " ".join(sentences)
 
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from analysis.formatting import count, number, percent, plural, quantity
 from analysis.loading import RunData
-from analysis.statistics.coverage import Floats, with_chords
+from analysis.statistics.coverage import with_chords
 from analysis.statistics.dwell import dwell, entries
 from analysis.statistics.truncated_gaussian import BOOTSTRAP_SIZE, BOOTSTRAPS, SpeedFit, fit_truncated_gaussian
 from analysis.style import (
     BLACK,
     HALF_IN,
+    PALE,
+    PALE_BLUE,
     VERMILION,
     Panel,
     axes,
@@ -95,44 +98,41 @@ def speed_panel(run: RunData) -> Panel:
     )
 
 
-def _crossings(run: RunData) -> tuple[Floats, Floats, str]:
-    """Return dwell and chord times (s) of the windows from rim to rim, or why there are none."""
-    crossed = with_chords(run.windows)
-    why = NO_TRAFFIC if run.windows.is_empty() else "no vehicle crossed the disc from rim to rim"
-    return crossed["dwell_s"].to_numpy(), crossed["chord_time_s"].to_numpy(), why
-
-
 def dwell_panel(run: RunData) -> Panel:
-    """Draw the distribution of dwell times over that of the chord at entry speed."""
+    """Draw how long windows lasted, those that were cut off at either end apart."""
     title = "Dwell time"
-    dwell_s, ideal_s, why = _crossings(run)
-    if len(dwell_s) == 0:
-        return Panel(name="dwell", title=title, caption=f"Not drawn: {why}.")
+    if run.windows.is_empty():
+        return Panel(name="dwell", title=title, caption=f"Not drawn: {NO_TRAFFIC}.")
+    seconds = (run.windows["exit_s"] - run.windows["enter_s"]).to_numpy()
+    cut = ((run.windows["exit_cause"] == "end") | (run.windows["entry_cause"] == "begin")).to_numpy()
     figure = Figure((HALF_IN, 2.9))
     ax = axes(figure, top=0.34)
-    top = float(np.percentile(np.concatenate([dwell_s, ideal_s]), 99.0)) * 1.02
+    top = max(float(np.percentile(seconds, 99.0)) * 1.02, 1e-3)
     bins = np.linspace(0, top, 33)
-    histogram(ax, dwell_s, bins, "dwell time")
-    ideal_counts = np.histogram(ideal_s, bins)[0]
-    ax.stairs(ideal_counts, bins, color=VERMILION, linewidth=1.6, label="chord / entry speed")
-    ax.set(xlabel="time (s)", ylabel="windows", xlim=(0, top))
-    ax.set_ylim(0, max(ax.get_ylim()[1], 1.06 * int(ideal_counts.max())))
+    whole, every = np.histogram(seconds[~cut], bins)[0], np.histogram(seconds, bins)[0]
+    if cut.any():
+        ax.stairs(every, bins, fill=True, color=PALE, label="at least: cut off")
+    ax.stairs(whole, bins, fill=True, color=PALE_BLUE, label="whole window")
+    ax.vlines(bins[1:-1], 0, np.minimum(every[1:], every[:-1]), color="white", linewidth=0.6)
+    found = dwell(run.windows)
+    if found.median_s <= top:
+        ax.axvline(found.median_s, color=VERMILION, linewidth=1.4, linestyle=(0, (4, 3)), label="median")
+    ax.set(xlabel="dwell time (s)", ylabel="windows", xlim=(0, top), ylim=(0, max(1.06 * int(every.max()), 1)))
+    ax.yaxis.set_major_locator(MaxNLocator(integer=True))
     legend(ax)
-    outside = int((np.maximum(dwell_s, ideal_s) > top).sum())
+    outside = int((seconds > top).sum())
     beyond = f" {plural(outside, 'window')} beyond {number(top, 2)} s not shown." if outside else ""
-    caption = (
-        f"{dwell(run.windows).sentence} Drawn are the {count(len(dwell_s))} of "
-        f"{plural(run.windows.height, 'window')} that run from rim to rim, with what the chord would take at entry "
-        f"speed: {quantity(float(np.median(ideal_s)), 's')} in the median.{beyond}"
-    )
+    caption = f"n = {plural(len(seconds), 'window')}. {found.sentence}{beyond}"
     return Panel(name="dwell", title=title, caption=caption, svg=to_svg(figure, "dwell"))
 
 
 def chord_panel(run: RunData) -> Panel:
     """Draw each dwell time against the time that the chord takes at entry speed."""
     title = "Dwell time against chord over entry speed"
-    dwell_s, ideal_s, why = _crossings(run)
+    crossed = with_chords(run.windows)
+    dwell_s, ideal_s = crossed["dwell_s"].to_numpy(), crossed["chord_time_s"].to_numpy()
     if len(dwell_s) == 0:
+        why = NO_TRAFFIC if run.windows.is_empty() else "no vehicle crossed the disc from rim to rim"
         return Panel(name="chord", title=title, caption=f"Not drawn: {why}.")
     figure = Figure((HALF_IN, 2.9))
     ax = axes(figure, top=0.34)
@@ -152,9 +152,11 @@ def chord_panel(run: RunData) -> Panel:
     outside = int(((ideal_s > right) | (dwell_s > top)).sum())
     beyond = f" {plural(outside, 'window')} beyond the axes not shown." if outside else ""
     ratio = dwell_s / ideal_s
+    median_s = quantity(float(np.median(ideal_s)), "s")
     caption = (
-        f"The median window lasts {number(float(np.median(ratio)), 3)} times as long as the straight "
-        f"line from entry to exit takes at entry speed; {percent(float((ratio > 1.5).mean()), 0)} last more than "
-        f"1.5 times as long.{beyond}"
+        f"The {count(len(dwell_s))} of {plural(run.windows.height, 'window')} from rim to rim. The median one lasts "
+        f"{number(float(np.median(ratio)), 3)} times as long as the straight line from entry to exit takes at entry "
+        f"speed ({median_s} in the median); {percent(float((ratio > 1.5).mean()), 0)} last more than 1.5 times as "
+        f"long.{beyond}"
     )
     return Panel(name="chord", title=title, caption=caption, svg=to_svg(figure, "chord"))

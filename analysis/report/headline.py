@@ -27,6 +27,7 @@ def _traffic(run: RunData) -> list[tuple[str, str]]:
     vehicles = windows["vehicle_id"].n_unique()
     entered = entries(windows)
     speeds = entered["entry_speed_mps"].to_numpy()
+    median_mps = float(np.median(speeds)) if len(speeds) else 0.0
     return [
         *rows,
         ("Vehicles in coverage", f"{count(vehicles)} ({plural(windows.height, 'window')})"),
@@ -34,9 +35,13 @@ def _traffic(run: RunData) -> list[tuple[str, str]]:
         ("Median dwell", dwell(windows).brief),
         *(
             [
-                ("Median speed at entry", quantity(float(np.median(speeds)) * 3.6, "km/h")),
+                ("Median speed at entry", quantity(median_mps * 3.6, "km/h")),
                 ("Above 100 km/h", percent(float((speeds > 100 / 3.6).mean()))),
-                ("Median blur level", quantity(float(entered["level_px"].median()), "px")),  # type: ignore[arg-type]
+                ("Median blur level", f"{quantity(run.camera.level_px(median_mps), 'px')} (on the sensor)"),
+                (
+                    "Median motion kernel",
+                    f"{quantity(run.camera.kernel_px(median_mps, run.image_px), 'px')} (of {run.image_px} px)",
+                ),
             ]
             if len(speeds)
             else []

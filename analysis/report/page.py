@@ -12,7 +12,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from analysis.formatting import clean, timestamp
+from analysis.formatting import clean, shortened, timestamp
 from analysis.loading import RunData, load
 from analysis.plots.blur import blur_speed_panel, level_panel
 from analysis.plots.exchanges import exchange_panels
@@ -115,6 +115,7 @@ def environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    result.filters["shortened"] = shortened
     result.filters["inline_svg"] = lambda svg: Markup(inline(svg))  # noqa: S704 - matplotlib escaped its text
     return result
 

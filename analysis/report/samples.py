@@ -52,6 +52,8 @@ def sample_strips(run: RunData) -> list[Strip]:
     for i, title in enumerate(titles):
         uri, width, height = _png(run.samples.images[i, :shown])
         kernel, speed = float(run.samples.kernels_px[i]), float(run.samples.speeds_mps[i])
-        detail = "as captured" if i == 0 else f"{quantity(speed * 3.6, 'km/h')}: kernel {quantity(kernel, 'px')}"
+        detail = "as captured" if i == 0 else f"{quantity(speed * 3.6, 'km/h')}: motion kernel {quantity(kernel, 'px')}"
+        if i and np.array_equal(run.samples.images[i, :shown], run.samples.images[0, :shown]):
+            detail += ", the same pixels as sharp"
         strips.append(Strip(title=title, detail=detail, uri=uri, width=width, height=height))
     return strips

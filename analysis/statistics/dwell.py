@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from scipy import stats
 
 from analysis.formatting import count, plural, quantity
 
@@ -62,6 +61,23 @@ class Dwell:
         return f"{words}."
 
 
+def kaplan_meier_median(values: Floats, cut: NDArray[np.bool_]) -> float:
+    """Return the first value at which the Kaplan-Meier estimate (1958, Eq. 2b) of the survival is 1/2 or less.
+
+    Args:
+        values: what was seen, shape (N,).
+        cut: of which values only a bound is known, as they are larger, shape (N,).
+
+    Returns:
+        infinity when so many were cut that the median lies beyond what was seen.
+    """
+    at, index = np.unique(values, return_inverse=True)
+    ended = np.bincount(index, ~cut, len(at))
+    left = np.cumsum(np.bincount(index, minlength=len(at))[::-1])[::-1]  # those cut at a value are still there
+    reached = np.flatnonzero((np.cumprod(1 - ended / left) <= 0.5 + 1e-12) & (ended > 0))  # a half, but for rounding
+    return float(at[reached[0]]) if len(reached) else math.inf
+
+
 def dwell(windows: pl.DataFrame) -> Dwell:
     """Return the median dwell by the Kaplan-Meier estimate (1958), in which a window cut off is known to last longer.
 
@@ -79,12 +95,7 @@ def dwell(windows: pl.DataFrame) -> Dwell:
     if len(seconds) == 0:
         return Dwell(windows=0, cut=0, begun=begun, median_s=math.nan, at_least_s=math.nan)
     seen = float(np.median(seconds))
-    if not cut.any():
-        median = seen
-    else:
-        survival = stats.ecdf(stats.CensoredData(uncensored=seconds[~cut], right=seconds[cut])).sf
-        reached = np.flatnonzero(survival.probabilities <= 0.5)
-        median = float(survival.quantiles[reached[0]]) if len(reached) else math.inf
+    median = kaplan_meier_median(seconds, cut) if cut.any() else seen
     return Dwell(windows=len(seconds), cut=int(cut.sum()), begun=begun, median_s=median, at_least_s=seen)
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from scipy import stats
 
 from analysis.loading import WINDOW_KEY
+from analysis.statistics.dwell import kaplan_meier_median
 
 PREDICTORS = ("straight", "history")
 
@@ -46,9 +46,8 @@ class Predictions:
             return -float(np.median(over_s))
         if 2 * int(self.cut.sum()) > len(self.cut):
             return math.nan
-        survival = stats.ecdf(stats.CensoredData(uncensored=over_s[~self.cut], right=over_s[self.cut])).sf
-        reached = np.flatnonzero(survival.probabilities <= 0.5)
-        return -float(survival.quantiles[reached[0]]) if len(reached) else math.nan
+        median = kaplan_meier_median(over_s, self.cut)
+        return -median if math.isfinite(median) else math.nan
 
 
 def predictions(participations: pl.DataFrame, windows: pl.DataFrame) -> list[Predictions]:
