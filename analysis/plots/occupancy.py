@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 from matplotlib.figure import Figure
 
-from analysis.formatting import clean, count, duration, number, plural
+from analysis.formatting import clean, count, duration, number, plural, shortened
 from analysis.loading import RunData
 from analysis.plots.time_axis import time_axis
 from analysis.plots.traffic import NO_TRAFFIC
@@ -66,19 +66,18 @@ def occupancy_panel(run: RunData) -> Panel:
         ax.step(time, base + height, where="post", color=BLUE, linewidth=1.0)
     ax.set(xlabel=axis.label, xlim=(axis.of(begin), axis.of(end)))
     if several:
-        ax.set_yticks(range(len(shown)), [clean(name, 18) for name, _ in reversed(shown)])
+        ax.set_yticks(range(len(shown)), [shortened(name, 18) for name, _ in reversed(shown)])
         ax.set_ylim(-0.08, len(shown))
         ax.tick_params(axis="y", length=0)
     else:
         ax.set_ylabel("vehicles")
         ax.set_ylim(0, peak * 1.06)
-    words = [
-        f"RSU {clean(name, 24)}: at most {count(curve.peak)}, {number(curve.mean(begin, end))} on average"
-        for name, curve in shown
-    ]
-    caption = "; ".join(words) + "."
     if several:
-        caption = f"All rows have one scale; the highest curve reaches {plural(peak, 'vehicle')}. {caption}"
+        caption = f"All rows have one scale; the highest curve reaches {plural(peak, 'vehicle')}."
+    else:
+        name, curve = shown[0]
+        mean = number(curve.mean(begin, end))
+        caption = f"RSU {clean(name, 24)}: at most {count(curve.peak)}, {mean} on average."
     if any(len(curve.time_s) > _MAX_STEPS for _, curve in shown):
         caption += f" Long curves are drawn as means over {duration((end - begin) / _BINS)}."
     if len(found) > len(shown):

@@ -1,11 +1,12 @@
 import dataclasses
+import re
 
 import polars as pl
 import pytest
 
 from analysis.loading import load
 from analysis.plots.learning import silo_panel
-from analysis.plots.participation import outcome_panel, weight_panel
+from analysis.plots.participation import outcome_panel, timeline_panel, weight_panel
 from analysis.plots.time_axis import clock, time_axis
 from analysis.report.breakdown import by_rsu, by_type
 from analysis.report.headline import headline
@@ -110,9 +111,40 @@ def test_few_participations_look_pale(run):
     some, none = (run.participations.with_columns(speed_mps=values) for values in (speeds, pl.lit(10.0)))
     with styled():
         pale, sure = (outcome_panel(dataclasses.replace(run, participations=table)) for table in (some, none))
-    assert "Pale bars are of fewer than 10" in pale.caption
+    assert "Pale bars stand for fewer than 10" in pale.caption
     assert "opacity: 0.35" in pale.svg
     assert "opacity: 0.35" not in sure.svg
+
+
+def test_a_vehicle_that_was_never_invited_is_no_participation(run):
+    with styled():
+        caption = outcome_panel(run).caption
+    outcomes = run.participations["outcome"]
+    invited = int((outcomes != "not_selected").sum())
+    assert 0 < invited < len(outcomes)
+    assert caption.startswith(
+        f"{invited} participations, {100 * (outcomes == 'committed').sum() / invited:.0f}\u202f% "
+    )
+    assert f"{len(outcomes) - invited} windows without an invitation in grey." in caption
+
+
+def test_the_timeline_names_the_rsu_of_a_vehicle_that_has_rows_at_several(run):
+    windows, parts = (
+        frame.head(3).with_columns(
+            vehicle_id=pl.Series(["twice", "twice", "once"]),
+            rsu_id=pl.Series(["cluster_one_12", "cluster_one_34", "cluster_one_12"]),
+            enter_s=pl.Series([1.0, 2.0, 3.0]),
+            outcome=pl.lit("committed"),
+        )
+        for frame in (run.windows, run.participations.sort("start_s"))
+    )
+    with styled():
+        svg = timeline_panel(dataclasses.replace(run, windows=windows, participations=parts)).svg
+    assert re.findall(r">((?:twice|once)[^<]*)<", svg) == [
+        "twice at clust\u2026e_12",
+        "twice at clust\u2026e_34",
+        "once",
+    ]
 
 
 def test_equal_weights_need_no_figure(run):

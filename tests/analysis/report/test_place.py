@@ -42,7 +42,7 @@ def test_names_are_apart_and_within(count: int) -> None:
 def test_a_name_at_the_border_stands_on_the_other_side() -> None:
     (right, left) = names([rsu("east", 3990, 1500), rsu("west", 10, 1500)], EXTENT, 0.08, 8.0)
     assert (right.across, left.across) == ("right", "left")
-    assert names([rsu("n" * 100, 2000, 1500)], EXTENT, 0.08, 8.0)[0].text.endswith("\u2026")
+    assert names([rsu("n" * 100, 2000, 1500)], EXTENT, 0.08, 8.0)[0].text == "n" * 12 + "\u2026" + "n" * 11
 
 
 def test_many_rsus_are_named_on_the_map(tmp_path, make_run):
@@ -51,8 +51,30 @@ def test_many_rsus_are_named_on_the_map(tmp_path, make_run):
         panel = map_panel(load(make_run(tmp_path / "run", vehicles=60, rsus=rsus)))
     assert all(f">node {i}<" in panel.svg for i in range(15))
     assert "find no room" not in panel.caption
+    assert panel.caption.startswith("15 RSUs, coverage tinted.")
+    assert "stroke-dasharray" not in panel.svg, "the rims of many discs hide the roads"
     crowd = tuple((f"a long name of node {i}", 500.0 + i, 500.0, 250.0) for i in range(15))
     with styled():
         panel = map_panel(load(make_run(tmp_path / "crowd", vehicles=60, rsus=crowd)))
-    assert "15 RSUs, coverage dashed." in panel.caption
     assert "RSUs find no room here; the table below has all." in panel.caption
+
+
+def test_a_single_rsu_is_named_in_the_caption_whatever_the_room(tmp_path, make_run):
+    name = "cluster_" + "_".join(str(10**9 + i) for i in range(3))
+    panel = map_of(make_run(tmp_path / "run", vehicles=20, rsus=((name, 500.0, 500.0, 20.0),)))
+    assert panel.caption.startswith(f"RSU {name}, coverage dashed.")
+    assert "no room" not in panel.caption
+
+
+def test_the_map_has_the_coordinates_of_the_net(tmp_path, make_run):
+    """As the notes and the tables have, also where these have seven digits."""
+    run = make_run(tmp_path / "run", kind="mobility", vehicles=0, rsus=(("far", 691_000.0, 5_335_000.0, 250.0),))
+    panel = map_of(run)
+    assert ">691\u202f000<" in panel.svg
+    assert ">5\u202f335\u202f000<" in panel.svg
+    assert ">x in the net (m)<" in panel.svg
+
+
+def map_of(run):
+    with styled():
+        return map_panel(load(run))

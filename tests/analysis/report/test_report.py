@@ -6,7 +6,10 @@ from xml.etree import ElementTree as ET
 import polars as pl
 import pytest
 
+from analysis.formatting import number
+from analysis.loading import load
 from analysis.report.page import build_report, environment
+from analysis.statistics.dwell import entries
 from vnetsim.storage.run_directory import RunDirectory
 
 TRAFFIC = ["map", "occupancy", "speeds", "dwell", "chord", "blur-level", "blur-speed"]
@@ -230,6 +233,29 @@ def test_hostile_names_are_harmless(tmp_path, make_run):
     assert {path.name for path in tmp_path.iterdir()} == {"run"}
 
 
+def test_long_ids_are_shortened_with_the_whole_on_hover(tmp_path, make_run):
+    name = "cluster_" + "_".join(str(10**9 + i) for i in range(8))
+    run = make_run(tmp_path / "run", kind="mobility", vehicles=30, rsus=((name, 0, 0, 200.0), ("b", 900, 0, 200.0)))
+    build_report(run)
+    text, _ = read(run)
+    assert f'<th scope="row" title="{name}">cluster_1000000\u2026006_1000000007</th>' in text
+
+
+def test_what_was_run_is_folded_and_the_result_leads(learning_run):
+    text, _ = read(learning_run)
+    assert "sha256" in text
+    assert "sha256" not in re.sub(r"<details>.*?</details>", "", text, flags=re.DOTALL)
+    assert text.index('class="tiles leading"') < text.index('class="note"')
+
+
+def test_blur_has_one_word_on_the_sensor_and_another_in_the_image(learning_run):
+    numbers = {label: value.replace("\u202f", " ") for label, value in build_report(learning_run).headline}
+    run = load(learning_run)
+    speed = float(entries(run.windows)["entry_speed_mps"].median())
+    assert numbers["Median blur level"] == f"{number(run.camera.level_px(speed))} px (on the sensor)"
+    assert numbers["Median motion kernel"] == f"{number(run.camera.kernel_px(speed, 32))} px (of 32 px)"
+
+
 def test_several_rsus_one_of_them_silent(tmp_path, make_run):
     rsus = (("east", 0.0, 0.0, 200.0), ("west", 900.0, 0.0, 200.0), ("silent", 1800.0, 0.0, 200.0))
     run = make_run(tmp_path / "run", kind="mobility", vehicles=60, rsus=rsus)
@@ -238,8 +264,7 @@ def test_several_rsus_one_of_them_silent(tmp_path, make_run):
     build_report(run)
     words = " ".join(read(run)[1].text)
     assert "RSU silent had no traffic" in words
-    assert "RSU east: at most" in words
-    assert "RSU west: at most" in words
+    assert "All rows have one scale; the highest curve reaches" in words
 
 
 def test_a_learner_declares_its_own_series(tmp_path, make_run):

@@ -30,6 +30,14 @@ def test_grey_images(learning_run, height, width, shown):
             np.testing.assert_array_equal(drawn[:, i * (width + 1) : i * (width + 1) + width], images[level, i, ..., 0])
 
 
+def test_strips_of_the_same_pixels_say_so(learning_run):
+    images = np.random.default_rng(0).integers(0, 256, (3, 3, 8, 8, 3)).astype(np.uint8)
+    images[1] = images[0]
+    sharp, same, other = strips(learning_run, images)
+    assert same.detail.endswith("motion kernel 1.00\u202fpx, the same pixels as sharp")
+    assert "same pixels" not in sharp.detail + other.detail
+
+
 @pytest.mark.parametrize("channels", [2, 3, 4])
 def test_other_channels(learning_run, channels):
     images = np.random.default_rng(0).integers(0, 256, (2, 3, 8, 8, channels)).astype(np.uint8)

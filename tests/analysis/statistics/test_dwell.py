@@ -1,12 +1,17 @@
+import dataclasses
+import math
 import re
+from fractions import Fraction
 
 import numpy as np
 import polars as pl
 import pytest
 
 from analysis.loading import load
+from analysis.plots.traffic import chord_panel, dwell_panel
 from analysis.report.page import build_report
-from analysis.statistics.dwell import dwell, entries
+from analysis.statistics.dwell import dwell, entries, kaplan_meier_median
+from analysis.style import styled
 from vnetsim.storage.run_directory import RunDirectory
 
 
@@ -47,6 +52,22 @@ def test_vehicles_inside_from_the_beginning_are_left_out():
     assert (found.median_s, found.windows, found.begun) == (9.0, 2, 1)
     assert dwell(windows([1.0, 3.0], begun={0, 1})).windows == 2
     assert dwell(windows([1.0]).clear()).windows == 0
+
+
+def test_the_median_is_where_exactly_half_have_ended():
+    """S(2.34) = 1/2 as a fraction: multiplied in floating point it may come out above a half."""
+    rng = np.random.default_rng(3)
+    for _ in range(300):
+        values = np.round(rng.exponential(3.0, rng.integers(2, 40)), 1)
+        cut = rng.random(len(values)) < rng.random()
+        survival, median = Fraction(1), math.inf
+        for value in np.unique(values):
+            ended = int(((values == value) & ~cut).sum())
+            survival *= 1 - Fraction(ended, int((values >= value).sum()))
+            if ended and survival <= Fraction(1, 2):
+                median = float(value)
+                break
+        assert kaplan_meier_median(values, cut) == median
 
 
 def test_the_estimate_finds_the_median_of_censored_exponentials():
@@ -93,3 +114,17 @@ def test_nothing_is_said_of_bytes_that_never_moved(tmp_path, make_run):
     assert "nothing was committed" not in page
     assert "data (B)" not in page
     assert "vehicle time (" in page
+
+
+def test_the_histogram_of_the_dwell_draws_every_window(tmp_path, make_run):
+    """Also where hardly any vehicle drives from rim to rim, as on a net cropped around the RSU."""
+    run = load(make_run(tmp_path / "run", kind="mobility", vehicles=60))
+    inside = run.windows.with_columns(entry_cause=pl.lit("departure"), exit_cause=pl.lit("arrival"))
+    with styled():
+        panel = dwell_panel(dataclasses.replace(run, windows=inside))
+        assert not chord_panel(dataclasses.replace(run, windows=inside)).svg
+    assert f"n = {inside.height} windows. {dwell(inside).sentence}" in panel.caption
+    assert "cut off" not in panel.svg
+    cut = inside.with_columns(exit_cause=pl.lit("end"))
+    with styled():
+        assert "at least: cut off" in dwell_panel(dataclasses.replace(run, windows=cut)).svg
