@@ -63,6 +63,7 @@ class Run:
     statistics: ET.Element
     drives: dict[str, Drive]
     arrived: set[str]
+    covered: list[int]
 
 
 @pytest.fixture(scope="module", params=NAMES)
@@ -74,19 +75,23 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     printed = call("sumo", "-c", config, *outputs, "--output-prefix", f"{folder}/", folder=folder)
     centre_x, centre_y, range_m = rsu_of(request.param)
     drives: dict[str, Drive] = {}
+    covered = [0]
     for _, element in ET.iterparse(folder / "fcd.xml"):
         if element.tag == "vehicle":
             x, y, speed = (float(element.attrib[key]) for key in ("x", "y", "speed"))
             drive = drives.setdefault(element.attrib["id"], Drive(element.attrib["type"], (x, y)))
             drive.last_m = (x, y)
-            drive.distance_m = min(drive.distance_m, math.hypot(x - centre_x, y - centre_y))
+            distance_m = math.hypot(x - centre_x, y - centre_y)
+            covered[-1] += distance_m <= range_m
+            drive.distance_m = min(drive.distance_m, distance_m)
             if drive.speed_at_entry_mps is None and drive.distance_m <= range_m:
                 drive.speed_at_entry_mps = speed
             drive.speeds_mps.append(speed)
         elif element.tag == "timestep":
+            covered.append(0)
             element.clear()
     arrived = {trip.attrib["id"] for trip in ET.parse(folder / "trips.xml").getroot()}
-    return Run(printed, ET.parse(folder / "statistics.xml").getroot(), drives, arrived)
+    return Run(printed, ET.parse(folder / "statistics.xml").getroot(), drives, arrived, covered[:-1])
 
 
 def rsu_of(name: str) -> tuple[float, float, float]:
@@ -117,8 +122,8 @@ def test_several_hundred_vehicles_of_several_types(run: Run) -> None:
         counts[drive.vehicle_type] += 1
     assert 400 <= sum(counts.values()) <= 1200
     assert len(counts) >= 4
-    assert min(counts.values()) >= 10
-    assert counts["passenger"] > sum(counts.values()) / 2
+    assert min(counts.values()) >= 5
+    assert sum(n for kind, n in counts.items() if kind.endswith("passenger")) > sum(counts.values()) / 2
 
 
 def test_speeds_differ_between_vehicles_of_one_type(run: Run) -> None:
@@ -128,11 +133,13 @@ def test_speeds_differ_between_vehicles_of_one_type(run: Run) -> None:
 
 
 def test_every_trip_begins_and_ends_outside_the_disc_and_crosses_it(run: Run, request: pytest.FixtureRequest) -> None:
-    """Coverage windows then open and close by crossing, except for who is inside when the traffic ends."""
+    """Coverage windows then open and close by crossing, except for who is inside when the traffic begins or ends."""
     name = request.node.callspec.params["run"]
     x, y, range_m = rsu_of(name)
     assert run.arrived
     for vehicle_id, drive in run.drives.items():
+        if vehicle_id.startswith("start_"):
+            continue
         assert math.dist(drive.first_m, (x, y)) > 1.2 * range_m
         if vehicle_id in run.arrived:
             assert drive.distance_m < range_m / 2
@@ -188,17 +195,38 @@ def test_the_default_scenario_mixes_vehicles_that_queue_with_fast_ones_whose_ima
     assert sum(speed < 60 * MPS_PER_KMH for speed in entries) / len(entries) > 0.4
     camera = Camera()
     assert camera.kernel_px(statistics.median(fast), 32) > 2 > camera.kernel_px(statistics.median(entries), 32)
-    assert all(drive.vehicle_type != "truck" or max(drive.speeds_mps) < 25.1 for drive in run.drives.values())
+    assert all("truck" not in drive.vehicle_type or max(drive.speeds_mps) < 25.1 for drive in run.drives.values())
+
+
+@pytest.mark.parametrize("run", ["intersection"], indirect=True)
+def test_vehicles_on_the_expressway_are_of_its_own_types_and_near_its_limit(run: Run) -> None:
+    above = {name: drive for name, drive in run.drives.items() if "xway" in name}
+    assert {drive.vehicle_type for drive in above.values()} == {
+        f"xway_{kind}" for kind in ("passenger", "delivery", "truck", "coach", "motorcycle")
+    }
+    assert not any("xway" in drive.vehicle_type for name, drive in run.drives.items() if name not in above)
+    fastest = [max(drive.speeds_mps) / MPS_PER_KMH for drive in above.values()]
+    assert max(fastest) < 133
+    assert sum(speed > 130 for speed in fastest) < 0.05 * len(fastest)
+
+
+@pytest.mark.parametrize("run", ["intersection"], indirect=True)
+def test_the_default_scenario_begins_with_the_traffic_that_it_has_later(run: Run) -> None:
+    """So that the first rounds need no warm-up; a net that starts empty takes more than a minute to fill."""
+    later = statistics.mean(run.covered[len(run.covered) // 3 :])
+    assert run.covered[0] == pytest.approx(later, rel=0.25)
+    assert min(run.covered) > 0.6 * later
 
 
 def test_the_urban_scenario_is_the_intersection_without_the_expressway() -> None:
     """Published results of studies were measured on it: its golden windows are those of before the expressway."""
     urban, whole = (ET.parse(SCENARIOS / f"{name}.sumocfg").getroot() for name in ("urban", "intersection"))
     assert child(urban, "input/net-file").attrib == child(whole, "input/net-file").attrib
-    flows = {flow.attrib["id"] for flow in ET.parse(SCENARIOS / "intersection" / "xway.rou.xml").getroot()}
+    flows = {flow.attrib["id"] for flow in ET.parse(SCENARIOS / "intersection" / "xway.rou.xml").iter("flow")}
     assert flows == {"xway_eastbound", "xway_westbound"}
     routes = child(whole, "input/route-files").attrib["value"].split(",")
-    assert routes == [child(urban, "input/route-files").attrib["value"], "intersection/xway.rou.xml"]
+    more = ["intersection/xway.rou.xml", "intersection/start.rou.xml"]
+    assert routes == [child(urban, "input/route-files").attrib["value"], *more]
 
 
 def test_the_intersection_has_four_signalised_arms_of_two_lanes() -> None:
