@@ -131,7 +131,6 @@ class AveragingLearner(TaskLearner):
             weigh=lambda places: self.weights([participants[i] for i in places]),
             sent=self._task.sent,
             look=look,
-            base=self._global.current,
             settings=self._settings,
         )
         self._global.averaged = [participants[i] for i in averaged.places], averaged.state

@@ -17,6 +17,7 @@ from learners.mathematics.aggregation import Weights, equal_weights
 from learners.state.global_model import State
 from learners.state.key_queue import KeyQueue
 from learners.state.momentum_contrast import KEY, QUERY, QueryAndKey, Trailing, queue_info_nce
+from learners.state.rules import rule_of
 from learners.state.server import Server, aggregation, mean_loss
 from learners.state.silo_states import SiloState, SiloStates
 from learners.tasks.contrastive import ContrastiveTask
@@ -157,6 +158,7 @@ class FedCo(TaskLearner):
         "average: theta^(r+1) = 1 / N sum_n theta_n",
         "queue: the round's keys replace the oldest, in the order of the uploads",
     )
+    takes_aggregation_rule: ClassVar[bool] = True
     Settings: ClassVar[type] = FedCoSettings
     _task: ContrastiveTask
     _global: Server
@@ -191,6 +193,8 @@ class FedCo(TaskLearner):
             settings=settings,
             weigh=self.weights,
             not_of_model=NOT_OF_MODEL,
+            rule=rule_of(context),
+            parameters=self._parameters,  # a key encoder is trained by nobody: it trails, and is averaged
         )
         of_silo = self._parameters if settings.key_encoder == "silo" else ()
         self._template = SiloState(own={name: state[name].to("cpu", copy=True) for name in of_silo})

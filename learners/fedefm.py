@@ -36,11 +36,13 @@ from learners.mathematics.aggregation import Weights, equal_weights, weighted_me
 from learners.mathematics.distillation import dense_similarity, distillation_loss, vehicle_similarity
 from learners.state.global_model import State
 from learners.state.own_models import OwnModels
+from learners.state.rules import needs_averaging, rule_of
 from learners.state.server import Server, aggregation, mean_loss
 from learners.tasks.classification import ClassificationTask, dense_features, views
 from learners.tasks.classification_settings import DEFAULTS, LOSS
 from learners.tasks.task import payload_bytes
 from vnetsim.learning import Aggregation, Cost, Description, Exchange, LearnerContext, Participant, Peer, Series, Update
+from vnetsim.learning.aggregation import SYNC
 
 TEACHER = "teacher."
 
@@ -88,6 +90,7 @@ class FedEFM(TaskLearner):
         "without a server: theta_i <- sum_j A_ij theta_j before training, A_ij = 1 / (1 + max(d_i, d_j)) for peers",
     )
     defaults: ClassVar[Mapping[str, object]] = DEFAULTS
+    takes_aggregation_rule: ClassVar[bool] = True
     Settings: ClassVar[type] = FedEFMSettings
     _task: ClassificationTask
     _global: Server
@@ -103,9 +106,18 @@ class FedEFM(TaskLearner):
         self._settings = settings
         self._task = ClassificationTask(context, settings)
         initial = self._task.initial_state()
-        self._global = Server(initial, max_staleness=context.max_staleness, settings=settings, weigh=self.weights)
+        self._global = Server(
+            initial,
+            max_staleness=context.max_staleness,
+            settings=settings,
+            weigh=self.weights,
+            rule=rule_of(context),
+            parameters=[name for name, _ in self._task.network.named_parameters()],
+        )
         self._own: OwnModels | None = None
         if settings.server == "none":
+            if context.rule != SYNC:
+                raise needs_averaging(context.rule, self.name, "learning.server: none")
             require_hook_is_used(self, FedEFM, "weights", "learning.server: none", "nobody averages uploads")
             # the global model is then the mean of the silos' own
             self._own = OwnModels(initial, silos=context.silos)

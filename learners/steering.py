@@ -25,13 +25,12 @@ from learners.frame import TaskLearner, require_hook_is_used
 from learners.mathematics.aggregation import Weights, equal_weights, weighted_mean
 from learners.mathematics.mixing import Matrix, half_received, metropolis_hastings, mix
 from learners.state.global_model import State
-from learners.state.rules import rule_of
+from learners.state.rules import needs_averaging, rule_of
 from learners.state.server import Server, aggregation
 from learners.state.silo_states import SiloState, SiloStates
 from learners.tasks.steering import Errors, SteeringTask
 from learners.tasks.steering_settings import GLOBAL_SERIES, MIXING_WEIGHT, SILO_SERIES, SteeringSettings
 from learners.tasks.task import payload_bytes
-from vnetsim.errors import InputError
 from vnetsim.learning import (
     Aggregation,
     Cost,
@@ -43,7 +42,6 @@ from vnetsim.learning import (
     Update,
 )
 from vnetsim.learning.aggregation import SYNC
-from vnetsim.plugins import short_name
 
 SUB_PREFIX = "sub."
 """Prefix of what a method sends besides the network that steers."""
@@ -109,10 +107,7 @@ class SteeringLearner(TaskLearner):
         self._star = star = self.always_star or context.exchange.topology == "star"
         self._ring = context.exchange.topology == "ring"
         if not star and context.rule != SYNC:
-            raise InputError(
-                f"round.aggregation: '{short_name(context.rule)}' is for an RSU that averages, and the neighbours of "
-                f"{self.name} mix their models (exchange.topology: {context.exchange.topology}); leave it at '{SYNC}'."
-            )
+            raise needs_averaging(context.rule, self.name, f"exchange.topology: {context.exchange.topology}")
         # under star the RSU's model, otherwise the mean of the silos': what a run hands over in the end
         self._global = Server(
             self._first_sent(),

@@ -26,7 +26,7 @@ class FedAsync:
 
     The published algorithm is that of rounds of one upload: ``round.quorum = 1``, ``round.invited`` vehicles at work
     at a time, ``round.max_staleness`` above 0. Of several uploads in one round all have the staleness of that round:
-    tau counts the rounds since the model that the vehicle downloaded, not the uploads mixed in since.
+    tau counts the versions of the model since the one that the vehicle downloaded, and a round makes one.
 
     All tensors are mixed alike, BatchNorm statistics among them; counters are rounded. The learner's weights decide
     only that an upload of weight 0 stays out.
@@ -36,7 +36,7 @@ class FedAsync:
     source: ClassVar[str] = "Xie, Koyejo, Gupta (2019): Asynchronous federated optimization, arXiv:1903.03934"
     equations: ClassVar[tuple[str, ...]] = (
         "w <- (1 - a) w + a w_n,  a = mixing s(tau_n), upload by upload",
-        "s(tau) = 1  |  1 if tau <= b, else 1 / (a (tau - b))  |  (1 + tau)^-exponent",
+        "s(tau) = 1  |  1 if tau <= b, else 1 / (a (tau - b) + 1)  |  (1 + tau)^-exponent",
     )
     needs_uploads: ClassVar[bool] = True
     Settings: ClassVar[type] = FedAsyncSettings
@@ -50,7 +50,7 @@ class FedAsync:
         return cls(settings)
 
     def share(self, tau: int) -> float:
-        """Return the share a of an upload that is ``tau`` rounds stale."""
+        """Return the share a of an upload whose base is ``tau`` versions old."""
         return self._settings.mixing * self._settings.staleness_weight(tau)
 
     def aggregate(self, uploads: RoundUploads) -> NextModel:

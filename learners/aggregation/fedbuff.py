@@ -37,7 +37,8 @@ class FedBuff:
     """Adds the mean change of K uploads, each over the model that its vehicle downloaded.
 
     A round of ``round.quorum = K`` is the buffer; vehicles that are at work when it is full go on, with
-    ``round.max_staleness`` above 0. With rounds of fewer uploads ``buffer`` gathers over several.
+    ``round.max_staleness`` above 0. With rounds of fewer uploads ``buffer`` gathers over several; tau
+    counts the models since, of which a round that only fills the buffer makes none.
 
     The learner's weights p_n are those of the mean: with N uploads in a round each counts N p_n, so that equal
     weights count 1. Parameters alone are changed so. BatchNorm's statistics and counters, whose changes need not add
@@ -51,7 +52,7 @@ class FedBuff:
     )
     equations: ClassVar[tuple[str, ...]] = (
         "w <- w + eta (1 / K) sum_n N p_n s(tau_n) Delta_n,  Delta_n = w_n - (the model n downloaded)",
-        "s(tau) = 1  |  1 if tau <= b, else 1 / (a (tau - b))  |  (1 + tau)^-exponent",
+        "s(tau) = 1  |  1 if tau <= b, else 1 / (a (tau - b) + 1)  |  (1 + tau)^-exponent",
     )
     needs_uploads: ClassVar[bool] = True
     Settings: ClassVar[type] = FedBuffSettings

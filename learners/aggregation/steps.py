@@ -17,16 +17,16 @@ class StalenessSettings:
     """How much a stale upload counts, s(tau).
 
     Args:
-        staleness: s(tau): ``constant`` 1; ``hinge`` 1 up to ``hinge_knee``, then 1 / (``hinge_slope`` (tau - knee));
-            ``polynomial`` (1 + tau)^-``exponent``.
-        hinge_knee: staleness up to which an upload counts in full, b (rounds).
+        staleness: s(tau): ``constant`` 1; ``hinge`` 1 up to ``hinge_knee``, then
+            1 / (``hinge_slope`` (tau - knee) + 1); ``polynomial`` (1 + tau)^-``exponent``.
+        hinge_knee: staleness up to which an upload counts in full, b (versions of the server's model).
         hinge_slope: how fast it counts less beyond, a.
         exponent: of the polynomial.
     """
 
     staleness: Literal["constant", "hinge", "polynomial"] = "polynomial"
-    hinge_knee: Annotated[int, Within(0, 10_000, "rounds", "bounds of round.max_staleness")] = 6
-    hinge_slope: Annotated[float, Within(1, 1e6, "", "below 1 a stale upload would count more than a fresh one")] = 10.0
+    hinge_knee: Annotated[int, Within(0, 10_000, "versions", "bounds of round.max_staleness")] = 4
+    hinge_slope: Annotated[float, Within(0, 1e6, "", "below 0 a stale upload would count more than a fresh one")] = 10.0
     exponent: Annotated[float, Within(0, 100, "", "a greater one leaves nothing of what is stale")] = 0.5
 
     def __post_init__(self) -> None:
@@ -34,13 +34,13 @@ class StalenessSettings:
         check_bounds("aggregation", self)
 
     def staleness_weight(self, tau: int) -> float:
-        """Return s(tau), in (0, 1], of an upload that is ``tau`` >= 0 rounds stale.
+        """Return s(tau), in (0, 1], of an upload whose base is ``tau`` >= 0 versions old.
 
-        Xie, Koyejo, Gupta (2019), arXiv:1903.03934, section 5.2, the hinge without the 1 that some write into its
-        denominator.
+        Xie, Koyejo, Gupta (2019), arXiv:1903.03934, section 5.2; the defaults are those of its experiments, as ports
+        of it have them.
         """
         if self.staleness == "hinge":
-            return 1.0 if tau <= self.hinge_knee else 1.0 / (self.hinge_slope * (tau - self.hinge_knee))
+            return 1.0 if tau <= self.hinge_knee else 1.0 / (self.hinge_slope * (tau - self.hinge_knee) + 1)
         return float((1 + tau) ** -self.exponent) if self.staleness == "polynomial" else 1.0
 
 

@@ -1,7 +1,7 @@
 """Averaging uploads so that a few that are far off, broken or hostile, cannot carry the model away.
 
-A learner that averages takes ``AveragingSettings`` into its settings and calls ``combine`` in place of
-``learners.mathematics.aggregation.weighted_mean``.
+A learner that averages takes ``AveragingSettings`` into its settings, and calls ``clipped`` on every upload and
+``combine`` in place of ``learners.mathematics.aggregation.weighted_mean``.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ class AveragingSettings:
             which stay out.
         trim: share of the uploads that ``trimmed-mean`` cuts at each end of every coordinate, in [0, 0.5). Rounded up,
             so that any share above 0 cuts at least one of three.
-        clip_norm: before any of the three, an upload is drawn towards the global model until their distance (Euclidean
-            norm over all floating-point tensors) is at most this; 0 clips nothing.
+        clip_norm: before any of the three, and before any aggregation rule, an upload is drawn towards the model that
+            its vehicle downloaded until their distance (Euclidean norm over all floating-point tensors) is at most
+            this; 0 clips nothing.
     """
 
     aggregation: Literal["mean", "median", "trimmed-mean"] = "mean"
@@ -63,33 +64,27 @@ def used_weights(weights: Weights, settings: AveragingSettings) -> Weights:
 def combine(
     states: Sequence[Mapping[str, Tensor]],
     weights: Sequence[float] | Weights,
-    base: Mapping[str, Tensor],
     settings: AveragingSettings,
 ) -> dict[str, Tensor]:
-    """Return one model of the uploads' states; without clipping, identical ones come back bit for bit by every rule.
+    """Return one model of the uploads' states; identical ones come back bit for bit by every rule.
 
     ``median`` is the coordinate-wise median, the mean of the two middle values for an even number, and
     ``trimmed-mean`` the coordinate-wise trimmed mean, both of Yin et al. (2018), Definitions 1 and 2. They bound what
     fewer than half of the uploads, or than the share that is cut, can do: every coordinate stays within the range of
-    the other uploads. The order of the uploads changes no bit of theirs. Clipping bounds what one upload can do: it
-    moves the mean by at most its weight times ``clip_norm``.
+    the other uploads. The order of the uploads changes no bit of theirs.
 
     All tensors are treated alike, BatchNorm statistics included: they reach the model as its weights do, and left out
-    they would be unprotected. A running variance stays at least 0. Integer tensors get the rounded result;
-    clipping leaves them as they are.
+    they would be unprotected. A running variance stays at least 0. Integer tensors get the rounded result.
 
     Args:
         states: tensors by name, the same names and shapes in each.
         weights: one weight >= 0 per state, at least one positive; they are normalised to 1. States of weight 0 are
             not read.
-        base: the global model, with at least the names of the states; only clipping reads it.
         settings: the rule.
 
     Raises:
         ValueError: when names or numbers do not fit together, or no weight is positive.
     """
-    if settings.clip_norm > 0:
-        states = [clipped(state, base, settings) if w > 0 else state for state, w in zip(states, weights, strict=True)]
     if settings.aggregation == "mean":
         return weighted_mean(states, weights)
     used = [state for state, weight in zip(states, weights, strict=True) if weight > 0]
@@ -106,7 +101,16 @@ def combine(
 def clipped(
     state: Mapping[str, Tensor], base: Mapping[str, Tensor], settings: AveragingSettings
 ) -> Mapping[str, Tensor]:
-    """Return an upload as clipping leaves it; see ``combine``."""
+    """Return an upload as clipping leaves it: what one can do to a mean is at most its weight times ``clip_norm``.
+
+    Integer tensors stay as they are.
+
+    Args:
+        state: the upload.
+        base: the model it started from, with at least the same names. Around any other, the distance between the two
+            would be clipped along with what the vehicle did.
+        settings: how far it may be.
+    """
     return _Clipped(state, base, settings.clip_norm) if settings.clip_norm > 0 else state
 
 

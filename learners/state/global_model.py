@@ -32,6 +32,11 @@ class GlobalModel:
         """The model of the round now open; not to be changed in place."""
         return self._models[self.round]
 
+    @property
+    def rounds(self) -> list[int]:
+        """The rounds whose models are kept, in ascending order."""
+        return sorted(self._models)
+
     def at(self, base_round: int) -> State:
         """Return the model that round ``base_round`` started with.
 

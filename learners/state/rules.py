@@ -11,8 +11,8 @@ from torch import Tensor
 from learners.mathematics.robust import AveragingSettings
 from vnetsim.errors import InputError, RunError
 from vnetsim.learning import LearnerContext
-from vnetsim.learning.aggregation import AGGREGATIONS, AggregationRule, NextModel, RoundUploads
-from vnetsim.plugins import plugin_errors
+from vnetsim.learning.aggregation import AGGREGATIONS, SYNC, AggregationRule, NextModel, RoundUploads
+from vnetsim.plugins import plugin_errors, short_name
 
 MEMORY = "aggregation."
 """Beginning of the names of what a rule remembers in a learner's state."""
@@ -36,6 +36,14 @@ def misfit_rule(rule: AggregationRule, settings: AveragingSettings) -> InputErro
     return InputError(
         f"learning.aggregation: '{settings.aggregation}' makes one model of a round's uploads, and round.aggregation = "
         f"'{rule.name}' takes them one by one; leave it at 'mean', or round.aggregation at 'sync'."
+    )
+
+
+def needs_averaging(rule: str, learner: str, setting: str) -> InputError:
+    """Return the error for a rule where nobody averages, and the setting because of which neighbours mix."""
+    return InputError(
+        f"round.aggregation: '{short_name(rule)}' is for an RSU that averages, and the neighbours of {learner} mix "
+        f"their models ({setting}); leave it at '{SYNC}'."
     )
 
 

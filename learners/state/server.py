@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from learners.aggregation.sync import Sync
 from learners.mathematics.aggregation import Weights
 from learners.mathematics.robust import AveragingSettings, clipped, combine, used_weights
-from learners.state.global_model import GlobalModel, State
+from learners.state.global_model import GlobalModel, State, misfit
 from learners.state.rules import MEMORY, checked, misfit_rule
 from vnetsim.learning import Aggregation, Participant, Update
 from vnetsim.learning.aggregation import AggregationRule, RoundUploads, Upload
 from vnetsim.plugins import plugin_errors
 
 Weigh = Callable[[Sequence[Participant]], Weights]
+VERSIONS = "versions"
 
 
 class Server(GlobalModel):
@@ -58,6 +60,9 @@ class Server(GlobalModel):
         if self._rule.needs_uploads and settings.aggregation != "mean":
             raise misfit_rule(self._rule, settings)
         self.averaged: tuple[Sequence[Participant], State] = [], {}
+        # how often the model had changed when a round began: a round that only fills a buffer makes no new one
+        self._versions = {0: 0}
+        self._changes = False
 
     def fold(
         self, finite: Sequence[Update], uploads: Sequence[Mapping[str, Tensor]] | None = None
@@ -75,50 +80,65 @@ class Server(GlobalModel):
             RunError: the aggregation rule failed, or returned what is no model.
         """
         weights = used_weights(self._weigh([update.participant for update in finite]), self._settings)
+        self._changes = False
         if not weights.any():
             return weights, self.current
-        states = [update.state for update in finite] if uploads is None else uploads
+        states = [update.state for update in finite] if uploads is None else list(uploads)
         streamed = uploads is None and not all(states)
         of, mean = self.averaged
         if streamed and [update.participant for update in finite] != of:
             raise ValueError("updates that were averaged as they came can only be aggregated all together")
         sent = mean if streamed else states[0]
         counted = [place for place, weight in enumerate(weights) if weight > 0]
+        for place in () if streamed else counted:
+            states[place] = clipped(states[place], self.base(finite[place].participant), self._settings)
         given = RoundUploads(
             model=self.current,
             uploads=[self._upload(finite[place], states[place], float(weights[place])) for place in counted],
             parameters=self._parameters & sent.keys(),
             memory=self._memory,
-            mean=lambda: mean if streamed else combine(states, weights, self.current, self._settings),
+            mean=lambda: mean if streamed else combine(states, weights, self._settings),
         )
         when = f"in round {self.round}"
         with plugin_errors("aggregation rule", self._rule.name, when):
             made = self._rule.aggregate(given)
         shares = checked(made, given, sent, name=self._rule.name, when=when)
-        self._memory = dict(made.memory)
+        self._memory, self._changes = dict(made.memory), bool(made.state)
         used = np.zeros(len(finite))
         used[counted] = shares
         return used, {**self.current, **made.state}
 
+    def advance(self, state: State) -> None:
+        """End the round; see ``GlobalModel``."""
+        version = self._versions[self.round] + self._changes
+        super().advance(state)
+        self._versions = {round_: self._versions.get(round_, version) for round_ in self.rounds}
+
     def state_dict(self) -> dict[str, Tensor]:
-        """Return what ``GlobalModel`` does, and under ``aggregation.*`` what the rule remembers."""
+        """Return what ``GlobalModel`` does, its ``versions``, and under ``aggregation.*`` what the rule remembers."""
         memory = {f"{MEMORY}{name}": tensor.to("cpu", copy=True) for name, tensor in self._memory.items()}
-        return {**super().state_dict(), **memory}
+        versions = torch.tensor([self._versions[round_] for round_ in self.rounds])
+        return {**super().state_dict(), VERSIONS: versions, **memory}
 
     def load_state_dict(self, tensors: Mapping[str, Tensor]) -> None:
         """Restore what ``state_dict`` returned; see ``GlobalModel``."""
         memory = {name: tensor for name, tensor in tensors.items() if name.startswith(MEMORY)}
-        super().load_state_dict({name: tensor for name, tensor in tensors.items() if name not in memory})
+        models = {name: tensor for name, tensor in tensors.items() if name not in memory and name != VERSIONS}
+        super().load_state_dict(models)
+        versions = tensors.get(VERSIONS)
+        if versions is None or versions.shape != (len(self.rounds),):
+            raise misfit(VERSIONS)
+        self._versions = dict(zip(self.rounds, versions.tolist(), strict=True))
         device = next(iter(self.current.values())).device
         self._memory = {name.removeprefix(MEMORY): tensor.to(device, copy=True) for name, tensor in memory.items()}
 
     def _upload(self, update: Update, state: State, weight: float) -> Upload:
         who = update.participant
         return Upload(
-            state=clipped(state, self.current, self._settings) if self._rule.needs_uploads else state,
+            state=state,
             base=self.base(who),
             weight=weight,
-            staleness=who.round - who.base_round,
+            staleness=self._versions[self.round] - self._versions[who.base_round],
             download_s=who.download_s,
             train_s=who.train_s,
             upload_s=who.upload_s,

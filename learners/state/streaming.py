@@ -42,7 +42,6 @@ def trained_and_averaged(
     weigh: Callable[[Sequence[int]], Weights],
     sent: Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]],
     look: Callable[[int, Mapping[str, Tensor]], None],
-    base: Mapping[str, Tensor],
     settings: AveragingSettings,
 ) -> tuple[list[Trained], list[bool], Averaged]:
     """Train jobs some at a time; return their results without states, whether each was finite, and the mean.
@@ -56,8 +55,7 @@ def trained_and_averaged(
         weigh: the weights of the uploads at some places.
         sent: the part of a state that is averaged.
         look: given place and that part of each finite upload, once.
-        base: the global model, for clipping.
-        settings: how to average.
+        settings: how to average; an upload is clipped around the base of its job.
     """
     size = max(1, HELD_BYTES * len(jobs) // _bytes(jobs), getattr(engine, "at_once", 1))
     places: Sequence[int] = range(len(jobs))
@@ -74,7 +72,9 @@ def trained_and_averaged(
                     upload = sent(trained.state)
                     if len(results) < len(jobs):
                         look(len(results), upload)
-                    mean.add(clipped(upload, base, settings), float(weights[len(told) - 1]))
+                    place = len(told) - 1
+                    base = jobs[places[place]].base
+                    mean.add(clipped(upload, base, settings), float(weights[place]))
                 if len(results) < len(jobs):
                     results.append(replace(trained, state={}, optimizer={}))
         finite = finite or told

@@ -16,11 +16,11 @@ class HalfLifeSettings:
 
     Args:
         mixing: share of a fresh upload in the model.
-        half_life: staleness at which it counts half (rounds).
+        half_life: staleness at which it counts half (versions of the model).
     """
 
     mixing: Annotated[float, Within(0, 1, "", "a share")] = 0.5
-    half_life: Annotated[float, Within(0.01, 10_000, "rounds", "bounds of round.max_staleness")] = 2.0
+    half_life: Annotated[float, Within(0.01, 10_000, "versions", "bounds of round.max_staleness")] = 2.0
 
     def __post_init__(self) -> None:
         check_bounds("aggregation", self)

@@ -53,7 +53,7 @@ ROWS: list[tuple[Callable[[], Any], str]] = [
         "Metropolis-Hastings weights need an undirected graph",
     ),
     (lambda: aggregation.weighted_mean([{}], [0.0]), "no state has a positive weight"),
-    (lambda: robust.combine([{}], [0.0], {}, robust.AveragingSettings()), "no state has a positive weight"),
+    (lambda: robust.combine([{}], [0.0], robust.AveragingSettings()), "no state has a positive weight"),
     (lambda: emd_similarity(FLAT, FLAT, ROW), "weights must be given for both feature sets or for neither"),
     (
         lambda: emd_similarity(FLAT * torch.nan, FLAT),

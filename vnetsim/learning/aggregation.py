@@ -21,10 +21,12 @@ class Upload:
     """One upload that counts.
 
     Args:
-        state: the tensors that arrived, by name; already clipped where ``learning.clip_norm`` asks for it.
+        state: the tensors that arrived, by name; already clipped, around ``base``, where ``learning.clip_norm`` asks
+            for it.
         base: the model that the vehicle downloaded, with at least the same names.
         weight: what the learner gives it; all of a round sum to 1.
-        staleness: rounds between that of the model it downloaded and the one it counts in; 0 in the same round.
+        staleness: versions of the server's model since the one it downloaded: how often the model has changed, which a
+            round without an upload, or one that only fills a buffer, does not do.
         download_s: seconds it spent receiving the model.
         train_s: seconds of its training on board.
         upload_s: seconds it spent sending.

@@ -78,7 +78,7 @@ def equal(found: State, expected: State) -> None:
     ("function", "weights"),
     [
         ("constant", {0: 1, 6: 1, 7: 1, 100: 1}),
-        ("hinge", {0: 1, 6: 1, 7: 0.1, 8: 0.05, 16: 0.01}),
+        ("hinge", {0: 1, 4: 1, 5: 1 / 11, 6: 1 / 21, 14: 1 / 101}),
         ("polynomial", {0: 1, 3: 0.5, 8: 1 / 3, 99: 0.1}),
     ],
 )
@@ -86,6 +86,12 @@ def test_staleness_functions_at_their_knees(function: Any, weights: dict[int, fl
     for tau, expected in weights.items():
         assert StalenessSettings(staleness=function).staleness_weight(tau) == pytest.approx(expected, rel=1e-12)
         assert made(FedAsync, staleness=function).share(tau) == pytest.approx(0.6 * expected, rel=1e-12)
+
+
+def test_the_hinge_has_no_jump_and_a_slope_below_1() -> None:
+    """Xie et al. (2019): 1 / (a (tau - b) + 1) beyond b, so that a = 0.5 leaves two thirds at the first step."""
+    rule = made(FedAsync, mixing=1.0, staleness="hinge", hinge_slope=0.5, hinge_knee=2)
+    assert [rule.share(tau) for tau in range(6)] == pytest.approx([1, 1, 1, 2 / 3, 1 / 2, 2 / 5], rel=1e-12)
 
 
 def test_sync_is_the_mean_to_the_bit() -> None:

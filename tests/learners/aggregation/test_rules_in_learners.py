@@ -7,27 +7,36 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load, save
 
 from learners.aggregation.fedasync import FedAsync
 from learners.aggregation.fedbuff import FedBuff
+from learners.aggregation.sync import Sync
+from learners.cdl import Cdl
 from learners.classification_fedavg import ClassificationFedAvg
 from learners.fedavg import Discard, FedAvg
+from learners.fedco import FedCo
+from learners.fedefm import FedEFM
 from learners.flsimco import FLSimCo
+from learners.mathematics.aggregation import equal_weights
+from learners.mathematics.robust import AveragingSettings
 from learners.state.rules import checked, rule_of
+from learners.state.server import Server
 from learners.steering_baselines import DecentralisedSgd, FedAvgSteering
 from vnetsim.blur import Camera
 from vnetsim.errors import InputError, RunError
 from vnetsim.experiment import ExchangeSettings
-from vnetsim.learning import Participant
+from vnetsim.learning import Participant, Update
 from vnetsim.learning.aggregation import AGGREGATIONS, NextModel, RoundUploads
 
 MakeParticipant = Callable[..., Participant]
 MakeContext = Callable[..., Any]
 RULES = sorted(set(AGGREGATIONS.names()))
 QUICK = {"batch": 4, "steps": 1}
+LEARNERS = [FedAvg, Discard, FLSimCo, FedCo, ClassificationFedAvg, FedEFM, Cdl, DecentralisedSgd, FedAvgSteering]
 
 
 def timed(participant: Participant, **seconds: float) -> Participant:
@@ -78,14 +87,15 @@ def test_a_resumed_run_has_the_bits_of_the_uninterrupted_one(
 
 
 @pytest.mark.usefixtures("tiny", "on_tiny_roads")
-@pytest.mark.parametrize("kind", [FedAvg, FLSimCo, ClassificationFedAvg, FedAvgSteering])
+@pytest.mark.parametrize("kind", LEARNERS)
 @pytest.mark.parametrize("rule", [rule for rule in RULES if rule != "sync"])
 def test_every_averaging_learner_takes_every_rule(
     kind: Any, rule: str, new_context: MakeContext, participant: MakeParticipant
 ) -> None:
     found = []
     for name in ("sync", rule):
-        learner = kind.create(new_context(rule=name), kind.Settings(**QUICK))
+        context = new_context(rule=name, exchange=ExchangeSettings(topology="star"))
+        learner = kind.create(context, kind.Settings(**QUICK))
         updates = learner.train([timed(participant(0, i), train_s=1.0 + i) for i in range(2)])
         done = learner.aggregate(updates)
         assert sum(done.weights) == pytest.approx(1, abs=1e-9)
@@ -102,9 +112,14 @@ def test_a_rule_is_told_weights_staleness_times_bases_and_parameters(
     new_context: MakeContext, participant: MakeParticipant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[RoundUploads] = []
-    monkeypatch.setattr(
-        FedAsync, "aggregate", lambda _, given: seen.append(given) or NextModel(state={}, shares=[0.0, 0.0])
-    )
+
+    def aggregate(_: FedAsync, given: RoundUploads) -> NextModel:
+        """Keep the model, but in round 1, where an equal one is made of it."""
+        seen.append(given)
+        state = given.uploads[0].state if len(seen) == 2 else {}
+        return NextModel(state={name: given.model[name] for name in state}, shares=[0.0, 0.0])
+
+    monkeypatch.setattr(FedAsync, "aggregate", aggregate)
     learner = FLSimCo.create(new_context(max_staleness=3, rule="fedasync"), FLSimCo.Settings(**QUICK))
     play(learner, participant, range(2))
     before = {name: tensor.clone() for name, tensor in learner.state_dict().items()}
@@ -114,7 +129,7 @@ def test_a_rule_is_told_weights_staleness_times_bases_and_parameters(
     ]
     learner.aggregate(learner.train(who))
     given = seen[-1]
-    assert [one.staleness for one in given.uploads] == [0, 2]
+    assert [one.staleness for one in given.uploads] == [0, 1], "two rounds, and one new version of the model"
     assert [(one.download_s, one.train_s, one.upload_s) for one in given.uploads] == [(0.5, 2, 1.5), (0, 7, 3)]
     levels = [Camera().level_px(speed) for speed in (10.0, 20.0)]
     assert [one.weight for one in given.uploads] == pytest.approx([levels[1] / sum(levels), levels[0] / sum(levels)])
@@ -147,6 +162,79 @@ def test_medians_go_with_rules_of_the_mean_alone(new_context: MakeContext, parti
         FedAvg.create(new_context(rule="fedasync"), settings)
     learner = FedAvg.create(new_context(rule="fedavgm"), settings)
     play(learner, participant, range(1))
+
+
+STALENESS = {"staleness": "polynomial", "exponent": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("rule", "step"),
+    [
+        # what becomes of w, given the clipped change d of an upload from the model v, which is tau versions old
+        (Sync.create(Sync.Settings()), lambda w, v, d, tau: v + d),  # noqa: ARG005 - one signature
+        (FedAsync.create(FedAsync.Settings(mixing=1.0, **STALENESS)), lambda w, v, d, tau: w + (v + d - w) / (1 + tau)),
+        (FedBuff.create(FedBuff.Settings(**STALENESS)), lambda w, v, d, tau: w + d / (1 + tau)),  # noqa: ARG005
+    ],
+)  # fmt: skip
+def test_stale_uploads_are_clipped_around_the_model_they_started_from(rule: Any, step: Any) -> None:
+    """Rounds of one upload each, against a line of arithmetic; some come from nobody, and make no version."""
+    draw = np.random.default_rng(4)
+    server = server_of(rule)
+    models, versions = [0.0], [0]
+    for r in range(30):
+        b = int(draw.integers(max(0, r - 5), r + 1))
+        moved = float(draw.normal(0, 2))
+        if r % 4 == 3:  # an upload of weight 0
+            server.advance(server.fold([])[1])
+            models, versions = [*models, models[-1]], [*versions, versions[-1]]
+            continue
+        server.advance(server.fold([upload_of(r, b, models[b] + moved)])[1])
+        models.append(step(models[-1], models[b], float(np.clip(moved, -1, 1)), versions[-1] - versions[b]))
+        versions.append(versions[-1] + 1)
+        assert float(server.current["w"]) == pytest.approx(models[-1], rel=1e-9)
+
+
+def test_fedbuff_counts_the_models_it_made_and_not_the_uploads_it_gathered() -> None:
+    """With a buffer of three, rounds of one upload, and a server restored from its state in between."""
+    draw = np.random.default_rng(5)
+    rule = FedBuff.create(FedBuff.Settings(buffer=3, **STALENESS))
+    server = server_of(rule)
+    models, versions, gathered = [0.0], [0], []
+    for r in range(40):
+        b = int(draw.integers(max(0, r - 5), r + 1))
+        moved = float(draw.normal(0, 2))
+        server.advance(server.fold([upload_of(r, b, models[b] + moved)])[1])
+        gathered.append(float(np.clip(moved, -1, 1)) / (1 + versions[-1] - versions[b]))
+        full = len(gathered) == 3
+        models.append(models[-1] + np.mean(gathered) if full else models[-1])
+        versions.append(versions[-1] + full)
+        gathered = [] if full else gathered
+        assert float(server.current["w"]) == pytest.approx(models[-1], rel=1e-9)
+        saved, server = load(save(server.state_dict())), server_of(rule)
+        server.load_state_dict(saved)
+    without = {name: tensor for name, tensor in saved.items() if name != "versions"}
+    with pytest.raises(InputError, match="does not fit this learner's settings \\(at 'versions'\\)"):
+        server.load_state_dict(without)
+
+
+def server_of(rule: Any) -> Server:
+    """A server of a model of one number, whose uploads are clipped at 1."""
+    return Server(
+        {"w": torch.zeros((), dtype=torch.float64)},
+        max_staleness=5,
+        settings=AveragingSettings(clip_norm=1.0),
+        weigh=lambda participants: equal_weights(len(participants)),
+        rule=rule,
+        parameters=["w"],
+    )
+
+
+def upload_of(round_: int, base_round: int, value: float) -> Update:
+    who = Participant(
+        round=round_, base_round=base_round, vehicle_id="v", rsu_id="r", silo=0, speed_mps=1.0, level_px=0.0
+    )
+    state = {"w": torch.tensor(value, dtype=torch.float64)}
+    return Update(participant=who, state=state, loss=0.0, finite=True, metrics={})
 
 
 @pytest.mark.usefixtures("tiny")

@@ -17,7 +17,7 @@ from torch import Tensor
 from learners.encoders import create_encoder
 from learners.mathematics import robust
 from learners.mathematics.aggregation import equal_weights, weighted_mean
-from learners.mathematics.robust import AveragingSettings, combine, used_weights
+from learners.mathematics.robust import AveragingSettings, clipped, combine, used_weights
 from vnetsim.errors import InputError
 
 State = dict[str, Tensor]
@@ -56,6 +56,11 @@ def distance(a: State, b: State) -> float:
     return math.sqrt(sum(float((a[n].double() - b[n]).square().sum()) for n in a if a[n].is_floating_point()))
 
 
+def combined(states: list[State], weights: Any, base: State, settings: AveragingSettings) -> State:
+    """Return one model of uploads that all started from ``base``, as the server makes it."""
+    return combine([clipped(state, base, settings) for state in states], weights, settings)
+
+
 def equal(a: State, b: State) -> bool:
     return a.keys() == b.keys() and all(torch.equal(a[n], b[n]) and a[n].dtype == b[n].dtype for n in a)
 
@@ -66,9 +71,9 @@ def test_one_hostile_upload_ruins_the_mean_and_not_the_robust_rules(attack: Call
     everybody = [*honest[:2], attack(base, honest[0]), *honest[2:]]
     weights = equal_weights(len(everybody))
     radius = max(distance(base, state) for state in honest)
-    assert distance(base, combine(everybody, weights, base, AveragingSettings())) > 10 * radius
+    assert distance(base, combined(everybody, weights, base, AveragingSettings())) > 10 * radius
     for settings in ROBUST:
-        result = combine(everybody, weights, base, settings)
+        result = combined(everybody, weights, base, settings)
         for name in result:
             values = torch.stack([state[name] for state in honest])
             assert (result[name] >= values.amin(0)).all(), (
@@ -76,8 +81,8 @@ def test_one_hostile_upload_ruins_the_mean_and_not_the_robust_rules(attack: Call
             )
             assert (result[name] <= values.amax(0)).all()
     for norm in (radius, 0.1 * radius):
-        clipped = combine(everybody, weights, base, AveragingSettings(clip_norm=norm))
-        honest_part = combine(honest, equal_weights(HONEST), base, AveragingSettings(clip_norm=norm))
+        clipped = combined(everybody, weights, base, AveragingSettings(clip_norm=norm))
+        honest_part = combined(honest, equal_weights(HONEST), base, AveragingSettings(clip_norm=norm))
         assert distance(base, clipped) <= norm * (1 + 1e-5)
         assert distance(clipped, honest_part) <= 2 * norm / len(everybody) * (1 + 1e-5)
 
@@ -86,8 +91,8 @@ def test_one_hostile_upload_ruins_the_mean_and_not_the_robust_rules(attack: Call
 def test_a_large_weight_gives_no_power(settings: AveragingSettings) -> None:
     base, honest = uploads()
     everybody = [*honest, scaled(base, honest[0])]
-    heavy = combine(everybody, [1e-3] * HONEST + [1.0], base, settings)
-    assert equal(heavy, combine(everybody, equal_weights(5), base, settings))
+    heavy = combined(everybody, [1e-3] * HONEST + [1.0], base, settings)
+    assert equal(heavy, combined(everybody, equal_weights(5), base, settings))
 
 
 @pytest.mark.parametrize("settings", [*ALL, AveragingSettings(clip_norm=1e9)], ids=str)
@@ -96,7 +101,7 @@ def test_identical_models_come_back_bit_for_bit(settings: AveragingSettings) -> 
     model["zero"] = torch.tensor([-0.0, 0.0])
     base = {name: tensor * 2 for name, tensor in model.items()}
     for count in (1, 2, 3, 6):
-        result = combine([model] * count, np.arange(1.0, count + 1), base, settings)
+        result = combined([model] * count, np.arange(1.0, count + 1), base, settings)
         assert equal(result, model)
         assert torch.signbit(result["zero"]).tolist() == [True, False]
 
@@ -105,17 +110,17 @@ def test_identical_models_come_back_bit_for_bit(settings: AveragingSettings) -> 
 def test_the_order_of_the_uploads_is_immaterial(order: list[int], rule: AveragingSettings, seed: int) -> None:
     base, states = uploads(5, seed=seed)
     weights = equal_weights(5)
-    assert equal(combine([states[i] for i in order], weights, base, rule), combine(states, weights, base, rule))
+    assert equal(combined([states[i] for i in order], weights, base, rule), combined(states, weights, base, rule))
 
 
 @given(count=st.integers(1, 9), seed=st.integers(0, 99))
 def test_median_and_trimmed_mean_are_those_of_numpy_and_scipy(count: int, seed: int) -> None:
     base, states = uploads(count, seed=seed)
     values = np.stack([state["weight"].numpy().astype(np.float64) for state in states])
-    median = combine(states, equal_weights(count), base, AveragingSettings(aggregation="median"))
+    median = combined(states, equal_weights(count), base, AveragingSettings(aggregation="median"))
     np.testing.assert_allclose(median["weight"], np.median(values, axis=0), rtol=1e-6)
     cut = min(math.ceil(0.3 * count), (count - 1) // 2)
-    trimmed = combine(states, equal_weights(count), base, AveragingSettings(aggregation="trimmed-mean", trim=0.3))
+    trimmed = combined(states, equal_weights(count), base, AveragingSettings(aggregation="trimmed-mean", trim=0.3))
     np.testing.assert_allclose(trimmed["weight"], trim_mean(values, (cut + 1e-9) / count, axis=0), rtol=1e-6)
 
 
@@ -125,13 +130,13 @@ def test_median_and_trimmed_mean_are_those_of_numpy_and_scipy(count: int, seed: 
 )
 def test_the_share_to_cut_is_rounded_up_and_leaves_a_value(count: int, trim: float, cut: int) -> None:
     states = [{"x": torch.tensor([float(4**i)], dtype=torch.float64)} for i in range(count)]
-    result = combine(states, equal_weights(count), {}, AveragingSettings(aggregation="trimmed-mean", trim=trim))
+    result = combined(states, equal_weights(count), {}, AveragingSettings(aggregation="trimmed-mean", trim=trim))
     assert float(result["x"]) == pytest.approx(np.mean([4.0**i for i in range(cut, count - cut)]), rel=1e-12)
 
 
 def test_trim_0_is_the_unweighted_mean() -> None:
     base, states = uploads(6)
-    result = combine(states, [1, 2, 3, 4, 5, 6], base, AveragingSettings(aggregation="trimmed-mean", trim=0.0))
+    result = combined(states, [1, 2, 3, 4, 5, 6], base, AveragingSettings(aggregation="trimmed-mean", trim=0.0))
     for name, tensor in weighted_mean(states, equal_weights(6)).items():
         torch.testing.assert_close(result[name], tensor, rtol=1e-6, atol=0)
 
@@ -140,16 +145,16 @@ def test_the_mean_is_the_weighted_mean_bit_for_bit() -> None:
     base, states = uploads()
     weights = [0.1, 0.2, 0.3, 0.4]
     expected = weighted_mean(states, weights)
-    assert equal(combine(states, weights, base, AveragingSettings()), expected)
-    assert equal(combine(states, weights, base, AveragingSettings(clip_norm=1e9)), expected), "nothing to clip"
+    assert equal(combined(states, weights, base, AveragingSettings()), expected)
+    assert equal(combined(states, weights, base, AveragingSettings(clip_norm=1e9)), expected), "nothing to clip"
 
 
 @pytest.mark.parametrize("settings", [*ALL, AveragingSettings(clip_norm=0.01)], ids=str)
 def test_uploads_of_weight_0_stay_out(settings: AveragingSettings) -> None:
     base, states = uploads()
     spoilt = {name: torch.full_like(tensor, 9e9) for name, tensor in states[0].items()}
-    some = combine([states[0], spoilt, *states[1:]], [0.25, 0, 0.25, 0.25, 0.25], base, settings)
-    assert equal(some, combine(states, equal_weights(HONEST), base, settings))
+    some = combined([states[0], spoilt, *states[1:]], [0.25, 0, 0.25, 0.25, 0.25], base, settings)
+    assert equal(some, combined(states, equal_weights(HONEST), base, settings))
 
 
 def test_clipping_is_per_upload_and_keeps_its_direction() -> None:
@@ -158,7 +163,7 @@ def test_clipping_is_per_upload_and_keeps_its_direction() -> None:
         {"a": torch.tensor([30.0, 40.0]), "n": torch.tensor(5)},
         {"a": torch.tensor([0.0, 0.5]), "n": torch.tensor(5)},
     ]
-    result = combine(states, [0.5, 0.5], base, AveragingSettings(clip_norm=1.0))
+    result = combined(states, [0.5, 0.5], base, AveragingSettings(clip_norm=1.0))
     torch.testing.assert_close(result["a"], torch.tensor([0.3, 0.65]))
     assert result["n"] == 5, "counters are not clipped"
 
@@ -167,7 +172,7 @@ def test_clipping_is_per_upload_and_keeps_its_direction() -> None:
 def test_variances_stay_variances_and_counters_whole(settings: AveragingSettings) -> None:
     base, states = uploads()
     states[0]["bn.running_var"] = torch.zeros(6)
-    result = combine(states, equal_weights(HONEST), base, settings)
+    result = combined(states, equal_weights(HONEST), base, settings)
     assert (result["bn.running_var"] >= 0).all()
     assert result["bn.num_batches_tracked"].dtype == torch.int64
     assert result["bn.num_batches_tracked"] == 42, "40, 41, 42, 43: 41.5 rounded to even"
@@ -175,23 +180,23 @@ def test_variances_stay_variances_and_counters_whole(settings: AveragingSettings
 
 def test_pieces_make_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
     base, states = uploads()
-    whole = [combine(states, equal_weights(HONEST), base, settings) for settings in ROBUST]
+    whole = [combined(states, equal_weights(HONEST), base, settings) for settings in ROBUST]
     monkeypatch.setattr(robust, "CHUNK", 13)
-    assert all(equal(combine(states, equal_weights(HONEST), base, s), w) for s, w in zip(ROBUST, whole, strict=True))
+    assert all(equal(combined(states, equal_weights(HONEST), base, s), w) for s, w in zip(ROBUST, whole, strict=True))
     monkeypatch.setattr(robust, "CHUNK", 1)
-    assert equal(combine(states, equal_weights(HONEST), base, ROBUST[0]), whole[0])
-    assert combine([{"none": torch.empty(0, 3)}] * 3, equal_weights(3), {}, ROBUST[0])["none"].shape == (0, 3)
+    assert equal(combined(states, equal_weights(HONEST), base, ROBUST[0]), whole[0])
+    assert combined([{"none": torch.empty(0, 3)}] * 3, equal_weights(3), {}, ROBUST[0])["none"].shape == (0, 3)
 
 
 @pytest.mark.parametrize("settings", ALL, ids=lambda s: s.aggregation)
 def test_what_does_not_fit_together_is_refused(settings: AveragingSettings) -> None:
     x = {"x": torch.zeros(2)}
     with pytest.raises(ValueError, match="no state has a positive weight"):
-        combine([x], [0.0], x, settings)
+        combined([x], [0.0], x, settings)
     with pytest.raises(ValueError, match=r"states differ in their tensors: \['x', 'y'\]"):
-        combine([x, {"y": torch.zeros(2)}], [0.5, 0.5], x, settings)
+        combined([x, {"y": torch.zeros(2)}], [0.5, 0.5], x, settings)
     with pytest.raises(ValueError):
-        combine([x], [0.5, 0.5], x, settings)
+        combined([x], [0.5, 0.5], x, settings)
 
 
 def test_the_weights_that_count() -> None:
@@ -223,7 +228,7 @@ def test_settings_without_meaning_are_refused(settings: dict[str, Any], message:
 def test_cuda_gives_what_the_cpu_gives(settings: AveragingSettings) -> None:
     base, states = uploads()
     there = [{name: tensor.cuda() for name, tensor in state.items()} for state in (base, *states)]
-    result = combine(there[1:], equal_weights(HONEST), there[0], settings)
-    for name, tensor in combine(states, equal_weights(HONEST), base, settings).items():
+    result = combined(there[1:], equal_weights(HONEST), there[0], settings)
+    for name, tensor in combined(states, equal_weights(HONEST), base, settings).items():
         assert result[name].is_cuda
         torch.testing.assert_close(result[name].cpu(), tensor, rtol=1e-6, atol=1e-7)
