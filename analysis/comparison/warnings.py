@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from analysis.comparison.data import ComparisonData, ConditionData, shortened
 from analysis.comparison.statistics import LEAST_SEEDS, LEVEL
 from analysis.comparison.verdicts import pairs_of
 from analysis.formatting import clean, count, plural
 from analysis.statistics.power import least_seeds_of_sign_flips
+from analysis.statistics.sign_flips import LEAST_FOR_GROUPS, in_two_groups
 
 _MOST_LINES = 5
 
@@ -69,7 +72,7 @@ def _under(data: ConditionData, noun: str) -> list[str]:
         lines.append(f"Left out, because not all {noun}s replayed the same traffic there: seed {seeds}.")
     if not data.cells:
         return [*lines, "No cell has finished."]
-    return lines + _short(data, noun) + _few(data, noun) + _different(data, noun)
+    return lines + _short(data, noun) + _few(data, noun) + _grouped(data) + _different(data, noun)
 
 
 def _short(data: ConditionData, noun: str) -> list[str]:
@@ -98,6 +101,26 @@ def _few(data: ConditionData, noun: str) -> list[str]:
     several = f"the {pairs} pairs with {shortened(data.against)}" if data.against else f"the {pairs} pairs of {noun}s"
     of = several if pairs > 1 else f"two {noun}s"
     return [f"{plural(seeds, 'seed')} can resolve no difference: test and interval of {of} take at least {least}."]
+
+
+def _grouped(data: ConditionData) -> list[str]:
+    """Warn of intervals that say too much, because differences lie in two groups."""
+    found = []
+    for metric in data.metrics:
+        finals = data.finals(metric)
+        for first, second in pairs_of(data.present, data.against):
+            differences = finals[:, first] - finals[:, second]
+            differences = differences[np.isfinite(differences)]
+            if len(differences) >= LEAST_FOR_GROUPS and in_two_groups(differences):
+                found.append(f"{data.present[first]} \u2212 {data.present[second]} in {metric.label.lower()}")
+    if not found:
+        return []
+    line = (
+        f"The differences lie in two groups, as where a result jumps at some seeds only: {named(found, '; ')}. "
+        "An interval called one of 95 % then covers the true mean less often: at 6, 8 and 10 seeds in 74, 83 and 89 % "
+        "of studies where one seed in five jumps."
+    )
+    return [line]
 
 
 def _different(data: ConditionData, noun: str) -> list[str]:

@@ -263,6 +263,21 @@ def test_warnings_name_the_condition_unless_they_hold_under_all(ten: ConditionDa
     ]
 
 
+def test_differences_in_two_groups_are_warned_of() -> None:
+    """Of a, b and c over eight seeds b jumps at two of them; c is near a."""
+    rng = np.random.default_rng(7)
+    near = rng.normal(0.3, 0.01, (8, 2))
+    cells = [
+        cell(arm, seed, [value]) for arm, column in zip("ac", near.T, strict=True) for seed, value in enumerate(column)
+    ]
+    cells += [cell("b", seed, [0.9 if seed in {2, 5} else 0.25]) for seed in range(8)]
+    (line,) = [line for line in warnings_of(comparison(condition(cells))) if "two groups" in line]
+    assert "seeds only: a \u2212 b in accuracy; b \u2212 c in accuracy. An interval" in line
+    assert "74, 83 and 89 %" in line
+    few = comparison(condition([one for one in cells if one.seed < 5 or one.arm != "b"]))
+    assert not [line for line in warnings_of(few) if "two groups" in line], "five pairs have no interval"
+
+
 def test_the_curve_is_that_of_rounds_all_seeds_reached() -> None:
     data = condition([cell("a", 0, [0.1, 0.2, 0.3]), cell("a", 1, [0.3, 0.4])], ("a",))
     rounds, values = curve(data, "a", ACCURACY)

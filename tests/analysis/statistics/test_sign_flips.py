@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from analysis.comparison.statistics import LEVEL, paired_difference
-from analysis.statistics.sign_flips import MOST_EXACT, attained, lower_limits, sign_flips
+from analysis.statistics.sign_flips import MOST_EXACT, attained, in_two_groups, lower_limits, sign_flips
 
 Floats = NDArray[np.float64]
 
@@ -119,6 +120,41 @@ def test_coverage_is_nominal_for_symmetric_differences(kind: str, count: int) ->
 def test_coverage_of_skewed_differences_falls_by_little(kind: str, least: float, count: int) -> None:
     """What it asks for is symmetry: at skewness 1 it covers 94 %, at skewness 2 about 90 %."""
     assert least < coverage(kind, count, 1500) < 0.97
+
+
+def coverage_where_some_seeds_jump(count: int, share: float) -> float:
+    """Return how often the interval holds the mean of differences that are 1 at a share of the seeds and else 0."""
+    total = 0.0
+    for jumps in range(count + 1):
+        found = sign_flips(np.repeat([1.0, 0.0], [jumps, count - jumps]), level=LEVEL, scale=1.0)
+        total += stats.binom.pmf(jumps, count, share) * (found.low - 1e-12 <= share <= found.high + 1e-12)
+    return 100 * total
+
+
+def test_coverage_where_differences_take_two_values_is_what_the_docs_say() -> None:
+    """Summed over all samples there can be; at six seeds it is the chance to see both values, by hand."""
+    lines = (Path(__file__).parents[3] / "docs" / "explanation" / "statistics.md").read_text("utf-8").splitlines()
+    rows = [
+        line.replace("%", "").strip("| ").split(" | ")
+        for line in lines
+        if line.startswith(("| 6 |", "| 8 |", "| 10 |"))
+    ]
+    assert [row[0] for row in rows] == ["6", "8", "10"]
+    for count, *told in rows:
+        found = [coverage_where_some_seeds_jump(int(count), share) for share in (0.05, 0.1, 0.2, 0.3, 0.5)]
+        assert [f"{value:.1f}" for value in found] == [value.strip() for value in told]
+    assert coverage_where_some_seeds_jump(6, 0.2) == pytest.approx(100 * (1 - 0.2**6 - 0.8**6), rel=1e-9)
+
+
+def test_two_groups_are_told_from_one() -> None:
+    rng = np.random.default_rng(3)
+    for count, most in ((6, 0.06), (8, 0.02), (12, 0.005)):
+        assert np.mean([in_two_groups(row) for row in rng.normal(size=(2000, count))]) <= most
+        jumps = np.arange(count) < count // 3
+        jittered = jumps + rng.normal(0, 0.05, (200, count))
+        assert np.mean([in_two_groups(row) for row in jittered]) > 0.9
+    assert not in_two_groups(np.full(8, 0.25))
+    assert in_two_groups(np.array([0.0, 0, 0, 0, 0, 5.0]))
 
 
 def test_the_bootstrap_covers_too_little_at_few_seeds() -> None:
