@@ -40,6 +40,7 @@ class XmlFile:
         start: called with the name and the attributes of every element that begins; it may raise ``StopReading``.
         end: called with the name of every element that ends.
         text: called with pieces of text.
+        comment: called with every comment.
     """
 
     def __init__(
@@ -49,12 +50,14 @@ class XmlFile:
         *,
         end: Callable[[str], object] | None = None,
         text: Callable[[str], None] | None = None,
+        comment: Callable[[str], None] | None = None,
     ) -> None:
         self._path = path
         self._parser = parser = expat.ParserCreate()
         parser.StartElementHandler = start
         parser.EndElementHandler = end
         parser.CharacterDataHandler = text
+        parser.CommentHandler = comment
         parser.EntityDeclHandler = self._refuse
         parser.ExternalEntityRefHandler = self._refuse
 

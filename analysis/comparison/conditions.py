@@ -66,7 +66,7 @@ def _metrics(cells: Sequence[CellData], last: int) -> list[Metric]:
 
 
 def what_differs(data: ComparisonData, across: Across) -> str:
-    """Return what is not the same between the conditions that are compared: settings, and traffic where it differs."""
+    """Return what is not the same between the conditions that are compared: settings, traffic and RSUs."""
     cells = {(cell.condition, cell.seed): cell for cell in data.cells if cell.arm == across.arm}
     found: dict[str, list[str]] = {}
     for pair in across.pairs:
@@ -88,6 +88,8 @@ def _apart(common: Sequence[tuple[CellData, CellData]]) -> str:
     words = [_named(list(keys))] if keys else []
     if traffic:
         words.append("the recorded traffic, so that a seed has initial weights and data in common, but not who passes")
+    if places := [(first.rsus, second.rsus) for first, second in common if first.rsus != second.rsus]:
+        words.append(f"the RSU (at {places[0][0]} and at {places[0][1]})")
     return "; ".join(words) or "no setting"
 
 

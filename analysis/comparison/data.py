@@ -95,6 +95,7 @@ class CellData:
         learner: its learner.
         seed: its seed.
         traffic_sha256: of the coverage windows that it replayed.
+        rsus: where they are, in words.
         ended_by: ``rounds`` or ``traffic``.
         rounds: rounds it aggregated.
         wanted_rounds: rounds it was to aggregate.
@@ -117,6 +118,7 @@ class CellData:
     learner: str
     seed: int
     traffic_sha256: str
+    rsus: str
     ended_by: str
     rounds: int
     wanted_rounds: int
@@ -221,11 +223,12 @@ def has_values(conditions: Sequence[ConditionData], arm: str, metric: Metric) ->
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedTraffic:
-    """A recorded traffic: scenario, kind, seed, and the SHA-256 of its coverage windows."""
+    """A recorded traffic: scenario, kind, seed, RSUs in words, and the SHA-256 of its coverage windows."""
 
     scenario: str
     kind: str
     seed: str
+    rsus: str
     sha256: str
 
 

@@ -23,7 +23,8 @@ from vnetsim.storage.schemas import need
 
 _NEEDED = ("failed", "cells", "traffic", *(f"cells.*.{key}" for key in ("folder", "learner", "seed", "traffic")))
 _NEEDED += ("traffic.*.folder", "traffic.*.sha256")
-_NEEDED_OF_CELL = ("inputs", "time_s", "ended_by", "series.*.name")
+_NEEDED_OF_RSUS = tuple(f"rsus.*.{key}" for key in ("id", "x_m", "y_m", "range_m"))
+_NEEDED_OF_CELL = ("inputs", "time_s", "ended_by", "series.*.name", *_NEEDED_OF_RSUS)
 _NOT_GENERAL = frozenset({"scenario", "learner", "seed", "learning", "traffic", "gaussian"})
 
 
@@ -81,6 +82,7 @@ def _cell(
         learner=str(entry["learner"]),
         seed=int(entry["seed"]),
         traffic_sha256=traffic_sha256,
+        rsus=_rsus(manifest),
         ended_by=str(manifest["ended_by"]),
         rounds=rounds,
         wanted_rounds=int(experiment["rounds"]),
@@ -98,6 +100,13 @@ def _cell(
             parts, windows, closed, span_s=time_s - begin_s, silos=int(settings.get("silos.count", 0))
         ),
     )
+
+
+def _rsus(manifest: Mapping[str, Any]) -> str:
+    """Return where the RSUs are, in words."""
+    rsus = manifest.get("rsus") or []
+    shown = [f"{clean(one['id'], 40)} ({one['x_m']:g}, {one['y_m']:g}), {one['range_m']:g} m" for one in rsus[:3]]
+    return "; ".join([*shown, *([f"{len(rsus) - 3} more"] if len(rsus) > 3 else [])])
 
 
 def _arm(entry: Mapping[str, Any]) -> str:
@@ -190,7 +199,9 @@ def _altered(cell: Path) -> str:
 def _traffics(folder: Path, record: Mapping[str, Any]) -> tuple[RecordedTraffic, ...]:
     result = []
     for entry in record["traffic"]:
-        manifest = RunDirectory(folder / "traffic" / Path(entry["folder"]).name).manifest()
+        path = folder / "traffic" / Path(entry["folder"]).name
+        manifest = RunDirectory(path).manifest()
+        need(path / "manifest.json", manifest, *_NEEDED_OF_RSUS)
         seed = (manifest.get("traffic") or {}).get("seed")  # that it was made with, whatever the settings left open
         settings = entry.get("settings") or {}
         result.append(
@@ -198,6 +209,7 @@ def _traffics(folder: Path, record: Mapping[str, Any]) -> tuple[RecordedTraffic,
                 scenario=clean(Path(str(settings.get("scenario", "scenario"))).name, 60),
                 kind=clean((manifest.get("traffic") or {}).get("kind", "")),
                 seed="\u2013" if seed is None else clean(seed, 20),
+                rsus=_rsus(manifest),
                 sha256=clean(entry["sha256"], 64),
             )
         )

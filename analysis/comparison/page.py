@@ -82,6 +82,12 @@ def _title(data: ComparisonData) -> str:
     return f"{scenarios}: {named(data.arms)}"
 
 
+def _chosen_rsu(data: ComparisonData) -> list[str]:
+    """Return how the RSU of all traffic was chosen, where nobody named one."""
+    chosen = data.record.get("chosen_rsu")
+    return [f"{chosen.get('note', '')} All traffic of this comparison has it."] if chosen else []
+
+
 def _tiles(data: ComparisonData) -> list[tuple[str, str, str]]:
     planned = len(data.record["cells"])
     several = [("Conditions", count(len(data.conditions)))] if len(data.conditions) > 1 else []
@@ -204,7 +210,7 @@ def build_comparison(folder: Path) -> ComparisonResult:
     context: dict[str, Any] = {
         "title": _title(data),
         "version": data.record.get("vnetsim"),
-        "notes": [clean(note, 1000) for note in data.record.get("notes") or ()],
+        "notes": [clean(note, 1000) for note in (*_chosen_rsu(data), *(data.record.get("notes") or ()))],
         "tiles": _tiles(data),
         "warnings": warnings,
         "noun": noun,

@@ -237,9 +237,9 @@ def traffic_table(data: ComparisonData) -> Table:
     for one in data.traffics:
         cells = [cell for cell in data.cells if cell.traffic_sha256 == one.sha256]
         names = ", ".join(dict.fromkeys(shortened(cell.condition, 40) for cell in cells))
-        rows.append((one.scenario, one.seed, names or NONE, count(len(cells)), one.sha256))
+        rows.append((one.scenario, one.seed, one.rsus, names or NONE, count(len(cells)), one.sha256))
     return Table(
         title="Recorded traffic",
-        head=("scenario", "seed", "condition", "cells", "SHA-256 of the coverage windows"),
+        head=("scenario", "seed", "RSU", "condition", "cells", "SHA-256 of the coverage windows"),
         rows=rows,
     )

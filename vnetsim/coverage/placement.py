@@ -14,6 +14,8 @@ from vnetsim.experiment.traffic import REACH
 from vnetsim.setting_checks import Within
 
 _LISTED = 40
+NO_RSU = "The scenario has no RSU"
+"""How the note begins that tells of a junction taken as one."""
 ALL_SIGNALISED = "all-signalised"
 POSITION = Within(-1e8, 1e8, "m", "the Earth's circumference is 4e7 m")
 ENVIRONMENTS = ("urban", "highway")
@@ -117,10 +119,7 @@ def place_rsus(
         junction, measure = net.busiest_junction()
         x_m, y_m = net.junction_position(junction)
         rsus = [Rsu(id=junction, x_m=x_m, y_m=y_m, range_m=range_m)]
-        notes.append(
-            f"The scenario has no RSU; took junction '{junction}', {measure}. "
-            "Name another with --rsu JUNCTION or --rsu x,y."
-        )
+        notes.append(f"{NO_RSU}; took junction '{junction}', {measure}. Name another with --rsu JUNCTION or --rsu x,y.")
     seen: set[str] = set()
     for rsu in rsus:
         if rsu.id in seen:

@@ -125,6 +125,7 @@ class TrafficInfo:
         lanes: polylines of the road net near the RSUs, each an array (points, 2) in m; empty when unknown.
         whole_paths: whether a path is known to its end when it begins.
         plugin: name, citation and settings of a traffic source that is not built in; empty for others.
+        chosen_rsu: the junction that was taken as RSU because nobody named one; empty where somebody did.
     """
 
     kind: str
@@ -140,6 +141,7 @@ class TrafficInfo:
     lanes: tuple[np.ndarray[tuple[int, int], np.dtype[np.float64]], ...] = ()
     whole_paths: bool = False
     plugin: Mapping[str, Any] = field(default_factory=dict)
+    chosen_rsu: str = ""
 
 
 class TrafficStream(Protocol):

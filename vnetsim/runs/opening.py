@@ -23,7 +23,7 @@ SUMO = "sumo"
 @contextmanager
 def opened(experiment: Experiment, progress: ProgressDisplay, run: RunDirectory) -> Iterator[TrafficStream]:
     """Open the traffic of a run, and show its notes."""
-    traffic = open_traffic(experiment, outputs=run.path / SUMO)
+    traffic = open_traffic(experiment, outputs=run.path / SUMO, progress=progress)
     try:
         shown = traffic.info.notes
         if traffic.info.kind != "replay":  # what was said of it when it was recorded stands in the record

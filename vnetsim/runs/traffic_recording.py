@@ -75,8 +75,9 @@ def record(
         KeyboardInterrupt: with the way to go on as its message.
     """
     clock = Clock()
-    progress.stage("traffic")
+    progress.stage("opening the traffic")
     with locked(run, fresh=began is None), opened(experiment, progress, run) as traffic:
+        progress.stage("recording the traffic")
         manifest = Manifest(run, experiment, traffic, command, kind="mobility", more=began)
         windows = window_pieces(run, experiment)
         try:

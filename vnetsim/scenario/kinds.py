@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from vnetsim.coverage.windows import TrafficStream
 from vnetsim.errors import InputError
@@ -34,7 +34,7 @@ class TrafficKind:
         name: as the record gives it; a traffic source is recorded by its own name instead.
         accepts: its scenarios in words.
         matches: whether a scenario that no kind before it accepts is of this kind.
-        opener: function that opens it, ``module:name``: takes experiment, ``repeat`` and ``outputs``, see
+        opener: function that opens it, ``module:name``: takes experiment and the arguments of
             ``vnetsim.traffic.open_traffic``.
         seeded_by: the setting that another traffic of the same scenario needs another value of; empty for a recording.
         runs_program: whether opening it starts a program on files of the scenario.
@@ -47,14 +47,14 @@ class TrafficKind:
     seeded_by: Literal["seed", "traffic.seed", ""] = ""
     runs_program: bool = False
 
-    def open(self, experiment: Experiment, *, repeat: bool, outputs: Path | None) -> TrafficStream:
+    def open(self, experiment: Experiment, **arguments: Any) -> TrafficStream:
         """Open an experiment's scenario, which is of this kind.
 
         Raises:
             InputError: it is missing or malformed.
         """
         module, _, name = self.opener.partition(":")
-        stream: TrafficStream = getattr(import_module(module), name)(experiment, repeat=repeat, outputs=outputs)
+        stream: TrafficStream = getattr(import_module(module), name)(experiment, **arguments)
         return stream
 
 

@@ -187,6 +187,17 @@ class SkippedEntry:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ChosenRsuEntry:
+    """The RSU that ``comparison.json`` says was chosen for all traffic whose scenario, a path, has none."""
+
+    id: str
+    x_m: float
+    y_m: float
+    note: str
+    scenarios: list[str]
+
+
+@dataclass(frozen=True, kw_only=True)
 class ComparisonSchema:
     """``comparison.json``."""
 
@@ -196,6 +207,7 @@ class ComparisonSchema:
     notes: list[str]
     command: list[str]
     traffic: list[RecordedEntry]
+    chosen_rsu: ChosenRsuEntry
     cells: list[CellEntry]
     interval: Interval
     against: str

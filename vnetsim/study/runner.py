@@ -35,7 +35,7 @@ from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.study.cells import CellJob, CellResult, is_disk_full, is_finished
 from vnetsim.study.plan import Cell, Plan
 from vnetsim.study.progress import NotesOnce, StudyProgress
-from vnetsim.study.traffic import Recorded, recorded
+from vnetsim.study.traffic import Recorded, recorded, with_one_rsu
 from vnetsim.study.workers import run_here, run_in_processes
 
 Engine = Callable[[Sequence[CellJob], StudyProgress], Generator[CellResult, None, None]]
@@ -93,7 +93,8 @@ def compare(
         run.remove_leftovers()
         try:
             once = NotesOnce(progress)
-            traffics = [recorded(one, run, command=command, progress=once) for one in plan.traffics]
+            placed = with_one_rsu(plan.traffics, run, once)
+            traffics = [recorded(one, run, command=command, progress=once) for one in placed]
             return _Study(run, plan, traffics, command, progress).play(chosen)
         except InputError:
             if not existed and not (folder / "cells").exists():

@@ -1,4 +1,8 @@
-"""The traffics of a comparison: each recorded once, found again by its settings, and checked before it is replayed."""
+"""The traffics of a comparison: each recorded once, found again by its settings, and checked before it is replayed.
+
+Where SUMO's scenarios have no RSU and nobody names one, one is chosen for all of them: traffics that are compared are
+those that pass the same place.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +11,26 @@ import hashlib
 import json
 import shlex
 from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any
 
 from vnetsim import __version__
+from vnetsim.coverage.placement import NO_RSU
+from vnetsim.coverage.rsu import Rsu
 from vnetsim.errors import InputError
 from vnetsim.experiment import Experiment
 from vnetsim.progress import ProgressDisplay
 from vnetsim.runs.manifest import changed_inputs, sha256_of
 from vnetsim.runs.traffic_recording import record_mobility
+from vnetsim.scenario.kinds import kind_of
 from vnetsim.scenario.settings_file import to_plain
 from vnetsim.scenario.sources import names_source, scenario_anywhere
 from vnetsim.storage.checksums import RECORD as CHECKSUMS
 from vnetsim.storage.comparison import RECORD
 from vnetsim.storage.run_directory import RunDirectory
+from vnetsim.storage.schemas import ChosenRsuEntry, need
+from vnetsim.traffic import open_traffic
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +48,88 @@ class Recorded:
     sha256: str
 
 
+def with_one_rsu(
+    traffics: Sequence[Experiment], run: RunDirectory, progress: ProgressDisplay
+) -> tuple[Experiment, ...]:
+    """Return the traffics with the RSU that the first without one is given, where others have none either.
+
+    It is kept in the record of the comparison, ``run``, for later calls.
+
+    Raises:
+        InputError: the net of another has no such junction.
+        RunError: SUMO cannot be started.
+    """
+    record = _record(run)
+    chosen = record.get("chosen_rsu") or {}
+    for traffic in traffics:
+        scenario = scenario_anywhere(traffic.scenario)
+        if not _may_choose(traffic) or scenario in chosen.get("scenarios", ()):
+            continue
+        found, note = _chosen(traffic, progress)
+        if found is None:
+            continue
+        if not chosen:
+            chosen = {"id": found.id, "x_m": found.x_m, "y_m": found.y_m, "note": note, "scenarios": []}
+            progress.note(f"{note} All traffic of this comparison has it.")
+        elif found.id != chosen["id"] or (found.x_m, found.y_m) != (chosen["x_m"], chosen["y_m"]):
+            _refuse_elsewhere(traffic, chosen)
+        chosen = {**chosen, "scenarios": [*chosen["scenarios"], scenario]}
+        run.write_json(RECORD, {**record, "chosen_rsu": chosen})
+    return tuple(
+        dataclasses.replace(one, traffic=dataclasses.replace(one.traffic, rsu=(chosen["id"],)))
+        if _may_choose(one) and scenario_anywhere(one.scenario) in chosen.get("scenarios", ())
+        else one
+        for one in traffics
+    )
+
+
+def _may_choose(traffic: Experiment) -> bool:
+    """Return whether nobody names an RSU but perhaps the scenario itself."""
+    kind = kind_of(traffic.scenario)
+    return kind is not None and kind.runs_program and not (traffic.traffic.rsu or traffic.traffic.rsu_file)
+
+
+def _chosen(traffic: Experiment, progress: ProgressDisplay) -> tuple[Rsu | None, str]:
+    """Return the RSU that a scenario is given and why; None where it has its own."""
+    progress.stage("opening the traffic")
+    with closing(open_traffic(traffic, repeat=False, progress=progress)) as opened:
+        note = next((note for note in opened.info.notes if note.startswith(NO_RSU)), "")
+        return (opened.rsus[0], note) if opened.info.chosen_rsu else (None, "")
+
+
+def _refuse_elsewhere(traffic: Experiment, chosen: Mapping[str, Any]) -> None:
+    """Check that the junction chosen for the first scenario is there in another one as well.
+
+    Raises:
+        InputError: it is not, or lies elsewhere.
+    """
+    named = dataclasses.replace(traffic, traffic=dataclasses.replace(traffic.traffic, rsu=(chosen["id"],)))
+    with suppress(InputError), closing(open_traffic(named, repeat=False)) as opened:
+        if (opened.rsus[0].x_m, opened.rsus[0].y_m) == (chosen["x_m"], chosen["y_m"]):
+            return
+    raise InputError(
+        f"{traffic.scenario}: no RSU is named, and its net has no junction '{chosen['id']}' at ({chosen['x_m']:g}, "
+        f"{chosen['y_m']:g}), which was chosen for {chosen['scenarios'][0]}; name the RSU of each condition with "
+        'settings.traffic.rsu = ["JUNCTION"].'
+    )
+
+
+def _record(run: RunDirectory) -> dict[str, Any]:
+    """Return the record of the comparison, a new one where there is none.
+
+    Raises:
+        InputError: it is of another version.
+    """
+    record: dict[str, Any] = {"vnetsim": __version__, "checksums": CHECKSUMS, "traffic": []}
+    if run.holds(RECORD):
+        record = run.record(RECORD)
+        if "chosen_rsu" in record:
+            need(run.path / RECORD, record, *(f"chosen_rsu.{one.name}" for one in dataclasses.fields(ChosenRsuEntry)))
+    if record.get("vnetsim") != __version__:
+        raise InputError(f"{run.path}: made by vnetsim {record.get('vnetsim')}; go on with that version, or elsewhere.")
+    return record
+
+
 def recorded(traffic: Experiment, run: RunDirectory, *, command: Sequence[str], progress: ProgressDisplay) -> Recorded:
     """Record a traffic unless the folder of the comparison, ``run``, holds it.
 
@@ -49,11 +141,7 @@ def recorded(traffic: Experiment, run: RunDirectory, *, command: Sequence[str], 
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode()).hexdigest()
     name = f"traffic/{digest[:12]}"
     folder = run.path_of(f"{name}/manifest.json").parent
-    record: dict[str, Any] = {"vnetsim": __version__, "checksums": CHECKSUMS, "traffic": []}
-    if run.holds(RECORD):
-        record = run.record(RECORD)
-    if record.get("vnetsim") != __version__:
-        raise InputError(f"{run.path}: made by vnetsim {record.get('vnetsim')}; go on with that version, or elsewhere.")
+    record = _record(run)
     for known in record.get("traffic", []):
         if {"folder", "settings", "sha256"} - known.keys() or known["folder"] != name:
             continue

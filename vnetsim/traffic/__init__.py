@@ -6,10 +6,17 @@ from pathlib import Path
 
 from vnetsim.coverage.windows import TrafficStream
 from vnetsim.experiment import Experiment
+from vnetsim.progress import ProgressDisplay
 from vnetsim.scenario.kinds import kind_of, unknown_kind
 
 
-def open_traffic(experiment: Experiment, *, repeat: bool | None = None, outputs: Path | None = None) -> TrafficStream:
+def open_traffic(
+    experiment: Experiment,
+    *,
+    repeat: bool | None = None,
+    outputs: Path | None = None,
+    progress: ProgressDisplay | None = None,
+) -> TrafficStream:
     """Open the experiment's scenario.
 
     Each kind is imported only when it is opened, so that none pays for the libraries of another.
@@ -22,6 +29,7 @@ def open_traffic(experiment: Experiment, *, repeat: bool | None = None, outputs:
             replay ends where it ends.
         outputs: folder for the files that a scenario has SUMO write, made when it is opened; what is there is removed.
             None discards them.
+        progress: where to say that it is searched for a place for the RSU.
 
     Raises:
         InputError: when the scenario is of no known kind, missing or malformed.
@@ -30,4 +38,4 @@ def open_traffic(experiment: Experiment, *, repeat: bool | None = None, outputs:
     if kind is None:
         raise unknown_kind(experiment.scenario)
     again = experiment.traffic.repeat if repeat is None else repeat
-    return kind.open(experiment, repeat=again, outputs=outputs)
+    return kind.open(experiment, repeat=again, outputs=outputs, progress=progress)

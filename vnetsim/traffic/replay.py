@@ -28,7 +28,7 @@ from vnetsim.traffic.vehicle_types import TypeFilter
 _PATHS = ("path_time_s", "path_x_m", "path_y_m", "path_speed_mps")
 
 
-def open_replay(experiment: Experiment, *, repeat: bool, outputs: Path | None) -> ReplayTraffic:  # noqa: ARG001
+def open_replay(experiment: Experiment, **_: object) -> ReplayTraffic:
     """Open the run directory that an experiment names; it ends where it ends."""
     return ReplayTraffic(Path(experiment.scenario), experiment.traffic)
 

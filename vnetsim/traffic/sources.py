@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
@@ -41,7 +40,7 @@ def found_source(experiment: Experiment) -> tuple[Any, Any]:
     return found, structure(experiment.source, found.Settings, "", (TRAFFIC_SOURCES.table,))
 
 
-def open_source(experiment: Experiment, *, repeat: bool, outputs: Path | None = None) -> TrafficStream:  # noqa: ARG001
+def open_source(experiment: Experiment, *, repeat: bool, **_: object) -> TrafficStream:
     """Open the traffic source that an experiment names.
 
     Raises:

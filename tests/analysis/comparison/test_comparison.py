@@ -53,6 +53,7 @@ def cell(arm: str, seed: int, values: list[float], **more: object) -> CellData:
         "learner": arm,
         "seed": seed,
         "traffic_sha256": "abc",
+        "rsus": "centre (0, 0), 250 m",
         "ended_by": "rounds",
         "rounds": len(values) - 1,
         "wanted_rounds": len(values) - 1,

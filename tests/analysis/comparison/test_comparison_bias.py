@@ -26,6 +26,7 @@ def cell(arm: str, seed: int, participants: tuple[str, ...], updates: list[int])
         learner=arm,
         seed=seed,
         traffic_sha256="abc",
+        rsus="centre (0, 0), 250 m",
         ended_by="rounds",
         rounds=len(participants),
         wanted_rounds=len(participants),

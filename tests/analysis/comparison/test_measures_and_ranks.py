@@ -30,6 +30,7 @@ def cell(arm: str, seed: int, value: float, commits_per_h: float = 60.0, name: s
         learner="x",
         seed=seed,
         traffic_sha256="abc",
+        rsus="centre (0, 0), 250 m",
         ended_by="rounds",
         rounds=1,
         wanted_rounds=1,

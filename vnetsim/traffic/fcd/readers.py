@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import math
+import re
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -17,6 +18,7 @@ from vnetsim.errors import InputError
 from vnetsim.special_files import refuse_special
 from vnetsim.traffic.fcd.step import FcdStep
 from vnetsim.traffic.fcd.tables import csv_steps, parquet_steps
+from vnetsim.traffic.sumo.config import is_true
 from vnetsim.xml_files import XmlFile
 
 _FARTHEST = 1e10
@@ -77,7 +79,7 @@ class _XmlHandler:
     """Collects the steps of an XML recording while it is read."""
 
     def __init__(self, path: Path) -> None:
-        self.file = XmlFile(path, self._start, end=self._end)
+        self.file = XmlFile(path, self._start, end=self._end, comment=self._comment)
         self.steps: list[FcdStep] = []
         self._depth = 0
         self._time_s = 0.0
@@ -91,6 +93,15 @@ class _XmlHandler:
         self._speed_mps: list[float] = []
         self._lanes: list[str | None] = []
         self._types: list[str | None] = []
+
+    def _comment(self, text: str) -> None:
+        """Look at the configuration that SUMO writes above what it records."""
+        found = re.search(r'<mesosim value="([^"]*)"', text)
+        if found and is_true(found[1]):
+            raise InputError(
+                f"{self.file.where}: recorded with SUMO's mesoscopic model, whose vehicles jump from one section of "
+                "road to the next: no positions to cover. Record it without mesosim."
+            )
 
     def _start(self, name: str, attributes: Mapping[str, str]) -> None:
         self._depth += 1

@@ -46,7 +46,7 @@ _PERSONS_UNKNOWN = (
 )
 
 
-def open_recording(experiment: Experiment, *, repeat: bool, outputs: Path | None) -> FcdTraffic:  # noqa: ARG001
+def open_recording(experiment: Experiment, **_: object) -> FcdTraffic:
     """Open the recording that an experiment names; it ends where it ends."""
     return FcdTraffic(Path(experiment.scenario), experiment.traffic)
 

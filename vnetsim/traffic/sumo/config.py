@@ -10,6 +10,11 @@ from vnetsim.errors import InputError
 from vnetsim.xml_files import Start, XmlFile
 
 
+def is_true(value: str) -> bool:
+    """Return whether SUMO takes an option's value for yes."""
+    return value.lower() in {"1", "yes", "true", "on", "x", "t"}
+
+
 def options_of(config: Path) -> dict[str, str]:
     """Return the options that a configuration sets, as texts by the names it uses for them.
 

@@ -13,6 +13,7 @@ from vnetsim.coverage.placement import Poi
 from vnetsim.coverage.rsu import MAP_RADIUS, Rsu
 from vnetsim.coverage.windows import Floats
 from vnetsim.errors import InputError
+from vnetsim.progress import ProgressDisplay
 from vnetsim.traffic.sumo.demand import Demand
 from vnetsim.traffic.vehicle_types import NOT_MOTOR
 
@@ -35,10 +36,12 @@ class SumoNet:
     Args:
         api: TraCI's modules.
         demand: the scenario, for counting its vehicles.
+        progress: where to say that they are counted.
     """
 
     api: Any
     demand: Demand | None = None
+    progress: ProgressDisplay | None = None
 
     def junction_ids(self) -> Sequence[str]:
         """Return the junctions, without the internal ones."""
@@ -79,10 +82,10 @@ class SumoNet:
         return sorted(incoming, key=lambda name: (-passes[name], -len(incoming[name]), name))
 
     def busiest_junction(self) -> tuple[str, str]:
-        """Return the signalised junction that most vehicles pass, else the one with most incoming lanes.
+        """Return the signalised junction into which vehicles drive most often, else the one with most incoming lanes.
 
-        Vehicles are counted by a quick run of SUMO, see ``vnetsim.traffic.sumo.demand``. In a net without traffic
-        lights all junctions compete.
+        They are counted by a run of SUMO, see ``vnetsim.traffic.sumo.demand``. In a net without traffic lights all
+        junctions compete.
         """
         incoming = self._signalised()
         kind = "signalised junction"
@@ -94,12 +97,16 @@ class SumoNet:
                     incoming.setdefault(self.api.edge.getToJunction(edge), set()).update(lanes)
         if not incoming:
             raise InputError("The net has no junction to place an RSU at; name a position with --rsu x,y.")
+        if len(incoming) == 1:
+            return next(iter(incoming)), f"the only {kind}"
         passes = self._passes(incoming)
         busiest = min(incoming, key=lambda name: (-passes[name], -len(incoming[name]), name))
-        if passes[busiest]:
-            span = f"in the first {self.demand.span_s:g} s" if self.demand is not None else ""
-            return busiest, f"the {kind} that most vehicles pass ({passes[busiest]} {span}, counted by a run of SUMO)"
-        return busiest, f"the {kind} with most incoming lanes ({len(incoming[busiest])})"
+        if self.demand is None or not passes[busiest]:
+            return busiest, f"the {kind} with most incoming lanes ({len(incoming[busiest])}; no vehicle was counted)"
+        return busiest, (
+            f"the {kind} into which vehicles drive most often ({passes[busiest]} times in the first "
+            f"{self.demand.span_s:g} s, counted in a run of SUMO beforehand)"
+        )
 
     def _signalised(self) -> dict[str, set[str]]:
         """Return the controlled incoming lanes by junction, without those of rails and footways alone."""
@@ -114,7 +121,9 @@ class SumoNet:
         return incoming
 
     def _passes(self, incoming: Mapping[str, set[str]]) -> dict[str, int]:
-        """Return how many vehicles drive into each junction."""
+        """Return how often vehicles drive into each junction."""
+        if self.progress is not None:
+            self.progress.stage("searching for the busiest junction")
         leaving = {} if self.demand is None else self.demand.leaving()
         return {
             junction: sum(leaving.get(edge, 0) for edge in {lane.rpartition("_")[0] for lane in lanes})

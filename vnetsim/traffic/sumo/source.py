@@ -16,9 +16,10 @@ from vnetsim.coverage.windows import CoverageEvent, Floats, TrafficInfo
 from vnetsim.errors import InputError, RunError
 from vnetsim.experiment import Experiment, TrafficSettings
 from vnetsim.paths import resolved
+from vnetsim.progress import ProgressDisplay
 from vnetsim.special_files import refuse_special
 from vnetsim.traffic.opened import OpenedTraffic
-from vnetsim.traffic.sumo.config import options_of
+from vnetsim.traffic.sumo.config import is_true, options_of
 from vnetsim.traffic.sumo.demand import Demand
 from vnetsim.traffic.sumo.entities import refuse_entities
 from vnetsim.traffic.sumo.net import SumoNet, anchor, fastest_mps, surroundings
@@ -30,9 +31,12 @@ from vnetsim.traffic.vehicle_types import TypeFilter
 LONGEST_STEP_S = 60.0
 
 
-def open_sumo(experiment: Experiment, *, repeat: bool, outputs: Path | None) -> SumoTraffic:
+def open_sumo(
+    experiment: Experiment, *, repeat: bool, outputs: Path | None, progress: ProgressDisplay | None = None
+) -> SumoTraffic:
     """Open the SUMO scenario that an experiment names."""
-    return SumoTraffic(Path(experiment.scenario), experiment.traffic, repeat=repeat, outputs=outputs)
+    config = Path(experiment.scenario)
+    return SumoTraffic(config, experiment.traffic, repeat=repeat, outputs=outputs, progress=progress)
 
 
 class SumoTraffic(OpenedTraffic):
@@ -47,12 +51,21 @@ class SumoTraffic(OpenedTraffic):
         settings: backend, seed, RSUs, begin and end.
         repeat: play again when the scenario ends.
         outputs: folder for the files that the scenario has SUMO write; None for a temporary one.
+        progress: where to say that it is searched for a place for the RSU.
 
     Raises:
-        InputError: when SUMO refuses the scenario, or an RSU cannot be placed.
+        InputError: when SUMO refuses the scenario, it is mesoscopic, or an RSU cannot be placed.
     """
 
-    def __init__(self, config: Path, settings: TrafficSettings, *, repeat: bool, outputs: Path | None = None) -> None:
+    def __init__(
+        self,
+        config: Path,
+        settings: TrafficSettings,
+        *,
+        repeat: bool,
+        outputs: Path | None = None,
+        progress: ProgressDisplay | None = None,
+    ) -> None:
         refuse_special(config)
         if not config.is_file():
             raise InputError(f"{config}: no such file.")
@@ -66,7 +79,7 @@ class SumoTraffic(OpenedTraffic):
             self._refuse_long(float(options_of(self._config).get("step-length", "1")))
         self._outputs = SumoOutputs(self._config, outputs) if settings.sumo_outputs == "run" else None
         try:
-            self._describe()
+            self._describe(progress)
         except BaseException:
             self.close()
             raise
@@ -76,10 +89,15 @@ class SumoTraffic(OpenedTraffic):
         if step_s > LONGEST_STEP_S:
             raise InputError(f"{self._config}: step-length: a step of {step_s:g} s; at most {LONGEST_STEP_S:g} s.")
 
-    def _describe(self) -> None:
+    def _describe(self, progress: ProgressDisplay | None) -> None:
         session = self._start(self._settings.seed)
         api = session.api
         option = api.simulation.getOption
+        if is_true(option("mesosim")):
+            raise InputError(
+                f"{self._config}: mesosim: SUMO's mesoscopic model moves vehicles from one section of road to the next "
+                "and has no positions to cover; remove it, or set it to false."
+            )
         files = {
             name: _paths(option(name), self._config.parent) for name in ("net-file", "route-files", "additional-files")
         }
@@ -89,12 +107,14 @@ class SumoTraffic(OpenedTraffic):
             begin_s=api.simulation.getTime(),
             end_s=api.simulation.getEndTime(),
         )
+        net = SumoNet(api, demand, progress)
+        listed = read_pois(Path(self._settings.rsu_file)) if self._settings.rsu_file else ()
         self._rsus, placed = place_rsus(
             self._settings.rsu,
             range_m=self._settings.range_m,
-            net=SumoNet(api, demand),
+            net=net,
             where=str(self._config),
-            listed=read_pois(Path(self._settings.rsu_file)) if self._settings.rsu_file else (),
+            listed=listed,
             spacing_m=self._settings.rsu_spacing_m,
         )
         self._seed = int(option("seed")) if self._settings.seed is None else self._settings.seed
@@ -134,6 +154,7 @@ class SumoTraffic(OpenedTraffic):
             notes=(*notes, *placed),
             lanes=tuple(lanes.values()),
             vehicles=self._types.describe(),
+            chosen_rsu="" if self._settings.rsu or listed or net.rsu_pois() else self._rsus[0].id,
         )
 
     def _late_note(self) -> str:

@@ -1,0 +1,86 @@
+"""A study whose scenarios have no RSU chooses one, for all its traffic: differences are those of one place."""
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+import sumo
+
+import vnetsim
+from vnetsim.experiment import Experiment, TrafficSettings
+from vnetsim.traffic import open_traffic
+
+Cli = Callable[..., Any]
+HOME = Path(sumo.SUMO_HOME)
+SQUARE = HOME / "tools" / "game" / "square.sumocfg"
+STUDY = """
+scenario = "{scenario}"
+seeds = "0:2"
+traffic_seeds = "0:3"
+settings.rounds = 1
+[[arms]]
+name = "all"
+learner = "toy"
+[[arms]]
+name = "two"
+learner = "toy"
+settings.round.quorum = 2
+"""
+
+
+def busiest(seed: int) -> str:
+    traffic = open_traffic(Experiment(scenario=str(SQUARE), traffic=TrafficSettings(repeat=False, seed=seed)))
+    traffic.close()
+    return traffic.info.chosen_rsu
+
+
+def places(folder: Path) -> list[str]:
+    manifests = [json.loads(path.read_text()) for path in folder.glob("traffic/*/manifest.json")]
+    return [rsu["id"] for manifest in manifests for rsu in manifest["rsus"]]
+
+
+@pytest.mark.usefixtures("toy")
+def test_seeds_share_the_rsu_of_the_first(cli: Cli, tmp_path: Path) -> None:
+    alone = [busiest(seed) for seed in range(2)]
+    assert alone[0] != alone[1], "each by itself chooses its own"
+    study, out = tmp_path / "study.toml", tmp_path / "out"
+    study.write_text(STUDY.format(scenario=SQUARE))
+    done = cli("compare", study, "--out", out)
+    assert done.status == 0, done.err
+    assert places(out) == [alone[0]] * 2
+    told = f"The scenario has no RSU; took junction '{alone[0]}'"
+    assert told in done.err
+    assert "All traffic of this comparison has it." in done.err
+    page = (out / "comparison.html").read_text()
+    assert told.replace("'", "&#39;") in page
+    assert page.count(f"{alone[0]} (") == 2, "the table of recorded traffic names it for both"
+    vnetsim.compare(study, seeds=[1, 2], out=out, progress=False)  # the first traffic is now another
+    assert places(out) == [alone[0]] * 3
+    assert pl.read_parquet(out / "comparison.parquet")["cell"].n_unique() == 4
+
+
+@pytest.mark.usefixtures("toy")
+@pytest.mark.parametrize("other", ["another net", "elsewhere in the net"])
+def test_a_net_without_that_junction_is_refused(cli: Cli, tmp_path: Path, other: str) -> None:
+    net, config = tmp_path / "moved.net.xml", HOME / "tools" / "game" / "cross.sumocfg"
+    if other == "elsewhere in the net":
+        moved = ("-s", HOME / "tools" / "game" / "square" / "square.net.xml", "--offset.x", 500, "-o", net)
+        subprocess.run(
+            [str(HOME / "bin" / "netconvert"), *map(str, moved)], check=True, capture_output=True, timeout=60
+        )
+        config = tmp_path / "moved.sumocfg"
+        config.write_text(f'<configuration><input><net-file value="{net}"/></input></configuration>')
+    study = tmp_path / "study.toml"
+    study.write_text(
+        STUDY.format(scenario=SQUARE)
+        + f'[[conditions]]\nname = "here"\n[[conditions]]\nname = "there"\nscenario = "{config}"\n'
+    )
+    done = cli("compare", study, "--out", tmp_path / "out")
+    assert done.status == 2
+    assert f"{config}: no RSU is named, and its net has no junction 'B0' at (" in done.err.splitlines()[-1]
+    assert 'settings.traffic.rsu = ["JUNCTION"]' in done.err
+    assert not (tmp_path / "out").exists()
