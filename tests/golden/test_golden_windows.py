@@ -69,13 +69,13 @@ def made_with(recording: Any) -> dict[str, str]:
     return here | {name: importlib.metadata.version(name) for name in ("numpy", "scipy")}
 
 
-@pytest.mark.parametrize("name", ["intersection", "urban", "expressway", "gaussian"])
+@pytest.mark.parametrize("name", ["intersection", "urban", "expressway", "gaussian", "studies/intersection"])
 def test_windows_equal_the_golden_ones(
     name: str, scenarios: Path, recorded: Any, request: pytest.FixtureRequest
 ) -> None:
     recording = recorded(experiment_of(name, scenarios))
     current = {"made_with": made_with(recording), **summary(recording)}
-    golden_file = Path(__file__).parent / f"{name}.json"
+    golden_file = Path(__file__).parent / f"{name.replace('/', '-')}.json"
     if request.config.getoption("--update-golden", default=False):
         golden_file.write_text(json.dumps(current, indent=2) + "\n", encoding="utf-8")
         pytest.skip(f"{golden_file.name} rewritten")
