@@ -41,20 +41,29 @@ GENERATED = {
 """Page of the site, and the function of ``generate.py`` that returns it."""
 
 PLUG_INS = "how-to/plug-ins"
+STUDIES = "explanation/studies"
 
 
 def elsewhere() -> dict[str, str]:
-    """Return the pages that lie elsewhere: those named above, and every ``scenarios/plugins/*.md``."""
-    more = sorted((ROOT / "scenarios" / "plugins").glob("*.md"))
-    return ELSEWHERE | {f"{PLUG_INS}/{path.name}": path.relative_to(ROOT).as_posix() for path in more}
+    """Return the pages that lie elsewhere: those named above, and every page beside plug-ins and studies."""
+    found = dict(ELSEWHERE)
+    for folder, pages in (("plugins", PLUG_INS), ("studies", STUDIES)):
+        for path in sorted((ROOT / "scenarios" / folder).glob("*.md")):
+            source = path.relative_to(ROOT).as_posix()
+            if source not in ELSEWHERE.values():
+                found[f"{pages}/{path.name}"] = source
+    return found
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """List the plug-in pages that there are."""
+    """List the pages that there are of plug-ins and of studies."""
     own = [path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs" / PLUG_INS).glob("*.md")]
     pages = sorted({*own, *(page for page in elsewhere() if page.startswith(PLUG_INS))})
     how_to = next(part["How-to"] for part in config.nav or [] if "How-to" in part)
     next(part for part in how_to if "Plug-ins" in part)["Plug-ins"] = pages
+    explanation = next(part["Explanation"] for part in config.nav or [] if "Explanation" in part)
+    one_by_one = next(part for part in explanation if "Studies, one by one" in part)
+    one_by_one["Studies, one by one"] = [page for page in elsewhere() if page.startswith(f"{STUDIES}/")]
     return config
 
 

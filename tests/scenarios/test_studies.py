@@ -101,7 +101,7 @@ def test_every_study_is_listed_here_and_told_of_in_the_readme() -> None:
     assert {(name, size) for name, file in files.items() for size in file["sizes"]} == set(CELLS)
     readme = (FOLDER / "README.md").read_text(encoding="utf-8")
     for name, file in files.items():
-        assert f"`{name}.toml`" in readme
+        assert f"[`{name}.toml`]({name}.md)" in readme
         assert next(iter(file["sizes"])) == "small", "the default"
         assert any(note.startswith("Assumed: ") for note in file["notes"])
 

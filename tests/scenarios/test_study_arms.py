@@ -20,7 +20,10 @@ from vnetsim.study.plan import Plan
 from vnetsim.study.request import Request
 
 FOLDER = Path(__file__).parents[2] / "scenarios" / "studies"
-PAGE = (FOLDER / "README.md").read_text(encoding="utf-8")
+PAGES = {path.stem: path.read_text(encoding="utf-8") for path in FOLDER.glob("*.md")}
+TABLE = PAGES.pop("README")
+PAGE = "".join(f"\n#{text}" for _, text in sorted(PAGES.items()))
+"""The studies' pages, each a section."""
 FILES: dict[str, dict[str, Any]] = {
     path.stem: tomllib.loads(path.read_text(encoding="utf-8"))
     for paper in ("cdl", "fedefm", "flsimco")
@@ -185,9 +188,31 @@ def test_the_page_tells_how_classes_lie_in_fig_3() -> None:
         share = np.mean([np.median(table.max(axis=1) / table.sum(axis=1)) for table in tables])
         found.append((round(classes), round(100 * share)))
     (iid, some, few), (a, b, c) = zip(*found, strict=True)
-    page = " ".join(PAGE.split())
+    page = " ".join(PAGES["flsimco-fig3"].split())
     assert f"holds {iid} of the 10 classes IID, {some} with alpha 1 and {few} with alpha 0.1" in page
     assert f"its most frequent class has {a}, {b} and {c} % of its images" in page
+
+
+def test_the_table_of_all_studies_says_what_their_pages_say() -> None:
+    """Every difference and interval, the seeds, and what would have been seen; each page has its row."""
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in TABLE.splitlines() if line.startswith("| ")]
+    rows = [row for row in rows if len(row) == 6][1:]
+    assert len(rows) == 22
+    last, told = ("", "", ""), set()
+    for study, asks, arms, size, result, seen in rows:
+        last = (study, asks, arms) if study else last
+        name = re.fullmatch(r"\[`([\w-]+)\.toml`\]\(\1\.md\)", last[0])[1]  # type: ignore[index]
+        page, told = " ".join(PAGES[name].split()), {*told, name}
+        kind, seeds = re.fullmatch(r"([\w-]+)(?: for 400 s)?, (\d+)", size).groups()  # type: ignore[union-attr]
+        assert kind in tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))["sizes"]
+        assert f"{seeds} seeds" in page
+        found = re.findall(rf"({NUMBER}) \(({NUMBER}) to ({NUMBER})\)", result)
+        assert found
+        for difference, low, high in found:
+            assert f"{difference} ({low} to {high})" in page or f"({difference}, {low} to {high}" in page, difference
+        for number in re.findall(NUMBER, seen):
+            assert re.search(rf"(?<![\d.]){re.escape(number)}(?![\d.]*\d)", page), (name, number)
+    assert told == PAGES.keys() == {path.stem for path in FOLDER.glob("*.toml")}
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.toml")), ids=lambda path: path.stem)
