@@ -1,8 +1,9 @@
-"""Short runs of the papers' sizes from recorded schedules; each goes on where the last command ended."""
+"""Short runs of the papers' sizes from recorded schedules; each goes on after the last round it had finished."""
 
 from __future__ import annotations
 
 import json
+import statistics
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ import torch
 
 from device_checks import schedule as schedules
 from device_checks.rows import CheckSetup, Row, Unfinished
+from device_checks.training_work import finish
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,82 +71,85 @@ SIZES = {
 """By learner. CDL and FedEFM have the settings of their schedules: those of their studies' size paper."""
 
 
-def paper_run(setup: CheckSetup, *, schedule_file: str = "") -> list[Row]:
+def paper_run(setup: CheckSetup, schedule_file: str) -> list[Row]:
     """Learn the rounds of a schedule at a paper's size; on CIFAR-10 where its folder is given and the learner takes it.
+
+    The state is kept after every round. The first round of a command warms up and does not count.
 
     Args:
         setup: of the check.
-        schedule_file: in this folder; the check's own without.
+        schedule_file: in this folder.
     """
-    schedule = schedules.read(HERE / schedule_file if schedule_file else Path(setup.schedule))
-    name = schedule["learner"]
+    began_s = time.perf_counter()
+    schedule = schedules.read(HERE / schedule_file)
+    if setup.tiny:
+        schedule["participants"] = schedule["participants"][:3]
+        schedule["rounds"] = 3
+    name, last = schedule["learner"], len(schedule["participants"])
     size = SIZES[name]
-    limit = 2 if setup.tiny else setup.rounds
-    if limit:
-        schedule["participants"] = schedule["participants"][:limit]
-        schedule["rounds"] = min(schedule["rounds"], limit)
     cifar10 = bool(setup.data_root) and size.cifar10 is not None
-    data = {**({"name": "cifar10", "root": setup.data_root, **(size.cifar10 or {})} if cifar10 else size.data)}
+    data = {"name": "cifar10", "root": setup.data_root, **(size.cifar10 or {})} if cifar10 else size.data
     learning = size.learning
     if setup.tiny:
         learning, data = size.tiny, {**data, **size.tiny_data}
-    kept = Path(setup.folder) / f"paper_run_{name}.pt"
-    what = [schedule["scenario"], name, limit, data, setup.tiny, setup.seed, setup.device]
-    learner: Any = schedules.create(schedule, setup.device, seed=setup.seed, data=data, learning=learning)
-    row = _RowOf(
-        f"{name} from {schedule['scenario']}, {'CIFAR-10' if cifar10 else 'built-in data'}, "
-        f"{'tiny' if setup.tiny else size.size}, seed {setup.seed}",
-        len(schedule["participants"]),
+    learner: Any = schedules.create(schedule, setup.device, seed=0, data=data, learning=learning)
+    run = _Run(
+        work=f"{name} from {schedule['scenario']}, {'CIFAR-10' if cifar10 else 'built-in data'}, "
+        f"{'tiny' if setup.tiny else size.size}",
+        rounds=last,
+        prepared_s=time.perf_counter() - began_s,
     )
-    first, wall_s, curve = 0, 0.0, [{"round": 0, **learner.evaluate(final=False)}]
-    if kept.exists():
-        state = torch.load(kept, map_location="cpu", weights_only=True)
-        if json.loads(state["what"]) == what:
-            learner.load_state_dict(state["learner"])
-            first, wall_s, curve = int(state["round"]), float(state["wall_s"]), json.loads(state["curve"])
-    began_s, slowest_s = time.perf_counter(), 0.0
-    every = max(1, schedule["rounds"] // 20)
-    done, last = first, len(schedule["participants"])
-    replayed = schedules.replay(schedule, learner, first=first, evaluate=lambda round_: (round_ + 1) % every == 0)
-    for round_, figures in replayed:
-        done = round_ + 1
-        if done % every == 0 or done == last:
-            curve.append({"round": done, **figures})
-        now_s = time.perf_counter()
-        slowest_s, began_s, wall_s = max(slowest_s, now_s - began_s), now_s, wall_s + now_s - began_s
-        if setup.left_s < 3 * slowest_s + 5 and done < last:
-            _keep(kept, what, learner, done, wall_s, curve)
-            raise Unfinished([row.of(done, wall_s, curve)])
-    _keep(kept, what, learner, done, wall_s, curve)
-    return [row.of(done, wall_s, curve)]
+    if setup.file.exists():
+        state = torch.load(setup.file, map_location="cpu", weights_only=True)
+        learner.load_state_dict(state["learner"])
+        run.curve, run.seconds = json.loads(state["told"])
+    else:
+        run.curve.append({"round": 0, **learner.evaluate(final=False)})
+    every = max(1, last // 10)
+    began_s = time.perf_counter()
+    longest_s = 0.0
+    first = len(run.seconds)
+    for round_, figures in schedules.replay(schedule, learner, first=first):
+        finish(setup.device)
+        took_s = time.perf_counter() - began_s
+        run.seconds.append(None if round_ == first else took_s)
+        if (round_ + 1) % every == 0 or round_ + 1 == last:
+            run.curve.append({"round": round_ + 1, **figures, **learner.evaluate(final=round_ + 1 == last)})
+        state = {key: tensor.detach().cpu() for key, tensor in learner.state_dict().items()}
+        new = setup.file.with_suffix(".new")
+        torch.save({"learner": state, "told": json.dumps([run.curve, run.seconds])}, new)
+        new.replace(setup.file)
+        setup.keep([run.row()])
+        longest_s = max(longest_s, time.perf_counter() - began_s)
+        if setup.left_s < 1.5 * longest_s and round_ + 1 < last:
+            raise Unfinished
+        began_s = time.perf_counter()
+    return [run.row()]
 
 
-def _keep(path: Path, what: list[Any], learner: Any, done: int, wall_s: float, curve: list[Any]) -> None:
-    new = path.with_suffix(".new")
-    state = {name: tensor.detach().cpu() for name, tensor in learner.state_dict().items()}
-    content = {
-        "what": json.dumps(what), "learner": state, "round": done, "wall_s": wall_s, "curve": json.dumps(curve)
-    }  # fmt: skip
-    torch.save(content, new)
-    new.replace(path)
-
-
-@dataclass(frozen=True)
-class _RowOf:
-    """The row of a run, as far as it is."""
+@dataclass(kw_only=True)
+class _Run:
+    """A run as far as it is: figures, and each round's training and averaging (s), None where it was a warm-up."""
 
     work: str
     rounds: int
+    prepared_s: float
+    curve: list[dict[str, float]] = field(default_factory=list)
+    seconds: list[float | None] = field(default_factory=list)
 
-    def of(self, done: int, wall_s: float, curve: list[Any]) -> Row:
-        last = {name: value for name, value in curve[-1].items() if name != "round"}
+    def row(self) -> Row:
+        first, *_, last = [{k: v for k, v in one.items() if k != "round"} for one in (*self.curve, self.curve[-1])]
+        warm = [taken for taken in self.seconds if taken is not None]
+        pace = f"{statistics.median(warm):.3g} s a round, median of {len(warm)} warm ones" if warm else "warming up"
         return Row(
             work=self.work,
-            reference="the untrained model: " + _text({k: v for k, v in curve[0].items() if k != "round"}),
-            seen=f"after {done} of {self.rounds} rounds, {wall_s:.1f} s: {_text(last)}",
-            values={"rounds": float(done), "wall_s": wall_s, "curve": json.dumps(curve)},
-        )
+            reference="the untrained model: " + _text(first),
+            seen=f"{pace}; {len(self.seconds)} of {self.rounds} rounds, made ready in {self.prepared_s:.0f} s: "
+            + _text(last),
+            values={"s_per_round": statistics.median(warm) if warm else None, "curve": json.dumps(self.curve),
+                    "seconds": json.dumps(self.seconds)},
+        )  # fmt: skip
 
 
-def _text(figures: dict[str, float]) -> str:
+def _text(figures: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {value:.4g}" for name, value in figures.items())

@@ -1,5 +1,7 @@
 """The schedule of an experiment: its traffic and rounds simulated as a run would, without any training.
 
+    PYTHONPATH=tests python -m device_checks.recording SCENARIO FILE [KEY=VALUE ...]
+
 Timing does not depend on weights, so what a learner is told of a round can be had before anything is learnt. Needs all
 of vnetsim; what is made of it (``device_checks.schedule``) does not.
 """
@@ -7,12 +9,13 @@ of vnetsim; what is made of it (``device_checks.schedule``) does not.
 from __future__ import annotations
 
 import dataclasses
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from device_checks.schedule import COLUMNS, FORMAT, PEER_COLUMNS, registered
+from device_checks.schedule import COLUMNS, FORMAT, PEER_COLUMNS, registered, written
 from vnetsim.errors import InputError
 from vnetsim.experiment import Experiment
 from vnetsim.learning import Cost, Participant
@@ -24,11 +27,17 @@ from vnetsim.runs.equal_schedule import costs_of, schedule_of
 from vnetsim.runs.opening import located, opened
 from vnetsim.runs.records import images_of
 from vnetsim.runs.runner import context_of
-from vnetsim.scenario.settings_file import structure, to_plain
+from vnetsim.scenario.settings_file import load_experiment, parse_override, structure, to_plain
 from vnetsim.simulation.loop import RoundResult, RoundSummary, simulate
 from vnetsim.simulation.plugins import simulation_plugins
 from vnetsim.simulation.selection import SELECTIONS
 from vnetsim.storage.run_directory import RunDirectory
+
+
+def export(scenario: str, file: str, *settings: str) -> None:
+    """Make the schedule of a scenario, an experiment or a run directory, with settings of the form KEY=VALUE."""
+    experiment = load_experiment(scenario, [parse_override(one) for one in settings], find_learner=find_learner)
+    Path(file).write_text(written(exported(experiment)))
 
 
 def exported(experiment: Experiment) -> dict[str, Any]:
@@ -137,3 +146,7 @@ class _Quiet:
 
     def advance(self, *, time_s: float, done: float, total: float | None) -> None:
         pass
+
+
+if __name__ == "__main__":
+    export(*sys.argv[1:])

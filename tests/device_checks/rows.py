@@ -1,4 +1,4 @@
-"""Rows of the check's table, what a part is given, and what is kept of finished parts between commands."""
+"""Rows of the check's table, what a part is given, and what is kept of the parts between commands."""
 
 from __future__ import annotations
 
@@ -39,29 +39,23 @@ class CheckSetup:
     Args:
         device: ``cpu``, ``cuda`` or ``cuda:N``.
         tiny: sizes that a busy processor does in a second, to rehearse; no figure of it means anything.
-        seconds: about how long the part may take.
-        folder: for the part's own files.
-        schedule: file of the recorded participations.
+        ends_s: ``time.monotonic()`` when the part's limit is over.
+        file: the part's own, for what it needs to go on; gone when the part is to begin anew.
+        keep: puts the rows so far into the table, for a part that goes on over several commands.
         data_root: folder of CIFAR-10, empty for built-in images.
-        seed: of the paper-size run.
-        rounds: of the paper-size run; 0 for as many as the schedule has and the time allows.
-        began_s: ``time.monotonic()`` when the part began.
     """
 
     device: str
     tiny: bool
-    seconds: float
-    folder: str
-    schedule: str
+    ends_s: float
+    file: Path
+    keep: Callable[[Sequence[Row]], None] = lambda _: None
     data_root: str = ""
-    seed: int = 0
-    rounds: int = 0
-    began_s: float = 0.0
 
     @property
     def left_s(self) -> float:
-        """Seconds until the part ought to end."""
-        return self.began_s + self.seconds - time.monotonic()
+        """Seconds until the part's limit is over."""
+        return self.ends_s - time.monotonic()
 
     @property
     def cuda(self) -> bool:
@@ -73,12 +67,8 @@ class NotRun(Exception):  # noqa: N818 - no error: the table says why there is n
     """A part has nothing to do here; its text says why."""
 
 
-class Unfinished(Exception):  # noqa: N818 - no error: the next command goes on
-    """A part has used its time and goes on in the next command; ``rows`` are those so far."""
-
-    def __init__(self, rows: Sequence[Row]) -> None:
-        super().__init__("its time is used up; the next command goes on")
-        self.rows = list(rows)
+class Unfinished(Exception):  # noqa: N818 - no error
+    """A part has used its time and goes on in the next command."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,53 +77,69 @@ class Part:
 
     Args:
         name: under which it is kept.
-        title: heading of its rows.
         run: returns its rows, or raises ``NotRun`` or ``Unfinished``.
-        limit_s: about how long it takes at most; a command that has less left does not begin it.
-        deterministic: whether it runs under cuBLAS's reproducible workspace (``CUBLAS_WORKSPACE_CONFIG``).
+        limit_s: the most it may take in one command; it is begun where so much is left, ended and failed afterwards.
+        least_s: of a part that goes on over several commands: it is begun where so much is left, and has what is left
+            up to ``limit_s``.
+        decides: whether a target missed is a fault, which the exit status tells.
     """
 
     name: str
-    title: str
     run: Callable[[CheckSetup], list[Row]]
-    limit_s: float = 120.0
-    deterministic: bool = False
+    limit_s: float
+    least_s: float = 0.0
+    decides: bool = False
 
 
 class Record:
-    """The file that tells of finished parts; every change is on the disk before the next part begins.
+    """What is kept of the parts: ``gpu_check.json``, and ``gpu_check.md`` to read; on the disk after every part.
 
     Args:
-        path: of the file; need not exist yet.
+        folder: of both files.
+        names: of all parts, in the order of the table.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, folder: Path, names: Sequence[str]) -> None:
+        self._file, self._page, self._names = folder / "gpu_check.json", folder / "gpu_check.md", names
 
     def read(self) -> dict[str, Any]:
-        """Return what is kept; empty at first."""
-        if not self._path.exists():
-            return {"parts": {}}
-        content: dict[str, Any] = json.loads(self._path.read_text())
+        """Return what is kept; nothing at first."""
+        if not self._file.exists():
+            return {"parts": {}, "trying": None}
+        content: dict[str, Any] = json.loads(self._file.read_text())
         return content
 
-    def write(self, content: Mapping[str, Any]) -> None:
-        """Replace what is kept."""
-        new = self._path.with_suffix(".new")
-        new.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n")
-        os.replace(new, self._path)  # noqa: PTH105 - one step, whatever happens
-
     def update(self, **changes: Any) -> None:
-        """Change what is kept at the top."""
-        self.write(self.read() | changes)
+        """Change what is kept."""
+        content = self.read() | changes
+        new = self._file.with_suffix(".new")
+        new.write_text(json.dumps(content, indent=1) + "\n")
+        os.replace(new, self._file)  # noqa: PTH105 - one step, whatever happens
+        self._page.write_text(_page(content, self._names))
 
     def put(self, part: str, status: str, *, rows: Sequence[Row] = (), why: str = "", wall_s: float = 0.0) -> None:
-        """Keep how a part ended: ``finished``, ``unfinished``, ``failed`` or ``not run``."""
-        content = self.read()
-        content["parts"][part] = {
-            "status": status,
-            "why": why,
-            "wall_s": round(wall_s, 2),
-            "rows": [asdict(row) for row in rows],
-        }
-        self.write(content)
+        """Keep how far a part is: ``finished``, ``unfinished``, ``failed`` or ``not run``."""
+        found = {"status": status, "why": why, "wall_s": round(wall_s, 2), "rows": [asdict(row) for row in rows]}
+        self.update(parts=self.read()["parts"] | {part: found})
+
+    def left(self) -> list[str]:
+        """Return the parts that no command has brought to an end."""
+        kept = self.read()["parts"]
+        return [name for name in self._names if kept.get(name, {}).get("status", "unfinished") == "unfinished"]
+
+
+def _page(content: Mapping[str, Any], names: Sequence[str]) -> str:
+    lines = ["# Check of the learners on a device", ""]
+    if content.get("setting", {}).get("tiny"):
+        lines += ["**A rehearsal with tiny sizes: no speed below means anything.**", ""]
+    lines += [", ".join(f"{name} {value}" for name, value in content.get("machine", {}).items() if value), ""]
+    lines += ["| work | reference | target | seen | met |", "|---|---|---|---|---|"]
+    for name in names:
+        kept = content["parts"].get(name, {"status": "left", "rows": [], "why": ""})
+        for row in kept["rows"]:
+            cells = [row[key].replace("|", "\\|") for key in ("work", "reference", "target", "seen")]
+            lines.append(f"| {' | '.join(cells)} | {({True: 'yes', False: 'no', None: ''})[row['met']]} |")
+        if kept["status"] != "finished":
+            why = " ".join(kept["why"].replace("|", "\\|").split())
+            lines.append(f"| {name} | | | {kept['status']}{': ' if why else ''}{why} | |")
+    return "\n".join([*lines, ""])

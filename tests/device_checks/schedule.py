@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import json
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -116,23 +116,15 @@ def create(
     return made
 
 
-def replay(
-    schedule: Mapping[str, Any], learner: Learner, *, first: int = 0, evaluate: Callable[[int], bool] | None = None
-) -> Iterator[tuple[int, dict[str, float]]]:
-    """Learn the rounds of a schedule again, and after each yield its number and figures.
+def replay(schedule: Mapping[str, Any], learner: Learner, *, first: int = 0) -> Iterator[tuple[int, dict[str, float]]]:
+    """Learn the rounds of a schedule again, and after each yield its number and figures; nothing is evaluated.
 
     Args:
         schedule: see ``read``.
         learner: see ``create``; its state is that before round ``first``.
         first: the round to go on with.
-        evaluate: whether to evaluate after a round; by default as the recorded run did.
     """
-    every, last = schedule["evaluate_every"], len(schedule["participants"]) - 1
-    due = evaluate or (lambda round_: (round_ + 1) % every == 0)
-    for round_ in range(first, last + 1):
+    for round_ in range(first, len(schedule["participants"])):
         joined = participants(schedule, round_)
         updates = list(learner.train(joined)) if joined else []
-        figures = dict(learner.aggregate([update for update in updates if update.finite]).metrics)
-        if due(round_) or round_ == last:
-            figures |= learner.evaluate(final=round_ == last)
-        yield round_, figures
+        yield round_, dict(learner.aggregate([update for update in updates if update.finite]).metrics)

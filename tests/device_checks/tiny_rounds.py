@@ -75,15 +75,13 @@ def joined(round_: int, count: int = 3) -> list[Participant]:
     ]
 
 
-def play(learner: Any, rounds: int = 2, count: int = 3) -> list[dict[str, float]]:
-    """Play rounds with evaluation; return the figures of each, mean training loss included."""
-    told = []
+def play(learner: Any, rounds: int, count: int = 3) -> Iterator[dict[str, float]]:
+    """Play rounds with evaluation; yield the figures of each, mean training loss included."""
     for round_ in range(rounds):
         updates = learner.train(joined(round_, count))
         figures = {"mean loss": sum(update.loss for update in updates) / len(updates)}
         figures |= learner.aggregate(updates).metrics
-        told.append(figures | learner.evaluate(final=round_ == rounds - 1))
-    return told
+        yield figures | learner.evaluate(final=round_ == rounds - 1)
 
 
 class Kept:
@@ -130,8 +128,8 @@ class Doubled:
         self._device = device
         self._programs: dict[Program, Program] = {}
 
-    def __call__(self, first: TrainingJob, second: TrainingJob) -> TrainingJob:
-        given = second.program
+    def __call__(self, first: TrainingJob, second: TrainingJob | None = None) -> TrainingJob:
+        given = (second or first).program
         if given not in self._programs:
             prepare = first.program.prepare
             self._programs[given] = replace(
@@ -150,6 +148,53 @@ class Doubled:
                 for name, tensor in first.optimizer.items()
             },
         )
+
+
+class Disturbed:
+    """Makes jobs whose initial weights are off in their last place, up or down by chance.
+
+    Args:
+        seed: of the draws.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._generator = torch.Generator().manual_seed(seed)
+
+    def __call__(self, job: TrainingJob) -> TrainingJob:
+        return replace(job, base={name: self._off(tensor) for name, tensor in job.base.items()})
+
+    def _off(self, tensor: Tensor) -> Tensor:
+        if not tensor.is_floating_point():
+            return tensor
+        up = torch.rand(tensor.shape, generator=self._generator) < 0.5
+        return tensor * torch.where(up, 1.0, -1.0).to(tensor.dtype).mul(torch.finfo(tensor.dtype).eps).add(1)
+
+
+Altered = Callable[[TrainingJob], TrainingJob]
+
+
+class AlteredEngine(SequentialEngine):
+    """Alters jobs before they are trained; the results have the precision of the jobs as they were given.
+
+    Args:
+        altered: makes the job that is trained.
+    """
+
+    def __init__(self, altered: Altered) -> None:
+        super().__init__()
+        self._altered = altered
+
+    def train(self, jobs: Sequence[TrainingJob]) -> list[Trained]:
+        """Return the results in the order of the jobs."""
+        return [
+            Trained(**{part: in_single(getattr(trained, part)) for part in ("state", "optimizer", "figures")})
+            for trained in super().train([self._altered(job) for job in jobs])
+        ]
+
+
+def in_single(tensors: Tensors) -> dict[str, Tensor]:
+    """Return tensors, those in double precision in single precision."""
+    return {name: tensor.float() if tensor.dtype == torch.float64 else tensor for name, tensor in tensors.items()}
 
 
 def flat(trained: Trained) -> Tensor:

@@ -163,9 +163,9 @@ class Centralised:
         optimizer.step()
 
 
-def matrix_peak(device: str, *, side: int = 8192) -> float:
-    """Return FLOP/s of a large bf16 matrix product."""
-    a, b = (torch.randn(side, side, device=device, dtype=torch.bfloat16) for _ in range(2))
+def matrix_peak(device: str, dtype: torch.dtype = torch.bfloat16, *, side: int = 8192) -> float:
+    """Return FLOP/s of a large matrix product; float32 as torch is set at the time, in TF32 or not."""
+    a, b = (torch.randn(side, side, device=device, dtype=dtype) for _ in range(2))
     (median,) = seconds([lambda: [a @ b for _ in range(20)]], repetitions=5, device=device)
     return 20 * 2 * side**3 / median
 

@@ -1,6 +1,7 @@
 """The check of a GPU, rehearsed on the CPU as on a bare machine; recorded rounds learned again from their schedule."""
 
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -10,7 +11,7 @@ from pathlib import Path
 import gpu_check
 import pytest
 import torch
-from device_checks import schedule
+from device_checks import recording, schedule
 from device_checks.other_device import other_device
 from device_checks.rows import CheckSetup
 from safetensors.torch import load_file
@@ -63,31 +64,169 @@ def test_all_parts_run_on_a_bare_machine(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "left: nothing; failed: none" in done.stdout, done.stderr
     kept = json.loads((tmp_path / "out" / "gpu_check.json").read_text())["parts"]
-    assert {name for name, part in kept.items() if part["status"] != "finished"} == {"pytest"}  # no GPU
+    assert {part["status"] for part in kept.values()} == {"finished"}
     page = (tmp_path / "out" / "gpu_check.md").read_text()
     assert "A rehearsal" in page
-    assert "not run: the device is no GPU" in page
-    again = check("--again", "transport")
-    assert [line.partition(":")[0] for line in again.stdout.splitlines()[:-1]] == ["transport"]
+    assert "no verdict: POT cannot be imported here" in page
+    assert check().stdout.splitlines() == done.stdout.splitlines()[-1:], "nothing is done twice"
+    again = check("--again", "paper_run")
+    assert [line.partition(":")[0] for line in again.stdout.splitlines() if line[0] != " "][:-1] == ["paper_run"]
+    assert "3 of 3 rounds" in again.stdout
 
 
-ELSEWHERE = {"engines", "rounds", "small_rounds", "same_bits", "same_bits_deterministic"}
+SLEEPERS = """
+import os, signal, sys, time
+sys.path.insert(0, {tests!r})
+import gpu_check
+from device_checks.rows import Part, Row, Unfinished
+
+def times(setup):
+    return setup.file.read_text().count("x") if setup.file.exists() else 0
+
+def begun(setup):
+    with setup.file.open("a") as file:
+        file.write("x")
+    return [Row(work=str(times(setup)), reference="", seen="begun")]
+
+def sleeps_at_first(setup):
+    rows = begun(setup)
+    time.sleep(60 if times(setup) == 1 else 0)
+    return rows
+
+def rounds(setup):
+    while times(setup) < 20:
+        if setup.left_s < {spare}:
+            raise Unfinished
+        time.sleep(0.2)
+        setup.keep(begun(setup))
+    return [Row(work="rounds", reference="", seen="20")]
+
+def killed(setup):
+    begun(setup)
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+def parts():
+    return [{parts}]
+
+gpu_check.parts, gpu_check.machine = parts, lambda device: {{}}
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    sys.exit(gpu_check.main(sys.argv[1:]))
+"""
+
+
+class Sleepers:
+    """The check with parts that sleep in place of its own, each with a file of how often it was begun."""
+
+    def __init__(self, folder: Path, parts: str, spare: float = 0.5) -> None:
+        self.out = folder / "out"
+        self._script = folder / "sleepers.py"
+        self._script.write_text(SLEEPERS.format(tests=str(CHECK.parent), parts=parts, spare=spare))
+
+    def start(self, *more: str) -> subprocess.Popen[str]:
+        command = [sys.executable, str(self._script), "--device", "cpu", "--out", str(self.out), *more]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    def run(self, *more: str) -> tuple[int, str]:
+        """Return the exit status and the last line."""
+        process = self.start(*more)
+        printed, _ = process.communicate(timeout=60)
+        return process.returncode, printed.splitlines()[-1].partition("gpu_check.md: ")[2]
+
+    def kept(self) -> dict[str, tuple[str, str]]:
+        parts = json.loads((self.out / "gpu_check.json").read_text())["parts"]
+        return {name: (part["status"], part["why"]) for name, part in parts.items()}
+
+    def begun(self, part: str) -> int:
+        path = self.out / f"{part}.pt"
+        return path.read_text().count("x") if path.exists() else 0
+
+
+@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_an_interrupted_part_is_left_and_begun_again(by: int, tmp_path: Path) -> None:
+    check = Sleepers(tmp_path, "Part(name='a', run=begun, limit_s=9), Part(name='b', run=sleeps_at_first, limit_s=99)")
+    process = check.start()
+    while not check.begun("b"):
+        time.sleep(0.05)
+    process.send_signal(by)
+    printed, _ = process.communicate(timeout=20)  # whose output is open as long as the process of the parts lives
+    assert process.returncode == (-by if by == signal.SIGKILL else 130)
+    assert "Traceback" not in printed
+    assert check.kept() == {"a": ("finished", "")}
+    assert check.run() == (0, "left: nothing; failed: none")
+    assert (check.begun("a"), check.begun("b")) == (1, 2)
+    assert check.run() == (0, "left: nothing; failed: none")
+    assert (check.begun("a"), check.begun("b")) == (1, 2), "nothing is left to do"
+
+
+def test_a_part_begins_where_its_limit_is_left(tmp_path: Path) -> None:
+    check = Sleepers(tmp_path, "Part(name='long', run=begun, limit_s=50), Part(name='short', run=begun, limit_s=5)")
+    assert check.run("--seconds", "20") == (0, "left: long; failed: none")
+    assert (check.begun("long"), check.begun("short")) == (0, 1)
+    assert check.run("--seconds", "60") == (0, "left: nothing; failed: none")
+
+
+def test_a_part_that_fails_leaves_the_others_to_run(tmp_path: Path) -> None:
+    """It has failed until it is to be repeated: it took too long, it ended the process, or an error ended it."""
+    check = Sleepers(
+        tmp_path,
+        "Part(name='late', run=sleeps_at_first, limit_s=1), Part(name='killed', run=killed, limit_s=9),"
+        "Part(name='wrong', run=lambda setup: 1 / 0, limit_s=9), Part(name='good', run=begun, limit_s=9)",
+    )
+    for _ in range(2):
+        assert check.run() == (1, "left: nothing; failed: late, killed, wrong")
+        assert check.kept() == {
+            "late": ("failed", "took longer than its limit of 1 s"),
+            "killed": ("failed", "its process ended with status -11"),
+            "wrong": ("failed", "ZeroDivisionError: division by zero"),
+            "good": ("finished", ""),
+        }
+        assert (check.begun("late"), check.begun("killed")) == (1, 1)
+
+
+def test_a_part_of_several_commands_goes_on_after_its_last_round(tmp_path: Path) -> None:
+    part = "Part(name='rounds', run=rounds, limit_s=60, least_s=1), Part(name='after', run=begun, limit_s=0)"
+    check = Sleepers(tmp_path, part)
+    assert check.run("--seconds", "2.5")[0] == 0
+    done = check.begun("rounds")
+    assert 0 < done < 19
+    assert check.kept()["rounds"] == ("unfinished", "the next command goes on")
+    process = check.start()
+    while check.begun("rounds") <= done:
+        time.sleep(0.05)
+    process.kill()
+    process.communicate()
+    went_on = check.begun("rounds")
+    assert done < went_on < 20
+    assert check.run() == (0, "left: nothing; failed: none")
+    assert check.begun("rounds") == 20
+    check.run("--again", "rounds", "--seconds", "2.5")
+    assert 0 < check.begun("rounds") < 20, "repeated from the first"
+
+
+@pytest.mark.parametrize(("run", "limit_s", "ends"), [("rounds", 1.2, "unfinished"), ("sleeps_at_first", 1, "failed")])
+def test_a_part_of_several_commands_that_overruns_has_failed_without_a_round(
+    run: str, limit_s: float, ends: str, tmp_path: Path
+) -> None:
+    check = Sleepers(tmp_path, f"Part(name='a', run={run}, limit_s={limit_s}, least_s=0.1)", spare=-9)
+    check.run()
+    assert check.kept()["a"][0] == ends
+
+
+ELSEWHERE = {"engines", "rounds", "small_rounds", "same_bits", "host_waits"}
 """Parts whose learners, engines and rounds other tests hold to their device."""
 
 
 def test_the_parts_keep_to_their_device(tmp_path: Path) -> None:
-    """On tensors that count as lying on another device; it has no bfloat16, and pytest would want a GPU."""
-    parts = [part for part in gpu_check.parts() if part.name not in {*ELSEWHERE, "pytest"}]
-    ran = [part for part in parts if not part.name.startswith("large_bfloat16")]
-    assert len(ran) == 9
+    """On tensors that count as lying on another device; it has no bfloat16."""
+    ran = [part for part in gpu_check.parts() if part.name not in ELSEWHERE and "bfloat16" not in part.name]
+    assert len(ran) == 10
     for part in ran:
         with other_device() as device:
-            rows = part.run(
-                CheckSetup(device=device, tiny=True, seconds=200, folder=str(tmp_path), schedule=str(SHIPPED),
-                           began_s=time.monotonic())
-            )  # fmt: skip
+            setup = CheckSetup(device=device, tiny=True, ends_s=time.monotonic() + 200, file=tmp_path / part.name)
+            rows = part.run(setup)
         assert rows
-        assert part.name not in gpu_check.CHECKS or all(row.met for row in rows)
+        assert not part.decides or all(row.met for row in rows)
 
 
 EXCHANGES = ("exchange.range_m=2000", "round.quorum=4", "round.invited=8", "silos.count=10", "rounds=3")
@@ -110,19 +249,18 @@ def test_a_replayed_schedule_gives_the_model_of_its_run(learner: str, tmp_path: 
     settings = (f"learner={learner}", *OPTIONS[learner])
     given = tuple(part for one in settings for part in ("--set", one))
     assert cli("run", "gaussian", "--device", "cpu", *given, "--out", tmp_path / "run").status == 0
-    gpu_check.main(["export", str(tmp_path / "run"), str(tmp_path / "schedule.json")])
+    recording.export(str(tmp_path / "run"), str(tmp_path / "schedule.json"))
     recorded = schedule.read(tmp_path / "schedule.json")
     joined = [schedule.participants(recorded, round_) for round_ in range(3)]
     assert sum(map(len, joined)) > 3
     assert any(one.peers for round_ in joined for one in round_) == (learner != "flsimco")
-    gpu_check.main(["export", "gaussian", str(tmp_path / "before"), *settings])
+    recording.export("gaussian", str(tmp_path / "before"), *settings)
     untrained = schedule.read(tmp_path / "before")
     assert untrained["participants"] == recorded["participants"], "nothing has to be trained for a schedule"
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # as the run had
     try:
         made = schedule.create(recorded, "cpu")
-        made.evaluate(final=False)
         figures = dict(schedule.replay(recorded, made))
     finally:
         torch.set_num_threads(threads)
@@ -142,7 +280,7 @@ def test_a_replayed_schedule_gives_the_model_of_its_run(learner: str, tmp_path: 
 )
 def test_what_a_schedule_cannot_hold_is_refused(settings: tuple[str, ...], why: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=why):
-        gpu_check.export("gaussian", str(tmp_path / "schedule.json"), *settings)
+        recording.export("gaussian", str(tmp_path / "schedule.json"), *settings)
     assert not list(tmp_path.iterdir())
 
 
