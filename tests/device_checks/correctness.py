@@ -153,7 +153,7 @@ def transport(setup: CheckSetup) -> list[Row]:
 
 def learners_of(setup: CheckSetup) -> list[str]:
     """Return the learners to try: all, or two of them to rehearse."""
-    return ["cdl", "flsimco"] if setup.tiny else sorted(registered())
+    return ["fedavg-steering", "flsimco"] if setup.tiny else sorted(registered())
 
 
 def engines(setup: CheckSetup) -> list[Row]:
