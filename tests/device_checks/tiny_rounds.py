@@ -187,7 +187,7 @@ class AlteredEngine(SequentialEngine):
     def train(self, jobs: Sequence[TrainingJob]) -> list[Trained]:
         """Return the results in the order of the jobs."""
         return [
-            Trained(**{part: in_single(getattr(trained, part)) for part in ("state", "optimizer", "figures")})
+            replace(trained, **{part: in_single(getattr(trained, part)) for part in ("state", "optimizer", "figures")})
             for trained in super().train([self._altered(job) for job in jobs])
         ]
 
