@@ -231,13 +231,13 @@ def plugin_errors(kind: str, name: str, when: str) -> Iterator[None]:
     """Turn what a plug-in raises into an error that names it.
 
     Raises:
-        RunError: one line that says which plug-in failed, when and how.
+        RunError: one line that says which plug-in failed, when, how, and where in the user's file.
     """
     try:
         yield
     except VnetsimError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         reason = ": ".join(filter(None, (type(error).__name__, " ".join(str(error).split()))))
         raise RunError(f"{kind} '{name}' failed {when}: {reason}.{place_in_file(error)}") from error
 
@@ -245,5 +245,10 @@ def plugin_errors(kind: str, name: str, when: str) -> Iterator[None]:
 def place_in_file(error: BaseException) -> str:
     """Return the last line of a user's file that an error passed through, in words; empty where it passed none."""
     frames = traceback.walk_tb(error.__traceback__)
-    own = [(frame, line) for frame, line in frames if frame.f_globals.get("__name__", "").startswith(FILE_MODULE)]
+    own = [(frame, line) for frame, line in frames if is_users(frame.f_globals.get("__name__", ""))]
     return f" See line {own[-1][1]} of {own[-1][0].f_code.co_filename}." if own else ""
+
+
+def is_users(module: str) -> bool:
+    """Return whether a module is a plug-in's file, or the script or notebook that called."""
+    return module.startswith(FILE_MODULE) or module == "__main__"

@@ -10,10 +10,11 @@ from learners.data.motion import motion_blur
 from learners.data.partition import partition
 from learners.data.shipped import ANGLES, CLASSES, SHIPPED
 from learners.data.steering_set import SteeringSet
+from vnetsim.checked_plugin import checked
 from vnetsim.errors import InputError, RunError, unknown_name
 from vnetsim.experiment import DataSettings
 from vnetsim.learning.kinds import DATA_SETS, DataSet
-from vnetsim.plugins import code_file, plugin_errors
+from vnetsim.plugins import code_file
 from vnetsim.random_streams import Streams
 
 __all__ = [
@@ -72,8 +73,9 @@ def _load(data: DataSettings, streams: Streams, settings: Any, needs: str, shipp
         )
     if data.name in SHIPPED:
         return found.load(data, settings, streams)
-    with plugin_errors("data set", found.name, "while it was loaded"):
-        loaded = found.load(data, found.Settings() if settings is None else settings, streams)
+    loaded = checked(found, DATA_SETS.name, DataSet).load(
+        data, found.Settings() if settings is None else settings, streams
+    )
     if not isinstance(loaded, kind):
         raise RunError(
             f"data set '{found.name}' returned a {type(loaded).__name__}, expected a learners.data.{kind.__name__}."

@@ -14,6 +14,7 @@ from torch.nn.functional import normalize
 
 from learners.encoders.layer_shapes import layer_shapes
 from learners.encoders.precision import Convolutional
+from vnetsim.checked_plugin import checked
 from vnetsim.errors import unknown_name
 from vnetsim.learning import kinds
 from vnetsim.learning.kinds import EncoderTrunk, NoSettings
@@ -192,8 +193,9 @@ def _built(name: str, settings: Any, seed: int, make: Callable[[nn.Module, int],
     found = kinds.ENCODERS.find(name)
 
     def build() -> Network:
-        with plugin_errors("encoder", found.name, "while it was built"):
-            trunk, width = found.create(settings if isinstance(settings, found.Settings) else found.Settings())
+        given = settings if isinstance(settings, found.Settings) else found.Settings()
+        trunk, width = checked(found, kinds.ENCODERS.name, EncoderTrunk).create(given)
+        with plugin_errors("encoder", found.name, "in create"):
             seen = trunk(torch.zeros(2, 3, 32, 32))
             if seen.ndim != 4 or seen.shape[:2] != (2, width):
                 raise ValueError(

@@ -9,10 +9,11 @@ from typing import Any
 from torch import Tensor
 
 from learners.mathematics.robust import AveragingSettings
+from vnetsim.checked_plugin import checked
 from vnetsim.errors import InputError, RunError
 from vnetsim.learning import LearnerContext
 from vnetsim.learning.aggregation import AGGREGATIONS, SYNC, AggregationRule, NextModel, RoundUploads
-from vnetsim.plugins import plugin_errors, short_name
+from vnetsim.plugins import short_name
 
 MEMORY = "aggregation."
 """Beginning of the names of what a rule remembers in a learner's state."""
@@ -26,9 +27,9 @@ def rule_of(context: LearnerContext) -> AggregationRule:
         RunError: it cannot be made.
     """
     found: Any = AGGREGATIONS.find(context.rule)
-    with plugin_errors("aggregation rule", found.name, "while it was made"):
-        made: AggregationRule = found.create(found.Settings() if context.aggregation is None else context.aggregation)
-    return made
+    settings = found.Settings() if context.aggregation is None else context.aggregation
+    made = checked(found, AGGREGATIONS.name, AggregationRule).create(settings)
+    return checked(made, AGGREGATIONS.name, AggregationRule)  # type: ignore[no-any-return]
 
 
 def misfit_rule(rule: AggregationRule, settings: AveragingSettings) -> InputError:
@@ -47,7 +48,7 @@ def needs_averaging(rule: str, learner: str, setting: str) -> InputError:
     )
 
 
-def checked(made: Any, given: RoundUploads, sent: Mapping[str, Tensor], *, name: str, when: str) -> list[float]:
+def shares_of(made: NextModel, given: RoundUploads, sent: Mapping[str, Tensor], *, name: str, when: str) -> list[float]:
     """Return what each upload counts, summing to 1 or all 0, once all that a rule returned is what it may return.
 
     Args:
@@ -62,17 +63,15 @@ def checked(made: Any, given: RoundUploads, sent: Mapping[str, Tensor], *, name:
     """
     problem = _problem(made, given, sent)
     if problem:
-        raise RunError(f"aggregation rule '{name}' failed {when}: {problem}. Earlier rounds are kept.")
+        raise RunError(f"aggregation rule '{name}' failed in aggregate {when}: {problem}.")
     shares = [float(share) for share in made.shares]
     total = math.fsum(shares)
     # what sums to 1 but for rounding stays as it is
     return shares if total == 0 or abs(total - 1) <= 1e-6 else [share / total for share in shares]
 
 
-def _problem(made: Any, given: RoundUploads, sent: Mapping[str, Tensor]) -> str:
+def _problem(made: NextModel, given: RoundUploads, sent: Mapping[str, Tensor]) -> str:
     """Return what is wrong, empty for nothing."""
-    if not isinstance(made, NextModel):
-        return f"it returned a {type(made).__name__}, expected a NextModel"
     if made.state and made.state.keys() != sent.keys():
         name = min(made.state.keys() ^ sent.keys())
         return f"its model lacks tensor '{name}'" if name in sent else f"no upload has the tensor '{name}' of its model"

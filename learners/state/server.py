@@ -12,10 +12,9 @@ from learners.aggregation.sync import Sync
 from learners.mathematics.aggregation import Weights
 from learners.mathematics.robust import AveragingSettings, clipped, combine, used_weights
 from learners.state.global_model import GlobalModel, State, misfit
-from learners.state.rules import MEMORY, checked, misfit_rule
+from learners.state.rules import MEMORY, misfit_rule, shares_of
 from vnetsim.learning import Aggregation, Participant, Update
 from vnetsim.learning.aggregation import AggregationRule, RoundUploads, Upload
-from vnetsim.plugins import plugin_errors
 
 Weigh = Callable[[Sequence[Participant]], Weights]
 VERSIONS = "versions"
@@ -99,10 +98,8 @@ class Server(GlobalModel):
             memory=self._memory,
             mean=lambda: mean if streamed else combine(states, weights, self._settings),
         )
-        when = f"in round {self.round}"
-        with plugin_errors("aggregation rule", self._rule.name, when):
-            made = self._rule.aggregate(given)
-        shares = checked(made, given, sent, name=self._rule.name, when=when)
+        made = self._rule.aggregate(given)
+        shares = shares_of(made, given, sent, name=self._rule.name, when=f"in round {self.round}")
         self._memory, self._changes = dict(made.memory), bool(made.state)
         used = np.zeros(len(finite))
         used[counted] = shares

@@ -51,8 +51,7 @@ def test_a_learner_that_raises_is_named_with_round_and_vehicle(
     spoil(toy, monkeypatch, "train", third_raises)
     line = refused(*RUN, "--out", tmp_path / "run", status=1)
     assert line.startswith(
-        f"vnetsim: learner 'toy' failed in round 2 at vehicle '{vehicle}': ValueError: wrong shape. "
-        "Earlier rounds are kept."
+        f"vnetsim: learner 'toy' failed in train in round 2 at vehicle '{vehicle}': ValueError: wrong shape."
     )
     assert line.endswith(f"go on with: vnetsim resume {tmp_path / 'run'}\n")
     run = RunDirectory(tmp_path / "run")
@@ -76,19 +75,19 @@ def test_what_fails_for_all_together_alone_blames_no_vehicle(
 
     spoil(toy, monkeypatch, "train", several_raise)
     line = refused(*RUN, "--out", tmp_path / "run", status=1)
-    assert "failed in round 0 over all participants together, though over none alone: MemoryError." in line
+    assert "failed in train in round 0: MemoryError. None of the vehicles fails alone." in line
 
 
 @pytest.mark.parametrize(
     ("method", "when"),
     [
-        ("create", "while it was made"),
-        ("describe", "while it was made"),
-        ("cost", "while it was made"),
-        ("evaluate", "before the first round"),
-        ("state_dict", "before the first round"),
-        ("train", "in round 0 at vehicle '[^']+'"),
-        ("aggregate", "in round 0"),
+        ("create", "in create"),
+        ("describe", "in describe"),
+        ("cost", "in cost"),
+        ("evaluate", "in evaluate"),
+        ("state_dict", "in state_dict"),
+        ("train", "in train in round 0 at vehicle '[^']+'"),
+        ("aggregate", "in aggregate in round 0"),
     ],
 )
 def test_every_part_of_a_learner_may_fail(
@@ -115,7 +114,11 @@ OF_A_VEHICLE = r"in round 0 at vehicle '[^']+': "
     [
         ("train", lambda us, _: us[:-1], r"in round 0: train returned 4 updates for 5 participants"),
         ("train", lambda us, _: us[::-1], OF_A_VEHICLE + r"its update is of vehicle '[^']+'; expected one each"),
-        ("train", lambda us, _: [*us[:-1], {}], OF_A_VEHICLE + "train returned a dict, expected an Update"),
+        (
+            "train",
+            lambda us, _: [*us[:-1], {}],
+            "in train .*: it returned a dict, expected an Update each",
+        ),
         (
             "train",
             lambda us, _: [us[0], with_state(us[1], w=W[:1]), *us[2:]],
@@ -133,8 +136,12 @@ OF_A_VEHICLE = r"in round 0 at vehicle '[^']+': "
         ),
         ("train", lambda us, _: [with_state(u, w=[1.0]) for u in us], "'w' of its update is a list, expected a tensor"),
         ("train", lambda us, _: [replace(u, loss="low") for u in us], OF_A_VEHICLE + "its update needs .* as loss"),
-        ("aggregate", lambda a, _: (a.weights, a.metrics), r"in round 0: aggregate returned a tuple, expected .*Agg"),
-        ("aggregate", lambda *_: None, "in round 0: aggregate returned a NoneType, expected an Aggregation"),
+        (
+            "aggregate",
+            lambda a, _: (a.weights, a.metrics),
+            r"in aggregate in round 0: it returned a tuple",
+        ),
+        ("aggregate", lambda *_: None, "in aggregate in round 0: it returned None, expected an Aggregation"),
         ("aggregate", lambda a, _: replace(a, weights=a.weights[1:]), "aggregate returned 4 weights for 5 updates"),
         ("aggregate", lambda a, _: replace(a, weights=[0.1] * 5), r"in round 0: its weights sum to 0\.5, expected 1"),
         (
@@ -142,16 +149,16 @@ OF_A_VEHICLE = r"in round 0 at vehicle '[^']+': "
             lambda a, _: replace(a, weights=[0.5, 1.5, -1, 0, 0]),
             OF_A_VEHICLE + "its weight is -1, expected a finite number of at least 0",
         ),
-        ("aggregate", lambda a, _: replace(a, metrics={"x": math.inf}), "in round 0: its metric 'x' is inf; what is"),
-        ("aggregate", lambda a, _: replace(a, metrics={"x": "y"}), "in round 0: its metric 'x' is 'y'"),
+        ("aggregate", lambda a, _: replace(a, metrics={"x": math.inf}), "in round 0: its 'x' is inf; what is"),
+        ("aggregate", lambda a, _: replace(a, metrics={"x": "y"}), "in round 0: its 'x' is 'y'"),
         (
             "aggregate",
             lambda a, _: replace(a, exchanges={("a", "b"): math.nan}),
-            "in round 0: its metric 'exchange from 'a' to 'b'' is nan",
+            "in round 0: its 'exchange from 'a' to 'b'' is nan",
         ),
-        ("evaluate", lambda _: {"distance": math.nan}, "before the first round: its metric 'distance' is nan"),
-        ("evaluate", lambda _: 0.5, "before the first round: its metrics are a float, expected numbers by name"),
-        ("cost", lambda cost, silo: 3 if silo else cost, r"asked for the cost of silo \d+: it returned a int"),
+        ("evaluate", lambda _: {"distance": math.nan}, "in evaluate: its 'distance' is nan"),
+        ("evaluate", lambda _: 0.5, "in evaluate: it returned 0.5, expected a mapping of numbers by name"),
+        ("cost", lambda cost, silo: 3 if silo else cost, r"in cost: it returned 3, expected a Cost"),
     ],
 )
 def test_what_is_not_as_the_protocol_says_is_told(
@@ -185,7 +192,7 @@ def test_a_wrong_round_leaves_the_earlier_ones(
 ) -> None:
     rounds = iter(range(9))
     spoil(toy, monkeypatch, "aggregate", lambda a, _: replace(a, metrics={"x": math.inf} if next(rounds) == 2 else {}))
-    assert "in round 2: its metric 'x' is inf" in refused(*RUN, "--out", tmp_path / "run", status=1)
+    assert "in round 2: its 'x' is inf" in refused(*RUN, "--out", tmp_path / "run", status=1)
     assert RunDirectory(tmp_path / "run").read("rounds").height == 2
 
 
@@ -199,7 +206,7 @@ def test_a_traceback_is_there_for_who_writes_a_learner(
     done = cli(*RUN, "--debug", "--out", tmp_path / "run")
     assert done.status == 1
     assert "in a_bug_of_mine" in done.err
-    assert done.err.splitlines()[-1].startswith("vnetsim: learner 'toy' failed in round 0 at vehicle '")
+    assert done.err.splitlines()[-1].startswith("vnetsim: learner 'toy' failed in train in round 0 at vehicle '")
 
 
 def test_an_update_that_only_says_it_is_finite_is_rejected(

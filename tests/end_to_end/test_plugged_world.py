@@ -164,7 +164,7 @@ def test_a_line_that_is_no_passage_and_a_source_that_fails_are_named(cli: Cli, p
     file.write_text(file.read_text().replace("paths = []", "paths = [] + 1"))
     done = cli("mobility", "../mine.toml", "--out", "out")
     assert done.status == 1
-    assert "traffic source 'passages' failed while it was opened: TypeError" in done.err
+    assert "traffic source 'passages' failed in open: TypeError" in done.err
     line = file.read_text().partition("paths = [] + 1")[0].count("\n") + 1
     assert f" See line {line} of {file}." in " ".join(done.err.split())
 

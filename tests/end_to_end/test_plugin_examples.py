@@ -149,9 +149,9 @@ def test_a_wrong_setting_is_one_line(
             "labels = generator",
             "1 / 0",
             "data.name",
-            "data set 'gratings' failed while it was loaded: ZeroDiv",
+            "data set 'gratings' failed in load: ZeroDiv",
         ),
-        ("plain_cnn", "widths[-1]", "7", "learning.encoder", "encoder 'plain-cnn' failed while it was built: ValueErr"),
+        ("plain_cnn", "widths[-1]", "7", "learning.encoder", "encoder 'plain-cnn' failed in create: ValueErr"),
     ],
 )
 def test_a_fault_of_the_plug_in_is_one_line(

@@ -20,8 +20,9 @@ import torch
 
 from learners.data.image_set import ImageSet
 from learners.data.steering_set import SteeringSet
+from vnetsim.checked_plugin import checked
 from vnetsim.learning import Learner, LearnerContext, Participant, Peer, Update
-from vnetsim.learning.faults import aggregated, model_shapes, numbers, trained
+from vnetsim.learning.faults import aggregated, model_shapes, trained
 from vnetsim.learning.registry import about
 from vnetsim.scenario.settings_file import learner_defaults
 
@@ -169,13 +170,13 @@ def test_reports_only_declared_series(new: Callable[..., Any], participant: Make
     declared = {series.name: series for series in learner.series()}
     assert len(declared) == len(learner.series())
     assert all(series.label and series.caption for series in declared.values())
-    metrics = {**numbers(learner, "", learner.evaluate(final=False))}
+    metrics = {**checked(learner, "learner", Learner).evaluate(final=False)}
     for round_ in range(2):
         group = met([participant(round_, i) for i in range(3)])
         metrics |= aggregated(learner, learner.train(group), "").metrics
     metrics |= learner.evaluate(final=True)
     assert set(metrics) <= set(declared)
-    for name, value in numbers(learner, "", metrics).items():
+    for name, value in metrics.items():
         assert declared[name].unit != "%" or 0 <= value <= 1
 
 
@@ -314,7 +315,7 @@ def test_a_round_on_cuda(new: Callable[..., Any], new_context: MakeContext, part
     learner = new(new_context(device="cuda"))
     play(learner, range(2), participant)
     assert all(tensor.device.type == "cpu" for tensor in learner.state_dict().values())
-    numbers(learner, "", learner.evaluate(final=True))
+    checked(learner, "learner", Learner).evaluate(final=True)
 
 
 def test_a_share_of_a_local_training_is_so_many_of_its_steps(

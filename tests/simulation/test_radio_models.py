@@ -95,22 +95,25 @@ def test_a_rate_without_meaning_is_told_by_name(value: str, direction: str, scen
     returned = {"downlink": "self.bps * state", "uplink": "self.bps / 2 * state", "sidelink": "self.bps / 4 * state"}
     name = model(tmp_path, (f"return {returned[direction]}", f"return {value}"))
     said = value.removeprefix("float('").removesuffix("')")
-    with pytest.raises(RunError, match=rf"radio model 'plain' gave a {direction} rate of {said} bit/s at .* s; rates"):
+    with pytest.raises(RunError, match=rf"'plain' failed in {direction}_bps: it returned {said}, .*line"):
         played(scene, name, exchange=MIX)
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (("return self.bps * state", "return None"), "radio model 'plain' failed at 0 s: TypeError"),
-        (("return self.bps * state", "raise ValueError('no map')"), "failed at 0 s: ValueError: no map."),
+        (
+            ("return self.bps * state", "return None"),
+            "in downlink_bps: it returned None, expected a fin",
+        ),
+        (("return self.bps * state", "raise ValueError('no map')"), "failed in downlink_bps: ValueError: no map."),
         (("def window_state(self, generator): return", "def window_state(self, generator): return 1 /"), ""),
-        (("return cls(settings.bps)", "raise OSError('gone')"), "'plain' failed while it was made: OSError: gone."),
+        (("return cls(settings.bps)", "raise OSError('gone')"), "'plain' failed in create: OSError: gone."),
     ],
 )
 def test_a_failure_is_told_by_name(change: tuple[str, str], message: str, scene: Any, tmp_path: Path) -> None:
     if not message:
-        change, message = (change[0], f"{change[0]} 1 / 0 *"), "failed at the window of a: ZeroDivisionError"
+        change, message = (change[0], f"{change[0]} 1 / 0 *"), "failed in window_state: ZeroDivisionError"
     with pytest.raises(RunError, match=message):
         played(scene, model(tmp_path, change))
 

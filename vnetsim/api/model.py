@@ -157,7 +157,7 @@ def _built(record: ModelRecord, encoder: object, run: RunDirectory) -> nn.Module
         else:
             given = read_toml(run.checked("experiment.toml")).get("encoder", {})
             settings = structure(given, getattr(encoder, "Settings", NoSettings), "", ("encoder",))
-            with plugin_errors("encoder", str(getattr(encoder, "name", encoder)), "while it was built"):
+            with plugin_errors("encoder", str(getattr(encoder, "name", encoder)), "in create"):
                 built = architecture(record, encoder, settings)
     except (RuntimeError, OverflowError) as error:  # a size that torch does not take
         raise InputError(f"{run.path}: names a network that cannot be built: {error}.") from error

@@ -1,4 +1,4 @@
-"""What can be wrong with what a learner returns: errors that name learner, round and vehicle.
+"""What must hold between what a learner is given and what it returns: errors name learner, round and vehicle.
 
 The simulator trusts no learner: whatever is not as ``vnetsim.learning`` says ends the round with one line, before it
 can reach the record or the model. Only updates that are not finite are no fault; they are rejected.
@@ -7,38 +7,17 @@ can reach the record or the model. Only updates that are not finite are no fault
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from vnetsim.errors import RunError, VnetsimError
+from vnetsim.errors import RunError
 from vnetsim.learning import Aggregation, Learner, Participant, Update
-from vnetsim.plugins import place_in_file
 
 SUM_TOLERANCE = 1e-6
 """How far the sum of a round's weights may be from 1: the rounding of single precision."""
 
-KEPT = " Earlier rounds are kept."
-
 Shapes = Mapping[str, tuple[int, ...]]
-
-
-@contextmanager
-def learner_errors(learner: Learner | type[Learner], when: str, hint: str = KEPT) -> Iterator[None]:
-    """Turn whatever a learner raises into one line that names it, says when, and gives a hint."""
-    try:
-        yield
-    except VnetsimError:
-        raise
-    except Exception as error:
-        raise RunError(
-            f"learner '{learner.name}' failed {when}: {_reason(error)}.{place_in_file(error)}{hint}"
-        ) from error
-
-
-def _reason(error: Exception) -> str:
-    return ": ".join(filter(None, (type(error).__name__, " ".join(str(error).split()))))
 
 
 def model_shapes(state: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
@@ -63,15 +42,11 @@ def trained(learner: Learner, participants: Sequence[Participant], model: Shapes
         RunError: naming round and vehicle. When training fails for several participants together, they are trained
             one at a time, to name the first that fails alone.
     """
-    when = f"in round {participants[0].round}"
+    when = f"in train in round {participants[0].round}"
     try:
         updates = list(learner.train(participants))
-    except VnetsimError:
-        raise
-    except Exception as error:  # noqa: BLE001 - raised again, with the vehicle that failed
-        failing, cause = _failing_participant(learner, participants, error)
-        with learner_errors(learner, f"{when}{failing}"):
-            raise cause from (None if cause is error else error)
+    except RunError as error:
+        raise _of_one(learner, participants, error) from error
     if len(updates) != len(participants):
         raise _fault(learner, when, f"train returned {len(updates)} updates for {len(participants)} participants")
     for update, participant in zip(updates, participants, strict=True):
@@ -81,23 +56,18 @@ def trained(learner: Learner, participants: Sequence[Participant], model: Shapes
     return [update if _is_finite(update) else replace(update, finite=False) for update in updates]
 
 
-def _failing_participant(
-    learner: Learner, participants: Sequence[Participant], error: Exception
-) -> tuple[str, Exception]:
-    if len(participants) == 1:
-        return f" at vehicle '{participants[0].vehicle_id}'", error
-    for participant in participants:
+def _of_one(learner: Learner, participants: Sequence[Participant], error: RunError) -> RunError:
+    """Return the error of the first participant that fails alone, which names the vehicle."""
+    for participant in participants if len(participants) > 1 else ():
         try:
             learner.train([participant])
-        except Exception as alone:  # noqa: BLE001 - raised by the caller
-            return f" at vehicle '{participant.vehicle_id}'", alone
-    return " over all participants together, though over none alone", error
+        except RunError as alone:
+            return alone
+    return RunError(f"{error} None of the vehicles fails alone.") if len(participants) > 1 else error
 
 
-def _problem(update: Any, participant: Participant, first: Update, model: Shapes) -> str:
+def _problem(update: Update, participant: Participant, first: Update, model: Shapes) -> str:
     """Return what is wrong with an update, empty for nothing."""
-    if not isinstance(update, Update):
-        return f"train returned a {type(update).__name__}, expected an Update"
     if update.participant != participant:
         return f"its update is of vehicle '{update.participant.vehicle_id}'; expected one each, in order"
     if not isinstance(update.state, Mapping) or not _is_number(update.loss):
@@ -130,13 +100,7 @@ def aggregated(learner: Learner, updates: Sequence[Update], when: str) -> Aggreg
     Raises:
         RunError: naming the round, and the vehicle of a wrong weight.
     """
-    result: Any = learner.aggregate(updates)
-    if isinstance(result, tuple):
-        raise _fault(
-            learner, when, "aggregate returned a tuple, expected vnetsim.learning.Aggregation(weights=..., metrics=...)"
-        )
-    if not isinstance(result, Aggregation):
-        raise _fault(learner, when, f"aggregate returned a {type(result).__name__}, expected an Aggregation")
+    result = learner.aggregate(updates)
     if len(result.weights) != len(updates):
         raise _fault(learner, when, f"aggregate returned {len(result.weights)} weights for {len(updates)} updates")
     for update, weight in zip(updates, result.weights, strict=True):
@@ -146,34 +110,14 @@ def aggregated(learner: Learner, updates: Sequence[Update], when: str) -> Aggreg
     total = math.fsum(result.weights)
     if total != 0 and abs(total - 1) > SUM_TOLERANCE:
         raise _fault(learner, when, f"its weights sum to {total:.9g}, expected 1, or 0 where the model is kept")
-    exchanges = {f"exchange from '{a}' to '{b}'": value for (a, b), value in result.exchanges.items()}
-    numbers(learner, when, exchanges)
-    return result
-
-
-def numbers(learner: Learner, when: str, metrics: Any) -> dict[str, float]:
-    """Return metrics as plain numbers.
-
-    Raises:
-        RunError: one that is no finite number; what is undefined is to be left out.
-    """
-    if not isinstance(metrics, Mapping):
-        raise _fault(learner, when, f"its metrics are a {type(metrics).__name__}, expected numbers by name")
-    for name, value in metrics.items():
+    figures = {
+        **result.metrics,
+        **{f"exchange from '{a}' to '{b}'": value for (a, b), value in result.exchanges.items()},
+    }
+    for name, value in figures.items():
         if not (_is_number(value) and math.isfinite(value)):
-            raise _fault(learner, when, f"its metric '{name}' is {value!r}; what is no finite number is to be left out")
-    return {name: float(value) for name, value in metrics.items()}
-
-
-def checked(learner: Learner, when: str, value: Any, kind: type) -> Any:
-    """Return ``value`` if it is a ``kind``.
-
-    Raises:
-        RunError: it is something else.
-    """
-    if not isinstance(value, kind):
-        raise _fault(learner, when, f"it returned a {type(value).__name__}, expected a {kind.__name__}")
-    return value
+            raise _fault(learner, when, f"its '{name}' is {value!r}; what is no finite number is to be left out")
+    return result
 
 
 def _is_number(value: Any) -> bool:
@@ -188,4 +132,4 @@ def _is_number(value: Any) -> bool:
 
 
 def _fault(learner: Learner, when: str, problem: str) -> RunError:
-    return RunError(f"learner '{learner.name}' failed {when}: {problem}.{KEPT}")
+    return RunError(f"learner '{learner.name}' failed {when}: {problem}.")

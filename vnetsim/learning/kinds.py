@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Annotated, Any, ClassVar, Protocol
 
 from vnetsim.experiment import DataSettings
 from vnetsim.plugins import Kind
@@ -43,6 +43,9 @@ class DataSet(Protocol):
         ...
 
 
+Trunk = Annotated[tuple[Any, int], "the network and its number of channels, (torch.nn.Module, C)"]
+
+
 class EncoderTrunk(Protocol):
     """A convolutional network for images, chosen by ``learning.encoder``; ``Settings``: of the table ``encoder``."""
 
@@ -51,7 +54,7 @@ class EncoderTrunk(Protocol):
     Settings: ClassVar[type]
 
     @classmethod
-    def create(cls, settings: Any) -> tuple[Any, int]:
+    def create(cls, settings: Any) -> Trunk:
         """Return a new ``torch.nn.Module`` and its number of channels C.
 
         It takes normalised images (N, 3, H, W) to dense features (N, C, H', W'); the projection or the classifier that

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from vnetsim.learning import Learner
+from vnetsim.checked_plugin import checked
+from vnetsim.learning import Learner, LearnerContext
 from vnetsim.own_packages import claim
 from vnetsim.plugins import Kind
 
@@ -67,3 +68,19 @@ def find_learner(name: str) -> type[Learner]:
     """
     claim("learners")
     return LEARNERS.find(name)
+
+
+def made_learner(learner: type[Learner], context: LearnerContext, settings: Any) -> Learner:
+    """Return a new learner whose every answer is held to the protocol; see ``vnetsim.checked_plugin``.
+
+    Args:
+        learner: its class.
+        context: what it is built from.
+        settings: an instance of its ``Settings``.
+
+    Raises:
+        InputError: data and settings do not fit.
+        RunError: it cannot be made.
+    """
+    made = checked(learner, LEARNERS.name, Learner).create(context, settings)
+    return checked(made, LEARNERS.name, Learner)

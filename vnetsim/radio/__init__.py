@@ -7,16 +7,18 @@ RSUs are taken to use different channels.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Annotated, Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
 from vnetsim.coverage.rsu import Rsu
 from vnetsim.experiment import ExchangeSettings, LinkSettings
 from vnetsim.plugins import Kind
+from vnetsim.setting_checks import Within
 
 PositionM = tuple[float, float]
 """x and y in net coordinates (m)."""
+RateBps = Annotated[float, Within(1e-9, 1e15, "bit/s", "0 would never end; a thousand times what optical fibres carry")]
 
 
 @runtime_checkable
@@ -47,7 +49,7 @@ class RadioModel(Protocol):
         """Draw what holds for two vehicles in one round's exchange, both ways, from a random stream of its own."""
         ...
 
-    def downlink_bps(self, rsu: Rsu, vehicle_m: PositionM, state: Any) -> float:
+    def downlink_bps(self, rsu: Rsu, vehicle_m: PositionM, state: Any) -> RateBps:
         """Return the rate from RSU to vehicle with the whole airtime (bit/s).
 
         Args:
@@ -57,11 +59,11 @@ class RadioModel(Protocol):
         """
         ...
 
-    def uplink_bps(self, rsu: Rsu, vehicle_m: PositionM, state: Any) -> float:
+    def uplink_bps(self, rsu: Rsu, vehicle_m: PositionM, state: Any) -> RateBps:
         """Return the rate from vehicle to RSU, likewise."""
         ...
 
-    def sidelink_bps(self, rsu: Rsu, sender_m: PositionM, receiver_m: PositionM, state: Any) -> float:
+    def sidelink_bps(self, rsu: Rsu, sender_m: PositionM, receiver_m: PositionM, state: Any) -> RateBps:
         """Return the rate between two vehicles with the whole airtime (bit/s).
 
         Args:

@@ -13,8 +13,7 @@ from vnetsim.errors import InputError
 from vnetsim.experiment import ScheduleSettings
 from vnetsim.learning import Cost, Exchange, Learner, LearnerContext
 from vnetsim.learning.aggregation import SYNC
-from vnetsim.learning.faults import checked, learner_errors
-from vnetsim.learning.registry import find_learner
+from vnetsim.learning.registry import find_learner, made_learner
 from vnetsim.plugins import short_name
 from vnetsim.scenario.settings_file import structure, to_plain
 
@@ -59,15 +58,9 @@ def costs_of(schedule: ScheduleSettings, context: LearnerContext, learner: Learn
         return {}
     kind = find_learner(schedule.learner)
     settings: Any = structure(schedule.learning, kind.Settings, "", ("schedule", "learning"))
-    with learner_errors(kind, "while it was made for the schedule", hint=""):
-        reference = kind.create(dataclasses.replace(context, rule=SYNC, aggregation=None), settings)
-    costs = {}
-    for silo in range(context.silos):
-        when = f"asked for the cost of silo {silo}, for the schedule"
-        with learner_errors(kind, when, hint=""):
-            costs[silo] = checked(reference, when, reference.cost(silo), Cost)
-    with learner_errors(learner, "asked for the cost of silo 0", hint=""):
-        own = _manner(learner.cost(0).exchange)
+    reference = made_learner(kind, dataclasses.replace(context, rule=SYNC, aggregation=None), settings)
+    costs = {silo: reference.cost(silo) for silo in range(context.silos)}
+    own = _manner(learner.cost(0).exchange)
     given = _manner(costs[0].exchange)
     if own != given:
         raise InputError(

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from vnetsim.errors import InputError
 from vnetsim.learning import Cost, Learner, Participant
-from vnetsim.learning.faults import aggregated, checked, learner_errors, model_shapes, numbers, trained
+from vnetsim.learning.faults import aggregated, model_shapes, trained
 from vnetsim.runs.checkpoint import Checkpoint, FinishedRound, TrainingHistory, digest
 from vnetsim.runs.clock import Clock
 from vnetsim.simulation.log import RoundResult, RoundSummary
@@ -59,11 +59,9 @@ class Training:
                     f"{checkpoint.folder}: unreadable checkpoint: it is not of this learner: {message}."
                 ) from error
         else:
-            when = "before the first round"
-            with learner_errors(learner, when):
-                self._progress = TrainingHistory(initial=numbers(learner, when, learner.evaluate(final=False)))
-                state = learner.state_dict()
-                checkpoint.save(self._progress, state)
+            self._progress = TrainingHistory(initial=learner.evaluate(final=False))
+            state = learner.state_dict()
+            checkpoint.save(self._progress, state)
         self._shapes = model_shapes(state)
         self.metric_rows: list[MetricRow] = _rows(0, begin_s, self._progress.initial)
         self._replayed = 0
@@ -76,9 +74,7 @@ class Training:
     def cost(self, silo: int) -> Cost:
         """Return payload and work of a participation; the learner is asked once per silo."""
         if silo not in self._costs:
-            when = f"asked for the cost of silo {silo}"
-            with learner_errors(self._learner, when):
-                self._costs[silo] = checked(self._learner, when, self._learner.cost(silo), Cost)
+            self._costs[silo] = self._learner.cost(silo)
         return self._costs[silo]
 
     def close_round(self, summary: RoundSummary, participants: Sequence[Participant]) -> RoundResult:
@@ -100,13 +96,10 @@ class Training:
                     "package versions or vnetsim itself changed. Start the run again with `vnetsim run`."
                 )
         else:
-            with learner_errors(self._learner, f"in round {summary.round}"):
-                finished = self._results(summary, participants, who)
-                self._progress = TrainingHistory(
-                    initial=self._progress.initial, rounds=(*self._progress.rounds, finished)
-                )
-                with self._clock.part("checkpoints"):
-                    self._checkpoint.save(self._progress, self._learner.state_dict())
+            finished = self._results(summary, participants, who)
+            self._progress = TrainingHistory(initial=self._progress.initial, rounds=(*self._progress.rounds, finished))
+            with self._clock.part("checkpoints"):
+                self._checkpoint.save(self._progress, self._learner.state_dict())
         self._replayed += 1
         self.metric_rows.extend(_rows(summary.round + 1, summary.close_s, finished.metrics))
         return RoundResult(
@@ -117,15 +110,16 @@ class Training:
         )
 
     def _results(self, summary: RoundSummary, participants: Sequence[Participant], who: str) -> FinishedRound:
-        when = f"in round {summary.round}"
         with self._clock.part("training"):
             updates = trained(self._learner, participants, self._shapes) if participants else []
-            aggregation = aggregated(self._learner, [update for update in updates if update.finite], when)
+            aggregation = aggregated(
+                self._learner, [update for update in updates if update.finite], f"in aggregate in round {summary.round}"
+            )
         given = iter(aggregation.weights)
-        metrics = numbers(self._learner, when, aggregation.metrics)
+        metrics = {name: float(value) for name, value in aggregation.metrics.items()}
         if summary.final or (summary.round + 1) % self._evaluate_every == 0:
             with self._clock.part("evaluation"):
-                metrics |= numbers(self._learner, when, self._learner.evaluate(final=summary.final))
+                metrics |= self._learner.evaluate(final=summary.final)
         return FinishedRound(
             participants=who,
             rejected=tuple(position for position, update in enumerate(updates) if not update.finite),

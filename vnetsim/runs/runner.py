@@ -15,8 +15,7 @@ from vnetsim.coverage.windows import CoverageEvent, TrafficInfo, TrafficStream
 from vnetsim.errors import InputError, RunError, VnetsimError
 from vnetsim.experiment import Experiment
 from vnetsim.learning import Cost, Learner, LearnerContext
-from vnetsim.learning.faults import learner_errors
-from vnetsim.learning.registry import find_learner
+from vnetsim.learning.registry import find_learner, made_learner
 from vnetsim.plugins import code_file, short_name
 from vnetsim.progress import ProgressDisplay
 from vnetsim.random_streams import Streams
@@ -163,10 +162,9 @@ def _learn(
         chosen = learner_plugins(experiment, kind)
         given = dataclasses.replace(experiment, data=data)
         context = context_of(given, device, on_ray=bool(workers), **chosen)
-        with learner_errors(kind, "while it was made", hint=""):
-            learner = kind.create(context, settings)
-            description = learner.describe()
-            record = learner_record(learner, settings, device)
+        learner = made_learner(kind, context, settings)
+        description = learner.describe()
+        record = learner_record(learner, settings, device)
         record["device"] |= {**dataclasses.asdict(experiment.arithmetic), **workers}
         plugins.check_learner(kind.name, learner.cost(0), experiment.round)
         costs = costs_of(schedule, context, learner)

@@ -34,8 +34,7 @@ from vnetsim.radio.channel import Channel
 from vnetsim.simulation.exchange import Air
 from vnetsim.simulation.handler import RoundHandler
 from vnetsim.simulation.log import LEFT, ClosedBy, Outcome, Recorder, RoundSummary
-from vnetsim.simulation.pace import RoundState
-from vnetsim.simulation.pace.checked import CheckedPace
+from vnetsim.simulation.pace import Pace, RoundState
 from vnetsim.simulation.participation import Coverage, Invitation, Participation, participant_of
 from vnetsim.simulation.planning import Planning
 from vnetsim.simulation.resources import Resources
@@ -129,7 +128,7 @@ class Aggregator:
         name: str,
         world: World,
         surroundings: Surroundings,
-        pace: CheckedPace,
+        pace: Pace,
         chooser: Chooser,
         knowledge: Knowledge,
     ) -> None:
@@ -197,7 +196,7 @@ class Aggregator:
             in_flight=self._under_way,
             generator=self._chooser.generator,
         )
-        known = self._knowledge.at(now_s, self._pace.planned_share)
+        known = self._knowledge.at(now_s, self._planning.planned_share)
         for window in self._chooser.order(windows, free, context, known):
             self._waiting.discard(window)
             if self._world.experiment.round.distinct_silos and window.vehicle.binding.silo in self._open.taken:
@@ -393,7 +392,7 @@ class Aggregator:
         committed, recorder = self._open.committed, self._world.recorder
         result = self._world.handler.close_round(summary, [participant for _, participant in committed])
         recorder.closed(summary, [row for row, _ in committed], result)
-        self._chooser.after_round(self._knowledge.learn(recorder.participations, index), index)
+        self._chooser.policy.after_round(self._knowledge.learn(recorder.participations, index))
         self._surroundings.closed()
 
     def _end(self, participation: Participation, outcome: Outcome, time_s: float) -> int:

@@ -1,15 +1,12 @@
-"""Between the simulation and a radio model: asks it, and refuses nonsense by its name."""
+"""Between the simulation and a radio model: who asks it for which rate, and how often."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
 from vnetsim.coverage.rsu import Rsu
 from vnetsim.coverage.windows import VehiclePath, position_m
-from vnetsim.errors import RunError
 from vnetsim.experiment import LinkSettings
 from vnetsim.plugins import plugin_errors
 from vnetsim.radio import RadioModel
@@ -18,7 +15,7 @@ from vnetsim.random_streams import Streams
 
 
 class Radio:
-    """Asks a radio model; each question raises ``RunError`` where the model fails or gives nonsense.
+    """Asks a radio model.
 
     Args:
         model: the model.
@@ -36,8 +33,8 @@ class Radio:
 
     def rate_use(self) -> RateUse:
         """Return what takes note of rates, for channels."""
-        with self._plugin_errors("asked for its cap_bps"):
-            cap_bps = getattr(self._model, "cap_bps", None)
+        cap_bps = getattr(self._model, "cap_bps", None)
+        with plugin_errors("radio model", self._model.name, "in cap_bps"):
             return RateUse(cap_bps=None if cap_bps is None else float(cap_bps))
 
     def link(self, path: VehiclePath, rsu: Rsu, earlier_windows: int) -> Link:
@@ -48,37 +45,18 @@ class Radio:
             rsu: the RSU whose window it is.
             earlier_windows: how many this vehicle had at this RSU before; with the two ids it names the random stream.
         """
-        with self._plugin_errors(f"at the window of {path.vehicle_id}"):
-            state = self._model.window_state(self._streams.generator(path.vehicle_id, rsu.id, earlier_windows))
+        state = self._model.window_state(self._streams.generator(path.vehicle_id, rsu.id, earlier_windows))
         return Link(self, self._model, path, rsu, state)
 
     def pair_state(self, round_index: int, one: str, other: str) -> Any:
         """Return what the model draws for two vehicles in a round's exchange, whoever is named first."""
         first, second = sorted((one, other))
-        with self._plugin_errors(f"in the exchange of round {round_index}"):
-            return self._model.pair_state(self._streams.generator("sidelink", round_index, first, second))
+        return self._model.pair_state(self._streams.generator("sidelink", round_index, first, second))
 
     def sidelink_bps(self, rsu: Rsu, sender: VehiclePath, receiver: VehiclePath, time_s: float, state: Any) -> float:
         """Return the rate between two vehicles (bit/s) at a time that both paths cover (s)."""
         sender_m, receiver_m = position_m(sender, time_s), position_m(receiver, time_s)
-        return self.asked("sidelink", time_s, self._model.sidelink_bps, rsu, sender_m, receiver_m, state)
-
-    def asked(self, direction: str, time_s: float, rate_bps: Callable[..., float], *given: Any) -> float:
-        """Return a rate of the model (bit/s)."""
-        try:
-            found = float(rate_bps(*given))
-        except Exception:  # not from the outset: this is asked a million times
-            with self._plugin_errors(f"at {time_s:g} s"):
-                raise
-        if 0 < found < math.inf:
-            return found
-        raise RunError(
-            f"radio model '{self._model.name}' gave a {direction} rate of {found} bit/s at {time_s:g} s; rates must be "
-            "finite and above 0."
-        )
-
-    def _plugin_errors(self, when: str) -> AbstractContextManager[None]:
-        return plugin_errors("radio model", self._model.name, when)
+        return self._model.sidelink_bps(rsu, sender_m, receiver_m, state)
 
 
 class Link:
@@ -116,7 +94,7 @@ class Link:
         return self._fixed.get("uplink") or self._looked_up("uplink", time_s, self._model.uplink_bps)
 
     def _looked_up(self, direction: str, time_s: float, rate_bps: Callable[..., float]) -> float:
-        found = self._radio.asked(direction, time_s, rate_bps, self._rsu, position_m(self._path, time_s), self._state)
+        found = rate_bps(self._rsu, position_m(self._path, time_s), self._state)
         if self._radio.update_s is None:
             self._fixed[direction] = found
         return found

@@ -41,7 +41,6 @@ from vnetsim.simulation.log import (
     RoundSummary,
     SimulationLog,
 )
-from vnetsim.simulation.pace.checked import CheckedPace
 from vnetsim.simulation.plugins import SimulationPlugins, simulation_plugins
 from vnetsim.simulation.resources import Resources
 from vnetsim.simulation.selection.choice import Chooser
@@ -162,7 +161,7 @@ def simulate(
         name="global",
         world=world,
         surroundings=fleet,
-        pace=CheckedPace(made.pace),
+        pace=made.pace,
         chooser=Chooser(made.selection, streams.generator("selection")),
         knowledge=Knowledge(
             camera=experiment.camera,

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from vnetsim.checked_plugin import checked
 from vnetsim.errors import InputError
 from vnetsim.experiment import Experiment, RoundSettings
 from vnetsim.learning import Cost
-from vnetsim.plugins import Kind, plugin_errors
+from vnetsim.plugins import Kind
 from vnetsim.radio import RADIO_MODELS, RadioModel
 from vnetsim.scenario.settings_file import structure, to_plain
 from vnetsim.simulation.pace import PACES, Pace, WorkPace
@@ -75,18 +76,22 @@ def simulation_plugins(experiment: Experiment) -> SimulationPlugins:
             f"round.selection: {selection.name} chooses by training losses, which differ between learners, so no "
             "schedule can be equal for all; leave out schedule.learner (--equal-schedule)."
         )
-    with plugin_errors("selection policy", selection.name, "while it was made"):
-        made = selection.create(chosen)
-    with plugin_errors("pace", pace.name, "while it was made"):
-        kept = pace.create(paced, experiment.round)
-    with plugin_errors("radio model", model.name, "while it was made"):
-        radio = model.create(drawn, experiment.link, experiment.exchange)
     record = {
         "selection": {"name": selection.name, "source": selection.source, "settings": to_plain(chosen)},
         "pace": {"name": pace.name, "source": pace.source, "settings": to_plain(paced)},
         "radio": {"name": model.name, "source": model.source, "settings": to_plain(drawn)},
     }
-    return SimulationPlugins(selection=made, pace=kept, radio=radio, record=record)
+    return SimulationPlugins(
+        selection=_made(SELECTIONS, selection, chosen),
+        pace=_made(PACES, pace, paced, experiment.round),
+        radio=_made(RADIO_MODELS, model, drawn, experiment.link, experiment.exchange),
+        record=record,
+    )
+
+
+def _made(kind: Kind, found: Any, *given: Any) -> Any:
+    made = checked(found, kind.name, kind.protocol).create(*given)
+    return checked(made, kind.name, kind.protocol)
 
 
 def _settings(kind: Kind, name: str, values: Mapping[str, Any]) -> tuple[Any, Any]:

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from vnetsim.errors import InputError, RunError
-from vnetsim.learning.faults import learner_errors
-from vnetsim.learning.registry import find_learner
+from vnetsim.learning.registry import find_learner, made_learner
 from vnetsim.paths import path_name, resolved
 from vnetsim.runs.equal_schedule import costs_of
 from vnetsim.runs.runner import context_of
@@ -96,6 +95,5 @@ def refuse_unlike_exchanges(plan: Plan) -> None:
         settings: Any = structure(experiment.learning, kind.Settings, "", ("learning",))
         context = context_of(experiment, "cpu")
         with suppress(RunError):  # a learner at fault fails its own cells alone
-            with learner_errors(kind, "while it was made", hint=""):
-                learner = kind.create(context, settings)
+            learner = made_learner(kind, context, settings)
             costs_of(experiment.schedule, context, learner)

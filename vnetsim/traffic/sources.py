@@ -1,4 +1,4 @@
-"""Between a run and a traffic source: opens it, says of the record what it is, and tells its failures by its name."""
+"""Between a run and a traffic source: opens it, says for the record what it is, and refuses paths that cannot be."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any, get_args
 
 import numpy as np
 
+from vnetsim.checked_plugin import checked
 from vnetsim.coverage.rsu import Rsu
 from vnetsim.coverage.windows import CoverageEvent, EntryCause, ExitCause, Left, TrafficInfo, TrafficStream
 from vnetsim.errors import InputError
 from vnetsim.experiment import Experiment
 from vnetsim.paths import resolved
-from vnetsim.plugins import plugin_errors
 from vnetsim.random_streams import Streams
 from vnetsim.scenario.settings_file import structure, to_plain
 from vnetsim.scenario.sources import TRAFFIC_SOURCES, TrafficRequest, source_file
@@ -49,16 +49,17 @@ def open_source(experiment: Experiment, *, repeat: bool, **_: object) -> Traffic
     """
     found, settings = found_source(experiment)
     streams = Streams(seed=experiment.seed).child("traffic")
-    with plugin_errors(TRAFFIC_SOURCES.name, found.name, "while it was opened"):
-        traffic = found.open(settings, TrafficRequest(experiment=experiment, streams=streams, repeat=repeat))
-        if experiment.scenario in TRAFFIC_SOURCES.built_in:
-            return traffic  # type: ignore[no-any-return]
-        record = {"name": found.name, "source": found.source, "settings": to_plain(settings)}
-        return CheckedTraffic(traffic, record, experiment.scenario)
+    request = TrafficRequest(experiment=experiment, streams=streams, repeat=repeat)
+    traffic = checked(found, TRAFFIC_SOURCES.name, TRAFFIC_SOURCES.protocol).open(settings, request)
+    if experiment.scenario in TRAFFIC_SOURCES.built_in:
+        return traffic  # type: ignore[no-any-return]
+    record = {"name": found.name, "source": found.source, "settings": to_plain(settings)}
+    own = checked(traffic, TRAFFIC_SOURCES.name, TrafficStream, name=found.name)
+    return OwnTraffic(own, record, experiment.scenario)
 
 
-class CheckedTraffic:
-    """Traffic of a source that users brought; each question raises ``RunError`` where it fails.
+class OwnTraffic:
+    """Traffic of a source that users brought: the record says of which, and a path that cannot be is refused.
 
     Args:
         traffic: what it opened.
@@ -84,15 +85,14 @@ class CheckedTraffic:
     @property
     def info(self) -> TrafficInfo:
         """What the record says of this traffic, the source's name and file included."""
-        with self._plugin_errors("asked for its info"):
-            info = self._traffic.info
-            return dataclasses.replace(
-                info,
-                kind=self._record["name"],
-                inputs=(*info.inputs, *self._inputs),
-                notes=(*info.notes, *self._notes()),
-                plugin=self._record,
-            )
+        info = self._traffic.info
+        return dataclasses.replace(
+            info,
+            kind=self._record["name"],
+            inputs=(*info.inputs, *self._inputs),
+            notes=(*info.notes, *self._notes()),
+            plugin=self._record,
+        )
 
     @property
     def time_s(self) -> float:
@@ -101,20 +101,13 @@ class CheckedTraffic:
 
     def events(self) -> Iterator[CoverageEvent]:
         """Yield the coverage events; see ``vnetsim.coverage.windows.TrafficStream``."""
-        with self._plugin_errors("while it was read"):
-            events = iter(self._traffic.events())
-        while True:
-            with self._plugin_errors("while it was read"):
-                event = next(events, None)
-            if event is None:
-                return
+        for event in self._traffic.events():
             self._check(event)
             yield event
 
     def close(self) -> None:
         """Release what the source holds."""
-        with self._plugin_errors("while it was closed"):
-            self._traffic.close()
+        self._traffic.close()
 
     def _check(self, event: CoverageEvent) -> None:
         """Refuse a path that cannot lie in its RSU's disc; count those whose speeds are not those it drives.
@@ -149,6 +142,3 @@ class CheckedTraffic:
             "and times say: speed_mps is in m/s, time_s in s, x_m and y_m in m."
         )
         return (note,)
-
-    def _plugin_errors(self, when: str) -> Any:
-        return plugin_errors(TRAFFIC_SOURCES.name, self._record["name"], when)

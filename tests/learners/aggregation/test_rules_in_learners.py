@@ -23,7 +23,7 @@ from learners.fedefm import FedEFM
 from learners.flsimco import FLSimCo
 from learners.mathematics.aggregation import equal_weights
 from learners.mathematics.robust import AveragingSettings
-from learners.state.rules import checked, rule_of
+from learners.state.rules import rule_of, shares_of
 from learners.state.server import Server
 from learners.steering_baselines import DecentralisedSgd, FedAvgSteering
 from vnetsim.blur import Camera
@@ -61,7 +61,7 @@ def equal(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
 def test_shares_are_scaled_to_one_but_for_rounding(shares: list[float], expected: list[float]) -> None:
     uploads: Any = SimpleNamespace(uploads=shares, model={})
     made = NextModel(state={}, shares=shares, memory={})
-    assert checked(made, uploads, {}, name="own", when="in round 1") == expected
+    assert shares_of(made, uploads, {}, name="own", when="in round 1") == expected
 
 
 @pytest.mark.usefixtures("tiny")
@@ -305,7 +305,7 @@ def test_nonsense_is_an_error_that_names_the_rule(
 ) -> None:
     monkeypatch.setattr(FedBuff, "aggregate", lambda _, given: returns(given))
     learner = ClassificationFedAvg.create(new_context(rule="fedbuff"), ClassificationFedAvg.Settings(**QUICK))
-    with pytest.raises(RunError, match=f"aggregation rule 'fedbuff' failed in round 0: .*{message}"):
+    with pytest.raises(RunError, match=f"aggregation rule 'fedbuff' failed in aggregate.*: .*{message}"):
         play(learner, participant, range(1))
 
 

@@ -131,7 +131,8 @@ class Own:
 
 
 def test_an_encoder_of_ones_own_is_seeded_and_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kinds, "ENCODERS", SimpleNamespace(names=lambda: ["own"], find={"own": Own}.__getitem__))
+    own = SimpleNamespace(name="encoder", names=lambda: ["own"], find={"own": Own}.__getitem__)
+    monkeypatch.setattr(kinds, "ENCODERS", own)
     before = torch.random.get_rng_state()
     first, again, other = (create_encoder("own", seed=seed).state_dict() for seed in (3, 3, 4))
     assert torch.equal(torch.random.get_rng_state(), before)
@@ -143,7 +144,7 @@ def test_an_encoder_of_ones_own_is_seeded_and_looked_at(monkeypatch: pytest.Monk
     assert wide["head.weight"].shape == (5, 12)
     with pytest.raises(RunError, match=r"makes \(2, 9, 15, 15\) of images \(2, 3, 32, 32\), expected \(2, 8, H', W'\)"):
         create_encoder("own", seed=3, settings=Own.Settings(width=9))
-    with pytest.raises(RunError, match=r"'own'.*while it was built.*ZeroDivisionError.*by hand"):
+    with pytest.raises(RunError, match=r"'own'.*in create.*ZeroDivisionError.*by hand"):
         create_encoder("own", seed=3, settings=Own.Settings(fails=True))
     with pytest.raises(InputError, match=r"learning.encoder: unknown encoder 'owl'. Did you mean 'own'"):
         create_encoder("owl", seed=3)

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
+from typing import Annotated, Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from vnetsim.experiment import RoundSettings
 from vnetsim.plugins import Kind
+from vnetsim.setting_checks import Share, Within
 from vnetsim.simulation.selection.candidate import Candidate
+
+LengthS = Annotated[float, Within(1e-9, 1e12, "s", "a round has an end, and it lies ahead")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +68,7 @@ class Pace(Protocol):
         """Return whether the round closes now; asked whenever an upload arrived or a participation ended."""
         ...
 
-    def deadline_s(self, state: RoundState) -> float:
+    def deadline_s(self, state: RoundState) -> LengthS:
         """Return how long after its opening a round closes at the latest (s), > 0; asked when it opens."""
         ...
 
@@ -80,9 +83,9 @@ class WorkPace:
         planned_share: share of the training that selection policies are to count with, in (0, 1].
     """
 
-    planned_share: float = 1.0
+    planned_share: Share = 1.0
 
-    def plan(self, candidates: Sequence[Candidate], state: RoundState) -> float | None:  # noqa: ARG002 - for subclasses
+    def plan(self, candidates: Sequence[Candidate], state: RoundState) -> LengthS | None:  # noqa: ARG002 - for subclasses
         """Plan the open round before its first invitation; return how much longer it lasts at most, or None.
 
         Asked whenever somebody may be invited, until somebody was. The round then closes so many seconds from now, in
@@ -98,7 +101,7 @@ class WorkPace:
         """Return whether a candidate may be invited now; its training is the planned share."""
         return True
 
-    def share(self, candidate: Candidate, state: RoundState) -> float:  # noqa: ARG002
+    def share(self, candidate: Candidate, state: RoundState) -> Share:  # noqa: ARG002
         """Return the share of its training that a vehicle does, in [0, 1]; asked when the training begins.
 
         It is rounded down to whole local steps, and is at least one.

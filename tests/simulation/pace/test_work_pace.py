@@ -8,23 +8,29 @@ from typing import Any
 
 import pytest
 
+from vnetsim.checked_plugin import checked
 from vnetsim.errors import InputError, RunError
 from vnetsim.learning import Cost, Exchange
-from vnetsim.simulation.pace import RoundState, WorkPace
-from vnetsim.simulation.pace.checked import CheckedPace
+from vnetsim.simulation.pace import Pace, RoundState, WorkPace
+from vnetsim.simulation.planning import Planning
 from vnetsim.simulation.plugins import simulation_plugins
 
 STATE = RoundState(round=3, open_s=10.0, now_s=12.0, invited=0, in_flight=0, committed=0)
-CANDIDATE: Any = SimpleNamespace(vehicle_id="a", steps=8)
 
 
-def pace(**answers: Any) -> CheckedPace:
+def planning(**answers: Any) -> tuple[Planning, Any]:
+    """Return what asks a pace of these answers, and a participation of a vehicle of 8 steps."""
+
     class Mine(WorkPace):
         name = "mine"
 
     for name, answer in answers.items():
         setattr(Mine, name, answer if name == "planned_share" else lambda *_, answer=answer: answer)
-    return CheckedPace(Mine())  # type: ignore[arg-type]
+    steps = answers.get("steps", 8)
+    knowledge: Any = SimpleNamespace(at=lambda *_: SimpleNamespace(cost=lambda _: SimpleNamespace(steps=steps)))
+    window: Any = SimpleNamespace(vehicle=SimpleNamespace(binding=SimpleNamespace(silo=0)), path=None)
+    made = Planning(checked(Mine(), "pace", Pace), knowledge, lambda: STATE)  # type: ignore[arg-type]
+    return made, window
 
 
 @pytest.mark.parametrize(
@@ -32,41 +38,32 @@ def pace(**answers: Any) -> CheckedPace:
     [(1.0, 1.0), (0.0, 1 / 8), (0.3, 2 / 8), (3 / 8, 3 / 8), (0.1 + 0.2 + 0.075, 3 / 8), (0.99, 7 / 8)],
 )
 def test_a_share_is_of_whole_steps_and_at_least_one(given: float, share: float) -> None:
-    assert pace(share=given).share(CANDIDATE, STATE) == share
-    assert pace(share=given).share(SimpleNamespace(vehicle_id="a", steps=0), STATE) == 1  # type: ignore[arg-type]
+    made, participation = planning(share=given)
+    assert made.share(participation, 0.0) == share
+    made, participation = planning(share=given, steps=0)
+    assert made.share(participation, 0.0) == 1
 
 
 def test_without_answers_of_its_own_it_changes_nothing() -> None:
-    plain = pace()
-    assert (plain.share(CANDIDATE, STATE), plain.plan([CANDIDATE], STATE), plain.takes(CANDIDATE, STATE)) == (
-        1.0,
-        None,
-        True,
-    )
-    assert plain.planned_share == 1
+    made, participation = planning()
+    assert (made.share(participation, 0.0), made.length_s([], 0.0), made.planned_share) == (1.0, None, 1.0)
 
 
 @pytest.mark.parametrize(
     ("answers", "words"),
     [
-        (
-            {"share": math.nan},
-            "pace 'mine' gave vehicle 'a' a share of nan of the training in round 3; it must",
-        ),
-        ({"share": 1.5}, "gave vehicle 'a' a share of 1.5"),
-        ({"share": -0.1}, "gave vehicle 'a' a share of -0.1"),
-        ({"share": None}, "pace 'mine' failed in round 3: TypeError"),
-        ({"plan": math.nan}, "pace 'mine' gave a deadline of nan s in round 3; it must be above 0."),
-        ({"plan": 0}, "gave a deadline of 0.0 s in round 3"),
-        ({"plan": "soon"}, "pace 'mine' failed in round 3: ValueError"),
-        ({"planned_share": math.nan}, "pace 'mine' planned a share of nan of the training"),
-        ({"planned_share": None}, "pace 'mine' failed when asked for its planned share: TypeError"),
+        ({"share": math.nan}, "pace 'mine' failed in share in round 3: it returned nan, expected a finite number; see"),
+        ({"share": 1.5}, "it returned 1.5, which must be between 0 and 1"),
+        ({"share": None}, "it returned None, expected a finite number"),
+        ({"plan": 0}, "pace 'mine' failed in plan in round 3: it returned 0.0, which must be between"),
+        ({"plan": "soon"}, "it returned 'soon', expected a finite number"),
+        ({"planned_share": 7}, "pace 'mine' failed in planned_share: it returned 7.0, which must be between 0 and 1"),
     ],
 )
-def test_nonsense_is_told_by_name(answers: dict[str, Any], words: str) -> None:
-    asked = pace(**answers)
+def test_an_answer_outside_its_bounds_is_told_by_name(answers: dict[str, Any], words: str) -> None:
+    made, participation = planning(**answers)
     with pytest.raises(RunError) as error:
-        _ = (asked.share(CANDIDATE, STATE), asked.plan([CANDIDATE], STATE), asked.planned_share)
+        _ = (made.share(participation, 0.0), made.length_s([], 0.0), made.planned_share)
     assert words in str(error.value)
 
 

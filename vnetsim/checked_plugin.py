@@ -1,0 +1,229 @@
+"""Between the program and any plug-in: whatever it raises, or returns against its protocol, is told in one line."""
+
+from __future__ import annotations
+
+import collections.abc
+import functools
+import inspect
+import math
+import typing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from types import CodeType, NoneType, UnionType
+from typing import Annotated, Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+from vnetsim.errors import RunError
+from vnetsim.plugins import is_users, plugin_errors
+from vnetsim.setting_checks import Within
+
+T = TypeVar("T")
+
+
+def checked(plugin: T, kind: str, protocol: type, *, name: str = "") -> T:
+    """Return a plug-in, or the class of one, each of whose answers is held to its protocol.
+
+    What a method returns, and what an attribute is, must be of the type that the protocol states, within the bounds
+    that the type carries (``Annotated[float, Within(...)]``); every number must be finite. Numbers come back as plain
+    ones, and what a lazy answer raises is told as well.
+
+    Args:
+        plugin: the plug-in.
+        kind: what one of them is called, ``"pace"``.
+        protocol: what it must follow.
+        name: of the plug-in; its attribute ``name`` without.
+
+    Raises:
+        RunError: from the plug-in's methods: which failed, in which method and round, how, and where in the user's
+            file.
+    """
+    return cast("T", _Checked(plugin, kind, protocol, name or str(getattr(plugin, "name", kind))))
+
+
+class _MisfitError(Exception):
+    """What an answer is, and what was expected."""
+
+
+class _Checked:
+    def __init__(self, plugin: Any, kind: str, protocol: type, name: str) -> None:
+        self._plugin = plugin
+        self._protocol = protocol
+        self._told = (kind, name)
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:  # isinstance asks for it
+        return type(self._plugin)
+
+    def __getattr__(self, part: str) -> Any:
+        if part.startswith("_"):
+            return getattr(self._plugin, part)
+        kind, name = self._told
+        present = inspect.getattr_static(self._plugin, part, None) is not None
+        with plugin_errors(kind, name, f"in {part}") if present else nullcontext():
+            value = getattr(self._plugin, part)
+        expected = _expected(self._owner(part), part)
+        if not inspect.isroutine(value):
+            return self._fitted(value, expected, part, None)
+
+        def call(*given: Any, **named: Any) -> Any:
+            try:
+                found = value(*given, **named)
+            except (Exception, SystemExit) as error:
+                with plugin_errors(kind, name, f"in {part}{_moment(given)}"):
+                    raise error from error.__cause__
+            # the radio is asked a million times
+            if expected is float and type(found) is float and math.isfinite(found):
+                return found
+            return self._fitted(found, expected, f"{part}{_moment(given)}", value)
+
+        self.__dict__[part] = call  # looked up once
+        return call
+
+    def _owner(self, part: str) -> type:
+        """Return the class that states a part's type: the protocol, or a base of vnetsim's that extends it."""
+        own = self._plugin if isinstance(self._plugin, type) else type(self._plugin)
+        bases = [base for base in reversed(own.__mro__) if base.__module__.startswith("vnetsim.")]
+        return next((base for base in (self._protocol, *bases) if part in _parts(base)), self._protocol)
+
+    def _fitted(self, value: Any, expected: Any, when: str, method: Any) -> Any:
+        kind, name = self._told
+        try:
+            fitted = _fit(value, expected)
+        except _MisfitError as misfit:
+            place = f" See {_place(method)}." if _place(method) else ""
+            protocol = f"{self._protocol.__module__}.{self._protocol.__name__}"
+            raise RunError(f"{kind} '{name}' failed in {when}: {misfit}; see {protocol}.{place}") from None
+        lazy = get_origin(expected) in (collections.abc.Iterable, collections.abc.Iterator)
+        return self._each(fitted, when) if lazy else fitted
+
+    def _each(self, values: Iterable[Any], when: str) -> Iterator[Any]:
+        kind, name = self._told
+        found = iter(values)
+        while True:
+            with plugin_errors(kind, name, f"in {when}"):
+                value = next(found, _MisfitError)
+            if value is _MisfitError:
+                return
+            yield value
+
+
+@functools.cache
+def _expected(owner: type, part: str) -> Any:
+    """Return the type that a class states for an attribute, or for what a method returns."""
+    declared = inspect.getattr_static(owner, part, None)
+    function = getattr(declared, "fget", None) or getattr(declared, "__func__", declared)
+    if inspect.isfunction(function):
+        return get_type_hints(function, include_extras=True).get("return", Any)
+    hint = get_type_hints(owner, include_extras=True).get(part, Any)
+    return Any if get_origin(hint) is typing.ClassVar else hint
+
+
+def _parts(owner: type) -> set[str]:
+    return {*vars(owner), *inspect.get_annotations(owner)}
+
+
+def _fit(value: Any, expected: Any, words: str = "") -> Any:
+    """Return a value as the expected type, a number as a plain one.
+
+    Args:
+        value: the value.
+        expected: its type.
+        words: for it in a message.
+
+    Raises:
+        _MisfitError: it is something else.
+    """
+    origin = get_origin(expected)
+    if origin is Annotated:
+        return _fit_annotated(value, expected)
+    if origin in (Union, UnionType):
+        return None if value is None else _fit(value, next(one for one in get_args(expected) if one is not NoneType))
+    if expected in (float, int, bool):
+        return _number(value, expected)
+    if isinstance(origin, type):
+        return _fit_container(value, origin, get_args(expected), words)
+    if isinstance(expected, type) and expected not in (Any, NoneType):
+        parts = [part for part in vars(expected) if not part.startswith("_")] if _is_protocol(expected) else []
+        missing = [part for part in parts if inspect.getattr_static(value, part, None) is None]
+        some = f"{_article(expected)}, and it lacks {', '.join(missing)}"
+        _need(not missing, value, some if len(missing) < len(parts) else _article(expected))
+        _need(_is_protocol(expected) or isinstance(value, expected), value, _article(expected))
+    return value
+
+
+def _fit_annotated(value: Any, expected: Any) -> Any:
+    words = next((one for one in expected.__metadata__ if isinstance(one, str)), "")
+    fitted = _fit(value, get_args(expected)[0], words)
+    for bounds in expected.__metadata__:
+        if isinstance(bounds, Within) and not bounds.low <= fitted <= bounds.high:
+            raise _MisfitError(f"it returned {fitted}, which must be {bounds}")
+    return fitted
+
+
+def _fit_container(value: Any, origin: type, arguments: tuple[Any, ...], words: str) -> Any:
+    if origin is tuple and Ellipsis not in arguments:
+        fits = isinstance(value, tuple) and len(value) == len(arguments)
+        _need(fits, value, words or f"{len(arguments)} values")
+        return tuple(_fit(one, kind) for one, kind in zip(value, arguments, strict=True))
+    inner = arguments[0] if arguments and isinstance(arguments[0], type) else None
+    if origin is Mapping:
+        _need(isinstance(value, Mapping), value, "a mapping of numbers by name" if float in arguments else "a mapping")
+        return {key: _entry(key, one) for key, one in value.items()} if float in arguments else value
+    name = f"{_article(origin)} of {inner.__name__}" if inner else _article(origin)
+    _need(isinstance(value, origin), value, words or name)
+    if inner is not None and origin is Sequence:
+        for one in value:
+            _need(isinstance(one, inner), one, f"{_article(inner)} each")
+    return value
+
+
+def _is_protocol(expected: type) -> bool:
+    return bool(getattr(expected, "_is_protocol", False))
+
+
+def _number(value: Any, expected: type) -> Any:
+    words = {float: "a finite number", int: "a whole number", bool: "true or false"}[expected]
+    try:
+        found = bool(value) if expected is bool else float(value)
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        found = math.nan
+    _need(not isinstance(value, str) and math.isfinite(found), value, words)
+    if expected is int:
+        _need(float(found).is_integer(), value, words)
+        return int(found)
+    return found
+
+
+def _entry(key: Any, value: Any) -> float:
+    try:
+        return float(_number(value, float))
+    except _MisfitError:
+        raise _MisfitError(f"its '{key}' is {value!r}; what is no finite number is to be left out") from None
+
+
+def _need(holds: bool, value: Any, words: str) -> None:
+    if not holds:
+        what = repr(value) if isinstance(value, bool | int | float | str | NoneType) else _article(type(value))
+        raise _MisfitError(f"it returned {what:.80}, expected {words}")
+
+
+def _article(kind: type) -> str:
+    return f"{'an' if kind.__name__[:1] in 'AEIOUaeiou' else 'a'} {kind.__name__}"
+
+
+def _moment(given: Sequence[Any]) -> str:
+    """Return in words which round and vehicle a method was asked about, as far as what it was given says so."""
+    for one in given:
+        first = one[0] if isinstance(one, Sequence) and one else one
+        number = getattr(getattr(first, "participant", first), "round", None)
+        if isinstance(number, int):
+            alone = isinstance(one, Sequence) and len(one) == 1 and hasattr(first, "vehicle_id")
+            return f" in round {number}" + (f" at vehicle '{first.vehicle_id}'" if alone else "")
+    return ""
+
+
+def _place(method: Callable[..., Any] | None) -> str:
+    """Return where a user's method stands, empty for one of an installed package."""
+    code = getattr(getattr(method, "__func__", method), "__code__", None)
+    if not isinstance(code, CodeType) or not is_users(getattr(method, "__module__", "")):
+        return ""
+    return f"line {code.co_firstlineno} of {code.co_filename}"
