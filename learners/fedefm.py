@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -33,7 +34,14 @@ from learners.fedefm_settings import (
 )
 from learners.frame import BASE, TaskLearner, require_hook_is_used, takes
 from learners.mathematics.aggregation import Weights, equal_weights, weighted_mean
-from learners.mathematics.distillation import dense_similarity, distillation_loss, vehicle_similarity
+from learners.mathematics.distillation import (
+    Problem,
+    dense_problem,
+    dense_similarities,
+    dense_similarity,
+    distillation_loss,
+)
+from learners.mathematics.transport import chosen
 from learners.state.global_model import State
 from learners.state.own_models import OwnModels
 from learners.state.rules import needs_averaging, rule_of
@@ -45,6 +53,7 @@ from vnetsim.learning import Aggregation, Cost, Description, Exchange, LearnerCo
 from vnetsim.learning.aggregation import SYNC
 
 TEACHER = "teacher."
+SOLVERS = {"pot": "POT's network simplex", "interior-point": "the batched interior-point method"}
 
 
 class FedEFM(TaskLearner):
@@ -162,6 +171,7 @@ class FedEFM(TaskLearner):
         """Return classifier, data distribution, and what vehicles exchange."""
         settings = self._settings
         how = f"distillation weighted by the earth mover's similarity, measured once a {settings.similarity}"
+        solver = SOLVERS[chosen(settings.solver, self._task.device)]
         described = self._task.describe(
             {
                 "Overseas training": f"{settings.overseas_steps} steps at each neighbour, "
@@ -169,7 +179,7 @@ class FedEFM(TaskLearner):
                 "Server": "the RSU averages"
                 if self._own is None
                 else "none: silos keep models of their own, mixed by Metropolis-Hastings weights with those of guests",
-                "Variant": f"{how}; Eq. 2 and 11 read as {settings.reading}"
+                "Variant": f"{how}; Eq. 2 and 11 read as {settings.reading}; transport solved by {solver}"
                 if settings.variant == "emd"
                 else "half the local model and half the mean of the returned copies, after the released code",
             }
@@ -247,8 +257,7 @@ class FedEFM(TaskLearner):
         similarities: list[dict[str, float]] = [{} for _ in participants]  # by host, of the copies that teach
         if self._settings.variant == "emd":
             if self._settings.similarity == "visit":
-                calls = [partial(self._similarities, *one) for one in zip(participants, copies, strict=True)]
-                similarities = self._task.engine.map(self._plain, calls)
+                similarities = self._similarities(participants, copies)
                 copies = [
                     {host: mine[host] for host in alike} for mine, alike in zip(copies, similarities, strict=True)
                 ]
@@ -318,24 +327,32 @@ class FedEFM(TaskLearner):
         )
 
     def _similarities(
-        self, participant: Participant, copies: Mapping[str, State], network: nn.Module
-    ) -> dict[str, float]:
-        """Return EMD_ij by host, on one batch of the participant's images; their draw is no part of its training.
+        self, participants: Sequence[Participant], copies: Sequence[Mapping[str, State]]
+    ) -> list[dict[str, float]]:
+        """Return EMD_ij by host for each participant; copies whose features overflow are left out."""
+        found: list[dict[str, float]] = [{} for _ in participants]
+        taught = [i for i, mine in enumerate(copies) if mine]
+        if not taught:
+            return found
+        calls = [partial(self._problem, participants[i], copies[i]) for i in taught]
+        problems = self._task.engine.map(self._plain, calls)
+        for i, alike in zip(taught, dense_similarities(problems, self._settings.solver), strict=True):
+            values = zip(copies[i], alike.tolist(), strict=True)
+            found[i] = {host: value for host, value in values if math.isfinite(value)}
+        return found
 
-        Copies whose features overflow are left out.
+    def _problem(self, participant: Participant, copies: Mapping[str, State], network: nn.Module) -> Problem:
+        """Return the transport problems of a participant's model and its copies, on one batch of its images.
+
+        Their draw is no part of its training.
         """
-        if not copies:
-            return {}
         seed = self._context.streams.integer("similarity", participant.round, participant.vehicle_id)
         generator = torch.Generator().manual_seed(seed)
         images = self._plain.prepare(self._plain.draw(self._task.local_training_of(participant), generator))["images"]
         own, *others = (
             dense_features(network, state, images) for state in (self._models.base(participant), *copies.values())
         )
-        finite = {host: dense for host, dense in zip(copies, others, strict=True) if dense.isfinite().all()}
-        if not (finite and own.isfinite().all()):
-            return {}
-        return dict(zip(finite, dense_similarity(own, torch.stack(list(finite.values()))).tolist(), strict=True))
+        return dense_problem(own, torch.stack(others))
 
     def _taught(self, participant: Participant, copies: Mapping[str, State], alike: Mapping[str, float]) -> TrainingJob:
         """Return a participant's own training with the teachers ``copies``; plain when there is none."""
@@ -368,7 +385,8 @@ class FedEFM(TaskLearner):
             with torch.no_grad():
                 seen = [views(model, images, teacher) for teacher in teachers]
             taught = torch.stack([of_teacher for _, of_teacher in seen])
-            similarities = vehicle_similarity(dense.detach(), torch.stack([of_teacher for of_teacher, _ in seen]))
+            others = torch.stack([of_teacher for of_teacher, _ in seen])
+            similarities = dense_similarity(dense.detach(), others, settings.solver)
         weights = similarities.to(logits.dtype).relu()
         if settings.reduce == "mean":
             weights = weights / len(teachers)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 import torch
@@ -47,8 +46,7 @@ def group(round_: int, silos: int, *, met: bool) -> list[Participant]:
 
 def similarities(learner: FedEFM, vehicles: list[Participant], copies: list[dict[str, Any]]) -> list[float]:
     """Return the weights over all pairs of a vehicle and a copy."""
-    calls = [partial(learner._similarities, *one) for one in zip(vehicles, copies, strict=True)]
-    return [value for alike in learner._task.engine.map(learner._plain, calls) for value in alike.values()]
+    return [value for alike in learner._similarities(vehicles, copies) for value in alike.values()]
 
 
 def weights(learner: FedEFM, vehicles: list[Participant], copies: list[dict[str, Any]]) -> str:

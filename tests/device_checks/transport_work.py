@@ -15,7 +15,7 @@ import torch
 from scipy.optimize import linprog
 from torch import Tensor
 
-from learners.transport import marginals, solve
+from learners.mathematics.transport import marginals, solve
 
 try:
     import ot  # type: ignore[import-untyped, import-not-found, unused-ignore]
@@ -70,5 +70,7 @@ def pot_seconds(n: int, count: int = 64) -> float | None:
 
 def ours_seconds(n: int, count: int, device: str) -> float:
     case = problems(n, count, device)
-    solve(*(part[:8] for part in case))
-    return seconds(lambda: solve(*case), repetitions=5 if n * n * count <= 2**18 else 2) / count
+    solve(*(part[:8] for part in case), solver="interior-point")
+    return (
+        seconds(lambda: solve(*case, solver="interior-point"), repetitions=5 if n * n * count <= 2**18 else 2) / count
+    )

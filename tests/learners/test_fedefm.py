@@ -171,8 +171,9 @@ def test_a_participant_trains_the_same_in_any_company(learner: FedEFM, group: Ca
 def test_a_model_is_like_itself(learner: FedEFM, group: Callable[..., list[Participant]]) -> None:
     one = group(1)[0]
     base = learner._global.at(1)
-    assert learner._similarities(one, {"same": base}, learner._task.network)["same"] == pytest.approx(1, abs=1e-12)
-    similarities = learner._similarities(one, learner._overseas([one])[0], learner._task.network)
+    (same,) = learner._similarities([one], [{"same": base}])
+    assert same["same"] == pytest.approx(1, abs=1e-12)
+    (similarities,) = learner._similarities([one], learner._overseas([one]))
     assert len(similarities) == 2
     assert all(0 < value < 1 for value in similarities.values())
 
@@ -193,7 +194,9 @@ def test_a_similarity_of_zero_removes_the_term(
     one = group(1)[0]
     for made in (learner, literal):
         made.aggregate([])
-    monkeypatch.setattr("learners.fedefm.dense_similarity", lambda _, v: -torch.arange(len(v)).double())
+    monkeypatch.setattr(
+        "learners.fedefm.dense_similarities", lambda problems, _: [-torch.arange(len(cost)) for cost, _, _ in problems]
+    )
     update = learner.train([one])[0]
     assert update.kept == {"vehicle 1": 0, "vehicle 2": -1}
 
@@ -276,11 +279,11 @@ def test_a_copy_that_diverged_is_left_out(
     one = group(1)[0]
     base = learner._global.at(1)
     broken = {name: tensor * torch.nan if "trunk.conv1" in name else tensor for name, tensor in base.items()}
-    assert list(learner._similarities(one, {"good": base, "broken": broken}, learner._task.network)) == ["good"]
+    assert list(learner._similarities([one], [{"good": base, "broken": broken}])[0]) == ["good"]
     learner._task.engine = Diverging(learner._task.engine, silo=one.peers[0].silo)
     assert list(learner.train([one])[0].kept) == [one.peers[1].vehicle_id]
     monkeypatch.setattr(learner._global, "at", lambda _: broken)
-    assert learner._similarities(one, {"good": base}, learner._task.network) == {}
+    assert learner._similarities([one], [{"good": base}]) == [{}]
 
 
 def test_only_so_many_teachers(new: Callable[..., Any], group: Callable[..., list[Participant]]) -> None:

@@ -11,7 +11,7 @@ from torch.nn.functional import one_hot
 
 from learners.encoders import create_classifier
 from learners.engines.programs import Program
-from learners.mathematics.distillation import vehicle_similarity
+from learners.mathematics.distillation import dense_similarity
 from vnetsim.learning import Participant
 
 IMAGES = torch.rand(6, 3, 16, 16, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -75,11 +75,11 @@ def test_loss_and_gradient_by_hand(
     asked = []
     if similarity == "step":  # of the step's images, and of the student as it is
 
-        def told(u: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        def told(u: torch.Tensor, v: torch.Tensor, _: str) -> torch.Tensor:
             asked.append((u, v))
             return torch.tensor(emd, dtype=torch.float64)
 
-        monkeypatch.setattr("learners.mathematics.distillation.dense_similarity", told)
+        monkeypatch.setattr("learners.fedefm.dense_similarity", told)
     loss, figures, logits, gradient = seen_by(given, job.program)
 
     w = [0.9, 0.0, 0.5]
@@ -139,6 +139,6 @@ def test_the_similarity_of_steps_follows_the_student(
 def test_features_that_overflow_reject_the_update_of_steps() -> None:
     u, v = torch.ones(2, 3, 2, 2), torch.ones(3, 2, 3, 2, 2)
     v[1, 0, 0, 0, 0] = torch.inf
-    told = vehicle_similarity(u, v)
+    told = dense_similarity(u, v)
     assert told.isnan().tolist() == [False, True, False]
-    assert vehicle_similarity(u * torch.nan, v).isnan().all()
+    assert dense_similarity(u * torch.nan, v).isnan().all()

@@ -7,7 +7,7 @@ import torch
 from torch.nn.functional import adaptive_avg_pool2d, cross_entropy, one_hot
 
 from learners.mathematics.distillation import dense_similarity, distillation_loss
-from learners.transport import emd_similarity
+from learners.mathematics.transport import emd_similarity
 
 
 def logits(*shape: int, seed: int = 0) -> torch.Tensor:
