@@ -145,9 +145,9 @@ def supervise(waiting: list[str], arguments: Sequence[str], record: Record, ends
         process.kill()
         process.wait()
     trying = record.read()["trying"]
-    if trying is None:  # all that fits is done
+    if trying is None:  # all that fits is done, or nothing could be begun
         if process.returncode:
-            print(f"gpu_check: the process of {', '.join(waiting)} ended with {process.returncode}", file=sys.stderr)
+            sys.exit(f"gpu_check: the process of the parts ended with status {process.returncode} outside of them.")
         return []
     name = trying["part"]
     if late and not trying["goes_on"]:
@@ -221,6 +221,8 @@ def machine(device: str) -> dict[str, Any]:
 
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     cuda = device.startswith("cuda")
+    if cuda and not torch.cuda.is_available():
+        sys.exit(f"--device {device}: no CUDA device is available here.")
     versions = {}
     for name in ("torch", "torchvision", "numpy", "scipy", "safetensors", "POT"):
         try:

@@ -1,19 +1,22 @@
 """The check of a GPU, rehearsed on the CPU as on a bare machine; recorded rounds learned again from their schedule."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
 import time
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import gpu_check
 import pytest
 import torch
-from device_checks import recording, schedule
+from device_checks import correctness, recording, schedule
 from device_checks.other_device import other_device
 from device_checks.rows import CheckSetup
+from device_checks.tiny_rounds import tiny_learner
 from safetensors.torch import load_file
 from small_runs import SCENARIOS, Cli
 
@@ -211,6 +214,26 @@ def test_a_part_of_several_commands_that_overruns_has_failed_without_a_round(
     check = Sleepers(tmp_path, f"Part(name='a', run={run}, limit_s={limit_s}, least_s=0.1)", spare=-9)
     check.run()
     assert check.kept()["a"][0] == ends
+
+
+def test_a_device_that_is_not_there_is_said(tmp_path: Path) -> None:
+    command = [sys.executable, str(CHECK), "--device", "cuda:99", "--out", str(tmp_path / "out")]
+    hidden = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(command, capture_output=True, text=True, env=hidden, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.splitlines()[0] == "--device cuda:99: no CUDA device is available here."
+
+
+def test_rounds_that_learn_otherwise_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step size of a tenth more on the device, in whose place the CPU stands."""
+
+    def made(name: str, device: str, **settings: Any) -> Any:
+        return tiny_learner(name, device, **settings, **({"lr": 0.066} if settings["engine"] == "batched" else {}))
+
+    monkeypatch.setattr(correctness, "tiny_learner", made)
+    monkeypatch.setattr(correctness, "learners_of", lambda _: ["fedavg", "flsimco"])
+    rows = correctness.rounds(CheckSetup(device="cpu", tiny=True, ends_s=0, file=tmp_path))
+    assert {row.work.rpartition(", ")[2]: row.met for row in rows} == {"sequential": True, "batched": False}
 
 
 ELSEWHERE = {"engines", "rounds", "small_rounds", "same_bits", "host_waits"}
