@@ -110,6 +110,8 @@ class CellData:
         settings: its experiment, by dotted key, without what belongs to the arm, the cell or its traffic.
         learning: its learner's settings.
         measures: see ``analysis.statistics.run_measures``; None where they were not taken.
+        notices: what the run's own page says first; see ``analysis.report.notices``.
+        vehicles: that were covered while it ran.
     """
 
     name: str
@@ -133,6 +135,8 @@ class CellData:
     settings: Mapping[str, Any]
     learning: Mapping[str, Any] = field(default_factory=dict)
     measures: RunMeasures | None = None
+    notices: tuple[str, ...] = ()
+    vehicles: int = 0
 
     @property
     def moved_bytes(self) -> float:
@@ -223,13 +227,27 @@ def has_values(conditions: Sequence[ConditionData], arm: str, metric: Metric) ->
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedTraffic:
-    """A recorded traffic: scenario, kind, seed, RSUs in words, and the SHA-256 of its coverage windows."""
+    """A recorded traffic.
+
+    Args:
+        scenario: its name.
+        kind: of traffic.
+        seed: it was made with.
+        rsus: where they are, in words.
+        sha256: of its coverage windows.
+        lasts_s: how much was recorded (s).
+        vehicles: that were covered.
+        filled: whether it has a warm-up, or needs none.
+    """
 
     scenario: str
     kind: str
     seed: str
     rsus: str
     sha256: str
+    lasts_s: float
+    vehicles: int
+    filled: bool
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

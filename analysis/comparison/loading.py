@@ -14,6 +14,8 @@ import polars as pl
 
 from analysis.comparison.data import CellData, ComparisonData, ConditionData, Metric, RecordedTraffic
 from analysis.formatting import clean
+from analysis.loading import load
+from analysis.report.notices import notices
 from analysis.statistics.participation_bias import participants_by_round, windows_with_updates
 from analysis.statistics.run_measures import run_measures
 from vnetsim.errors import InputError
@@ -99,6 +101,8 @@ def _cell(
         measures=run_measures(
             parts, windows, closed, span_s=time_s - begin_s, silos=int(settings.get("silos.count", 0))
         ),
+        notices=tuple(notices(load(folder))),
+        vehicles=windows["vehicle_id"].n_unique(),
     )
 
 
@@ -200,17 +204,23 @@ def _traffics(folder: Path, record: Mapping[str, Any]) -> tuple[RecordedTraffic,
     result = []
     for entry in record["traffic"]:
         path = folder / "traffic" / Path(entry["folder"]).name
-        manifest = RunDirectory(path).manifest()
-        need(path / "manifest.json", manifest, *_NEEDED_OF_RSUS)
-        seed = (manifest.get("traffic") or {}).get("seed")  # that it was made with, whatever the settings left open
+        run = RunDirectory(path)
+        manifest = run.manifest()
+        need(path / "manifest.json", manifest, "time_s", *_NEEDED_OF_RSUS)
+        made = manifest.get("traffic") or {}
+        seed = made.get("seed")  # that it was made with, whatever the settings left open
         settings = entry.get("settings") or {}
+        vehicles = run.scan("windows").collect(lambda rows: rows.select("vehicle_id"))["vehicle_id"]
         result.append(
             RecordedTraffic(
                 scenario=clean(Path(str(settings.get("scenario", "scenario"))).name, 60),
-                kind=clean((manifest.get("traffic") or {}).get("kind", "")),
+                kind=clean(made.get("kind", "")),
                 seed="\u2013" if seed is None else clean(seed, 20),
                 rsus=_rsus(manifest),
                 sha256=clean(entry["sha256"], 64),
+                lasts_s=manifest["time_s"] - (made.get("begin_s") or 0.0),
+                vehicles=vehicles.n_unique(),
+                filled=made.get("kind") != "sumo" or bool((settings.get("traffic") or {}).get("warmup_s")),
             )
         )
     return tuple(result)

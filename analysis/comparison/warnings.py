@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
 
-from analysis.comparison.data import ComparisonData, ConditionData, shortened
+from analysis.comparison.data import CellData, ComparisonData, ConditionData, RecordedTraffic, shortened
 from analysis.comparison.statistics import LEAST_SEEDS, LEVEL
 from analysis.comparison.verdicts import pairs_of
-from analysis.formatting import clean, count, plural
+from analysis.formatting import THIN, clean, count, duration, plural
 from analysis.statistics.power import least_seeds_of_sign_flips
 from analysis.statistics.sign_flips import LEAST_FOR_GROUPS, in_two_groups
 
 _MOST_LINES = 5
+_LITTLE = 0.1
+"""Share of the recorded vehicles up to which runs are said to have seen little."""
+_FIGURES = re.compile(rf"\d[\d.,{THIN}]*")
 
 
 def named(names: Sequence[str], between: str = ", ") -> str:
@@ -55,14 +59,26 @@ def warnings_of(data: ComparisonData) -> list[str]:
     lines += [f"Left out: {clean(line, 400)}" for line in data.altered[:_MOST_LINES]]
     if len(data.altered) > _MOST_LINES:
         lines.append(f"{count(len(data.altered) - _MOST_LINES)} more altered cells are left out.")
+    lines += _replayed(data)
     found: dict[str, list[str]] = {}
     for condition in data.conditions:
-        for line in _under(condition, data.arm_word):
+        for line in (*_under(condition, data.arm_word), *_little_seen(condition, data.traffics)):
             found.setdefault(line, []).append(condition.name)
     for line, names in found.items():
         everywhere = len(names) == len(data.conditions)
         lines.append(line if everywhere else f"Under {named(names, '; ')}: {line[:1].lower()}{line[1:]}")
     return lines
+
+
+def _replayed(data: ComparisonData) -> list[str]:
+    replayed = [one.scenario for one in data.traffics if one.kind == "replay"]
+    if not replayed or all(cell.ended_by != "traffic" for cell in data.cells):
+        return []
+    line = (
+        f"The traffic was replayed from {named(replayed)}. A run keeps no more of its traffic than its own rounds "
+        "took: for all of it compare the scenario itself, or a recording that vnetsim mobility made of it."
+    )
+    return [line]
 
 
 def _under(data: ConditionData, noun: str) -> list[str]:
@@ -72,7 +88,25 @@ def _under(data: ConditionData, noun: str) -> list[str]:
         lines.append(f"Left out, because not all {noun}s replayed the same traffic there: seed {seeds}.")
     if not data.cells:
         return [*lines, "No cell has finished."]
-    return lines + _short(data, noun) + _few(data, noun) + _grouped(data) + _different(data, noun)
+    told = _short(data, noun) + _few(data, noun) + _grouped(data) + _different(data, noun)
+    return lines + told + _of_the_runs(data)
+
+
+def _of_the_runs(data: ConditionData) -> list[str]:
+    """Return what the runs' own pages say first: each kind of line once, with how many cells say it."""
+    found: dict[str, list[tuple[CellData, str]]] = {}
+    for cell in data.cells:
+        for line in cell.notices:
+            found.setdefault(_FIGURES.sub("#", line), []).append((cell, line))
+    lines = []
+    for said in found.values():
+        cell, line = said[0]
+        if len({text for _, text in said}) == 1 and len(said) == len(data.cells):
+            lines.append(line)
+        else:
+            example = f"{shortened(cell.arm)}, seed {cell.seed}"
+            lines.append(f"In {count(len(said))} of {plural(len(data.cells), 'cell')}, as in {example}: {line}")
+    return lines
 
 
 def _short(data: ConditionData, noun: str) -> list[str]:
@@ -86,6 +120,21 @@ def _short(data: ConditionData, noun: str) -> list[str]:
         f"(after {span} of {short[0].wanted_rounds} rounds; {noun}s: "
         f"{named(list(dict.fromkeys(cell.arm for cell in short)))}). What is compared of them dates from "
         "that moment. Where that is not meant, record longer traffic or ask for fewer rounds."
+    )
+    return [line]
+
+
+def _little_seen(data: ConditionData, traffics: Sequence[RecordedTraffic]) -> list[str]:
+    """Return what is to be said where runs were over before they saw much of the traffic."""
+    recorded = {one.sha256: one for one in traffics}
+    pairs = [(cell, recorded[cell.traffic_sha256]) for cell in data.cells if cell.traffic_sha256 in recorded]
+    if not pairs or any(cell.vehicles > _LITTLE * traffic.vehicles for cell, traffic in pairs):
+        return []
+    cell, traffic = max(pairs, key=lambda pair: pair[0].vehicles)
+    fill = "" if traffic.filled else ", or let the net fill first (traffic.warmup_s)"
+    line = (
+        f"The runs saw little of the traffic: {count(cell.vehicles)} of {plural(traffic.vehicles, 'vehicle')} at most, "
+        f"in {duration(cell.time_s - cell.begin_s)} of {duration(traffic.lasts_s)}. Raise rounds{fill}."
     )
     return [line]
 

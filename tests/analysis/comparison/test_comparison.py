@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 from scipy import stats
 
-from analysis.comparison.data import CellData, ComparisonData, ConditionData, Metric, shortened
+from analysis.comparison.data import CellData, ComparisonData, ConditionData, Metric, RecordedTraffic, shortened
 from analysis.comparison.loading import with_metrics
 from analysis.comparison.plots import (
     curve,
@@ -262,6 +262,32 @@ def test_warnings_name_the_condition_unless_they_hold_under_all(ten: ConditionDa
     assert warnings_of(comparison(replace(ten, name="x"), condition([], name="y"))) == [
         "Under y: no cell has finished."
     ]
+
+
+def test_what_the_runs_pages_say_is_said_once_for_all_that_say_it(ten: ConditionData) -> None:
+    said = "9 of 12 invited were too stale"
+    cells = [replace(one, notices=(said, f"RSU A saw {one.seed} vehicles")) for one in ten.cells]
+    lines = warnings_of(comparison(replace(ten, cells=tuple(cells))))
+    assert lines == [said, "In 30 of 30 cells, as in a, seed 0: RSU A saw 0 vehicles"]
+    some = [replace(one, notices=(said,) if one.seed < 2 else ()) for one in ten.cells]
+    (line,) = warnings_of(comparison(replace(ten, cells=tuple(some))))
+    assert line == f"In 6 of 30 cells, as in a, seed 0: {said}"
+
+
+def test_little_of_the_traffic_and_a_replayed_run_are_told(ten: ConditionData) -> None:
+    traffic = RecordedTraffic(
+        scenario="first", kind="replay", seed="0", rsus="A", sha256="abc", lasts_s=3600.0, vehicles=2033, filled=False
+    )
+    saw = replace(ten, cells=tuple(replace(one, vehicles=24) for one in ten.cells))
+    (line,) = warnings_of(replace(comparison(saw), traffics=(traffic,)))
+    assert line == (
+        "The runs saw little of the traffic: 24 of 2\u202f033 vehicles at most, in 100\u202fs of 1\u202fh. "
+        "Raise rounds, or let the net fill first (traffic.warmup_s)."
+    )
+    assert not warnings_of(replace(comparison(saw), traffics=(replace(traffic, vehicles=230),)))
+    short = replace(saw, cells=tuple(replace(one, ended_by="traffic") for one in saw.cells))
+    line = warnings_of(replace(comparison(short), traffics=(replace(traffic, vehicles=24),)))[0]
+    assert line.startswith("The traffic was replayed from first. A run keeps no more of its traffic than")
 
 
 def test_differences_in_two_groups_are_warned_of() -> None:
