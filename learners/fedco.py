@@ -164,12 +164,6 @@ class FedCo(TaskLearner):
     _global: Server
     _silos: SiloStates
 
-    @final
-    @staticmethod
-    def keeps_models_of_silos(settings: FedCoSettings, topology: str) -> bool:  # noqa: ARG004 - the protocol's name
-        """Return whether silos have models of their own: key encoders that stay."""
-        return settings.key_encoder == "silo"
-
     def __init__(self, context: LearnerContext, settings: FedCoSettings) -> None:
         self._settings = settings
         self._task = ContrastiveTask(context, settings)

@@ -104,12 +104,6 @@ class FedEFM(TaskLearner):
     _task: ClassificationTask
     _global: Server
 
-    @final
-    @staticmethod
-    def keeps_models_of_silos(settings: FedEFMSettings, topology: str) -> bool:  # noqa: ARG004 - the protocol's name
-        """Return whether silos have models of their own: without a server."""
-        return settings.server == "none"
-
     def __init__(self, context: LearnerContext, settings: FedEFMSettings) -> None:
         self._context = context
         self._settings = settings

@@ -95,12 +95,6 @@ class SteeringLearner(TaskLearner):
     _global: Server
     _silos: SiloStates
 
-    @final
-    @classmethod
-    def keeps_models_of_silos(cls, settings: SteeringSettings, topology: str) -> bool:  # noqa: ARG003 - see the protocol
-        """Return whether silos have models of their own: where neighbours mix them."""
-        return not cls.always_star and topology != "star"
-
     def __init__(self, context: LearnerContext, settings: SteeringSettings) -> None:
         self._settings = settings
         self._task = SteeringTask(context, settings)

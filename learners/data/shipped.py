@@ -31,7 +31,6 @@ class Signs(_Shipped):
     """Traffic signs, drawn by the program: 32 x 32, colour."""
 
     name: ClassVar[str] = "signs"
-    image_bytes: ClassVar[int] = 32 * 32 * 3
     source: ClassVar[str] = "built in"
     module: ClassVar[str] = "learners.data.signs"
 
@@ -64,7 +63,6 @@ class Road(_Shipped):
     """Drives on roads drawn by the program, grey, with the steering angle of every frame."""
 
     name: ClassVar[str] = "road"
-    image_bytes: ClassVar[int] = 64 * 64
     source: ClassVar[str] = "built in"
     targets: ClassVar[str] = ANGLES
     module: ClassVar[str] = "learners.data.road"

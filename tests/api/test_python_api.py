@@ -289,7 +289,6 @@ def test_cells_that_fail_are_an_error(toy: type, monkeypatch: pytest.MonkeyPatch
         "vnetsim.study.resolve",
         "vnetsim.runs.runner",
         "vnetsim.study.grid",
-        "vnetsim.runs.effort",
     ):
         if hasattr(sys.modules.get(place), "find_learner"):
             monkeypatch.setattr(f"{place}.find_learner", found.__getitem__)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from types import ModuleType
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from vnetsim import display
+from vnetsim.display import time_left
+from vnetsim.display.terminal import live_line
 
 
 class Handle:
@@ -62,3 +66,31 @@ def test_in_a_pipe_notes_alone_are_told(capsys: pytest.CaptureFixture[str]) -> N
     with display.progress_display(True) as progress:
         progress.note("shown")
     assert "vnetsim: shown" in capsys.readouterr().err
+
+
+def test_in_a_pipe_the_rest_is_estimated_once_and_told_every_minute(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = 100.0
+    monkeypatch.setattr(time_left.time, "monotonic", lambda: now_s)
+    with display.progress_display() as progress:
+        progress.stage("8 of 24 cells\n  one: starting")
+        progress.advance(time_s=0.0, done=8.0, total=24)
+        for now_s, done in ((109.0, 8.5), (118.0, 9.0), (150.0, 10.0), (177.9, 11.0), (178.0, 12.0)):  # noqa: B007
+            progress.advance(time_s=0.0, done=done, total=24)
+    assert capsys.readouterr().err.splitlines() == [
+        "vnetsim: 8 of 24 cells, 38% done, 18 s elapsed, about 4 min left",
+        "vnetsim: 8 of 24 cells, 50% done, 78 s elapsed, about 4 min left",
+    ]
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_on_a_terminal_times_stand_in_one_line(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    with live_line() as bar:
+        bar.stage("8 of 24 cells\n  FLSimCo with a long name, Dirichlet 0.1, seed 12: round 3 of 20")
+        bar.advance(time_s=123456.0, done=8.0, total=24)
+        shown = io.StringIO()
+        console = Console(file=shown, width=width)
+        console.print(bar._progress.get_renderable())  # type: ignore[attr-defined]
+    assert any("simulated 123,456 s 0:00:00 elapsed" in line for line in shown.getvalue().splitlines())

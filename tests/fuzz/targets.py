@@ -28,7 +28,6 @@ from vnetsim.experiment import Camera, DataSettings, Experiment, TrafficSettings
 from vnetsim.learning.device import resolve_device
 from vnetsim.learning.registry import find_learner
 from vnetsim.random_streams import Streams
-from vnetsim.runs.effort import refuse_out_of_proportion
 from vnetsim.runs.equal_schedule import schedule_of
 from vnetsim.runs.records import windows_frame
 from vnetsim.scenario.settings_file import load_experiment, structure
@@ -143,7 +142,6 @@ def experiment() -> Done:
 
     def call() -> None:
         found = load_experiment("experiment.toml", find_learner=find_learner)
-        refuse_out_of_proportion([found], learns=True, yes=False)
         kind = find_learner(found.learner)
         structure(found.learning, kind.Settings, "", ("learning",))
         schedule_of(found.schedule, kind)

@@ -14,7 +14,6 @@ from vnetsim.display import progress_display
 from vnetsim.errors import InputError, RunError
 from vnetsim.experiment import Experiment as Settings
 from vnetsim.progress import ProgressDisplay
-from vnetsim.runs.effort import refuse_out_of_proportion
 from vnetsim.runs.runner import resume_run, start_run
 from vnetsim.runs.traffic_recording import record_mobility
 from vnetsim.study.request import Request, refuse_unlike_exchanges
@@ -36,7 +35,6 @@ def run(
     out: str | os.PathLike[str] | None = None,
     settings: SettingTree | None = None,
     progress: Show = None,
-    yes: bool = False,
     trust: bool = False,
     **keys: Any,
 ) -> Run:
@@ -56,7 +54,6 @@ def run(
         settings: any other setting, by dotted key, ``{"round.quorum": 10}``, or as tables.
         progress: whether to show how far it is; None for where somebody sees it, a notebook or a terminal; False for
             silence. Or an object with the methods of ``vnetsim.progress.ProgressDisplay``.
-        yes: run it however many days or gigabytes it takes.
         trust: let a run directory name code that is run, and fetch data.
         keys: further settings, with two underscores for the dot: ``round__quorum=10``.
 
@@ -85,7 +82,6 @@ def run(
         display.stage("loading")
         named = _overrides(settings, rsu, learner=learner, rounds=rounds, device=device, seed=seed, **keys)
         experiment = experiment_of(scenario, named, learns=True, trust=trust)
-        refuse_out_of_proportion([experiment], learns=True, yes=yes)
         command = _call("run", scenario, out, named)
         return Run(start_run(experiment, folder_of(out), command=command, progress=display))
 
@@ -98,7 +94,6 @@ def mobility(
     out: str | os.PathLike[str] | None = None,
     settings: SettingTree | None = None,
     progress: Show = None,
-    yes: bool = False,
     **keys: Any,
 ) -> Traffic:
     """Record coverage windows alone, without a learner and without torch: ``vnetsim mobility``.
@@ -110,7 +105,6 @@ def mobility(
         out: see ``vnetsim.run``.
         settings: see ``vnetsim.run``.
         progress: see ``vnetsim.run``.
-        yes: see ``vnetsim.run``.
         keys: see ``vnetsim.run``.
 
     Returns:
@@ -130,7 +124,6 @@ def mobility(
     with _display(progress) as display:
         named = _overrides(settings, rsu, seed=seed, **keys)
         experiment = experiment_of(scenario, named, learns=False)
-        refuse_out_of_proportion([experiment], learns=False, yes=yes)
         command = _call("mobility", scenario, out, named)
         return Traffic(record_mobility(experiment, folder_of(out), command=command, progress=display))
 
@@ -175,7 +168,7 @@ def compare(
         out: folder of the comparison; default ``runs/SCENARIO-compare`` or ``runs/STUDY-SIZE``.
         settings: see ``vnetsim.run``.
         progress: see ``vnetsim.run``.
-        yes: see ``vnetsim.run``.
+        yes: run it however many runs it takes.
         trust: see ``vnetsim.run``.
         keys: see ``vnetsim.run``.
 
@@ -209,7 +202,6 @@ def compare(
         display.stage("loading")
         named = _overrides(settings, rsu, rounds=rounds, device=device, **keys)
         plan, name = request.plan(named)
-        refuse_out_of_proportion([cell.experiment for cell in plan.cells], learns=True, yes=yes)
         refuse_unlike_exchanges(plan)
         folder = folder_of(out) or Path("runs") / name
         done = run_comparison(

@@ -142,13 +142,11 @@ def run(
     trust: Trust = False,
     where: WorkerOptions = HERE,
     out: Out = None,
-    yes: Yes = False,
     debug: Debug = False,  # noqa: ARG001 - read by main
 ) -> int:
     """Simulate traffic, train a learner over the vehicles that commit, and report."""
     from vnetsim.learning.registry import find_learner  # noqa: PLC0415
     from vnetsim.plugins import short_name  # noqa: PLC0415
-    from vnetsim.runs.effort import refuse_out_of_proportion  # noqa: PLC0415
     from vnetsim.runs.runner import start_run  # noqa: PLC0415
     from vnetsim.scenario.settings_file import load_experiment  # noqa: PLC0415
 
@@ -167,7 +165,6 @@ def run(
         progress.stage("loading")
         cluster = where.cluster()
         experiment = load_experiment(scenario, overrides, find_learner=find_learner, trust=trust)
-        refuse_out_of_proportion([experiment], learns=True, yes=yes)
         folder = start_run(experiment, out, command=_command(), progress=progress, cluster=cluster)
     _finish(folder, what=f"{short_name(experiment.learner)} on {Path(experiment.scenario).name}")
     return 0
@@ -184,16 +181,13 @@ def mobility(
     set_: Set = (),
     out: Out = None,
     report: Annotated[bool, Parameter(group=OUTPUT, help="Write report.html as well as the tables.")] = True,
-    yes: Yes = False,
     debug: Debug = False,  # noqa: ARG001
 ) -> int:
     """Record coverage windows and report traffic and blur; no learner, no torch."""
-    from vnetsim.runs.effort import refuse_out_of_proportion  # noqa: PLC0415
     from vnetsim.runs.traffic_recording import record_mobility  # noqa: PLC0415
     from vnetsim.scenario.settings_file import load_experiment  # noqa: PLC0415
 
     experiment = load_experiment(scenario, _overrides(set_, seed=seed, **traffic.settings(gui=gui)))
-    refuse_out_of_proportion([experiment], learns=False, yes=yes)
     if report:  # SUMO leaves this process idle time enough to load what the report needs
         threading.Thread(target=importlib.import_module, args=("analysis.report.page",), daemon=True).start()
     with progress_display() as progress:
@@ -250,7 +244,6 @@ def compare(
     debug: Debug = False,  # noqa: ARG001
 ) -> int:
     """Compare arms over seeds on the same recorded traffic; a second call runs only what is missing."""
-    from vnetsim.runs.effort import refuse_out_of_proportion  # noqa: PLC0415
     from vnetsim.study.request import Request, refuse_unlike_exchanges  # noqa: PLC0415
     from vnetsim.study.runner import compare as run_comparison  # noqa: PLC0415
 
@@ -267,7 +260,6 @@ def compare(
     with progress_display() as progress:
         progress.stage("loading")
         study, name = request.plan(options)
-        refuse_out_of_proportion([cell.experiment for cell in study.cells], learns=True, yes=yes)
         refuse_unlike_exchanges(study)
         folder = out or Path("runs") / name
         result = run_comparison(study, folder, command=_command(), progress=progress, **dataclasses.asdict(where))

@@ -40,7 +40,7 @@ Gui = Annotated[bool, Parameter(group=TRAFFIC, negative="", help="Show sumo-gui 
 
 Yes = Annotated[
     bool,
-    Parameter(group=Group("Output"), negative="", help="Run it however many runs, days or gigabytes it takes."),
+    Parameter(group=Group("Output"), negative="", help="Run it however many runs it takes."),
 ]
 Debug = Annotated[bool, Parameter(group=Group("Output"), negative="", help="Show tracebacks.")]
 Trust = Annotated[

@@ -3,29 +3,56 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, nullcontext
 
+from vnetsim.display.time_left import TimeLeft, clock
 from vnetsim.progress import ProgressDisplay
 from vnetsim.standard_streams import tell
 
+FIRST_S = 10.0
+"""Wall time after which it can be told how long the rest takes, once a round or run is done."""
+EVERY_S = 60.0
+"""Wall time between two lines in a pipe."""
+
+
+class _Lines:
+    """In a pipe: notes, a line when it is known how long the rest takes, and a line a minute."""
+
+    def __init__(self) -> None:
+        self._stage = ""
+        self._time = TimeLeft()
+        self._told_s = 0.0
+
+    def stage(self, text: str) -> None:
+        self._stage = text.partition("\n")[0]
+        self._tell()
+
+    def note(self, text: str) -> None:
+        tell(text)
+
+    def advance(self, *, time_s: float, done: float, total: float | None) -> None:  # noqa: ARG002 - the protocol's name
+        self._time.see(done, total)
+        self._tell()
+
+    def _tell(self) -> None:
+        now_s, left_s = self._time.elapsed_s, self._time.left_s
+        estimated = not self._told_s and now_s >= FIRST_S and left_s is not None and left_s >= EVERY_S
+        if not estimated and now_s < self._told_s + EVERY_S:
+            return
+        self._told_s = now_s
+        share = "" if self._time.share is None else f"{self._time.share:.0%} done"
+        rest = "" if left_s is None else f"about {clock(left_s)} left"
+        tell(", ".join(filter(None, (self._stage, share, f"{clock(now_s)} elapsed", rest))))
+
 
 class _Silent:
-    """In a pipe: only notes are printed, or nothing at all.
-
-    Args:
-        notes: whether notes are printed.
-    """
-
-    def __init__(self, *, notes: bool) -> None:
-        self._notes = notes
+    """Nothing at all."""
 
     def stage(self, text: str) -> None:
         pass
 
     def note(self, text: str) -> None:
-        if self._notes:
-            tell(text)
+        pass
 
     def advance(self, *, time_s: float, done: float, total: float | None) -> None:
         pass
@@ -35,8 +62,8 @@ def progress_display(show: bool | None = None) -> AbstractContextManager[Progres
     """Give a display.
 
     Args:
-        show: None for a live line in a notebook or when standard error is a terminal, and notes alone otherwise; True
-            for a live line everywhere; False for nothing, not even notes.
+        show: None for a live line in a notebook or when standard error is a terminal, and notes and a line a minute
+            otherwise; True for a live line everywhere; False for nothing, not even notes.
     """
     if show is not False:
         from vnetsim.display.notebook import cell_line, in_notebook  # noqa: PLC0415
@@ -47,9 +74,4 @@ def progress_display(show: bool | None = None) -> AbstractContextManager[Progres
             from vnetsim.display.terminal import live_line  # noqa: PLC0415 - rich takes a while
 
             return live_line()
-    return _silence(notes=show is None)
-
-
-@contextmanager
-def _silence(*, notes: bool) -> Iterator[ProgressDisplay]:
-    yield _Silent(notes=notes)
+    return nullcontext(_Lines() if show is None else _Silent())

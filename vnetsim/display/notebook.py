@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from vnetsim.display.time_left import TimeLeft, clock
 from vnetsim.progress import ProgressDisplay
 
 SHOW_EVERY_S = 0.2
@@ -30,7 +31,7 @@ class _Line:
 
     def __init__(self, handle: Any) -> None:
         self._handle = handle
-        self._began_s = time.monotonic()
+        self._time = TimeLeft()
         self._due_s = 0.0
         self._stage, self._clock, self._done, self._total = "", "", 0.0, 0.0
         self._notes: list[str] = []
@@ -45,6 +46,7 @@ class _Line:
 
     def advance(self, *, time_s: float, done: float, total: float | None) -> None:
         self._clock, self._done, self._total = f"simulated {time_s:,.0f} s", done, total or 0.0
+        self._time.see(done, total)
         self._show()
 
     def end(self) -> None:
@@ -61,7 +63,8 @@ class _Line:
         lines = [html.escape(note) for note in self._notes]
         if self._stage:
             share = f'<progress value="{self._done:g}" max="{self._total:g}"></progress>' if self._total else ""
-            words = [html.escape(self._stage), share, self._clock, f"{time.monotonic() - self._began_s:.0f} s elapsed"]
+            left = "" if self._time.left_s is None else f"about {clock(self._time.left_s)} left"
+            words = [html.escape(self._stage), share, self._clock, f"{clock(self._time.elapsed_s)} elapsed", left]
             lines.append(" ".join(filter(None, words)))
         self._handle.update({"text/html": "<br>".join(lines), "text/plain": "\n".join(lines)}, raw=True)
 

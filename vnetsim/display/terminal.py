@@ -8,6 +8,7 @@ from datetime import timedelta
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn
+from rich.table import Column
 from rich.text import Text
 
 from vnetsim.progress import ProgressDisplay
@@ -49,10 +50,10 @@ def _clock(seconds: float) -> str:
 def live_line() -> Iterator[ProgressDisplay]:
     """Give a display that is one line on standard error, gone when it is left."""
     columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        TextColumn("{task.fields[clock]}"),
-        _Times(),
+        TextColumn("{task.description}", markup=False, table_column=Column()),  # the one that may take several lines
+        BarColumn(bar_width=None),
+        TextColumn("{task.fields[clock]}", table_column=Column(no_wrap=True)),
+        _Times(table_column=Column(no_wrap=True)),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         yield _Bar(progress, progress.add_task("starting", total=None, clock=""))

@@ -18,8 +18,7 @@ class NoSettings:
 class DataSet(Protocol):
     """Images for learners, chosen by ``data.name``; ``Settings`` are those of the table ``dataset``.
 
-    ``targets`` says what it knows of an image: ``"classes"`` or ``"steering angles"``. A further class attribute is
-    optional, ``image_bytes``: what an image takes where ``data.image_px`` is 0, by which a run of too many is refused.
+    ``targets`` says what it knows of an image: ``"classes"`` or ``"steering angles"``.
     """
 
     name: ClassVar[str]

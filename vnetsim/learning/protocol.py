@@ -268,7 +268,7 @@ class LearnerContext:
 class Learner(Protocol):
     """A federated learning method.
 
-    Class attributes name it; ``Settings`` is a frozen keyword-only dataclass whose defaults are the method's. Five
+    Class attributes name it; ``Settings`` is a frozen keyword-only dataclass whose defaults are the method's. Four
     more members are optional (``vnetsim.learning.registry.about`` reads the first three):
 
     - ``payload: str``, what a participation moves over the radio links, in words;
@@ -276,9 +276,7 @@ class Learner(Protocol):
     - ``defaults: Mapping[str, object]``, experiment settings by dotted key that suit it better than the general
       defaults, for example ``{"data.name": "road"}``. What the user sets goes before them;
     - ``takes_aggregation_rule: bool``, whether ``aggregate`` folds uploads by the rule that its context names; without
-      it any other rule than ``sync`` is refused;
-    - ``keeps_models_of_silos(settings, topology) -> bool``, a static or class method: whether every silo that took part
-      has a model of its own, by the learner's settings and ``exchange.topology``; for the estimate of memory.
+      it any other rule than ``sync`` is refused.
     """
 
     name: ClassVar[str]
