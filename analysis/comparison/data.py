@@ -99,8 +99,8 @@ class CellData:
         ended_by: ``rounds`` or ``traffic``.
         rounds: rounds it aggregated.
         wanted_rounds: rounds it was to aggregate.
-        begin_s: simulated time at its beginning (s).
-        time_s: simulated time at its end (s).
+        begin_s: the simulation's clock at its beginning (s).
+        time_s: the simulation's clock at its end (s).
         metrics: the table ``metrics``, finite values only, in order of rounds.
         outcomes: participations by outcome.
         spent: a row for each participation and each exchange between vehicles: ``end_s``, ``bytes``, ``train_s``.
@@ -112,6 +112,7 @@ class CellData:
         measures: see ``analysis.statistics.run_measures``; None where they were not taken.
         notices: what the run's own page says first; see ``analysis.report.notices``.
         vehicles: that were covered while it ran.
+        empty_rounds: rounds in which nothing was committed.
     """
 
     name: str
@@ -137,6 +138,12 @@ class CellData:
     measures: RunMeasures | None = None
     notices: tuple[str, ...] = ()
     vehicles: int = 0
+    empty_rounds: int = 0
+
+    @property
+    def simulated_s(self) -> float:
+        """Simulated time from its beginning to its end (s); ``time_s`` is the simulation's clock."""
+        return self.time_s - self.begin_s
 
     @property
     def moved_bytes(self) -> float:

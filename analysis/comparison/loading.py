@@ -103,6 +103,7 @@ def _cell(
         ),
         notices=tuple(notices(load(folder))),
         vehicles=windows["vehicle_id"].n_unique(),
+        empty_rounds=closed.filter(pl.col("committed") == 0).height,
     )
 
 

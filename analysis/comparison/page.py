@@ -20,7 +20,7 @@ from analysis.comparison.statistics import LEVEL
 from analysis.comparison.tables import Table, cell_table, difference_table, traffic_table
 from analysis.comparison.terminal import notes_of, terminal_tables
 from analysis.comparison.time_to_target import Target, target_of, target_table
-from analysis.comparison.verdicts import ComparedPair, compare_pairs
+from analysis.comparison.verdicts import ComparedPair, compare_pairs, verdict_sentences
 from analysis.comparison.warnings import named, warnings_of
 from analysis.formatting import clean, count
 from analysis.report.page import Section, environment, tile, write_figures
@@ -45,6 +45,7 @@ COLUMNS = {
     "comparison_measure_differences": COMPARISON_DIFFERENCES,
     "comparison_ranks": COMPARISON_RANKS,
 }
+_MOST_VERDICTS = 8
 _FIGURE = re.compile(r"(c\d+-)?(overview|ranks|conditions|differences|curves|outcomes|bias)(-[a-z0-9]+)?\.svg")
 """Names that the figures of a comparison have."""
 
@@ -86,6 +87,17 @@ def _chosen_rsu(data: ComparisonData) -> list[str]:
     """Return how the RSU of all traffic was chosen, where nobody named one."""
     chosen = data.record.get("chosen_rsu")
     return [f"{chosen.get('note', '')} All traffic of this comparison has it."] if chosen else []
+
+
+def _verdicts(data: ComparisonData, pairs: Mapping[str, Mapping[str, Sequence[ComparedPair]]]) -> list[str]:
+    """Return the verdict in words: what every condition shows in its first metric of which better is known."""
+    lines = []
+    for one in data.conditions:
+        if one.main is not None and (family := pairs[one.name].get(one.main.name)):
+            under = f"{shortened(one.name)}: " if len(data.conditions) > 1 else ""
+            lines += [f"{under}{line}" for line in verdict_sentences(family, one.main)]
+    more = len(lines) - _MOST_VERDICTS
+    return lines if more <= 0 else [*lines[:_MOST_VERDICTS], f"{count(more)} more such lines stand below."]
 
 
 def _tiles(data: ComparisonData) -> list[tuple[str, str, str]]:
@@ -211,6 +223,7 @@ def build_comparison(folder: Path) -> ComparisonResult:
         "title": _title(data),
         "version": data.record.get("vnetsim"),
         "notes": [clean(note, 1000) for note in (*_chosen_rsu(data), *(data.record.get("notes") or ()))],
+        "verdicts": _verdicts(data, pairs),
         "tiles": _tiles(data),
         "warnings": warnings,
         "noun": noun,

@@ -44,7 +44,7 @@ def cell_table(data: ComparisonData) -> pl.DataFrame:
     rows = [
         (cell.arm, cell.condition, cell.learner, cell.seed, metric.name, metric.unit,
          cell.final(metric.name, metric.last), metric.last,
-         cell.rounds, cell.time_s, cell.moved_bytes, cell.name)
+         cell.rounds, cell.simulated_s, cell.moved_bytes, cell.name)
         for condition in data.conditions
         for cell in condition.cells
         for metric in condition.metrics
@@ -108,12 +108,14 @@ def final_values(data: ConditionData, noun: str) -> Table:
         values = [spread(table[:, data.present.index(arm)]) for table in finals.values()]
         rounds = sorted({cell.rounds for cell in cells})
         span = f"{rounds[0]}" if len(rounds) == 1 else f"{rounds[0]}\u2013{rounds[-1]}"
-        time_s = float(np.mean([cell.time_s for cell in cells]))
+        if empty := max(cell.empty_rounds for cell in cells):
+            span += f" (up to {empty} without a commit)"
+        simulated_s = float(np.mean([cell.simulated_s for cell in cells]))
         moved = si(float(np.mean([cell.moved_bytes for cell in cells])), "B")
-        rows.append((shortened(arm), count(len(cells)), *values, span, duration(time_s), moved))
+        rows.append((shortened(arm), count(len(cells)), *values, span, duration(simulated_s), moved))
     return Table(
         title="Final values",
-        head=(noun, "seeds", *(metric.titled for metric in data.metrics), "rounds", "ended at", "data moved"),
+        head=(noun, "seeds", *(metric.titled for metric in data.metrics), "rounds", "simulated", "data moved"),
         rows=rows,
         note=f"Mean \u00b1 standard deviation over seeds of what is compared: {compared_words(data.metrics)}; time and "
         "data are means.",

@@ -100,14 +100,35 @@ def level_words(pairs: Sequence[ComparedPair]) -> str:
 
 
 def power_words(pairs: Sequence[ComparedPair], metric: Metric) -> str:
-    """Return what differences the seeds of some pairs could have seen; empty where they differ in nothing."""
+    """Return what differences the seeds of some pairs could have seen; empty where that is none."""
     seen = sorted(pair.seen * metric.factor for pair in pairs if pair.seen is not None)
     if not seen:
-        few = [pair for pair in pairs if pair.found.count < pair.least]
-        return f"So few seeds could have resolved no difference; it takes {few[0].least}." if few else ""
+        return ""
     low, high = number(seen[0], 2), number(seen[-1], 2)
     span = f"{low if low == high else f'{low} to {high}'}{unit_of_difference(metric)}{', by pair,' * (low != high)}"
     return f"These seeds would have resolved a true difference of {span} with 80{THIN}% power."
+
+
+def verdict_sentences(pairs: Sequence[ComparedPair], metric: Metric, most: int = 3) -> list[str]:
+    """Return what pairs show in a metric, in words: those resolved first, at most ``most``, then how many are not."""
+    resolved = [pair for pair in pairs if pair.resolved]
+    lines = []
+    for pair in resolved[:most]:
+        names = (pair.first, pair.second) if pair.resolved > 0 else (pair.second, pair.first)
+        by = f"{number(abs(pair.found.mean) * metric.factor, 2)}{unit_of_difference(metric)}"
+        low, high = sorted(abs(end * metric.factor) for end in (pair.found.low, pair.found.high))
+        lines.append(
+            f"{metric.subject}: {shortened(names[0])} is higher than {shortened(names[1])} by {by} "
+            f"({level_words(pairs)} {number(low, 2)} to {number(high, 2)})."
+        )
+    if more := len(resolved) - most:
+        lines += [f"{plural(more, 'more difference')} {'is' if more == 1 else 'are'} resolved."] * (more > 0)
+    unresolved = [pair for pair in pairs if not pair.resolved]
+    if len(unresolved) == 1:
+        lines.append(f"{metric.subject}: the difference {unresolved[0].words} is not resolved.")
+    elif unresolved:
+        lines.append(f"{metric.subject}: {count(len(unresolved))} of {count(len(pairs))} differences are not resolved.")
+    return lines
 
 
 def compare_pairs(data: ConditionData, metric: Metric) -> list[ComparedPair]:

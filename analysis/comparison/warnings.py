@@ -134,7 +134,7 @@ def _little_seen(data: ConditionData, traffics: Sequence[RecordedTraffic]) -> li
     fill = "" if traffic.filled else ", or let the net fill first (traffic.warmup_s)"
     line = (
         f"The runs saw little of the traffic: {count(cell.vehicles)} of {plural(traffic.vehicles, 'vehicle')} at most, "
-        f"in {duration(cell.time_s - cell.begin_s)} of {duration(traffic.lasts_s)}. Raise rounds{fill}."
+        f"in {duration(cell.simulated_s)} of {duration(traffic.lasts_s)}. Raise rounds{fill}."
     )
     return [line]
 

@@ -72,7 +72,9 @@ def _exchanges(run: RunData) -> str:
 def _learning(run: RunData) -> list[tuple[str, str]]:
     parts = run.participations
     wanted = run.experiment.get("rounds")
-    rows = [("Rounds", f"{count(run.rounds.height)} of {count(wanted)}" if wanted else count(run.rounds.height))]
+    done = f"{count(run.rounds.height)} of {count(wanted)}" if wanted else count(run.rounds.height)
+    empty = run.rounds.filter(pl.col("committed") == 0).height
+    rows = [("Rounds", f"{done} ({count(empty)} without a commit)" if empty else done)]
     if not parts.is_empty():
         committed = parts.filter(pl.col("outcome") == "committed").height
         invited = parts.filter(pl.col("outcome") != "not_selected").height

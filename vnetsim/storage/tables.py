@@ -184,7 +184,7 @@ COMPARISON = (
     Column("value", REAL, "", "what is compared: the mean of the last values measured in the cell"),
     Column("evaluations", INTEGER, "", "how many of them, 1 for the last value alone"),
     Column("rounds", INTEGER, "", "rounds the cell aggregated"),
-    Column("time_s", REAL, "s", "simulated time at the end of the cell"),
+    Column("simulated_s", REAL, "s", "simulated time from the beginning of the cell to its end"),
     Column("bytes", REAL, "B", "bytes over the radio links and between vehicles, also of transfers cut short"),
     Column("cell", TEXT, "", "folder of the cell"),
 )
@@ -199,7 +199,7 @@ COMPARISON_TARGETS = (
     Column("unit", TEXT, "", "unit of the target; % stands for a fraction"),
     Column("target", REAL, "", "the worst arm's mean of what is compared, under this condition"),
     Column("round", INTEGER, "", "rounds aggregated when the target was first reached; null when never, like the next"),
-    Column("time_s", REAL, "s", "simulated time since the beginning"),
+    Column("simulated_s", REAL, "s", "simulated time since the beginning of the cell"),
     Column("bytes", REAL, "B", "bytes over the radio links and between vehicles until then"),
     Column("device_s", REAL, "s", "training time on board until then, summed over vehicles"),
     Column("cell", TEXT, "", "folder of the cell"),

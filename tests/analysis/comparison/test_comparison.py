@@ -35,6 +35,7 @@ from analysis.comparison.verdicts import (
     friedman_words,
     interval_words,
     p_words,
+    verdict_sentences,
 )
 from analysis.comparison.warnings import differing_settings, warnings_of
 from analysis.style import styled
@@ -170,7 +171,7 @@ def test_what_these_seeds_could_have_seen(ten: ConditionData) -> None:
     assert table.note.startswith("These seeds would have resolved a true difference of ")
     assert "points, by pair, with 80\u202f% power." in table.note
     two = compare_columns("ab", np.random.default_rng(1).normal(size=(4, 2)), "sign-flip")
-    assert pair_table("", LOSS, two, "arm", "").note == "So few seeds could have resolved no difference; it takes 6."
+    assert pair_table("", LOSS, two, "arm", "").note == "", "the warning at the top says how many it takes"
 
 
 def test_interval_and_verdict_never_contradict() -> None:
@@ -438,3 +439,31 @@ def test_rounding_is_no_deviation():
     assert spread(np.array([18.5, 18.5 + 4e-15])) == "18.5 \u00b1 0"
     assert spread(np.array([18.5, 18.5 + 4e-6])).startswith("18.5 \u00b1 2.8")
     assert spread(np.array([0.0, 0.0])) == "0 \u00b1 0"
+
+
+def test_the_verdict_in_words_names_what_is_higher_and_counts_the_rest(ten: ConditionData) -> None:
+    pairs = compare_pairs(ten, ACCURACY)
+    found = [pair for pair in pairs if pair.resolved]
+    low, high = sorted(-100 * end for end in (found[0].found.low, found[0].found.high))
+    lines = verdict_sentences(pairs, ACCURACY)
+    assert lines[0] == (
+        f"Accuracy: c is higher than a by {-100 * found[0].found.mean:.2g} points "
+        f"(simultaneous 95 % interval {low:.2g} to {high:.2g})."
+    )
+    assert [line.partition(" by ")[0] for line in lines[1:2]] == ["Accuracy: c is higher than b"]
+    assert lines[2:] == ["Accuracy: the difference a \u2212 b is not resolved."]
+    assert verdict_sentences(pairs, ACCURACY, most=1)[1:2] == ["1 more difference is resolved."]
+
+
+def test_rounds_without_a_commit_are_told(ten: ConditionData) -> None:
+    empty = replace(ten, cells=tuple(replace(one, empty_rounds=2) for one in ten.cells))
+    table = final_values(empty, "learner")
+    assert table.rows[0][table.head.index("rounds")].endswith(" (up to 2 without a commit)")
+
+
+def test_times_of_a_cell_are_counted_from_its_beginning(ten: ConditionData) -> None:
+    """A simulation whose clock begins at 7 h."""
+    late = replace(ten, cells=tuple(replace(one, begin_s=25_200.0, time_s=25_290.0) for one in ten.cells))
+    table = final_values(late, "learner")
+    assert {row[table.head.index("simulated")] for row in table.rows} == {"90.0\u202fs"}
+    assert set(cell_table(comparison(late))["simulated_s"]) == {90.0}

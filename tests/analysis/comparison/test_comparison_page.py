@@ -172,8 +172,8 @@ def test_the_tables_of_a_study(built_study: ComparisonResult) -> None:
     study = built_study.path.parent
     table = pl.read_parquet(study / "comparison.parquet")
     assert list(table.columns) == [
-        "arm", "condition", "learner", "seed", "metric", "unit", "value", "evaluations", "rounds", "time_s", "bytes",
-        "cell",
+        "arm", "condition", "learner", "seed", "metric", "unit", "value", "evaluations", "rounds", "simulated_s",
+        "bytes", "cell",
     ]  # fmt: skip
     assert set(table["condition"]) == {"dense & slow", "sparse"}
     differences = pl.read_parquet(study / "comparison_differences.parquet")

@@ -109,7 +109,7 @@ def test_the_worst_arm_sets_the_target(two: ConditionData) -> None:
         ("b", "1 of 2", "2", "20.0\u202fs", "2.00\u202fkB", "6.00"),
     ]
     assert "worst arm here, b" in table.note
-    rows = target_table(two, target).select("arm", "seed", "round", "time_s", "bytes", "device_s").rows()
+    rows = target_table(two, target).select("arm", "seed", "round", "simulated_s", "bytes", "device_s").rows()
     assert rows[2] == ("b", 0, None, None, None, None)
     assert rows[3] == ("b", 1, 2, 20.0, 2e3, 6.0)
 
