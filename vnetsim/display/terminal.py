@@ -51,7 +51,7 @@ def live_line() -> Iterator[ProgressDisplay]:
     """Give a display that is one line on standard error, gone when it is left."""
     columns = (
         TextColumn("{task.description}", markup=False, table_column=Column()),  # the one that may take several lines
-        BarColumn(bar_width=None),
+        BarColumn(bar_width=10),
         TextColumn("{task.fields[clock]}", table_column=Column(no_wrap=True)),
         _Times(table_column=Column(no_wrap=True)),
     )
