@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,14 +20,6 @@ from vnetsim.storage.tables import REALS, TABLES, Scan
 
 WINDOW_KEY = ("vehicle_id", "rsu_id", "enter_s")
 """Columns that tell a window from all others, in every table that speaks of windows."""
-
-_MANIFEST_KEYS: dict[str, type | tuple[type, ...]] = {
-    "kind": str,
-    "status": str,
-    "seed": int,
-    "traffic": dict,
-    "rsus": list,
-}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -105,32 +98,11 @@ def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _manifest(directory: RunDirectory) -> dict[str, Any]:
-    path = directory.path / "manifest.json"
-    manifest = directory.manifest()
-    for key, kind in _MANIFEST_KEYS.items():
-        if not isinstance(manifest.get(key), kind):
-            raise InputError(f"{path}: damaged: '{key}' is missing or of the wrong type.")
-    return manifest
-
-
 def _rsus(manifest: Mapping[str, Any], path: Path) -> tuple[Rsu, ...]:
-    try:
-        rsus = tuple(
-            Rsu(
-                id=str(r["id"]),
-                x_m=float(r["x_m"]),
-                y_m=float(r["y_m"]),
-                range_m=float(r["range_m"]),
-                environment=str(r.get("environment", "")),
-            )
-            for r in manifest["rsus"]
-        )
-    except (AttributeError, KeyError, TypeError, ValueError):
-        rsus = ()
-    if not rsus:
-        raise InputError(f"{path / 'manifest.json'}: damaged: 'rsus' must list id, x_m, y_m and range_m of each RSU.")
-    return rsus
+    if not manifest["rsus"]:
+        raise InputError(f"{path / 'manifest.json'}: damaged: it records no RSU.")
+    known = {field.name for field in dataclasses.fields(Rsu)}
+    return tuple(Rsu(**{key: value for key, value in rsu.items() if key in known}) for rsu in manifest["rsus"])
 
 
 def _camera(experiment: Mapping[str, Any], path: Path) -> Camera:
@@ -168,7 +140,7 @@ def load(run: Path) -> RunData:
         InputError: not a run directory, or one of its files is damaged.
     """
     directory = RunDirectory(run)
-    manifest = _manifest(directory)
+    manifest = directory.manifest()
     experiment, text = directory.settings()
     tables = {}
     paths = None

@@ -96,14 +96,14 @@ class FedCoSettings(TaskSettings):
             it, beside its images, which costs no payload; the first time it starts as the downloaded model.
             ``visit``: it starts as the downloaded model at each local training. ``rsu``: the RSU keeps it from
             round to round; its parameters go down and up with the model, which nearly doubles the payload, and are
-            averaged like the model. ``kept`` is the former name of ``rsu``.
+            averaged like the model.
     """
 
     momentum_encoder: Share = 0.99
     temperature: Temperature = 0.1
     queue: Annotated[int, Within(0, 10_000_000, "keys", "each is compared with every image")] = 0
     keys: Annotated[int, Within(0, 1_000_000, "keys", "as many as a batch has images at most")] = 0
-    key_encoder: Literal["silo", "visit", "rsu", "kept"] = "silo"
+    key_encoder: Literal["silo", "visit", "rsu"] = "silo"
 
     @property
     def keys_wanted(self) -> int:
@@ -118,7 +118,7 @@ class FedCoSettings(TaskSettings):
     @property
     def at_rsu(self) -> bool:
         """Whether the RSU keeps the key encoder."""
-        return self.key_encoder in ("rsu", "kept")
+        return self.key_encoder == "rsu"
 
 
 class FedCo(TaskLearner):

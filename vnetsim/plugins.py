@@ -129,7 +129,7 @@ class Kind:
         entry = matches[0]
         try:
             found = entry.load()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             reason = " ".join(str(error).split()) or type(error).__name__
             raise RunError(f"{self.name} '{name}' ({entry.value}) cannot be imported: {reason}.") from error
         fault = self._fault(found)

@@ -5,11 +5,32 @@ from __future__ import annotations
 import os
 import sys
 
+from vnetsim.errors import InputError
+
 RETRIES = 3
 """How often a cell, or a vehicle's training, is begun again when its worker died: it may be what workers die of."""
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 """Numbers of glibc's options, from malloc.h."""
+
+
+_USE = {"begun": False, "forked": False}
+"""Whether vnetsim computed in this process, and whether the process was forked from one in which it had."""
+os.register_at_fork(after_in_child=lambda: _USE.update(forked=_USE["begun"]))
+
+
+def refuse_forked() -> None:
+    """Refuse to compute in a process forked from one that had: threads of polars and torch are waited for in vain.
+
+    Raises:
+        InputError: says how to start a process that can.
+    """
+    if _USE["forked"]:
+        raise InputError(
+            "this process was forked from one that had used vnetsim, and would wait for its threads for ever; start "
+            "processes with multiprocessing.get_context('spawn')."
+        )
+    _USE["begun"] = True
 
 
 def prepare_process() -> None:

@@ -109,7 +109,7 @@ class XmlFile:
             raise UnreadableError(message) from error
         except OSError as error:
             raise UnreadableError(f"{path}: unreadable: {error.strerror or error}.") from error
-        except LookupError as error:  # of the parser: an encoding that nobody knows
+        except (LookupError, ValueError) as error:  # of the parser: an encoding that nobody knows, or not byte by byte
             raise InputError(f"{path}: {error}; write the file in UTF-8.") from None
 
     def _refuse(self, *_: object) -> int:

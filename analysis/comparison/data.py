@@ -297,5 +297,5 @@ class ComparisonData:
     @property
     def arm_word(self) -> str:
         """What an arm is called: a learner, where its name says all."""
-        named = all(str(entry.get("arm", entry["learner"])) == str(entry["learner"]) for entry in self.record["cells"])
+        named = all(entry["arm"] == entry["learner"] for entry in self.record["cells"])
         return "learner" if named else "arm"

@@ -21,12 +21,7 @@ from analysis.statistics.run_measures import run_measures
 from vnetsim.errors import InputError
 from vnetsim.storage.comparison import COMPARED, RECORD
 from vnetsim.storage.run_directory import RunDirectory
-from vnetsim.storage.schemas import need
 
-_NEEDED = ("failed", "cells", "traffic", *(f"cells.*.{key}" for key in ("folder", "learner", "seed", "traffic")))
-_NEEDED += ("traffic.*.folder", "traffic.*.sha256")
-_NEEDED_OF_RSUS = tuple(f"rsus.*.{key}" for key in ("id", "x_m", "y_m", "range_m"))
-_NEEDED_OF_CELL = ("inputs", "time_s", "ended_by", "series.*.name", *_NEEDED_OF_RSUS)
 _NOT_GENERAL = frozenset({"scenario", "learner", "seed", "learning", "traffic", "gaussian"})
 
 
@@ -65,18 +60,17 @@ def _cell(
     Raises:
         InputError: it replayed other traffic, or its files are damaged.
     """
-    need(folder / "manifest.json", manifest, *_NEEDED_OF_CELL)
     replayed = {digest for path, digest in manifest["inputs"].items() if path.endswith("windows.parquet")}
     if replayed != {traffic_sha256}:
         raise InputError(f"{folder}: replayed other traffic than the comparison's; delete it to run it again.")
     run = RunDirectory(folder)
     experiment, _ = run.settings()
-    need(folder / "experiment.toml", experiment, "rounds")
     parts = run.read("participations")
     closed, windows = run.read("rounds"), run.read("windows")
     rounds = closed.height
     settings = _flat({key: value for key, value in experiment.items() if key not in _NOT_GENERAL})
-    begin_s, time_s = float((manifest.get("traffic") or {}).get("begin_s") or 0.0), float(manifest["time_s"])
+    begin_s = float(manifest["traffic"]["begin_s"])
+    time_s = float(manifest.get("time_s") or begin_s)
     return CellData(
         name=folder.name,
         arm=_arm(entry),
@@ -85,9 +79,9 @@ def _cell(
         seed=int(entry["seed"]),
         traffic_sha256=traffic_sha256,
         rsus=_rsus(manifest),
-        ended_by=str(manifest["ended_by"]),
+        ended_by=str(manifest.get("ended_by")),
         rounds=rounds,
-        wanted_rounds=int(experiment["rounds"]),
+        wanted_rounds=int(experiment.get("rounds", rounds)),
         begin_s=begin_s,
         time_s=time_s,
         metrics=run.read("metrics").filter(pl.col("value").is_finite()).sort("round", maintain_order=True),
@@ -109,17 +103,17 @@ def _cell(
 
 def _rsus(manifest: Mapping[str, Any]) -> str:
     """Return where the RSUs are, in words."""
-    rsus = manifest.get("rsus") or []
+    rsus = manifest["rsus"]
     shown = [f"{clean(one['id'], 40)} ({one['x_m']:g}, {one['y_m']:g}), {one['range_m']:g} m" for one in rsus[:3]]
     return "; ".join([*shown, *([f"{len(rsus) - 3} more"] if len(rsus) > 3 else [])])
 
 
 def _arm(entry: Mapping[str, Any]) -> str:
-    return str(entry.get("arm", entry["learner"]))
+    return str(entry["arm"])
 
 
 def _condition(entry: Mapping[str, Any]) -> str:
-    return str(entry.get("condition", ""))
+    return str(entry["condition"])
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -151,7 +145,7 @@ def _cells(folder: Path, record: Mapping[str, Any]) -> _Found:
             continue
         if manifest.get("status") != "finished":
             found.unfinished.append(name)
-        elif manifest.get("vnetsim") != record.get("vnetsim", manifest.get("vnetsim")):
+        elif manifest["vnetsim"] != record["vnetsim"]:
             found.other_version.append(name)
         elif line := _altered(path):
             found.altered.append(line)
@@ -168,10 +162,9 @@ def _record(folder: Path) -> dict[str, Any]:
     Raises:
         InputError: it is missing or damaged, or the comparison was stopped while its traffic was recorded.
     """
-    path, record = folder / RECORD, RunDirectory(folder).record(RECORD)
-    if not {"cells", "failed"} & record.keys():
+    path, record = folder / RECORD, RunDirectory(folder).comparison()
+    if not {"cells", "failed"} <= record.keys():
         raise InputError(f"{path}: tells of no cells yet; call `vnetsim compare` again.")
-    need(path, record, *_NEEDED)
     if (number := _last(record)) < 1:
         raise InputError(f"{path}: damaged: 'last_evaluations' must be at least 1, got {number}.")
     known = {traffic["folder"] for traffic in record["traffic"]}
@@ -204,18 +197,16 @@ def _altered(cell: Path) -> str:
 def _traffics(folder: Path, record: Mapping[str, Any]) -> tuple[RecordedTraffic, ...]:
     result = []
     for entry in record["traffic"]:
-        path = folder / "traffic" / Path(entry["folder"]).name
-        run = RunDirectory(path)
+        run = RunDirectory(folder / "traffic" / Path(entry["folder"]).name)
         manifest = run.manifest()
-        need(path / "manifest.json", manifest, "time_s", *_NEEDED_OF_RSUS)
-        made = manifest.get("traffic") or {}
+        made = manifest["traffic"]
         seed = made.get("seed")  # that it was made with, whatever the settings left open
-        settings = entry.get("settings") or {}
+        settings = entry["settings"]
         vehicles = run.scan("windows").collect(lambda rows: rows.select("vehicle_id"))["vehicle_id"]
         result.append(
             RecordedTraffic(
                 scenario=clean(Path(str(settings.get("scenario", "scenario"))).name, 60),
-                kind=clean(made.get("kind", "")),
+                kind=clean(made["kind"]),
                 seed="\u2013" if seed is None else clean(seed, 20),
                 rsus=_rsus(manifest),
                 sha256=clean(entry["sha256"], 64),

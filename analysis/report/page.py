@@ -169,7 +169,7 @@ def build_report(run: Path) -> ReportResult:
         "sections": parts,
         "strips": sample_strips(data),
         "record": record(data),
-        "experiment": data.experiment_text,
+        "experiment": "\n".join(clean(line, 10_000) for line in data.experiment_text.splitlines()),
     }
     page = environment().get_template("report.html.j2").render(context)
     folder = Folder(run)

@@ -59,6 +59,7 @@ def _run_facts(run: RunData) -> Facts:
             ("command", _command(manifest.get("command") or ""), True),
             ("seed", str(manifest["seed"])),
             ("status", clean(status)),
+            ("changed meanwhile", clean(", ".join(manifest.get("changed_plugins") or ()), 400)),
             ("started", timestamp(manifest.get("created"))),
             ("finished", timestamp(manifest.get("finished"))),
             ("wall time", stages),

@@ -6,11 +6,9 @@ Aspect is not kept: height and width are resized each on its own (antialiased bi
 from __future__ import annotations
 
 import logging
-import lzma
 import math
 import struct
 import warnings
-import zipfile
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -29,8 +27,6 @@ SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".
 """What the names of image files end in, in lower case."""
 _NAMED = 5
 logging.getLogger("PIL").addHandler(logging.NullHandler())  # damage is told here, not in passing by Pillow
-# what zipfile and NumPy raise; of RuntimeError is what asks for a password, or for another version of the format
-_DAMAGED = (OSError, ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error, lzma.LZMAError)
 _DEFLATED = 1032
 """Deflate shrinks by no more."""
 _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
@@ -162,7 +158,7 @@ def read_archive(path: Path, needed: Iterable[str], optional: Iterable[str] = ()
     refuse_special(path)
     try:
         archive = np.load(path, allow_pickle=False)
-    except _DAMAGED as error:
+    except Exception as error:  # zipfile and NumPy raise a dozen kinds on what is damaged
         raise InputError(f"data.root: '{path}' is no .npz archive that can be read; name another file.") from error
     if not isinstance(archive, np.lib.npyio.NpzFile):
         raise InputError(f"data.root: '{path}' holds one bare array; an .npz archive with names is needed.")
@@ -179,7 +175,9 @@ def read_archive(path: Path, needed: Iterable[str], optional: Iterable[str] = ()
             return {name: archive[name] for name in wanted}
         except MemoryError:
             raise InputError(f"data.root: '{path}' holds more than there is memory for.") from None
-        except _DAMAGED as error:
+        except InputError:
+            raise
+        except Exception as error:
             reason = "holds Python objects" if "pickle" in str(error) else "is damaged"
             raise InputError(f"data.root: '{path}' {reason}; plain arrays are needed.") from error
 

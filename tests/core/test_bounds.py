@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import pytest
+from received import MANIFEST
 
 from vnetsim.cli.plugins import kinds
 from vnetsim.coverage.placement import place_rsus
@@ -16,7 +17,7 @@ from vnetsim.experiment import Experiment
 from vnetsim.learning.registry import find_learner
 from vnetsim.scenario.settings_file import load_experiment, structure
 from vnetsim.setting_checks import Within, bounds_of, check_bounds
-from vnetsim.storage.schemas import check
+from vnetsim.storage.records import ComparisonRecord, ManifestRecord, structured
 
 
 def numbers_of(kind: type, table: str = "") -> Iterator[tuple[str, type, Within | None]]:
@@ -206,10 +207,13 @@ def test_an_rsu_stands_on_earth_and_reaches_no_further_than_a_radio(spec: str, m
 def test_the_greatest_seed_can_be_read_again(tmp_path: Path) -> None:
     (within,) = (within for key, _, within in OF_EXPERIMENT if key == "seed" and within)
     seed = int(within.high)
-    check(tmp_path / "manifest.json", {"seed": seed, "traffic": {"seed": seed}})
-    check(tmp_path / "comparison.json", {"cells": [{"seed": seed}]})
-    with pytest.raises(InputError, match=r"damaged: 'seed' is a whole number of more than 64 bits\.$"):
-        check(tmp_path / "manifest.json", {"seed": seed + 1})
+    traffic = {**MANIFEST["traffic"], "seed": seed}
+    structured(tmp_path / "manifest.json", {**MANIFEST, "seed": seed, "traffic": traffic}, ManifestRecord)
+    cell = {**dict.fromkeys(("folder", "arm", "condition", "learner", "traffic"), "a"), "seed": seed}
+    comparison = {"vnetsim": "0.1.0", "traffic": [], "cells": [cell]}
+    structured(tmp_path / "comparison.json", comparison, ComparisonRecord)
+    with pytest.raises(InputError, match=r"damaged: seed: a whole number of more than 64 bits\.$"):
+        structured(tmp_path / "manifest.json", {**MANIFEST, "seed": seed + 1}, ManifestRecord)
 
 
 def nested(times: int) -> list[Any]:
@@ -222,14 +226,14 @@ def nested(times: int) -> list[Any]:
 @pytest.mark.parametrize(
     ("record", "words"),
     [
-        ({"device": {"threads": nested(400)}}, r"'device\.threads\.0' is nested too deeply"),
-        ({"of another version": nested(400)}, "is nested too deeply"),
-        ({"radio": {"cap_bps": 10**400}}, r"'radio\.cap_bps' is a whole number of more than 64 bits"),
-        ({"peak_memory_bytes": {"host": "many"}}, "'peak_memory_bytes.*' is missing or of the wrong type"),
+        ({"device": {"threads": nested(400)}}, r"device\.threads\.0: nested too deeply"),
+        ({"of another version": nested(400)}, ": nested too deeply"),
+        ({"radio": {"cap_bps": 10**400}}, r"radio\.cap_bps: a whole number of more than 64 bits"),
+        ({"peak_memory_bytes": {"host": "many"}}, "peak_memory_bytes.host: expected a number, got 'many'"),
     ],
     ids=lambda value: str(value)[:20],
 )
 def test_what_no_report_could_hold_is_told_of_a_record(record: dict[str, Any], words: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=words) as caught:
-        check(tmp_path / "manifest.json", record)
+        structured(tmp_path / "manifest.json", {**MANIFEST, **record}, ManifestRecord)
     assert len(str(caught.value)) < 400

@@ -330,7 +330,7 @@ def _other_traffic(run: Path) -> None:
         (_alter_progress, "progress.json: altered or damaged since it was written"),
         (_alter_settings, "experiment.toml: altered or damaged since it was written"),
         (_foreign_state, "stage-000002.safetensors: missing."),
-        (_lose_checksums, "checksums.sha256: gone since it was written; put it back."),
+        (_lose_checksums, "checksums.sha256: missing, so that nothing here can be checked; put it back."),
         (_damage_checksums, "checksums.sha256: altered or cut; put it back as vnetsim wrote it."),
         (_change_input, "trace.csv: changed or gone since the run started"),
         (_lose_input, "trace.csv: changed or gone since the run started"),

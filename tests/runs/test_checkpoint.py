@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from received import reseal
 
 from vnetsim.errors import InputError
 from vnetsim.learning import Participant
 from vnetsim.runs.checkpoint import Checkpoint, FinishedRound, TrainingHistory, digest
-from vnetsim.storage.checksums import RECORD
 from vnetsim.storage.folder import Folder, disk
 
 ROUND = FinishedRound(participants="abc", rejected=(1,), weights=(0.1, None), losses=(1 / 3, 2.0), metrics={"a": 0.7})
@@ -41,7 +41,7 @@ def test_many_rounds_are_written_once_and_come_back(tmp_path: Path) -> None:
     assert Checkpoint(Folder(tmp_path)).load()[0].rounds == tuple(rounds)
     block = tmp_path / "checkpoint" / "rounds-000064.json"
     for content, words in (
-        (b'{"rounds": [{"weights": 3}]}', "'rounds.0.weights' is missing or of the wrong"),
+        (b'{"rounds": [{"participants": "a", "weights": 3}]}', "rounds.0.weights: expected a list"),
         (b"", ""),
     ):
         Folder(tmp_path).put({"checkpoint/rounds-000064.json": content})
@@ -98,7 +98,7 @@ def test_damage_is_named(tmp_path: Path, damage: str) -> None:
         record.write_text("[]")
     for told in (True, False):
         if not told:
-            (tmp_path / RECORD).unlink()  # as of an earlier version
+            reseal(tmp_path)
         with pytest.raises(InputError, match="checkpoint/") as caught:
             Checkpoint(Folder(tmp_path)).load()
         assert "\n" not in str(caught.value)
@@ -169,9 +169,8 @@ def test_a_damaged_silo_is_named(tmp_path: Path) -> None:
         Checkpoint(Folder(tmp_path)).load()
 
 
-def test_a_whole_visit_has_the_fingerprint_that_it_always_had() -> None:
+def test_the_fingerprint_tells_how_much_a_vehicle_was_to_do() -> None:
     one = Participant(
         round=3, base_round=2, vehicle_id="a", rsu_id="r", silo=5, speed_mps=12.5, level_px=1.5, neighbours=1
     )
-    assert digest([one])[:16] == "3770d3f2f56dfea7"
     assert len({digest([replace(one, work_share=share)]) for share in (1.0, 0.5, 0.25)}) == 3

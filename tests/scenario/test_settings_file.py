@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from received import reseal
 
 from vnetsim.errors import InputError, RunError
 from vnetsim.experiment import Experiment
@@ -40,6 +41,7 @@ def test_a_scenario_in_a_toml_file_is_found_beside_it(tmp_path: Path) -> None:
 
 def test_a_run_directory_gives_its_settings_and_becomes_the_scenario(tmp_path: Path) -> None:
     (tmp_path / "experiment.toml").write_text('scenario = "gaussian"\nrounds = 3\n')
+    reseal(tmp_path)
     experiment = load_experiment(str(tmp_path))
     assert (experiment.scenario, experiment.rounds) == (str(tmp_path), 3)
 
@@ -53,6 +55,7 @@ def learner(name: str, defaults: dict[str, Any] | None = None, *settings: str) -
 def test_another_learner_keeps_the_recorded_settings_that_it_knows(tmp_path: Path) -> None:
     text = 'scenario = "gaussian"\nlearner = "a"\n[learning]\nbatch = 8\nqueue = 5\n'
     (tmp_path / "experiment.toml").write_text(text)
+    reseal(tmp_path)
 
     def learning(name: str | None) -> dict[str, int]:
         overrides = [] if name is None else [(("learner",), name)]
@@ -133,6 +136,7 @@ def test_a_replay_with_another_learner_exchanges_defaults_but_not_what_was_set(
     (tmp_path / "experiment.toml").write_text(to_toml(given))
     manifest = {"kind": "run", "learner_defaults": old} if recorded_by == "old" else {"kind": "mobility"}
     (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    reseal(tmp_path)
 
     def replayed(*names: str) -> Experiment:
         overrides = [(("learner",), name) for name in names]

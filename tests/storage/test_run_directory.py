@@ -55,10 +55,10 @@ def test_missing_damaged_and_foreign_tables_are_named(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path)
     with pytest.raises(InputError, match=r"metrics\.parquet: missing"):
         run.read("metrics")
-    (tmp_path / "metrics.parquet").write_bytes(b"PAR1 not really")
+    run.put({"metrics.parquet": b"PAR1 not really"})
     with pytest.raises(InputError, match=r"metrics\.parquet: unreadable"):
         run.read("metrics")
-    pl.DataFrame({"a": [1]}).write_parquet(tmp_path / "metrics.parquet")
+    run.put({"metrics.parquet": lambda path: pl.DataFrame({"a": [1]}).write_parquet(path)})
     with pytest.raises(InputError, match=r"metrics\.parquet: columns differ"):
         run.read("metrics")
 
@@ -66,7 +66,7 @@ def test_missing_damaged_and_foreign_tables_are_named(tmp_path: Path) -> None:
 def test_a_folder_that_is_no_run_directory_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="not a run directory, it has no manifest"):
         RunDirectory(tmp_path).manifest()
-    (tmp_path / "manifest.json").write_text("{")
+    RunDirectory(tmp_path).put({"manifest.json": b"{"})
     with pytest.raises(InputError, match=r"manifest\.json: unreadable"):
         RunDirectory(tmp_path).manifest()
 
@@ -110,7 +110,7 @@ def test_folders_that_were_made_to_hold_a_run_go_with_it_where_nothing_stands_in
         fault()
     found = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")}
     more = {"nothing": set(), "a file of another": {"there/a", "there/a/mine"}}
-    links = {"there/a", "there/a/b", "there/a/elsewhere"}
+    links = {"there/a", "there/a/b", "there/a/elsewhere", "there/a/elsewhere/run"}
     assert found - {"there/a/b/run"} == {"there", *more.get(left, links)}
 
 

@@ -110,13 +110,10 @@ def test_whatever_stops_a_write_leaves_old_or_new(error: BaseException, tmp_path
     assert call > 10
 
 
-def test_a_folder_without_checksums_is_read_and_gets_them(tmp_path: Path) -> None:
+def test_nothing_is_read_without_checksums(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"1")
-    (tmp_path / "report.html").write_bytes(b"page")
-    assert Folder(tmp_path).read_bytes("a") == b"1"
-    Folder(tmp_path).put({"b": b"2"})
-    assert Folder(tmp_path).wrote("a")
-    assert not Folder(tmp_path).wrote("report.html")
+    with pytest.raises(InputError, match=r"checksums\.sha256: missing, so that nothing here can be checked"):
+        Folder(tmp_path).read_bytes("a")
 
 
 def test_nothing_is_written_or_removed_through_a_link(tmp_path: Path) -> None:

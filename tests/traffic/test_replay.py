@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
+from received import MANIFEST, reseal
 
 from vnetsim.coverage.windows import CoverageEvent, Left, VehiclePath, Window
 from vnetsim.errors import InputError
 from vnetsim.experiment import Experiment, TrafficSettings
-from vnetsim.storage.checksums import RECORD
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.storage.tables import WINDOWS
 from vnetsim.traffic import open_traffic
@@ -34,8 +35,8 @@ def record(scenario: str, folder: Path, **settings: object) -> list[CoverageEven
     directory = RunDirectory(folder)
     directory.write("windows", rows)
     info = {k: v for k, v in dataclasses.asdict(traffic.info).items() if k != "lanes"}
-    directory.write_json("manifest.json", {"rsus": [dataclasses.asdict(r) for r in traffic.rsus], "traffic": info})
-    (folder / RECORD).unlink()  # as of an earlier version: what is altered below is not told by its checksum
+    rsus = [dataclasses.asdict(rsu) for rsu in traffic.rsus]
+    directory.write_json("manifest.json", {**MANIFEST, "rsus": rsus, "traffic": info})
     return events
 
 
@@ -78,6 +79,7 @@ def test_what_is_no_run_directory_is_refused(tmp_path: Path) -> None:
         open_traffic(Experiment(scenario=str(tmp_path)))
     record("gaussian", tmp_path)
     (tmp_path / "windows.parquet").write_bytes(b"PAR1")
+    reseal(tmp_path)
     with pytest.raises(InputError, match=r"windows\.parquet: unreadable"):
         open_traffic(Experiment(scenario=str(tmp_path)))
 
@@ -90,35 +92,60 @@ STRANGE = {"id": "0,0", "x_m": 0, "y_m": 0, "range_m": 500, "environment": "moon
 )
 def test_a_damaged_manifest_is_refused(tmp_path: Path, damage: dict[str, object]) -> None:
     record("gaussian", tmp_path)
-    path = tmp_path / "manifest.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **damage}))
-    with pytest.raises(InputError, match=r"manifest\.json: (its record .* damaged|damaged: 'rsus'|it records no RSU)"):
+    RunDirectory(tmp_path).write_json("manifest.json", {**RunDirectory(tmp_path).manifest(), **damage})
+    with pytest.raises(InputError, match=r"manifest\.json: (damaged: (rsus|traffic)|it records no RSU)"):
         open_traffic(Experiment(scenario=str(tmp_path)))
-
-
-def test_a_record_without_environments_is_one_of_an_earlier_version(tmp_path: Path) -> None:
-    record("gaussian", tmp_path)
-    path = tmp_path / "manifest.json"
-    manifest = json.loads(path.read_text())
-    del manifest["rsus"][0]["environment"]
-    path.write_text(json.dumps(manifest))
-    assert open_traffic(Experiment(scenario=str(tmp_path))).rsus[0].environment == ""
 
 
 def test_windows_of_a_stranger_rsu_are_refused(tmp_path: Path) -> None:
     record("gaussian", tmp_path)
-    path = tmp_path / "manifest.json"
-    manifest = json.loads(path.read_text())
+    manifest = RunDirectory(tmp_path).manifest()
     manifest["rsus"][0]["id"] = "elsewhere"
-    path.write_text(json.dumps(manifest))
+    RunDirectory(tmp_path).write_json("manifest.json", manifest)
     with pytest.raises(InputError, match=r"RSU '0,0' is not in manifest\.json"):
         open_traffic(Experiment(scenario=str(tmp_path)))
 
 
 def test_altered_settings_of_what_is_replayed_are_told(tmp_path: Path, events_of: Callable[..., object]) -> None:
     record("gaussian", tmp_path)
-    RunDirectory(tmp_path).put({"experiment.toml": b"[traffic]\nwarmup_s = 0.0\n"})
+    RunDirectory(tmp_path).put({"experiment.toml": b'scenario = "gaussian"\n[traffic]\nwarmup_s = 0.0\n'})
     assert events_of(tmp_path)
-    (tmp_path / "experiment.toml").write_bytes(b"[traffic]\nwarmup_s = 9.0\n")
+    (tmp_path / "experiment.toml").write_bytes(b"altered")
     with pytest.raises(InputError, match=r"experiment\.toml: altered or damaged since it was written"):
         events_of(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        ({"exit_s": math.inf}, "a number is not finite"),
+        ({"entry_speed_mps": math.nan}, "a number is not finite"),
+        ({"enter_s": None}, "something is missing"),
+        ({"path_x_m": [0.0, None]}, "a number is not finite"),
+        ({"exit_s": -5.0, "path_time_s": [0.0, -5.0]}, "a path does not lead from entry to exit"),
+        ({"path_time_s": []}, "a path does not lead from entry to exit"),
+    ],
+)
+def test_windows_that_no_traffic_gives_are_refused(tmp_path: Path, damage: dict[str, object], words: str) -> None:
+    """Their checksums are made anew: without this, NaN went through a run to exit 0, and infinity to a traceback."""
+    record("gaussian", tmp_path)
+    directory = RunDirectory(tmp_path)
+    rows = directory.read("windows").rows(named=True)
+    first = {
+        **rows[0],
+        **{name: [0.0, 1.0] for name in rows[0] if name.startswith("path_") and name != "path_length_m"},
+    }
+    first |= {"enter_s": 0.0, "exit_s": 1.0}
+    directory.write("windows", [tuple({**first, **damage}.values()), *(tuple(row.values()) for row in rows[1:])])
+    for read in (lambda: open_traffic(Experiment(scenario=str(tmp_path))), lambda: directory.scan("windows")):
+        with pytest.raises(InputError, match=rf"windows\.parquet: damaged: of some windows, {words}\.$"):
+            read()
+
+
+def test_windows_of_one_vehicle_that_overlap_are_refused(tmp_path: Path) -> None:
+    record("gaussian", tmp_path)
+    directory = RunDirectory(tmp_path)
+    windows = directory.read("windows")
+    directory.write("windows", pl.concat([windows, windows.head(1)]))
+    with pytest.raises(InputError, match="two of one vehicle at one RSU overlap"):
+        open_traffic(Experiment(scenario=str(tmp_path)))

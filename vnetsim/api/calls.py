@@ -223,7 +223,12 @@ def compare(
 
 
 def resume(
-    path: str | os.PathLike[str], *, learner: str | None = None, progress: Show = None, trust: bool = False
+    path: str | os.PathLike[str],
+    *,
+    learner: str | None = None,
+    progress: Show = None,
+    trust: bool = False,
+    accept_changed_plugin: bool = False,
 ) -> Run | Traffic:
     """Go on with an interrupted run, or recording of traffic, to the result it would have had: ``vnetsim resume``.
 
@@ -232,6 +237,7 @@ def resume(
         learner: the run's learner, where that is a file's: run its code.
         progress: see ``vnetsim.run``.
         trust: let the folder name code that is run, and start SUMO on a scenario in it.
+        accept_changed_plugin: go on although a plug-in's file has changed, as when it was mended.
 
     Returns:
         The run, or the traffic.
@@ -250,7 +256,8 @@ def resume(
     folder = Path(path_of(path, "path"))
     with _display(progress) as display:
         command = [f"vnetsim.resume({str(folder)!r})"]
-        resume_run(folder, command=command, progress=display, learner=learner, trust=trust)
+        more = {"learner": learner, "trust": trust, "accept_changed_plugin": accept_changed_plugin}
+        resume_run(folder, command=command, progress=display, **more)  # type: ignore[arg-type]
     found = load(folder)
     assert not isinstance(found, Study)
     return found

@@ -117,12 +117,12 @@ class Traffic(Folder):
     @property
     def status(self) -> str:
         """``finished``, ``interrupted``, ``failed``, or ``running`` (also after a kill)."""
-        return str(self.manifest.get("status"))
+        return str(self.manifest["status"])
 
     @property
     def notes(self) -> list[str]:
         """What the simulator had to say of the traffic, for example which junction was taken for an RSU."""
-        return list(self.manifest.get("traffic", {}).get("notes", ()))
+        return list(self.manifest["traffic"].get("notes", ()))
 
     @property
     def units(self) -> Mapping[str, Mapping[str, str]]:
@@ -246,7 +246,7 @@ class Study(Folder):
     @cached_property
     def record(self) -> Mapping[str, Any]:
         """What was compared, and what failed: ``comparison.json``."""
-        return self._files.record(RECORD, "cells.*.folder", "cells.*.learner", "cells.*.seed")
+        return self._files.comparison()
 
     @property
     def failed(self) -> Mapping[str, str]:

@@ -71,6 +71,10 @@ def _command() -> list[str]:
     return ["vnetsim", *sys.argv[1:]]
 
 
+_TEXTS = {"--help", "-h", "learners", "plugins", "settings"}
+"""What prints docstrings."""
+
+_NO_THREADS = "the system allows no more processes or threads here; raise the limit that `ulimit -u` shows."
 _PANIC = "PanicException"
 """What a panic of a library written in Rust is called here. It is no ``Exception``, and every library has its own."""
 
@@ -281,6 +285,13 @@ def resume(
         str | None, Parameter(help="The run's learner, where that is a file's (path/to/file.py:CLASS): run its code.")
     ] = None,
     trust: Trust = False,
+    accept_changed_plugin: Annotated[
+        bool,
+        Parameter(
+            negative="",
+            help="Go on although a plug-in's file has changed, as when it was mended; the manifest says so.",
+        ),
+    ] = False,
     where: WorkerOptions = HERE,
     debug: Debug = False,  # noqa: ARG001
 ) -> int:
@@ -289,9 +300,18 @@ def resume(
 
     with progress_display() as progress:
         already_finished = resume_run(
-            run_directory, command=_command(), progress=progress, learner=learner, trust=trust, cluster=where.cluster()
+            run_directory,
+            command=_command(),
+            progress=progress,
+            learner=learner,
+            trust=trust,
+            accept_changed_plugin=accept_changed_plugin,
+            cluster=where.cluster(),
         )
-    _finish(run_directory, what=run_directory.name)
+    if already_finished and (run_directory / "report.html").is_file():
+        _tell_headline(run_directory, what=run_directory.name)
+    else:
+        _finish(run_directory, what=run_directory.name)
     if already_finished:
         tell(f"{run_directory}: the run had already finished; nothing to do.")
     return 0
@@ -320,37 +340,53 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _exit_status(tokens: list[str]) -> int:
-    debug = "--debug" in tokens
     try:
         refuse_other_than_text(tokens)
+        _refuse_without_texts(tokens)
         claim("analysis")
         status = app(tokens, exit_on_error=False, print_error=False)
         sys.stdout.flush()
-    except CycloptsError as error:
-        return _fail(" ".join(str(error).split()), InputError.exit_code, debug=debug)
-    except VnetsimError as error:
-        return _fail(str(error), error.exit_code, debug=debug)
-    except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        drop_output()  # which may be what failed
-        ended = InputError if error.errno == errno.ENAMETOOLONG else RunError
-        return _fail(f"{where}{error.strerror or error}.", ended.exit_code, debug=debug)
-    except KeyboardInterrupt as error:
-        return _fail(str(error) or "interrupted.", INTERRUPTED, debug=debug)
-    except BaseException as error:  # the last line of defence of the user's terminal
-        if not isinstance(error, Exception) and type(error).__name__ != _PANIC:
-            raise
-        return _fail_unforeseen(error, debug=debug)
-    return int(status or 0)
+        return int(status or 0)
+    except BaseException as error:  # noqa: BLE001 - the last line of defence of the user's terminal
+        line, status = _told(error)
+        return _fail(line, status, debug="--debug" in tokens)
 
 
-def _fail_unforeseen(error: BaseException, *, debug: bool) -> int:
-    """Tell of an error that nobody expected."""
-    if not isinstance(error, Exception) and "KeyboardInterrupt" in str(error):  # so Ctrl-C arrives from there
-        line = "interrupted; go on with vnetsim resume, or with the same command."
-        return _fail(line, INTERRUPTED, debug=debug)
-    what = f"{type(error).__name__}: {' '.join(str(error).split())}"
-    return _fail(f"internal error: {what} (--debug shows where).", RunError.exit_code, debug=debug)
+def _refuse_without_texts(tokens: Sequence[str]) -> None:
+    if sys.flags.optimize > 1 and (not tokens or not _TEXTS.isdisjoint(tokens)):
+        raise InputError("PYTHONOPTIMIZE=2 (-OO) removes the texts that explain commands and settings; unset it.")
+
+
+def _told(error: BaseException) -> tuple[str, int]:
+    """Return what a user reads of an error, and the exit status."""
+    said = " ".join(str(error).split())
+    match error:
+        case CycloptsError():
+            told = said, InputError.exit_code
+        case VnetsimError():
+            told = str(error), error.exit_code
+        case OSError(errno=errno.EAGAIN):
+            told = _NO_THREADS, RunError.exit_code
+        case OSError():
+            where = f"{error.filename}: " if error.filename else ""
+            drop_output()  # which may be what failed
+            ended = InputError if error.errno == errno.ENAMETOOLONG else RunError
+            told = f"{where}{error.strerror or error}.", ended.exit_code
+        case KeyboardInterrupt():
+            told = str(error) or "interrupted.", INTERRUPTED
+        case SystemExit():  # of a plug-in that was not called by its name, as when its settings check themselves
+            what = f"a plug-in, or what it uses, ended the program (SystemExit: {error.code})."
+            told = what, RunError.exit_code
+        case _ if not isinstance(error, Exception) and type(error).__name__ != _PANIC:
+            raise error
+        case _ if not isinstance(error, Exception) and "KeyboardInterrupt" in said:  # so Ctrl-C arrives from there
+            told = "interrupted; go on with vnetsim resume, or with the same command.", INTERRUPTED
+        case _ if "can't start new thread" in said or "ThreadPoolBuildError" in said:
+            told = _NO_THREADS, RunError.exit_code
+        case _:
+            what = f"internal error: {type(error).__name__}: {said} (--debug shows where)."
+            told = what, RunError.exit_code
+    return told
 
 
 def _fail(message: str, status: int, *, debug: bool) -> int:

@@ -47,14 +47,21 @@ class Arithmetic:
         enabled = torch.are_deterministic_algorithms_enabled()
         warns = torch.is_deterministic_algorithms_warn_only_enabled()
         workspace = os.environ.get(WORKSPACE)
+        dtype, place = torch.get_default_dtype(), torch.get_default_device()
 
         def restore() -> None:
+            torch.set_default_dtype(dtype)
+            if place.type != "cpu":
+                torch.set_default_device(place)
             for (owner, name), value in zip(flags, before, strict=True):
                 setattr(owner, name, value)
             torch.use_deterministic_algorithms(enabled, warn_only=warns)
             if workspace is None:
                 os.environ.pop(WORKSPACE, None)
 
+        torch.set_default_dtype(torch.float32)  # learners name neither: a notebook may have set others
+        if place.type != "cpu":
+            torch.set_default_device(None)
         # the fastest of several algorithms, found by trial, is not the same one each time
         values = self.tf32, self.tf32, self.deterministic, convolutions.benchmark and not self.deterministic
         for (owner, name), value in zip(flags, values, strict=True):

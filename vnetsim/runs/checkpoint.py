@@ -12,13 +12,15 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from vnetsim.errors import InputError
 from vnetsim.learning import Participant
 from vnetsim.storage.checksums import sha256
 from vnetsim.storage.folder import Folder
-from vnetsim.storage.schemas import RoundsSchema, check
+from vnetsim.storage.records import AnyFloat, structured
+
+T = TypeVar("T")
 
 FOLDER = "checkpoint"
 _PROGRESS = f"{FOLDER}/progress.json"
@@ -43,23 +45,15 @@ class FinishedRound:
 
     participants: str
     rejected: tuple[int, ...] = ()
-    weights: tuple[float | None, ...] = ()
-    losses: tuple[float, ...] = ()
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    exchanges: tuple[tuple[str, str, float], ...] = ()
-
-
-_LATER = frozenset({"download_s", "train_s", "upload_s"})
-"""What participants had not when the first digests were recorded, which stay good."""
+    weights: tuple[AnyFloat | None, ...] = ()
+    losses: tuple[AnyFloat, ...] = ()
+    metrics: Mapping[str, AnyFloat] = field(default_factory=dict)
+    exchanges: tuple[tuple[str, str, AnyFloat], ...] = ()
 
 
 def digest(participants: Sequence[Participant]) -> str:
     """Return a fingerprint of who takes part and with what."""
-    told = [{key: value for key, value in asdict(p).items() if key not in _LATER} for p in participants]
-    for one in told:
-        if one["work_share"] == 1:  # likewise
-            del one["work_share"]
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps([asdict(one) for one in participants], sort_keys=True).encode()).hexdigest()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +67,23 @@ class TrainingHistory:
 
     initial: Mapping[str, float]
     rounds: tuple[FinishedRound, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Block:
+    """``rounds-000000.json`` and so on."""
+
+    rounds: tuple[FinishedRound, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Progress(_Block):
+    """``progress.json``: what follows the blocks, and the names of all that belongs to it."""
+
+    initial: dict[str, AnyFloat]
+    blocks: list[str]
+    state: str
+    silos: dict[str, str]
 
 
 class Checkpoint:
@@ -146,21 +157,13 @@ class Checkpoint:
         path = self.folder / "progress.json"
         if not self.exists:
             raise InputError(f"{path}: unreadable checkpoint: it is missing; {_CURE}")
-        try:
-            record = check(path, json.loads(self._run.read_bytes(_PROGRESS)))
-            rounds: list[FinishedRound] = []
-            for name in record.get("blocks", []):
-                path = self.folder / Path(name).name
-                block = check(path, json.loads(self._run.read_bytes(f"{FOLDER}/{path.name}")), RoundsSchema)
-                rounds += map(_finished_round, block["rounds"])
-            path = self.folder / "progress.json"
-            rounds += map(_finished_round, record["rounds"])
-            initial = {name: float(value) for name, value in record["initial"].items()}
-            state: dict[str, Any] = {}
-            # earlier versions wrote name and SHA-256
-            names = [record["state"], *(it if isinstance(it, str) else it[0] for it in record["silos"].values())]
-        except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
-            raise InputError(f"{path}: unreadable checkpoint: {error}; {_CURE}") from error
+        record = self._read(path.name, _Progress)
+        rounds = [
+            *(finished for name in record.blocks for finished in self._read(Path(name).name, _Block).rounds),
+            *record.rounds,
+        ]
+        state: dict[str, Any] = {}
+        names = [record.state, *record.silos.values()]
         for name in names:
             file = f"{FOLDER}/{Path(name).name}"
             try:
@@ -170,23 +173,16 @@ class Checkpoint:
             except (SafetensorError, ValueError, KeyError, RuntimeError) as error:
                 raise InputError(f"{self.folder / name}: unreadable checkpoint: {error}; {_CURE}") from error
         self._run.put({}, remove=self._unused({Path(name).name for name in names}))  # a kill may have come before that
-        return TrainingHistory(initial=initial, rounds=tuple(rounds)), state
+        return TrainingHistory(initial=record.initial, rounds=tuple(rounds)), state
 
-
-def _finished_round(item: Mapping[str, Any]) -> FinishedRound:
-    """Return a round as it stands in a record.
-
-    Raises:
-        KeyError: something is missing, or, as TypeError and ValueError, of another type.
-    """
-    return FinishedRound(
-        participants=item["participants"],
-        rejected=tuple(item["rejected"]),
-        weights=tuple(None if weight is None else float(weight) for weight in item["weights"]),
-        losses=tuple(float(loss) for loss in item["losses"]),
-        metrics={name: float(value) for name, value in item["metrics"].items()},
-        exchanges=tuple((str(sender), str(receiver), float(value)) for sender, receiver, value in item["exchanges"]),
-    )
+    def _read(self, name: str, kind: type[T]) -> T:
+        try:
+            value = json.loads(self._run.read_bytes(f"{FOLDER}/{name}"))
+            return structured(self.folder / name, value, kind)
+        except InputError as error:
+            raise InputError(f"{error} It belongs to the checkpoint: without it, {_CURE}") from error
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"{self.folder / name}: unreadable checkpoint: {error}; {_CURE}") from error
 
 
 def _bytes(tensors: Mapping[str, Any]) -> bytes:

@@ -57,10 +57,10 @@ def input_hashes(inputs: Iterable[str], seen_from: Path | None = None) -> dict[s
     return {str(path) if seen_from is None else relative(path, seen_from): sha256_of(path) for path in files}
 
 
-def changed_inputs(recorded: dict[str, str], folder: Path) -> list[Path]:
-    """Return the input files recorded in ``folder`` that are gone or have other bytes now."""
+def changed_inputs(recorded: dict[str, str], folder: Path) -> dict[Path, str]:
+    """Return the input files recorded in ``folder`` that are gone or changed, with the digests that they had."""
     files = {Path(os.path.normpath(folder / name)): digest for name, digest in recorded.items()}
-    return [path for path, digest in files.items() if not path.is_file() or sha256_of(path) != digest]
+    return {path: digest for path, digest in files.items() if not path.is_file() or sha256_of(path) != digest}
 
 
 def relative(path: Path, folder: Path) -> str:

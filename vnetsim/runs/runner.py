@@ -16,6 +16,7 @@ from vnetsim.errors import InputError, RunError, VnetsimError
 from vnetsim.experiment import Experiment
 from vnetsim.learning import Cost, Learner, LearnerContext
 from vnetsim.learning.registry import find_learner, made_learner
+from vnetsim.paths import resolved
 from vnetsim.plugins import code_file, short_name
 from vnetsim.progress import ProgressDisplay
 from vnetsim.random_streams import Streams
@@ -31,7 +32,7 @@ from vnetsim.runs.tables import RunTables
 from vnetsim.runs.traffic_recording import record
 from vnetsim.runs.writer import Manifest, choose_folder, learner_record, locked, write_model, write_samples
 from vnetsim.scenario.settings_file import learner_defaults, load_experiment, read_toml, structure, to_plain
-from vnetsim.scenario.trust import asks_for_trust, check_resumed, once_removed
+from vnetsim.scenario.trust import asks_for_trust, check_resumed
 from vnetsim.simulation.plugins import SimulationPlugins, simulation_plugins
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.storage.tables import to_parquet
@@ -78,6 +79,7 @@ def resume_run(
     progress: ProgressDisplay,
     learner: str | None = None,
     trust: bool = False,
+    accept_changed_plugin: bool = False,
     cluster: Cluster | None = None,
 ) -> bool:
     """Continue an interrupted or killed run or recording of traffic; return whether it had finished already.
@@ -88,6 +90,8 @@ def resume_run(
         progress: where to say how far the run is.
         learner: the run's learner, if the user names it; code of a file is then run.
         trust: whether the folder may name code, and a scenario for SUMO, whatever they are; see ``scenario.trust``.
+        accept_changed_plugin: whether the file of a plug-in may have changed since the run began, as when it was
+            mended; the manifest then tells of it.
         cluster: of Ray, whose workers are to train; None for this process. Neither changes a bit on CPUs.
 
     Raises:
@@ -96,23 +100,23 @@ def resume_run(
         RunError: the run failed.
     """
     run = RunDirectory(folder)
-    manifest = run.manifest("kind", "status")
+    manifest = run.manifest()
     if manifest["status"] == "finished":
         if run.leftovers():  # of a kill after its last change; the folder may also be one that cannot be written
             with suppress(VnetsimError, OSError), locked(run, fresh=False):
                 pass
         return True
-    if manifest.get("vnetsim") != __version__:
-        raise InputError(f"{folder}: made by vnetsim {manifest.get('vnetsim')}; resume it with that version.")
-    inputs = manifest.get("inputs", {})
-    changed = changed_inputs(inputs, folder)
-    if changed:
-        raise InputError(f"{changed[0]}: changed or gone since the run started; a resumed run would differ.")
-    if run.has("rounds") and not Checkpoint(run).exists:
-        raise InputError(f"{folder / 'checkpoint'}: the checkpoint is missing; start the run again with `vnetsim run`.")
-    began: dict[str, Any] = {key: manifest[key] for key in ("created", "command") if key in manifest}
+    if manifest["vnetsim"] != __version__:
+        raise InputError(f"{folder}: made by vnetsim {manifest['vnetsim']}; resume it with that version.")
+    inputs = manifest["inputs"]
     file = run.checked("experiment.toml")
     experiment = load_experiment(str(file))
+    accepted = _accepted(experiment, inputs, folder, accept_changed_plugin=accept_changed_plugin)
+    if run.has("rounds") and not Checkpoint(run).exists:
+        raise InputError(f"{folder / 'checkpoint'}: the checkpoint is missing; start the run again with `vnetsim run`.")
+    began: dict[str, Any] = {key: manifest[key] for key in ("created", "command", "changed_plugins") if key in manifest}
+    if accepted:
+        began["changed_plugins"] = {**accepted, **manifest.get("changed_plugins", {})}
     if not trust:
         check_resumed(experiment, file, scenario=read_toml(file)["scenario"], learner=learner)
     if manifest["kind"] == "mobility":
@@ -122,6 +126,28 @@ def resume_run(
     more: dict[str, Any] = {"began": began, "fetch": trust, "cluster": cluster}
     _learn(experiment, run, command=command, progress=progress, portable=portable, **more)
     return False
+
+
+def _accepted(
+    experiment: Experiment, inputs: dict[str, str], folder: Path, *, accept_changed_plugin: bool
+) -> dict[str, str]:
+    """Return the plug-ins' files that changed since the run began and may, with the SHA-256 that they had.
+
+    Raises:
+        InputError: another input changed or is gone, or a plug-in's file changed and the user does not say that it may.
+    """
+    code = {resolved(file) for name in experiment.plugins().values() if (file := code_file(name)) is not None}
+    accepted = {}
+    for path, digest in changed_inputs(inputs, folder).items():
+        if resolved(path) not in code or not path.is_file():
+            raise InputError(f"{path}: changed or gone since the run started; a resumed run would differ.")
+        if not accept_changed_plugin:
+            raise InputError(
+                f"{path}: changed since the run started; if you mended it, add --accept-changed-plugin: rounds that "
+                "were finished stay as they are."
+            )
+        accepted[str(path)] = digest
+    return accepted
 
 
 def _learn(
@@ -227,7 +253,10 @@ class _Session:
                     f"interrupted after {finished} of {self._experiment.rounds} rounds. Go on with: {resume}"
                 ) from error
             if isinstance(error, RunError):
-                raise RunError(f"{error} {once_removed(self._experiment)}, go on with: {resume}") from error
+                if not (self._run.path / "manifest.json").is_file():  # somebody removed the folder
+                    raise
+                mended = "; after a change of a plug-in's file, with --accept-changed-plugin too" if trust else ""
+                raise RunError(f"{error} Once the cause is removed, go on with: {resume}{mended}") from error
             raise
 
     def _play(self, plugins: SimulationPlugins, images: Mapping[int, int]) -> None:

@@ -23,11 +23,14 @@ from vnetsim.learning import Learner
 from vnetsim.learning.device import peak_memory
 from vnetsim.learning.model_record import MODEL_ENTRY, model_record
 from vnetsim.paths import path_name, resolved
+from vnetsim.process import refuse_forked
 from vnetsim.runs.manifest import environment, input_hashes, rsu_records, traffic_record
+from vnetsim.runs.opening import SUMO
 from vnetsim.runs.records import map_rows
 from vnetsim.scenario.settings_file import to_plain, to_toml
 from vnetsim.storage.checksums import RECORD
 from vnetsim.storage.folder import LOCK, Folder, is_leftover, json_bytes
+from vnetsim.storage.records import FORMAT
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.storage.tables import to_parquet
 
@@ -46,8 +49,7 @@ def choose_folder(experiment: Experiment, out: Path | None, what: str) -> Path:
         InputError: ``out`` exists and is not empty.
     """
     if out is not None:
-        if out.exists() and not (out.is_dir() and has_not_begun(out)):
-            raise _not_empty(out)
+        _refuse_filled(out)
         return out
     stem = resolved(experiment.scenario).name.split(".")[0] or "run"
     base = Path("runs") / path_name(stem, what, f"seed{experiment.seed}")
@@ -71,8 +73,8 @@ def locked(run: RunDirectory, *, fresh: bool) -> Iterator[None]:
     Raises:
         InputError: it cannot be made, another process holds it, or it is not empty.
     """
+    refuse_forked()
     resolved(run.path)
-    existed = run.path.exists()
     try:
         run.make()
         file, new_lock = _opened_lock(run.path / LOCK)
@@ -81,38 +83,29 @@ def locked(run: RunDirectory, *, fresh: bool) -> Iterator[None]:
         why = _NO_LOCK.get(error.errno or 0, error.strerror)
         raise InputError(f"{run.path}: cannot be made or written: {why}. Choose another --out.") from error
     with file:
+        begins = False
         try:
-            yield from _held(run, fresh=fresh, existed=existed)
-        except InputError:
-            if new_lock:
-                with suppress(VnetsimError):
+            if fresh:
+                _refuse_filled(run.path)
+            if fresh or any((run.path / name).is_file() for name in BEGUN):  # else it may be anybody's folder
+                run.remove_leftovers()
+            begins = fresh
+            if begins:
+                run.clear()
+                run.claim()
+            yield
+        except BaseException as error:
+            begun = any((run.path / name).is_file() for name in BEGUN)
+            with suppress(VnetsimError, OSError):
+                if begins and (not begun or (isinstance(error, InputError) and not run.has("rounds"))):
+                    run.clear()
+                if new_lock and (not begun or isinstance(error, InputError)):
                     run.remove_output(LOCK)
+                run.unmake()
             raise
 
 
 _NO_LOCK = {errno.ELOOP: f"{LOCK} is a symbolic link", errno.ENXIO: f"{LOCK} is a pipe"}
-
-
-def _held(run: RunDirectory, *, fresh: bool, existed: bool) -> Iterator[None]:
-    """Do what ``locked`` does while the lock is held."""
-    if fresh:
-        if not has_not_begun(run.path):
-            raise _not_empty(run.path)
-        run.clear()
-    elif any((run.path / name).is_file() for name in BEGUN):  # else it may be anybody's folder
-        run.remove_leftovers()
-    try:
-        yield
-    except BaseException as error:
-        begun = (run.path / "manifest.json").exists()
-        if fresh and (not begun or (isinstance(error, InputError) and not run.has("rounds"))):
-            with suppress(VnetsimError):
-                run.clear()
-                if existed:
-                    run.remove_output(LOCK)
-                else:
-                    run.vanish()
-        raise
 
 
 def _opened_lock(path: Path) -> tuple[IO[str], bool]:
@@ -141,12 +134,13 @@ def _opened_lock(path: Path) -> tuple[IO[str], bool]:
 def has_not_begun(folder: Path) -> bool:
     """Return whether a folder is empty, or holds what a run leaves that is killed before its manifest is there."""
     names = os.listdir(folder)  # noqa: PTH208
-    own = {LOCK, RECORD, *(name for name in FIRST if Folder(folder).wrote(name)), *({"sumo"} if LOCK in names else ())}
+    own = {LOCK, RECORD, *(name for name in FIRST if Folder(folder).wrote(name)), *({SUMO} if RECORD in names else ())}
     return all(name in own or is_leftover(name) for name in names)
 
 
-def _not_empty(folder: Path) -> InputError:
-    return InputError(f"{folder}: the output directory is not empty; name a new one with --out.")
+def _refuse_filled(folder: Path) -> None:
+    if folder.exists() and not (folder.is_dir() and has_not_begun(folder)):
+        raise InputError(f"{folder}: the output directory is not empty; name a new one with --out.")
 
 
 class Manifest:
@@ -177,12 +171,12 @@ class Manifest:
         self._traffic = traffic
         self._record: dict[str, Any] = {
             "vnetsim": __version__,
+            "format": FORMAT,
             "kind": kind,
             "command": list(command),
             "created": _now(),
             "finished": None,
             "status": "running",
-            "checksums": RECORD,
             "ended_by": None,
             "seed": experiment.seed,
             "traffic": traffic_record(traffic.info),

@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 
 import cattrs
 import tomli_w
-from cattrs.errors import AttributeValidationNote, BaseValidationError, ForbiddenExtraKeysError
+from cattrs.errors import BaseValidationError
 
-from vnetsim.errors import InputError, RunError, unknown_name
+from vnetsim.errors import InputError, RunError
 from vnetsim.experiment import PLUGIN_KEYS, PLUGIN_TABLES, Experiment
 from vnetsim.learning import Learner
 from vnetsim.learning.registry import about
@@ -29,17 +29,9 @@ from vnetsim.setting_checks import check_bounds
 from vnetsim.special_files import refuse_special
 from vnetsim.storage import toml_text
 from vnetsim.storage.folder import Folder
+from vnetsim.storage.records import first_fault, strict_converter
 
 T = TypeVar("T")
-
-
-def _scalar(kind: type, words: str, *accepted: type) -> Callable[[Any, Any], Any]:
-    def convert(value: Any, _: Any) -> Any:
-        if not isinstance(value, accepted) or (isinstance(value, bool) and kind is not bool):
-            raise TypeError(f"expected {words}")
-        return kind(value)
-
-    return convert
 
 
 def _names(value: Any, _: Any) -> tuple[str, ...]:
@@ -50,35 +42,9 @@ def _names(value: Any, _: Any) -> tuple[str, ...]:
 
 @functools.cache
 def _converter() -> cattrs.Converter:
-    converter = cattrs.Converter(forbid_extra_keys=True)
-    converter.register_structure_hook(float, _scalar(float, "a number", int, float))
-    converter.register_structure_hook(int, _scalar(int, "a whole number", int))
-    converter.register_structure_hook(bool, _scalar(bool, "true or false", bool))
-    converter.register_structure_hook(str, _scalar(str, "a string", str))
+    converter = strict_converter(forbid_extra_keys=True)
     converter.register_structure_hook_func(lambda kind: kind == tuple[str, ...], _names)
     return converter
-
-
-def _first_fault(error: Exception, path: tuple[str, ...], values: Any) -> InputError:
-    if isinstance(error, ForbiddenExtraKeysError):
-        names = [field.name for field in dataclasses.fields(error.cl)]
-        return unknown_name("key", min(error.extra_fields), names, where=".".join(path))
-    if isinstance(error, BaseValidationError):
-        inner = error.exceptions[0]
-        notes = [note for note in getattr(inner, "__notes__", ()) if isinstance(note, AttributeValidationNote)]
-        if not notes:
-            return _first_fault(inner, path, values)
-        key = notes[0].name
-        missing = isinstance(inner, KeyError) and isinstance(values, Mapping) and key not in values
-        inner = InputError(f"{'.'.join((*path, key))}: it has no default and must be given.") if missing else inner
-        return _first_fault(inner, (*path, key), values.get(key) if isinstance(values, Mapping) else None)
-    if isinstance(error, InputError):
-        return error
-    if "literal" in str(error).lower():
-        allowed = str(error).split("Literal")[-1].strip("[]. ")
-        return InputError(f"{'.'.join(path)}: must be one of {allowed}, got {values!r}.")
-    reason = str(error) if isinstance(error, TypeError) and str(error).startswith("expected") else "expected a table"
-    return InputError(f"{'.'.join(path)}: {reason}, got {values!r}.")
 
 
 def structure(values: Mapping[str, Any], kind: type[T], where: str, path: tuple[str, ...] = ()) -> T:
@@ -96,7 +62,7 @@ def structure(values: Mapping[str, Any], kind: type[T], where: str, path: tuple[
     try:
         result = _converter().structure(values, kind)
     except BaseValidationError as error:
-        fault = _first_fault(error, path, values)
+        fault = first_fault(error, path, values)
         raise InputError(f"{where}: {fault}" if where else str(fault)) from None
     check_bounds(".".join(path), result)  # also those of a class that does not check them itself
     return result
@@ -143,7 +109,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     """
     refuse_special(path)
     try:
-        return toml_text.parse(path.read_text(encoding="utf-8"))
+        return toml_text.parse(path.read_text(encoding="utf-8-sig"))  # Windows marks UTF-8 so
     except FileNotFoundError:
         raise InputError(f"{path}: no such file.") from None
     except (OSError, UnicodeDecodeError) as error:

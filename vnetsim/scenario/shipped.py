@@ -46,6 +46,8 @@ def copy_scenarios(folder: Path) -> list[Path]:
         for page in folder.rglob("*.md"):
             text = page.read_text(encoding="utf-8")
             page.write_text(_TO_DOCUMENTATION.sub(r"\1", text), encoding="utf-8")
-    except (OSError, shutil.Error) as error:
-        raise RunError(f"{folder}: cannot copy the scenarios there: {error}.") from error
+    except shutil.Error as error:  # a list of (from, to, why), one a file
+        raise RunError(f"{folder}: cannot copy the scenarios there: {error.args[0][0][2]}.") from error
+    except OSError as error:
+        raise RunError(f"{folder}: cannot copy the scenarios there: {error.strerror}.") from error
     return sorted(path for path in folder.iterdir() if path.suffix in {".sumocfg", ".toml"})

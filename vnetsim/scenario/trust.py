@@ -23,13 +23,6 @@ def asks_for_trust(experiment: Experiment) -> bool:
     return named or in_place or source_file(experiment.scenario) is not None
 
 
-def once_removed(experiment: Experiment) -> str:
-    """Return when a failed run can be resumed: not after a change of a plug-in's file, which resumption refuses."""
-    if any(code_file(name) for name in experiment.plugins().values()):
-        return "A plug-in's file that was mended takes a new run; once any other cause is removed"
-    return "Once the cause is removed"
-
-
 def _starts_sumo(experiment: Experiment) -> bool:
     """Return whether the scenario is one of SUMO's, however it is called."""
     kind = kind_of(experiment.scenario)

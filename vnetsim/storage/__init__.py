@@ -1,1 +1,1 @@
-"""Everything that writes or reads a folder: files, checksums, tables, schemas."""
+"""Everything that writes or reads a folder: files, checksums, tables, records."""

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from vnetsim.errors import InputError
 from vnetsim.special_files import refuse_special
-from vnetsim.storage.checksums import ABSENT, OLD_RECORD, RECORD, Checksums, parse, sha256
+from vnetsim.storage.checksums import ABSENT, RECORD, Checksums, parse, sha256
 
 T = TypeVar("T")
 
@@ -76,6 +76,8 @@ class CheckedFolder:
             raise InputError(f"{path}: missing.") from None
         except OSError as error:
             raise InputError(f"{path}: unreadable: {error.strerror}.") from error
+        if not (self.path / RECORD).is_file():
+            raise InputError(f"{self.path / RECORD}: missing, so that nothing here can be checked; put it back.")
         if name not in self._record().files:
             raise InputError(f"{path}: was not written by vnetsim, {RECORD} does not tell of it; remove it.")
         raise InputError(f"{path}: altered or damaged since it was written, by its SHA-256; put it back.")
@@ -94,17 +96,15 @@ class CheckedFolder:
         return self._read
 
     def _look(self) -> Checksums:
-        """Return the record as it is on the disk; an empty one that admits everything where there is none."""
-        for name in (RECORD, OLD_RECORD):
-            path = self.path / name
-            refuse_special(path)
-            try:
-                return parse(path.read_bytes(), str(path), old=name == OLD_RECORD)
-            except (FileNotFoundError, NotADirectoryError):
-                continue
-            except OSError as error:
-                raise InputError(f"{path}: unreadable: {error.strerror}.") from error
-        return Checksums(partial=True)
+        """Return the record as it is on the disk; an empty one where there is none."""
+        path = self.path / RECORD
+        refuse_special(path)
+        try:
+            return parse(path.read_bytes(), str(path))
+        except (FileNotFoundError, NotADirectoryError):
+            return Checksums()
+        except OSError as error:
+            raise InputError(f"{path}: unreadable: {error.strerror}.") from error
 
     def has_content(self, name: str, digest: str) -> bool:
         """Return whether the checksums tell of a file with this content."""
@@ -128,15 +128,9 @@ class CheckedFolder:
             if any(fnmatchcase(name, pattern) for pattern in patterns) and (ABSENT not in digests or self.holds(name)):
                 self.checked(name)
 
-    @property
-    def has_checksums(self) -> bool:
-        """Whether the checksums of this folder are there."""
-        return (self.path / RECORD).is_file()
-
 
 def _admits(record: Checksums, name: str, digest: str) -> bool:
-    admitted = record.files.get(name)
-    return (record.partial or digest == ABSENT) if admitted is None else digest in admitted
+    return digest in record.files.get(name, {ABSENT})
 
 
 def file_sha256(path: Path) -> str:

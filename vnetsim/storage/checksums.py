@@ -18,9 +18,6 @@ from dataclasses import dataclass, field
 from vnetsim.errors import InputError
 
 RECORD = "checksums.sha256"
-OLD_RECORD = "results.sha256"
-"""What finished cells of comparisons had instead."""
-
 ABSENT = "absent"
 _HEAD = "# vnetsim: SHA-256 of the files of this folder, for sha256sum -c"
 _LINE = re.compile(r"(?P<or># or )?(?P<escaped>\\?)(?P<digest>[0-9a-f]{64}|absent)  (?P<name>.+)")
@@ -38,11 +35,9 @@ class Checksums:
 
     Args:
         files: digests by name, as seen from the folder; ``ABSENT`` where the file may be missing.
-        partial: whether files without an entry are no fault, as in folders of earlier versions.
     """
 
     files: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    partial: bool = False
 
     def changing(self, written: Mapping[str, str], removed: Iterable[str]) -> Checksums:
         """Return the record while files are written (digests by name) or removed: old or new content will do."""
@@ -73,26 +68,22 @@ class Checksums:
         return body + f"{_END}{sha256(body)}\n".encode()
 
 
-def parse(content: bytes, where: str, *, old: bool) -> Checksums:
-    """Return the record that ``text`` made, or one of an earlier version, which has neither head nor end.
+def parse(content: bytes, where: str) -> Checksums:
+    """Return the record that ``text`` made.
 
     Args:
         content: the file.
         where: names it in errors.
-        old: whether it is of an earlier version.
 
     Raises:
         InputError: it was altered or cut.
     """
     fault = InputError(f"{where}: altered or cut; put it back as vnetsim wrote it.")
     body, mark, end = content.rpartition(_END.encode())
-    head = f"{_HEAD}\n".encode()
-    if old:
-        body = content
-    elif not mark or not body.startswith(head) or end != f"{sha256(body)}\n".encode():
+    if not mark or not body.startswith(f"{_HEAD}\n".encode()) or end != f"{sha256(body)}\n".encode():
         raise fault
     files: dict[str, frozenset[str]] = {}
-    for line in body.decode("utf-8", "surrogateescape").split("\n")[0 if old else 1 : -1]:
+    for line in body.decode("utf-8", "surrogateescape").split("\n")[1:-1]:
         found = _LINE.fullmatch(line)
         if found is None:
             raise fault
@@ -100,6 +91,4 @@ def parse(content: bytes, where: str, *, old: bool) -> Checksums:
         if found["escaped"]:
             name = re.sub(r"\\(.)", lambda pair: "\n" if pair[1] == "n" else pair[1], name)
         files[name] = (files.get(name, frozenset()) if found["or"] else frozenset()) | {found["digest"]}
-    if not files and old:
-        raise fault
-    return Checksums(files, partial=old)
+    return Checksums(files)

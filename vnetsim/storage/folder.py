@@ -4,8 +4,7 @@ A file is written under another name, synchronised, and renamed; then its folder
 cut at any instant leaves the old file or the new one. ``checksums.sha256`` (``checksums``) admits both until
 the change is complete, and every file that is read is checked against it.
 
-Pages and figures are made from the other files and never read; they have no checksum. Folders of versions that wrote no
-checksums are read without, and get them when they are next written to.
+Pages and figures are made from the other files and never read; they have no checksum.
 
 A folder may come from anybody: nothing below it is written or removed through a symbolic link.
 """
@@ -24,7 +23,7 @@ from typing import Any
 from vnetsim.errors import InputError, RunError
 from vnetsim.storage import disk
 from vnetsim.storage.checked_folder import CheckedFolder, file_sha256
-from vnetsim.storage.checksums import ABSENT, OLD_RECORD, RECORD, Checksums, sha256
+from vnetsim.storage.checksums import ABSENT, RECORD, Checksums, sha256
 from vnetsim.storage.comparison import PLACES
 from vnetsim.storage.comparison import RECORD as COMPARISON
 from vnetsim.storage.disk import Content
@@ -33,8 +32,8 @@ Prepared = dict[str, tuple[Path, str]]
 """Files under another name and their digests, by the name that they are to get."""
 
 LOCK = ".lock"
-_OUTPUTS = re.compile(r"(report|comparison)\.html|comparison(_[a-z]+)?\.(parquet|csv)|figures|cells|traffic|sumo")
-"""First components of names without a checksum: what is made for the reader, what others write, and folders within."""
+_BESIDE = ("sumo", "traffic")
+"""Folders of which the record does not tell: what SUMO writes, and the traffics of a comparison, with their own."""
 
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")
 """Names of what was not finished; so strict because files of these names are removed."""
@@ -60,11 +59,14 @@ class Folder(CheckedFolder):
 
         Raises:
             InputError: a symbolic link stands in the way.
-            RunError: the disk is full or the folder not writable; each file is the old or the new one.
+            RunError: the disk is full or the folder not writable, and each file is the old or the new one; or the
+                folder was removed since it was last written to.
         """
         gone = [name for name in remove if os.path.lexists(self.path / name)]
         if not files and not gone:
             return
+        if self._own is not None and not (self.path / RECORD).is_file():
+            raise RunError(f"{self.path}: removed while it was written to; what it held is gone.")
         new: Prepared = {}
         try:
             for name, content in files.items():
@@ -175,27 +177,30 @@ class Folder(CheckedFolder):
         """
         self._change(name, _remove_tree)
 
+    def claim(self) -> None:
+        """Make the record of the checksums, by which the folder is vnetsim's; what stands in it already is not.
+
+        Raises:
+            RunError: it cannot be written.
+        """
+        self._own = Checksums()
+        self._write_record(self._own)
+
     def clear(self) -> None:
-        """Remove everything but the lock.
+        """Remove what vnetsim wrote: what the record tells of, what was not finished, and what SUMO wrote beside it.
 
         Raises:
             RunError: something cannot be removed.
         """
-        names = [name for name in os.listdir(self.path) if name != LOCK]  # noqa: PTH208
-        # the record goes last: what it does not tell of was not written by vnetsim
-        for name in sorted(names, key=lambda name: name == RECORD):
-            self.remove(name)
+        if not (self.path / RECORD).is_file():
+            return
+        ours = {*_BESIDE, *(name.partition("/")[0] for name in self._look().files)}
+        for name in os.listdir(self.path):  # noqa: PTH208
+            if name in ours or is_leftover(name):
+                self.remove(name)
+        # the record goes last: without it nothing here is vnetsim's
+        self.remove(RECORD)
         self._own = self._read = None
-
-    def vanish(self) -> None:
-        """Remove the folder, which ``clear`` has emptied, and those above it that ``make`` made and nobody uses.
-
-        Raises:
-            RunError: it cannot be removed.
-        """
-        self.remove_output(LOCK)
-        self._change(".", disk.remove_folder)
-        self.unmake()
 
     def path_of(self, name: str) -> Path:
         """Return the path of something within.
@@ -227,12 +232,8 @@ class Folder(CheckedFolder):
         """Return the record to go on from, of what is there when this object writes for the first time."""
         if self._own is None:
             found = self._look()
-            if found.partial:
-                self._own = Checksums({name: frozenset({file_sha256(self.path / name)}) for name in self._covered()})
-            else:
-                self._own = Checksums({name: self._settled(name, found.files[name]) for name in found.files})
-                gone = [name for name, digests in self._own.files.items() if digests == {ABSENT}]
-                self._own = self._own.changed({}, gone)
+            own = Checksums({name: self._settled(name, found.files[name]) for name in found.files})
+            self._own = own.changed({}, [name for name, digests in own.files.items() if digests == {ABSENT}])
         return self._own
 
     def _settled(self, name: str, admitted: frozenset[str]) -> frozenset[str]:
@@ -241,21 +242,6 @@ class Folder(CheckedFolder):
         path = self.path / name
         here = file_sha256(path) if path.is_file() else ABSENT
         return frozenset({here}) if here in admitted else admitted
-
-    def _covered(self) -> list[str]:
-        """Return the names of the files that get a checksum."""
-        names = []
-        for folder, below, files in os.walk(self.path):
-            place = Path(folder).relative_to(self.path)
-            if place == Path():
-                below[:] = [name for name in below if not _OUTPUTS.fullmatch(name)]
-            names += [(place / name).as_posix() for name in files]
-        own = {LOCK, RECORD, OLD_RECORD}
-        return [
-            name
-            for name in names
-            if name not in own and not _OUTPUTS.fullmatch(name) and not is_leftover(Path(name).name)
-        ]
 
     def _write_record(self, record: Checksums) -> None:
         self.write_output(RECORD, record.text())

@@ -18,10 +18,8 @@ from __future__ import annotations
 
 import io
 import json
-import lzma
-import struct
+import math
 import zipfile
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -29,17 +27,15 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from vnetsim import __version__
 from vnetsim.errors import InputError
 from vnetsim.storage import toml_text
-from vnetsim.storage.checksums import RECORD
+from vnetsim.storage.comparison import RECORD as COMPARISON
 from vnetsim.storage.folder import Folder, is_own, json_bytes
-from vnetsim.storage.schemas import check, need
-from vnetsim.storage.tables import TABLES, Scan, as_now, read_parquet, to_parquet
+from vnetsim.storage.records import FORMAT, ComparisonRecord, ExperimentRecord, ManifestRecord, structured
+from vnetsim.storage.tables import REALS, TABLES, Scan, read_parquet, to_parquet
 
 _LARGEST_ARRAYS = 2**28  # bytes
-# what zipfile, zlib and NumPy raise; RuntimeError asks for a password or another version of the format
-_DAMAGED_ARRAYS: tuple[type[Exception], ...] = (OSError, ValueError, EOFError, RuntimeError, MemoryError, SyntaxError)
-_DAMAGED_ARRAYS += (KeyError, AttributeError, TypeError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error)
 
 Rows = pl.DataFrame | list[tuple[object, ...]]
 """A table: a frame with its columns, or tuples in their order."""
@@ -92,33 +88,37 @@ class RunDirectory(Folder):
         content = self.read_bytes(name)
         try:
             with zipfile.ZipFile(io.BytesIO(content)) as archive:
-                if sum(member.file_size for member in archive.infolist()) > _LARGEST_ARRAYS:
-                    raise InputError(f"{self.path / name}: unreadable: larger than vnetsim writes it.")
+                _refuse_large(archive)
             with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
                 return dict(arrays)
-        except _DAMAGED_ARRAYS as error:
+        except Exception as error:  # zipfile and NumPy raise a dozen kinds on what is damaged
             why = (str(error) or "damaged").splitlines()[0]
             raise InputError(f"{self.path / name}: unreadable: {why}.") from error
 
-    def manifest(self, *needed: str) -> dict[str, Any]:
-        """Return ``manifest.json``; arguments and errors are those of ``record``."""
-        return self.record("manifest.json", *needed)
-
-    def record(self, name: str, *needed: str) -> dict[str, Any]:
-        """Return a JSON file that tells what the folder is.
-
-        Args:
-            name: of the file.
-            needed: keys that must be there, as ``vnetsim.storage.schemas.need`` takes them.
+    def manifest(self) -> dict[str, Any]:
+        """Return ``manifest.json``, as ``vnetsim.storage.records.ManifestRecord`` describes it.
 
         Raises:
-            InputError: it is missing, damaged, lacks a key, or the checksums that it tells of are gone.
+            InputError: it is missing, damaged, or of another version.
         """
-        result = check(self.path / name, self.read_json(name))
-        need(self.path / name, result, *needed)
-        if result.get("checksums") and not self.has_checksums:
-            raise InputError(f"{self.path / RECORD}: gone since it was written; put it back.")
-        return result
+        return self._record_of("manifest.json", ManifestRecord)
+
+    def comparison(self) -> dict[str, Any]:
+        """Return ``comparison.json``, as ``vnetsim.storage.records.ComparisonRecord`` describes it.
+
+        Raises:
+            InputError: it is missing, damaged, or of another version.
+        """
+        return self._record_of(COMPARISON, ComparisonRecord)
+
+    def _record_of(self, name: str, kind: type[Any]) -> dict[str, Any]:
+        path, result = self.path / name, self.read_json(name)
+        if isinstance(result, dict) and result.get("format") != FORMAT:
+            made_by = f"vnetsim {result['vnetsim']}" if "vnetsim" in result else "another version"
+            raise InputError(f"{path}: written by {made_by:.60} in another format than vnetsim {__version__} reads.")
+        structured(path, result, kind)
+        record: dict[str, Any] = result
+        return record
 
     def settings(self) -> tuple[dict[str, Any], str]:
         """Return the tables of ``experiment.toml``, those that are read again of the right types, and its text.
@@ -133,7 +133,8 @@ class RunDirectory(Folder):
             values = toml_text.parse(text)
         except ValueError as error:
             raise InputError(f"{self.path / name}: unreadable: {error}.") from None
-        return check(self.path / name, values), text
+        structured(self.path / name, values, ExperimentRecord)
+        return values, text
 
     def has(self, table: str) -> bool:
         """Return whether the table was written, at least in part."""
@@ -152,7 +153,7 @@ class RunDirectory(Folder):
         self.put({f"{name}.parquet": to_parquet(name, rows) for name, rows in tables.items()})
 
     def read(self, table: str) -> pl.DataFrame:
-        """Return a table with exactly the columns of ``vnetsim.storage.tables``; those since added may be null.
+        """Return a table with exactly the columns of ``vnetsim.storage.tables``.
 
         Raises:
             InputError: when it is missing, damaged or has other columns.
@@ -166,7 +167,9 @@ class RunDirectory(Folder):
         path = self.checked(name)
         frame = read_parquet(path)
         _expect_columns(path, table, frame.schema)
-        return as_now(table, frame)
+        if table == "windows":
+            _refuse_impossible(path, Scan((path,)))
+        return frame
 
     def scan(self, table: str) -> Scan:
         """Return a table to be read in part, with the columns that it was written with.
@@ -179,11 +182,51 @@ class RunDirectory(Folder):
         paths = tuple(self.checked(piece) for piece in pieces or [name])
         for path in paths:
             _expect_columns(path, table, Scan((path,)).collect(lambda rows: rows.head(0)).schema)
+            if table == "windows":
+                _refuse_impossible(path, Scan((path,)))
         return Scan(paths)
 
 
+def _refuse_large(archive: zipfile.ZipFile) -> None:
+    if sum(member.file_size for member in archive.infolist()) > _LARGEST_ARRAYS:
+        raise ValueError("larger than vnetsim writes it")
+
+
 def _expect_columns(path: Path, table: str, found: pl.Schema) -> None:
-    expected = {column.name: column.dtype for column in TABLES[table] if column.name in found or not column.added}
+    expected = {column.name: column.dtype for column in TABLES[table]}
     if dict(found) != expected:
         wrong = sorted(set(found.items()) ^ set(expected.items()), key=str)
         raise InputError(f"{path}: columns differ from those of this version: {wrong[0][0]}.")
+
+
+def _refuse_impossible(path: Path, windows: Scan) -> None:
+    """Refuse coverage windows that no traffic gives, whose checksums were made anew.
+
+    Raises:
+        InputError: says what is wrong with some of them.
+    """
+    times, lists = pl.col("path_time_s").list, [pl.col(name).list for name in _PATHS]
+    faults = {
+        "something is missing": pl.any_horizontal(pl.all().is_null()),
+        "a number is not finite": ~pl.all_horizontal(
+            pl.col(pl.Float64).abs() <= _LARGEST,
+            *(values.eval(pl.element().fill_null(math.inf).abs() <= _LARGEST).list.all() for values in lists),
+        ),
+        "a path does not lead from entry to exit": ~pl.all_horizontal(
+            times.first() == pl.col("enter_s"),
+            times.last() == pl.col("exit_s"),
+            times.eval(pl.element().diff().fill_null(0.0) >= 0.0).list.all(),
+            *(values.len() == times.len() for values in lists),
+        ),
+        "two of one vehicle at one RSU overlap": pl.col("enter_s")
+        < pl.col("exit_s").shift().over("vehicle_id", "rsu_id", order_by="enter_s"),
+    }
+    found = windows.collect(lambda rows: rows.select(fault.any().alias(words) for words, fault in faults.items()))
+    for words in found.columns:
+        if found[words].item():
+            raise InputError(f"{path}: damaged: of some windows, {words}.")
+
+
+_PATHS = [column.name for column in TABLES["windows"] if column.dtype == REALS]
+_LARGEST = 1e12
+"""Seconds, metres and the like beyond it are none that a simulation comes to."""

@@ -19,7 +19,7 @@ from vnetsim.errors import InputError
 from vnetsim.storage.checksums import sha256
 from vnetsim.storage.disk import Content
 from vnetsim.storage.run_directory import Rows, RunDirectory
-from vnetsim.storage.tables import TABLES, Column, arrow_schema, columns_of, to_parquet
+from vnetsim.storage.tables import TABLES, arrow_schema, to_parquet
 
 Row = TypeVar("Row")
 
@@ -58,8 +58,6 @@ class TablePieces(Generic[Row]):
         self._number = 0
         # of a run that goes on; when the table is whole, they are what its removal left
         self._old = [] if run.holds(f"{table}.parquet") else run.pieces(table)
-        # a run of an earlier version goes on with the columns it began with
-        self._columns = columns_of(run.checked(self._old[0]), table) if self._old else TABLES[table]
 
     @property
     def rows(self) -> int:
@@ -120,7 +118,7 @@ class TablePieces(Generic[Row]):
             self._next_piece()
         pieces = [self._piece(number) for number in range(self._number)]
         paths = [self._run.checked(piece) for piece in pieces]
-        return {name: lambda path: _join(paths, path, self._columns)}, self._run.pieces(self._table)
+        return {name: lambda path: _join(paths, path, self._table)}, self._run.pieces(self._table)
 
     def _next_piece(self) -> None:
         self._first += len(self._rows)
@@ -141,17 +139,17 @@ class TablePieces(Generic[Row]):
 
     def _content(self) -> bytes:
         rows = self._frame(self._rows, self._first) if self._rows else []
-        return to_parquet(self._table, rows, only=self._columns)
+        return to_parquet(self._table, rows)
 
     def _rows_of(self, piece: str) -> int:
         return int(pl.scan_parquet(self._run.checked(piece), glob=False).select(pl.len()).collect().item())
 
 
-def _join(pieces: list[Path], path: Path, columns: Sequence[Column]) -> None:
+def _join(pieces: list[Path], path: Path, table: str) -> None:
     """Write the rows of some Parquet files as one, in memory that does not grow with their number."""
     try:
         pl.scan_parquet(pieces, glob=False).sink_parquet(
-            path, row_group_size=GROUP_ROWS, arrow_schema=arrow_schema(columns)
+            path, row_group_size=GROUP_ROWS, arrow_schema=arrow_schema(TABLES[table])
         )
     except (OSError, pl.exceptions.PolarsError) as error:
         full = os.strerror(errno.ENOSPC) in str(error)

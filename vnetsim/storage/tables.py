@@ -13,6 +13,7 @@ import polars as pl
 from arro3.core import Schema, Table
 
 from vnetsim.errors import InputError
+from vnetsim.process import refuse_forked
 from vnetsim.standard_streams import panics_unheard
 
 
@@ -25,14 +26,12 @@ class Column:
         dtype: Parquet type.
         unit: ``""`` for none.
         meaning: in words.
-        added: whether folders of earlier versions lack it; it then reads as null.
     """
 
     name: str
     dtype: pl.DataType
     unit: str
     meaning: str
-    added: bool = False
 
 
 _LEAST_BYTES = 8
@@ -93,18 +92,16 @@ PARTICIPATIONS = (
         "",
         "share of its local steps that the vehicle was to do, 1 unless the pace ends its training early; null "
         "when it never began",
-        added=True,
     ),
     Column(
         "outside_s",
         REAL,
         "s",
         "time spent, trained, outside coverage until it was covered again (round.training_outside)",
-        added=True,
     ),
-    Column("upload_rsu_id", TEXT, "", "RSU that the upload went to; null when none began", added=True),
+    Column("upload_rsu_id", TEXT, "", "RSU that the upload went to; null when none began"),
     *(
-        Column(f"remaining_{name}_s", REAL, "s", f"rest of the window as predicted when invited: {meaning}", added=True)
+        Column(f"remaining_{name}_s", REAL, "s", f"rest of the window as predicted when invited: {meaning}")
         for name, meaning in (
             (
                 "straight",
@@ -285,38 +282,14 @@ TABLES = {
 }
 
 
-def to_parquet(
-    name: str, rows: pl.DataFrame | list[tuple[object, ...]], *, only: Sequence[Column] | None = None
-) -> bytes:
+def to_parquet(name: str, rows: pl.DataFrame | list[tuple[object, ...]]) -> bytes:
     """Return the table called ``name`` as a Parquet file with units and meanings in its field metadata.
 
     Args:
         name: key of ``TABLES``.
         rows: a frame with the table's columns, or tuples in their order.
-        only: those of the table's columns that are written, in their order; all for None.
     """
-    columns = TABLES[name]
-    if only is None or tuple(only) == columns:
-        return parquet(columns, rows)
-    return parquet(only, rows if isinstance(rows, pl.DataFrame) else _frame(columns, rows))
-
-
-def columns_of(path: Path, name: str) -> tuple[Column, ...]:
-    """Return those columns of the table called ``name`` that a file of it has.
-
-    Raises:
-        InputError: it cannot be read, or is damaged.
-    """
-    found = Scan((path,)).collect(lambda rows: rows.head(0)).columns
-    return tuple(column for column in TABLES[name] if column.name in found)
-
-
-def as_now(name: str, frame: pl.DataFrame) -> pl.DataFrame:
-    """Return the table called ``name`` with the columns that an earlier version did not write, as null."""
-    return frame.select(
-        pl.col(column.name) if column.name in frame.columns else pl.lit(None, column.dtype).alias(column.name)
-        for column in TABLES[name]
-    )
+    return parquet(TABLES[name], rows)
 
 
 def arrow_schema(columns: Sequence[Column]) -> Schema:
@@ -332,15 +305,11 @@ def parquet(columns: Sequence[Column], rows: pl.DataFrame | list[tuple[object, .
     frame = (
         rows.select([pl.col(c.name).cast(c.dtype) for c in columns])
         if isinstance(rows, pl.DataFrame)
-        else _frame(columns, rows)
+        else pl.DataFrame(rows, schema={c.name: c.dtype for c in columns}, orient="row")
     )
     buffer = io.BytesIO()
     frame.write_parquet(buffer, arrow_schema=arrow_schema(columns))
     return buffer.getvalue()
-
-
-def _frame(columns: Sequence[Column], rows: list[tuple[object, ...]]) -> pl.DataFrame:
-    return pl.DataFrame(rows, schema={c.name: c.dtype for c in columns}, orient="row")
 
 
 def read_parquet(path: Path) -> pl.DataFrame:
@@ -385,6 +354,7 @@ def _refuse_bomb(paths: Sequence[Path]) -> None:
 
 @contextmanager
 def _damage_as_input_error(path: Path) -> Iterator[None]:
+    refuse_forked()
     try:
         with panics_unheard(pl.exceptions.PanicException):
             yield

@@ -138,13 +138,13 @@ def is_finished(folder: Path) -> bool:
         if not run.holds("manifest.json"):
             return False
         manifest = run.manifest()
-        if manifest.get("vnetsim") == __version__ and manifest.get("status") == "finished":
+        if manifest["vnetsim"] == __version__ and manifest["status"] == "finished":
             run.verify(*COMPARED)
     except InputError as error:
         raise InputError(f"{error} Or {_cure(folder)}") from None
-    if manifest.get("vnetsim") != __version__:
-        raise InputError(f"{folder}: made by vnetsim {manifest.get('vnetsim')}; delete it to run it again.")
-    return bool(manifest.get("status") == "finished")
+    if manifest["vnetsim"] != __version__:
+        raise InputError(f"{folder}: made by vnetsim {manifest['vnetsim']}; delete it to run it again.")
+    return bool(manifest["status"] == "finished")
 
 
 def _cure(folder: Path) -> str:

@@ -17,8 +17,6 @@ import tomli_w
 
 from vnetsim.errors import InputError
 from vnetsim.experiment import Experiment
-from vnetsim.experiment.arithmetic import Arithmetic
-from vnetsim.experiment.rounds import RoundSettings
 from vnetsim.paths import path_name
 from vnetsim.plugins import code_file, short_name
 from vnetsim.runs.manifest import sha256_of
@@ -62,12 +60,6 @@ class Cell:
         named = {**self.experiment.plugins(), "learner": self.learner}
         short = self.experiment.with_plugins({key: short_name(name) for key, name in named.items()})
         plain = {**to_plain(short), "scenario": traffic_sha256}
-        # settings that earlier versions had not: their cells keep their names
-        if self.experiment.arithmetic == Arithmetic():
-            del plain["arithmetic"]
-        for key in ("aggregation", "training_outside"):
-            if getattr(self.experiment.round, key) == getattr(RoundSettings, key):
-                plain["round"] = {name: value for name, value in plain["round"].items() if name != key}
         for key, name in named.items():
             if (file := code_file(name)) is not None:
                 plain[f"{key.removesuffix('.learner')}_file"] = sha256_of(file)

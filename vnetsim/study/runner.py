@@ -99,7 +99,6 @@ def compare(
         except InputError:
             if not existed and not (folder / "cells").exists():
                 run.clear()
-                run.vanish()
             raise
         except RunError as error:
             if not is_disk_full(error):
@@ -149,7 +148,7 @@ class _Study:
         self._cells = {cell.folder(traffics[cell.traffic].sha256): cell for cell in plan.cells}
         self._command = command
         self._progress = progress
-        self._known = run.record(RECORD)
+        self._known = run.comparison()
         self._failed: dict[str, str] = {}
 
     def play(self, engine: Engine) -> Comparison:

@@ -26,10 +26,9 @@ from vnetsim.runs.traffic_recording import record_mobility
 from vnetsim.scenario.kinds import kind_of
 from vnetsim.scenario.settings_file import to_plain
 from vnetsim.scenario.sources import names_source, scenario_anywhere
-from vnetsim.storage.checksums import RECORD as CHECKSUMS
 from vnetsim.storage.comparison import RECORD
+from vnetsim.storage.records import FORMAT
 from vnetsim.storage.run_directory import RunDirectory
-from vnetsim.storage.schemas import ChosenRsuEntry, need
 from vnetsim.traffic import open_traffic
 
 
@@ -120,13 +119,11 @@ def _record(run: RunDirectory) -> dict[str, Any]:
     Raises:
         InputError: it is of another version.
     """
-    record: dict[str, Any] = {"vnetsim": __version__, "checksums": CHECKSUMS, "traffic": []}
-    if run.holds(RECORD):
-        record = run.record(RECORD)
-        if "chosen_rsu" in record:
-            need(run.path / RECORD, record, *(f"chosen_rsu.{one.name}" for one in dataclasses.fields(ChosenRsuEntry)))
-    if record.get("vnetsim") != __version__:
-        raise InputError(f"{run.path}: made by vnetsim {record.get('vnetsim')}; go on with that version, or elsewhere.")
+    if not run.holds(RECORD):
+        return {"vnetsim": __version__, "format": FORMAT, "traffic": []}
+    record = run.comparison()
+    if record["vnetsim"] != __version__:
+        raise InputError(f"{run.path}: made by vnetsim {record['vnetsim']}; go on with that version, or elsewhere.")
     return record
 
 
@@ -142,17 +139,17 @@ def recorded(traffic: Experiment, run: RunDirectory, *, command: Sequence[str], 
     name = f"traffic/{digest[:12]}"
     folder = run.path_of(f"{name}/manifest.json").parent
     record = _record(run)
-    for known in record.get("traffic", []):
-        if {"folder", "settings", "sha256"} - known.keys() or known["folder"] != name:
+    for known in record["traffic"]:
+        if known["folder"] != name:
             continue
         made = RunDirectory(folder)
         windows = folder / "windows.parquet"
         if not windows.is_file() or sha256_of(windows) != known["sha256"]:
             raise InputError(f"{windows}: changed or gone since it was recorded; start in a new folder.")
-        changed = changed_inputs(made.manifest().get("inputs", {}), folder)
-        if changed:
-            raise InputError(f"{changed[0]}: changed or gone since the traffic was recorded; start in a new folder.")
-        return Recorded(**{field: known[field] for field in ("folder", "settings", "sha256")})
+        changed = changed_inputs(made.manifest()["inputs"], folder)
+        for path in changed:
+            raise InputError(f"{path}: changed or gone since the traffic was recorded; start in a new folder.")
+        return Recorded(folder=name, settings=known["settings"], sha256=known["sha256"])
     run.write_json(RECORD, record)
     if folder.exists():  # of a call that was cut short
         run.remove(name)
@@ -161,7 +158,7 @@ def recorded(traffic: Experiment, run: RunDirectory, *, command: Sequence[str], 
     except KeyboardInterrupt:
         raise KeyboardInterrupt from None  # the comparison tells how to go on
     new = Recorded(folder=name, settings=settings, sha256=sha256_of(folder / "windows.parquet"))
-    run.write_json(RECORD, {**record, "traffic": [*record.get("traffic", []), dataclasses.asdict(new)]})
+    run.write_json(RECORD, {**record, "traffic": [*record["traffic"], dataclasses.asdict(new)]})
     return new
 
 

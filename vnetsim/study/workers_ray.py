@@ -23,7 +23,7 @@ from vnetsim import __version__
 from vnetsim.errors import one_line
 from vnetsim.process import RETRIES, prepare_process
 from vnetsim.runs.ray_cluster import PATIENCE_S, cluster_options, connected
-from vnetsim.storage.checksums import OLD_RECORD, RECORD
+from vnetsim.storage.checksums import RECORD
 from vnetsim.storage.folder import LOCK, Folder
 from vnetsim.study.cells import CellJob, CellResult, play
 from vnetsim.study.progress import StudyProgress
@@ -157,7 +157,7 @@ def _files(root: Path, *folders: str) -> dict[str, bytes]:
 def _write(whole: Folder, name: str, files: Files) -> None:
     """Write the files of a run directory, or what else lies in folder ``name``; the manifest last."""
     inside = {Path(path).relative_to(name).as_posix(): content for path, content in files.items()}
-    own = sorted(inside.keys() - {RECORD, OLD_RECORD}, key=lambda path: (path == "manifest.json", path))
+    own = sorted(inside.keys() - {RECORD}, key=lambda path: (path == "manifest.json", path))
     Folder(whole.path_of(f"{name}/x").parent).put({path: inside[path] for path in own})
 
 

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from vnetsim.coverage.placement import ENVIRONMENTS
 from vnetsim.coverage.rsu import Rsu
 from vnetsim.coverage.tracker import events_order
 from vnetsim.coverage.window_of_path import part_of
@@ -51,31 +50,22 @@ class ReplayTraffic(OpenedTraffic):
         directory = RunDirectory(path)
         manifest = directory.manifest()
         where = str(path / "manifest.json")
-        try:
-            self._rsus = tuple(
-                Rsu(
-                    id=str(rsu["id"]),
-                    environment=_environment(rsu.get("environment", "")),
-                    **{key: float(rsu[key]) for key in ("x_m", "y_m", "range_m")},
-                )
-                for rsu in manifest["rsus"]
-            )
-            recorded: Mapping[str, Any] = manifest["traffic"]
-            self._info = TrafficInfo(
-                kind="replay",
-                begin_s=float(recorded["begin_s"]),
-                end_s=float(manifest.get("time_s") or recorded["begin_s"]),
-                step_s=None if recorded.get("step_s") is None else float(recorded["step_s"]),
-                seed=recorded.get("seed"),
-                command=tuple(recorded.get("command", ())),
-                version=str(recorded.get("version", "")),
-                inputs=(str(resolved(path / "windows.parquet")),),
-                notes=tuple(recorded.get("notes", ())),
-                vehicles=str(recorded.get("vehicles", "")),
-                whole_paths=True,
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            raise InputError(f"{where}: its record of RSUs and traffic is damaged or of another version.") from error
+        known = {field.name for field in dataclasses.fields(Rsu)}
+        self._rsus = tuple(Rsu(**{key: rsu[key] for key in rsu.keys() & known}) for rsu in manifest["rsus"])
+        recorded: Mapping[str, Any] = manifest["traffic"]
+        self._info = TrafficInfo(
+            kind="replay",
+            begin_s=float(recorded["begin_s"]),
+            end_s=float(manifest.get("time_s") or recorded["begin_s"]),
+            step_s=recorded.get("step_s"),
+            seed=recorded.get("seed"),
+            command=tuple(recorded.get("command", ())),
+            version=recorded.get("version", ""),
+            inputs=(str(resolved(path / "windows.parquet")),),
+            notes=tuple(recorded.get("notes", ())),
+            vehicles=recorded.get("vehicles", ""),
+            whole_paths=True,
+        )
         if not self._rsus:
             raise InputError(f"{where}: it records no RSU.")
         self._table = directory.read("windows")
@@ -161,12 +151,6 @@ def recorded_settings(folder: Path) -> TrafficSettings:
     directory, name = RunDirectory(folder), "experiment.toml"
     table = directory.settings()[0].get("traffic", {}) if directory.holds(name) else {}
     return structure(table, TrafficSettings, str(folder / name), ("traffic",))
-
-
-def _environment(recorded: object) -> str:
-    if recorded not in ("", *ENVIRONMENTS):
-        raise ValueError(recorded)
-    return str(recorded)
 
 
 def _window(row: dict[str, Any]) -> Window:

@@ -10,11 +10,12 @@ from typing import Any
 
 import polars as pl
 import pytest
+from received import reseal
 
 from analysis.comparison.loading import load_comparison
 from analysis.comparison.page import ComparisonResult, build_comparison
 from vnetsim.errors import InputError
-from vnetsim.storage.checksums import RECORD
+from vnetsim.storage.records import FORMAT
 from vnetsim.storage.run_directory import RunDirectory
 
 Entry = tuple[str, str, int, str]
@@ -25,16 +26,15 @@ Make = Callable[..., Path]
 
 
 def write_comparison(folder: Path, make_run: Make, entries: Sequence[Entry], **more: Any) -> Path:
-    """Write a comparison of made-up runs; without ``more`` its record is as before there were arms and conditions."""
+    """Write a comparison of made-up runs."""
     cells = []
     for number, (arm, condition, seed, traffic) in enumerate(entries):
         name = f"cell{number}-seed{seed}"
         run = RunDirectory(make_run(folder / "cells" / name, vehicles=40, rounds=3, seed=seed + len(arm)))
         inputs = {"/x/windows.parquet": traffic}
         run.write_json("manifest.json", {**run.manifest(), "inputs": inputs, "time_s": 9.0})
-        labels = {"arm": arm, "condition": condition} if more else {}
-        learner = arm.split(",")[0]
-        cells.append({"folder": name, "learner": learner, "seed": seed, "traffic": f"traffic/{traffic}", **labels})
+        entry = {"folder": name, "arm": arm, "condition": condition, "learner": arm.split(",")[0]}
+        cells.append({**entry, "seed": seed, "traffic": f"traffic/{traffic}"})
     traffics = sorted({entry[3] for entry in entries})
     for traffic in traffics:
         run = RunDirectory(make_run(folder / "traffic" / traffic, vehicles=20))
@@ -44,7 +44,7 @@ def write_comparison(folder: Path, make_run: Make, entries: Sequence[Entry], **m
     recorded = [
         {"folder": f"traffic/{one}", "settings": {"scenario": "gaussian", "seed": 1}, "sha256": one} for one in traffics
     ]
-    record = {"cells": cells, "failed": {}, "traffic": recorded, "vnetsim": "0.1.0"}
+    record = {"cells": cells, "failed": {}, "traffic": recorded, "vnetsim": "0.1.0", "format": FORMAT}
     RunDirectory(folder).write_json("comparison.json", record | more)
     return folder
 
@@ -280,7 +280,7 @@ def test_what_is_unfinished_is_told(folder: Path) -> None:
 )
 def test_a_damaged_record_is_refused(folder: Path, text: str) -> None:
     (folder / "comparison.json").write_text(text)
-    (folder / RECORD).unlink()  # as of an earlier version
+    reseal(folder)
     with pytest.raises(InputError, match=r"comparison\.json"):
         load_comparison(folder)
 

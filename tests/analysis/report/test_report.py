@@ -5,6 +5,7 @@ from xml.etree import ElementTree as ET
 
 import polars as pl
 import pytest
+from received import reseal
 
 from analysis.formatting import number
 from analysis.loading import load
@@ -209,6 +210,7 @@ def test_interrupted_before_the_first_round(tmp_path, make_run):
     for name in ("participations", "rounds", "metrics", "silos"):
         (run / f"{name}.parquet").unlink()
     (run / "samples.npz").unlink()
+    reseal(run)
     build_report(run)
     _, page = read(run)
     assert "was interrupted" in " ".join(page.text)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import gzip
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,12 +58,20 @@ def _missing_columns(path: Path, found: Sequence[str]) -> InputError | None:
     return InputError(f"{path}: not an FCD table: column '{missing[0]}' is missing; it has {shown}.")
 
 
+def _strange_column(path: Path, schema: Mapping[str, Any]) -> InputError | None:
+    """Return what is wrong with a column of a Parquet file that holds neither numbers nor text."""
+    for name in _REQUIRED:
+        if not (schema[name].is_numeric() or str(schema[name]) == "String"):
+            return InputError(f"{path}: column '{name}' holds {schema[name]}; write numbers or text, times in seconds.")
+    return None
+
+
 def csv_steps(path: Path) -> Iterator[FcdStep]:
     """Yield the steps of a CSV recording, plain or gzipped."""
     with (
-        gzip.open(path, "rt", encoding="utf-8", errors="replace", newline="")
+        gzip.open(path, "rt", encoding="utf-8-sig", errors="replace", newline="")
         if path.suffix == ".gz"
-        else path.open(encoding="utf-8", errors="replace", newline="")
+        else path.open(encoding="utf-8-sig", errors="replace", newline="")
     ) as file:
         header = file.readline().rstrip("\r\n")
         separator = max(";,\t", key=header.count)
@@ -151,11 +159,12 @@ def parquet_steps(path: Path) -> Iterator[FcdStep]:
     try:
         with panics_unheard(pl.exceptions.PanicException):
             lazy = pl.scan_parquet(path, glob=False)
-            names = lazy.collect_schema().names()
+            schema = lazy.collect_schema()
     except faults as error:
         raise unreadable(error) from error
-    if (missing := _missing_columns(path, names)) is not None:
-        raise missing
+    names = schema.names()
+    if (fault := _missing_columns(path, names) or _strange_column(path, schema)) is not None:
+        raise fault
     optional = [name for name in _OPTIONAL if name in names]
     watch = _LaneWatch(path, names)
     lazy = lazy.select(

@@ -27,7 +27,8 @@ _PAST_THE_PREFIX = {
     "pedestrian.jupedsim.py": "pedestrian.jupedsim.py",
     "gui-testing.setting-output": "gui-testing.setting-output",
 }
-_INSTEAD = ("save-configuration", "save-config", "C", "save-template", "save-schema")
+_INSTEAD = {"save-configuration", "save-config", "C", "save-template", "save-schema"}
+_PRINT = {"version", "V", "help", "?"}
 _OUTPUT_OPTIONS = {
     *("netstate-dump", "ndump", "netstate", "summary", "tripinfo", "vehroutes", "vehroute", "fcd"),
     *("log", "log-file", "message-log", "message-log-file", "error-log", "error-log-file", "save-state.files"),
@@ -49,6 +50,22 @@ def is_output(option: str) -> bool:
     return option.endswith(("-output", ".output")) or option in _OUTPUT_OPTIONS or option in _PAST_THE_PREFIX
 
 
+def refuse_no_simulation(config: Path) -> None:
+    """Refuse a configuration that has SUMO do something else than simulate.
+
+    Raises:
+        InputError: names the option.
+    """
+    options = options_of(config)
+    for name in sorted(_INSTEAD & options.keys()):
+        raise InputError(
+            f"{config}: option '{name}' has SUMO write '{options[name]}' instead of simulating; remove it."
+        )
+    for name in sorted(_PRINT & options.keys()):
+        if options[name].lower() not in {"false", "0", "no", "off", "-", "f", "n"}:
+            raise InputError(f"{config}: option '{name}' has SUMO print a text instead of simulating; remove it.")
+
+
 class SumoOutputs:
     """A folder for the outputs of one scenario, fresh, and the options that lead them there.
 
@@ -57,7 +74,7 @@ class SumoOutputs:
         folder: the folder to make; one that is there is made anew. None takes a temporary one.
 
     Raises:
-        InputError: the scenario has SUMO write a file instead of simulating, or two outputs would share a name.
+        InputError: two outputs would share a name.
         RunError: the folder cannot be made.
     """
 
@@ -65,12 +82,6 @@ class SumoOutputs:
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
         self._options = options_of(config)
         self._config = config
-        for name in _INSTEAD:
-            if name in self._options:
-                value = self._options[name]
-                raise InputError(
-                    f"{config}: option '{name}' has SUMO write '{value}' instead of simulating; remove it."
-                )
         self._renamed = self._distinct()
         self._kept = folder is not None
         if folder is None:

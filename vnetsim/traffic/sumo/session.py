@@ -228,6 +228,8 @@ class SumoSession:
         text = errors if errors and (generic or self._process is not None) else text
         if generic and not errors and (words := _last_words(printed)):
             text = f"{words} (--gui needs a display)" if "display" in words and self.command[0] == "sumo-gui" else words
+        elif text.startswith("Process Error") and not errors:
+            text = f"it printed no reason; `sumo -c {self._config} --verbose` may show what it read last"
         return _one_line(self._cleaned(text))
 
 

@@ -23,7 +23,7 @@ from vnetsim.traffic.sumo.config import is_true, options_of
 from vnetsim.traffic.sumo.demand import Demand
 from vnetsim.traffic.sumo.entities import refuse_entities
 from vnetsim.traffic.sumo.net import SumoNet, anchor, fastest_mps, surroundings
-from vnetsim.traffic.sumo.outputs import SumoOutputs
+from vnetsim.traffic.sumo.outputs import SumoOutputs, refuse_no_simulation
 from vnetsim.traffic.sumo.session import SumoSession
 from vnetsim.traffic.sumo.steps import Pass
 from vnetsim.traffic.vehicle_types import TypeFilter
@@ -70,6 +70,7 @@ class SumoTraffic(OpenedTraffic):
         if not config.is_file():
             raise InputError(f"{config}: no such file.")
         refuse_entities(config)
+        refuse_no_simulation(config)
         self._settings = settings
         self._repeat = repeat
         self._types = TypeFilter(settings)

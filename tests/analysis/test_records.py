@@ -6,11 +6,11 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from received import MANIFEST, reseal
 
 from analysis.comparison.loading import load_comparison
 from analysis.loading import load
@@ -18,11 +18,9 @@ from analysis.report.record import record
 from vnetsim.errors import InputError, VnetsimError
 from vnetsim.experiment import TrafficSettings
 from vnetsim.runs.checkpoint import Checkpoint
-from vnetsim.runs.runner import resume_run
-from vnetsim.storage.checksums import RECORD
 from vnetsim.storage.folder import Folder
+from vnetsim.storage.records import FORMAT, ComparisonRecord, ExperimentRecord, ManifestRecord, structured
 from vnetsim.storage.run_directory import RunDirectory
-from vnetsim.storage.schemas import check
 from vnetsim.traffic.replay import ReplayTraffic
 
 VALUES = st.one_of(
@@ -71,13 +69,14 @@ def changed(value: Any, place: tuple[Any, ...], new: Any, *, drop: bool) -> Any:
     return result
 
 
-def alter(data: st.DataObject, path: Path) -> None:
+def alter(data: st.DataObject, path: Path, folder: Path) -> None:
     """Change one or two values of a JSON file at random places; its checksum is made anew, as a deceiver would."""
     value = json.loads(path.read_bytes())
     for _ in range(data.draw(st.integers(1, 2))):
         place = data.draw(st.sampled_from(places(value)))
         value = changed(value, place, data.draw(VALUES), drop=data.draw(st.booleans()))
     path.write_text(json.dumps(value))
+    reseal(folder)
 
 
 def only_told(*readers: Callable[[], object]) -> None:
@@ -88,7 +87,7 @@ def only_told(*readers: Callable[[], object]) -> None:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run directory whose checksums were lost, as of an earlier version."""
+    """A run directory with a checkpoint."""
     import torch  # noqa: PLC0415
 
     from vnetsim.runs.checkpoint import FinishedRound, TrainingHistory  # noqa: PLC0415
@@ -101,7 +100,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )  # fmt: skip
     state = {"silo.3.w": torch.ones(2), "w": torch.ones(1)}
     Checkpoint(run).save(TrainingHistory(initial={"a": 0.1}, rounds=(finished,)), state)
-    (path / RECORD).unlink()
     return path
 
 
@@ -119,7 +117,7 @@ def recorded(learning_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
 def test_any_manifest(data: st.DataObject, learning_run: Path, recorded: Path) -> None:
     path = recorded / "manifest.json"
     path.write_bytes((learning_run / path.name).read_bytes())
-    alter(data, path)
+    alter(data, path, recorded)
     only_told(lambda: record(load(recorded)), lambda: ReplayTraffic(recorded, TrafficSettings()))
 
 
@@ -129,14 +127,15 @@ def test_any_progress(data: st.DataObject, made: Path) -> None:
     path = made / "checkpoint" / "progress.json"
     whole = path.read_bytes()
     try:
-        alter(data, path)
+        alter(data, path, made)
         only_told(lambda: Checkpoint(Folder(made)).load())
     finally:
         path.write_bytes(whole)
 
 
 COMPARISON = {
-    "vnetsim": "0.1.0", "title": "t", "notes": ["n"], "command": ["vnetsim"], "failed": {"a": "it failed"},
+    "vnetsim": "0.1.0", "format": FORMAT, "title": "t", "notes": ["n"], "command": ["vnetsim"],
+    "failed": {"a": "it failed"},
     "traffic": [{"folder": "traffic/t", "settings": {"scenario": "gaussian"}, "sha256": "ab"}],
     "cells": [{"folder": "a", "arm": "x", "condition": "", "learner": "x", "seed": 0, "traffic": "traffic/t"}],
     "skipped": [{"arm": "x", "condition": "", "reason": "none"}],
@@ -148,73 +147,59 @@ COMPARISON = {
 def test_any_comparison(data: st.DataObject, tmp_path: Path) -> None:
     path = tmp_path / "comparison.json"
     path.write_text(json.dumps(COMPARISON))
-    alter(data, path)
+    alter(data, path, tmp_path)
     only_told(lambda: load_comparison(tmp_path))
+
+
+KINDS = {"manifest.json": ManifestRecord, "experiment.toml": ExperimentRecord, "comparison.json": ComparisonRecord}
+WHOLE = {"manifest.json": MANIFEST, "experiment.toml": {"scenario": "gaussian"}, "comparison.json": COMPARISON}
 
 
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("manifest.json", {"inputs": 1.5}, "'inputs' is missing or of the wrong type: expected an object, got 1.5."),
-        ("manifest.json", {"rsus": [{"x_m": "1"}]}, "'rsus.0.x_m' is missing or of the wrong type: expected a finite"),
-        ("manifest.json", {"traffic": {"end_s": True}}, "'traffic.end_s' is missing or of the wrong type"),
-        ("manifest.json", [], "expected an object at the top, got []."),
-        (
-            "manifest.json",
-            {"peak_memory_bytes": 12345},
-            "'peak_memory_bytes' is missing or of the wrong type: expected",
-        ),
-        (
-            "manifest.json",
-            {"kind": "x"},
-            "'kind' is missing or of the wrong type: expected one of run, mobility, got 'x'",
-        ),
-        ("manifest.json", {"status": "done"}, "'status' is missing or of the wrong type: expected one of running, "),
-        (
-            "experiment.toml",
-            {"silos": {"count": "x"}},
-            "'silos.count' is missing or of the wrong type: expected a whole",
-        ),
-        ("progress.json", {"rounds": [{"weights": ""}]}, "'rounds.0.weights' is missing or of the wrong type"),
-        ("comparison.json", {"cells": [3]}, "'cells.0' is missing or of the wrong type: expected an object, got 3."),
-        (
-            "comparison.json",
-            {"interval": -1},
-            "'interval' is missing or of the wrong type: expected one of sign-flip, t",
-        ),
-        ("comparison.json", {"arm_settings": 1e308}, "'arm_settings' is missing or of the wrong type: expected a list"),
-        ("comparison.json", {"last_evaluations": {}}, "'last_evaluations' is missing or of the wrong type: expected a"),
-        (
-            "comparison.json",
-            {"last_evaluations_before": 5},
-            "'last_evaluations_before' is missing or of the wrong type",
-        ),
-        (
-            "comparison.json",
-            {"last_evaluations_before": [[1]]},
-            "'last_evaluations_before.0' is missing or of the wrong",
-        ),
+        ("manifest.json", {"inputs": 1.5}, "inputs: expected a table, got 1.5."),
+        ("manifest.json", {"rsus": [{"id": "a", "x_m": "1", "y_m": 0, "range_m": 1}]}, "rsus.0.x_m: expected a number"),
+        ("manifest.json", {"rsus": "none"}, "rsus: expected a list, got 'none'."),
+        ("manifest.json", {"rsus": [{"id": "a"}]}, "rsus.0.x_m: it has no default and must be given."),
+        ("manifest.json", {"traffic": {"kind": "a", "begin_s": True}}, "traffic.begin_s: expected a number, got True."),
+        ("manifest.json", {"time_s": float("nan")}, "time_s: expected a finite number, got nan."),
+        ("manifest.json", {"command": ["\0"]}, "command.0: expected a string, got '\\x00'."),
+        ("manifest.json", {"host": {"cores": []}}, "host.cores: "),
+        ("manifest.json", {"kind": "x"}, "kind: must be one of 'run', 'mobility', got 'x'."),
+        ("experiment.toml", {"silos": {"count": "x"}}, "silos.count: expected a whole number, got 'x'."),
+        ("comparison.json", {"cells": [3]}, "cells.0: expected a table, got 3."),
+        ("comparison.json", {"interval": -1}, "interval: must be one of 'sign-flip', 't', 'bca', got -1."),
+        ("comparison.json", {"last_evaluations_before": [[1]]}, "last_evaluations_before.0: expected a whole number"),
+        ("comparison.json", {"failed": None}, "failed: expected a table, got None."),
     ],
 )
-def test_the_key_is_named(name: str, value: Any, words: str) -> None:
+def test_the_key_is_named(name: str, value: dict[str, Any], words: str) -> None:
+    structured(Path("run") / name, WHOLE[name], KINDS[name])
     with pytest.raises(InputError) as caught:
-        check(Path("run") / name, value)
-    assert str(caught.value).startswith(f"run/{name}: damaged: ")
-    assert words in str(caught.value)
+        structured(Path("run") / name, {**WHOLE[name], **value}, KINDS[name])
+    assert str(caught.value).startswith(f"run/{name}: damaged: {words}")
+
+
+def test_a_folder_of_another_version_says_which(tmp_path: Path) -> None:
+    """One number marks the format; without it, the folder is of the time before."""
+    for content, who in (({"vnetsim": "7.1", "format": 9}, "vnetsim 7.1"), ({"cells": []}, "another version")):
+        for name in ("manifest.json", "comparison.json"):
+            RunDirectory(tmp_path).write_json(name, content)
+        for read in (RunDirectory(tmp_path).manifest, lambda: load_comparison(tmp_path)):
+            with pytest.raises(InputError, match=rf"json: written by {who} in another format than vnetsim .* reads\.$"):
+                read()
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"failed": None}, "damaged: 'failed' is missing or of the wrong type: expected an object, got None."),
         ({"traffic": []}, "damaged: 'cells.0.traffic' is none of the traffic in it."),
-        ({"traffic": [{"a": None}]}, "damaged: 'traffic.0.folder' is missing."),
-        ({"cells": [{**COMPARISON["cells"][0], "seed": 1}, {"folder": "a"}]}, "damaged: 'cells.1.learner' is missing."),
         ({"last_evaluations": 0}, "damaged: 'last_evaluations' must be at least 1, got 0."),
     ],
-    ids=["failed", "no traffic", "traffic", "cells", "last"],
+    ids=["no traffic", "last"],
 )
-def test_what_a_comparison_lacks_is_named(change: dict[str, Any], words: str, tmp_path: Path) -> None:
+def test_what_does_not_fit_in_a_comparison_is_named(change: dict[str, Any], words: str, tmp_path: Path) -> None:
     RunDirectory(tmp_path).write_json("comparison.json", COMPARISON | change)
     with pytest.raises(InputError) as caught:
         load_comparison(tmp_path)
@@ -222,14 +207,7 @@ def test_what_a_comparison_lacks_is_named(change: dict[str, Any], words: str, tm
 
 
 def test_a_comparison_that_was_stopped_before_its_cells_is_not_damaged(tmp_path: Path) -> None:
-    RunDirectory(tmp_path).write_json("comparison.json", {"vnetsim": "0.1.0", "traffic": []})
+    begun = {"vnetsim": "0.1.0", "format": FORMAT, "traffic": []}
+    RunDirectory(tmp_path).write_json("comparison.json", begun)
     with pytest.raises(InputError, match=r"tells of no cells yet; call `vnetsim compare` again\.$"):
         load_comparison(tmp_path)
-
-
-@pytest.mark.parametrize("key", ["kind", "status"])
-def test_what_is_not_said_to_be_a_run_is_not_resumed(key: str, tmp_path: Path) -> None:
-    manifest = {"vnetsim": "0.1.0", "kind": "mobility", "status": "interrupted"}
-    RunDirectory(tmp_path).write_json("manifest.json", {name: value for name, value in manifest.items() if name != key})
-    with pytest.raises(InputError, match=rf"manifest\.json: damaged: '{key}' is missing\.$"):
-        resume_run(tmp_path, command=(), progress=Mock())
