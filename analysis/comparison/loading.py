@@ -210,7 +210,7 @@ def _traffics(folder: Path, record: Mapping[str, Any]) -> tuple[RecordedTraffic,
                 seed="\u2013" if seed is None else clean(seed, 20),
                 rsus=_rsus(manifest),
                 sha256=clean(entry["sha256"], 64),
-                lasts_s=manifest["time_s"] - (made.get("begin_s") or 0.0),
+                lasts_s=float(manifest.get("time_s") or made["begin_s"]) - float(made["begin_s"]),
                 vehicles=vehicles.n_unique(),
                 filled=made.get("kind") != "sumo" or bool((settings.get("traffic") or {}).get("warmup_s")),
             )
