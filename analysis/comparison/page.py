@@ -21,7 +21,7 @@ from analysis.comparison.tables import Table, cell_table, difference_table, traf
 from analysis.comparison.terminal import notes_of, terminal_tables
 from analysis.comparison.time_to_target import Target, target_of, target_table
 from analysis.comparison.verdicts import ComparedPair, compare_pairs, verdict_sentences
-from analysis.comparison.warnings import named, warnings_of
+from analysis.comparison.warnings import named, notices_of, warnings_of
 from analysis.formatting import clean, count
 from analysis.report.page import Section, environment, tile, write_figures
 from analysis.style import styled
@@ -218,7 +218,7 @@ def build_comparison(folder: Path) -> ComparisonResult:
             )
             for i, one in enumerate(data.conditions, 1)
         ]
-    warnings = warnings_of(data)
+    warnings, run_notices = warnings_of(data), notices_of(data)
     context: dict[str, Any] = {
         "title": _title(data),
         "version": data.record.get("vnetsim"),
@@ -226,6 +226,7 @@ def build_comparison(folder: Path) -> ComparisonResult:
         "verdicts": _verdicts(data, pairs),
         "tiles": _tiles(data),
         "warnings": warnings,
+        "run_notices": run_notices,
         "noun": noun,
         "overview": everything,
         "ranks": ranks,
@@ -258,5 +259,5 @@ def build_comparison(folder: Path) -> ComparisonResult:
         path=folder / "comparison.html",
         tables=terminal_tables(data, pairs, across),
         notes=notes_of(data, pairs),
-        warnings=warnings,
+        warnings=[*warnings, *run_notices],
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -60,9 +60,20 @@ def warnings_of(data: ComparisonData) -> list[str]:
     if len(data.altered) > _MOST_LINES:
         lines.append(f"{count(len(data.altered) - _MOST_LINES)} more altered cells are left out.")
     lines += _replayed(data)
+    return lines + _by_condition(data, lambda one: [*_under(one, data.arm_word), *_little_seen(one, data.traffics)])
+
+
+def notices_of(data: ComparisonData) -> list[str]:
+    """Return what the runs' own pages say first, each kind of line once."""
+    return _by_condition(data, _of_the_runs)
+
+
+def _by_condition(data: ComparisonData, say: Callable[[ConditionData], list[str]]) -> list[str]:
+    """Return what is to be said of the conditions, with their names where it does not hold under all."""
+    lines = []
     found: dict[str, list[str]] = {}
     for condition in data.conditions:
-        for line in (*_under(condition, data.arm_word), *_little_seen(condition, data.traffics)):
+        for line in say(condition):
             found.setdefault(line, []).append(condition.name)
     for line, names in found.items():
         everywhere = len(names) == len(data.conditions)
@@ -88,12 +99,11 @@ def _under(data: ConditionData, noun: str) -> list[str]:
         lines.append(f"Left out, because not all {noun}s replayed the same traffic there: seed {seeds}.")
     if not data.cells:
         return [*lines, "No cell has finished."]
-    told = _short(data, noun) + _few(data, noun) + _grouped(data) + _different(data, noun)
-    return lines + told + _of_the_runs(data)
+    return lines + _short(data, noun) + _few(data, noun) + _grouped(data) + _different(data, noun)
 
 
 def _of_the_runs(data: ConditionData) -> list[str]:
-    """Return what the runs' own pages say first: each kind of line once, with how many cells say it."""
+    """Return the lines of the runs under a condition that differ in more than figures, and how many say each."""
     found: dict[str, list[tuple[CellData, str]]] = {}
     for cell in data.cells:
         for line in cell.notices:

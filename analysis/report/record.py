@@ -92,6 +92,7 @@ def _traffic_facts(run: RunData) -> Facts:
             ("simulator", traffic.get("version")),
             ("its command", _command(traffic.get("command") or ""), True),
             ("traffic seed", str(traffic["seed"]) if traffic.get("seed") is not None else None),
+            ("vehicles", clean(traffic.get("vehicles") or "", 400) or None),
             ("step", f"{float(step):g} s" if step else "none: exact times"),
             ("simulated time", f"{count(begin)} s to {count(float(end))} s" if end is not None else None),
             *rsus,

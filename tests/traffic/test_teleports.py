@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+import vnetsim
+from analysis.report.page import build_report
 from vnetsim.coverage.windows import Window
 
 WindowsOf = Callable[..., list[Window]]
@@ -57,3 +59,15 @@ def test_a_short_teleport_crosses_no_rim(blocked: Path, windows_of: WindowsOf, b
     assert not [w for w in windows if w.rsu_id == "85,45" and w.vehicle_id in "fg"]
     for window in windows:
         assert window.max_speed_mps * 2 > window.mean_speed_mps
+
+
+def test_a_recording_takes_short_teleports_for_drives_and_says_so(
+    blocked: Path, windows_of: WindowsOf, sumo_tool: Callable[..., None], tmp_path: Path
+) -> None:
+    recording = tmp_path / "fcd.xml"
+    sumo_tool("sumo", "-c", blocked, "--fcd-output", recording, cwd=tmp_path)
+    rsu = ("85,45.5:60",)
+    assert {w.exit_cause for w in windows_of(blocked, rsu=rsu) if w.vehicle_id in "fg"} == {"teleport", "crossing"}
+    assert {w.exit_cause for w in windows_of(recording, rsu=rsu) if w.vehicle_id in "fg"} == {"crossing"}
+    traffic = vnetsim.mobility(recording, rsu=rsu, out=tmp_path / "recorded", progress=False)
+    assert "counts as driven, unlike live" in build_report(traffic.path).path.read_text()

@@ -37,7 +37,7 @@ from analysis.comparison.verdicts import (
     p_words,
     verdict_sentences,
 )
-from analysis.comparison.warnings import differing_settings, warnings_of
+from analysis.comparison.warnings import differing_settings, notices_of, warnings_of
 from analysis.style import styled
 
 ACCURACY = Metric(name="accuracy", label="Accuracy", unit="%", caption="On images that no vehicle holds.")
@@ -268,10 +268,10 @@ def test_warnings_name_the_condition_unless_they_hold_under_all(ten: ConditionDa
 def test_what_the_runs_pages_say_is_said_once_for_all_that_say_it(ten: ConditionData) -> None:
     said = "9 of 12 invited were too stale"
     cells = [replace(one, notices=(said, f"RSU A saw {one.seed} vehicles")) for one in ten.cells]
-    lines = warnings_of(comparison(replace(ten, cells=tuple(cells))))
+    lines = notices_of(comparison(replace(ten, cells=tuple(cells))))
     assert lines == [said, "In 30 of 30 cells, as in a, seed 0: RSU A saw 0 vehicles"]
     some = [replace(one, notices=(said,) if one.seed < 2 else ()) for one in ten.cells]
-    (line,) = warnings_of(comparison(replace(ten, cells=tuple(some))))
+    (line,) = notices_of(comparison(replace(ten, cells=tuple(some))))
     assert line == f"In 6 of 30 cells, as in a, seed 0: {said}"
 
 

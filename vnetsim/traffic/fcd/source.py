@@ -46,6 +46,9 @@ _PERSONS_UNKNOWN = (
 )
 
 
+_SHORT_TELEPORTS = "a teleport within one step that is hardly longer than a drive counts as driven, unlike live"
+
+
 def open_recording(experiment: Experiment, **_: object) -> FcdTraffic:
     """Open the recording that an experiment names; it ends where it ends."""
     return FcdTraffic(Path(experiment.scenario), experiment.traffic)
@@ -103,7 +106,7 @@ class FcdTraffic(OpenedTraffic):
             inputs=(str(resolved(path)), *((str(resolved(net.path)),) if net else ()), *_listing(settings)),
             notes=notes if first[0].persons_known else (*notes, _PERSONS_UNKNOWN),
             lanes=net.lanes(self._rsus) if net else (),
-            vehicles=f"{self._types.describe()}, as far as the recording names types",
+            vehicles=f"{self._types.describe()}, as far as the recording names types; {_SHORT_TELEPORTS}",
         )
 
     def close(self) -> None:
