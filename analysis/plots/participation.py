@@ -314,6 +314,12 @@ def spent_panel(run: RunData) -> Panel:
         share = f"{percent(part, 0)} of it by vehicles that committed"
     moved = f"moved {si(total_bytes, 'B')}" if total_bytes else "moved no data"
     caption = f"{plural(rows.height, 'invited participation')} {moved}, {share}. Numbers of participations in brackets."
+    stale = table.get("stale")
+    if stale is not None and not run.experiment.get("round", {}).get("max_staleness", 0):
+        caption += (
+            f" {count(stale['n'])} were still at work when their round had its quorum, and were dropped: fewer are "
+            "with a smaller round.invited, whose rounds last longer; with round.max_staleness above 0 they commit late."
+        )
     if "exchange_bytes" in sizes:
         caption += (
             f" {si(float(rows['exchange_bytes'].sum()), 'B')} of it were exchanged between vehicles, booked with the "

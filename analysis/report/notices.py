@@ -116,9 +116,10 @@ def _ways_out(run: RunData) -> list[str]:
             f"None of {plural(total, 'invited participation')} committed: the model is as it was at the beginning."
         )
     stale = ended.get("stale", 0)
-    if stale >= _MANY_STALE * total:
-        settings = run.experiment.get("round")
-        staleness, most = _number(settings, "max_staleness", 0), _number(settings, "invited", 8)
+    settings = run.experiment.get("round")
+    staleness, most = _number(settings, "max_staleness", 0), _number(settings, "invited", 8)
+    # with 0 every round drops whoever took up a place late: that is how it works, and the page's figure says how much
+    if staleness > 0 and stale >= _MANY_STALE * total:
         lines.append(
             f"{count(stale)} of {count(total)} invited were too stale, still at work when their round closed: raise "
             f"round.max_staleness (now {count(staleness)}) or invite fewer (round.invited, now {count(most)})."

@@ -6,7 +6,7 @@ import pytest
 
 from analysis.loading import load
 from analysis.plots.learning import silo_panel
-from analysis.plots.participation import outcome_panel, timeline_panel, weight_panel
+from analysis.plots.participation import outcome_panel, spent_panel, timeline_panel, weight_panel
 from analysis.plots.time_axis import clock, time_axis
 from analysis.report.breakdown import by_rsu, by_type
 from analysis.report.headline import headline
@@ -126,6 +126,17 @@ def test_a_vehicle_that_was_never_invited_is_no_participation(run):
         f"{invited} participations, {100 * (outcomes == 'committed').sum() / invited:.0f}\u202f% "
     )
     assert f"{len(outcomes) - invited} windows without an invitation in grey." in caption
+
+
+def test_the_figure_of_what_was_used_says_what_drops_vehicles(run):
+    every_fifth = pl.when(pl.int_range(pl.len()) % 5 == 0).then(pl.lit("stale")).otherwise("outcome")
+    parts = run.participations.with_columns(outcome=every_fifth)
+    stale = -(-parts.height // 5)
+    found = (dataclasses.replace(run, participations=parts, experiment={"round": {"max_staleness": n}}) for n in (0, 2))
+    with styled():
+        at_once, later = (spent_panel(one).caption for one in found)
+    assert f"{stale} were still at work when their round had its quorum, and were dropped" in at_once
+    assert "were dropped" not in later
 
 
 def test_the_timeline_names_the_rsu_of_a_vehicle_that_has_rows_at_several(run):

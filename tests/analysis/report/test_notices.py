@@ -66,6 +66,11 @@ def test_rounds_that_were_over_before_vehicles_left(tmp_path, make_run, kind, wa
         assert lines == [words] * told
 
 
+def test_who_is_dropped_at_the_close_of_synchronous_rounds_is_no_warning(told):
+    outcomes = {"committed": 10, "stale": 23}
+    assert told(outcomes=outcomes, speed_mps=FAST, settings={"round": {"max_staleness": 0, "invited": 9}}) == []
+
+
 def test_too_stale(told):
     lines = told(
         outcomes={"committed": 10, "stale": 14, "left_upload": 9, "not_selected": 20}, speed_mps=FAST,
