@@ -219,7 +219,9 @@ def machine(device: str) -> dict[str, Any]:
     """Turn TF32 off, and return device and versions."""
     import torch  # noqa: PLC0415 - the parent does without
 
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    from vnetsim.experiment import Arithmetic  # noqa: PLC0415 - found by the lines at the top
+
+    Arithmetic().set()
     cuda = device.startswith("cuda")
     if cuda and not torch.cuda.is_available():
         sys.exit(f"--device {device}: no CUDA device is available here.")

@@ -15,15 +15,17 @@ import sys
 import time
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from device_checks.measurements import many_small, small_rounds
+from device_checks.rows import CheckSetup
 from device_checks.training_work import (
     MEAN,
     STD,
     Centralised,
-    after_first_round,
     contrastive,
     finish,
     images,
@@ -34,9 +36,7 @@ from device_checks.training_work import (
 )
 from torch import Tensor
 
-from learners.cdl import Cdl
 from learners.engines.optimizers import Sgd
-from learners.fedefm import FedEFM
 from learners.flsimco import FLSimCo
 from vnetsim.learning import Participant
 from vnetsim.process import keep_freed_memory
@@ -126,36 +126,6 @@ def precisions(device: str) -> None:
         )
 
 
-def many_small(device: str, *, steps: int, repetitions: int = 5) -> None:
-    """50 vehicles x 64 images, small encoder."""
-    ours = contrastive(device, silos=50, per_silo=64, encoder="small", batch=64, steps=steps)
-    joined = vehicles(50)
-    sequential, batched = seconds(
-        [lambda: ours["sequential"].train(joined), lambda: ours["batched"].train(joined)],
-        repetitions=repetitions,
-        device=device,
-    )
-    print(
-        f"50 vehicles x {steps} steps x 64 images, small encoder, {device}: "
-        f"sequential {sequential:.2f} s, batched {batched:.2f} s: {sequential / batched:.2f} x"
-    )
-
-
-def rounds_of(kind: Any, settings: dict[str, Any], device: str, *, peers: int, repetitions: int = 5) -> None:
-    """Rounds of CDL or FedEFM with the defaults: ten vehicles."""
-    learners = after_first_round(kind, device, **settings)
-    joined = vehicles(10, round_=1, peers=peers)
-    sequential, batched = seconds(
-        [lambda: learners["sequential"].train(joined), lambda: learners["batched"].train(joined)],
-        repetitions=repetitions,
-        device=device,
-    )
-    print(
-        f"{kind.name}, round of 10 vehicles, defaults, {device}: "
-        f"sequential {sequential:.2f} s, batched {batched:.2f} s: {sequential / batched:.2f} x"
-    )
-
-
 def large_round(device: str, *, precision: str = "float32", steps: int = 1) -> None:
     """95 ResNet-18 vehicles with 520 images each; on CUDA also the share of the matrix peak, in model FLOP."""
     ours = contrastive(device, silos=95, per_silo=520, encoder="resnet18", batch=512, steps=steps, precision=precision)[
@@ -214,10 +184,9 @@ def main(arguments: Sequence[str]) -> None:
         large_round(device, precision=arguments[arguments.index("--large") + 1])
         return
     precisions(device)
-    for steps in (1, 8):
-        many_small(device, steps=steps)
-    rounds_of(Cdl, {}, device, peers=3)
-    rounds_of(FedEFM, {}, device, peers=3)
+    setup = CheckSetup(device=device, tiny=False, ends_s=0, file=Path())
+    for row in (*many_small(setup), *small_rounds(setup)):
+        print(f"{row.work}, {device}: {row.seen}; {row.reference}")
     if not (cpu and "--quick" in arguments):
         paper_round(device)
         large_round(device)

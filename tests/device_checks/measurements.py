@@ -8,7 +8,6 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ import torch
 from torch import Tensor
 from torch.func import functional_call, vmap
 
-from device_checks.correctness import deterministic_algorithms
 from device_checks.rows import CheckSetup, NotRun, Row
 from device_checks.schedule import learner_class
 from device_checks.training_work import (
@@ -32,20 +30,10 @@ from device_checks.training_work import (
 )
 from device_checks.transport_work import SIZES, highs_seconds, ours_seconds, pot_seconds
 from learners.encoders import create_encoder
+from vnetsim.experiment import Arithmetic
 
 GIB = 2**30
 ENGINES = ("sequential", "batched", "auto")
-
-
-@contextmanager
-def tensor_float_32(*, allowed: bool) -> Iterator[None]:
-    """Compute float32 convolutions and products with TF32, or not; a process begins with other settings for each."""
-    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = allowed
-    try:
-        yield
-    finally:
-        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
 
 
 @contextmanager
@@ -65,42 +53,20 @@ def engine_messages() -> Iterator[list[str]]:
         logger.removeHandler(handler)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Precision:
-    """What the large round computes in.
-
-    Args:
-        learning: the learner's setting.
-        product: type of the matrix product whose speed it is held against.
-        tf32: whether float32 may be TF32, in the round and in that product.
-    """
-
-    learning: str
-    product: torch.dtype
-    tf32: bool = False
-
-
-PRECISIONS = {
-    "bfloat16": Precision(learning="bfloat16", product=torch.bfloat16),
-    "TF32": Precision(learning="float32", product=torch.float32, tf32=True),
-    "float32": Precision(learning="float32", product=torch.float32),
-}
-
-
 def large_round(setup: CheckSetup, engine: str, precision: str) -> list[Row]:
     """95 ResNet-18 vehicles with 520 images each, one step of 512 images x 2 views: the largest round."""
     count, per_silo, batch, encoder = (2, 8, 4, "small") if setup.tiny else (95, 520, 512, "resnet18")
     name = f"{count} vehicles x {batch} of {per_silo} images x 2 views, {encoder}, {engine}, {precision}"
-    of = PRECISIONS[precision]
+    lowered, dtype = ("bfloat16", torch.bfloat16) if precision == "bfloat16" else ("float32", torch.float32)
     if setup.cuda:
         torch.cuda.empty_cache()  # of the parts before
-    with tensor_float_32(allowed=of.tf32), engine_messages() as said:
-        peak_flops = matrix_peak(setup.device, of.product, side=128 if setup.tiny else 8192)
-        central = Centralised(setup.device, count=8 * batch, encoder=encoder, batch=batch, precision=of.learning)
+    with Arithmetic(tf32=precision == "TF32").applied(), engine_messages() as said:
+        peak_flops = matrix_peak(setup.device, dtype, side=128 if setup.tiny else 8192)
+        central = Centralised(setup.device, count=8 * batch, encoder=encoder, batch=batch, precision=lowered)
         (loop_s,) = seconds([partial(central.train, 4)], repetitions=3, device=setup.device)
         learner = contrastive(
             setup.device, silos=count, per_silo=per_silo, engines=[engine], encoder=encoder, batch=batch, steps=1,
-            precision=of.learning,
+            precision=lowered,
         )[engine]  # fmt: skip
         if setup.cuda:
             torch.cuda.empty_cache()
@@ -292,7 +258,7 @@ def price_of_determinism(setup: CheckSetup) -> list[Row]:
                               steps=1)[engine]  # fmt: skip
 
         def run(on: bool, learner: Any = learner) -> None:
-            with deterministic_algorithms(on=on):
+            with Arithmetic(deterministic=on).applied():
                 learner.train(vehicles(count))
 
         times = [partial(run, False), partial(run, True)]
