@@ -155,3 +155,27 @@ def test_a_run_goes_on_to_the_configured_end_when_nobody_is_left(
 def test_the_gaussian_model_refuses_what_places_rsus_in_a_road_net(key: str, value: Any) -> None:
     with pytest.raises(InputError, match=rf"gaussian: .* and no net \(traffic\.{key}\); gaussian\.range_m says"):
         open_traffic(Experiment(scenario="gaussian", traffic=TrafficSettings(**{key: value})))
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_scenario_without_an_end_is_told_after_a_while(
+    make_scenario: Callable[..., Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    ends: bool,
+) -> None:
+    monkeypatch.setattr("vnetsim.traffic.sumo.source.PATIENCE_S", 0.0)
+    config = make_scenario(tmp_path, end=40, step=1.0)
+    if not ends:
+        config.write_text(config.read_text().replace('<end value="40"/>', ""))
+    with progress_display() as progress:
+        record_mobility(
+            Experiment(scenario=str(config), traffic=TrafficSettings(rsu=RSU)),
+            tmp_path / "run",
+            command=[],
+            progress=progress,
+        )
+    told = [line for line in capsys.readouterr().err.splitlines() if "names no end" in line]
+    assert len(told) == (0 if ends else 1)
+    assert ends or "--end SECONDS" in told[0]

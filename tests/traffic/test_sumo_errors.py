@@ -51,11 +51,6 @@ BROKEN = {
         _write("routes.rou.xml", '<routes><vehicle id="a" depart="0"><route edges="zz"/></vehicle></routes>'),
         "edge 'zz'",
     ),
-    "output nowhere": (
-        # below a file there is no folder, whoever runs this and whatever the machine holds
-        _edit("<time>", '<output><tripinfo-output value="routes.rou.xml/x.xml"/></output><time>'),
-        "routes.rou.xml/x.xml",
-    ),
 }
 
 

@@ -194,3 +194,33 @@ def test_a_folder_that_is_not_writable_keeps_sumo_going(
     config.write_text(config.read_text().replace("<time>", '<o><tripinfo-output value="trips.xml"/></o><time>'))
     (tmp_path / "trips.xml").mkdir()
     assert [w.enter_s for w in windows_of(config, rsu=("B1",))] == [w.enter_s for w in plain]
+
+
+def test_outputs_in_folders_that_are_not_there(make_scenario: Callable[..., Path], tmp_path: Path) -> None:
+    options = {"tripinfo-output": "a/trips.xml", "fcd-output": "a/b/fcd.xml", "log": "c/sumo.log"}
+    options |= {"save-state.times": "5", "save-state.prefix": "d/state", "summary-output": "../e/trips.xml"}
+    (tmp_path / "own").mkdir()
+    config = make_scenario(tmp_path / "own", end=20, step=1.0)
+    written = "".join(f'<{name} value="{value}"/>' for name, value in options.items())
+    config.write_text(config.read_text().replace("<time>", f"<output>{written}</output><time>"))
+    before = set(tmp_path.rglob("*"))
+    with progress_display(False) as progress:
+        run = record_mobility(
+            Experiment(scenario=str(config), traffic=TrafficSettings(rsu=("B1",))),
+            tmp_path / "run",
+            command=[],
+            progress=progress,
+        )
+    found = {path.name for path in (run / "sumo").iterdir()}
+    assert found == {"trips.xml", "2_trips.xml", "fcd.xml", "sumo.log", "state_5.00.xml.gz"}
+    assert {path for path in tmp_path.rglob("*") if run not in (path, *path.parents)} == before
+
+
+def test_a_detectors_folder_that_is_not_there_is_named(make_scenario: Callable[..., Path], tmp_path: Path) -> None:
+    config = make_scenario(tmp_path, end=20, step=1.0, more='<additional-files value="d.add.xml"/>')
+    (tmp_path / "d.add.xml").write_text('<additional><edgeData id="e" file="results/edges.xml"/></additional>')
+    expected = (
+        rf"d.add.xml: its output results/edges.xml is in a folder that is not there; make .*{tmp_path.name}/results\."
+    )
+    with pytest.raises(InputError, match=expected):
+        open_traffic(Experiment(scenario=str(config)))

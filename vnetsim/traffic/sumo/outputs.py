@@ -31,7 +31,16 @@ _INSTEAD = {"save-configuration", "save-config", "C", "save-template", "save-sch
 _PRINT = {"version", "V", "help", "?"}
 _OUTPUT_OPTIONS = {
     *("netstate-dump", "ndump", "netstate", "summary", "tripinfo", "vehroutes", "vehroute", "fcd"),
-    *("log", "log-file", "message-log", "message-log-file", "error-log", "error-log-file", "save-state.files"),
+    *(
+        "save-state.prefix",
+        "log",
+        "log-file",
+        "message-log",
+        "message-log-file",
+        "error-log",
+        "error-log-file",
+        "save-state.files",
+    ),
     *("device.ssm.file", "device.toc.file", "device.rerouting.output"),
 }
 NOWHERE = ("", "NUL", "nul", "/dev/null", "stdout", "stderr", "-")
@@ -140,16 +149,22 @@ class SumoOutputs:
             self._scratch = None
 
     def _distinct(self) -> dict[str, str]:
-        """Return new names for outputs of options whose name another output has."""
+        """Return names for outputs of options whose name another output has, or whose folder is not there.
+
+        SUMO finds no way through a folder that is not there, not even up and out of it.
+        """
         taken: dict[str, Path] = {}
         folder = self._config.parent
-        for file, value in _written(self._options, folder):
-            path = resolved(file.parent / value)
+        written = [(file, value, resolved(file.parent / value)) for file, value in _written(self._options, folder)]
+        for file, _, path in written:
             if taken.setdefault(path.name, path) != path:
                 raise InputError(
                     f"{file}: two of its outputs are called '{path.name}', in different folders, and go to one folder "
                     "here; rename one, or give --sumo-outputs in-place."
                 )
+        for file, value, path in written:
+            if not path.parent.is_dir():
+                raise InputError(f"{file}: its output {value} is in a folder that is not there; make {path.parent}.")
         renamed = {}
         for name, value in self._options.items():
             if not is_output(name) or name in _PAST_THE_PREFIX or value in NOWHERE or "," in value:
@@ -159,6 +174,8 @@ class SumoOutputs:
                 number = next(k for k in range(2, len(self._options) + 3) if f"{k}_{path.name}" not in taken)
                 renamed[name] = f"{number}_{path.name}"
                 taken[renamed[name]] = path
+            elif not path.parent.is_dir():
+                renamed[name] = path.name
             taken.setdefault(path.name, path)
         return renamed
 

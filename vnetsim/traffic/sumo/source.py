@@ -5,6 +5,8 @@ Only the modules ``vnetsim.traffic.sumo.source*`` talk to SUMO.
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import count
@@ -29,6 +31,8 @@ from vnetsim.traffic.sumo.steps import Pass
 from vnetsim.traffic.vehicle_types import TypeFilter
 
 LONGEST_STEP_S = 60.0
+PATIENCE_S = 30.0
+"""Wall time after which it is told that a scenario has no end."""
 
 
 def open_sumo(
@@ -75,12 +79,13 @@ class SumoTraffic(OpenedTraffic):
         self._repeat = repeat
         self._types = TypeFilter(settings)
         self._session: SumoSession | None = None
+        self._progress = progress
         self._config = config.absolute()
         with suppress(ValueError):  # which SUMO tells
             self._refuse_long(float(options_of(self._config).get("step-length", "1")))
         self._outputs = SumoOutputs(self._config, outputs) if settings.sumo_outputs == "run" else None
         try:
-            self._describe(progress)
+            self._describe()
         except BaseException:
             self.close()
             raise
@@ -90,7 +95,7 @@ class SumoTraffic(OpenedTraffic):
         if step_s > LONGEST_STEP_S:
             raise InputError(f"{self._config}: step-length: a step of {step_s:g} s; at most {LONGEST_STEP_S:g} s.")
 
-    def _describe(self, progress: ProgressDisplay | None) -> None:
+    def _describe(self) -> None:
         session = self._start(self._settings.seed)
         api = session.api
         option = api.simulation.getOption
@@ -108,7 +113,7 @@ class SumoTraffic(OpenedTraffic):
             begin_s=api.simulation.getTime(),
             end_s=api.simulation.getEndTime(),
         )
-        net = SumoNet(api, demand, progress)
+        net = SumoNet(api, demand, self._progress)
         listed = read_pois(Path(self._settings.rsu_file)) if self._settings.rsu_file else ()
         self._rsus, placed = place_rsus(
             self._settings.rsu,
@@ -169,6 +174,7 @@ class SumoTraffic(OpenedTraffic):
             RunError: when SUMO fails while running.
         """
         shift_s = 0.0
+        began_s = time.monotonic() if self._info.end_s is None and not self._repeat else math.inf
         for index in count():
             if index > 0:
                 self._stop()
@@ -187,6 +193,9 @@ class SumoTraffic(OpenedTraffic):
             )
             for time_s, events in play.batches(shift_s):
                 self._time_s = max(time_s, self._time_s)
+                if time.monotonic() - began_s > PATIENCE_S:
+                    began_s = math.inf
+                    self._say_endless()
                 if events:
                     met = True
                     yield from events
@@ -195,6 +204,13 @@ class SumoTraffic(OpenedTraffic):
                 break
         self._time_s = max(self._time_s, self._begin_s + self._settings.warmup_s + shift_s)
         self.close()
+
+    def _say_endless(self) -> None:
+        if self._progress is not None:
+            self._progress.note(
+                f"{self._config}: names no end, so that SUMO goes on until no vehicle is left or to come; at "
+                f"{self._time_s:g} s some are. Ctrl-C and --end SECONDS make it shorter."
+            )
 
     def close(self) -> None:
         """End SUMO; may be called twice."""
