@@ -8,18 +8,12 @@ import codecs
 import os
 import sys
 
-_LARGEST_SETTINGS = 2**20  # bytes
-
 
 def main() -> None:
     """Run the command line and exit; see ``vnetsim.cli.commands.main``."""
     try:
         hear_signals()
         open_streams()
-        if may_load_libsumo(sys.argv[1:]):
-            from vnetsim.parent_process import be_outlived  # noqa: PLC0415 - see above
-
-            be_outlived()
         from vnetsim.cli.commands import main as command_line  # noqa: PLC0415 - see above
         from vnetsim.process import prepare_process  # noqa: PLC0415
 
@@ -50,22 +44,6 @@ def hear_signals() -> None:
 
     for number in heard:
         signal.signal(number, interrupt)
-
-
-def may_load_libsumo(arguments: list[str]) -> bool:
-    """Return whether a command line, or a settings file or run directory that it names, mentions libsumo."""
-    return any("libsumo" in text or _mentions_libsumo(text) for text in arguments)
-
-
-def _mentions_libsumo(path: str) -> bool:
-    try:
-        file = os.path.join(path, "experiment.toml") if os.path.isdir(path) else path  # noqa: PTH112, PTH118
-        if not file.endswith(".toml") or not os.path.isfile(file):  # noqa: PTH113
-            return False
-        with open(file, "rb") as opened:  # noqa: PTH123
-            return b"libsumo" in opened.read(_LARGEST_SETTINGS)
-    except (OSError, ValueError):  # which the command will tell
-        return False
 
 
 def open_streams() -> None:

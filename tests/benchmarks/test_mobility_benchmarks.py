@@ -20,44 +20,16 @@ from typing import Any
 import pytest
 import sumo
 
-from vnetsim.scenario.shipped import copy_scenarios
-
 HOME = Path(sumo.SUMO_HOME)
 
 READ = """
 import sys
 from vnetsim.experiment import Experiment, TrafficSettings
 from vnetsim.traffic import open_traffic
-libsumo, given = sys.argv[1] == "--libsumo", [word for word in sys.argv[1:] if word != "--libsumo"]
-settings = TrafficSettings(rsu=tuple(given[1:]), repeat=False, backend="libsumo" if libsumo else "auto")
-traffic = open_traffic(Experiment(scenario=given[0], traffic=settings))
+settings = TrafficSettings(rsu=tuple(sys.argv[2:]), repeat=False)
+traffic = open_traffic(Experiment(scenario=sys.argv[1], traffic=settings))
 print(sum(1 for event in traffic.events()), "events")
 traffic.close()
-"""
-
-SUBSCRIBE = """
-import importlib
-import sys
-api = importlib.import_module(sys.argv[1])
-api.start([sys.argv[4], "-c", sys.argv[2], "--no-step-log", "true", "--verbose", "false"])
-variables = [0x42, 0x40, 0x4F, 0x49, 0x50]  # position, speed, type, class, road, as the reader subscribes to
-api.junction.subscribeContext(sys.argv[3], 0xA4, 250.0, variables)
-end_s, rows = api.simulation.getEndTime(), 0
-while (end_s < 0 or api.simulation.getTime() < end_s) and api.simulation.getMinExpectedNumber() > 0:
-    api.simulationStep()
-    rows += len(api.junction.getContextSubscriptionResults(sys.argv[3]))
-print(rows, "rows")
-api.close()
-"""
-
-STEP = """
-import sys
-import libsumo
-libsumo.start(["sumo", "-c", sys.argv[1], "--no-step-log", "true", "--verbose", "false"])
-end_s = libsumo.simulation.getEndTime()
-while (end_s < 0 or libsumo.simulation.getTime() < end_s) and libsumo.simulation.getMinExpectedNumber() > 0:
-    libsumo.simulationStep()
-libsumo.close()
 """
 
 SUMOLIB = """
@@ -78,96 +50,82 @@ def _timed(*command: object, cwd: Path | None = None) -> tuple[float, float]:
     return wall_s, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-@pytest.fixture(params=["A10KW", "pasubio"])
-def config(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """A scenario in a writable folder."""
-    if request.param == "intersection":
-        copy_scenarios(tmp_path / "scenarios")
-        return tmp_path / "scenarios" / "intersection.sumocfg"
-    if request.param == "A10KW":
-        shutil.copytree(HOME / "tools" / "game", tmp_path / "game")
-        return tmp_path / "game" / "A10KW.sumocfg"
+def _game(folder: Path) -> Path:
+    """Return a scenario that comes with SUMO, in a writable folder."""
+    shutil.copytree(HOME / "tools" / "game", folder / "game")
+    return folder / "game" / "A10KW.sumocfg"
+
+
+def _bologna(folder: Path) -> Path:
+    """Return the Pasubio district of Bologna, if it is there."""
     data = os.environ.get("VNETSIM_DATA")
     if data is None:
         pytest.skip("VNETSIM_DATA names no folder with sumo_bologna_pasubio")
-    folder = tmp_path / "pasubio"
-    folder.mkdir()
-    for source in (Path(data) / "sumo_bologna_pasubio").iterdir():
-        (folder / source.name).write_bytes(source.read_bytes())
-    return folder / "run.sumocfg"
+    shutil.copytree(Path(data) / "sumo_bologna_pasubio", folder / "pasubio", copy_function=shutil.copyfile)
+    return folder / "pasubio" / "run.sumocfg"
 
 
-def _junctions(config: Path, count: int) -> list[str]:
-    """Return junctions spread over the net; all in one process of their own, for libsumo holds one simulation."""
-    code = (
-        "import sys, libsumo\n"
-        "libsumo.start(['sumo', '-c', sys.argv[1], '--no-step-log', 'true', '--verbose', 'false'])\n"
-        "places = {libsumo.edge.getToJunction(libsumo.lane.getEdgeID(lane))\n"
-        "          for light in libsumo.trafficlight.getIDList()\n"
-        "          for lane in libsumo.trafficlight.getControlledLanes(light)}\n"
-        "print('\\n'.join('junction ' + place for place in sorted(places)))\n"
+def _grid(folder: Path) -> Path:
+    """Return a grid of 20 x 20 signalised crossings with some ten thousand vehicles at once, 100 s long."""
+    side, apart_m = 20, 200
+    net, trips = folder / "grid.net.xml", folder / "grid.rou.xml"
+    size = ("--grid", "--grid.number", side, "--grid.length", apart_m, "-L", 2, "-j", "traffic_light")
+    _timed(HOME / "bin" / "netgenerate", *size, "-o", net, cwd=folder)
+    flows = "".join(
+        f'<flow id="{name}" begin="0" end="400" period="0.08" from="{start}" to="{end}" departPos="random"/>'
+        for line in range(side)
+        for name, start, end in (
+            (f"w{line}", f"A{line}B{line}", f"S{line}T{line}"),
+            (f"e{line}", f"T{line}S{line}", f"B{line}A{line}"),
+        )
     )
-    result = subprocess.run(
-        [sys.executable, "-c", code, config], check=True, capture_output=True, text=True, timeout=60
+    trips.write_text(f"<routes>{flows}</routes>")
+    config = folder / "grid.sumocfg"
+    config.write_text(
+        f'<configuration><input><net-file value="{net}"/><route-files value="{trips}"/></input>'
+        '<time><end value="400"/></time></configuration>'
     )
-    found = [line.removeprefix("junction ") for line in result.stdout.splitlines() if line.startswith("junction ")]
-    return found[:: max(1, len(found) // count)][:count]
+    return config
 
 
-@pytest.mark.parametrize(("rsus", "range_m"), [(1, 250), (8, 250), (8, 100)])
-def test_mobility_against_bare_sumo(benchmark: Any, config: Path, tmp_path: Path, rsus: int, range_m: int) -> None:
-    """Everything the command does, and two parts of it: libsumo stepping alone, and reading the coverage events."""
-    specs = [] if rsus == 1 else [f"{junction}:{range_m}" for junction in _junctions(config, rsus)]
-    options = [text for spec in specs for text in ("--rsu", spec)]
-    runs = count()
-    ratios: dict[str, list[float]] = {"command": [], "events": [], "libsumo stepping alone": []}
+SCENARIOS = {"A10KW": _game, "Bologna": _bologna, "grid": _grid}
 
-    def all_of_them() -> None:
-        out = tmp_path / f"out{next(runs)}"
-        bare_s, _ = _timed(HOME / "bin" / "sumo", "-c", config, cwd=config.parent)
-        command = [sys.executable, "-m", "vnetsim", "mobility", config, *options, "--out", out]
-        for name, words in {
-            "command": command,
-            "events": [sys.executable, "-c", READ, config, *specs],
-            "libsumo stepping alone": [sys.executable, "-c", STEP, config],
+
+@pytest.mark.parametrize(
+    ("name", "rsus"),
+    [
+        ("A10KW", ()),
+        ("Bologna", ()),
+        ("Bologna", ("--rsu", "all-signalised:250")),
+        ("grid", ("--rsu", "all-signalised:250", "--rsu-spacing", "380")),
+    ],
+)
+def test_mobility_against_bare_sumo(benchmark: Any, tmp_path: Path, name: str, rsus: tuple[str, ...]) -> None:
+    """What a recording costs, its report included and left out."""
+    config, runs = SCENARIOS[name](tmp_path), count()
+    seconds: dict[str, list[tuple[float, float]]] = {}
+
+    def in_turn() -> None:
+        command = [sys.executable, "-m", "vnetsim", "mobility", config, *rsus, "--out"]
+        for what, words in {
+            "sumo": [HOME / "bin" / "sumo", "-c", config, "--no-step-log", "true"],
+            "mobility --no-report": [*command, tmp_path / f"out{next(runs)}", "--no-report"],
+            "mobility": [*command, tmp_path / f"out{next(runs)}"],
         }.items():
-            ratios[name].append(_timed(*words)[0] / bare_s)
+            seconds.setdefault(what, []).append(_timed(*words, cwd=config.parent))
 
-    benchmark.pedantic(all_of_them, rounds=2, iterations=1)
-    best = {name: min(values) for name, values in ratios.items()}
-    benchmark.extra_info.update(best)
-    figures = ", ".join(f"{name} {value:.2f}" for name, value in best.items())
-    print(f"\n{config.name}, {len(specs) or 1} RSUs of {range_m} m, wall time relative to bare sumo: {figures}")
-    assert all(values for values in ratios.values())
-
-
-@pytest.mark.parametrize("config", ["intersection", "pasubio"], indirect=True)
-def test_reader_of_coverage_events_against_subscriptions(benchmark: Any, config: Path) -> None:
-    """Coverage events of one disc by either backend, and the same rows by both packages' subscriptions, thrown away."""
-    place, program = _junctions(config, 1)[0], HOME / "bin" / "sumo"
-    read = [sys.executable, "-c", READ]
-    commands: dict[str, list[object]] = {
-        "events, a process read one step behind": [*read, config, f"{place}:250"],
-        "events, libsumo": [*read, "--libsumo", config, f"{place}:250"],
-        "rows, traci": [sys.executable, "-c", SUBSCRIBE, "traci", config, place, program],
-        "rows, libsumo": [sys.executable, "-c", SUBSCRIBE, "libsumo", config, place, program],
-    }
-    seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}
-
-    def all_of_them() -> None:
-        for name, words in commands.items():
-            seconds[name].append(_timed(*words))
-
-    benchmark.pedantic(all_of_them, rounds=3, iterations=1)
-    best = {name: (min(wall for wall, _ in both), min(cpu for _, cpu in both)) for name, both in seconds.items()}
-    wall_s, cpu_s = best["rows, traci"]
-    ratios = {name: (wall / wall_s, cpu / cpu_s) for name, (wall, cpu) in best.items()}
+    benchmark.pedantic(in_turn, rounds=2, iterations=1)
+    best = {what: [min(side) for side in zip(*both, strict=True)] for what, both in seconds.items()}
+    bare_s, bare_cpu_s = best.pop("sumo")
+    ratios = {what: (wall_s / bare_s, cpu_s / bare_cpu_s) for what, (wall_s, cpu_s) in best.items()}
     benchmark.extra_info.update(ratios)
-    figures = "; ".join(f"{name} {wall:.2f} and {cpu:.2f}" for name, (wall, cpu) in ratios.items())
-    print(f"\n{config.name}, wall and processor time relative to rows by traci: {figures}")
+    figures = "; ".join(f"{what} {wall:.2f} and {cpu:.2f}" for what, (wall, cpu) in ratios.items())
+    print(f"\n{name} {' '.join(rsus)}: wall and processor time over those of bare sumo ({bare_s:.1f} s): {figures}")
 
 
-def test_parquet_against_sumolib_xml(benchmark: Any, config: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["A10KW", "Bologna"])
+def test_parquet_against_sumolib_xml(benchmark: Any, tmp_path: Path, name: str) -> None:
+    config = SCENARIOS[name](tmp_path)
     paths = {suffix: tmp_path / f"fcd.{suffix}" for suffix in ("xml", "parquet")}
     for path in paths.values():
         _timed(HOME / "bin" / "sumo", "-c", config, "--end", "900", "--fcd-output", path, cwd=config.parent)

@@ -42,7 +42,6 @@ def test_every_command_and_every_option_is_explained(command: str, capsys: pytes
         (["run", "gaussian", "--roudns", "3"], "Unknown option: --roudns. Did you mean --rounds?"),
         (["run", "gaussian", "--rounds", "many"], 'unable to convert "many" into int'),
         (["run", "gaussian", "--rounds", "0"], "rounds must be between"),
-        (["run", "gaussian", "--backend", "x"], 'Invalid value "x" for --backend'),
         (["run", "gaussian", "--learner", "flsimko"], "unknown learner 'flsimko'. Did you mean 'flsimco'?"),
         (["run", "gaussian", "--set", "learning.bath=3"], "learning: unknown key 'bath'. Did you mean 'batch'?"),
         (["run", "gaussian", "--device", "tpu"], "--device tpu: must be auto, cpu, cuda or cuda:N"),
@@ -103,7 +102,7 @@ def imported_by(*arguments: str) -> set[str]:
 
 def test_help_imports_nothing_heavy() -> None:
     modules = imported_by("--help")
-    assert not modules & {"torch", "numpy", "polars", "scipy", "matplotlib", "libsumo", "simpy"}
+    assert not modules & {"torch", "numpy", "polars", "scipy", "matplotlib", "simpy"}
 
 
 @pytest.mark.slow

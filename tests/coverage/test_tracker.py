@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Container
+from collections.abc import Container, Sequence
 
 import numpy as np
 import pytest
@@ -12,11 +12,16 @@ from coverage_laws import check_events
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from vnetsim.coverage.frames import Frames
 from vnetsim.coverage.rsu import Rsu
-from vnetsim.coverage.tracker import Sample, Tracker, largest_move_m
+from vnetsim.coverage.tracker import Tracker, largest_move_m
 from vnetsim.coverage.windows import CoverageEvent, EntryCause, ExitCause, Left, Window
 
 DISC = Rsu(id="r", x_m=3.0, y_m=-2.0, range_m=10.0)
+
+
+Sample = tuple[str, float, float, float]
+"""A vehicle: id, x (m), y (m), speed (m/s)."""
 
 
 class Reasons:
@@ -24,20 +29,43 @@ class Reasons:
 
     def __init__(self, appeared: EntryCause = "departure", vanished: ExitCause = "arrival") -> None:
         self._appeared, self._vanished = appeared, vanished
+        self._numbers: dict[str, int] = {}
+        self._ids: list[str] = []
         self.asked: list[tuple[str, str]] = []
 
-    def vehicle_type(self, vehicle_id: str) -> str:
-        return f"type of {vehicle_id}"
+    def frames(self, part: Sequence[tuple[float, list[Sample]]], moved: Container[str] = frozenset()) -> Frames:
+        """Return instants as the tracker wants them."""
+        rows = [(instant, *sample) for instant, (_, samples) in enumerate(part) for sample in samples]
+        self._ids = [row[1] for row in rows]
+        x_m, y_m, speed_mps = (np.array([row[column] for row in rows], dtype=float) for column in (2, 3, 4))
+        return Frames(
+            time_s=np.array([time_s for time_s, _ in part]),
+            instant=np.array([row[0] for row in rows], dtype=np.int64),
+            vehicle=np.array(
+                [self._numbers.setdefault(name, len(self._numbers)) for name in self._ids], dtype=np.int64
+            ),
+            x_m=x_m,
+            y_m=y_m,
+            speed_mps=speed_mps,
+            moved=np.array([name in moved for name in self._ids], dtype=bool),
+        )
 
-    def edge(self, vehicle_id: str) -> str:
-        return f"edge of {vehicle_id}"
+    def vehicle_id(self, row: int) -> str:
+        return self._ids[row]
 
-    def appeared(self, vehicle_id: str) -> EntryCause:
-        self.asked.append(("appeared", vehicle_id))
+    def vehicle_type(self, row: int) -> str:
+        return f"type of {self._ids[row]}"
+
+    def edge(self, row: int) -> str:
+        return f"edge of {self._ids[row]}"
+
+    def appeared(self, row: int) -> EntryCause:
+        self.asked.append(("appeared", self._ids[row]))
         return self._appeared
 
-    def vanished(self, vehicle_id: str) -> ExitCause:
-        self.asked.append(("vanished", vehicle_id))
+    def vanished(self, vehicle: int, instant: int) -> ExitCause:
+        del instant
+        self.asked.append(("vanished", list(self._numbers)[vehicle]))
         return self._vanished
 
 
@@ -46,12 +74,14 @@ def track(
     *,
     rsus: tuple[Rsu, ...] = (DISC,),
     reasons: Reasons | None = None,
-    teleported: Container[str] = frozenset(),
+    moved: Container[str] = frozenset(),
+    together: int = 3,
 ) -> list[CoverageEvent]:
     """Return all events; they are of those vehicles and discs, and tell what the source says of them."""
     reasons = reasons or Reasons()
     tracker = Tracker(rsus)
-    events = [e for time_s, near in frames for e in tracker.advance(time_s, [near] * len(rsus), reasons, teleported)]
+    parts = [frames[at : at + together] for at in range(0, len(frames), together)]
+    events = [e for part in parts for e in tracker.advance(reasons.frames(part, moved), reasons)]
     events += tracker.finish(reasons)
     seen, discs = {sample[0] for _, near in frames for sample in near}, {rsu.id for rsu in rsus}
     for path in (event.path for event in events):
@@ -186,10 +216,11 @@ def test_a_vehicle_that_the_source_says_was_moved_did_not_drive() -> None:
     frames = [(float(t), [("v", x + DISC.x_m, y + DISC.y_m, 40.0)]) for t, (x, y) in enumerate(points)]
     drives = [e.window for e in track(frames) if isinstance(e, Left)]
     assert len(drives) == 3
-    assert [e for e in track(frames, teleported={"v"}) if isinstance(e, Left)] == []
+    assert [e for e in track(frames, moved={"v"}) if isinstance(e, Left)] == []
     tracker, reasons, events = Tracker((DISC,)), Reasons(), []
     for time_s, near in frames:
-        events += tracker.advance(time_s, [near], reasons, {"v"} if time_s in {2.0, 3.0, 5.0, 6.0} else set())
+        moved = {"v"} if time_s in {2.0, 3.0, 5.0, 6.0} else set()
+        events += tracker.advance(reasons.frames([(time_s, near)], moved), reasons)
     told = [e.window for e in [*events, *tracker.finish(reasons)] if isinstance(e, Left)]
     assert [(w.enter_s, w.exit_s, w.entry_cause, w.exit_cause, w.exit_edge) for w in told] == [
         (0.0, 1.0, "begin", "teleport", ""),

@@ -1,16 +1,17 @@
 """The other commands: mobility on every kind of scenario, report, learners, init."""
 
 import re
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import libsumo
 import polars as pl
 import pytest
 
 from vnetsim.learning.registry import learner_names
 from vnetsim.storage.run_directory import RunDirectory
+from vnetsim.traffic.sumo.session import binary, environment
 
 Cli = Callable[..., Any]
 SmallRun = Callable[..., tuple[Path, Any]]
@@ -21,11 +22,9 @@ def recordings(tmp_path_factory: pytest.TempPathFactory, scenarios: Path) -> Pat
     """One minute of the shipped crossing as SUMO itself records it, in four formats."""
     folder = tmp_path_factory.mktemp("recordings")
     for suffix in ("xml", "xml.gz", "csv", "parquet"):
-        options = ("--fcd-output", str(folder / f"trace.{suffix}"), "--end", "60", "--no-step-log", "true")
-        libsumo.start(["sumo", "-c", str(scenarios / "urban.sumocfg"), *options, "--precision", "12"])
-        while libsumo.simulation.getTime() < 60:
-            libsumo.simulationStep()
-        libsumo.close()
+        options = ("--fcd-output", folder / f"trace.{suffix}", "--end", "60", "--no-step-log", "true")
+        command = [binary("sumo"), "-c", scenarios / "urban.sumocfg", *options, "--precision", "12"]
+        subprocess.run(command, check=True, capture_output=True, env=environment())
     return folder
 
 

@@ -25,7 +25,7 @@ from vnetsim.errors import InputError
 CHECK = Path(__file__).parents[1] / "gpu_check.py"
 STUDIES = {"cdl": "cdl-table.toml", "fedefm": "fedefm-ablation.toml"}
 SHIPPED = CHECK.parent / "device_checks" / "expressway_schedule.json"
-LACKING = {"arro3", "cattrs", "cyclopts", "hypothesis", "libsumo", "matplotlib", "ot", "polars", "pytest"} | {
+LACKING = {"arro3", "cattrs", "cyclopts", "hypothesis", "matplotlib", "ot", "polars", "pytest"} | {
     *("ray", "rich", "simpy", "sklearn", "sumo", "sumolib", "tomli_w", "traci")
 }
 """What a machine with torch, torchvision, scipy, numpy and safetensors alone does not have; torch brings jinja2. Nor is

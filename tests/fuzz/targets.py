@@ -252,7 +252,7 @@ def scenario(folder: Path) -> None:
 
 
 def simulated() -> Done:
-    options = ("--backend", "traci", "--end", "30", "--no-report", "--out", "out")
+    options = ("--end", "30", "--no-report", "--out", "out")
     return command("mobility", "intersection.sumocfg", *options)
 
 

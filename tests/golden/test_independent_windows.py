@@ -195,11 +195,10 @@ def street(tmp_path_factory: pytest.TempPathFactory) -> Path:
 TWELVE = [f"{150 + 75 * column},{225 + 75 * row}:90" for column in range(4) for row in range(3)]
 
 
-@pytest.mark.parametrize("backend", ["libsumo", "traci"])
 def test_pedestrians_bicycles_and_public_transport_under_twelve_overlapping_rsus(
-    backend: str, street: Path, recorded: Any, tmp_path: Path
+    street: Path, recorded: Any, tmp_path: Path
 ) -> None:
-    settings = [ONCE, (("traffic", "rsu"), TWELVE), (("traffic", "backend"), backend)]
+    settings = [ONCE, (("traffic", "rsu"), TWELVE)]
     result = recorded(load_experiment(str(street), settings))
     assert (result.info.begin_s, result.info.step_s, len(result.rsus)) == (54000.0, 0.1, 12)
     assert compare(street, result, tmp_path, without=("bike", "T")) > 300

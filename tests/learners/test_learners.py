@@ -302,7 +302,7 @@ def test_importing_and_stepping_is_light() -> None:
         f"import sys, torch, {modules}; from learners.engines.optimizers import Sgd; "
         "p = torch.nn.Parameter(torch.ones(2)); s = Sgd(dict(p=p), learning_rate=.1, momentum=.9, weight_decay=0); "
         "p.square().sum().backward(); s.step(); assert p[0] < 1; "
-        "heavy = {'torchvision', 'scipy.optimize', 'torch._dynamo', 'simpy', 'polars', 'matplotlib', 'libsumo'}; "
+        "heavy = {'torchvision', 'scipy.optimize', 'torch._dynamo', 'simpy', 'polars', 'matplotlib'}; "
         "print(sorted(heavy & sys.modules.keys()))"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

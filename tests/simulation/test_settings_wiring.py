@@ -42,7 +42,6 @@ ELSEWHERE = {
     "schedule.learner": "test_who_commits_is_the_schedules_and_what_is_learnt_the_runs",
     "schedule.learning": "test_who_commits_is_the_schedules_and_what_is_learnt_the_runs",
     "round.training_outside": "test_it_uploads_when_it_is_covered_again",
-    "traffic.backend": "test_socket_gives_the_same_windows",
     "traffic.gui": "test_a_window_without_a_display",
     "traffic.seed": "test_seed_of_the_settings_overrides_the_scenario",
     "traffic.repeat": "test_repeat_plays_on_with_the_next_seed",

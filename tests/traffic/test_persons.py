@@ -30,7 +30,7 @@ def live(mixed_scenario: Path, windows_of: WindowsOf) -> list[Window]:
 
 
 def test_live_interfaces_agree(live: list[Window], mixed_scenario: Path, windows_of: WindowsOf) -> None:
-    assert _rounded(windows_of(mixed_scenario, rsu=RSU, backend="traci", vehicle_types=("all",))) == _rounded(live)
+    assert _rounded(windows_of(mixed_scenario, rsu=RSU, vehicle_types=("all",))) == _rounded(live)
     assert {"w", "b", "bus"} <= {window.vehicle_id.split(".")[0] for window in live}
 
 

@@ -28,10 +28,9 @@ def _within(windows: list[Window], begin_s: float, last_s: float) -> list[tuple[
     return sorted((name, round(first, 5), round(last, 5)) for name, first, last in cut if first < last)
 
 
-@pytest.mark.parametrize("backend", ["libsumo", "traci"])
-def test_windows_begin_after_the_warm_up(scenario: Path, windows_of: WindowsOf, backend: str) -> None:
+def test_windows_begin_after_the_warm_up(scenario: Path, windows_of: WindowsOf) -> None:
     whole = windows_of(scenario, rsu=RSU)
-    late = windows_of(scenario, rsu=RSU, warmup_s=40.0, end_s=100.0, backend=backend)
+    late = windows_of(scenario, rsu=RSU, warmup_s=40.0, end_s=100.0)
     # SUMO's last step begins one step before the end
     assert [row[:3] for row in _spans(late)] == _within(whole, 40.0, 99.5)
     assert {w.entry_cause for w in late if w.enter_s == 40.0} == {"begin"}
@@ -134,12 +133,11 @@ def test_a_run_goes_on_to_the_configured_end_when_nobody_is_left(
 ) -> None:
     """As the ``sumo`` program does, whose clock and outputs go on."""
     routes = '<routes><vehicle id="v" depart="0"><route edges="A1B1 B1C1"/></vehicle></routes>'
-    for backend in ("libsumo", "traci"):
-        config = make_scenario(tmp_path / backend, routes=routes, end=300, step=1.0)
-        settings = TrafficSettings(rsu=("B1:150",), repeat=False, backend=backend)  # type: ignore[arg-type]
-        traffic = open_traffic(Experiment(scenario=str(config), traffic=settings))
-        assert len([e for e in traffic.events() if hasattr(e, "window")]) == 1
-        assert traffic.time_s == 300.0
+    config = make_scenario(tmp_path, routes=routes, end=300, step=1.0)
+    settings = TrafficSettings(rsu=("B1:150",), repeat=False)
+    traffic = open_traffic(Experiment(scenario=str(config), traffic=settings))
+    assert len([e for e in traffic.events() if hasattr(e, "window")]) == 1
+    assert traffic.time_s == 300.0
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from vnetsim.coverage.windows import Window
-from vnetsim.errors import RunError
 from vnetsim.experiment import Experiment, TrafficSettings
 from vnetsim.traffic import open_traffic
 from vnetsim.traffic.sumo.net import shared_place
@@ -54,13 +53,8 @@ def test_every_cause_occurs(live: list[Window]) -> None:
     assert {window.rsu_id for window in live} == {"B1", "A1", "310,505"}
 
 
-def test_socket_gives_the_same_windows(live: list[Window], scenario: Path, windows_of: WindowsOf) -> None:
-    _assert_same(live, windows_of(scenario, rsu=RSUS, backend="traci"))
-
-
-@pytest.mark.parametrize("backend", ["libsumo", "traci"])
 def test_overlapping_discs_watched_as_one_give_the_same_windows(
-    scenario: Path, windows_of: WindowsOf, monkeypatch: pytest.MonkeyPatch, backend: str
+    scenario: Path, windows_of: WindowsOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chosen = []
 
@@ -70,7 +64,7 @@ def test_overlapping_discs_watched_as_one_give_the_same_windows(
 
     rsus = ("B1:120", "500,520:110", "480,500:150")
     monkeypatch.setattr("vnetsim.traffic.sumo.steps.shared_place", spied)
-    as_one = windows_of(scenario, rsu=rsus, backend=backend)
+    as_one = windows_of(scenario, rsu=rsus)
     assert chosen[0] is not None
     monkeypatch.setattr("vnetsim.traffic.sumo.steps.shared_place", lambda *_: None)
     one_by_one = windows_of(scenario, rsu=rsus)
@@ -219,15 +213,3 @@ def test_rsu_outside_the_net_is_a_note(scenario: Path) -> None:
     )
     assert list(traffic.events()) == []
     assert any("outside the road net" in note for note in traffic.info.notes)
-
-
-def test_a_second_simulation_in_this_process_is_refused_in_one_line(scenario: Path) -> None:
-    settings = TrafficSettings(backend="libsumo")
-    first = open_traffic(Experiment(scenario=str(scenario), traffic=settings))
-    try:
-        with pytest.raises(RunError, match="already runs a simulation in this process"):
-            open_traffic(Experiment(scenario=str(scenario), traffic=settings))
-        assert first.rsus
-        assert next(iter(first.events())) is not None
-    finally:
-        first.close()

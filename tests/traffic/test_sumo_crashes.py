@@ -31,22 +31,20 @@ def _without(folder: Path, connection: str) -> Path:
     return folder / "intersection.sumocfg"
 
 
-@pytest.mark.parametrize("backend", ["libsumo", "traci"])
-def test_a_net_that_crashes_sumo(windows_of: WindowsOf, tmp_path: Path, backend: str) -> None:
+def test_a_net_that_crashes_sumo(windows_of: WindowsOf, tmp_path: Path) -> None:
     config = _without(tmp_path, 'from=":center_1" to="south_out" fromLane="1"')
     expected = (
         r"intersection\.sumocfg: SUMO refuses the scenario: SUMO itself crashed \(SIGSEGV\).*intersection\.net\.xml"
     )
     with pytest.raises(InputError, match=expected) as caught:
-        windows_of(config, backend=backend)
+        windows_of(config)
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("backend", ["libsumo", "traci"])
-def test_a_net_that_sumo_refuses_itself(windows_of: WindowsOf, tmp_path: Path, backend: str) -> None:
+def test_a_net_that_sumo_refuses_itself(windows_of: WindowsOf, tmp_path: Path) -> None:
     config = _without(tmp_path, 'from=":center_0" to="west_out"')
     with pytest.raises(InputError, match="Internal edge ':center_0' is not properly connected"):
-        windows_of(config, backend=backend)
+        windows_of(config)
 
 
 @pytest.mark.parametrize(
@@ -54,9 +52,7 @@ def test_a_net_that_sumo_refuses_itself(windows_of: WindowsOf, tmp_path: Path, b
     [(signal.SIGSEGV, r"SUMO itself crashed \(SIGSEGV\)"), (signal.SIGKILL, r"something ended SUMO \(SIGKILL\)")],
 )
 def test_a_sumo_that_dies_while_running(scenario: Path, sent: signal.Signals, expected: str) -> None:
-    traffic = open_traffic(
-        Experiment(scenario=str(scenario), traffic=TrafficSettings(rsu=("B1:120",), backend="traci"))
-    )
+    traffic = open_traffic(Experiment(scenario=str(scenario), traffic=TrafficSettings(rsu=("B1:120",))))
     events = traffic.events()
     next(events)
     traffic._session._process.send_signal(sent)

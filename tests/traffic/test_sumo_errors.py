@@ -13,7 +13,6 @@ from vnetsim.coverage.windows import Window
 from vnetsim.errors import InputError, RunError
 
 WindowsOf = Callable[..., list[Window]]
-BACKENDS = ("libsumo", "traci")
 
 
 def _write(name: str, text: str) -> Callable[[Path], None]:
@@ -54,21 +53,19 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("case", BROKEN)
 def test_one_line_names_the_fault(
     make_scenario: Callable[..., Path],
     windows_of: WindowsOf,
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
-    backend: str,
     case: str,
 ) -> None:
     config = make_scenario(tmp_path, end=5)
     damage, expected = BROKEN[case]
     damage(tmp_path)
     with pytest.raises(InputError, match=r"scenario\.sumocfg: ") as caught:
-        windows_of(config, rsu=("B1",), backend=backend)
+        windows_of(config, rsu=("B1",))
     message = str(caught.value)
     assert expected in message
     assert "\n" not in message
@@ -83,15 +80,11 @@ def test_cut_net(make_scenario: Callable[..., Path], grid_net: Path, windows_of:
     config = make_scenario(tmp_path)
     (tmp_path / "cut.net.xml").write_text(grid_net.read_text()[:4000])
     config.write_text(config.read_text().replace(str(grid_net), "cut.net.xml"))
-    for backend in BACKENDS:
-        with pytest.raises(InputError, match=r"cut\.net\.xml"):
-            windows_of(config, rsu=("B1",), backend=backend)
+    with pytest.raises(InputError, match=r"cut\.net\.xml"):
+        windows_of(config, rsu=("B1",))
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_failure_while_running(
-    make_scenario: Callable[..., Path], windows_of: WindowsOf, tmp_path: Path, backend: str
-) -> None:
+def test_failure_while_running(make_scenario: Callable[..., Path], windows_of: WindowsOf, tmp_path: Path) -> None:
     """SUMO reads routes as it goes, so a fault in a late one shows late."""
     late = "".join(
         f'<vehicle id="{k}" depart="{400 * k}"><route edges="{edge}"/></vehicle>'
@@ -99,7 +92,7 @@ def test_failure_while_running(
     )
     config = make_scenario(tmp_path, routes=f"<routes>{late}</routes>", end=2000)
     with pytest.raises(RunError, match=r"scenario\.sumocfg: SUMO failed while running: .*edge 'zz'") as caught:
-        windows_of(config, rsu=("B1",), backend=backend)
+        windows_of(config, rsu=("B1",))
     assert "\n" not in str(caught.value)
 
 
@@ -109,8 +102,7 @@ def test_a_verbose_scenario_leaves_the_terminal_alone(
     config = make_scenario(tmp_path)
     report = '<report><verbose value="true"/><duration-log.statistics value="true"/></report>'
     config.write_text(config.read_text().replace("</configuration>", f"{report}</configuration>"))
-    for backend in BACKENDS:
-        assert windows_of(config, rsu=("B1",), backend=backend)
+    assert windows_of(config, rsu=("B1",))
     assert capfd.readouterr() == ("", "")
 
 
@@ -122,7 +114,7 @@ def test_unknown_junction(scenario: Path, windows_of: WindowsOf) -> None:
 LIGHT = """
 import sys
 import vnetsim.traffic
-heavy = {"libsumo", "traci", "polars", "torch", "scipy", "vnetsim.traffic.sumo.source"} & set(sys.modules)
+heavy = {"traci", "polars", "torch", "scipy", "vnetsim.traffic.sumo.source"} & set(sys.modules)
 assert not heavy, heavy
 from vnetsim.experiment import Experiment, TrafficSettings
 traffic = vnetsim.traffic.open_traffic(Experiment(scenario=sys.argv[1], traffic=TrafficSettings(repeat=False)))

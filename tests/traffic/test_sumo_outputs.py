@@ -15,7 +15,6 @@ from vnetsim.runs.traffic_recording import record_mobility
 from vnetsim.traffic import open_traffic
 
 WindowsOf = Callable[..., list[Window]]
-BACKENDS = ("libsumo", "traci")
 MINE = "what the user had\n"
 
 ADDITIONAL = """<additional>
@@ -90,10 +89,9 @@ WRITTEN = {
 }
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_outputs_go_below_the_run_directory(scenario_with_outputs: Path, tmp_path: Path, backend: str) -> None:
+def test_outputs_go_below_the_run_directory(scenario_with_outputs: Path, tmp_path: Path) -> None:
     before = _files(tmp_path)
-    settings = TrafficSettings(rsu=("B1:120",), backend=backend)  # type: ignore[arg-type]
+    settings = TrafficSettings(rsu=("B1:120",))  # type: ignore[arg-type]
     experiment = Experiment(scenario=str(scenario_with_outputs), traffic=settings)
     with progress_display() as progress:
         run = record_mobility(experiment, tmp_path / "TIME" / "a run", command=(), progress=progress)
@@ -107,12 +105,11 @@ def test_outputs_go_below_the_run_directory(scenario_with_outputs: Path, tmp_pat
     assert str(run / "sumo") in note
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
 def test_without_a_run_directory_they_are_discarded(
-    scenario_with_outputs: Path, windows_of: WindowsOf, tmp_path: Path, backend: str
+    scenario_with_outputs: Path, windows_of: WindowsOf, tmp_path: Path
 ) -> None:
     before = _files(tmp_path)
-    assert windows_of(scenario_with_outputs, rsu=("B1:120",), backend=backend)
+    assert windows_of(scenario_with_outputs, rsu=("B1:120",))
     assert _files(tmp_path) == before
 
 

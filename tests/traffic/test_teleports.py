@@ -36,9 +36,8 @@ def blocked(tmp_path_factory: pytest.TempPathFactory, sumo_tool: Callable[..., N
     return config
 
 
-@pytest.mark.parametrize("backend", ["libsumo", "traci"])
-def test_a_short_teleport_crosses_no_rim(blocked: Path, windows_of: WindowsOf, backend: str) -> None:
-    windows = windows_of(blocked, rsu=("45,45:40", "130,45:40", "85,45:10", "85,45.5:60"), backend=backend)
+def test_a_short_teleport_crosses_no_rim(blocked: Path, windows_of: WindowsOf) -> None:
+    windows = windows_of(blocked, rsu=("45,45:40", "130,45:40", "85,45:10", "85,45.5:60"))
     moved = {
         (w.rsu_id, w.vehicle_id, round(w.enter_s) if w.entry_cause == "teleport" else None, w.exit_cause): w
         for w in windows

@@ -17,7 +17,6 @@ from vnetsim.traffic.vehicle_types import CLASSES, class_of_name
 
 WindowsOf = Callable[..., list[Window]]
 RSU = ("300,300:60",)
-BACKENDS = ("libsumo", "traci")
 
 
 def _types(windows: list[Window]) -> set[str]:
@@ -38,13 +37,11 @@ CASES: list[tuple[dict[str, object], set[str]]] = [
 @pytest.mark.parametrize("index", range(len(CASES)))
 def test_types_and_classes(mixed_scenario: Path, windows_of: WindowsOf, index: int) -> None:
     chosen, expected = CASES[index]
-    backend = BACKENDS[index % 2]
-    assert _types(windows_of(mixed_scenario, rsu=RSU, backend=backend, end_s=90.0, **chosen)) == expected
+    assert _types(windows_of(mixed_scenario, rsu=RSU, end_s=90.0, **chosen)) == expected
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_who_was_left_out_is_said(mixed_scenario: Path, backend: str) -> None:
-    settings = TrafficSettings(rsu=RSU, repeat=False, backend=backend)  # type: ignore[arg-type]
+def test_who_was_left_out_is_said(mixed_scenario: Path) -> None:
+    settings = TrafficSettings(rsu=RSU, repeat=False)  # type: ignore[arg-type]
     traffic = open_traffic(Experiment(scenario=str(mixed_scenario), traffic=settings))
     assert traffic.info.vehicles == "motor vehicles"
     assert not any("do not take part" in note for note in traffic.info.notes)

@@ -35,7 +35,7 @@ def _split(_: object, tokens: Sequence[object]) -> tuple[str, ...]:
     return tuple(name.strip() for text in texts for name in text.split(",") if name.strip())
 
 
-Gui = Annotated[bool, Parameter(group=TRAFFIC, negative="", help="Show sumo-gui (implies --backend traci).")]
+Gui = Annotated[bool, Parameter(group=TRAFFIC, negative="", help="Show sumo-gui.")]
 
 
 Yes = Annotated[
@@ -74,13 +74,6 @@ class TrafficOptions:
         float | None,
         Parameter(
             group=TRAFFIC, help="Least distance (m) between the RSUs of --rsu all-signalised; busier junctions first."
-        ),
-    ] = None
-    backend: Annotated[
-        Literal["auto", "libsumo", "traci"] | None,
-        Parameter(
-            group=TRAFFIC,
-            help="SUMO beside this process, over a socket (traci), or within it (libsumo). Default auto: traci.",
         ),
     ] = None
     net: Annotated[
@@ -135,7 +128,6 @@ class TrafficOptions:
             "traffic__rsu": self.rsu,
             "traffic__rsu_file": None if self.rsu_file is None else str(self.rsu_file),
             "traffic__rsu_spacing_m": self.rsu_spacing,
-            "traffic__backend": self.backend,
             "traffic__gui": gui,
             "traffic__net": self.net,
             "traffic__begin_s": self.begin,

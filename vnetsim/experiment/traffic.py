@@ -22,9 +22,7 @@ class TrafficSettings:
     """Where vehicles come from.
 
     Args:
-        backend: ``traci`` and ``auto`` run SUMO beside this process, over a socket, ``libsumo`` within it, where a
-            crash of SUMO ends the run without a word. The traffic is the same.
-        gui: show sumo-gui (implies ``traci``).
+        gui: show sumo-gui.
         seed: SUMO's seed; None honours the .sumocfg's own (SUMO's default 23423 when it sets none).
         repeat: play the scenario again, with the next seed, until the rounds are done; time runs on.
         rsu: RSUs as ``JUNCTION``, ``x,y`` or ``all-signalised``, each with or without ``:range_m``. Without any, and
@@ -43,7 +41,6 @@ class TrafficSettings:
             directory, ``in-place`` where the scenario says.
     """
 
-    backend: Literal["auto", "libsumo", "traci"] = "auto"
     gui: bool = False
     seed: Annotated[int | None, Within(0, 2_000_000_000, "", "SUMO's have 32 bits, and repeating takes the next")] = (
         None

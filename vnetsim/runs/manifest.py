@@ -17,7 +17,7 @@ from vnetsim.errors import InputError
 from vnetsim.radio.channel import RateUse
 from vnetsim.special_files import refuse_special
 
-PACKAGES = ("eclipse-sumo", "libsumo", "traci", "simpy", "numpy", "scipy", "polars", "torch", "torchvision")
+PACKAGES = ("eclipse-sumo", "traci", "simpy", "numpy", "scipy", "polars", "torch", "torchvision")
 
 
 def environment() -> dict[str, Any]:

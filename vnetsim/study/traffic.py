@@ -169,7 +169,7 @@ def _settings(traffic: Experiment) -> dict[str, Any]:
     chosen = {key: plain[key] for key in ("seed", "traffic", "gaussian", "camera")}
     if names_source(traffic.scenario) and "source" in plain:
         chosen["source"] = plain["source"]
-    # the two backends, with or without a window, give the same traffic, wherever SUMO's own outputs go
-    other = {"backend", "gui", "sumo_outputs"}
+    # with or without a window the traffic is the same, wherever SUMO's own outputs go
+    other = {"gui", "sumo_outputs"}
     chosen["traffic"] = {key: value for key, value in chosen["traffic"].items() if key not in other}
     return {"scenario": located, **chosen}

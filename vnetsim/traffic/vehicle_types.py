@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
 
 from vnetsim.errors import InputError
 from vnetsim.experiment.traffic import TrafficSettings
@@ -133,6 +136,38 @@ class TypeFilter:
             f"{where}: no vehicle near the RSUs is of the types {_listed(self._wanted)} (traffic.vehicle_types); there "
             f"are {_listed(types)}."
         )
+
+
+class Verdicts:
+    """Who takes part, by the vehicles' numbers; each is asked about once.
+
+    Args:
+        types: decides.
+    """
+
+    def __init__(self, types: TypeFilter) -> None:
+        self._types = types
+        self._found = np.zeros(0, dtype=np.int8)  # 1 takes part, -1 does not, 0 not asked yet
+
+    def of(
+        self, vehicle: NDArray[np.int64], kind: Callable[[int], tuple[str, str | None, str | None]]
+    ) -> NDArray[np.bool_]:
+        """Return for each row whether its vehicle takes part.
+
+        Args:
+            vehicle: the vehicle of each row.
+            kind: gives a row's vehicle id, its type, None for one without, which takes part, and its class, None where
+                only the type is known.
+        """
+        missing = int(vehicle.max(initial=-1)) + 1 - len(self._found)
+        if missing > 0:
+            self._found = np.append(self._found, np.zeros(missing, dtype=np.int8))
+        unknown = np.flatnonzero(self._found[vehicle] == 0)
+        for row in unknown[np.unique(vehicle[unknown], return_index=True)[1]].tolist():
+            name, type_id, vehicle_class = kind(row)
+            takes = type_id is None or self._types.takes(name, type_id, vehicle_class)
+            self._found[vehicle[row]] = 1 if takes else -1
+        return self._found[vehicle] > 0
 
 
 def _listed(names: Sequence[str]) -> str:

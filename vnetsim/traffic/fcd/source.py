@@ -16,16 +16,18 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator
-from itertools import chain, islice
+from itertools import chain, islice, takewhile
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
+from vnetsim.coverage.frames import Frames
 from vnetsim.coverage.placement import Poi, coordinates, place_rsus
 from vnetsim.coverage.rsu import Rsu
 from vnetsim.coverage.rsu_file import read_pois
-from vnetsim.coverage.tracker import Sample, Tracker, largest_move_m
-from vnetsim.coverage.windows import CoverageEvent, EntryCause, ExitCause, TrafficInfo
+from vnetsim.coverage.tracker import Tracker, largest_move_m
+from vnetsim.coverage.windows import CoverageEvent, EntryCause, ExitCause, Floats, TrafficInfo
 from vnetsim.errors import InputError
 from vnetsim.experiment import Experiment, TrafficSettings
 from vnetsim.paths import resolved
@@ -35,10 +37,10 @@ from vnetsim.traffic.fcd.step import FcdStep
 from vnetsim.traffic.fcd.units import UnitsCheck
 from vnetsim.traffic.net_file import NetFile
 from vnetsim.traffic.opened import OpenedTraffic
-from vnetsim.traffic.vehicle_types import TypeFilter
+from vnetsim.traffic.vehicle_types import TypeFilter, Verdicts
 
-_REMEMBERED = 100_000
-"""Of this many vehicles that vanished last it is remembered that they existed; bounds memory."""
+_PART_STEPS, _PART_ROWS = 64, 50_000
+"""How much of a recording is looked at together, at most so many steps, or the step that reaches so many rows."""
 
 _PERSONS_UNKNOWN = (
     "The recording has neither lanes nor edges: persons and containers in it, unless of SUMO's own types, cannot be "
@@ -78,7 +80,6 @@ class FcdTraffic(OpenedTraffic):
                 "or with --rsu JUNCTION[:range_m] and --set traffic.net=FILE.net.xml."
             )
         self._types = TypeFilter(settings)
-        self._taken: set[str] = set()
         net = NetFile(Path(settings.net)) if settings.net else None
         self._path = path
         self._rsus, notes = place_rsus(
@@ -127,25 +128,16 @@ class FcdTraffic(OpenedTraffic):
         if steps is None:
             raise InputError(f"{self._path}: this recording was closed or already read; open it again.")
         tracker = Tracker(self._rsus)
-        observer = _RecordingObserver()
-        self._taken.clear()
+        recorded = _Recorded(self._rsus, self._types, self._info.step_s or 0.0)
         units = UnitsCheck()
-        fastest_mps = 0.0
         last_s = -math.inf
-        for step in steps:
-            gap_s = step.time_s - last_s if last_s > -math.inf else self._info.step_s or 0.0
-            last_s = step.time_s
-            if len(step.ids):
-                fastest_mps = max(fastest_mps, float(step.speed_mps.max()))
-            observer.see(step)
-            units.see(step)
-            if step.time_s < self._begin_s:
-                continue
-            if step.time_s >= self._end_s:  # as SUMO, whose last step begins before the end
-                break
-            self._time_s = step.time_s
-            reach_m = largest_move_m(fastest_mps, gap_s)
-            yield from tracker.advance(step.time_s, [self._near(step, rsu, reach_m) for rsu in self._rsus], observer)
+        # as SUMO, whose last step begins before the end
+        for part in _parts(takewhile(lambda step: step.time_s < self._end_s, units.seen(steps))):
+            last_s = part[-1].time_s
+            frames = recorded.frames(part, self._begin_s)
+            if frames is not None:
+                self._time_s = last_s
+                yield from tracker.advance(frames, recorded)
         if last_s < self._begin_s:
             raise InputError(
                 f"{self._path}: the recording ends at {last_s:g} s, before {self._begin_s:g} s, where traffic.begin_s "
@@ -153,80 +145,133 @@ class FcdTraffic(OpenedTraffic):
             )
         units.finish(str(self._path))
         self._types.refuse_nobody(str(self._path))
-        yield from tracker.finish(observer)
+        yield from tracker.finish(recorded)
         # A row tells where vehicles are when a step begins; the last step is as long as any, as in the live simulation.
         self._time_s += self._info.step_s or 0.0
         self._info = dataclasses.replace(self._info, end_s=self._time_s)
-
-    def _near(self, step: FcdStep, rsu: Rsu, reach_m: float) -> Iterator[Sample]:
-        """Yield the vehicles that take part and are inside the disc, or could be within one step."""
-        radius_m = rsu.range_m + reach_m
-        dx_m, dy_m = step.x_m - rsu.x_m, step.y_m - rsu.y_m
-        chosen = np.flatnonzero(dx_m * dx_m + dy_m * dy_m <= radius_m * radius_m)
-        columns = (values[chosen].tolist() for values in (step.x_m, step.y_m, step.speed_mps))
-        for index, x_m, y_m, speed_mps in zip(chosen.tolist(), *columns, strict=True):
-            name = step.ids[index]
-            if name in self._taken or self._takes(step, index):
-                yield name, x_m, y_m, speed_mps
-
-    def _takes(self, step: FcdStep, index: int) -> bool:
-        type_id = step.types[index] if len(step.types) else None
-        if not type_id and not (self._types.by_default or self._types.takes_all):
-            raise InputError(
-                f"{step.where}: vehicle '{step.ids[index]}' has no type in this recording; traffic.vehicle_types and "
-                "exclude_types need one."
-            )
-        if type_id and not self._types.takes(step.ids[index], type_id):
-            return False
-        self._taken.add(step.ids[index])
-        return True
 
 
 def _listing(settings: TrafficSettings) -> tuple[str, ...]:
     return (str(resolved(settings.rsu_file)),) if settings.rsu_file else ()
 
 
-class _RecordingObserver:
-    """Who was there when: infers reasons (``vnetsim.coverage.tracker.Observer``)."""
+def _parts(steps: Iterator[FcdStep]) -> Iterator[list[FcdStep]]:
+    """Yield as many steps at a time as are worth being looked at together."""
+    part: list[FcdStep] = []
+    rows = 0
+    for step in steps:
+        part.append(step)
+        rows += len(step.ids)
+        if len(part) == _PART_STEPS or rows >= _PART_ROWS:
+            yield part
+            part, rows = [], 0
+    if part:
+        yield part
 
-    def __init__(self) -> None:
-        self._step: FcdStep | None = None
-        self._present: frozenset[str] = frozenset()
-        self._before: frozenset[str] = frozenset()
-        self._gone: dict[str, None] = {}
 
-    def see(self, step: FcdStep) -> None:
-        """Move on to the next step."""
-        self._step = step
-        self._before, self._present = self._present, frozenset(step.ids)
-        for name in self._before - self._present:
-            self._gone.pop(name, None)
-            self._gone[name] = None
-        while len(self._gone) > _REMEMBERED:
-            del self._gone[next(iter(self._gone))]
+class _Recorded:
+    """Makes frames of steps, and infers reasons (``vnetsim.coverage.frames.Observer``).
 
-    def vehicle_type(self, vehicle_id: str) -> str:
+    Args:
+        rsus: vehicles further from all of them than they can drive in a step are left out.
+        types: who takes part.
+        step_s: the recording's usual step (s).
+    """
+
+    def __init__(self, rsus: tuple[Rsu, ...], types: TypeFilter, step_s: float) -> None:
+        self._rsus = rsus
+        self._types = types
+        self._vehicles: dict[str, int] = {}
+        self._verdicts = Verdicts(types)
+        self._time_s = math.nan
+        self._step_s = step_s
+        self._fastest_mps = 0.0
+
+    def frames(self, part: list[FcdStep], begin_s: float) -> Frames | None:
+        """Return the frames of a part of the recording from ``begin_s`` (s) on; None before that."""
+        known, before = self._vehicles, len(self._vehicles)
+        self._part = part
+        self._starts = np.cumsum([0, *(len(step.ids) for step in part)])
+        self._vehicle = np.array(
+            [known.setdefault(name, len(known)) for step in part for name in step.ids], dtype=np.int64
+        )
+        self._new = np.zeros(len(self._vehicle), dtype=np.bool_)
+        new = np.flatnonzero(self._vehicle >= before)
+        self._new[new[np.unique(self._vehicle[new], return_index=True)[1]]] = True
+        time_s = np.array([step.time_s for step in part])
+        x_m, y_m, speed_mps = (
+            np.concatenate(columns)
+            for columns in zip(*((step.x_m, step.y_m, step.speed_mps) for step in part), strict=True)
+        )
+        gaps_s = np.diff(time_s, prepend=self._time_s)
+        self._time_s = part[-1].time_s
+        self._fastest_mps = max(self._fastest_mps, float(speed_mps.max(initial=0.0)))
+        reach_m = float(largest_move_m(self._fastest_mps, float(np.nanmax(gaps_s, initial=self._step_s))))
+        self._skipped = int(np.searchsorted(time_s, begin_s))
+        rows = np.arange(self._starts[self._skipped], len(x_m))
+        rows = rows[self._near(x_m[rows], y_m[rows], reach_m)]
+        self._rows = rows = rows[self._verdicts.of(self._vehicle[rows], lambda row: self._kind(int(rows[row])))]
+        if self._skipped == len(part):
+            return None
+        return Frames(
+            time_s=time_s[self._skipped :],
+            instant=np.repeat(np.arange(len(part)), np.diff(self._starts))[rows] - self._skipped,
+            vehicle=self._vehicle[rows],
+            x_m=x_m[rows],
+            y_m=y_m[rows],
+            speed_mps=speed_mps[rows],
+            moved=np.zeros(len(rows), dtype=np.bool_),
+        )
+
+    def vehicle_id(self, row: int) -> str:
+        """Return its recorded id."""
+        step, index = self._place(self._rows[row])
+        return step.ids[index]
+
+    def vehicle_type(self, row: int) -> str:
         """Return its recorded type."""
-        return self._text("types", vehicle_id)
+        step, index = self._place(self._rows[row])
+        return (step.types[index] if len(step.types) else None) or ""
 
-    def edge(self, vehicle_id: str) -> str:
+    def edge(self, row: int) -> str:
         """Return the edge of its recorded lane."""
-        return self._text("lanes", vehicle_id).rpartition("_")[0]
+        step, index = self._place(self._rows[row])
+        return ((step.lanes[index] if len(step.lanes) else None) or "").rpartition("_")[0]
 
-    def appeared(self, vehicle_id: str) -> EntryCause:
+    def appeared(self, row: int) -> EntryCause:
         """Return ``teleport`` for a vehicle seen before, elsewhere or a while ago, else ``departure``."""
-        return "teleport" if vehicle_id in self._before or vehicle_id in self._gone else "departure"
+        return "departure" if self._new[self._rows[row]] else "teleport"
 
-    def vanished(self, vehicle_id: str) -> ExitCause:
+    def vanished(self, vehicle: int, instant: int) -> ExitCause:
         """Return ``teleport`` for a vehicle that is elsewhere now, else ``arrival``."""
-        return "teleport" if vehicle_id in self._present else "arrival"
+        present = slice(*self._starts[self._skipped + instant : self._skipped + instant + 2])
+        return "teleport" if (self._vehicle[present] == vehicle).any() else "arrival"
 
-    def _text(self, column: str, vehicle_id: str) -> str:
-        step = self._step
-        values = () if step is None else getattr(step, column)
-        if step is None or len(values) == 0:
-            return ""
-        return values[step.ids.index(vehicle_id)] or ""
+    def _place(self, row: int) -> tuple[FcdStep, int]:
+        """Return the step of a row of the part, and where it is in that."""
+        step = int(np.searchsorted(self._starts, row, side="right")) - 1
+        return self._part[step], int(row - self._starts[step])
+
+    def _near(self, x_m: Floats, y_m: Floats, reach_m: float) -> NDArray[np.bool_]:
+        """Return who is in a disc, or could be within one step."""
+        near = np.zeros(len(x_m), dtype=np.bool_)
+        far = np.arange(len(x_m))
+        for rsu in self._rsus:
+            hit = np.square(x_m[far] - rsu.x_m) + np.square(y_m[far] - rsu.y_m) <= (rsu.range_m + reach_m) ** 2
+            near[far[hit]] = True
+            far = far[~hit]
+        return near
+
+    def _kind(self, row: int) -> tuple[str, str | None, None]:
+        """Return the id and the type of the vehicle of a row of the part, None where it has none."""
+        step, index = self._place(row)
+        type_id = (step.types[index] if len(step.types) else None) or None
+        if not type_id and not (self._types.by_default or self._types.takes_all):
+            raise InputError(
+                f"{step.where}: vehicle '{step.ids[index]}' has no type in this recording; traffic.vehicle_types and "
+                "exclude_types need one."
+            )
+        return step.ids[index], type_id, None
 
 
 class _NoNet:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -22,6 +23,12 @@ class UnitsCheck:
         self._before: tuple[float, dict[str, tuple[float, float, float]]] = (math.nan, {})
         self._driven_m = self._moved_m = 0.0
         self._decided = False
+
+    def seen(self, steps: Iterable[FcdStep]) -> Iterator[FcdStep]:
+        """Yield steps after a look at each."""
+        for step in steps:
+            self.see(step)
+            yield step
 
     def see(self, step: FcdStep) -> None:
         """Look at the next step.

@@ -1,1 +1,1 @@
-"""Traffic of a live SUMO, by libsumo or TraCI."""
+"""Traffic of a live SUMO."""

@@ -186,8 +186,7 @@ def surroundings(api: Any, place: Anchor, rsu: Rsu) -> tuple[dict[str, Floats], 
     """Return the lanes around an RSU as polylines by id, and the highest speed limit among them (m/s)."""
     radius_m = max(MAP_RADIUS * rsu.range_m, rsu.range_m + 100.0)
     found = _limits(place, radius_m)
-    # libsumo still shows what was subscribed in a simulation that ran earlier in this process.
-    names = sorted(set(found).intersection(api.lane.getIDList()))
+    names = sorted(found)
     lanes: dict[str, Floats] = {}
     limit_mps = 0.0
     for name in names[:_MAX_LANES]:

@@ -1,26 +1,21 @@
-"""One running SUMO: in this process through libsumo, or as a process of its own through a TraCI socket.
+"""One running SUMO, a process of its own, and the TraCI socket to it.
 
-SUMO writes to the process's standard output and error below Python's; whatever it writes while it loads and closes is
-caught, kept off the terminal, and searched for the reason when it fails.
+What SUMO prints is kept off the terminal, and searched for the reason when it fails.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from vnetsim.errors import InputError, RunError
-from vnetsim.parent_process import crashing_means
-from vnetsim.standard_streams import plain
 from vnetsim.traffic.sumo.config import options_of
 
 QUIET = ("--no-step-log", "true", "--no-warnings", "true", "--verbose", "false")
@@ -35,22 +30,20 @@ class SumoSession:
 
     Args:
         config: the ``.sumocfg``.
-        backend: ``"libsumo"`` or ``"traci"``.
-        gui: show sumo-gui; needs ``"traci"``.
+        gui: show sumo-gui.
         options: further command-line options.
         outputs: further options, on where outputs go; not part of ``command``.
         cleaned: takes from SUMO's messages what ``outputs`` brought in.
 
     Raises:
         InputError: when SUMO refuses the scenario; carries SUMO's own reason.
-        RunError: when SUMO cannot be started, or libsumo already runs a simulation in this process.
+        RunError: when SUMO cannot be started.
     """
 
     def __init__(
         self,
         config: Path,
         *,
-        backend: str,
         gui: bool = False,
         options: Sequence[str] = (),
         outputs: Sequence[str] = (),
@@ -67,22 +60,17 @@ class SumoSession:
         self._open = True
         self.api: Any = None
         try:
-            self.api = self._connect() if backend == "traci" else self._load()
+            self.api = self._connect()
         except BaseException:
             self.close()
             raise
-
-    @property
-    def remote(self) -> bool:
-        """Whether SUMO is a process of its own."""
-        return self._process is not None
 
     def failed(self, error: Exception) -> RunError:
         """Return what to raise when SUMO failed in a step."""
         return RunError(f"{self._config}: SUMO failed while running: {self._reason(error)}")
 
     def kill(self) -> None:
-        """End a SUMO of its own process at once, in whatever state the connection is; nothing for the library."""
+        """End SUMO at once, in whatever state the connection is."""
         if self._process is not None:
             self._process.kill()
 
@@ -91,12 +79,7 @@ class SumoSession:
         if not self._open:
             return
         self._open = False
-        if self._process is None:
-            if self.api is not None:
-                with contextlib.suppress(Exception), _caught(self._log):
-                    self.api.close()
-            crashing_means("")
-        else:
+        if self._process is not None:
             if self.api is not None:
                 with contextlib.suppress(Exception):
                     self.api._socket.settimeout(_EXIT_S)  # noqa: SLF001 - in a long step SUMO does not answer
@@ -108,48 +91,6 @@ class SumoSession:
                 self._process.kill()
                 self._process.wait()
         self._log.close()
-
-    def _load(self) -> Any:
-        import libsumo  # noqa: PLC0415 - 0.2 s that other kinds of traffic need not pay
-
-        if libsumo.simulation.isLoaded():
-            raise RunError("libsumo already runs a simulation in this process; use --backend traci for a second one.")
-        self._survives()
-        words = (
-            f"{self._config}: SUMO crashed within this process {self._why()} What was finished before is kept, for "
-            "vnetsim resume; without --backend libsumo SUMO has a process of its own."
-        )
-        crashing_means(plain(words))
-        try:
-            with _caught(self._log):
-                libsumo.start([*self.command, *self._outputs])
-        except Exception as error:
-            # A failed start leaves a half-loaded simulation behind, which crashes when stepped and must be closed.
-            with contextlib.suppress(Exception), _caught(self._log):
-                libsumo.close()
-            raise InputError(f"{self._config}: SUMO refuses the scenario: {self._reason(error)}") from error
-        return libsumo
-
-    def _survives(self) -> None:
-        """Load the scenario in a process of its own first: a SUMO that crashes within this one takes it along.
-
-        Raises:
-            InputError: SUMO crashes. What else is wrong, libsumo tells in its own words.
-        """
-        begin = next((text for text in _option(self.command, self._config, "begin", "b") if text), "0")
-        command = [*without(self.command[1:], "--end"), "--end", begin, *self._outputs]
-        try:
-            done = subprocess.run(  # noqa: S603 - the wheel's own binary, no shell
-                [str(binary("sumo")), *command],
-                check=False,
-                capture_output=True,
-                stdin=subprocess.DEVNULL,
-                env=environment(),
-            )
-        except OSError:
-            return
-        if done.returncode < 0:
-            raise InputError(f"{self._config}: SUMO refuses the scenario: {self._crashed(done.returncode)}")
 
     def _crashed(self, status: int) -> str:
         """Return what is known of a SUMO that a signal ended."""
@@ -171,12 +112,14 @@ class SumoSession:
         )
 
     def _connect(self) -> Any:
-        import traci  # noqa: PLC0415 - see _load
-        from sumolib.miscutils import getFreeSocketPort  # noqa: PLC0415 - see _load
+        import traci  # noqa: PLC0415 - only for live SUMO, like the next
+        from sumolib.miscutils import getFreeSocketPort  # noqa: PLC0415
 
         port = getFreeSocketPort()
         program = binary(self.command[0])
-        command = [str(program), *self.command[1:], *self._outputs, "--remote-port", str(port)]
+        # the configuration's own port and number of clients would have SUMO wait for somebody else
+        command = [str(program), *self.command[1:], *self._outputs]
+        command += ["--remote-port", str(port), "--num-clients", "1"]
         try:
             self._process = subprocess.Popen(  # noqa: S603 - the wheel's own binary, no shell
                 command,
@@ -193,7 +136,7 @@ class SumoSession:
             try:
                 connection = traci.connect(port, numRetries=0, proc=self._process)
                 connection.getVersion()
-            except Exception as error:  # see step()
+            except Exception as error:  # traci's exceptions share no class but Exception
                 _hang_up(connection)
                 if self._process.poll() is None and time.monotonic() < deadline:
                     time.sleep(0.02)
@@ -253,14 +196,6 @@ def without(options: Sequence[str], name: str) -> list[str]:
     return [part for index, part in enumerate(options) if index not in at and index - 1 not in at]
 
 
-def _option(command: Sequence[str], config: Path, name: str, short: str) -> Iterator[str]:
-    """Yield what a command line, then its configuration, give for an option."""
-    if f"--{name}" in command:
-        yield command[command.index(f"--{name}") + 1]
-    options = options_of(config)
-    yield options.get(name, options.get(short, ""))
-
-
 def _last_words(printed: str) -> str:
     """Return the last lines a process printed that are not everyday ones."""
     everyday = ("Warning: ", "Loading ", "pj_obj_create", "Simulation ", "Step #")
@@ -277,23 +212,3 @@ def _hang_up(connection: Any) -> None:
 def _one_line(text: str) -> str:
     line = " ".join(text.split()) or "no reason given"
     return line if line.endswith(".") else f"{line}."
-
-
-@contextlib.contextmanager
-def _caught(log: IO[bytes]) -> Iterator[None]:
-    """Send what C and C++ code of this process prints to ``log``."""
-    flush = ctypes.CDLL(None).fflush if os.name == "posix" else (lambda _: None)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    saved = os.dup(1), os.dup(2)
-    try:
-        flush(None)
-        os.dup2(log.fileno(), 1)
-        os.dup2(log.fileno(), 2)
-        yield
-    finally:
-        flush(None)
-        os.dup2(saved[0], 1)
-        os.dup2(saved[1], 2)
-        os.close(saved[0])
-        os.close(saved[1])

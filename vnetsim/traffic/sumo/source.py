@@ -52,7 +52,7 @@ class SumoTraffic(OpenedTraffic):
 
     Args:
         config: the ``.sumocfg``.
-        settings: backend, seed, RSUs, begin and end.
+        settings: seed, RSUs, begin and end.
         repeat: play again when the scenario ends.
         outputs: folder for the files that the scenario has SUMO write; None for a temporary one.
         progress: where to say that it is searched for a place for the RSU.
@@ -220,8 +220,6 @@ class SumoTraffic(OpenedTraffic):
 
     def _start(self, seed: int | None, *, number: int = 1) -> SumoSession:
         settings = self._settings
-        # A process of its own leaves this one its processor, and does not take it along when it crashes.
-        backend = "libsumo" if settings.backend == "libsumo" and not settings.gui else "traci"
         outputs: tuple[str, ...] = ()
         cleaned: Callable[[str], str] = str
         if self._outputs is not None:
@@ -230,7 +228,6 @@ class SumoTraffic(OpenedTraffic):
             outputs = ("--output-prefix", f"pass{number}_{options_of(self._config).get('output-prefix', '')}")
         self._session = SumoSession(
             self._config,
-            backend=backend,
             gui=settings.gui,
             options=self._chosen(seed),
             outputs=outputs,
