@@ -20,11 +20,15 @@ class Display:
 def test_a_note_is_told_once_and_all_else_as_it_is() -> None:
     display = Display()
     once = NotesOnce(display)
-    for text in ("no RSU", "no RSU", "other"):
+    for text in ("no RSU", "no RSU", "go to /x/traffic/0123456789ab/sumo.", "go to /x/traffic/ba9876543210/sumo."):
         once.note(text)
     once.stage("recording")
     once.stage("recording")
     once.advance(time_s=1.0, done=2.0, total=None)
     assert display.said == [
-        ("note", "no RSU"), ("note", "other"), ("stage", "recording"), ("stage", "recording"), (1.0, 2.0, None),
-    ]  # fmt: skip
+        ("note", "no RSU"),
+        ("note", "go to /x/traffic/0123456789ab/sumo."),
+        ("stage", "recording"),
+        ("stage", "recording"),
+        (1.0, 2.0, None),
+    ]

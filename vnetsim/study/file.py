@@ -68,15 +68,14 @@ from vnetsim.experiment import Experiment
 from vnetsim.learning.registry import find_learner
 from vnetsim.plugins import at_folder, short_name
 from vnetsim.scenario.settings_file import read_toml, structure
+from vnetsim.scenario.sources import scenario_at
 from vnetsim.storage.comparison import INTERVALS
 from vnetsim.study.design import Arm, Condition, Design
 from vnetsim.study.grid import (
     Skip,
     grid_of,
-    located,
     multiplied_arms,
     multiplied_conditions,
-    plugins_located,
     settings_of,
     skipped_of,
 )
@@ -192,9 +191,7 @@ def _design(path: Path, where: str, values: Mapping[str, Any]) -> Design:
             f"{where}: [[arms]]: a study compares at least two, this has {len(arms)}; they may differ in settings only."
         )
     traffic_seeds = [] if file.traffic_seeds is None else _seeds(file.traffic_seeds, f"{where}: traffic_seeds")
-    conditions = [
-        dataclasses.replace(one, settings=plugins_located((*general, *one.settings), path.parent)) for one in conditions
-    ]
+    conditions = [dataclasses.replace(one, settings=(*general, *one.settings)) for one in conditions]
     _refuse_without_scenario(conditions, where)
     if traffic_seeds and any(key == ("traffic", "seed") for one in conditions for key, _ in one.settings):
         raise InputError(f"{where}: traffic.seed: traffic_seeds says it already; leave one of them out.")
@@ -247,9 +244,7 @@ def _arms(file: _File, where: str, folder: Path, conditions: Sequence[Condition]
         learner = _learner(table.learner, place, folder)
         if not learner and not table.name:
             raise InputError(f"{place}: name: say what the page is to call it; its learner is the condition's.")
-        settings = plugins_located(
-            settings_of(table.settings, where, f"[[arms]] no. {number}.settings", folder), folder
-        )
+        settings = settings_of(table.settings, where, f"[[arms]] no. {number}.settings", folder)
         for path, _ in settings:
             if path[0] in NOT_OF_AN_ARM:
                 raise InputError(
@@ -272,7 +267,7 @@ def _learner(name: str, place: str, folder: Path) -> str:
 
 
 def _conditions(file: _File, where: str, folder: Path) -> list[Condition]:
-    general = located(file.scenario, folder) if file.scenario else ""
+    general = scenario_at(file.scenario, folder) if file.scenario else ""
     conditions = []
     for number, table in enumerate(_tables(file.conditions, _ConditionTable, where, "conditions"), start=1):
         place = f"[[conditions]] no. {number}"
@@ -284,7 +279,7 @@ def _conditions(file: _File, where: str, folder: Path) -> list[Condition]:
         conditions.append(
             Condition(
                 label=table.name,
-                scenario=located(table.scenario, folder) if table.scenario else general,
+                scenario=scenario_at(table.scenario, folder) if table.scenario else general,
                 settings=settings_of(table.settings, where, f"{place}.settings", folder),
                 learner=_learner(table.learner, f"{where}: {place}", folder),
             )

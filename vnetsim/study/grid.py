@@ -55,7 +55,7 @@ def settings_of(table: Mapping[str, Any], where: str, name: str, folder: Path) -
     found = tuple(leaves(table))
     for path, _ in found:
         refuse_key(path, where, name)
-    return tuple((path, from_folder(path, value, folder)) for path, value in found)
+    return tuple((path, _located(path, value, folder)) for path, value in found)
 
 
 def refuse_key(path: Key, where: str, name: str) -> None:
@@ -152,11 +152,11 @@ def multiplied_conditions(conditions: Sequence[Condition], grid: Grid, where: st
         for point in _points(mine):
             scenario = point.get(("scenario",))
             others = (item for item in point.items() if item[0] not in own)
-            settings = tuple((path, from_folder(path, value, folder)) for path, value in others)
+            settings = tuple((path, _located(path, value, folder)) for path, value in others)
             result.append(
                 Condition(
                     label=_labelled(condition.label, {key: point[key] for key in point if key not in untold}),
-                    scenario=condition.scenario if scenario is None else located(scenario, folder),
+                    scenario=condition.scenario if scenario is None else scenario_at(scenario, folder),
                     settings=(*condition.settings, *settings),
                     learner=at_folder(point.get(("learner",), ""), folder) or condition.learner,
                 )
@@ -173,17 +173,11 @@ def _check_learner(name: object, place: str, folder: Path) -> None:
         raise InputError(f"{place}: {error}") from None
 
 
-def located(scenario: str, folder: Path) -> str:
-    """Return a scenario of a study file as it is named from the working directory."""
-    return scenario_at(scenario, folder)
-
-
-def plugins_located(settings: Sequence[Override], folder: Path) -> tuple[Override, ...]:
-    """Return settings of a study file with the files of plug-ins as they are named from the working directory."""
-    return tuple(
-        (key, at_folder(value, folder) if ".".join(key) in PLUGIN_KEYS and isinstance(value, str) else value)
-        for key, value in settings
-    )
+def _located(path: Key, value: Any, folder: Path) -> Any:
+    """Return a value with the files that it names, a plug-in's among them, as they are from the working directory."""
+    if ".".join(path) in PLUGIN_KEYS and isinstance(value, str):
+        return at_folder(value, folder)
+    return from_folder(path, value, folder)
 
 
 def _points(grid: Grid) -> list[dict[Key, Any]]:

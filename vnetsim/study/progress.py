@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 from vnetsim.progress import ProgressDisplay
 from vnetsim.study.cells import CellJob
 
+_FOLDER = re.compile(r"\S*traffic/[0-9a-f]{12}")
+"""That of a traffic, in notes."""
 MOST_SHOWN = 8
 """Running cells that get a line each."""
 
@@ -86,7 +90,7 @@ class _Running:
 
 
 class NotesOnce:
-    """A display for several traffics of one scenario: each has the same notes, which are shown once.
+    """A display for several traffics of one scenario: each has the same notes but for its folder; they are shown once.
 
     Args:
         progress: where to show all.
@@ -102,8 +106,9 @@ class NotesOnce:
 
     def note(self, text: str) -> None:
         """Show a note that was not shown before."""
-        if text not in self._said:
-            self._said.add(text)
+        what = _FOLDER.sub("", text)
+        if what not in self._said:
+            self._said.add(what)
             self._progress.note(text)
 
     def advance(self, *, time_s: float, done: float, total: float | None) -> None:
