@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import signal
@@ -230,3 +231,72 @@ def test_control_characters_and_markup_of_names_reach_no_live_line(monkeypatch: 
     assert SHOWN in printed.getvalue()
     assert f"cell {SHOWN}" in printed.getvalue()
     assert "\x1b[2J" not in printed.getvalue()
+
+
+SMALL = ("mobility", "gaussian", "--set", "gaussian.duration_s=20", "--no-report", "--out")
+
+
+def test_a_terminal_that_is_not_utf_8_gets_what_it_can_take(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A narrow space in a figure ended a finished run with status 1."""
+    monkeypatch.setitem(ENVIRONMENT, "PYTHONIOENCODING", "ascii")
+    done = launched(*SMALL, tmp_path / "\u6f22 \u202f")
+    assert done.returncode == 0, done.stderr
+    assert "Median speed at entry" in done.stdout
+    assert done.stdout.endswith("? \n") or done.stdout.rstrip().endswith("?")
+    assert done.stdout.isascii()
+
+
+def test_without_docstrings_help_is_refused_and_runs_go_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(ENVIRONMENT, "PYTHONOPTIMIZE", "2")
+    for asked in ((), ("--help",), ("run", "--help"), ("settings",), ("learners", "fedavg"), ("plugins",)):
+        done = launched(*asked)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.startswith("vnetsim: PYTHONOPTIMIZE=2 (-OO) removes the texts")
+    assert launched(*SMALL, tmp_path / "out").returncode == 0
+
+
+FORK = """
+import os, sys, vnetsim
+vnetsim.mobility("gaussian", gaussian__duration_s=20, out=sys.argv[1] + "/first")
+child = os.fork()
+if not child:
+    try:
+        vnetsim.mobility("gaussian", gaussian__duration_s=20, out=sys.argv[1] + "/second")
+    except vnetsim.InputError as error:
+        print(error, flush=True)
+        os._exit(2)
+    os._exit(0)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_process_forked_after_a_run_is_refused_in_place_of_waiting_for_ever(tmp_path: Path) -> None:
+    done = launched(tmp_path, code=FORK, timeout=120)
+    assert done.returncode == 2
+    assert "this process was forked from one that had used vnetsim" in done.stdout
+    assert "multiprocessing.get_context('spawn')" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("error", "line", "status"),
+    [
+        (SystemExit(3), "a plug-in, or what it uses, ended the program (SystemExit: 3).", 1),
+        (RuntimeError("can't start new thread"), "the system allows no more processes or threads here; raise", 1),
+        (BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable"), "the system allows no more processes", 1),
+    ],
+)
+def test_what_ends_the_program_from_below_is_one_line(
+    error: BaseException,
+    line: str,
+    status: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(cli, "app", fails)
+    with pytest.raises(SystemExit) as stopped:
+        cli.main([])
+    assert stopped.value.code == status
+    assert capsys.readouterr().err.startswith(f"vnetsim: {line}")

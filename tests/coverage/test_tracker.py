@@ -284,3 +284,12 @@ def test_windows_are_the_time_inside(points: list[tuple[float, float, float, flo
             if abs(margin_m) > 1e-6:
                 inside = any(w.enter_s <= index + share < w.exit_s for w in found)
                 assert inside == (margin_m < 0)
+
+
+def test_fifty_metres_are_allowed_beyond_any_drive() -> None:
+    """A vehicle at rest may be 52.5 m off after a second; further off it jumped, and its window is split."""
+    wide = Rsu(id="wide", x_m=0.0, y_m=0.0, range_m=400.0)
+    for moved_m, number in ((52.0, 1), (53.0, 2)):
+        places_m = ((0.0, 0.0), (0.0, 1.0), (moved_m, 1.0), (moved_m, 2.0))
+        frames = [(float(time_s), [("v", *place_m, 0.0)]) for time_s, place_m in enumerate(places_m)]
+        assert sum(isinstance(event, Left) for event in track(frames, rsus=(wide,))) == number

@@ -2,6 +2,7 @@
 
 import math
 import re
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -268,3 +269,36 @@ def test_a_learner_that_keeps_no_model_is_told(
     line = refused(*RUN, "--out", tmp_path / "run", status=1)
     assert "learner 'toy' keeps no tensors under 'model.'; nothing to save as its model." in line
     assert RunDirectory(tmp_path / "run").read("rounds").height == 3
+
+
+def test_a_learner_that_ends_the_program_is_told_as_any_other(
+    toy: type, refused: Refused, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The program ended with the plug-in's status, and nothing was printed."""
+
+    def leaves(*_: object) -> object:
+        raise SystemExit(3)
+
+    spoil(toy, monkeypatch, "aggregate", leaves)
+    line = refused(*RUN, "--out", tmp_path / "run", status=1)
+    assert "learner 'toy' failed in aggregate in round 0: SystemExit: 3." in line
+    assert RunDirectory(tmp_path / "run").manifest()["status"] == "failed"
+
+
+def test_a_run_whose_folder_is_removed_stops_at_once(
+    toy: type, refused: Refused, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """All rounds were computed, and then refused."""
+    rounds = []
+
+    def removed(result: object, updates: list[Update]) -> object:
+        rounds.append(updates[0].participant.round)
+        if len(rounds) == 2:
+            shutil.rmtree(tmp_path / "run")
+        return result
+
+    spoil(toy, monkeypatch, "aggregate", removed)
+    line = refused(*RUN, "--out", tmp_path / "run", status=1)
+    assert line == f"vnetsim: {tmp_path / 'run'}: removed while it was written to; what it held is gone.\n"
+    assert rounds == [0, 1]
+    assert not (tmp_path / "run").exists()

@@ -113,7 +113,13 @@ def test_a_file_that_an_experiment_names_is_recorded_replayed_and_resumed(
     assert "mu" not in RunDirectory("other").manifest()["learner"]["settings"]
     RunDirectory(run).write_json("manifest.json", manifest | {"status": "running"})
     (mine / "prox.py").write_text(EXAMPLE.read_text() + "\n")
-    assert f"{mine / 'prox.py'}: changed or gone since the run started" in refused("resume", run)
+    assert f"{mine / 'prox.py'}: changed since the run started; if you mended it" in refused("resume", run)
+    assert cli("resume", run, "--trust", "--accept-changed-plugin").status == 0
+    assert results_of(run) == first
+    changed = RunDirectory(run).manifest()
+    assert changed["changed_plugins"] == manifest["inputs"] != changed["inputs"]
+    assert "changed meanwhile" in (run / "report.html").read_text()
+    RunDirectory(run).write_json("manifest.json", manifest | {"status": "running"})
     (mine / "prox.py").unlink()
     assert f"{mine / 'prox.py'}: changed or gone since the run started" in refused("resume", run)
     assert f"{mine / 'prox.py'}: no such file." in refused("run", run, "--trust", "--out", "gone")

@@ -6,6 +6,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from received import reseal
 
 from vnetsim.storage.run_directory import RunDirectory
 
@@ -107,11 +108,12 @@ def test_a_damaged_recording_is_refused(
     windows.write_bytes((live / "windows.parquet").read_bytes())
     windows.write_bytes(windows.read_bytes()[:-10])
     command = ("run", copy, "--learner", toy.name, "--out", tmp_path / "run")
-    assert f"{copy / 'checksums.sha256'}: gone since it was written" in refused(*command)
-    (copy / "manifest.json").write_text(manifest.replace('"checksums"', '"of no version"'))
+    assert f"{copy / 'checksums.sha256'}: missing" in refused(*command)
+    reseal(copy)
     assert f"{windows}: unreadable" in refused(*command)
     (copy / "manifest.json").write_text("{}")
-    assert f"{copy / 'manifest.json'}: its record of RSUs and traffic is damaged" in refused(*command)
+    reseal(copy)
+    assert f"{copy / 'manifest.json'}: written by another version in another format" in refused(*command)
     (copy / "manifest.json").unlink()
     assert f"{copy}: not a run directory" in refused(*command)
     assert not (tmp_path / "run").exists()

@@ -22,6 +22,7 @@ from vnetsim.display import progress_display
 from vnetsim.experiment import Experiment, GaussianSettings
 from vnetsim.runs.runner import resume_run, start_run
 from vnetsim.runs.writer import choose_folder
+from vnetsim.storage import disk
 from vnetsim.storage.run_directory import RunDirectory
 
 Cli = Callable[..., Any]
@@ -407,3 +408,19 @@ def test_what_a_kill_left_of_a_finished_run_goes_when_it_is_resumed(cli: Callabl
     done = cli("resume", folder)
     assert "had already finished" in done.err
     assert before - {path.name for path in folder.iterdir()} == {".checksums.sha256.0123abcd.tmp"}
+
+
+def test_a_finished_run_in_a_folder_that_may_not_be_written_has_nothing_to_do(
+    cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    assert cli("mobility", "gaussian", "--set", "gaussian.duration_s=15", "--out", folder).status == 0
+
+    def fails(*_: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    for change in ("write", "replace", "unlink", "make_folder", "remove_folder"):
+        monkeypatch.setattr(disk, change, fails)
+    done = cli("resume", folder)
+    assert (done.status, done.err) == (0, f"vnetsim: {folder}: the run had already finished; nothing to do.\n")
+    assert "Vehicles in coverage" in done.out

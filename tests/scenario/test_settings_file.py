@@ -1,6 +1,7 @@
 """Settings: TOML and overrides in, one validated tree out, one line for every fault."""
 
 import json
+import shutil
 from dataclasses import fields, is_dataclass, make_dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from received import reseal
 from vnetsim.errors import InputError, RunError
 from vnetsim.experiment import Experiment
 from vnetsim.scenario.settings_file import load_experiment, merge, parse_override, to_toml
+from vnetsim.scenario.shipped import copy_scenarios
 
 
 def load(*overrides: str) -> Experiment:
@@ -246,3 +248,17 @@ def test_merge_sets_exactly_one_path_and_keeps_its_argument(path: list[str], val
     for name in path:
         node = node[name]
     assert node == value
+
+
+def test_a_mark_of_utf_8_is_no_part_of_a_file(tmp_path: Path) -> None:
+    (tmp_path / "a.toml").write_bytes(b'\xef\xbb\xbfscenario = "gaussian"\n')
+    assert load_experiment(str(tmp_path / "a.toml")).scenario == "gaussian"
+
+
+def test_scenarios_that_find_no_room_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise shutil.Error([("a", "b", "[Errno 28] No space left on device: 'b'"), ("c", "d", "again")])
+
+    monkeypatch.setattr(shutil, "copytree", full)
+    with pytest.raises(RunError, match=r"copy the scenarios there: \[Errno 28\] No space left on device: 'b'\.$"):
+        copy_scenarios(tmp_path / "new")

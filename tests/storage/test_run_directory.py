@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from learners.data.image_files import read_archive
 from vnetsim.errors import InputError, RunError
 from vnetsim.runs.writer import locked
 from vnetsim.storage import disk
@@ -188,3 +189,29 @@ def test_an_archive_that_unpacks_to_gigabytes_is_refused(tmp_path: Path) -> None
     run.put({"samples.npz": (tmp_path / "bomb").read_bytes()})
     with pytest.raises(InputError, match=r"samples\.npz: unreadable: larger than vnetsim writes it"):
         run.read_arrays("samples.npz")
+
+
+def test_a_header_of_an_array_that_is_no_python_is_one_line(tmp_path: Path) -> None:
+    header = b"{'descr': ('<f8', 'fortran_order': False, 'shape': (1,), }".ljust(117) + b"\n"
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        archive.writestr("images.npy", b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(8))
+    run = RunDirectory(tmp_path / "run")
+    run.put({"samples.npz": (tmp_path / "a.npz").read_bytes()})
+    with pytest.raises(InputError, match=r"samples\.npz: unreadable: "):
+        run.read_arrays("samples.npz")
+    with pytest.raises(InputError, match=r"a\.npz' is damaged; plain arrays are needed"):
+        read_archive(tmp_path / "a.npz", ["images"])
+
+
+def test_a_folder_of_the_users_beside_a_stray_lock_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / ".lock").touch()
+    (tmp_path / "sumo").mkdir()
+    (tmp_path / "sumo" / "mine").write_text("dear")
+    run = RunDirectory(tmp_path)
+    with pytest.raises(InputError, match="the output directory is not empty"), locked(run, fresh=True):
+        pass
+    assert sorted(path.name for path in tmp_path.rglob("*")) == [".lock", "mine", "sumo"]
+    run.claim()  # as a run does that is killed while SUMO opens its outputs
+    with suppress(RunError), locked(run, fresh=True):
+        assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "checksums.sha256"]
+        raise RunError("x")

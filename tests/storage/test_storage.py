@@ -145,3 +145,24 @@ def test_a_pipe_is_no_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "a")
     with pytest.raises(InputError, match="a: unreadable: not a file"):
         Folder(tmp_path).read_bytes("a")
+
+
+def test_a_folder_that_was_removed_while_it_was_written_to_is_noticed(tmp_path: Path) -> None:
+    """It was made anew with what came last, and all was refused when the run was over."""
+    folder = Folder(tmp_path / "run")
+    folder.put({"a": b"1"})
+    shutil.rmtree(tmp_path / "run")
+    with pytest.raises(RunError, match=r"run: removed while it was written to; what it held is gone\.$"):
+        folder.put({"b": b"2"})
+    assert not (tmp_path / "run").exists()
+
+
+def test_only_what_vnetsim_wrote_is_cleared(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    folder.put({"a": b"1", "below/b": b"2"})
+    (tmp_path / ".a.0123abcd.tmp").write_text("half")
+    (tmp_path / "sumo").mkdir()
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis").write_text("dear")
+    folder.clear()
+    assert [str(path.relative_to(tmp_path)) for path in sorted(tmp_path.rglob("*"))] == ["mine", "mine/thesis"]

@@ -256,3 +256,31 @@ def test_memory_does_not_grow_with_length(tmp_path: Path, suffix: str) -> None:
     # four times the length, by when polars' own pool of buffers is full; it varies by some MiB
     assert peaks_kib[1] - peaks_kib[0] < 24 * 1024, peaks_kib
     assert path.stat().st_size > 0
+
+
+@pytest.mark.parametrize(
+    ("column", "kind"),
+    [
+        ("vehicle_x", pl.struct("vehicle_x", "vehicle_y")),
+        ("timestep_time", pl.duration(seconds=pl.col("timestep_time"))),  # was read as microseconds
+        ("vehicle_id", pl.concat_list("vehicle_x")),
+    ],
+)
+def test_a_column_of_neither_numbers_nor_text_is_named(column: str, kind: pl.Expr, tmp_path: Path) -> None:
+    path = write(tmp_path / "trace.parquet", PASSING)
+    pl.read_parquet(path).with_columns(kind.alias(column)).write_parquet(path)
+    with pytest.raises(InputError, match=rf"trace\.parquet: column '{column}' holds .*; write numbers or text"):
+        list(open_traffic(Experiment(scenario=str(path), traffic=TrafficSettings(rsu=RSU, repeat=False))).events())
+
+
+def test_a_mark_of_utf_8_is_no_part_of_the_first_column(tmp_path: Path, windows_of: WindowsOf) -> None:
+    path = write(tmp_path / "trace.csv", PASSING)
+    plain = windows_of(path, rsu=RSU)
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert [window.enter_s for window in windows_of(path, rsu=RSU)] == [window.enter_s for window in plain]
+
+
+def test_an_encoding_that_is_not_read_byte_by_byte_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "trace.xml").write_text('<?xml version="1.0" encoding="utf-7"?>\n<fcd-export/>')
+    with pytest.raises(InputError, match=r"trace\.xml: multi-byte encodings are not supported; write"):
+        open_traffic(Experiment(scenario=str(tmp_path / "trace.xml"), traffic=TrafficSettings(rsu=RSU)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,6 +14,7 @@ from vnetsim.errors import InputError
 from vnetsim.experiment import Experiment, TrafficSettings
 from vnetsim.runs.traffic_recording import record_mobility
 from vnetsim.traffic import open_traffic
+from vnetsim.traffic.sumo.session import SumoSession
 
 WindowsOf = Callable[..., list[Window]]
 MINE = "what the user had\n"
@@ -221,3 +223,32 @@ def test_a_detectors_folder_that_is_not_there_is_named(make_scenario: Callable[.
     )
     with pytest.raises(InputError, match=expected):
         open_traffic(Experiment(scenario=str(config)))
+
+
+@pytest.mark.parametrize("outputs", ["run", "in-place"])
+@pytest.mark.parametrize("option", ["version", "help"])
+def test_a_scenario_that_has_sumo_print_a_text_is_refused(
+    option: str, outputs: str, scenario: Path, tmp_path: Path
+) -> None:
+    """libsumo then fails without a reason, as no net was loaded."""
+    text = scenario.read_text()
+    root = text.rpartition("</")[2]
+    for value, refused in (("false", False), ("true", True)):
+        config = scenario.with_name(f"{value}.sumocfg")
+        config.write_text(text.replace(f"</{root}", f'<{option} value="{value}"/></{root}'))
+        settings = TrafficSettings(rsu=("B1",), sumo_outputs=outputs)  # type: ignore[arg-type]
+        given = Experiment(scenario=str(config), traffic=settings)
+        if refused:
+            with pytest.raises(InputError, match=f"option '{option}' has SUMO print a text instead of simulating"):
+                open_traffic(given, outputs=tmp_path / "out")
+        else:
+            open_traffic(given, outputs=tmp_path / "out").close()
+
+
+def test_a_sumo_that_gives_no_reason_is_told_as_such(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("w+b") as log:
+        session = SimpleNamespace(_process=None, _log=log, _config="a.sumocfg", command=["sumo"], _cleaned=str)
+        said = SumoSession._reason(session, RuntimeError("Process Error"))  # type: ignore[arg-type]
+        assert said == "it printed no reason; `sumo -c a.sumocfg --verbose` may show what it read last."
+        log.write(b"Error: the net is gone\n")
+        assert SumoSession._reason(session, RuntimeError("Process Error")) == "the net is gone."  # type: ignore[arg-type]

@@ -217,6 +217,15 @@ def test_interrupted_before_the_first_round(tmp_path, make_run):
     assert set(page.sentences) == {"timeline", "outcomes", "weights", "spent", "predictions", "series-1", "silos"}
 
 
+def test_marks_of_direction_in_settings_turn_no_line_of_the_page(tmp_path, make_run):
+    run = make_run(tmp_path / "run", vehicles=10)
+    RunDirectory(run).put({"experiment.toml": "scenario = 'a\u202eb'\n# \u2066\n".encode()})
+    build_report(run)
+    text = (run / "report.html").read_text()
+    assert "a\ufffdb" in text
+    assert not set(text) & set("\u202e\u2066")
+
+
 def test_hostile_names_are_harmless(tmp_path, make_run):
     run = make_run(
         tmp_path / "run", vehicles=40, vehicle_name=HOSTILE, note=HOSTILE,
