@@ -261,6 +261,8 @@ def summary(record: Record, options: argparse.Namespace) -> int:
         if part.name in left and (part.least_s or part.limit_s) > options.seconds:
             print(f"{part.name}: is begun with --seconds {part.least_s or part.limit_s:.0f} or more alone")
     print(f"{options.out}/gpu_check.md: left: {', '.join(left) or 'nothing'}; failed: {', '.join(failed) or 'none'}")
+    if failed:
+        print(f"--again {','.join(failed)} repeats what failed")
     for work in wrong:
         print(f"not as on the CPU: {work}")
     return 1 if failed or wrong else 0

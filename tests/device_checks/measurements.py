@@ -6,7 +6,7 @@ import logging
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -31,6 +31,7 @@ from device_checks.training_work import (
 from device_checks.transport_work import SIZES, highs_seconds, ours_seconds, pot_seconds
 from learners.encoders import create_encoder
 from vnetsim.experiment import Arithmetic
+from vnetsim.learning import Participant
 
 GIB = 2**30
 ENGINES = ("sequential", "batched", "auto")
@@ -38,7 +39,7 @@ ENGINES = ("sequential", "batched", "auto")
 
 @contextmanager
 def engine_messages() -> Iterator[list[str]]:
-    """Keep what the engines say, such as that a stack was split, or which one ``auto`` took."""
+    """Keep what the engines say, such as that a stack was split."""
     warnings_logged: list[str] = []
 
     class Keep(logging.Handler):
@@ -108,8 +109,7 @@ def many_small(setup: CheckSetup) -> list[Row]:
             setup.device, silos=count, per_silo=batch, engines=ENGINES, encoder="small", batch=batch, steps=steps
         )
         work = f"{count} vehicles x {steps} steps x {batch} images, small encoder"
-        rows += against_sequential(setup, work, {name: partial(one.train, vehicles(count)) for name, one in
-                                                 ours.items()}, target=5.0)  # fmt: skip
+        rows += against_sequential(setup, work, ours, vehicles(count), target=5.0)
     return rows
 
 
@@ -122,27 +122,26 @@ def small_rounds(setup: CheckSetup) -> list[Row]:
         ours = after_first_round(learner_class(name), setup.device, engines=ENGINES, count=count, **small)
         joined = vehicles(count, round_=1, peers=min(3, count - 1))
         work = f"{name}: a round of {count} vehicles, {'tiny' if setup.tiny else 'defaults'}"
-        rows += against_sequential(setup, work, {engine: partial(one.train, joined) for engine, one in ours.items()},
-                                   target=3.0)  # fmt: skip
+        rows += against_sequential(setup, work, ours, joined, target=3.0)
     return rows
 
 
 def against_sequential(
-    setup: CheckSetup, work: str, rounds: Mapping[str, Callable[[], object]], *, target: float
+    setup: CheckSetup, work: str, learners: Mapping[str, Any], joined: Sequence[Participant], *, target: float
 ) -> list[Row]:
-    """Time the rounds of one learner under each engine; return a row for each but the sequential one."""
-    with engine_messages() as said:
-        taken = seconds(list(rounds.values()), repetitions=1 if setup.tiny else 5, device=setup.device)
-    of = dict(zip(rounds, taken, strict=True))
+    """Time a learner's round under each engine; return a row for each but the sequential one."""
+    rounds = [partial(learner.train, joined) for learner in learners.values()]
+    taken = seconds(rounds, repetitions=1 if setup.tiny else 5, device=setup.device)
+    of = dict(zip(learners, taken, strict=True))
     rows = []
     for engine, wall_s in of.items():
         if engine == "sequential":
             continue
         ratio = of["sequential"] / wall_s
-        told = f"; {' '.join(said)}" if said and engine == "auto" else ""
+        chosen = learners[engine].describe().facts.get("Engine", "")
         rows.append(Row(work=f"{work}: {engine}", reference=f"sequential, {of['sequential']:.3g} s",
                         target=f">= {target:g} x" if engine == "batched" else "the faster of both",
-                        seen=f"{ratio:.2f} x ({wall_s:.3g} s){told}",
+                        seen=f"{ratio:.2f} x ({wall_s:.3g} s){'; ' if chosen else ''}{chosen}",
                         met=ratio >= target if engine == "batched" else wall_s <= 1.1 * min(of.values()),
                         values={"ratio": ratio, "sequential_s": of["sequential"], "wall_s": wall_s}))  # fmt: skip
     return rows

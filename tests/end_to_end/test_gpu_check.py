@@ -131,10 +131,10 @@ class Sleepers:
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
     def run(self, *more: str) -> tuple[int, str]:
-        """Return the exit status and the last line."""
+        """Return the exit status, and what the summary says to be left and failed."""
         process = self.start(*more)
         printed, _ = process.communicate(timeout=60)
-        return process.returncode, printed.splitlines()[-1].partition("gpu_check.md: ")[2]
+        return process.returncode, printed.partition("gpu_check.md: ")[2].splitlines()[0]
 
     def kept(self) -> dict[str, tuple[str, str]]:
         parts = json.loads((self.out / "gpu_check.json").read_text())["parts"]
