@@ -1,7 +1,7 @@
 """What a round costs besides its training: on a Ray cluster, and in memory; prints, and asserts nothing.
 
 Run with ``pytest tests/benchmarks/test_round_benchmarks.py --benchmark-only -s``, or as a script with the repository
-and its ``tests/`` on PYTHONPATH: ``ray`` for rounds of 50, 500 and 5,000 small vehicles on two workers of a cluster of
+and its ``tests/`` on PYTHONPATH: ``ray`` for rounds of 50 and 500 small vehicles on two workers of a cluster of
 this machine, ``memory`` for the most memory that a round of many updates holds. Images are random.
 """
 
@@ -24,7 +24,7 @@ from learners.engines.ray_engine import RayEngine
 from vnetsim.learning.device import peak_memory
 from vnetsim.runs.ray_cluster import connected
 
-TRAININGS = (50, 500, 5000)
+TRAININGS = (50, 500)
 
 
 def _sum_of_weights(network: nn.Module, *_: object) -> tuple[Tensor, dict[str, Tensor]]:

@@ -161,6 +161,11 @@ def test_addresses_at_which_there_is_no_cluster(
         address = f"127.0.0.1:{bound.getsockname()[1]}"
         line = refusal(refused, tmp_path, "--address", address)
     assert f"--address {address}: no Ray cluster answers there: " in line
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        monkeypatch.setattr("vnetsim.runs.ray_cluster.JOIN_S", 0.5)
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        line = refusal(refused, tmp_path, "--address", address)
+    assert f"--address {address}: something listens there, but no Ray cluster" in line
     for wrong in ("somewhere", "ray://127.0.0.1:10001", "127.0.0.1:"):
         assert "write HOST:PORT of the cluster's head" in refusal(refused, tmp_path, "--address", wrong)
     line = refusal(refused, tmp_path, "--address", "auto", "--workers", "3")

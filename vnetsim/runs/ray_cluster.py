@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib.metadata import version
 from typing import Any
 
 from vnetsim.errors import InputError, one_line
@@ -13,8 +16,8 @@ from vnetsim.errors import InputError, one_line
 Cluster = Mapping[str, Any]
 """Arguments of ``ray.init``."""
 
-PATIENCE_S = 5.0
-"""How long to wait for a cluster to answer."""
+PATIENCE_S, JOIN_S = 5.0, 60.0
+"""How long to wait for a machine to answer, and for a cluster to be joined."""
 
 
 def cluster_options(workers: int, address: str | None, *, what: str = "cells run") -> Cluster:
@@ -28,10 +31,7 @@ def cluster_options(workers: int, address: str | None, *, what: str = "cells run
     Raises:
         InputError: Ray is not installed, the options do not go together, or nothing listens at the address.
     """
-    try:
-        import ray  # noqa: F401, PLC0415 - an extra
-    except ImportError:
-        raise InputError("--engine ray: Ray is not installed; do that with: pip install 'vnetsim[ray]'.") from None
+    _loaded()
     if workers < 1:
         raise InputError(f"--workers {workers}: must be at least 1.")
     if address is None:
@@ -39,12 +39,27 @@ def cluster_options(workers: int, address: str | None, *, what: str = "cells run
     if workers != 1:
         raise InputError(f"--workers {workers}: the cluster of --address decides how many {what} at once.")
     if address != "auto":
-        _refuse_silent(address)
+        _refuse_others(address)
     return {"address": address}
 
 
-def _refuse_silent(address: str) -> None:
-    """Refuse an address at which nothing listens: Ray itself would try for minutes."""
+def _loaded() -> Any:
+    """Return Ray, told what it reads as it is loaded."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nobody is told what is computed here
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # silences a warning on tasks without GPUs
+    # Ray gives workers the lowest priority but four, at which a machine with other work starves them
+    os.environ.setdefault("RAY_worker_niceness", "0")
+    # Ray prints a page of a lost raylet, and a line of every worker that it starts anew: nothing of it is for the user
+    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
+    try:
+        import ray  # noqa: PLC0415 - an extra
+    except ImportError:
+        raise InputError("--engine ray: Ray is not installed; do that with: pip install 'vnetsim[ray]'.") from None
+    return ray
+
+
+def _refuse_others(address: str) -> None:
+    """Refuse an address at which nothing listens, or something else than Ray: Ray itself would try without end."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit() or "/" in address:
         raise InputError(f"--address {address}: write HOST:PORT of the cluster's head (ray start --head), or auto.")
@@ -52,6 +67,16 @@ def _refuse_silent(address: str) -> None:
         socket.create_connection((host, int(port)), timeout=PATIENCE_S).close()
     except (OSError, OverflowError) as error:
         raise InputError(f"--address {address}: no Ray cluster answers there: {one_line(error)}.") from None
+    joining = "import ray, sys; ray.init(address=sys.argv[1], log_to_driver=False)"
+    try:
+        subprocess.run(  # noqa: S603 - this interpreter
+            [sys.executable, "-c", joining, address], check=True, timeout=JOIN_S, capture_output=True
+        )
+    except (subprocess.SubprocessError, OSError):
+        raise InputError(
+            f"--address {address}: something listens there, but no Ray cluster of this Ray {version('ray')} and Python "
+            f"could be joined within {JOIN_S:.0f} s."
+        ) from None
 
 
 @contextmanager
@@ -64,12 +89,7 @@ def connected(cluster: Cluster) -> Iterator[dict[str, Any]]:
     Raises:
         InputError: no cluster answers.
     """
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nobody is told what is computed here
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # silences a warning on tasks without GPUs
-    # Ray gives workers the lowest priority but four, at which a machine with other work starves them
-    os.environ.setdefault("RAY_worker_niceness", "0")
-    import ray  # noqa: PLC0415
-
+    ray = _loaded()
     try:
         ray.init(**cluster, logging_level="error", log_to_driver=False)
     except (ConnectionError, RuntimeError, ValueError) as error:
