@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from torch import Tensor, nn
+from vnetsim.learners.contrastive import ContrastiveLearner
+from vnetsim.learners.mathematics.aggregation import Weights, equal_weights
+from vnetsim.learners.state.global_model import State
+from vnetsim.learners.tasks.contrastive_settings import ContrastiveSettings
 
-from learners.contrastive import ContrastiveLearner
-from learners.mathematics.aggregation import Weights, equal_weights
-from learners.state.global_model import State
-from learners.tasks.contrastive_settings import ContrastiveSettings
 from vnetsim.learning import LearnerContext, Participant
 from vnetsim.setting_checks import Within
 

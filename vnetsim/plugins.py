@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import hashlib
 import inspect
+import marshal
 import sys
 import tomllib
 import traceback
@@ -49,6 +50,10 @@ def _of_checkout(group: str) -> EntryPoints:
 
 FILE_MODULE = "vnetsim_plugin_"
 """How the names of modules begin that were made of a user's file."""
+
+
+_GIVEN: dict[tuple[str, str], type] = {}
+"""Classes of this process that were given as they are, by kind and name."""
 
 
 def _nothing(_: type) -> str:
@@ -103,6 +108,26 @@ class Kind:
         """Return the names of the installed ones, sorted. Imports none of them."""
         return sorted({entry.name for entry in self.entries()})
 
+    def name_of(self, given: type) -> str:
+        """Return the name by which ``find`` gives back a class of this process, such as one of a notebook's cell.
+
+        The name has a digest of what the class says: one that was changed in between is another plug-in.
+
+        Raises:
+            InputError: it is none of this kind.
+        """
+        value = f"{given.__module__}:{given.__qualname__}"
+        installed = next((entry.name for entry in self.entries() if entry.value == value), None)
+        if installed is not None:
+            return installed
+        if given.__module__.startswith(FILE_MODULE):
+            return f"{sys.modules[given.__module__].__file__}:{given.__name__}"
+        if fault := self._fault(given):
+            raise InputError(f"{given.__name__}: {fault}")
+        name = f"{given.__name__}@{_digest(given)}"
+        _GIVEN[self.name, name] = given
+        return name
+
     def find(self, name: str) -> type[Any]:
         """Return the class called ``name``: an entry point, or a class of a file as ``path/to/file.py:Class``.
 
@@ -114,6 +139,8 @@ class Kind:
                 its class lacks a part or is at fault in another way.
             RunError: it is installed but cannot be imported, lacks a part or is at fault.
         """
+        if (self.name, name) in _GIVEN:
+            return _GIVEN[self.name, name]
         path = code_file(name)
         if path is not None:
             found = self._class_of_file(path, short_name(name))
@@ -124,6 +151,11 @@ class Kind:
         matches = [entry for entry in self.entries() if entry.name == name]
         if not matches and name.endswith(".py"):
             raise InputError(f"{self.name} '{name}': name the class as well, as {name}:CLASS.")
+        if not matches and "@" in name:
+            raise InputError(
+                f"{self.name} '{name}' is a class that a script or notebook gave, and only that process has it. Put it "
+                "in a file, and name it as path/to/file.py:CLASS."
+            )
         if not matches:
             raise unknown_name(self.name, name, self.names())
         entry = matches[0]
@@ -167,6 +199,32 @@ class Kind:
             if part in self.parts and not isinstance(getattr(found, part), str):
                 return f"its {part} must be a string."
         return self.fault(found)
+
+
+def is_given(name: str) -> bool:
+    """Return whether a name stands for a class that only this process has."""
+    return any(name == given for _, given in _GIVEN)
+
+
+def is_class(name: str) -> bool:
+    """Return whether a name is that of a class, of a file or of this process, and of nothing installed."""
+    return code_file(name) is not None or is_given(name)
+
+
+def _digest(given: type) -> str:
+    """Return what tells a class from another of its name: its methods' code and its plain values."""
+    parts = [given.__name__]
+    for name, value in sorted(vars(given).items()):
+        code = getattr(getattr(value, "__func__", value), "__code__", None)
+        try:
+            parts.append(inspect.getsource(code) if code is not None else f"{name}={value!r:.200}" * _is_plain(value))
+        except (OSError, TypeError):  # typed at a prompt
+            parts.append(f"{name}={marshal.dumps(code, 2).hex()}")
+    return hashlib.sha256("\n".join(parts).encode(errors="replace")).hexdigest()[:8]
+
+
+def _is_plain(value: object) -> bool:
+    return isinstance(value, bool | int | float | str | tuple)
 
 
 def code_file(name: str) -> Path | None:

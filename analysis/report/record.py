@@ -10,7 +10,7 @@ from analysis.formatting import clean, count, duration, si, timestamp
 from analysis.loading import RunData
 from analysis.statistics.radio import rates
 
-_ENDINGS = {"rounds": "all rounds were done", "traffic": "the traffic ended"}
+_ENDINGS = {"rounds": "all rounds were done", "traffic": "the traffic ended", "caller": "its caller ended it"}
 
 
 @dataclass(frozen=True, kw_only=True)

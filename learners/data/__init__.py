@@ -14,7 +14,7 @@ from vnetsim.checked_plugin import checked
 from vnetsim.errors import InputError, RunError, unknown_name
 from vnetsim.experiment import DataSettings
 from vnetsim.learning.kinds import DATA_SETS, DataSet
-from vnetsim.plugins import code_file
+from vnetsim.plugins import is_class
 from vnetsim.random_streams import Streams
 
 __all__ = [
@@ -87,7 +87,7 @@ def _found(name: str, shipped: tuple[str, ...]) -> type[DataSet]:
     """Return the class of a data set: a shipped one, which needs no installation, or a plug-in."""
     if name in SHIPPED:
         return SHIPPED[name]
-    if code_file(name) is None and name not in DATA_SETS.names():
+    if not is_class(name) and name not in DATA_SETS.names():
         others = [other for other in DATA_SETS.names() if other not in SHIPPED]
         raise unknown_name("data set", name, [*shipped, *others], where="data.name")
     return DATA_SETS.find(name)

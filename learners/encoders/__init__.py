@@ -18,7 +18,7 @@ from vnetsim.checked_plugin import checked
 from vnetsim.errors import unknown_name
 from vnetsim.learning import kinds
 from vnetsim.learning.kinds import EncoderTrunk, NoSettings
-from vnetsim.plugins import code_file, plugin_errors
+from vnetsim.plugins import is_class, plugin_errors
 
 PROJECTION = 128
 
@@ -160,7 +160,7 @@ def require_encoder(name: str) -> None:
     Raises:
         InputError: listing those there are.
     """
-    if name not in ENCODERS and code_file(name) is None and name not in kinds.ENCODERS.names():
+    if name not in ENCODERS and not is_class(name) and name not in kinds.ENCODERS.names():
         raise unknown_name("encoder", name, sorted({*ENCODERS, *kinds.ENCODERS.names()}), where="learning.encoder")
 
 

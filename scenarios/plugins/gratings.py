@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
+from vnetsim.learners.data import ImageSet
+from vnetsim.learners.data.classed_set import Part, classed_set
 
-from learners.data import ImageSet
-from learners.data.classed_set import Part, classed_set
 from vnetsim.experiment import DataSettings
 from vnetsim.random_streams import Streams
 from vnetsim.setting_checks import Within

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from learners.aggregation.steps import mixed, normalised
+from vnetsim.learners.aggregation.steps import mixed, normalised
+
 from vnetsim.learning.aggregation import NextModel, RoundUploads
 from vnetsim.setting_checks import Within, check_bounds
 

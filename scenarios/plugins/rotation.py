@@ -7,12 +7,12 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
+from vnetsim.learners.averaging import AveragingLearner
+from vnetsim.learners.encoders import create_classifier
+from vnetsim.learners.state.global_model import State
+from vnetsim.learners.tasks.own import Examples, OwnTask, OwnTaskSettings
+from vnetsim.learners.tasks.task import labelled_silos
 
-from learners.averaging import AveragingLearner
-from learners.encoders import create_classifier
-from learners.state.global_model import State
-from learners.tasks.own import Examples, OwnTask, OwnTaskSettings
-from learners.tasks.task import labelled_silos
 from vnetsim.learning import LearnerContext, Series
 
 CAPTION = "Share of the test images, which no vehicle holds, whose quarter turn the model tells."

@@ -63,7 +63,25 @@ def test_a_script_finds_a_learner(project: Path) -> None:
     script = project / "script.py"
     script.write_text(LEARNER)
     done = python(project, str(script))
-    assert (done.stdout, done.stderr) == ("learners.fedavg\n", "")
+    assert done.stdout == "learners.fedavg\n"
+    assert f"'import learners' gives vnetsim's package in this process, and hides {project / 'learners'}" in done.stderr
+
+
+def test_vnetsims_names_are_right_beside_any_folder(project: Path) -> None:
+    code = """
+import sys
+from vnetsim.learners.cdl import Cdl
+from vnetsim.analysis import formatting
+import vnetsim.learners.tasks.task, learners.cdl, analysis.formatting
+assert learners.cdl.Cdl is Cdl and sys.modules["vnetsim.learners.cdl"] is learners.cdl
+assert learners.cdl.__spec__.name == learners.cdl.__name__ == "learners.cdl"
+assert analysis.formatting is formatting and not hasattr(learners, "MINE")
+"""
+    done = python(project, "-W", "ignore", "-c", code)
+    assert (done.returncode, done.stderr) == (0, "")
+    code = "import sys, vnetsim.learners.fedavg; assert not {'polars', 'simpy', 'libsumo', 'cattrs'} & set(sys.modules)"
+    done = python(ROOT, "-c", code)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_another_that_is_loaded_already_is_named(project: Path) -> None:

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
 from vnetsim.api.results import Run, Study, Traffic, opened
-from vnetsim.api.settings import SettingTree, experiment_of, folder_of, overrides_of, path_of
+from vnetsim.api.settings import SettingTree, experiment_of, folder_of, overrides_of, path_of, text_of
 from vnetsim.display import progress_display
 from vnetsim.errors import InputError, RunError
 from vnetsim.experiment import Experiment as Settings
+from vnetsim.learning.registry import LEARNERS
+from vnetsim.plugins import is_given, short_name
 from vnetsim.progress import ProgressDisplay
-from vnetsim.runs.runner import resume_run, start_run
+from vnetsim.runs.runner import OnRound, resume_run, start_run
 from vnetsim.runs.traffic_recording import record_mobility
+from vnetsim.runs.writer import has_not_begun, locked
+from vnetsim.storage.checksums import RECORD
+from vnetsim.storage.folder import LOCK, is_leftover
+from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.study.request import Request, refuse_unlike_exchanges
 from vnetsim.study.runner import compare as run_comparison
 
@@ -27,14 +34,16 @@ Rsus = str | Sequence[str] | None
 def run(
     scenario: Scenario,
     *,
-    learner: str | None = None,
+    learner: str | type | None = None,
     rounds: int | None = None,
     seed: int | None = None,
     device: str | None = None,
     rsu: Rsus = None,
     out: str | os.PathLike[str] | None = None,
+    overwrite: bool = False,
     settings: SettingTree | None = None,
     progress: Show = None,
+    on_round: OnRound | None = None,
     trust: bool = False,
     **keys: Any,
 ) -> Run:
@@ -45,17 +54,22 @@ def run(
     Args:
         scenario: a ``.sumocfg``, an FCD recording, ``"gaussian"``, an experiment ``.toml``, a run directory whose
             traffic is replayed, or an ``Experiment``.
-        learner: a name such as ``"fedefm"``, or one of a file as ``"path/to/file.py:CLASS"``; default ``"flsimco"``.
+        learner: a name such as ``"fedefm"``, one of a file as ``"path/to/file.py:CLASS"``, or a class; default
+            ``"flsimco"``. A class of a notebook is known to this process alone; put it in a file to resume elsewhere.
         rounds: rounds to run; default 20.
         seed: of every random stream; default 0.
         device: ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"cuda:N"``; default ``"auto"``.
         rsu: where to place RSUs: a junction or ``"x,y"``, each with ``":range_m"`` if wanted; or several.
         out: folder to make; default a new one below ``runs/``.
+        overwrite: whether a run directory that is there already gives way.
         settings: any other setting, by dotted key, ``{"round.quorum": 10}``, or as tables.
         progress: whether to show how far it is; None for where somebody sees it, a notebook or a terminal; False for
             silence. Or an object with the methods of ``vnetsim.progress.ProgressDisplay``.
+        on_round: called after every round with the number of rounds done and the metrics measured after it, by name;
+            where it returns False, the run ends there as if its traffic had ended, and is finished.
         trust: let a run directory name code that is run, and fetch data.
-        keys: further settings, with two underscores for the dot: ``round__quorum=10``.
+        keys: further settings, with two underscores for the dot: ``round__quorum=10``. Plug-ins may be given by the
+            name of their table, and as classes: ``selection="oort"``, ``encoder=MyEncoder``.
 
     Returns:
         The run; its report is written by ``report()``.
@@ -82,8 +96,9 @@ def run(
         display.stage("loading")
         named = _overrides(settings, rsu, learner=learner, rounds=rounds, device=device, seed=seed, **keys)
         experiment = experiment_of(scenario, named, learns=True, trust=trust)
-        command = _call("run", scenario, out, named)
-        return Run(start_run(experiment, folder_of(out), command=command, progress=display))
+        _refuse_other_defaults()
+        command, folder = _call("run", scenario, out, named), _folder(out, overwrite=overwrite)
+        return Run(start_run(experiment, folder, command=command, progress=display, on_round=on_round))
 
 
 def mobility(
@@ -92,6 +107,7 @@ def mobility(
     seed: int | None = None,
     rsu: Rsus = None,
     out: str | os.PathLike[str] | None = None,
+    overwrite: bool = False,
     settings: SettingTree | None = None,
     progress: Show = None,
     **keys: Any,
@@ -103,6 +119,7 @@ def mobility(
         seed: see ``vnetsim.run``.
         rsu: see ``vnetsim.run``.
         out: see ``vnetsim.run``.
+        overwrite: see ``vnetsim.run``.
         settings: see ``vnetsim.run``.
         progress: see ``vnetsim.run``.
         keys: see ``vnetsim.run``.
@@ -125,13 +142,14 @@ def mobility(
         named = _overrides(settings, rsu, seed=seed, **keys)
         experiment = experiment_of(scenario, named, learns=False)
         command = _call("mobility", scenario, out, named)
-        return Traffic(record_mobility(experiment, folder_of(out), command=command, progress=display))
+        folder = _folder(out, overwrite=overwrite)
+        return Traffic(record_mobility(experiment, folder, command=command, progress=display))
 
 
 def compare(
     scenario: str | os.PathLike[str],
     *,
-    learners: str | Sequence[str] | None = None,
+    learners: str | Iterable[str | type] | None = None,
     seeds: str | int | Iterable[int] | None = None,
     size: str | None = None,
     equal_schedule: str | None = None,
@@ -189,12 +207,14 @@ def compare(
         >>> study.differences.select("first", "second", "metric", "seeds").row(0)
         ('flsimco', 'fedavg', 'knn_accuracy', 2)
     """
+    if isinstance(workers, bool) or not isinstance(workers, int):
+        raise InputError(f"workers: expected a whole number, got {workers!r}.")
     request = Request(
         scenario=path_of(scenario),
-        learners=learners if learners is None or isinstance(learners, str) else ",".join(learners),
+        learners=_learners(learners),
         seeds=_seeds(seeds),
-        size=size,
-        equal_schedule=equal_schedule,
+        size=None if size is None else text_of(size, "size"),
+        equal_schedule=None if equal_schedule is None else text_of(equal_schedule, "equal_schedule"),
         yes=yes,
         trust=trust,
     )
@@ -202,6 +222,9 @@ def compare(
         display.stage("loading")
         named = _overrides(settings, rsu, rounds=rounds, device=device, **keys)
         plan, name = request.plan(named)
+        if workers != 1 or engine != "local":
+            _refuse_given_classes(cell.experiment for cell in plan.cells)
+        _refuse_other_defaults()
         refuse_unlike_exchanges(plan)
         folder = folder_of(out) or Path("runs") / name
         done = run_comparison(
@@ -225,7 +248,7 @@ def compare(
 def resume(
     path: str | os.PathLike[str],
     *,
-    learner: str | None = None,
+    learner: str | type | None = None,
     progress: Show = None,
     trust: bool = False,
     accept_changed_plugin: bool = False,
@@ -234,7 +257,7 @@ def resume(
 
     Args:
         path: its run directory; one that has finished is left as it is.
-        learner: the run's learner, where that is a file's: run its code.
+        learner: the run's learner, where that is a file's or a class: run its code.
         progress: see ``vnetsim.run``.
         trust: let the folder name code that is run, and start SUMO on a scenario in it.
         accept_changed_plugin: go on although a plug-in's file has changed, as when it was mended.
@@ -254,6 +277,7 @@ def resume(
         'finished'
     """
     folder = Path(path_of(path, "path"))
+    learner = LEARNERS.name_of(learner) if isinstance(learner, type) else learner
     with _display(progress) as display:
         command = [f"vnetsim.resume({str(folder)!r})"]
         more = {"learner": learner, "trust": trust, "accept_changed_plugin": accept_changed_plugin}
@@ -288,13 +312,76 @@ def _display(progress: Show) -> Iterator[ProgressDisplay]:
     if progress is None or isinstance(progress, bool):
         with progress_display(progress) as display:
             yield display
-    else:
+    elif all(callable(getattr(progress, method, None)) for method in ("stage", "advance", "note")):
         yield progress
+    else:
+        raise InputError(f"progress: expected True, False or a ProgressDisplay, got {progress!r}.")
 
 
 def _overrides(settings: SettingTree | None, rsu: Rsus, **given: object) -> list[tuple[tuple[str, ...], Any]]:
     placed = [rsu] if isinstance(rsu, str) else rsu
     return overrides_of(settings, traffic__rsu=placed, **given)
+
+
+_BESIDE = {LOCK, RECORD, "report.html", "figures", "sumo"}
+"""What vnetsim leaves in a run directory besides the files that its checksums tell of."""
+
+
+def _folder(out: str | os.PathLike[str] | None, *, overwrite: bool) -> Path | None:
+    """Return the folder to make; with ``overwrite``, clear the run directory that is there.
+
+    Raises:
+        InputError: it holds something that vnetsim did not write, or another process writes to it.
+    """
+    folder = folder_of(out)
+    if not overwrite or folder is None or not folder.is_dir() or has_not_begun(folder):
+        return folder
+    old = opened(folder)
+    run = RunDirectory(folder)
+    if isinstance(old, Study):
+        raise InputError(f"{folder}: is a comparison; overwrite=True removes a run directory alone.")
+    files = [file.relative_to(folder) for file in folder.rglob("*") if not file.is_dir()]
+    other = next((file for file in files if not (run.wrote(file.as_posix()) or file.parts[0] in _BESIDE)), None)
+    if other is not None and not is_leftover(other.name):
+        raise InputError(f"{folder}: holds {other}, which vnetsim did not write; take it away first.")
+    with locked(run, fresh=False):
+        run.clear()
+        for path in folder.iterdir():  # pages, and folders of tables that are empty by now
+            if path.name != LOCK:
+                run.remove(path.name)
+    return folder
+
+
+def _learners(learners: str | Iterable[str | type] | None) -> str | None:
+    if learners is None or isinstance(learners, str):
+        return learners
+    if not isinstance(learners, Iterable):
+        raise InputError(f"learners: expected names such as ['flsimco', 'fedavg'], got {learners!r}.")
+    names = [LEARNERS.name_of(one) if isinstance(one, type) else text_of(one, "learners") for one in learners]
+    return ",".join(names)
+
+
+def _refuse_given_classes(experiments: Iterable[Settings]) -> None:
+    for experiment in experiments:
+        for key, name in experiment.plugins().items():
+            if is_given(name):
+                raise InputError(
+                    f"{key}: {short_name(name)} is a class of this process, which its workers do not have; put it in a "
+                    "file and name it as path/to/file.py:CLASS, or leave workers at 1."
+                )
+
+
+def _refuse_other_defaults() -> None:
+    """Refuse a process whose torch makes other tensors than float32 on the CPU; the command line has these."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return
+    kind, device = torch.get_default_dtype(), torch.get_default_device()
+    if kind != torch.float32 or device.type != "cpu":
+        raise InputError(
+            f"torch makes {kind} tensors on {device} by default in this process; vnetsim needs torch.float32 on the "
+            "CPU: call torch.set_default_dtype(torch.float32) and torch.set_default_device('cpu')."
+        )
 
 
 def _seeds(seeds: str | int | Iterable[int] | None) -> str | None:

@@ -127,12 +127,16 @@ class Traffic(Folder):
     @property
     def units(self) -> Mapping[str, Mapping[str, str]]:
         """Unit of every column by table; empty for numbers and texts without one."""
-        return {name: _units(columns) for name, columns in TABLES.items()}
+        units = {name: _units(columns) for name, columns in TABLES.items()}
+        return {**units, "windows": {**units["windows"], "dwell_s": "s"}}
 
     @cached_property
     def windows(self) -> pl.DataFrame:
-        """One row a coverage window: a vehicle in an RSU's disc, entry to exit; its path, speeds and blur level."""
-        return self._table("windows")
+        """One row a coverage window: a vehicle in an RSU's disc, entry to exit; its path, speeds and blur level.
+
+        ``dwell_s`` is how long it lasted, from ``enter_s`` to ``exit_s``.
+        """
+        return self._table("windows").with_columns(dwell_s=pl.col("exit_s") - pl.col("enter_s"))
 
     @cached_property
     def lanes(self) -> pl.DataFrame:

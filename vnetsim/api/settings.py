@@ -12,10 +12,23 @@ import numpy as np
 
 from vnetsim.errors import InputError
 from vnetsim.experiment import Experiment as Settings
-from vnetsim.learning.registry import find_learner
+from vnetsim.learning.aggregation import AGGREGATIONS
+from vnetsim.learning.kinds import DATA_SETS, ENCODERS
+from vnetsim.learning.registry import LEARNERS, find_learner
+from vnetsim.radio import RADIO_MODELS
 from vnetsim.scenario.settings_file import load_experiment, merge, structure, to_plain
+from vnetsim.simulation.pace import PACES
+from vnetsim.simulation.selection import SELECTIONS
 
 Override = tuple[tuple[str, ...], Any]
+
+KINDS = (LEARNERS, SELECTIONS, PACES, AGGREGATIONS, RADIO_MODELS, DATA_SETS, ENCODERS)
+_KEYS = ", ".join(kind.key for kind in KINDS)
+_TOP = {field.name for field in dataclasses.fields(Settings)}
+_DEFAULT = Settings(scenario="gaussian")
+_OF_LEARNERS = ("lr", "batch", "steps", "momentum", "encoder", "clip_norm", "weight_decay")
+"""Settings that most learners have."""
+_DEEPEST = 20
 
 SettingTree = Mapping[str, Any]
 """Settings by dotted key, ``{"round.quorum": 10}``, or as tables, ``{"round": {"quorum": 10}}``."""
@@ -30,8 +43,21 @@ def path_of(scenario: object, what: str = "scenario") -> str:
     if isinstance(scenario, str | os.PathLike):
         text = os.fspath(scenario)
         if isinstance(text, str):
-            return text
+            return text_of(text, what)
     raise InputError(f"{what}: expected a path or a name, got {scenario!r}.")
+
+
+def text_of(value: object, what: str) -> str:
+    """Return a text that can be a name: one that can be written, without the character NUL.
+
+    Raises:
+        InputError: it is none.
+    """
+    if not isinstance(value, str):
+        raise InputError(f"{what}: expected a text, got {value!r}.")
+    if "\0" in value or any("\ud800" <= letter <= "\udfff" for letter in value):
+        raise InputError(f"{what}: {value!r} has characters that no name can have.")
+    return value
 
 
 def folder_of(out: object) -> Path | None:
@@ -54,28 +80,53 @@ def overrides_of(settings: SettingTree | None, **given: object) -> list[Override
     if settings is not None and not isinstance(settings, Mapping):
         raise InputError(f"settings: expected a mapping such as {{'round.quorum': 10}}, got {settings!r}.")
     named = {key.replace("__", "."): value for key, value in given.items() if value is not None}
-    return [*_leaves(settings or {}, ()), *_leaves(named, ())]
+    return [_placed(path, value) for path, value in (*_leaves(settings or {}, ()), *_leaves(named, ()))]
+
+
+def _placed(path: tuple[str, ...], value: Any) -> Override:
+    """Return a setting at its place: ``selection="oort"`` names what ``round.selection`` does, and so does a class."""
+    key = ".".join(path)
+    kind = next((kind for kind in KINDS if key in (kind.key, kind.table)), None)
+    if kind is not None and isinstance(value, str | type):
+        return tuple(kind.key.split(".")), kind.name_of(value) if isinstance(value, type) else value
+    if isinstance(value, type):
+        raise InputError(f"{key}: expected a value, got the class {value.__name__}; classes may be given for {_KEYS}.")
+    if len(path) == 1 and key not in _TOP:
+        tables = {table: getattr(_DEFAULT, table) for table in sorted(_TOP)}
+        homes = [table for table, value in tables.items() if dataclasses.is_dataclass(value) and hasattr(value, key)]
+        homes += ["learning"] if key in _OF_LEARNERS else []
+        if homes:
+            meant = " or ".join(f"{home}__{key}" for home in homes)
+            raise InputError(f"unknown setting '{key}'. Did you mean {meant}?")
+    return path, value
 
 
 def _leaves(tree: Mapping[Any, Any], above: tuple[str, ...]) -> list[Override]:
+    if len(above) > _DEEPEST:
+        raise InputError(f"settings: {'.'.join(above[:3])}... is nested too deep, or holds itself.")
     found: list[Override] = []
     for key, value in tree.items():
         if not isinstance(key, str):
             raise InputError(f"settings: expected keys such as 'round.quorum', got {key!r}.")
+        text_of(key, "settings")
         path = (*above, *key.split("."))
         plain = to_plain(value) if dataclasses.is_dataclass(value) and not isinstance(value, type) else value
         found += _leaves(plain, path) if isinstance(plain, Mapping) else [(path, _plain(plain))]
     return found
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, depth: int = 0) -> Any:
     """Return a value as TOML would give it."""
+    if depth > _DEEPEST:
+        raise InputError("settings: a list is nested too deep, or holds itself.")
+    if isinstance(value, str):
+        return text_of(value, "settings")
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return [_plain(one) for one in value]
+        return [_plain(one, depth + 1) for one in value]
     return value
 
 

@@ -11,7 +11,7 @@ from vnetsim.learning import Learner
 from vnetsim.learning.aggregation import AGGREGATIONS, SYNC
 from vnetsim.learning.kinds import DATA_SETS, ENCODERS
 from vnetsim.learning.registry import about
-from vnetsim.plugins import Kind, code_file, short_name
+from vnetsim.plugins import Kind, is_class, short_name
 from vnetsim.scenario.settings_file import structure, to_plain
 
 
@@ -65,7 +65,7 @@ def plugins_record(experiment: Experiment, settings: Mapping[str, Any]) -> dict[
 
 def _settings(kind: Kind, experiment: Experiment, values: Mapping[str, Any]) -> Any:
     name = experiment.plugins()[kind.key]
-    if not values and (not name or (code_file(name) is None and name not in kind.names())):
+    if not values and (not name or (not is_class(name) and name not in kind.names())):
         return None  # none at all, or what the learner itself knows or refuses
     if not name:
         raise InputError(f"{kind.table}: the learner has no setting {kind.key}, whose settings these would be.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,6 +42,10 @@ if TYPE_CHECKING:
     from vnetsim.simulation.loop import SimulationLog
 
 
+OnRound = Callable[[int, Mapping[str, float]], object]
+"""Called after every round; see ``vnetsim.run``."""
+
+
 def start_run(
     experiment: Experiment,
     out: Path | None,
@@ -50,6 +54,7 @@ def start_run(
     progress: ProgressDisplay,
     portable: bool = False,
     cluster: Cluster | None = None,
+    on_round: OnRound | None = None,
 ) -> Path:
     """Simulate and train; return the run directory.
 
@@ -61,6 +66,7 @@ def start_run(
         portable: whether run directory, replayed traffic and learner's file are moved together only: the two are then
             recorded as seen from the run directory.
         cluster: of Ray, whose workers are to train; None for this process.
+        on_round: see ``vnetsim.run``.
 
     Raises:
         InputError: the input is at fault; nothing was written, unless it showed after a round had finished.
@@ -68,7 +74,8 @@ def start_run(
         KeyboardInterrupt: with the way to resume as its message.
     """
     run = RunDirectory(choose_folder(experiment, out, short_name(experiment.learner)))
-    _learn(located(experiment), run, command=command, progress=progress, portable=portable, cluster=cluster)
+    more: dict[str, Any] = {"portable": portable, "cluster": cluster, "on_round": on_round}
+    _learn(located(experiment), run, command=command, progress=progress, **more)
     return run.path
 
 
@@ -160,6 +167,7 @@ def _learn(
     began: Mapping[str, Any] | None = None,
     fetch: bool = True,
     cluster: Cluster | None = None,
+    on_round: OnRound | None = None,
 ) -> None:
     """Run or resume; ``began`` holds the manifest's entries of a resumed run that stay, ``fetch`` allows downloads."""
     from vnetsim.learning.device import resolve_device  # noqa: PLC0415 - brings torch, which the traffic command does without
@@ -210,7 +218,7 @@ def _learn(
         recorded = _seen_from(run.path, experiment) if portable else experiment
         silos = {"silos.parquet": to_parquet("silos", silo_rows(description))}
         manifest = Manifest(run, recorded, traffic, command, kind="run", more=more, others=silos)
-        session = _Session(experiment, run, traffic, learner, costs, manifest, clock, progress)
+        session = _Session(experiment, run, traffic, learner, costs, manifest, clock, progress, on_round)
         session.play(plugins, images_of(description))
 
 
@@ -227,7 +235,9 @@ class _Session:
         manifest: Manifest,
         clock: Clock,
         progress: ProgressDisplay,
+        on_round: OnRound | None,
     ) -> None:
+        self._on_round = on_round
         self._experiment = experiment
         self._run = run
         self._traffic = traffic
@@ -279,12 +289,17 @@ class _Session:
         def on_progress(*, time_s: float, rounds: int, windows: int) -> None:  # noqa: ARG001 - the protocol's names
             progress.advance(time_s=time_s, done=rounds, total=experiment.rounds)
 
-        def on_round(log: SimulationLog) -> None:
+        def on_round(log: SimulationLog) -> bool:
             self._log = log
             with self._clock.part("tables"):
                 self._tables.append(log, training.metric_rows)
                 if len(log.rounds) >= training.finished:  # else they were written before this run was stopped
                     self._tables.save_now_and_then()
+            if self._on_round is None:
+                return True
+            done = len(log.rounds)
+            measured = {name: value for number, _, name, value in training.metric_rows if number == done}
+            return self._on_round(done, measured) is not False
 
         result = simulate(
             experiment,
@@ -307,6 +322,8 @@ class _Session:
         radio = radio_record(result.link_rates, result.sidelink_rates)
         stages = self._clock.stages
         self._manifest.close("finished", time_s=result.time_s, wall_s=stages, ended_by=result.ended_by, radio=radio)
+        if result.ended_by == "caller":
+            progress.note(f"on_round ended the run after {len(result.log.rounds)} of {experiment.rounds} rounds.")
         if result.ended_by == "traffic":
             progress.note(f"the traffic ended after {len(result.log.rounds)} of {experiment.rounds} rounds.")
 

@@ -80,6 +80,9 @@ class Surroundings(Protocol):
         """Take note that the last round closes now (s): what is still open is cut off."""
         ...
 
+    stopped: bool
+    """Whether the run ends before its last round."""
+
     def closed(self) -> None:
         """Take note that a round has closed and everything about it is recorded."""
         ...
@@ -369,6 +372,8 @@ class Aggregator:
         if self.finished:
             raise simpy.core.StopSimulation(None)
         self.open()
+        if self._surroundings.stopped:
+            raise simpy.core.StopSimulation(None)
 
     def _close(self, closed_by: ClosedBy, time_s: float) -> None:
         index = self.round

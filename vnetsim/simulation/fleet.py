@@ -26,15 +26,19 @@ class Fleet:
         rsus: every RSU that a path may name.
         silos: number of silos and how vehicles come by them.
         recorder: told of windows that close.
-        on_round: called after every round.
+        on_round: called after every round; False ends the run.
+
+    Attributes:
+        stopped: whether ``on_round`` has ended the run.
     """
 
     def __init__(
-        self, rsus: Sequence[Rsu], silos: SiloSettings, recorder: Recorder, on_round: Callable[[], None] | None
+        self, rsus: Sequence[Rsu], silos: SiloSettings, recorder: Recorder, on_round: Callable[[], object] | None
     ) -> None:
         self._rsus = {rsu.id: rsu for rsu in rsus}
         self._recorder = recorder
         self._on_round = on_round
+        self.stopped = False
         self._binder = SiloBinder(silos)
         self._vehicles: dict[str, Vehicle] = {}
         self._windows: dict[VehiclePath, OpenWindow] = {}
@@ -112,4 +116,4 @@ class Fleet:
     def closed(self) -> None:
         """Let whoever asked know that a round has closed."""
         if self._on_round is not None:
-            self._on_round()
+            self.stopped = self._on_round() is False

@@ -80,7 +80,8 @@ class SimulationResult:
     """A simulation that came to its end.
 
     Args:
-        ended_by: ``rounds`` when all rounds were done, ``traffic`` when there was no more traffic before that.
+        ended_by: ``rounds`` when all rounds were done, ``caller`` when ``on_round`` ended them before that, ``traffic``
+            when there was no more traffic.
         begin_s: first simulated instant (s).
         time_s: last simulated instant (s).
         log: the records.
@@ -90,7 +91,7 @@ class SimulationResult:
         sidelink_rates: rates between vehicles, likewise.
     """
 
-    ended_by: Literal["rounds", "traffic"]
+    ended_by: Literal["rounds", "traffic", "caller"]
     begin_s: float
     time_s: float
     log: SimulationLog
@@ -115,7 +116,7 @@ def simulate(
     streams: Streams,
     *,
     progress: ProgressCallback | None = None,
-    on_round: Callable[[SimulationLog], None] | None = None,
+    on_round: Callable[[SimulationLog], object] | None = None,
     plugins: SimulationPlugins | None = None,
     images: Mapping[int, int] | None = None,
 ) -> SimulationResult:
@@ -129,7 +130,8 @@ def simulate(
         handler: learning, called at the close of every round.
         streams: the experiment's random streams; those called ``radio``, ``compute`` and ``selection`` are used.
         progress: called after every instant of traffic.
-        on_round: called after every round with the log, when it holds everything about that round.
+        on_round: called after every round with the log, when it holds everything about that round; where it returns
+            False, the run ends then as it does with its traffic.
         plugins: selection policy, pace and radio model; None makes those that the experiment names.
         images: images by silo, for selection policies that ask.
 
@@ -174,7 +176,7 @@ def simulate(
     last_s = _play(traffic, env, fleet, log, progress)
     complete = len(log.rounds) == experiment.rounds
     return SimulationResult(
-        ended_by="rounds" if complete else "traffic",
+        ended_by="rounds" if complete else "caller" if fleet.stopped else "traffic",
         begin_s=begin_s,
         time_s=log.rounds[-1].close_s if complete else last_s,
         log=log,
@@ -208,15 +210,17 @@ def _play(
             raise RunError(f"Traffic went back in time, from {last_s} s to {time_s} s.")
         last_s = time_s
         if not (_run_until(env, fleet, time_s) and all(_apply(event, env, fleet) for event in events)):
-            return last_s
+            if fleet.stopped and not fleet.finished:
+                fleet.end_of_traffic(env.now)
+            return env.now if fleet.stopped else last_s
         fleet.fill()
         if progress is not None:
             progress(time_s=time_s, rounds=len(log.rounds), windows=log.windows.total)
     end_s = traffic.info.end_s  # read again: a recording knows it once it has been read to its end
     if end_s is not None and last_s < end_s < math.inf:
         last_s = end_s
-    if _run_until(env, fleet, last_s, inclusive=True):
-        fleet.end_of_traffic(last_s)
+    if _run_until(env, fleet, last_s, inclusive=True) or (fleet.stopped and not fleet.finished):
+        fleet.end_of_traffic(env.now if fleet.stopped else last_s)
     return last_s
 
 
@@ -237,8 +241,8 @@ def _run_until(env: simpy.Environment, fleet: Fleet, time_s: float, *, inclusive
         # SimPy adds the difference to its clock, which may miss the target by one rounding. From a clock within a
         # factor of two the difference is exact (Sterbenz), and so is the landing.
         for until_s in (time_s - abs(time_s) / 4, time_s):
-            if until_s > env.now and not fleet.finished:
+            if until_s > env.now and not (fleet.finished or fleet.stopped):
                 env.run(until=until_s)
-        while inclusive and not fleet.finished and env.peek() <= time_s:
+        while inclusive and not (fleet.finished or fleet.stopped) and env.peek() <= time_s:
             env.step()
-    return not fleet.finished
+    return not (fleet.finished or fleet.stopped)

@@ -1,0 +1,166 @@
+"""What somebody tries first in a notebook: classes of a cell, short names, live curves, and what goes wrong."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import vnetsim
+from learners.classification_fedavg import ClassificationFedAvg
+from vnetsim.learning.kinds import NoSettings
+
+TINY: dict[str, Any] = {
+    "silos.count": 6,
+    "data.train_images": 120,
+    "data.test_images": 40,
+    "learning.steps": 1,
+    "learning.batch": 8,
+    "gaussian.duration_s": 60,
+    "round.quorum": 2,
+    "compute.median_flops": 4e9,
+    "device": "cpu",
+}
+
+
+class Mine(ClassificationFedAvg):
+    name = "mine"
+
+
+class Backwards:
+    name = "backwards"
+    source = "a test"
+    Settings = NoSettings
+
+    @classmethod
+    def create(cls, _: object) -> Backwards:
+        return cls()
+
+    def select(self, candidates: Any, *_: object) -> Any:
+        return candidates[::-1]
+
+    def after_round(self, records: object) -> None: ...
+
+
+def run(out: Path, **more: Any) -> vnetsim.Run:
+    return vnetsim.run("gaussian", out=out, settings=TINY, **{"progress": False, "rounds": 2, **more})
+
+
+def test_classes_of_a_notebook_are_run(tmp_path: Path) -> None:
+    made = run(tmp_path / "run", learner=Mine, selection=Backwards, encoder="small", rounds=1)
+    assert made.learner["name"] == "mine"
+    assert made.settings["learner"].startswith("Mine@")
+    assert made.settings["round"]["selection"].startswith("Backwards@")
+    assert made.manifest["plugins"]["selection"]["name"] == "backwards"
+    assert made.settings["learning"]["encoder"] == "small"
+    plain = run(tmp_path / "plain", learner=ClassificationFedAvg, rounds=1)
+    assert plain.settings["learner"] == "fedavg-classification"
+    assert vnetsim.resume(made.path, learner=Mine).status == "finished"
+    with pytest.raises(vnetsim.InputError, match="which its workers do not have; put it in a file"):
+        vnetsim.compare("gaussian", learners=[Mine, "fedavg-classification"], workers=2, settings=TINY)
+
+
+def test_a_class_that_was_changed_is_another() -> None:
+    space: dict[str, Any] = {"Base": ClassificationFedAvg}
+    names = []
+    for value in (1, 1, 2):
+        exec(f"class Typed(Base):\n    name = 'typed'\n    def weights(self, p):\n        return [{value}]\n", space)
+        names.append(vnetsim.Experiment("gaussian", learner=space["Typed"]).learner)
+    assert names[0] == names[1] != names[2]
+    with pytest.raises(vnetsim.InputError, match=r"'Typed@00000000' is a class that a script or"):
+        vnetsim.Experiment("gaussian", learner="Typed@00000000")
+
+
+def test_it_is_told_of_every_round_and_may_stop(tmp_path: Path) -> None:
+    seen: list[int] = []
+
+    def on_round(done: int, metrics: Any) -> bool:
+        seen.append(done)
+        assert 0 <= metrics["accuracy"] <= 1
+        return done < 2
+
+    stopped = run(tmp_path / "run", learner=Mine, rounds=5, on_round=on_round)
+    assert seen == [1, 2]
+    assert (stopped.status, stopped.manifest["ended_by"]) == ("finished", "caller")
+    assert (stopped.rounds.height, stopped.model().round) == (2, 2)
+    whole = run(tmp_path / "whole", learner=Mine, rounds=5)
+    assert whole.rounds["close_s"][:2].equals(stopped.rounds["close_s"])
+    assert "its caller ended it" in stopped.report().path.read_text()
+
+
+def test_overwrite_removes_a_run_alone(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    first = run(out, learner=Mine, rounds=1)
+    first.report()
+    with pytest.raises(vnetsim.InputError, match="not empty"):
+        run(out, learner=Mine)
+    assert run(out, learner=Mine, overwrite=True).rounds.height == 2
+    (out / "notes.txt").write_text("mine")
+    with pytest.raises(vnetsim.InputError, match=r"holds notes\.txt, which vnetsim did not write"):
+        run(out, learner=Mine, overwrite=True)
+    assert vnetsim.load(out).status == "finished"
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "a.png").touch()
+    with pytest.raises(vnetsim.InputError, match="neither a run directory nor a comparison"):
+        run(tmp_path / "photos", overwrite=True)
+
+
+def test_windows_say_how_long_they_last(tmp_path: Path) -> None:
+    traffic = vnetsim.mobility("gaussian", gaussian__duration_s=60, out=tmp_path / "traffic", progress=False)
+    lasted = traffic.windows["exit_s"] - traffic.windows["enter_s"]
+    assert traffic.windows["dwell_s"].equals(lasted, check_names=False)
+    assert traffic.windows["dwell_s"].drop_nulls().min() > 0
+    assert traffic.units["windows"]["dwell_s"] == "s"
+
+
+def circle() -> dict[str, Any]:
+    tree: dict[str, Any] = {}
+    tree["round"] = tree
+    return tree
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: vnetsim.run("gaussian", lr=0.1), r"unknown setting 'lr'\. Did you mean learning__lr\?"),
+        (lambda: vnetsim.run("gaussian", quorum=3), r"unknown setting 'quorum'\. Did you mean round__quorum\?"),
+        (lambda: vnetsim.run("gaussian", selection="oorty"), "round.selection: unknown selection policy 'oorty'"),
+        (lambda: vnetsim.run("gaussian", rounds=int), r"rounds: expected a value, got the class int; classes may be"),
+        (lambda: vnetsim.run("gaussian", selection=int), "int: it lacks name, source, Settings"),
+        (lambda: vnetsim.run("gaussian", learner=3), "learner: expected a string, got 3"),
+        (lambda: vnetsim.run("gaussian", progress="yes"), "progress: expected True, False or a ProgressDisplay"),
+        (lambda: vnetsim.run("gaussian", out="a\0b"), "out: 'a.*' has characters that no name can have"),
+        (lambda: vnetsim.run("gaussian", learner="\udc80"), "has characters that no name can have"),
+        (lambda: vnetsim.run("gau\0ssian"), "scenario: .*has characters that no name can have"),
+        (lambda: vnetsim.run("gaussian", settings=circle()), "is nested too deep, or holds itself"),
+        (lambda: vnetsim.run("gaussian", rsu=3), "traffic.rsu: expected a list of strings"),
+        (lambda: vnetsim.compare("gaussian", learners=3), "learners: expected names such as"),
+        (lambda: vnetsim.compare("gaussian", learners=[3]), "learners: expected a text, got 3"),
+        (lambda: vnetsim.compare("gaussian", learners=["cdl"], workers="2"), "workers: expected a whole number"),
+        (lambda: vnetsim.compare("gaussian", learners=["cdl", "dsgd"], size=3), "size: expected a text, got 3"),
+    ],
+)
+def test_a_mistake_is_one_line(call: Callable[[], object], message: str) -> None:
+    with pytest.raises(vnetsim.InputError, match=message) as told:
+        call()
+    assert "\n" not in str(told.value)
+
+
+def test_a_process_of_other_tensors_is_refused(tmp_path: Path) -> None:
+    torch.set_default_dtype(torch.float64)
+    try:
+        with pytest.raises(vnetsim.InputError, match=r"torch makes torch\.float64 tensors on cpu by default"):
+            run(tmp_path / "run")
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_runs_take_is_documented() -> None:
+    for function in (vnetsim.run, vnetsim.mobility, vnetsim.compare, vnetsim.resume):
+        for name in inspect.signature(function).parameters:
+            assert f"        {name}: " in (function.__doc__ or ""), (function.__name__, name)
