@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from received import reseal
 from safetensors.torch import load_file, save_file
 from torch import nn
 
@@ -111,6 +112,7 @@ def altered(run: vnetsim.Run, tmp_path: Path, change: Callable[[dict[str, Any]],
     told = json.loads(metadata_of(run))
     change(told)
     save_file(load_file(run.path / "model.safetensors"), tmp_path / "model.safetensors", {"vnetsim": json.dumps(told)})
+    reseal(tmp_path)
     return vnetsim.Run(tmp_path)
 
 
@@ -193,12 +195,15 @@ def test_the_user_passes_an_encoder_of_their_own(tmp_path: Path) -> None:
 
 def test_other_files_are_told(tmp_path: Path, trained: Callable[[str], vnetsim.Run]) -> None:
     save_file(load_file(trained("cdl").path / "model.safetensors"), tmp_path / "model.safetensors")
+    reseal(tmp_path)
     with pytest.raises(vnetsim.InputError, match=r"load the tensors with safetensors.torch.load_file"):
         vnetsim.Run(tmp_path).model()
     tensors = load_file(trained("cdl").path / "model.safetensors")
     save_file(tensors, tmp_path / "model.safetensors", {"vnetsim": DEEP})
+    reseal(tmp_path)
     with pytest.raises(vnetsim.InputError, match="unreadable"):
         vnetsim.Run(tmp_path).model()
     (tmp_path / "model.safetensors").write_bytes(b"no")
+    reseal(tmp_path)
     with pytest.raises(vnetsim.InputError, match=r"model\.safetensors: unreadable"):
         vnetsim.Run(tmp_path).model()
