@@ -23,6 +23,7 @@ from vnetsim.display import progress_display
 from vnetsim.errors import INTERRUPTED, InputError, RunError, VnetsimError
 from vnetsim.own_packages import claim
 from vnetsim.paths import refuse_other_than_text
+from vnetsim.process import refuse_few_threads
 from vnetsim.standard_streams import drop_output, plain, tell, telling
 
 app = App(
@@ -343,6 +344,7 @@ def _exit_status(tokens: list[str]) -> int:
     try:
         refuse_other_than_text(tokens)
         _refuse_without_texts(tokens)
+        refuse_few_threads()
         claim("analysis")
         status = app(tokens, exit_on_error=False, print_error=False)
         sys.stdout.flush()
