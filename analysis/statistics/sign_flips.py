@@ -39,7 +39,7 @@ class SignFlips:
     Args:
         p_value: two-sided.
         low: lower end of the interval, minus infinity where so few pairs can reject nothing at its level.
-        high: upper end, likewise.
+        high: upper end, plus infinity there.
     """
 
     p_value: float

@@ -21,7 +21,7 @@ class AflDelaySettings:
     Args:
         gamma: share of the former model that no upload replaces.
         zeta_train: what each second of training beyond the first leaves of an upload's share.
-        zeta_upload: likewise of its transmission.
+        zeta_upload: the same of its transmission.
         form: ``sound`` mixes, so that the parts of the old and the new model add up to 1; ``printed`` is the
             published expression, whose parts do not: it shrinks the parameters (or, below a second, lets them grow).
     """
@@ -62,7 +62,7 @@ class AflDelay:
 
     @classmethod
     def create(cls, settings: AflDelaySettings) -> AflDelay:
-        """Make it."""
+        """Return the rule with these settings."""
         return cls(settings)
 
     def share(self, upload: Upload) -> float:

@@ -60,7 +60,7 @@ class FedAdam:
 
     @classmethod
     def create(cls, settings: FedAdamSettings) -> FedAdam:
-        """Make it."""
+        """Return the rule with these settings."""
         return cls(settings)
 
     def aggregate(self, uploads: RoundUploads) -> NextModel:

@@ -46,7 +46,7 @@ class FedAsync:
 
     @classmethod
     def create(cls, settings: FedAsyncSettings) -> FedAsync:
-        """Make it."""
+        """Return the rule with these settings."""
         return cls(settings)
 
     def share(self, tau: int) -> float:

@@ -55,7 +55,7 @@ class FedAvgM:
 
     @classmethod
     def create(cls, settings: FedAvgMSettings) -> FedAvgM:
-        """Make it."""
+        """Return the rule with these settings."""
         return cls(settings)
 
     def aggregate(self, uploads: RoundUploads) -> NextModel:

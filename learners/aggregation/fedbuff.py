@@ -62,7 +62,7 @@ class FedBuff:
 
     @classmethod
     def create(cls, settings: FedBuffSettings) -> FedBuff:
-        """Make it."""
+        """Return the rule with these settings."""
         return cls(settings)
 
     def aggregate(self, uploads: RoundUploads) -> NextModel:

@@ -10,7 +10,7 @@ from vnetsim.learning.aggregation import NextModel, RoundUploads
 
 @dataclass(frozen=True, kw_only=True)
 class SyncSettings:
-    """There are none."""
+    """No settings."""
 
 
 class Sync:
@@ -29,7 +29,7 @@ class Sync:
 
     @classmethod
     def create(cls, settings: SyncSettings) -> Sync:  # noqa: ARG003 - the protocol's argument
-        """Make it."""
+        """Return the rule with these settings."""
         return cls()
 
     def aggregate(self, uploads: RoundUploads) -> NextModel:

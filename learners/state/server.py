@@ -166,7 +166,7 @@ def aggregation(
         updates: all of the round.
         weights: of the finite ones; the others weigh 0.
         metrics: see ``vnetsim.learning.Aggregation``.
-        exchanges: likewise.
+        exchanges: see ``vnetsim.learning.Aggregation``.
     """
     of_finite = iter(weights.tolist())
     every = [next(of_finite) if update.finite else 0.0 for update in updates]

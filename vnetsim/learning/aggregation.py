@@ -1,4 +1,4 @@
-"""Aggregation rules: what the RSU makes of the uploads of a round, and what a rule is told of them.
+"""Aggregation rules: what the RSU makes of the uploads of a round, and what a rule is given.
 
 A rule is a pure function of the present model, the uploads and its own memory: what it wants to know in the next round
 it returns, and gets back then. So a resumed run goes on with the same bits. Nothing here imports torch.

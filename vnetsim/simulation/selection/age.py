@@ -24,14 +24,14 @@ class AgeSelection:
 
     @dataclass(frozen=True, kw_only=True)
     class Settings:
-        """There are none."""
+        """No settings."""
 
     def __init__(self) -> None:
         self._last: dict[int, int] = {}
 
     @classmethod
     def create(cls, settings: Settings) -> AgeSelection:  # noqa: ARG003 - the protocol's argument
-        """Make it."""
+        """Return the policy with these settings."""
         return cls()
 
     def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Sequence[Candidate]:  # noqa: ARG002 - the protocol's argument

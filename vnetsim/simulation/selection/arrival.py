@@ -17,11 +17,11 @@ class ArrivalSelection:
 
     @dataclass(frozen=True, kw_only=True)
     class Settings:
-        """There are none."""
+        """No settings."""
 
     @classmethod
     def create(cls, settings: Settings) -> ArrivalSelection:  # noqa: ARG003 - the protocol's argument
-        """Make it."""
+        """Return the policy with these settings."""
         return cls()
 
     def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Sequence[Candidate]:  # noqa: ARG002 - the protocol's arguments

@@ -47,7 +47,7 @@ class BanditSelection:
 
     @classmethod
     def create(cls, settings: Settings) -> BanditSelection:
-        """Make it."""
+        """Return the policy with these settings."""
         return cls(settings)
 
     def bound(self, silo: int) -> float:

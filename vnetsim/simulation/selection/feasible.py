@@ -49,7 +49,7 @@ class FeasibleSelection:
 
     @classmethod
     def create(cls, settings: Settings) -> FeasibleSelection:
-        """Make it."""
+        """Return the policy with these settings."""
         return cls(settings)
 
     def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Sequence[Candidate]:  # noqa: ARG002 - the protocol's argument

@@ -29,11 +29,11 @@ class FedCsSelection:
 
     @dataclass(frozen=True, kw_only=True)
     class Settings:
-        """There are none besides ``round.deadline_s``."""
+        """No settings besides ``round.deadline_s``."""
 
     @classmethod
     def create(cls, settings: Settings) -> FedCsSelection:  # noqa: ARG003 - the protocol's argument
-        """Make it."""
+        """Return the policy with these settings."""
         return cls()
 
     def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Iterator[Candidate]:  # noqa: ARG002 - the protocol's argument

@@ -81,7 +81,7 @@ class OortSelection:
 
     @classmethod
     def create(cls, settings: Settings) -> OortSelection:
-        """Make it."""
+        """Return the policy with these settings."""
         return cls(settings)
 
     def preferred_s(self, durations_s: Sequence[float]) -> float:
@@ -92,14 +92,14 @@ class OortSelection:
 
     def utilities(self, known: Sequence[Candidate], preferred_s: float, round_index: int) -> list[float]:
         """Return U_n of candidates that have a loss, at least one, in a round counted from 0."""
-        told = [candidate.loss_and_round or (0.0, 0) for candidate in known]
-        values = [_images(candidate) * abs(loss) for candidate, (loss, _) in zip(known, told, strict=True)]
+        reports = [candidate.loss_and_round or (0.0, 0) for candidate in known]
+        values = [_images(candidate) * abs(loss) for candidate, (loss, _) in zip(known, reports, strict=True)]
         ordered = sorted(values)
         clip, low = ordered[_place(len(ordered), CLIP)], 0.999 * ordered[0]
         span = max(ordered[-1] - low, 1e-4)
         temporal = 0.1 * math.log(1 + round_index)
         result = []
-        for candidate, value, (_, reported) in zip(known, values, told, strict=True):
+        for candidate, value, (_, reported) in zip(known, values, reports, strict=True):
             utility = (min(value, clip) - low) / span + math.sqrt(temporal / (1 + reported))
             if (duration_s := candidate.duration_s) > preferred_s:
                 utility *= (preferred_s / duration_s) ** self._settings.alpha

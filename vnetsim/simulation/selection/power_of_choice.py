@@ -46,7 +46,7 @@ class PowerOfChoiceSelection:
 
     @classmethod
     def create(cls, settings: Settings) -> PowerOfChoiceSelection:
-        """Make it."""
+        """Return the policy with these settings."""
         return cls(settings)
 
     def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Sequence[Candidate]:

@@ -47,7 +47,7 @@ class VariabilitySelection:
 
     @classmethod
     def create(cls, settings: Settings) -> VariabilitySelection:
-        """Make it."""
+        """Return the policy with these settings."""
         return cls(settings)
 
     def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Sequence[Candidate]:
