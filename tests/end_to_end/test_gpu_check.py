@@ -108,6 +108,12 @@ def killed(setup):
     begun(setup)
     os.kill(os.getpid(), signal.SIGSEGV)
 
+def shot_at_first(setup):
+    rows = begun(setup)
+    if times(setup) == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return rows
+
 def parts():
     return [{parts}]
 
@@ -185,6 +191,14 @@ def test_a_part_that_fails_leaves_the_others_to_run(tmp_path: Path) -> None:
             "good": ("finished", ""),
         }
         assert (check.begun("late"), check.begun("killed")) == (1, 1)
+
+
+def test_a_process_that_is_killed_leaves_its_part(tmp_path: Path) -> None:
+    check = Sleepers(tmp_path, "Part(name='a', run=shot_at_first, limit_s=9), Part(name='b', run=begun, limit_s=9)")
+    assert check.run() == (0, "left: a; failed: none")
+    assert (check.begun("a"), check.begun("b")) == (1, 1), "not again in the same command"
+    assert check.run() == (0, "left: nothing; failed: none")
+    assert (check.begun("a"), check.begun("b")) == (2, 1)
 
 
 def test_a_part_of_several_commands_goes_on_after_its_last_round(tmp_path: Path) -> None:
