@@ -16,7 +16,7 @@ TUTORIAL = Path(__file__).parents[2] / "docs" / "tutorial.md"
 MY_SCENARIO = """\
 <configuration>
     <input><net-file value="my.net.xml"/><route-files value="my.rou.xml"/></input>
-    <time><end value="180"/></time>
+    <time><end value="300"/></time>
 </configuration>
 """
 

@@ -65,7 +65,9 @@ def test_too_few_evaluations_are_told_before_anything_runs(options: tuple[str, .
 @pytest.mark.parametrize("value", ["0", "-1", "1.5", "true", "'3'", "[3]"])
 def test_what_is_no_number_of_evaluations(value: str, study: Path) -> None:
     study.write_text(STUDY.replace("last_evaluations = 3\n", f"last_evaluations = {value}\n"))
-    with pytest.raises(InputError, match="last_evaluations: expected a whole number from 1, got"):
+    with pytest.raises(
+        InputError, match=r"last_evaluations(: expected a whole number, got| must be between 1 and 1000000)"
+    ):
         planned(study)
 
 
@@ -77,5 +79,5 @@ def test_the_file_declares_its_intervals(study: Path) -> None:
     with pytest.raises(InputError, match=r'interval = "bca": covers too little below 15 seeds, and this has 14; take'):
         planned(study, seeds="0:14")
     study.write_text('interval = "bcaa"\n' + STUDY)
-    with pytest.raises(InputError, match=r"interval: unknown interval 'bcaa'. Did you mean 'bca'\?"):
+    with pytest.raises(InputError, match="interval: must be one of 'sign-flip', 't', 'bca', got 'bcaa'"):
         planned(study)

@@ -61,7 +61,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from vnetsim.errors import InputError, unknown_name
 from vnetsim.experiment import Experiment
@@ -69,7 +69,8 @@ from vnetsim.learning.registry import find_learner
 from vnetsim.plugins import at_folder, short_name
 from vnetsim.scenario.settings_file import read_toml, structure
 from vnetsim.scenario.sources import scenario_at
-from vnetsim.storage.comparison import INTERVALS
+from vnetsim.setting_checks import Within
+from vnetsim.storage.comparison import Interval
 from vnetsim.study.design import Arm, Condition, Design
 from vnetsim.study.grid import (
     Skip,
@@ -95,8 +96,8 @@ class _File:
     traffic_seeds: Any = None
     equal_schedule: str = ""
     against: str = ""
-    last_evaluations: Any = 1
-    interval: str = "sign-flip"
+    last_evaluations: Annotated[int, Within(1, 10**6, "", "the mean of no value is none; more than any run has")] = 1
+    interval: Interval = "sign-flip"
     settings: Mapping[str, Any] = field(default_factory=dict)
     arms: Any = ()
     conditions: Any = ()
@@ -203,8 +204,8 @@ def _design(path: Path, where: str, values: Mapping[str, Any]) -> Design:
         traffic_seeds=traffic_seeds,
         equal_schedule=schedule_named(file.equal_schedule, arms, path.parent),
         against=_against(file.against, arms, f"{where}: against"),
-        interval=_interval(file.interval, f"{where}: interval"),
-        last_evaluations=_at_least_one(file.last_evaluations, f"{where}: last_evaluations"),
+        interval=file.interval,
+        last_evaluations=file.last_evaluations,
         skipped=tuple(skipped_of(_tables(file.skip, Skip, where, "skip"), arms, conditions, where)),
         varied=frozenset(grid),
         title=file.title,
@@ -306,18 +307,6 @@ def _against(name: str, arms: Sequence[Arm], place: str) -> str:
     if name and name not in labels:
         raise unknown_name("arm", name, labels, where=place)
     return name
-
-
-def _interval(name: str, place: str) -> str:
-    if name not in INTERVALS:
-        raise unknown_name("interval", name, INTERVALS, where=place)
-    return name
-
-
-def _at_least_one(value: Any, place: str) -> int:
-    if type(value) is not int or value < 1:
-        raise InputError(f"{place}: expected a whole number from 1, got {value!r}.")
-    return value
 
 
 def _seeds(value: Any, place: str) -> list[int]:
