@@ -48,22 +48,16 @@ def _look(outcome: str) -> tuple[str, str]:
 
 
 def _timeline_rows(run: RunData) -> pl.DataFrame:
-    """Return the participations of the first windows, from the first invitation on, with their windows' exits."""
+    """Return the participations of the windows that were invited first, with their windows' exits."""
     windows = run.windows.select(*WINDOW_KEY, "exit_s").unique(subset=WINDOW_KEY, keep="first", maintain_order=True)
     joined = run.participations.join(windows, on=WINDOW_KEY, how="left").with_columns(
         pl.col("exit_s").fill_null(pl.max_horizontal("end_s", "enter_s"))
     )
     invited = joined.filter(pl.col("outcome") != "not_selected")
-    begin = invited["start_s"].min() if not invited.is_empty() else None
-    if begin is not None:
-        joined = joined.filter(pl.col("end_s") >= begin)
-    order = (
-        joined.select(WINDOW_KEY)
-        .unique(maintain_order=True)
-        .sort("enter_s", "vehicle_id", "rsu_id")
-        .head(_TIMELINE_ROWS)
-    )
-    return joined.join(order.with_row_index("row"), on=WINDOW_KEY).sort("row", "start_s")
+    shown = joined if invited.is_empty() else invited
+    first = shown.group_by(WINDOW_KEY).agg(pl.col("start_s").min())
+    order = first.sort("start_s", *WINDOW_KEY).head(_TIMELINE_ROWS).select(WINDOW_KEY)
+    return shown.join(order.with_row_index("row"), on=WINDOW_KEY).sort("row", "start_s")
 
 
 def _row_names(rows: pl.DataFrame) -> list[str]:
@@ -154,16 +148,12 @@ def timeline_panel(run: RunData) -> Panel:
         handles.append(Line2D([], [], color=INK, linewidth=0.6, linestyle=(0, (1, 2)), label="round closes"))
     columns = len(handles) if len(handles) <= 6 else (len(handles) + 1) // 2
     ax.legend(handles=handles, loc="lower left", bbox_to_anchor=(-0.14, 1.0), ncols=columns)
-    total = run.participations.select(WINDOW_KEY).n_unique()
-    part = (
-        f"The first {count(shown)} of {count(total)} windows from the first invitation on"
-        if shown < total
-        else "All windows"
-    )
+    invited = run.participations.filter(pl.col("outcome") != "not_selected").select(WINDOW_KEY).n_unique()
+    part = f"The first {count(shown)} of {count(invited)} windows with an invitation" if invited else "Nobody was invited"
     names = [f"{phase.words} (pale)" if phase.seconds == "wait_s" else phase.words for phase in order]
     caption = (
         f"{part}, one row per window. A bar runs from invitation to end, coloured by outcome; white gaps "
-        f"separate {', '.join(names[:-1])} and {names[-1]}. Rows without a bar were not selected."
+        f"separate {', '.join(names[:-1])} and {names[-1]}."
     )
     return Panel(name="timeline", title=title, caption=caption, svg=to_svg(figure, "timeline"), wide=True)
 

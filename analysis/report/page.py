@@ -163,7 +163,8 @@ def build_report(run: Path) -> ReportResult:
         "kind": "Learning run" if data.learning else "Mobility run",
         "manifest": data.manifest,
         "leading": [tile(label, value) for label, value in numbers if label in large],
-        "tiles": [tile(label, value) for label, value in numbers if label not in large],
+        # how long it took on this machine stands under "What was run"
+        "tiles": [tile(label, value) for label, value in numbers if label not in {*large, "Wall time"}],
         "warnings": warnings,
         "notes": [clean(note, 400) for note in data.manifest["traffic"].get("notes") or ()],
         "sections": parts,

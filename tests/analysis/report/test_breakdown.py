@@ -128,6 +128,19 @@ def test_a_vehicle_that_was_never_invited_is_no_participation(run):
     assert f"{len(outcomes) - invited} windows without an invitation in grey." in caption
 
 
+def test_the_timeline_has_the_windows_that_were_invited_first(run):
+    invited = run.participations.filter(pl.col("outcome") != "not_selected").sort("start_s", "vehicle_id")
+    earlier = run.participations.head(1).with_columns(
+        outcome=pl.lit("not_selected"), start_s=0.0, enter_s=0.0, vehicle_id=pl.lit("never")
+    )
+    with styled():
+        panel = timeline_panel(dataclasses.replace(run, participations=pl.concat([earlier, invited])))
+    names = re.findall(r">([^<]*)</text>", panel.svg)
+    first = invited["vehicle_id"].unique(maintain_order=True).to_list()
+    assert [name for name in names if name in {*first, "never"}] == first[:40]
+    assert panel.caption.startswith(f"The first 40 of {len(first)} windows with an invitation, one row per window.")
+
+
 def test_the_figure_of_what_was_used_says_what_drops_vehicles(run):
     every_fifth = pl.when(pl.int_range(pl.len()) % 5 == 0).then(pl.lit("stale")).otherwise("outcome")
     parts = run.participations.with_columns(outcome=every_fifth)
