@@ -149,7 +149,8 @@ def timeline_panel(run: RunData) -> Panel:
     columns = len(handles) if len(handles) <= 6 else (len(handles) + 1) // 2
     ax.legend(handles=handles, loc="lower left", bbox_to_anchor=(-0.14, 1.0), ncols=columns)
     invited = run.participations.filter(pl.col("outcome") != "not_selected").select(WINDOW_KEY).n_unique()
-    part = f"The first {count(shown)} of {count(invited)} windows with an invitation" if invited else "Nobody was invited"
+    first = f"The first {count(shown)} of {count(invited)} windows with an invitation"
+    part = first if invited else "Nobody was invited"
     names = [f"{phase.words} (pale)" if phase.seconds == "wait_s" else phase.words for phase in order]
     caption = (
         f"{part}, one row per window. A bar runs from invitation to end, coloured by outcome; white gaps "
