@@ -21,6 +21,7 @@ from vnetsim.simulation.plugins import simulation_plugins
 from vnetsim.study.design import Arm, Condition, Design, fields_of
 from vnetsim.study.grid import leaves
 from vnetsim.study.plan import MOST_CELLS, Cell, Override, Plan
+from vnetsim.study.traffic import deciding_settings
 from vnetsim.traffic.sources import found_source
 
 T = TypeVar("T")
@@ -203,7 +204,7 @@ class _TrafficPlan:
 
     def __init__(self, design: Design) -> None:
         self._design = design
-        self._known: dict[object, Experiment] = {}  # by all that decides what is recorded
+        self._known: dict[str, Experiment] = {}  # by all that decides what is recorded
 
     @property
     def all(self) -> tuple[Experiment, ...]:
@@ -217,8 +218,7 @@ class _TrafficPlan:
             base = self._seeded(condition, base, seeds[experiment.seed % len(seeds)])
             traffic = dataclasses.replace(experiment.traffic, seed=base.traffic.seed)
             experiment = dataclasses.replace(experiment, traffic=traffic)
-        source = json.dumps(to_plain(base).get("source"), sort_keys=True, default=str)
-        key = (base.scenario, base.seed, base.traffic, base.gaussian, base.camera, source)
+        key = json.dumps(deciding_settings(base), sort_keys=True, default=str)
         self._known.setdefault(key, base)
         return Cell(
             arm=arm.label,

@@ -134,7 +134,7 @@ def recorded(traffic: Experiment, run: RunDirectory, *, command: Sequence[str], 
         InputError: the folder is of another version, or the recording or what it was made from was altered.
         RunError: the simulator failed.
     """
-    settings = _settings(traffic)
+    settings = deciding_settings(traffic)
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode()).hexdigest()
     name = f"traffic/{digest[:12]}"
     folder = run.path_of(f"{name}/manifest.json").parent
@@ -162,7 +162,7 @@ def recorded(traffic: Experiment, run: RunDirectory, *, command: Sequence[str], 
     return new
 
 
-def _settings(traffic: Experiment) -> dict[str, Any]:
+def deciding_settings(traffic: Experiment) -> dict[str, Any]:
     """Return everything that decides what is recorded."""
     plain = to_plain(traffic)
     located = scenario_anywhere(traffic.scenario)
