@@ -13,7 +13,7 @@ from typing import Any, ClassVar, final
 from torch import Tensor, nn
 
 from learners.engines.programs import Tensors, TrainingJob
-from learners.frame import TaskLearner
+from learners.frame import TaskLearner, scalar
 from learners.mathematics.aggregation import Weights, equal_weights
 from learners.state.global_model import State
 from learners.state.rules import rule_of
@@ -159,5 +159,5 @@ class AveragingLearner(TaskLearner):
     def _step(self, model: nn.Module, batch: Tensors, base: Tensors) -> tuple[Tensor, Tensors]:
         first, second = (batch[name] for name in self._task.inputs)
         more = {parameter: batch[name] for parameter, name in self._task.options.items() if name in batch}
-        loss = self.loss(model, first, second, base, **more)
+        loss = scalar(self.loss(model, first, second, base, **more), self.loss)
         return loss, {"loss": loss}

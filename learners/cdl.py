@@ -20,7 +20,7 @@ from learners.cdl_settings import DIVERGENCES, GRADIENTS, INFLUENCE, CdlSettings
 from learners.encoders.resnet8 import ResNet8
 from learners.engines.optimizers import CombinedOptimizer, Optimizer, Rate
 from learners.engines.programs import Tensors, Trained, TrainingJob, prefixed, unprefixed
-from learners.frame import BASE, require_option, takes
+from learners.frame import BASE, require_option, scalar, takes
 from learners.mathematics.losses import divergence_rows
 from learners.state.global_model import State
 from learners.steering import SUB_PREFIX, LocalResult, SteeringLearner
@@ -274,7 +274,7 @@ class Cdl(SteeringLearner):
     def _steering_error(self, backbone: nn.Module, batch: Tensors, given: Tensors, **more: Tensor) -> Tensor:
         if "kept0" in batch:
             more["kept"] = batch["kept0"]
-        return self.loss(backbone, batch["images"], batch["angles"], unprefixed(BASE, given), **more)
+        return scalar(self.loss(backbone, batch["images"], batch["angles"], unprefixed(BASE, given), **more), self.loss)
 
     def _step(self, networks: nn.Module, batch: Tensors, given: Tensors) -> tuple[Tensor, Tensors]:
         loss, divergence, figures = self._terms(networks, batch, given)

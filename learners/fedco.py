@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from learners.encoders import PROJECTION
 from learners.engines.optimizers import Optimizer, Rate
 from learners.engines.programs import Tensors, Trained, TrainingJob, prefixed, unprefixed
-from learners.frame import BASE, TaskLearner, takes
+from learners.frame import BASE, TaskLearner, scalar, takes
 from learners.mathematics.aggregation import Weights, equal_weights
 from learners.state.global_model import State
 from learners.state.key_queue import KeyQueue
@@ -308,7 +308,8 @@ class FedCo(TaskLearner):
             keys = networks.key(batch["second"])
         offered = {"keys": keys, "queue": given["queue"]}
         more = {name: offered[name] for name in self._offered}
-        loss = self.loss(networks.query, batch["first"], batch["second"], unprefixed(BASE, given), **more)
+        found = self.loss(networks.query, batch["first"], batch["second"], unprefixed(BASE, given), **more)
+        loss = scalar(found, self.loss)
         return loss, {"loss": loss, "keys": keys}
 
     def _optimizer(self, parameters: Mapping[str, Tensor], rate: Rate, state: Tensors) -> Optimizer:

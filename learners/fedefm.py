@@ -32,7 +32,7 @@ from learners.fedefm_settings import (
     FedEFMSettings,
     loss_series,
 )
-from learners.frame import BASE, TaskLearner, require_hook_is_used, takes
+from learners.frame import BASE, TaskLearner, require_hook_is_used, scalar, takes
 from learners.mathematics.aggregation import Weights, equal_weights, weighted_mean
 from learners.mathematics.distillation import (
     Problem,
@@ -362,7 +362,7 @@ class FedEFM(TaskLearner):
 
     def _step(self, model: nn.Module, batch: Tensors, given: Tensors) -> tuple[Tensor, Tensors]:
         """Return the loss of a step without teachers; a ``Loss``."""
-        loss = self.loss(model, batch["images"], batch["labels"], unprefixed(BASE, given))
+        loss = scalar(self.loss(model, batch["images"], batch["labels"], unprefixed(BASE, given)), self.loss)
         return loss, {"loss": loss}
 
     def _distillation(self, model: nn.Module, batch: Tensors, given: Tensors) -> tuple[Tensor, Tensors]:
@@ -385,7 +385,8 @@ class FedEFM(TaskLearner):
         if settings.reduce == "mean":
             weights = weights / len(teachers)
         more = {"outputs": logits} if self._takes_outputs else {}
-        labels = (1 - settings.beta) * self.loss(model, images, batch["labels"], unprefixed(BASE, given), **more)
+        found = self.loss(model, images, batch["labels"], unprefixed(BASE, given), **more)
+        labels = (1 - settings.beta) * scalar(found, self.loss)
         if settings.reading == "literal":
             labels = weights.sum() * labels
         loss = labels + settings.beta * distillation_loss(logits, taught, weights, temperature=settings.temperature)

@@ -14,6 +14,7 @@ from torch import Tensor
 from learners.engines.programs import Trained, TrainingJob
 from learners.state.global_model import GlobalModel
 from learners.tasks.task import Task
+from vnetsim.checked_plugin import place_of
 from vnetsim.errors import InputError
 from vnetsim.learning import Aggregation, Cost, Description, LearnerContext, Participant, Series, Update
 
@@ -111,6 +112,21 @@ class TaskLearner(ABC):
             finite=trained.finite,
             metrics={"kernel_px": job.training.kernel_px},
         )
+
+
+def scalar(found: Any, loss: Callable[..., Tensor]) -> Tensor:
+    """Return what a method's loss gave, once it is one number that gradients follow from.
+
+    Raises:
+        TypeError: saying what it is, and where the user's loss stands.
+    """
+    if isinstance(found, Tensor) and found.ndim == 0:
+        return found
+    what = f"a tensor of shape {tuple(found.shape)}" if isinstance(found, Tensor) else f"a {type(found).__name__}"
+    raise TypeError(
+        f"loss returned {what}, expected a tensor of shape (), such as the mean over the batch, and no number "
+        f"taken out of it by .item().{place_of(loss)}"
+    )
 
 
 def takes(loss: Callable[..., Tensor], parameter: str) -> bool:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from learners.encoders.resnet8 import ResNet8
 from learners.engines.programs import Tensors, Trained, TrainingJob, prefixed, unprefixed
-from learners.frame import require_option
+from learners.frame import require_option, scalar
 from learners.state.global_model import State
 from learners.steering import LocalResult, SteeringLearner
 from learners.tasks.steering import on_cpu
@@ -88,7 +88,7 @@ class PlainSteering(SteeringLearner):
 
     def _step(self, network: nn.Module, batch: Tensors, base: Tensors) -> tuple[Tensor, Tensors]:
         more = {"kept": batch["kept0"]} if "kept0" in batch else {}
-        loss = self.loss(network, batch["images"], batch["angles"], base, **more)
+        loss = scalar(self.loss(network, batch["images"], batch["angles"], base, **more), self.loss)
         return loss, {"loss": loss}
 
     @final

@@ -92,7 +92,7 @@ class _Checked:
         try:
             fitted = _fit(value, expected)
         except _MisfitError as misfit:
-            place = f" See {_place(method)}." if _place(method) else ""
+            place = place_of(method)
             protocol = f"{self._protocol.__module__}.{self._protocol.__name__}"
             raise RunError(f"{kind} '{name}' failed in {when}: {misfit}; see {protocol}.{place}") from None
         lazy = get_origin(expected) in (collections.abc.Iterable, collections.abc.Iterator)
@@ -224,9 +224,9 @@ def _moment(given: Sequence[Any]) -> str:
     return ""
 
 
-def _place(method: Callable[..., Any] | None) -> str:
-    """Return where a user's method stands, empty for one of an installed package."""
+def place_of(method: Callable[..., Any] | None) -> str:
+    """Return in words where a user's method stands, empty for one of an installed package."""
     code = getattr(getattr(method, "__func__", method), "__code__", None)
     if not isinstance(code, CodeType) or not is_users(getattr(method, "__module__", "")):
         return ""
-    return f"line {code.co_firstlineno} of {code.co_filename}"
+    return f" See line {code.co_firstlineno} of {code.co_filename}."

@@ -36,6 +36,23 @@ class ImageSet:
     std: tuple[float, float, float]
     pixels: str = ""
 
+    def __post_init__(self) -> None:
+        require_images(self.train, 3)
+        require_images(self.test, 3)
+
+
+def require_images(images: Tensor, channels: int) -> None:
+    """Refuse what is no stack of images as learners take them.
+
+    Raises:
+        ValueError: another type than uint8, or another shape than (N, channels, H, W).
+    """
+    if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] != channels:
+        raise ValueError(
+            f"images are {images.dtype} of shape {tuple(images.shape)}, expected torch.uint8 (0 to 255) of shape "
+            f"(N, {channels}, H, W)"
+        )
+
 
 def channel_statistics(images: Tensor) -> tuple[tuple[float, float, float], tuple[float, float, float]]:
     """Return mean and standard deviation of each channel of images scaled to [0, 1].
@@ -48,6 +65,7 @@ def channel_statistics(images: Tensor) -> tuple[tuple[float, float, float], tupl
     Raises:
         InputError: when a channel is constant, because it cannot be normalised.
     """
+    require_images(images, 3)
     means: list[float] = []
     deviations: list[float] = []
     levels = torch.arange(256, dtype=torch.int64)

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from learners.data.image_set import require_images
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SteeringSet:
@@ -34,3 +36,7 @@ class SteeringSet:
     test: Tensor
     test_angles: Tensor
     pixels: str = ""
+
+    def __post_init__(self) -> None:
+        require_images(self.train, 1)
+        require_images(self.test, 1)

@@ -53,3 +53,25 @@ def test_weights_and_loss_of_a_classifier_are_called(
     assert run.read("rounds")["loss"].to_list() == [42, 42, 42]
     weights = run.read("participations")["weight"].drop_nulls().to_list()
     assert sorted(round(6 * weight) for weight in weights if weight == weight) == [1, 1, 1, 2, 2, 2, 3, 3, 3]
+
+
+@pytest.mark.parametrize("engine", ["sequential", "batched"])
+@pytest.mark.parametrize(
+    ("loss", "words"),
+    [
+        ("cross_entropy(model(images), labels, reduction='none')", "loss returned a tensor of shape "),
+        ("3.5", "loss returned a float, expected a tensor of shape (), such as the mean over the batch"),
+        ("cross_entropy(model(images), labels).item()", "item()"),
+    ],
+)
+def test_a_loss_that_is_no_scalar_tensor_is_told_with_the_line_of_the_file(
+    loss: str, words: str, engine: str, write: Write, refused: Callable[..., str], tmp_path: Path
+) -> None:
+    text = "class X(ClassificationFedAvg):\n    name = 'mine'\n    def loss(self, model, images, labels, base):\n"
+    learner = write(f"{text}        return {loss}\n")
+    sizes = ("silos.count=6", "data.train_images=120", "data.test_images=40", "learning.steps=1", "learning.batch=8")
+    options = [word for size in (*sizes, f"learning.engine={engine}") for word in ("--set", size)]
+    line = refused("run", "gaussian", "--learner", learner, *options, "--out", tmp_path / "run", status=1)
+    assert line.startswith("vnetsim: learner 'mine' failed in train in round 0 at vehicle '")
+    assert words in line
+    assert f" of {tmp_path / 'mine.py'}." in line

@@ -167,6 +167,10 @@ def test_a_line_that_is_no_passage_and_a_source_that_fails_are_named(cli: Cli, p
     assert "traffic source 'passages' failed in open: TypeError" in done.err
     line = file.read_text().partition("paths = [] + 1")[0].count("\n") + 1
     assert f" See line {line} of {file}." in " ".join(done.err.split())
+    file.write_text(file.read_text().replace("paths = [] + 1", "paths = []").replace("lambda: paths)", "paths)"))
+    (passages / "passages.csv").write_text("vehicle,enter_s,speed_mps,bearing_deg,offset_m\n")
+    done = cli("mobility", "../mine.toml", "--out", "out")
+    assert "failed in open: TypeError: PathTraffic: paths is a list, expected a function without arguments" in done.err
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,11 @@ class PathTraffic(OpenedTraffic):
     """
 
     def __init__(self, rsus: Iterable[Rsu], info: TrafficInfo, paths: Callable[[], Iterable[Path]]) -> None:
+        if not callable(paths):
+            raise TypeError(
+                f"PathTraffic: paths is a {type(paths).__name__}, expected a function without arguments that gives the "
+                "paths anew whenever it is called, such as lambda: iter(paths)"
+            )
         self._rsus = tuple(rsus)
         self._info = info
         self._paths = paths

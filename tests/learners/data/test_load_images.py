@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from learners.data import WITH_ANGLES, WITH_CLASSES, load_images, load_steering
+from learners.data import WITH_ANGLES, WITH_CLASSES, ImageSet, load_images, load_steering
 from learners.data.image_set import channel_statistics
 from vnetsim.errors import InputError
 from vnetsim.experiment import DataSettings
@@ -58,3 +58,20 @@ def test_the_built_in_sets_need_no_torchvision(load, name):
 def test_a_constant_channel_cannot_be_normalised():
     with pytest.raises(InputError, match="channel 0 has one value in all 4 training images"):
         channel_statistics(torch.zeros(4, 3, 8, 8, dtype=torch.uint8))
+
+
+@pytest.mark.parametrize(
+    ("images", "words"),
+    [
+        (torch.zeros(4, 8, 8, 3, dtype=torch.uint8), r"torch.uint8 of shape \(4, 8, 8, 3\), expected .*\(N, 3, H, W\)"),
+        (torch.zeros(4, 3, 8, 8), r"images are torch.float32 of shape .*, expected torch.uint8 \(0 to 255\)"),
+    ],
+)
+def test_images_in_another_layout_or_type_are_told(images, words):
+    labels = torch.zeros(4, dtype=torch.int64)
+    half = (0.5, 0.5, 0.5)
+    parts = {"train": images, "train_labels": labels, "test": images, "test_labels": labels}
+    with pytest.raises(ValueError, match=words):
+        ImageSet(name="x", **parts, class_names=("a", "b"), mean=half, std=half)
+    with pytest.raises(ValueError, match=words):
+        channel_statistics(images)
