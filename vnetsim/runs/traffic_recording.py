@@ -106,7 +106,8 @@ def record(
                 raise KeyboardInterrupt(
                     f"interrupted at {traffic.time_s:g} s of the traffic. Go on with: {go_on}"
                 ) from error
-            if isinstance(error, RunError):
+            # somebody may have removed the folder
+            if isinstance(error, RunError) and (run.path / "manifest.json").is_file():
                 raise RunError(f"{error} Once the cause is removed, go on with: {go_on}") from error
             raise
 
