@@ -115,15 +115,20 @@ def test_altered_settings_of_what_is_replayed_are_told(tmp_path: Path, events_of
         events_of(tmp_path)
 
 
+PATHS = ("path_time_s", "path_x_m", "path_y_m", "path_speed_mps")
+
+
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
         ({"exit_s": math.inf}, "a number is not finite"),
         ({"entry_speed_mps": math.nan}, "a number is not finite"),
         ({"enter_s": None}, "something is missing"),
-        ({"path_x_m": [0.0, None]}, "a number is not finite"),
+        ({"path_x_m": [0.0, None]}, "a number in path_x_m is not finite"),
         ({"exit_s": -5.0, "path_time_s": [0.0, -5.0]}, "a path does not lead from entry to exit"),
         ({"path_time_s": []}, "a path does not lead from entry to exit"),
+        ({name: [] for name in PATHS}, "a path does not lead from entry to exit"),
+        ({"path_x_m": [1.0]}, "a path does not lead from entry to exit"),
     ],
 )
 def test_windows_that_no_traffic_gives_are_refused(tmp_path: Path, damage: dict[str, object], words: str) -> None:
@@ -131,11 +136,7 @@ def test_windows_that_no_traffic_gives_are_refused(tmp_path: Path, damage: dict[
     record("gaussian", tmp_path)
     directory = RunDirectory(tmp_path)
     rows = directory.read("windows").rows(named=True)
-    first = {
-        **rows[0],
-        **{name: [0.0, 1.0] for name in rows[0] if name.startswith("path_") and name != "path_length_m"},
-    }
-    first |= {"enter_s": 0.0, "exit_s": 1.0}
+    first = {**rows[0], "enter_s": 0.0, "exit_s": 1.0, **{name: [0.0, 1.0] for name in PATHS}}
     directory.write("windows", [tuple({**first, **damage}.values()), *(tuple(row.values()) for row in rows[1:])])
     for read in (lambda: open_traffic(Experiment(scenario=str(tmp_path))), lambda: directory.scan("windows")):
         with pytest.raises(InputError, match=rf"windows\.parquet: damaged: of some windows, {words}\.$"):

@@ -205,18 +205,19 @@ def _refuse_impossible(path: Path, windows: Scan) -> None:
     Raises:
         InputError: says what is wrong with some of them.
     """
-    times, lists = pl.col("path_time_s").list, [pl.col(name).list for name in _PATHS]
+    path_s, times = pl.col("path_time_s"), pl.col("path_time_s").list
     faults = {
         "something is missing": pl.any_horizontal(pl.all().is_null()),
-        "a number is not finite": ~pl.all_horizontal(
-            pl.col(pl.Float64).abs() <= _LARGEST,
-            *(values.eval(pl.element().fill_null(math.inf).abs() <= _LARGEST).list.all() for values in lists),
-        ),
+        "a number is not finite": ~pl.all_horizontal(pl.col(pl.Float64).abs() <= _LARGEST),
+        **{
+            f"a number in {name} is not finite": ~(pl.col(name).explode().fill_null(math.inf).abs() <= _LARGEST)
+            for name in _PATHS
+        },
         "a path does not lead from entry to exit": ~pl.all_horizontal(
-            times.first() == pl.col("enter_s"),
-            times.last() == pl.col("exit_s"),
-            times.eval(pl.element().diff().fill_null(0.0) >= 0.0).list.all(),
-            *(values.len() == times.len() for values in lists),
+            times.first().eq_missing(pl.col("enter_s")),
+            times.last().eq_missing(pl.col("exit_s")),
+            path_s == times.sort(),
+            *(pl.col(name).list.len() == times.len() for name in _PATHS),
         ),
         "two of one vehicle at one RSU overlap": pl.col("enter_s")
         < pl.col("exit_s").shift().over("vehicle_id", "rsu_id", order_by="enter_s"),
