@@ -1,4 +1,4 @@
-"""One run whose vehicles are trained by a Ray cluster of this machine: same files, also when a worker is killed."""
+"""One run whose vehicles are trained by a Ray cluster of this machine: same files, also when Ray is killed."""
 
 from __future__ import annotations
 
@@ -29,12 +29,13 @@ TRIGGER = Path({trigger!r})
 
 
 class Fragile(FedAvg):
-    """Kills the process that trains it, once, and not that of the run."""
+    """Kills the process that trains it, not that of the run, or Ray's on the machine, its parent; once."""
 
     def loss(self, model, first, second, base, plain=None):
         if TRIGGER.exists() and os.environ.get("OF_THE_RUN") != str(os.getpid()):
+            killed = os.getppid() if TRIGGER.read_text() == "raylet" else os.getpid()
             TRIGGER.unlink()
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(killed, signal.SIGKILL)
         return super().loss(model, first, second, base, plain)
 '''
 DRIVER = """
@@ -61,7 +62,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
 @needs_ray
 @pytest.mark.slow
 @pytest.mark.timeout(900)  # where the machine has other work, each worker takes its time to load torch
-def test_two_workers_one_killed_in_mid_round(tmp_path: Path) -> None:
+def test_two_workers_and_what_is_killed_in_mid_round(tmp_path: Path) -> None:
     trigger = tmp_path / "kill"
     (tmp_path / "fragile.py").write_text(LEARNER.format(trigger=str(trigger)))
     learner = "--learner", f"{tmp_path / 'fragile.py'}:Fragile"
@@ -78,13 +79,23 @@ def test_two_workers_one_killed_in_mid_round(tmp_path: Path) -> None:
 
     run = "run", "gaussian", *SMALL, "--out"
     assert vnetsim(*run, "here") == (0, "")
-    trigger.touch()
+    trigger.write_text("worker")
     assert vnetsim(*run, "there", *ray) == (0, "")
     assert not trigger.exists()
     assert files_of(tmp_path / "there") == files_of(tmp_path / "here")
     device = {name: json.loads((tmp_path / name / "manifest.json").read_text())["device"] for name in ("here", "there")}
     assert device["there"].pop("ray") == {"machines": 1, "cpus": 2, "gpus": 0}
     assert device["there"] == device["here"]
+
+    trigger.write_text("raylet")
+    status, said = vnetsim(*run, "again", *ray)
+    assert status == 1
+    assert not trigger.exists()
+    assert said.count("\n") == 1, said
+    assert said.startswith("vnetsim: --engine ray: ")
+    assert "vnetsim resume" in said
+    assert vnetsim("resume", "again") == (0, "")
+    assert files_of(tmp_path / "again") == files_of(tmp_path / "here")
 
 
 def test_options_that_do_not_go_together(refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
