@@ -68,19 +68,20 @@ def test_two_workers_and_what_is_killed_in_mid_round(tmp_path: Path) -> None:
     learner = "--learner", f"{tmp_path / 'fragile.py'}:Fragile"
     ray = "--engine", "ray", "--workers", "2"
 
-    def vnetsim(*command: str) -> tuple[int, str]:
+    def vnetsim(*command: str) -> tuple[int, list[str]]:
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
         done = subprocess.run(
             [sys.executable, "-c", DRIVER, *command, *learner], cwd=tmp_path, text=True, capture_output=True,
             check=False, timeout=290, env=environment,
         )  # fmt: skip
         assert "raylet" not in done.stdout
-        return done.returncode, done.stderr
+        lines = [line for line in done.stderr.splitlines() if " elapsed" not in line]  # progress of a slow machine
+        return done.returncode, lines
 
     run = "run", "gaussian", *SMALL, "--out"
-    assert vnetsim(*run, "here") == (0, "")
+    assert vnetsim(*run, "here") == (0, [])
     trigger.write_text("worker")
-    assert vnetsim(*run, "there", *ray) == (0, "")
+    assert vnetsim(*run, "there", *ray) == (0, [])
     assert not trigger.exists()
     assert files_of(tmp_path / "there") == files_of(tmp_path / "here")
     device = {name: json.loads((tmp_path / name / "manifest.json").read_text())["device"] for name in ("here", "there")}
@@ -91,10 +92,10 @@ def test_two_workers_and_what_is_killed_in_mid_round(tmp_path: Path) -> None:
     status, said = vnetsim(*run, "again", *ray)
     assert status == 1
     assert not trigger.exists()
-    assert said.count("\n") == 1, said
-    assert said.startswith("vnetsim: --engine ray: ")
-    assert "vnetsim resume" in said
-    assert vnetsim("resume", "again") == (0, "")
+    assert len(said) == 1, said
+    assert said[0].startswith("vnetsim: --engine ray: ")
+    assert "vnetsim resume" in said[0]
+    assert vnetsim("resume", "again") == (0, [])
     assert files_of(tmp_path / "again") == files_of(tmp_path / "here")
 
 
