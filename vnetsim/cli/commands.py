@@ -93,8 +93,8 @@ def _finish(run: Path, *, what: str) -> None:
         print_headline(result.headline, result.notices, f"report: {result.path}", title=what)
 
 
-def _tell_headline(run: Path, *, what: str) -> None:
-    """Print headline numbers and path of a run directory without a report."""
+def _tell_headline(run: Path, *, what: str, page: str = "") -> None:
+    """Print headline numbers and path of a run directory; write no report, name that which is there."""
     from analysis.loading import load  # noqa: PLC0415
     from analysis.report.headline import headline  # noqa: PLC0415 - see _finish
     from analysis.report.notices import notices  # noqa: PLC0415
@@ -102,7 +102,7 @@ def _tell_headline(run: Path, *, what: str) -> None:
 
     data = load(run)
     with telling(run):
-        print_headline(headline(data), notices(data), str(run), title=what)
+        print_headline(headline(data), notices(data), page or str(run), title=what)
 
 
 def _finish_comparison(folder: Path, *, what: str) -> None:
@@ -309,8 +309,9 @@ def resume(
             accept_changed_plugin=accept_changed_plugin,
             cluster=where.cluster(),
         )
-    if already_finished and (run_directory / "report.html").is_file():
-        _tell_headline(run_directory, what=run_directory.name)
+    page = run_directory / "report.html"
+    if already_finished and page.is_file():
+        _tell_headline(run_directory, what=run_directory.name, page=f"report: {page}")
     else:
         _finish(run_directory, what=run_directory.name)
     if already_finished:
