@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from learners.data.moving import moved
+
 SCALE = (0.08, 1.0)
 """Range of a crop's share of the image's area; torchvision's default."""
 RATIO = (3 / 4, 4 / 3)
@@ -66,7 +68,8 @@ def draw_view_one(count: int, size: Sequence[int], generator: torch.Generator) -
 
 def apply_view_one(images: Tensor, draws: Mapping[str, Tensor], mean: Sequence[float], std: Sequence[float]) -> Tensor:
     """Return the first view of images for draws; both may be of many vehicles, one after the other."""
-    return _finish(resized_crop(images, draws["box"], draws["flipped"]), draws["grey"], mean, std)
+    there = _settled(images, mean, std, box=draws["box"], flipped=draws["flipped"], grey=draws["grey"].nonzero()[:, 0])
+    return _finish(resized_crop(images, there["box"], there["flipped"]), there)
 
 
 def draw_view_two(count: int, size: Sequence[int], generator: torch.Generator) -> dict[str, Tensor]:
@@ -83,21 +86,30 @@ def draw_view_two(count: int, size: Sequence[int], generator: torch.Generator) -
 
 def apply_view_two(images: Tensor, draws: Mapping[str, Tensor], mean: Sequence[float], std: Sequence[float]) -> Tensor:
     """Return the second view of images for draws; see ``apply_view_one``."""
-    views = resized_crop(images, draws["box"])
-    chosen = draws["jittered"].nonzero().squeeze(1)
-    jittered = color_jitter(
-        views[_on(views, chosen)],
-        _on(views, draws["factors"][chosen]),
-        _on(views, draws["hue"][chosen]),
-        draws["order"][chosen],
+    chosen = draws["jittered"].nonzero()[:, 0]
+    order = draws["order"][chosen]
+    there = _settled(
+        images,
+        mean,
+        std,
+        box=draws["box"],
+        grey=draws["grey"].nonzero()[:, 0],
+        jittered=chosen,
+        factors=draws["factors"][chosen].to(images.dtype),
+        hue=draws["hue"][chosen].to(images.dtype),
+        order=order,
+        **{f"turn{i}": turned for i, turned in enumerate(hue_turns(order))},
     )
-    views[_on(views, chosen)] = jittered
-    return _finish(views, draws["grey"], mean, std)
+    views = resized_crop(images, there["box"])
+    jittered = views[there["jittered"]]
+    turns = [there[f"turn{i}"] for i in range(order.shape[1])]
+    views[there["jittered"]] = color_jitter(jittered, there["factors"], there["hue"], there["order"], turns)
+    return _finish(views, there)
 
 
 def without_view(images: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
     """Return the images themselves, normalised as the views are; arguments as for ``view_one``."""
-    return _normalise(images.clone(), mean, std)
+    return _normalise(images.clone(), _settled(images, mean, std))
 
 
 def _uniform(count: int, generator: torch.Generator, low: float = 0.0, high: float = 1.0) -> Tensor:
@@ -105,10 +117,14 @@ def _uniform(count: int, generator: torch.Generator, low: float = 0.0, high: flo
     return low + (high - low) * torch.rand(count, generator=generator)
 
 
-def _on(images: Tensor, tensor: Tensor) -> Tensor:
-    """Return draws where the images are; which images they choose is settled on the CPU, so no device is waited for."""
-    tensor = tensor.to(images.device, non_blocking=True)
-    return tensor.to(images.dtype) if tensor.is_floating_point() else tensor
+def _settled(images: Tensor, mean: Sequence[float], std: Sequence[float], **draws: Tensor) -> dict[str, Tensor]:
+    """Return the draws of a view, and its mean and deviation, where the images are.
+
+    Which images they choose is settled on the CPU, so that no device is waited for.
+    """
+    channels = {"mean": mean, "std": std}
+    constants = {name: torch.as_tensor(values, dtype=images.dtype) for name, values in channels.items()}
+    return moved({**draws, **constants}, images.device)
 
 
 def random_boxes(count: int, size: Sequence[int], generator: torch.Generator) -> Tensor:
@@ -146,11 +162,10 @@ def resized_crop(images: Tensor, boxes: Tensor, flipped: Tensor | None = None) -
         flipped: which images to mirror left to right, shape (N,); none by default.
     """
     count, _, height, width = images.shape
-    boxes = _on(images, boxes)
     rows = _sources(boxes[:, 0], boxes[:, 2], height, images)
     columns = _sources(boxes[:, 1], boxes[:, 3], width, images)
     if flipped is not None:
-        columns = torch.where(_on(images, flipped)[:, None], columns.flip(1), columns)
+        columns = torch.where(flipped[:, None], columns.flip(1), columns)
     grid = torch.stack(
         [columns[:, None, :].expand(count, height, width), rows[:, :, None].expand(count, height, width)], dim=3
     )
@@ -174,7 +189,12 @@ def greyscale(images: Tensor) -> Tensor:
     return (red * _LUMA[0]).add_(green, alpha=_LUMA[1]).add_(blue, alpha=_LUMA[2])[:, None]
 
 
-def color_jitter(images: Tensor, factors: Tensor, hue: Tensor, order: Tensor) -> Tensor:
+def hue_turns(order: Tensor) -> list[Tensor]:
+    """Return which images ``color_jitter`` turns the hue of first, second, third and last, given their orders."""
+    return [(turn == 3).nonzero()[:, 0] for turn in order.unbind(dim=1)]
+
+
+def color_jitter(images: Tensor, factors: Tensor, hue: Tensor, order: Tensor, turns: Sequence[Tensor]) -> Tensor:
     """Return the images with brightness, contrast, saturation and hue changed, each image in an order of its own.
 
     Brightness, contrast and saturation blend the image with black, with its mean luma and with its luma; so one
@@ -185,17 +205,16 @@ def color_jitter(images: Tensor, factors: Tensor, hue: Tensor, order: Tensor) ->
         factors: of brightness, contrast and saturation, >= 0, 1 changes nothing, shape (N, 3).
         hue: rotation of the hue as a share of the circle, in [-0.5, 0.5], shape (N,).
         order: a permutation of 0 brightness, 1 contrast, 2 saturation, 3 hue for each image, shape (N, 4).
+        turns: ``hue_turns`` of the order.
     """
-    turns = _on(images, order)
     factors = torch.cat([factors, torch.ones_like(hue)[:, None]], dim=1)  # a blend by 1 leaves hue's turn alone
     images = images.clone()
-    for i, turn in enumerate(turns.unbind(dim=1)):
+    for turn, rotated in zip(order.unbind(dim=1), turns, strict=True):
         factor = factors.gather(1, turn[:, None])[:, :, None, None]
         luma = greyscale(images)
         kind = turn[:, None, None, None]
         target = torch.where(kind == 1, luma.mean(dim=(2, 3), keepdim=True), luma * (kind == 2))
         images.mul_(factor).add_(target.mul_(1 - factor)).clamp_(0, 1)
-        rotated = _on(images, (order[:, i] == 3).nonzero().squeeze(1))
         images[rotated] = rotate_hue(images[rotated], hue[rotated])
     return images
 
@@ -221,14 +240,12 @@ def rotate_hue(images: Tensor, hue: Tensor) -> Tensor:
     return torch.stack([share.clamp_(0, 1).mul_(chroma).add_(low) for share in shares], dim=1)
 
 
-def _finish(views: Tensor, grey: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
+def _finish(views: Tensor, draws: Mapping[str, Tensor]) -> Tensor:
     """Turn the chosen views grey and normalise all, in place: fresh memory costs more than the arithmetic."""
-    chosen = _on(views, grey.nonzero().squeeze(1))
+    chosen = draws["grey"]
     views[chosen] = greyscale(views[chosen]).expand(-1, views.shape[1], -1, -1)
-    return _normalise(views, mean, std)
+    return _normalise(views, draws)
 
 
-def _normalise(views: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
-    center = torch.as_tensor(mean, dtype=views.dtype, device=views.device)[:, None, None]
-    spread = torch.as_tensor(std, dtype=views.dtype, device=views.device)[:, None, None]
-    return views.sub_(center).div_(spread)
+def _normalise(views: Tensor, channels: Mapping[str, Tensor]) -> Tensor:
+    return views.sub_(channels["mean"][:, None, None]).div_(channels["std"][:, None, None])

@@ -2,15 +2,20 @@
 
 Stacked, every parameter has the vehicles as its first dimension, and step sizes may differ between them. They are not
 torch's own classes: making one of those imports torch's compiler, longer than the training of several vehicles takes.
+Like them they step all parameters in a few operations on lists, which a GPU does in a few kernels.
 """
+
+# ruff: noqa: SLF001 - torch has no other names for operations on lists
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import torch
 from torch import Tensor
+
+from learners.data.moving import moved
 
 BETA_MEAN = 0.9
 BETA_SQUARE = 0.999
@@ -56,15 +61,16 @@ class Sgd:
     @torch.no_grad()
     def step(self) -> None:
         """Apply the gradients and clear them; parameters without one stay."""
-        for name, parameter in self._parameters.items():
-            if parameter.grad is None:
-                continue
-            gradient = parameter.grad.add(parameter, alpha=self._weight_decay)
-            before = self._velocity.get(name)
-            velocity = gradient if before is None else before.mul_(self._momentum).add_(gradient)
-            self._velocity[name] = velocity
-            _descend(parameter, velocity, self._learning_rate)
-            parameter.grad = None
+        stepped = _with_gradients(self._parameters)
+        if not stepped:
+            return
+        gradients = _decayed_gradients(stepped, self._weight_decay)
+        before = [self._velocity[name] for name in stepped if name in self._velocity]
+        if before:
+            torch._foreach_mul_(before, self._momentum)
+            torch._foreach_add_(before, [gradients[name] for name in stepped if name in self._velocity])
+        self._velocity = {**gradients, **self._velocity}
+        _descend(stepped, [self._velocity[name] for name in stepped], self._learning_rate)
 
     def state(self) -> dict[str, Tensor]:
         """Return nothing: a local training begins at rest."""
@@ -97,8 +103,11 @@ class Adam:
         self._weight_decay = weight_decay
         # float64 on the CPU: powers of the betas near 1 keep their digits, and one number comes from no device
         self._steps = state["steps"].to("cpu", copy=True) if state else torch.tensor(0)
-        self._means = self._moments("mean", state)
-        self._squares = self._moments("square", state)
+        kept = {name: tensor for name, tensor in state.items() if name != "steps"}
+        for parameter in [*self._parameters.values()][:1]:
+            kept = moved(kept, parameter.device)
+        self._means = self._moments("mean", kept)
+        self._squares = self._moments("square", kept)
 
     def state(self) -> dict[str, Tensor]:
         """Return ``steps`` and, for every parameter that ever had a gradient, ``mean.NAME`` and ``square.NAME``."""
@@ -113,21 +122,27 @@ class Adam:
         self._steps = self._steps + 1
         steps = self._steps.to(torch.float64)
         size, root = 1 / (1 - BETA_MEAN**steps), (1 - BETA_SQUARE**steps).sqrt()
-        rate = _plain(self._learning_rate * size)
-        for name, parameter in self._parameters.items():
-            if parameter.grad is None:
-                continue
-            gradient = parameter.grad.add(parameter, alpha=self._weight_decay)
-            mean = self._means.setdefault(name, torch.zeros_like(parameter)).lerp_(gradient, 1 - BETA_MEAN)
-            square = self._squares.setdefault(name, torch.zeros_like(parameter))
-            square.mul_(BETA_SQUARE).addcmul_(gradient, gradient, value=1 - BETA_SQUARE)
-            spread = (square.sqrt() / _for(parameter, _plain(root))).add_(EPSILON)
-            _descend(parameter, mean / spread, rate)
-            parameter.grad = None
+        stepped = _with_gradients(self._parameters)
+        if not stepped:
+            return
+        gradients = list(_decayed_gradients(stepped, self._weight_decay).values())
+        for name, parameter in stepped.items():
+            if name not in self._means:
+                self._means[name], self._squares[name] = torch.zeros_like(parameter), torch.zeros_like(parameter)
+        means, squares = ([moments[name] for name in stepped] for moments in (self._means, self._squares))
+        torch._foreach_lerp_(means, gradients, 1 - BETA_MEAN)
+        torch._foreach_mul_(squares, BETA_SQUARE)
+        torch._foreach_addcmul_(squares, gradients, gradients, value=1 - BETA_SQUARE)
+        spreads = torch._foreach_sqrt(squares)
+        torch._foreach_div_(spreads, _factors(stepped, root))
+        torch._foreach_add_(spreads, EPSILON)
+        _descend(stepped, torch._foreach_div(means, spreads), self._learning_rate * size)
 
     def _moments(self, kind: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        names = (name for name in self._parameters if f"{kind}.{name}" in state)
-        return {name: state[f"{kind}.{name}"].to(self._parameters[name].device, copy=True) for name in names}
+        prefix = f"{kind}."
+        return {
+            name.removeprefix(prefix): tensor.clone() for name, tensor in state.items() if name.startswith(prefix)
+        }
 
 
 class CombinedOptimizer:
@@ -159,21 +174,32 @@ def moments_like(parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {"steps": torch.tensor(0)} | {f"{kind}.{n}": t for kind in ("mean", "square") for n, t in parameters.items()}
 
 
-def _plain(rate: Rate) -> Rate:
-    """Return a tensor of one value as a number, which spares a copy to the device."""
-    return float(rate) if isinstance(rate, Tensor) and rate.ndim == 0 else rate
+def _with_gradients(parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: parameter for name, parameter in parameters.items() if parameter.grad is not None}
 
 
-def _for(parameter: Tensor, rate: Rate) -> Rate:
-    """Return a rate in a shape that multiplies a parameter, each stacked model by its own."""
-    if not isinstance(rate, Tensor):
-        return rate
-    return rate.to(device=parameter.device, dtype=parameter.dtype).view(-1, *[1] * (parameter.ndim - 1))
+def _decayed_gradients(parameters: Mapping[str, Tensor], weight_decay: float) -> dict[str, Tensor]:
+    """Take the gradients of parameters, which have none afterwards; return them with weight decay added."""
+    tensors = list(parameters.values())
+    gradients = torch._foreach_add([one.grad for one in tensors], tensors, alpha=weight_decay)
+    for parameter in tensors:
+        parameter.grad = None
+    return dict(zip(parameters, gradients, strict=True))
 
 
-def _descend(parameter: Tensor, direction: Tensor, rate: Rate) -> None:
-    factor = _for(parameter, rate)
-    if isinstance(factor, Tensor):
-        parameter.sub_(direction * factor)
+def _factors(parameters: Mapping[str, Tensor], rate: Rate) -> float | list[Tensor]:
+    """Return a rate as what multiplies parameters: a number, or for each a tensor with each stacked model's own."""
+    if not isinstance(rate, Tensor) or rate.ndim == 0:
+        return float(rate)
+    tensors = list(parameters.values())
+    there = moved({"rate": rate}, tensors[0].device)["rate"]
+    by_type = {dtype: there.to(dtype) for dtype in {tensor.dtype for tensor in tensors}}
+    return [by_type[tensor.dtype].view(-1, *[1] * (tensor.ndim - 1)) for tensor in tensors]
+
+
+def _descend(parameters: Mapping[str, Tensor], directions: Sequence[Tensor], rate: Rate) -> None:
+    factors = _factors(parameters, rate)
+    if isinstance(factors, float):
+        torch._foreach_sub_(list(parameters.values()), directions, alpha=factors)
     else:
-        parameter.sub_(direction, alpha=factor)
+        torch._foreach_sub_(list(parameters.values()), torch._foreach_mul(directions, factors))

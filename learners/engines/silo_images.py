@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from learners.data.motion import motion_blur
+from learners.data.moving import moved
 from learners.engines.programs import LocalTraining
 from vnetsim.errors import InputError
 from vnetsim.learning import LearnerContext
@@ -86,15 +87,11 @@ class SiloImages:
     def images(self, drawn: Mapping[str, Tensor]) -> Tensor:
         """Return drawn images as their vehicles see them, float in [0, 1] on the device, shape (B, C, H, W)."""
         rows, lengths = drawn["rows"], drawn["kernel_px"]
-        chosen = self._images[self.on_device(rows) if self.resident else rows]
-        images = self.on_device(chosen).to(torch.float32) / 255
-        return motion_blur(images, self.on_device(lengths)) if bool((lengths > 1).any()) else images
-
-    def on_device(self, tensor: Tensor) -> Tensor:
-        """Return a tensor on the device; a copy from the CPU does not wait for the device."""
-        if self.device.type == "cuda" and tensor.device.type == "cpu":
-            tensor = tensor.pin_memory()
-        return tensor.to(self.device, non_blocking=True)
+        sent = {"rows": rows} if self.resident else {"images": self._images[rows]}
+        there = moved({**sent, "lengths": lengths}, self.device)
+        chosen = self._images[there["rows"]] if self.resident else there["images"]
+        images = chosen.to(torch.float32) / 255
+        return motion_blur(images, there["lengths"]) if bool((lengths > 1).any()) else images
 
 
 def _pool(images: Tensor, device: torch.device) -> tuple[Tensor, bool]:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from learners.data.moving import moved
 from learners.encoders import Classifier, create_classifier, parameter_count
 from learners.engines.programs import Loss, Program, Tensors, frozen, prefixed
 from learners.mathematics.aggregation import Weights
@@ -76,7 +77,8 @@ class ClassificationTask(AveragedTask):
         """
 
         def prepare(images: Tensor, drawn: Tensors) -> Tensors:
-            return {"images": self._normalised(images), "labels": self._labels[self.silos.on_device(drawn["rows"])]}
+            rows = moved({"rows": drawn["rows"]}, self.device)["rows"]
+            return {"images": self._normalised(images), "labels": self._labels[rows]}
 
         return self.program(
             loss, draw=lambda _count, _generator: {}, prepare=prepare,

@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from learners.data.moving import moved
 from learners.encoders import parameter_count, seeded_by_torch
 from learners.engines.programs import Loss, Program, Tensors
 from learners.mathematics.robust import AveragingSettings
@@ -157,7 +158,7 @@ class OwnTask(AveragedTask):
         """Return the local training: SGD on the silo's images."""
 
         def prepare(images: Tensor, drawn: Tensors) -> Tensors:
-            return {"images": images, "targets": self._targets[self.silos.on_device(drawn["rows"])]}
+            return {"images": images, "targets": self._targets[moved({"rows": drawn["rows"]}, self.device)["rows"]]}
 
         optimizer = self.sgd(self.settings.momentum)
         return self.program(step, draw=lambda _count, _generator: {}, prepare=prepare, optimizer=optimizer)

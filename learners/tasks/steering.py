@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import l1_loss, mse_loss
 
 from learners.data import load_steering
+from learners.data.moving import moved
 from learners.data.partition_steering import STRAIGHT, partition_steering
 from learners.encoders import parameter_count
 from learners.encoders.batchnorm import estimate_statistics
@@ -96,15 +97,14 @@ class SteeringTask(Task):
             masks: dropout masks of a step.
         """
         share, width = self._settings.dropout, self.network.width
+        masked = [f"kept{i}" for i in range(masks)] if share > 0 else []
 
         def draw(count: int, generator: torch.Generator) -> Tensors:
-            if share == 0:
-                return {}
-            return {f"kept{i}": torch.rand(count, width, generator=generator) >= share for i in range(masks)}
+            return {name: torch.rand(count, width, generator=generator) >= share for name in masked}
 
         def prepare(images: Tensor, drawn: Tensors) -> Tensors:
-            kept = {name: self.silos.on_device(mask) for name, mask in drawn.items() if name.startswith("kept")}
-            return {"images": images, "angles": self._angles[self.silos.on_device(drawn["rows"])], **kept}
+            there = moved({name: drawn[name] for name in drawn if name == "rows" or name in masked}, self.device)
+            return {"images": images, "angles": self._angles[there.pop("rows")], **there}
 
         return self.program(loss, draw=draw, prepare=prepare, optimizer=optimizer or self.optimizer, network=network)
 
