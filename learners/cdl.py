@@ -17,14 +17,14 @@ import torch
 from torch import Tensor, nn
 
 from learners.cdl_settings import DIVERGENCES, GRADIENTS, INFLUENCE, CdlSettings
+from learners.data.moving import moved
 from learners.encoders.resnet8 import ResNet8
 from learners.engines.optimizers import CombinedOptimizer, Optimizer, Rate
-from learners.engines.programs import Tensors, Trained, TrainingJob, prefixed, unprefixed
+from learners.engines.programs import Tensors, Trained, TrainingJob, copy_state, prefixed, unprefixed
 from learners.frame import BASE, require_option, scalar, takes
 from learners.mathematics.losses import divergence_rows
 from learners.state.global_model import State
 from learners.steering import SUB_PREFIX, LocalResult, SteeringLearner
-from learners.tasks.steering import on_cpu
 from vnetsim.errors import InputError
 from vnetsim.learning import LearnerContext, Participant, Series
 
@@ -169,11 +169,11 @@ class Cdl(SteeringLearner):
         """Return the training of the backbone and, from the second time on, of both; see ``SteeringLearner.job``."""
         training = self._task.local_training_of(participant)
         backbone = {name: tensor for name, tensor in base.items() if not name.startswith(SUB_PREFIX)}
-        compared = {BASE + name: t.to(self._task.device) for name, t in backbone.items()} if self._compares else {}
+        compared = moved(prefixed(BASE, backbone), self._task.device) if self._compares else {}
         if not own:
             return TrainingJob(program=self._alone, training=training, base=backbone, given=compared)
         sub = unprefixed(SUB_PREFIX, base if self._released else own)
-        influence = torch.tensor(self._influence(participant, own), dtype=torch.float32, device=self._task.device)
+        influence = torch.full((), self._influence(participant, own), dtype=torch.float32, device=self._task.device)
         return TrainingJob(
             program=self._together,
             training=training,
@@ -189,12 +189,12 @@ class Cdl(SteeringLearner):
             backbone, sub = unprefixed(BACKBONE, trained.state), unprefixed(SUB, trained.state)
             optimizers = trained.optimizer
         else:  # the sub-network becomes a copy of the backbone
-            backbone = sub = trained.state
+            backbone, sub = trained.state, copy_state(trained.state)
             optimizers = prefixed(BACKBONE_OPTIMIZER, trained.optimizer)
-        sub_network = prefixed(SUB_PREFIX, on_cpu(sub))
+        sub_network = prefixed(SUB_PREFIX, sub)
         figures = {name: trained.mean(name) for name in trained.figures if name != "loss"}
         return LocalResult(
-            sent=on_cpu(backbone) | (sub_network if self._released else {}),
+            sent=backbone | (sub_network if self._released else {}),
             own={
                 TRAININGS: own.get(TRAININGS, torch.tensor(0)) + 1,
                 **({} if self._released else sub_network),
@@ -219,8 +219,9 @@ class Cdl(SteeringLearner):
     def measured(self, jobs: Sequence[TrainingJob]) -> Sequence[Mapping[str, float]]:
         """Return the sub-network's influence, and the gradients compared; see ``SteeringLearner.measured``."""
         compared = [i for i, job in enumerate(jobs) if job.program is self._together]
-        told = [{name: tensor for name, tensor in job.given.items() if name == INFLUENCE.name} for job in jobs]
-        figures = [{name: float(tensor) for name, tensor in one.items()} for one in told]
+        influences = [jobs[i].given[INFLUENCE.name] for i in compared]
+        told = dict(zip(compared, torch.stack(influences).tolist() if compared else [], strict=True))
+        figures = [{INFLUENCE.name: told[i]} if i in told else {} for i in range(len(jobs))]
         if self._settings.measure_gradients:
             calls = [partial(self._compare_gradients, jobs[i]) for i in compared]
             for i, found in zip(compared, self._task.engine.map(self._together, calls), strict=True):

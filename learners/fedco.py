@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar, Literal, final
 import torch
 from torch import Tensor, nn
 
+from learners.data.moving import moved
 from learners.encoders import PROJECTION
 from learners.engines.optimizers import Optimizer, Rate
 from learners.engines.programs import Tensors, Trained, TrainingJob, prefixed, unprefixed
@@ -320,7 +321,7 @@ class FedCo(TaskLearner):
     def _job(self, participant: Participant) -> TrainingJob:
         base = self._global.at(participant.base_round)
         model = _model(base)
-        own = {name: tensor.to(self._task.device) for name, tensor in self._silos[participant.silo].own.items()}
+        own = moved(self._silos[participant.silo].own, self._task.device)
         return TrainingJob(
             program=self._program,
             training=self._task.local_training_of(participant),
@@ -335,7 +336,7 @@ class FedCo(TaskLearner):
         return replace(
             self._update(participant, job, trained),
             state={**self._task.sent(unprefixed(QUERY, trained.state)), **sent, "keys": keys},
-            kept={name: theta_k[name].cpu() for name in self._template.own},
+            kept=moved({name: theta_k[name] for name in self._template.own}, torch.device("cpu")),
         )
 
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from learners.data.moving import moved
 from learners.engines.programs import (
     LocalTraining,
     Program,
@@ -284,7 +285,7 @@ class FedEFM(TaskLearner):
 
     def _compared(self, base: State) -> Tensors:
         """Return what ``loss`` is given as ``base``, in a job's ``given``."""
-        return {BASE + name: tensor.to(self._task.device) for name, tensor in base.items()} if self._compares else {}
+        return moved(prefixed(BASE, base), self._task.device) if self._compares else {}
 
     def _overseas(self, participants: Sequence[Participant]) -> list[dict[str, State]]:
         """Return the copies that came back to each, by host: trained on the host's images as its vehicle sees them.

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from learners.engines.programs import Trained, TrainingJob
 from learners.state.global_model import GlobalModel
-from learners.tasks.task import Task
+from learners.tasks.task import ENGINE, Task
 from vnetsim.checked_plugin import place_of
 from vnetsim.errors import InputError
 from vnetsim.learning import Aggregation, Cost, Description, LearnerContext, Participant, Series, Update
@@ -86,14 +86,21 @@ class TaskLearner(ABC):
 
     @final
     def state_dict(self) -> dict[str, Any]:
-        """Return the models and the round, and what silos keep; every random draw follows from seed, round, vehicle."""
-        return {**self._global.state_dict(), **({} if self._silos is None else self._silos.state_dict())}
+        """Return the models and the round, what silos keep, and what the engine was chosen by.
+
+        Every random draw follows from seed, round and vehicle.
+        """
+        of_silos = {} if self._silos is None else self._silos.state_dict()
+        return {**self._global.state_dict(), **of_silos, **self._task.engine_state()}
 
     @final
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what ``state_dict`` returned."""
         of_silos = {name: tensor for name, tensor in state.items() if self._silos is not None and name.startswith(SILO)}
-        self._global.load_state_dict({name: tensor for name, tensor in state.items() if name not in of_silos})
+        of_engine = {name: tensor for name, tensor in state.items() if name.startswith(ENGINE)}
+        others = state.keys() - of_silos.keys() - of_engine.keys()
+        self._global.load_state_dict({name: tensor for name, tensor in state.items() if name in others})
+        self._task.load_engine_state(of_engine)
         if self._silos is not None:
             self._silos.load_state_dict(of_silos)
 

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from learners.engines.programs import Trained, TrainingJob
+from learners.engines.programs import Trained, TrainingJob, on_host
 from learners.frame import TaskLearner, require_hook_is_used
 from learners.mathematics.aggregation import Weights, equal_weights, weighted_mean
 from learners.mathematics.mixing import Matrix, half_received, metropolis_hastings, mix
@@ -143,7 +143,10 @@ class SteeringLearner(TaskLearner):
 
     @abstractmethod
     def local_result(self, trained: Trained, own: State) -> LocalResult:
-        """Return the result of a local training, given what training made of its job, and ``own`` as before it."""
+        """Return the result of a local training, given what training made of its job, and ``own`` as before it.
+
+        The states of ``trained`` are in this machine's memory.
+        """
 
     @abstractmethod
     def _own_template(self) -> State:
@@ -203,7 +206,7 @@ class SteeringLearner(TaskLearner):
         """
         jobs = [self._job(participant) for participant in participants]
         measured = self.measured(jobs)
-        trained = self._task.engine.train(jobs)
+        trained = map(on_host, self._task.engine.train(jobs))
         return [self._upload(*one) for one in zip(participants, jobs, trained, measured, strict=True)]
 
     @final

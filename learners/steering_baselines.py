@@ -7,12 +7,12 @@ from typing import ClassVar, final
 
 from torch import Tensor, nn
 
+from learners.data.moving import moved
 from learners.encoders.resnet8 import ResNet8
 from learners.engines.programs import Tensors, Trained, TrainingJob, prefixed, unprefixed
 from learners.frame import require_option, scalar
 from learners.state.global_model import State
 from learners.steering import LocalResult, SteeringLearner
-from learners.tasks.steering import on_cpu
 from learners.tasks.steering_settings import SteeringSettings
 from vnetsim.learning import LearnerContext, Participant, Series
 
@@ -63,7 +63,7 @@ class PlainSteering(SteeringLearner):
             program=self._program,
             training=self._task.local_training_of(participant),
             base=base,
-            given={name: tensor.to(self._task.device) for name, tensor in base.items()} if self._compares else {},
+            given=moved(base, self._task.device) if self._compares else {},
             optimizer=unprefixed(OPTIMIZER, own),
         )
 
@@ -71,7 +71,7 @@ class PlainSteering(SteeringLearner):
     def local_result(self, trained: Trained, own: State) -> LocalResult:  # noqa: ARG002  the base class's
         """Return the model, and the optimizer where the silo keeps it; see ``SteeringLearner.local_result``."""
         return LocalResult(
-            sent=on_cpu(trained.state),
+            sent=trained.state,
             own=prefixed(OPTIMIZER, self._task.kept(trained.optimizer)),
             loss=trained.mean("loss"),
         )

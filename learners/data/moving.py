@@ -24,7 +24,7 @@ def moved(tensors: Mapping[str, Tensor], device: torch.device) -> dict[str, Tens
     sizes = [-(-tensor.nbytes // _ALIGNED) * _ALIGNED for tensor in away.values()]
     pinned = device.type == "cuda"
     packed = torch.empty(sum(sizes), dtype=torch.uint8, device=source, pin_memory=pinned)
-    torch._foreach_copy_(_pieces(packed, sizes, away), list(away.values()))  # noqa: SLF001 - as torch.optim does
+    torch._foreach_copy_(_pieces(packed, sizes, away), list(away.values()))
     arrived = packed.to(device, non_blocking=source.type == "cpu")
     return {**tensors, **dict(zip(away, _pieces(arrived, sizes, away), strict=True))}
 
@@ -33,5 +33,5 @@ def _pieces(packed: Tensor, sizes: Sequence[int], like: Mapping[str, Tensor]) ->
     """Return tensors of given types and shapes whose bytes lie one after the other in a row, each in so many."""
     return [
         row[: tensor.nbytes].view(tensor.dtype).view(tensor.shape)
-        for row, tensor in zip(packed.split(list(sizes)), like.values(), strict=True)
+        for row, tensor in zip(torch.split(packed, list(sizes)), like.values(), strict=True)
     ]

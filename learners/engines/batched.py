@@ -2,7 +2,8 @@
 
 On a CPU vehicles are trained side by side, each on one core: small convolutions gain little from a second core, whereas
 a second vehicle keeps it busy. A vehicle's arithmetic then does not depend on the number of cores. On a CUDA device
-vehicles are stacked: their weights get a dimension more, and every operation serves all of them.
+vehicles are stacked: their weights get a dimension more, and every operation serves all of them. Whether that is faster
+than one after the other depends on network, batch and device; there a run measures it in its first steps.
 
 Neither lets a vehicle's result depend on who else is trained, nor on how many fit into memory.
 """
@@ -14,20 +15,20 @@ import logging
 import os
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from time import perf_counter
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
-from learners.engines.programs import Engine, Program, Result, SequentialEngine, Trained, TrainingJob, train_one
+from learners.engines.programs import Engine, Program, Result, SequentialEngine, Trained, TrainingJob, read, train_one
 from learners.engines.stacked import stackable, train_stacked
-from vnetsim.errors import RunError
-from vnetsim.learning.device import cores
+from vnetsim.learning.device import cores, out_of_memory
 
 LOGGER = logging.getLogger(__name__)
 
@@ -35,19 +36,28 @@ LARGE_STEP_BYTES = 2**28
 """From here on a step keeps two cores as busy as two steps would, or busier: ResNet-18 from about 16 images on."""
 MEMORY_SHARE = 0.5
 """Part of the free memory that training may take; results, and what estimates leave out, need the rest."""
+TRIAL_STEPS = 3
+"""Steps after which the faster engine is kept."""
+TRIAL_VEHICLES = 3
+"""Vehicles that are tried one after the other; as many as can be stacked are tried together."""
 
 
-def create_engine(name: str, device: torch.device) -> Engine:
+def create_engine(name: str, device: torch.device, measures: bool = False) -> Engine:
     """Return the engine of a setting ``learning.engine``.
 
-    ``auto`` is ``batched`` on a CPU, where it was measured to be faster, and ``sequential`` on CUDA, where nobody has
-    measured yet.
+    On a CPU every vehicle has one core, unless its steps are large, and ``auto`` is ``batched``, which was measured to
+    be faster. On CUDA it is ``sequential``, or what the first steps show to be faster.
+
+    Args:
+        name: of the setting.
+        device: where vehicles are trained.
+        measures: whether ``auto`` may measure, on CUDA. It does not where the same bits are asked for each time.
     """
-    if name == "auto":
-        name = "batched" if device.type == "cpu" else "sequential"
-    if name == "sequential":
-        return SequentialEngine()
-    return SideBySideEngine() if device.type == "cpu" else StackedEngine()
+    if device.type == "cpu":
+        return SideBySideEngine(workers=1 if name == "sequential" else None)
+    if name == "auto" and measures and not torch.are_deterministic_algorithms_enabled():
+        return MeasuredEngine()
+    return StackedEngine() if name == "batched" else SequentialEngine()
 
 
 class SideBySideEngine:
@@ -80,26 +90,22 @@ class SideBySideEngine:
         while small:
             calls = {i: (jobs[i].program, partial(train_one, jobs[i])) for i in small}
             done, small = self._side_by_side(calls, workers)
-            results |= done
+            results |= zip(done, read(list(done.values())), strict=True)
             if small and workers == 1:
-                raise not_enough(jobs[small[0]])
+                break
             if small:
                 self._workers = workers = (workers + 1) // 2
                 LOGGER.warning("vnetsim: out of memory: at most %d vehicles are trained at a time.", workers)
-        for i in range(len(jobs)):
-            if i not in results:
-                with memory_needed(jobs[i]):
-                    results[i] = self._alone.train([jobs[i]])[0]
+        left = [i for i in range(len(jobs)) if i not in results]
+        results |= zip(left, self._alone.train([jobs[i] for i in left]), strict=True)
         return [results[i] for i in range(len(jobs))]
 
     def map(self, program: Program, calls: Sequence[Callable[[nn.Module], Result]]) -> list[Result]:
         """Return what the calls return, in order; see ``Engine``."""
         numbered = {i: (program, call) for i, call in enumerate(calls)}
         done, left = self._side_by_side(numbered, max(1, min(self._workers, len(calls))))
-        again, still = self._side_by_side({i: numbered[i] for i in left}, 1)
-        if still:
-            raise RunError("out of memory while models were compared; lower learning.batch.")
-        return [(done | again)[i] for i in range(len(calls))]
+        done |= zip(left, self._alone.map(program, [calls[i] for i in left]), strict=True)
+        return [done[i] for i in range(len(calls))]
 
     def _side_by_side(
         self, calls: Mapping[int, tuple[Program, Callable[[nn.Module], Result]]], workers: int
@@ -154,10 +160,12 @@ class StackedEngine:
 
     Args:
         largest: most vehicles in a stack.
+        layout: of their convolutions' weights in memory, by which torch chooses that of a convolution.
     """
 
-    def __init__(self, *, largest: int = 1024) -> None:
+    def __init__(self, *, largest: int = 1024, layout: torch.memory_format = torch.contiguous_format) -> None:
         self._largest = largest
+        self._layout = layout
         self._alone = SequentialEngine()
 
     def train(self, jobs: Sequence[TrainingJob]) -> list[Trained]:
@@ -167,23 +175,81 @@ class StackedEngine:
             waiting = list(alike)
             while waiting:
                 stack = waiting[: self._largest]
-                try:
-                    trained = train_stacked([jobs[i] for i in stack])
-                except (RuntimeError, MemoryError) as error:
-                    if not out_of_memory(error):
-                        raise
-                    if len(stack) == 1:
-                        raise not_enough(jobs[stack[0]]) from error
-                    self._largest = (len(stack) + 1) // 2
-                    LOGGER.warning("vnetsim: out of memory: at most %d vehicles are stacked.", self._largest)
-                    continue
-                results.update(zip(stack, trained, strict=True))
-                waiting = waiting[len(stack) :]
-        return [results[i] for i in range(len(jobs))]
+                trained = self._trained([jobs[i] for i in stack])
+                results |= zip(stack, trained, strict=False)  # none: memory did not suffice
+                waiting = waiting[len(trained) :]
+        return read([results[i] for i in range(len(jobs))])
 
     def map(self, program: Program, calls: Sequence[Callable[[nn.Module], Result]]) -> list[Result]:
         """Return what the calls return, in order, made one after the other; see ``Engine``."""
         return self._alone.map(program, calls)
+
+    def _trained(self, jobs: Sequence[TrainingJob]) -> list[Trained]:
+        """Return the results of a stack, a single vehicle's without one; none where stacks have to be smaller."""
+        if len(jobs) == 1:
+            return self._alone.train(jobs)
+        try:
+            return train_stacked(jobs, layout=self._layout)
+        except (RuntimeError, MemoryError) as error:
+            if not out_of_memory(error):
+                raise
+        self._largest = (len(jobs) + 1) // 2
+        LOGGER.warning("vnetsim: out of memory: at most %d vehicles are stacked.", self._largest)
+        return []
+
+
+class MeasuredEngine:
+    """Trains one vehicle after the other or stacked, whichever the first steps of a run show to be faster.
+
+    It is settled in the first round in which vehicles can be stacked, by steps whose results are thrown away. A run
+    that is resumed is given what was measured: the engines round differently.
+
+    Attributes:
+        seconds: of a vehicle's few steps, by engine; empty until it is settled.
+    """
+
+    def __init__(self) -> None:
+        self._engines: dict[str, Engine] = {"sequential": SequentialEngine(), "batched": StackedEngine()}
+        self.seconds: dict[str, float] = {}
+
+    @property
+    def chosen(self) -> str:
+        """The faster engine; ``sequential`` until it is settled."""
+        return min(self._engines, key=lambda name: self.seconds.get(name, 0.0))
+
+    def train(self, jobs: Sequence[TrainingJob]) -> list[Trained]:
+        """Return the results in the order of the jobs; see ``Engine``."""
+        alike = max(stackable(jobs), key=len, default=[])
+        if len(alike) > 1 and not self.seconds:
+            self._measure([jobs[i] for i in alike])
+        return self._engines[self.chosen].train(jobs)
+
+    def map(self, program: Program, calls: Sequence[Callable[[nn.Module], Result]]) -> list[Result]:
+        """Return what the calls return, in order; see ``Engine``."""
+        return self._engines[self.chosen].map(program, calls)
+
+    def _measure(self, jobs: Sequence[TrainingJob]) -> None:
+        found = {}
+        for name, engine in self._engines.items():
+            tried = jobs if name == "batched" else jobs[:TRIAL_VEHICLES]
+            engine.train(_cut(tried, steps=1))  # what comes first takes longer
+            begin_s = perf_counter()
+            engine.train(_cut(tried, steps=TRIAL_STEPS))  # its results are read, so that the device has finished
+            found[name] = (perf_counter() - begin_s) / len(tried)
+        self.seconds = found
+        LOGGER.warning("vnetsim: learning.engine = auto: %s.", self.told)
+
+    @property
+    def told(self) -> str:
+        """What was chosen and why, for the record; empty until it is settled."""
+        times = ", ".join(f"{name} {seconds_ * 1e3:.3g} ms" for name, seconds_ in self.seconds.items())
+        return times and f"{self.chosen} (first steps on this device, a vehicle: {times})"
+
+
+def _cut(jobs: Sequence[TrainingJob], *, steps: int) -> list[TrainingJob]:
+    """Return jobs that take no more than so many steps."""
+    most = [min(steps, job.program.steps_of(job.training)) for job in jobs]
+    return [replace(job, training=replace(job.training, steps=few)) for job, few in zip(jobs, most, strict=True)]
 
 
 def step_bytes(job: TrainingJob, network: nn.Module) -> int:
@@ -234,27 +300,3 @@ def available_bytes() -> int:
     except (OSError, ValueError):  # no such limit, or "max"
         return free
     return min(free, max(0, limit - used))
-
-
-def out_of_memory(error: BaseException) -> bool:
-    """Return whether an error says that memory did not suffice, on whichever device."""
-    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in str(error)
-
-
-@contextmanager
-def memory_needed(job: TrainingJob) -> Iterator[None]:
-    """Turn a lack of memory for a single vehicle into the error that the user sees."""
-    try:
-        yield
-    except (RuntimeError, MemoryError) as error:
-        if out_of_memory(error):
-            raise not_enough(job) from error
-        raise
-
-
-def not_enough(job: TrainingJob) -> RunError:
-    """Return the error for a vehicle that does not fit even alone."""
-    return RunError(
-        f"out of memory: the training of a single vehicle (silo {job.training.silo}) does not fit; lower "
-        "learning.batch or take a smaller learning.encoder."
-    )

@@ -9,7 +9,7 @@ Like them they step all parameters in a few operations on lists, which a GPU doe
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Protocol
 
 import torch
@@ -140,9 +140,7 @@ class Adam:
 
     def _moments(self, kind: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         prefix = f"{kind}."
-        return {
-            name.removeprefix(prefix): tensor.clone() for name, tensor in state.items() if name.startswith(prefix)
-        }
+        return {name.removeprefix(prefix): tensor.clone() for name, tensor in state.items() if name.startswith(prefix)}
 
 
 class CombinedOptimizer:
@@ -181,7 +179,7 @@ def _with_gradients(parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def _decayed_gradients(parameters: Mapping[str, Tensor], weight_decay: float) -> dict[str, Tensor]:
     """Take the gradients of parameters, which have none afterwards; return them with weight decay added."""
     tensors = list(parameters.values())
-    gradients = torch._foreach_add([one.grad for one in tensors], tensors, alpha=weight_decay)
+    gradients = torch._foreach_add([one.grad for one in tensors if one.grad is not None], tensors, alpha=weight_decay)
     for parameter in tensors:
         parameter.grad = None
     return dict(zip(parameters, gradients, strict=True))
@@ -197,7 +195,7 @@ def _factors(parameters: Mapping[str, Tensor], rate: Rate) -> float | list[Tenso
     return [by_type[tensor.dtype].view(-1, *[1] * (tensor.ndim - 1)) for tensor in tensors]
 
 
-def _descend(parameters: Mapping[str, Tensor], directions: Sequence[Tensor], rate: Rate) -> None:
+def _descend(parameters: Mapping[str, Tensor], directions: list[Tensor] | tuple[Tensor, ...], rate: Rate) -> None:
     factors = _factors(parameters, rate)
     if isinstance(factors, float):
         torch._foreach_sub_(list(parameters.values()), directions, alpha=factors)

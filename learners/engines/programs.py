@@ -11,15 +11,20 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from learners.data.moving import moved
 from learners.engines.optimizers import Optimizer, Rate
+from vnetsim.errors import RunError
+from vnetsim.learning.device import out_of_memory
+from vnetsim.learning.finite import all_finite
 
 Tensors = Mapping[str, Tensor]
 Result = TypeVar("Result")
@@ -101,21 +106,38 @@ class Trained:
         state: the network's state.
         optimizer: the optimizer's.
         figures: what the loss told, one row per step, by name.
+        means: of the figures over the steps, those of one number a step; ``read`` fills it.
+        finite: whether every value of both states and every figure is; likewise.
     """
 
     state: dict[str, Tensor]
     optimizer: dict[str, Tensor]
     figures: dict[str, Tensor]
+    means: Mapping[str, float] = field(default_factory=dict)
+    finite: bool = True
 
     def mean(self, figure: str) -> float:
-        """Return the mean of a figure over the steps."""
-        return float(self.figures[figure].double().mean())
+        """Return the mean of a figure of one number a step over the steps."""
+        return self.means[figure]
 
-    @property
-    def finite(self) -> bool:
-        """Whether every value of both states and every figure is."""
-        tensors = (*self.state.values(), *self.optimizer.values(), *self.figures.values())
-        return bool(torch.stack([tensor.isfinite().all().cpu() for tensor in tensors]).all())
+
+def read(results: Sequence[Trained]) -> list[Trained]:
+    """Return results with ``means`` and ``finite``; their device is waited for twice, however many there are."""
+    named = [(i, name) for i, one in enumerate(results) for name, rows in one.figures.items() if rows.ndim == 1]
+    rows = [results[i].figures[name].double().mean() for i, name in named]
+    means: list[dict[str, float]] = [{} for _ in results]
+    for (i, name), mean in zip(named, torch.stack(rows).tolist() if rows else [], strict=True):
+        means[i][name] = mean
+    finite = all_finite([[*one.state.values(), *one.optimizer.values(), *one.figures.values()] for one in results])
+    return [replace(one, means=of, finite=fine) for one, of, fine in zip(results, means, finite, strict=True)]
+
+
+def on_host(trained: Trained) -> Trained:
+    """Return a result whose states are in this machine's memory, where they come in one copy."""
+    parts = {"state.": trained.state, "optimizer.": trained.optimizer}
+    there = {prefix + name: tensor for prefix, part in parts.items() for name, tensor in part.items()}
+    here = moved(there, torch.device("cpu"))
+    return replace(trained, state=unprefixed("state.", here), optimizer=unprefixed("optimizer.", here))
 
 
 class Engine(Protocol):
@@ -150,11 +172,16 @@ class SequentialEngine:
 
     def train(self, jobs: Sequence[TrainingJob]) -> list[Trained]:
         """Return the results in the order of the jobs; see ``Engine``."""
-        return [train_one(job, self._workspace(job.program)) for job in jobs]
+        return read([self._trained(job) for job in jobs])
 
     def map(self, program: Program, calls: Sequence[Callable[[nn.Module], Result]]) -> list[Result]:
         """Return what the calls return, in order; see ``Engine``."""
-        return [call(self._workspace(program)) for call in calls]
+        with memory_needed("the comparison of a single vehicle's models"):
+            return [call(self._workspace(program)) for call in calls]
+
+    def _trained(self, job: TrainingJob) -> Trained:
+        with memory_needed(f"the training of a single vehicle (silo {job.training.silo})"):
+            return train_one(job, self._workspace(job.program))
 
     def _workspace(self, program: Program) -> nn.Module:
         if program not in self._workspaces:
@@ -171,7 +198,7 @@ def train_one(job: TrainingJob, network: nn.Module) -> Trained:
     """
     program = job.program
     generator = torch.Generator().manual_seed(job.training.seed)
-    network.load_state_dict(job.base)
+    network.load_state_dict(moved(job.base, device_of(network)))
     network.train()
     optimizer = program.optimizer(dict(network.named_parameters()), job.training.learning_rate, job.optimizer)
     rows = []
@@ -186,6 +213,24 @@ def train_one(job: TrainingJob, network: nn.Module) -> Trained:
         optimizer=copy_state(optimizer.state()),
         figures={name: torch.stack([row[name].detach() for row in rows]) for name in rows[0]},
     )
+
+
+@contextmanager
+def memory_needed(what: str) -> Iterator[None]:
+    """Turn a lack of memory into the error that the user sees, which says what does not fit."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if not out_of_memory(error):
+            raise
+        raise RunError(
+            f"out of memory: {what} does not fit; lower learning.batch or take a smaller learning.encoder."
+        ) from error
+
+
+def device_of(network: nn.Module) -> torch.device:
+    """Return where a network lies."""
+    return next(network.parameters()).device
 
 
 def frozen(network: nn.Module, state: Tensors, *inputs: Tensor) -> Any:

@@ -29,7 +29,8 @@ class SiloImages:
             of each step are copied as they are needed, and a warning is logged.
 
     Attributes:
-        resident: whether the pool lies on the device.
+        pool: the images, on the device where they fit.
+        resident: whether they do.
 
     Raises:
         InputError: when a silo holds fewer than 2 images, which leaves a contrastive loss without a negative and batch
@@ -44,13 +45,13 @@ class SiloImages:
                     "raise data.min_images or data.train_images, or lower silos.count."
                 )
         self.device = device
-        self._images, self.resident = _pool(images, device)
+        self.pool, self.resident = _pool(images, device)
         self._indices = [torch.as_tensor(rows, dtype=torch.int64) for rows in indices]
 
     @property
     def image_px(self) -> int:
         """Width of an image (px)."""
-        return int(self._images.shape[3])
+        return int(self.pool.shape[3])
 
     def size(self, silo: int) -> int:
         """Return the number of images that ``silo`` holds."""
@@ -87,9 +88,9 @@ class SiloImages:
     def images(self, drawn: Mapping[str, Tensor]) -> Tensor:
         """Return drawn images as their vehicles see them, float in [0, 1] on the device, shape (B, C, H, W)."""
         rows, lengths = drawn["rows"], drawn["kernel_px"]
-        sent = {"rows": rows} if self.resident else {"images": self._images[rows]}
+        sent = {"rows": rows} if self.resident else {"images": self.pool[rows]}
         there = moved({**sent, "lengths": lengths}, self.device)
-        chosen = self._images[there["rows"]] if self.resident else there["images"]
+        chosen = self.pool[there["rows"]] if self.resident else there["images"]
         images = chosen.to(torch.float32) / 255
         return motion_blur(images, there["lengths"]) if bool((lengths > 1).any()) else images
 

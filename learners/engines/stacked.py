@@ -15,8 +15,9 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
+from learners.data.moving import moved
 from learners.engines.optimizers import Rate
-from learners.engines.programs import Program, Tensors, Trained, TrainingJob, copy_state, prefixed
+from learners.engines.programs import Program, Tensors, Trained, TrainingJob, copy_state, device_of, prefixed
 
 
 def stackable(jobs: Sequence[TrainingJob]) -> list[list[int]]:
@@ -31,12 +32,22 @@ def stackable(jobs: Sequence[TrainingJob]) -> list[list[int]]:
     return list(groups.values())
 
 
-def train_stacked(jobs: Sequence[TrainingJob]) -> list[Trained]:
-    """Return the results of jobs that ``stackable`` put together, in their order."""
+def train_stacked(
+    jobs: Sequence[TrainingJob], *, layout: torch.memory_format = torch.contiguous_format
+) -> list[Trained]:
+    """Return the results of jobs that ``stackable`` put together, in their order, but for what ``read`` fills in.
+
+    Args:
+        jobs: see above.
+        layout: of the weights of convolutions.
+    """
     program = jobs[0].program
-    device = next(program.network.parameters()).device
+    device = device_of(program.network)
     generators = [torch.Generator().manual_seed(job.training.seed) for job in jobs]
-    base = copy_state(_stacked([job.base for job in jobs], device))
+    base = {
+        name: tensor.flatten(0, 1).contiguous(memory_format=layout).view(tensor.shape) if tensor.ndim == 5 else tensor
+        for name, tensor in copy_state(_stacked([job.base for job in jobs], device)).items()
+    }
     trained = {name for name, parameter in program.network.named_parameters() if parameter.requires_grad}
     state = {name: tensor.requires_grad_() if name in trained else tensor for name, tensor in base.items()}
     parameters = {name: state[name] for name, _ in program.network.named_parameters()}
@@ -83,14 +94,15 @@ class _Step(nn.Module):
 def _stacked(states: Sequence[Tensors], device: torch.device | None = None) -> dict[str, Tensor]:
     """Return tensors of the same names, one of each state after the other along a new first dimension.
 
-    What is one tensor for all is not copied for each.
+    What is one tensor for all is not copied for each. They lie on ``device``, or without it where they lay.
     """
-    stacked = {}
-    for name, first in states[0].items():
-        tensors = [state[name] for state in states]
-        common = all(tensor is first for tensor in tensors)
-        stacked[name] = (first.expand(len(states), *first.shape) if common else torch.stack(tensors)).to(device)
-    return stacked
+    common = [name for name, first in states[0].items() if all(state[name] is first for state in states)]
+    whole = {
+        name: first if name in common else torch.stack([state[name] for state in states])
+        for name, first in states[0].items()
+    }
+    there = whole if device is None else moved(whole, device)
+    return {n: tensor.expand(len(states), *tensor.shape) if n in common else tensor for n, tensor in there.items()}
 
 
 def _rate(rates: Sequence[float]) -> Rate:

@@ -53,10 +53,10 @@ def discard_weights(speeds_mps: Sequence[float], *, limit_mps: float) -> Weights
 def weighted_mean(states: Sequence[Mapping[str, Tensor]], weights: Sequence[float] | Weights) -> dict[str, Tensor]:
     """Return the weighted mean of model states, BatchNorm statistics and counters included.
 
-    It is computed as a running mean in float64, m <- m + (w_n / W_n)(x_n - m) with W_n the sum of the weights so far,
-    one tensor at a time: identical models come back bit for bit, whatever the weights, and no more than one tensor is
-    held in double precision. Another order of the states changes the result by no more than the rounding of float64,
-    which the final rounding to float32 hides but for rare ties. Integer tensors get the mean rounded to the nearest.
+    It is computed as a running mean in float64, m <- m + (w_n / W_n)(x_n - m) with W_n the sum of the weights so far:
+    identical models come back bit for bit, whatever the weights. Another order of the states changes the result by no
+    more than the rounding of float64, which the final rounding to float32 hides but for rare ties. Integer tensors get
+    the mean rounded to the nearest.
 
     Args:
         states: tensors by name, the same names and shapes in each.
@@ -68,33 +68,24 @@ def weighted_mean(states: Sequence[Mapping[str, Tensor]], weights: Sequence[floa
     """
     if len(states) != len(weights):
         raise ValueError(f"got {len(states)} states and {len(weights)} weights")
-    if not all(np.isfinite(w) and w >= 0 for w in weights):
-        raise ValueError(f"weights must be finite and at least 0, got {list(weights)}")
-    used = [(state, float(weight)) for state, weight in zip(states, weights, strict=True) if weight > 0]
-    if not used:
+    mean = RunningMean()
+    for state, weight in zip(states, weights, strict=True):
+        mean.add(state, float(weight))
+    if not any(weight > 0 for weight in weights):
         raise ValueError("no state has a positive weight")
-    names = used[0][0].keys()
-    for state, _ in used:
-        if state.keys() != names:
-            raise ValueError(f"states differ in their tensors: {sorted(state.keys() ^ names)}")
-    return {name: _mean([(state[name], weight) for state, weight in used]) for name in names}
-
-
-def _mean(tensors: Sequence[tuple[Tensor, float]]) -> Tensor:
-    first, total = tensors[0]
-    mean = first.to(torch.float64)
-    for tensor, weight in tensors[1:]:
-        total += weight
-        mean = _moved(mean, tensor, weight / total)
-    return _rounded(mean, first.dtype)
+    return mean.result()
 
 
 class RunningMean:
-    """``weighted_mean`` of states that come one after the other, to the same bits; it holds one model in float64."""
+    """``weighted_mean`` of states that come one after the other, to the same bits; it holds one model in float64.
+
+    All tensors of a type are one row to it: a model takes a few operations in all, where each tensor would take some.
+    """
 
     def __init__(self) -> None:
-        self._means: dict[str, Tensor] = {}
-        self._types: dict[str, torch.dtype] = {}
+        self._shapes: dict[str, torch.Size] = {}
+        self._names: dict[torch.dtype, list[str]] = {}
+        self._means: dict[torch.dtype, Tensor] = {}
         self._total = 0.0
 
     def add(self, state: Mapping[str, Tensor], weight: float) -> None:
@@ -107,25 +98,33 @@ class RunningMean:
             raise ValueError(f"weights must be finite and at least 0, got {weight}")
         if weight == 0:
             return
-        if self._total > 0 and state.keys() != self._means.keys():
-            raise ValueError(f"states differ in their tensors: {sorted(state.keys() ^ self._means.keys())}")
-        first, self._total = self._total == 0, self._total + weight
-        for name, tensor in state.items():
-            if first:
-                self._types[name], self._means[name] = tensor.dtype, tensor.to(torch.float64)
-            else:
-                self._means[name] = _moved(self._means[name], tensor, weight / self._total)
+        tensors = dict(state)
+        shapes = {name: tensor.shape for name, tensor in tensors.items()}
+        if self._total == 0:
+            self._shapes = shapes
+            for name, tensor in tensors.items():
+                self._names.setdefault(tensor.dtype, []).append(name)
+        elif shapes != self._shapes:
+            differing = {name for name, _ in shapes.items() ^ self._shapes.items()}
+            raise ValueError(f"states differ in their tensors: {sorted(differing)}")
+        self._total += weight
+        for dtype, names in self._names.items():
+            row = torch.cat([tensors[name].reshape(-1) for name in names])
+            mean = self._means.get(dtype)
+            self._means[dtype] = row.double() if mean is None else _moved(mean, row, weight / self._total)
 
     def result(self) -> dict[str, Tensor]:
         """Return the mean; nothing where no state had a positive weight."""
-        return {name: _rounded(mean, self._types[name]) for name, mean in self._means.items()}
+        found: dict[str, Tensor] = {}
+        for dtype, names in self._names.items():
+            row = (self._means[dtype] if dtype.is_floating_point else self._means[dtype].round()).to(dtype)
+            shapes = [self._shapes[name] for name in names]
+            parts = torch.split(row, [shape.numel() for shape in shapes])
+            found |= {name: part.view(shape) for name, part, shape in zip(names, parts, shapes, strict=True)}
+        return {name: found[name] for name in self._shapes}
 
 
-def _moved(mean: Tensor, tensor: Tensor, share: float) -> Tensor:
+def _moved(mean: Tensor, row: Tensor, share: float) -> Tensor:
     # torch.where keeps the sign of a zero that all models share
-    step = (tensor - mean) * share
+    step = (row - mean) * share
     return torch.where(step == 0, mean, mean + step)
-
-
-def _rounded(mean: Tensor, dtype: torch.dtype) -> Tensor:
-    return (mean if dtype.is_floating_point else mean.round()).to(dtype)

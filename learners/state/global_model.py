@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from learners.data.moving import moved
 from vnetsim.errors import InputError, RunError
 
 State = Mapping[str, Tensor]
@@ -62,9 +63,9 @@ class GlobalModel:
         tensors = {"round": torch.tensor(self.round)}
         for r, state in self._models.items():
             prefix = "model." if r == self.round else f"snapshot.{r}."
-            for name, tensor in state.items():
+            for name, tensor in moved(state, torch.device("cpu")).items():
                 own = r == self.round and name.startswith(self._not_of_model)
-                tensors[name if own else f"{prefix}{name}"] = tensor.to("cpu", copy=True)
+                tensors[name if own else f"{prefix}{name}"] = tensor.clone()
         return tensors
 
     def load_state_dict(self, tensors: Mapping[str, Tensor]) -> None:

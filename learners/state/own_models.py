@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
+import torch
 from torch import Tensor
 
+from learners.data.moving import moved
 from learners.mathematics.aggregation import Weights, equal_weights, weighted_mean
 from learners.mathematics.mixing import metropolis_hastings_row
 from learners.state.global_model import State
@@ -55,7 +57,7 @@ class OwnModels:
             Equal weights, for the record, and the mean of the silos' models.
         """
         for update in finite:
-            shared = {name: tensor.to("cpu") for name, tensor in update.state.items()}
+            shared = moved(update.state, torch.device("cpu"))
             self._silos[update.participant.silo] = SiloState(shared=shared)
         return equal_weights(len(finite)), self.average()
 

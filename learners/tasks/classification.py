@@ -164,6 +164,7 @@ class ClassificationTask(AveragedTask):
                 f"{len(self._local_test)} of them for the uploads by themselves",
                 "BatchNorm statistics": "sent and averaged with the same weights as the model",
                 **({"Pixels": self._data.pixels} if self._data.pixels else {}),
+                **self.engine_facts,
                 **facts,
             },
         )

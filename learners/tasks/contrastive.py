@@ -48,7 +48,9 @@ class ContrastiveTask(Task):
         self._bank_size, self._neighbours = len(bank), settings.neighbours(len(bank))
         self.evaluator = Evaluator(
             encoder,
-            bank=self._data.train[bank].to(self.device),
+            # what lies on the device is not copied there again
+            pool=self.silos.pool if self.silos.resident else self._data.train[bank].to(self.device),
+            bank=(torch.from_numpy(bank) if self.silos.resident else torch.arange(len(bank))).to(self.device),
             bank_labels=self._data.train_labels[bank].to(self.device),
             test=self._data.test.to(self.device),
             test_labels=self._data.test_labels.to(self.device),
@@ -134,6 +136,7 @@ class ContrastiveTask(Task):
                     "local": "kept in the vehicles; estimated on the bank for evaluation",
                 }[self._settings.batchnorm],
                 **({"Pixels": self._data.pixels} if self._data.pixels else {}),
+                **self.engine_facts,
                 **facts,
             },
         )

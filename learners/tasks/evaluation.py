@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -19,23 +19,17 @@ CHUNK_VALUES = 1 << 24
 """Most values that one chunk of a pairwise computation holds (64 MiB in float32)."""
 PASS = 128
 """Images of one forward pass. On a CPU more of them leave the caches: 256 take twice the time per image."""
+DEVICE_PASS_PIXELS = 2**21
+"""Of one forward pass on another device, where few images leave most of it idle: 2,048 images of 32 x 32."""
 
 
-def in_passes(images: Tensor, size: int = 0) -> Iterator[Tensor]:
-    """Return uint8 images (N, C, H, W) as floats in [0, 1], ``size`` at a time (0: as measured to be fast).
-
-    They are laid out as the networks are.
-    """
-    for part in torch.split(images, size or PASS):
-        yield _as_floats(part)
-
-
-def _as_floats(images: Tensor) -> Tensor:
+def as_floats(images: Tensor) -> Tensor:
+    """Return uint8 images (N, C, H, W) as floats in [0, 1], laid out as the networks are."""
     return channels_last(images.to(torch.float32) / 255)
 
 
-def passed(forward: Callable[[Tensor], Tensor], images: Tensor, size: int = 0) -> Tensor:
-    """Return what ``forward`` makes of uint8 images (N, C, H, W), shape (N, ...); see ``in_passes``.
+def passed(forward: Callable[[Tensor], Tensor], images: Tensor, rows: Tensor | None = None, *, size: int = 0) -> Tensor:
+    """Return what ``forward`` makes of uint8 images (N, C, H, W), shape (N, ...).
 
     On a CPU passes go side by side, each on one core, for the reason that vehicles do (``learners.engines.batched``):
     two cores that share one pass of small convolutions spend a third of their time waiting for each other.
@@ -43,14 +37,17 @@ def passed(forward: Callable[[Tensor], Tensor], images: Tensor, size: int = 0) -
     Args:
         forward: of float images in [0, 1]; it changes nothing, as a network in evaluation mode.
         images: see above.
-        size: images of a pass; 0 as measured to be fast.
+        rows: which of them, in what order; all without.
+        size: images of a pass; 0: as measured to be fast on a CPU, larger ones elsewhere.
     """
-    parts = torch.split(images, size or PASS)
-    workers = min(cores(), len(parts)) if images.device.type == "cpu" else 1
+    on_cpu = images.device.type == "cpu"
+    size = size or (PASS if on_cpu else max(PASS, DEVICE_PASS_PIXELS // images[0, 0].numel()))
+    parts = torch.split(images if rows is None else rows, size)
+    workers = min(cores(), len(parts)) if on_cpu else 1
 
     @torch.inference_mode()  # of the thread that calls
     def one(part: Tensor) -> Tensor:
-        return forward(_as_floats(part))
+        return forward(as_floats(part if rows is None else images[part]))
 
     if workers == 1:
         return torch.cat([one(part) for part in parts])
@@ -143,7 +140,8 @@ class Evaluator:
 
     Args:
         encoder: the workspace that a model's state is loaded into.
-        bank: uint8 images (M, C, H, W) on the encoder's device; ``bank_labels`` (M,).
+        pool: uint8 images (N, C, H, W) on the encoder's device.
+        bank: which of them are the bank, shape (M,); ``bank_labels`` (M,).
         bank_labels: see ``bank``.
         test: uint8 images (Q, C, H, W); ``test_labels`` (Q,).
         test_labels: see ``test``.
@@ -151,13 +149,13 @@ class Evaluator:
         mean: per-channel mean that images in [0, 1] are normalised with; ``std`` per-channel deviation.
         std: see ``mean``.
         recalibrate: estimate BatchNorm statistics on the bank first, for models that carry none.
-        batch: images per encoder pass.
     """
 
     def __init__(
         self,
         encoder: Encoder,
         *,
+        pool: Tensor,
         bank: Tensor,
         bank_labels: Tensor,
         test: Tensor,
@@ -166,15 +164,13 @@ class Evaluator:
         mean: Sequence[float],
         std: Sequence[float],
         recalibrate: bool = False,
-        batch: int = PASS,
     ) -> None:
         self._encoder = encoder
-        self._bank, self._bank_labels = bank, bank_labels
+        self._pool, self._bank, self._bank_labels = pool, bank, bank_labels
         self._test, self._test_labels = test, test_labels
         self._classes = classes
         self._mean, self._std = (torch.tensor(c, device=bank.device).view(1, -1, 1, 1) for c in (mean, std))
         self._recalibrate = recalibrate
-        self._batch = batch
 
     @torch.inference_mode()
     def measure(
@@ -185,7 +181,7 @@ class Evaluator:
         if self._recalibrate:
             estimate_statistics(self._encoder, self._pass_bank)
         self._encoder.eval()
-        bank, test = self._features(self._bank), self._features(self._test)
+        bank, test = self._features(self._pool, self._bank), self._features(self._test)
         predicted = knn_predict(test, bank, self._bank_labels, classes=self._classes, k=k, temperature=temperature)
         metrics = {"knn_accuracy": float((predicted == self._test_labels).double().mean())}
         if linear_probe:
@@ -198,8 +194,8 @@ class Evaluator:
         return (images - self._mean) / self._std
 
     def _pass_bank(self) -> None:
-        for part in in_passes(self._bank, self._batch):
-            self._encoder.features(self._normalised(part))
+        for rows in torch.split(self._bank, PASS):
+            self._encoder.features(self._normalised(as_floats(self._pool[rows])))
 
-    def _features(self, images: Tensor) -> Tensor:
-        return passed(lambda part: self._encoder.features(self._normalised(part)), images, self._batch)
+    def _features(self, images: Tensor, rows: Tensor | None = None) -> Tensor:
+        return passed(lambda part: self._encoder.features(self._normalised(part)), images, rows)

@@ -205,6 +205,7 @@ class OwnTask(AveragedTask):
                 "Model": f"{payload_bytes(self.network.state_dict()) / 1e6:.4g} MB each way",
                 "Images per silo": f"{min(sizes)} to {max(sizes)}, {sum(sizes)} in all",
                 "Test images": f"{len(self._test)}, held by no vehicle",
+                **self.engine_facts,
                 **facts,
             },
         )

@@ -19,7 +19,7 @@ from learners.encoders.resnet8 import ResNet8, create_resnet8
 from learners.engines.optimizers import Adam, Optimizer, Rate, moments_like
 from learners.engines.programs import Loss, Program, Tensors, copy_state
 from learners.state.global_model import State
-from learners.tasks.evaluation import PASS, in_passes, passed
+from learners.tasks.evaluation import PASS, as_floats, passed
 from learners.tasks.steering_settings import SteeringSettings
 from learners.tasks.task import Task, payload_bytes, spread
 from vnetsim.learning import Description, LearnerContext, Network
@@ -77,7 +77,7 @@ class SteeringTask(Task):
     def initial_state(self) -> State:
         """Return theta^0, on the CPU."""
         seed = self._context.streams.integer("initial model")
-        return on_cpu(create_resnet8(self.image_shape, seed=seed).state_dict())
+        return copy_state(create_resnet8(self.image_shape, seed=seed).state_dict())
 
     def steer(
         self,
@@ -128,8 +128,8 @@ class SteeringTask(Task):
         return Adam(parameters, learning_rate=rate, weight_decay=self._settings.weight_decay, state=state)
 
     def kept(self, optimizer: Tensors) -> dict[str, Tensor]:
-        """Return what a silo keeps of an optimizer's state, on the CPU; nothing where each is fresh."""
-        return on_cpu(optimizer) if self._settings.optimizer_state == "kept" else {}
+        """Return what a silo keeps of an optimizer's state; nothing where each is fresh."""
+        return dict(optimizer) if self._settings.optimizer_state == "kept" else {}
 
     def optimizer_template(self) -> State:
         """Return names, shapes and types of what a silo may keep of an optimizer's state."""
@@ -140,7 +140,7 @@ class SteeringTask(Task):
     @torch.inference_mode()
     def errors(self, state: State) -> Errors:
         """Return the test errors of a model, which stays as it is; see ``batchnorm_evaluation`` of the settings."""
-        self.network.load_state_dict(state)
+        self.network.load_state_dict(moved(state, self.device))
         if self._settings.batchnorm_evaluation == "re-estimated":
             estimate_statistics(self.network, self._pass_statistics)
         self.network.eval()
@@ -149,8 +149,8 @@ class SteeringTask(Task):
 
     def _pass_statistics(self) -> None:
         count = len(self._statistics)
-        for frames in in_passes(self._statistics, math.ceil(count / math.ceil(count / PASS))):  # of equal size
-            self.network(frames)
+        for frames in torch.split(self._statistics, math.ceil(count / math.ceil(count / PASS))):  # of equal size
+            self.network(as_floats(frames))
 
     def constant_errors(self) -> Errors:
         """Return the test errors of the constant predictor: the mean training angle."""
@@ -191,16 +191,13 @@ class SteeringTask(Task):
                     "kept": "a silo's goes on where its last local training ended",
                 }[self._settings.optimizer_state],
                 **({"Pixels": self._data.pixels} if self._data.pixels else {}),
+                **self.engine_facts,
                 **facts,
             },
         )
 
 
-def on_cpu(state: State) -> dict[str, Tensor]:
-    """Return a copy of a network's state on the CPU that nothing else refers to."""
-    return {name: tensor.cpu() for name, tensor in copy_state(state).items()}
-
-
 def _errors(error: Tensor) -> Errors:
     error = error.to(torch.float64)
-    return Errors(rmse=math.sqrt(float(error.square().mean())), mae=float(error.abs().mean()))
+    square, modulus = torch.stack([error.square().mean(), error.abs().mean()]).tolist()
+    return Errors(rmse=math.sqrt(square), mae=modulus)

@@ -16,7 +16,7 @@ from learners.data.image_set import ImageSet
 from learners.data.partition import partition
 from learners.encoders import channels_last, forward_flop
 from learners.encoders.precision import set_precision
-from learners.engines.batched import create_engine
+from learners.engines.batched import MeasuredEngine, create_engine
 from learners.engines.optimizers import Optimizer, Rate, Sgd
 from learners.engines.programs import LocalTraining, Loss, Program, Tensors, copy_state, cosine
 from learners.engines.ray_engine import RayEngine
@@ -26,6 +26,8 @@ from learners.state.global_model import State
 from learners.tasks.training_settings import TrainingSettings
 from vnetsim.learning import Description, LearnerContext, Participant, Series
 
+ENGINE = "engine."
+"""Beginning of the names of what the engine was chosen by in a learner's state."""
 BACKWARD_FACTOR = 3
 """Work of forward and backward pass in forward passes: the backward pass computes two products for each one."""
 
@@ -70,9 +72,25 @@ class Task:
         self.flop = forward_flop(network, self.image_shape)
         set_precision(network, settings.precision, self.image_shape)
         self.network = network.to(device=self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self.engine = create_engine(settings.engine, self.device)
+        self.engine = create_engine(settings.engine, self.device, not context.on_ray)
         if context.on_ray:
             self.engine = RayEngine(settings.engine, self.device, self.engine)
+
+    def engine_state(self) -> dict[str, Tensor]:
+        """Return what the engine was chosen by, for a run that is resumed; nothing where it was not measured."""
+        seconds = self.engine.seconds if isinstance(self.engine, MeasuredEngine) else {}
+        return {f"{ENGINE}{name}": torch.tensor(one, dtype=torch.float64) for name, one in seconds.items()}
+
+    def load_engine_state(self, tensors: Mapping[str, Tensor]) -> None:
+        """Choose the engine as the run did before; on another device it is not chosen by measurement."""
+        if isinstance(self.engine, MeasuredEngine):
+            self.engine.seconds = {name.removeprefix(ENGINE): float(tensor) for name, tensor in tensors.items()}
+
+    @property
+    def engine_facts(self) -> dict[str, str]:
+        """A line for the record that names the engine, where the run itself has chosen it."""
+        told = self.engine.told if isinstance(self.engine, MeasuredEngine) else ""
+        return {"Engine": told} if told else {}
 
     def initial_state(self) -> State:
         """Return a copy of the network's present state: before any training, theta^0."""

@@ -19,8 +19,6 @@ from learners.data.partition_steering import partition_steering
 from learners.data.splits import split_by_class
 from learners.encoders.precision import set_precision
 from learners.encoders.resnet8 import create_resnet8
-from learners.engines.batched import not_enough
-from learners.engines.programs import LocalTraining, TrainingJob
 from learners.engines.silo_images import SiloImages
 from learners.fedavg import FedAvg
 from learners.fedefm import FedEFM
@@ -36,11 +34,6 @@ from vnetsim.random_streams import Streams
 STREAMS, FEW = Streams(seed=0), "; lower silos.count or data.min_images, or raise data.train_images."
 FLAT = torch.ones(1, 2, 2)
 ROW = torch.tensor([[0.5, 0.5]])
-JOB = TrainingJob(
-    program=None,  # type: ignore[arg-type]
-    training=LocalTraining(silo=4, kernel_px=0.0, blurred_fraction=1.0, learning_rate=0.1, seed=0),
-    base={},
-)
 
 
 def generator() -> np.random.Generator:
@@ -128,13 +121,6 @@ def test_a_message_says_what_is_wrong_and_what_to_do(
     with pytest.raises(Exception) as caught:
         call()
     assert str(caught.value) == message
-
-
-def test_a_vehicle_that_does_not_fit() -> None:
-    assert str(not_enough(JOB)) == (
-        "out of memory: the training of a single vehicle (silo 4) does not fit; lower learning.batch or take a smaller "
-        "learning.encoder."
-    )
 
 
 def test_images_that_cannot_be_read_are_counted(tmp_path: Path) -> None:

@@ -50,6 +50,24 @@ def cores() -> int:
     return int(given) if given.isdecimal() and int(given) else torch.get_num_threads()
 
 
+OUT_OF_MEMORY = (
+    "can't allocate memory",
+    "CUDA error: out of memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
+    "CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED",
+)
+"""What torch and its libraries say where memory did not suffice, besides errors of a class of their own."""
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Return whether an error, or what caused it, says that memory did not suffice, on whichever device."""
+    named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    said = isinstance(error, RuntimeError) and any(text in str(error) for text in OUT_OF_MEMORY)
+    return named or said or (error.__cause__ is not None and out_of_memory(error.__cause__))
+
+
 def peak_memory() -> dict[str, int]:
     """Return the most memory that this process held so far (B): ``host``, and ``device`` where it used CUDA."""
     # kilobytes on Linux, bytes on macOS

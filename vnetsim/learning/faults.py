@@ -13,6 +13,8 @@ from typing import Any
 
 from vnetsim.errors import RunError
 from vnetsim.learning import Aggregation, Learner, Participant, Update
+from vnetsim.learning.device import out_of_memory
+from vnetsim.learning.finite import all_finite
 
 SUM_TOLERANCE = 1e-6
 """How far the sum of a round's weights may be from 1: the rounding of single precision."""
@@ -46,6 +48,9 @@ def trained(learner: Learner, participants: Sequence[Participant], model: Shapes
     try:
         updates = list(learner.train(participants))
     except RunError as error:
+        if out_of_memory(error):  # to find out which vehicle's, all would be trained once more
+            hint = "" if "learning.batch" in str(error) else " Lower learning.batch or take a smaller learning.encoder."
+            raise RunError(f"{error}{hint}") from error
         raise _of_one(learner, participants, error) from error
     if len(updates) != len(participants):
         raise _fault(learner, when, f"train returned {len(updates)} updates for {len(participants)} participants")
@@ -53,7 +58,11 @@ def trained(learner: Learner, participants: Sequence[Participant], model: Shapes
         problem = _problem(update, participant, updates[0], model)
         if problem:
             raise _fault(learner, f"{when} at vehicle '{participant.vehicle_id}'", problem)
-    return [update if _is_finite(update) else replace(update, finite=False) for update in updates]
+    finite = all_finite([list(update.state.values()) if update.finite else [] for update in updates])
+    return [
+        update if fine and update.finite and math.isfinite(update.loss) else replace(update, finite=False)
+        for update, fine in zip(updates, finite, strict=True)
+    ]
 
 
 def _of_one(learner: Learner, participants: Sequence[Participant], error: RunError) -> RunError:
@@ -88,10 +97,6 @@ def _tensor_problem(name: str, tensor: Any, first: Any, model: Shapes) -> str:
     if name not in model and (len(shape), shape[1:]) != (len(other), other[1:]):
         return f"tensor '{name}' of its update has shape {shape}, that of another vehicle {other}"
     return ""
-
-
-def _is_finite(update: Update) -> bool:
-    return update.finite and math.isfinite(update.loss) and all(bool(t.isfinite().all()) for t in update.state.values())
 
 
 def aggregated(learner: Learner, updates: Sequence[Update], when: str) -> Aggregation:

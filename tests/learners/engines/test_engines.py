@@ -21,13 +21,14 @@ import learners.engines.batched
 from learners.encoders import create_encoder
 from learners.encoders.precision import set_precision
 from learners.engines import stacked
-from learners.engines.batched import SideBySideEngine, StackedEngine, create_engine, step_bytes
+from learners.engines.batched import MeasuredEngine, SideBySideEngine, StackedEngine, create_engine, step_bytes
 from learners.engines.optimizers import Sgd
 from learners.engines.programs import Engine, LocalTraining, Program, SequentialEngine, Tensors, Trained, TrainingJob
 from learners.engines.silo_images import SiloImages
+from learners.flsimco import FLSimCo
 from vnetsim.errors import RunError
 from vnetsim.learning import LearnerContext, Participant, Peer
-from vnetsim.learning.device import cores
+from vnetsim.learning.device import OUT_OF_MEMORY, cores
 
 PYPROJECT = Path(__file__).parents[3] / "pyproject.toml"
 REGISTERED = tomllib.loads(PYPROJECT.read_text())["project"]["entry-points"]["vnetsim.learners"]
@@ -50,11 +51,12 @@ VARIANTS = [(name, {}) for name in sorted(REGISTERED)] + [
     ("fedefm", {"server": "none"}),
 ]
 ENGINES: dict[str, Callable[[], Engine]] = {
+    "one after the other": SequentialEngine,
     "one worker": lambda: SideBySideEngine(workers=1),
     "three workers": lambda: SideBySideEngine(workers=3),
     "large steps": lambda: SideBySideEngine(large_step_bytes=0),
     "one stack": StackedEngine,
-    "stacks of two": lambda: StackedEngine(largest=2),
+    "stacks of two": lambda: StackedEngine(largest=2, layout=torch.channels_last),
 }
 
 
@@ -185,18 +187,83 @@ def test_engines_round_as_the_sequential_one_does(learner: Any, participant: Cal
     assert compared.jobs >= 6
 
 
-def test_the_default_is_what_was_measured_to_be_faster() -> None:
+def test_the_engine_of_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VNETSIM_CORES", "3")
     cpu, cuda = torch.device("cpu"), torch.device("cuda")
-    made = {(name, device.type): type(create_engine(name, device)) for name in ("auto", "sequential", "batched")
-            for device in (cpu, cuda)}  # fmt: skip
+    on_cpu = {name: create_engine(name, cpu, True) for name in ("auto", "sequential", "batched")}
+    assert all(isinstance(engine, SideBySideEngine) for engine in on_cpu.values())
+    assert [getattr(engine, "_workers", 0) for engine in on_cpu.values()] == [3, 1, 3]
+    made = {(name, measures): type(create_engine(name, cuda, measures))
+            for name in ("auto", "sequential", "batched") for measures in (False, True)}  # fmt: skip
     assert made == {
-        ("auto", "cpu"): SideBySideEngine,
-        ("auto", "cuda"): SequentialEngine,
-        ("sequential", "cpu"): SequentialEngine,
-        ("sequential", "cuda"): SequentialEngine,
-        ("batched", "cpu"): SideBySideEngine,
-        ("batched", "cuda"): StackedEngine,
+        ("auto", False): SequentialEngine,
+        ("auto", True): MeasuredEngine,
+        **dict.fromkeys([("sequential", False), ("sequential", True)], SequentialEngine),
+        **dict.fromkeys([("batched", False), ("batched", True)], StackedEngine),
     }
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert type(create_engine("auto", cuda, True)) is SequentialEngine, "a measurement is not the same each time"
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.parametrize("faster", ["sequential", "batched"])
+def test_auto_keeps_the_engine_whose_first_steps_are_faster(
+    faster: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    jobs = toy_jobs(*[5] * 4)
+    expected = [flat(one) for one in SequentialEngine().train(jobs)]
+    now_s = [0.0]
+    tried: list[tuple[str, int, int]] = []
+
+    class Slow:
+        def __init__(self, name: str, engine: Engine) -> None:
+            self.name, self.engine = name, engine
+
+        def train(self, jobs: Sequence[TrainingJob]) -> list[Trained]:
+            tried.append((self.name, len(jobs), jobs[0].training.steps))
+            now_s[0] += (0.1 if self.name == faster else 0.2) * len(jobs)
+            return self.engine.train(jobs)
+
+    monkeypatch.setattr("learners.engines.batched.perf_counter", lambda: now_s[0])
+    engine = MeasuredEngine()
+    engine._engines = {name: Slow(name, one) for name, one in engine._engines.items()}  # type: ignore[misc]
+    assert (engine.train(jobs[:1])[0].state, engine.seconds) == (SequentialEngine().train(jobs[:1])[0].state, {})
+    tried.clear()
+    with caplog.at_level(logging.WARNING):
+        trained = engine.train(jobs)
+    assert tried == [
+        *(("sequential", 3, steps) for steps in (1, 3)), *(("batched", 4, steps) for steps in (1, 3)), (faster, 4, 0)
+    ]  # fmt: skip
+    assert engine.seconds == pytest.approx({"sequential": 0.2, "batched": 0.2} | {faster: 0.1})
+    assert faster == engine.chosen == engine.told.partition(" ")[0]
+    assert [record.getMessage() for record in caplog.records] == [f"vnetsim: learning.engine = auto: {engine.told}."]
+    for ours, theirs in zip(trained, expected, strict=True):
+        torch.testing.assert_close(flat(ours), theirs)
+    engine.train(jobs)
+    assert tried[-1] == (faster, 4, 0)
+    assert len(tried) == 6, "it is measured once"
+
+
+def test_a_resumed_run_goes_on_with_the_engine_it_had(context: LearnerContext, tiny: object) -> None:  # noqa: ARG001
+    def learner() -> Any:
+        made = FLSimCo.create(context, FLSimCo.Settings(**SETTINGS["contrastive"]))
+        made._task.engine = MeasuredEngine()
+        return made
+
+    before, after = learner(), learner()
+    assert not any(name.startswith("engine.") for name in before.state_dict())
+    assert "Engine" not in before.describe().facts
+    before._task.engine.seconds = {"sequential": 0.002, "batched": 0.001}
+    after.load_state_dict(before.state_dict())
+    assert after._task.engine.seconds == {"sequential": 0.002, "batched": 0.001}
+    assert (
+        after.describe().facts["Engine"].startswith("batched (first steps on this device, a vehicle: sequential 2 ms")
+    )
+    elsewhere = FLSimCo.create(context, FLSimCo.Settings(**SETTINGS["contrastive"]))
+    elsewhere.load_state_dict(before.state_dict())
+    assert not any(name.startswith("engine.") for name in elsewhere.state_dict())
 
 
 class Slope(nn.Module):
@@ -272,7 +339,7 @@ def test_programs_with_networks_of_their_own_are_kept_apart(make: Callable[[], E
 
 def test_what_a_stack_has_in_common_is_not_copied_for_each() -> None:
     common, own = torch.rand(3, 2), [torch.rand(2) for _ in range(4)]
-    made = stacked._stacked([{"common": common, "own": one} for one in own])
+    made = stacked._stacked([{"common": common, "own": one} for one in own], torch.device("cpu"))
     assert torch.equal(made["common"], torch.stack([common] * 4))
     assert made["common"].untyped_storage().nbytes() == common.nbytes
     assert torch.equal(made["own"], torch.stack(own))
@@ -311,9 +378,9 @@ def test_a_stack_that_does_not_fit_is_halved(caplog: pytest.LogCaptureFixture) -
     engine = StackedEngine()
     real = learners.engines.batched.train_stacked
 
-    def stacked(some: Sequence[TrainingJob]) -> list[Trained]:
+    def stacked(some: Sequence[TrainingJob], **options: Any) -> list[Trained]:
         crowded._inside.clear()
-        return real(some)
+        return real(some, **options)
 
     with pytest.MonkeyPatch.context() as patch, caplog.at_level(logging.WARNING):
         patch.setattr("learners.engines.batched.train_stacked", stacked)
@@ -328,7 +395,12 @@ def test_a_stack_that_does_not_fit_is_halved(caplog: pytest.LogCaptureFixture) -
 
 
 @pytest.mark.parametrize(
-    "error", [torch.OutOfMemoryError("CUDA out of memory"), MemoryError(), RuntimeError("can't allocate memory: 12")]
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory"),
+        MemoryError(),
+        *(RuntimeError(f"{text}: 12") for text in OUT_OF_MEMORY),
+    ],
 )
 def test_vehicles_that_did_not_fit_are_trained_again(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
     failures = {1: 1, 4: 2}  # by silo: how often memory does not suffice
@@ -364,7 +436,11 @@ def test_a_visit_that_never_fits_is_the_users_to_mend(make: Callable[[], Engine]
     engine = make()
     engine.train(jobs[:1])
     begun.append(True)
-    with pytest.raises(RunError, match=r"out of memory: the training of a single vehicle \(silo 1\).*learning\.batch"):
+    told = (
+        r"^out of memory: the training of a single vehicle \(silo 1\) does not fit; lower learning.batch or take a "
+        r"smaller learning.encoder.$"
+    )
+    with pytest.raises(RunError, match=told):
         engine.train(jobs)
 
 

@@ -103,10 +103,11 @@ def test_linear_probe_is_unchanged_by_scaling_and_constant_features() -> None:
     assert linear_probe_accuracy(stretched(queries), labels, stretched(bank), bank_labels, classes=3) == accuracy
 
 
-def evaluator(images: ImageSet, *, recalibrate: bool = False, batch: int = 32) -> Evaluator:
+def evaluator(images: ImageSet, *, recalibrate: bool = False) -> Evaluator:
     return Evaluator(
         create_encoder("small", seed=0),
-        bank=images.train,
+        pool=images.train,
+        bank=torch.arange(len(images.train)),
         bank_labels=images.train_labels,
         test=images.test,
         test_labels=images.test_labels,
@@ -114,7 +115,6 @@ def evaluator(images: ImageSet, *, recalibrate: bool = False, batch: int = 32) -
         mean=images.mean,
         std=images.std,
         recalibrate=recalibrate,
-        batch=batch,
     )
 
 
@@ -141,8 +141,9 @@ def test_recalibration_does_not_read_the_carried_statistics(images: ImageSet) ->
     assert measure.measure(spoiled, **arguments) == measure.measure(state, **arguments)  # type: ignore[arg-type]
 
 
-def test_recalibrated_statistics_are_those_of_the_bank(images: ImageSet) -> None:
-    measure = evaluator(images, recalibrate=True, batch=48)
+def test_recalibrated_statistics_are_those_of_the_bank(images: ImageSet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluation, "PASS", 48)
+    measure = evaluator(images, recalibrate=True)
     encoder = measure._encoder
     measure.measure(encoder.state_dict(), k=5, temperature=0.1, linear_probe=False)
     center, spread = (torch.tensor(c).view(1, 3, 1, 1) for c in (images.mean, images.std))
@@ -165,9 +166,9 @@ def test_passes_go_side_by_side_on_a_core_each_to_the_same_bits(monkeypatch: pyt
         return encoder.features(part)
 
     monkeypatch.setenv("VNETSIM_CORES", "2")
-    two = passed(forward, images, 35)
+    two = passed(forward, images, size=35)
     monkeypatch.setenv("VNETSIM_CORES", "1")
-    assert torch.equal(two, passed(encoder.features, images, 35))
+    assert torch.equal(two, passed(encoder.features, images, size=35))
     assert torch.get_num_threads() == threads
 
 
@@ -180,5 +181,5 @@ def test_a_fault_in_a_pass_ends_all(monkeypatch: pytest.MonkeyPatch) -> None:
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
-        passed(forward, torch.zeros(4000, 1, 2, 2, dtype=torch.uint8), 1)
+        passed(forward, torch.zeros(4000, 1, 2, 2, dtype=torch.uint8), size=1)
     assert len(seen) < 4000
