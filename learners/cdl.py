@@ -235,7 +235,7 @@ class Cdl(SteeringLearner):
         is nothing.
         """
         batch = job.program.prepare(job.program.draw(job.training, torch.Generator().manual_seed(job.training.seed)))
-        networks.load_state_dict(job.base)
+        networks.load_state_dict(moved(job.base, self._task.device))
         networks.train()
         loss, divergence, _ = self._terms(networks, batch, job.given)
         backbone = [parameter for name, parameter in networks.named_parameters() if name.startswith(BACKBONE)]
@@ -243,12 +243,13 @@ class Cdl(SteeringLearner):
             torch.autograd.grad(loss, backbone, retain_graph=True, allow_unused=True, materialize_grads=True)
         )
         of_divergence = _flat(torch.autograd.grad(divergence, backbone, allow_unused=True, materialize_grads=True))
-        lengths = float(of_divergence.norm()), float(of_loss.norm())
+        products = torch.stack([of_divergence.norm(), of_loss.norm(), of_divergence @ of_loss])
+        *lengths, product = products.tolist()
         if not (all(map(math.isfinite, lengths)) and lengths[1] > 0):
             return {}
         figures = {"gradient_ratio": lengths[0] / lengths[1]}
         if lengths[0] > 0:
-            figures["gradient_cosine"] = float(of_divergence @ of_loss) / (lengths[0] * lengths[1])
+            figures["gradient_cosine"] = product / (lengths[0] * lengths[1])
         return figures
 
     def _influence(self, participant: Participant, own: State) -> float:

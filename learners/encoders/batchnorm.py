@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 from torch import nn
@@ -18,12 +19,21 @@ def estimate_statistics(network: nn.Module, forward: Callable[[], object]) -> No
     """
     layers = [module for module in network.modules() if isinstance(module, nn.BatchNorm2d)]
     momenta = [layer.momentum for layer in layers]
+    batches: Counter[nn.Module] = Counter()
+
+    def mean_over_batches(layer: nn.Module, _: object) -> None:
+        # torch's own, for a momentum of None, asks the device each time how many there were
+        batches[layer] += 1
+        layer.momentum = 1 / batches[layer]
+
+    hooks = [layer.register_forward_pre_hook(mean_over_batches) for layer in layers]
     for layer in layers:
         layer.reset_running_stats()
-        layer.momentum = None  # the plain mean over the batches
     network.train()
     try:
         forward()
     finally:
+        for hook in hooks:
+            hook.remove()
         for layer, momentum in zip(layers, momenta, strict=True):
             layer.momentum = momentum

@@ -13,6 +13,7 @@ from vnetsim.checked_plugin import checked
 from vnetsim.errors import InputError, RunError
 from vnetsim.learning import LearnerContext
 from vnetsim.learning.aggregation import AGGREGATIONS, SYNC, AggregationRule, NextModel, RoundUploads
+from vnetsim.learning.finite import all_finite
 from vnetsim.plugins import short_name
 
 MEMORY = "aggregation."
@@ -77,7 +78,7 @@ def _problem(made: NextModel, given: RoundUploads, sent: Mapping[str, Tensor]) -
         return f"its model lacks tensor '{name}'" if name in sent else f"no upload has the tensor '{name}' of its model"
     found = [_tensor_problem(f"'{name}' of its model", made.state[name], given.model[name]) for name in made.state]
     found += [_tensor_problem(f"'{name}' of its memory", tensor, None) for name, tensor in made.memory.items()]
-    return next(filter(None, found), "") or _shares_problem(made, len(given.uploads))
+    return next(filter(None, found), "") or _values_problem(made) or _shares_problem(made, len(given.uploads))
 
 
 def _tensor_problem(words: str, tensor: Any, like: Tensor | None) -> str:
@@ -87,7 +88,16 @@ def _tensor_problem(words: str, tensor: Any, like: Tensor | None) -> str:
         return f"{words} has shape {tuple(tensor.shape)}, expected {tuple(like.shape)}"
     if like is not None and tensor.dtype != like.dtype:
         return f"{words} is of type {tensor.dtype}, expected {like.dtype}"
-    return "" if bool(tensor.isfinite().all()) else f"{words} has values that are not finite"
+    return ""
+
+
+def _values_problem(made: NextModel) -> str:
+    tensors = {f"'{name}' of its model": tensor for name, tensor in made.state.items()}
+    tensors |= {f"'{name}' of its memory": tensor for name, tensor in made.memory.items()}
+    if all_finite([tensors.values()])[0]:
+        return ""
+    bad = next(words for words, tensor in tensors.items() if not tensor.isfinite().all())
+    return f"{bad} has values that are not finite"
 
 
 def _shares_problem(made: NextModel, count: int) -> str:

@@ -62,6 +62,7 @@ class ClassificationTask(AveragedTask):
         self._classifier = classifier
         self._labels = self._data.train_labels.to(self.device)
         self._counts = self.silos.label_counts(self._data.train_labels, len(self._data.class_names))
+        self._held = torch.from_numpy(self._counts > 0).to(self.device)
         self._mean, self._std = (
             torch.tensor(channel, device=self.device).view(1, -1, 1, 1) for channel in (self._data.mean, self._data.std)
         )
@@ -108,8 +109,10 @@ class ClassificationTask(AveragedTask):
         The test images are the ``local_test`` ones.
         """
         correct = self._correct(state, self._local_test, self._local_test_labels)
-        held = torch.as_tensor(self._counts[silo] > 0, device=self.device)[self._local_test_labels]
-        return float(correct[held].double().mean()), float(correct[~held].double().mean())
+        held = self._held[silo][self._local_test_labels]
+        numbers = torch.stack([correct & held, held, correct & ~held, ~held]).sum(dim=1, dtype=torch.float64)
+        seen, unseen = (numbers[::2] / numbers[1::2]).tolist()
+        return seen, unseen
 
     def evaluate(self, state: State, *, final: bool) -> Mapping[str, float]:  # noqa: ARG002  all is due every time
         """Return the accuracy of a model on the test images."""

@@ -1,12 +1,34 @@
 """Every learner on a device that is not the host's memory: nothing is mixed up, nothing is forgotten on the way."""
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
-from device_checks.other_device import There, other_device
+from device_checks.other_device import TRAFFIC, There, other_device
 from device_checks.schedule import registered
 from device_checks.tiny_rounds import joined, tiny_learner
+
+from learners.data.moving import moved
+from vnetsim.learning.faults import trained
+
+VEHICLES = 3
+READ = {"read": 1, "waited": 0, "sent": 0}
+TRAINING_READS = {
+    # the losses, what is finite in the results, and again in what was uploaded
+    **dict.fromkeys(["discard", "fedavg", "fedavg-classification", "flsimco"], 3),
+    "fedco": 3 + VEHICLES,  # key encoders go to their silos
+    **dict.fromkeys(["dsgd", "fedavg-steering"], 2 + VEHICLES),  # models go to their silos
+    "cdl": 2 + VEHICLES + 1 + VEHICLES,  # so they do; influences, and gradients compared, before training
+}
+"""How often a round of training waits for the device, without FedEFM's, whose transport is solved in steps."""
+
+
+def crossed(call: Callable[[], Any]) -> tuple[Any, dict[str, int]]:
+    TRAFFIC.clear()
+    found = call()
+    return found, {kind: TRAFFIC[kind] for kind in READ}
 
 
 def test_what_is_mixed_up_shows() -> None:
@@ -34,16 +56,83 @@ def test_a_learner_keeps_to_its_device(name: str, engine: str) -> None:
         learner = tiny_learner(name, device, engine=engine)
         learner.describe()
         for round_ in range(2):
-            updates = learner.train(joined(round_))
+            updates, traffic = crossed(lambda r=round_: trained(learner, joined(r), {}))
             assert round_ or [update.loss for update in updates] == pytest.approx(expected, rel=1e-3)
-            learner.aggregate(updates)
+            aggregation = crossed(lambda u=updates: learner.aggregate(u))[1]
+        if name != "fedefm":
+            assert (traffic["read"], traffic["waited"]) == (TRAINING_READS[name], 0)
+            assert aggregation["read"] <= 1 + VEHICLES
+            assert aggregation["waited"] == 0
         if engine == "batched":  # what follows is the same with both
             return
+        told, evaluation = crossed(lambda: learner.evaluate(final=False))
+        models = 1 + VEHICLES * ("rmse_silos" in told)
+        assert evaluation == {"read": models, "waited": 0, "sent": evaluation["sent"]}
         assert all(map(math.isfinite, learner.evaluate(final=True).values()))
-        saved = learner.state_dict()
+        saved, saving = crossed(learner.state_dict)
+        assert saving["read"] <= 1, "a model is saved in one copy"
         assert not any(isinstance(tensor, There) for tensor in saved.values()), "a checkpoint lies in the host's memory"
         resumed = tiny_learner(name, device, engine=engine)
         resumed.load_state_dict(saved)
         went_on, again = (one.train(joined(2)) for one in (learner, resumed))
         assert [update.loss for update in went_on] == [update.loss for update in again]
         learner.sample_images([0.0, 2.0], 3)
+
+
+@pytest.mark.parametrize("engine", ["sequential", "batched"])
+@pytest.mark.parametrize(("name", "copies"), [("flsimco", 3), ("fedco", 3), ("cdl", 2), ("fedavg-classification", 2)])
+def test_a_step_waits_for_nothing(name: str, engine: str, copies: int) -> None:
+    """So the next step's draws are made while the device is at this one; they go there in few copies."""
+    rounds = []
+    with other_device() as device:
+        for steps in (1, 3):
+            learner = tiny_learner(name, device, engine=engine, steps=steps)
+            learner.train(joined(0))
+            rounds.append(crossed(lambda one=learner: one.train(joined(0)))[1])
+    few, many = rounds
+    trainings = VEHICLES if engine == "sequential" else 1
+    assert {kind: (many[kind] - few[kind]) / 2 for kind in few} == {"read": 0, "waited": 0, "sent": copies * trainings}
+
+
+def test_what_crosses_is_counted() -> None:
+    with other_device() as device:
+        there, mask = torch.zeros(3).to(device), torch.ones(3, dtype=torch.bool).to(device)
+        for call, kind in (
+            (lambda: float(there.sum()), "read"),
+            (there.cpu, "read"),
+            (there.tolist, "read"),
+            (mask.nonzero, "read"),
+            (lambda: there[mask], "read"),
+            (lambda: torch.zeros(3).copy_(there), "read"),
+            (lambda: torch.tensor([1.0], device=device), "waited"),
+            (lambda: there.copy_(torch.ones(3)), "waited"),
+            (lambda: there[torch.tensor([1])], "waited"),
+            (lambda: torch.ones(3).to(device, non_blocking=True), "sent"),
+        ):
+            assert crossed(call)[1] == {"read": 0, "waited": 0, "sent": 0} | {kind: 1}
+        assert not sum(crossed(lambda: (there + 1).sum().expand(4).clone())[1].values())
+
+
+def test_many_tensors_cross_in_one_copy() -> None:
+    tensors = {
+        "plain": torch.rand(3, 5),
+        "last": torch.rand(2, 3, 4, 4).contiguous(memory_format=torch.channels_last),
+        "number": torch.tensor(7),
+        "flags": torch.tensor([True, False, True]),
+        "half": torch.rand(5).bfloat16(),
+        "double": torch.rand(1, dtype=torch.float64),
+        "nothing": torch.zeros(0, 3),
+    }
+    with other_device() as name:
+        device, host = torch.device(name), torch.device("cpu")
+        there, sent = crossed(lambda: moved(tensors, device))
+        back, read = crossed(lambda: moved(there, host))
+        assert (sent, read) == ({"read": 0, "waited": 0, "sent": 1}, READ)
+        assert list(there) == list(back) == list(tensors)
+        assert all(isinstance(tensor, There) for tensor in there.values())
+        assert moved(there, device)["last"] is there["last"]
+        assert moved({**tensors, "plain": there["plain"]}, device)["plain"] is there["plain"]
+    for one, tensor in tensors.items():
+        assert torch.equal(back[one], tensor)
+        assert back[one].dtype == tensor.dtype
+        assert back[one].is_contiguous()
