@@ -373,7 +373,7 @@ class Crowded:
 
 def test_a_stack_that_does_not_fit_is_halved(caplog: pytest.LogCaptureFixture) -> None:
     crowded = Crowded(room=2)
-    jobs = toy_jobs(*[5] * 7, fails=crowded)
+    jobs = toy_jobs(*[5] * 8, fails=crowded)
 
     engine = StackedEngine()
     real = learners.engines.batched.train_stacked
@@ -389,7 +389,7 @@ def test_a_stack_that_does_not_fit_is_halved(caplog: pytest.LogCaptureFixture) -
         "vnetsim: out of memory: at most 4 vehicles are stacked.",
         "vnetsim: out of memory: at most 2 vehicles are stacked.",
     ]
-    expected = SequentialEngine().train(toy_jobs(*[5] * 7))
+    expected = SequentialEngine().train(toy_jobs(*[5] * 8))
     for ours, theirs in zip(trained, expected, strict=True):
         torch.testing.assert_close(ours.state, theirs.state, rtol=1e-6, atol=0.0)
 

@@ -1,0 +1,66 @@
+"""What is checked of a learner's updates, without one."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from vnetsim.errors import RunError
+from vnetsim.learning import Participant, Update
+from vnetsim.learning.device import OUT_OF_MEMORY
+from vnetsim.learning.faults import trained
+from vnetsim.learning.finite import all_finite
+
+
+def participants(count: int) -> list[Participant]:
+    return [
+        Participant(round=2, base_round=2, vehicle_id=f"v{i}", rsu_id="r", silo=i, speed_mps=10.0, level_px=1.0)
+        for i in range(count)
+    ]
+
+
+class Given:
+    """A learner that uploads states given to it, or fails."""
+
+    name = "given"
+
+    def __init__(self, *states: dict[str, torch.Tensor], error: Exception | None = None) -> None:
+        self.states, self.error, self.calls = states, error, 0
+
+    def train(self, participants: list[Participant]) -> list[Update]:
+        self.calls += 1
+        if self.error is not None:
+            raise self.error
+        pairs = zip(participants, self.states, strict=True)
+        return [Update(participant=who, state=state, loss=1.0, finite=True) for who, state in pairs]
+
+
+@pytest.mark.parametrize("error", [MemoryError(), torch.OutOfMemoryError("x"), *map(RuntimeError, OUT_OF_MEMORY)])
+def test_vehicles_are_not_trained_again_where_memory_did_not_suffice(error: Exception) -> None:
+    learner: Any = Given(error=error)
+    told = r"^learner 'given' ran out of memory in round 2; lower learning\.batch or .* Earlier rounds are kept\.$"
+    with pytest.raises(RunError, match=told):
+        trained(learner, participants(3), {})
+    assert learner.calls == 1
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+def test_an_update_that_is_not_finite_is_marked_so(value: float) -> None:
+    def state(bad: float = 1.0) -> dict[str, torch.Tensor]:
+        return {
+            "weights": torch.tensor([[3e38, -3e38], [0.0, bad]]),
+            "count": torch.tensor(2**62),
+            "none": torch.zeros(0, 4),
+            "lower": torch.ones(2, dtype=torch.bfloat16),
+        }
+
+    learner: Any = Given(state(), state(value), {name: tensor.clone() for name, tensor in state().items()})
+    assert [update.finite for update in trained(learner, participants(3), {})] == [True, False, True]
+
+
+def test_groups_without_numbers_are_finite() -> None:
+    assert all_finite([]) == []
+    assert all_finite([[], [torch.zeros(0)], [torch.tensor(3)], [torch.tensor(complex(1, torch.inf))]]) == [
+        *[True] * 3,
+        False,
+    ]
