@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 from torch import nn
 
@@ -21,7 +22,7 @@ def estimate_statistics(network: nn.Module, forward: Callable[[], object]) -> No
     momenta = [layer.momentum for layer in layers]
     batches: Counter[nn.Module] = Counter()
 
-    def mean_over_batches(layer: nn.Module, _: object) -> None:
+    def mean_over_batches(layer: Any, _: object) -> None:
         # torch's own, for a momentum of None, asks the device each time how many there were
         batches[layer] += 1
         layer.momentum = 1 / batches[layer]

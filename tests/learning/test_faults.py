@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 import torch
 
+from vnetsim.checked_plugin import checked
 from vnetsim.errors import RunError
-from vnetsim.learning import Participant, Update
+from vnetsim.learning import Learner, Participant, Update
 from vnetsim.learning.device import OUT_OF_MEMORY
 from vnetsim.learning.faults import trained
 from vnetsim.learning.finite import all_finite
@@ -37,11 +38,13 @@ class Given:
 
 @pytest.mark.parametrize("error", [MemoryError(), torch.OutOfMemoryError("x"), *map(RuntimeError, OUT_OF_MEMORY)])
 def test_vehicles_are_not_trained_again_where_memory_did_not_suffice(error: Exception) -> None:
-    learner: Any = Given(error=error)
-    told = r"^learner 'given' ran out of memory in round 2; lower learning\.batch or .* Earlier rounds are kept\.$"
+    given: Any = Given(error=error)
+    told = (
+        r"^learner 'given' failed in train in round 2: .* Lower learning\.batch or take a smaller learning\.encoder\.$"
+    )
     with pytest.raises(RunError, match=told):
-        trained(learner, participants(3), {})
-    assert learner.calls == 1
+        trained(checked(given, "learner", Learner), participants(3), {})
+    assert given.calls == 1
 
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
