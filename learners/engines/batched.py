@@ -84,8 +84,10 @@ class SideBySideEngine:
         large = self._large_step_bytes
         if large is None:
             large = LARGE_STEP_BYTES if torch.get_num_threads() > 1 else sys.maxsize
-        small = [i for i, job in enumerate(jobs) if self._bytes_of(job) < large]
-        most = max((self._bytes_of(jobs[i]) for i in small), default=1)
+        decides = self._workers > 1 or large < sys.maxsize  # else nothing depends on the memory of a step
+        needed = [self._bytes_of(job) if decides else 0 for job in jobs]
+        small = [i for i, step in enumerate(needed) if step < large]
+        most = max([1, *(needed[i] for i in small)])
         workers = max(1, min(self._workers, len(small), int(available_bytes() * MEMORY_SHARE) // most))
         while small:
             calls = {i: (jobs[i].program, partial(train_one, jobs[i])) for i in small}
