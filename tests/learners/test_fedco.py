@@ -20,7 +20,7 @@ from torch.nn.functional import normalize
 from learners.data.augment import view_one, view_two
 from learners.data.image_set import ImageSet
 from learners.engines.optimizers import Optimizer, Sgd
-from learners.engines.programs import Engine, LocalTraining, Trained, TrainingJob, unprefixed
+from learners.engines.programs import Engine, LocalTraining, Trained, TrainingJob, read, unprefixed
 from learners.fedco import FedCo, FedCoSettings
 from learners.state.key_queue import INITIAL_ROUND, KeyQueue
 from learners.state.momentum_contrast import KEY, QUERY, QueryAndKey, Trailing, queue_info_nce
@@ -392,7 +392,8 @@ class InfiniteKeys:
     def train(self, jobs: Sequence[TrainingJob]) -> list[Trained]:
         trained = self._engine.train(jobs)
         assert all(one.finite for one in trained)
-        return [replace(one, figures={**one.figures, "keys": one.figures["keys"] * torch.inf}) for one in trained]
+        infinite = [{**one.figures, "keys": one.figures["keys"] * torch.inf} for one in trained]
+        return read([replace(one, figures=figures) for one, figures in zip(trained, infinite, strict=True)])
 
 
 def test_non_finite_keys_alone_reject_an_upload(new: New, participant: MakeParticipant) -> None:
