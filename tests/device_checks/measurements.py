@@ -6,15 +6,13 @@ import logging
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
-from torch.func import functional_call, vmap
 
 from device_checks.rows import CheckSetup, NotRun, Row
 from device_checks.schedule import learner_class
@@ -29,7 +27,7 @@ from device_checks.training_work import (
     vehicles,
 )
 from device_checks.transport_work import SIZES, highs_seconds, ours_seconds, pot_seconds
-from learners.encoders import create_encoder
+from learners.engines.batched import StackedEngine
 from vnetsim.experiment import Arithmetic
 from vnetsim.learning import Participant
 
@@ -187,46 +185,23 @@ def waits(learner: Any, count: int) -> Counter[str]:
 
 
 def layouts(setup: CheckSetup) -> list[Row]:
-    """Stacked networks forward and backward, their weights and images in both layouts."""
+    """Stacked vehicles with the weights of their convolutions in both layouts."""
     rows = []
-    for encoder, count, batch in (("small", 2, 4),) if setup.tiny else (("small", 50, 128), ("resnet18", 8, 256)):
-        runs = {name: stacked_pass(encoder, setup.device, count, batch, last=name == "channels_last")
-                for name in ("contiguous", "channels_last")}  # fmt: skip
-        plain_s, last_s = seconds(list(runs.values()), repetitions=1 if setup.tiny else 9, device=setup.device)
-        rows.append(Row(work=f"{count} stacked {encoder} x {batch} images, forward and backward: channels_last",
-                        reference=f"contiguous, {1e3 * plain_s:.3g} ms",
-                        seen=f"{plain_s / last_s:.2f} x ({1e3 * last_s:.3g} ms)",
+    for encoder, count, batch in (("small", 2, 4),) if setup.tiny else (("small", 50, 64), ("resnet18", 8, 256)):
+        learner: Any = contrastive(setup.device, silos=count, per_silo=batch, engines=["batched"], encoder=encoder,
+                                   batch=batch, steps=1)["batched"]  # fmt: skip
+
+        def run(engine: StackedEngine, learner: Any = learner, count: int = count) -> None:
+            learner._task.engine = engine
+            learner.train(vehicles(count))
+
+        both = [StackedEngine(layout=layout) for layout in (torch.contiguous_format, torch.channels_last)]
+        plain_s, last_s = seconds([partial(run, one) for one in both], repetitions=1 if setup.tiny else 5,
+                                  device=setup.device)  # fmt: skip
+        rows.append(Row(work=f"{count} stacked vehicles x {batch} images, {encoder}: weights in channels_last",
+                        reference=f"contiguous, {plain_s:.3g} s", seen=f"{plain_s / last_s:.2f} x ({last_s:.3g} s)",
                         values={"contiguous_s": plain_s, "channels_last_s": last_s}))  # fmt: skip
     return rows
-
-
-def stacked_pass(encoder: str, device: str, count: int, batch: int, *, last: bool) -> Callable[[], object]:
-    """Return a pass of stacked networks, of images (B, V, C, H, W), whose channels lie innermost or not."""
-    network = create_encoder(encoder, seed=0).to(device).train()
-    generator = torch.Generator().manual_seed(0)
-
-    def laid(tensor: Tensor) -> Tensor:
-        """Return a stack (V, B, C, H, W) with V and C together innermost, or innermost but for the pixels."""
-        if not last:
-            return tensor.contiguous()
-        return tensor.permute(1, 3, 4, 0, 2).contiguous().permute(3, 0, 4, 1, 2)
-
-    def weights(tensor: Tensor) -> Tensor:
-        stack = tensor.expand(count, *tensor.shape).clone()
-        if last and stack.ndim == 5:
-            stack = stack.permute(0, 1, 3, 4, 2).contiguous().permute(0, 1, 4, 2, 3)
-        return stack.requires_grad_()
-
-    parameters = {name: weights(tensor.detach()) for name, tensor in network.named_parameters()}
-    buffers = {name: tensor.expand(count, *tensor.shape).clone() for name, tensor in network.named_buffers()}
-    images = laid(torch.randn(count, batch, 3, 32, 32, generator=generator).to(device))
-    leaves = list(parameters.values())
-
-    def loss(state: dict[str, Tensor], rest: dict[str, Tensor], seen: Tensor) -> Tensor:
-        out: Tensor = functional_call(network, (state, rest), (seen,))
-        return out.square().mean()
-
-    return lambda: torch.autograd.grad(vmap(loss)(parameters, buffers, images).sum(), leaves)
 
 
 def transport(setup: CheckSetup) -> list[Row]:
