@@ -1,6 +1,6 @@
 # Two commands do everything on a fresh machine with Python >= 3.11, make and a network for packages:
 #   make run    private environment, install, simulate scenarios/intersection.sumocfg, train, report
-#   make test   the same environment, every test
+#   make test   the same environment, one test or more for every promise; make test-all has all tests
 # Both may be repeated; the environment is made again only when pyproject.toml or constraints.txt change.
 
 PYTHON ?= python3
@@ -19,12 +19,13 @@ GPU ?= cuda
 # The wheel is tried with these as well, where they are installed.
 OTHER_PYTHONS ?= python3.12 python3.13 python3.14
 
-.PHONY: help run test engines setup lint types contracts wheel docs check benchmark gpu-check fuzz mutants clean
+.PHONY: help run quick test test-all setup lint types contracts wheel docs check benchmark gpu-check fuzz mutants clean
 
 help:
 	@echo "make run        set up and run the main job: scenarios/intersection.sumocfg"
-	@echo "make test       set up and run every test"
-	@echo "make engines    the learners' tests with the engine that is not the default"
+	@echo "make test       set up and run the tests (minutes)"
+	@echo "make quick      the mathematics, simulation, coverage, radio and storage alone (a minute)"
+	@echo "make test-all   every test, and those of the learners with the engine that is not the default"
 	@echo "make check      lint, types, import contracts, wheel, documentation"
 	@echo "make docs       the documentation, into site/"
 	@echo "make benchmark  measured ratios of tests/benchmarks (minutes)"
@@ -37,11 +38,17 @@ help:
 run: $(INSTALLED)
 	$(BIN)/vnetsim run scenarios/intersection.sumocfg --set evaluate_every=2
 
-test: $(INSTALLED)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-engines: $(INSTALLED)
-	VNETSIM_TEST_ENGINE=sequential $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder tests/learners --ignore tests/learners/data -m "not slow"
+test: $(INSTALLED)
+	$(PYTEST) -m "not all_only"
+
+quick: $(INSTALLED)
+	$(PYTEST) -q -m "not all_only" $(addprefix tests/,core coverage learners/mathematics learning radio simulation storage)
+
+test-all: test
+	$(PYTEST) -m all_only
+	VNETSIM_TEST_ENGINE=sequential $(PYTEST) tests/learners --ignore tests/learners/data -m "not slow"
 
 setup: $(INSTALLED)
 

@@ -1,8 +1,10 @@
 """What all tests share."""
 
 import os
+from pathlib import Path
 
 import hypothesis
+import pytest
 
 # How long an example takes says more of the machine's other work than of the code. The same examples every time, so
 # that a change is to blame when a test fails; VNETSIM_EXPLORE=1 looks for new ones.
@@ -12,3 +14,37 @@ hypothesis.settings.load_profile("explore" if os.environ.get("VNETSIM_EXPLORE") 
 
 # as vnetsim does before it loads torch: threads that spin long starve the simulators that other tests run
 os.environ.setdefault("GOMP_SPINCOUNT", "20000")
+
+ALL_ONLY = (
+    "analysis/report/test_own_figure.py",
+    "benchmarks",
+    "crashes",
+    "end_to_end/test_arithmetic_of_runs.py",
+    "end_to_end/test_compare_ray.py",
+    "end_to_end/test_compare_workers.py",
+    "end_to_end/test_equal_schedule.py",
+    "end_to_end/test_gpu_check.py",
+    "end_to_end/test_hostile_names.py",
+    "end_to_end/test_learner_failures.py",
+    "end_to_end/test_notebook.py",
+    "end_to_end/test_paces.py",
+    "end_to_end/test_pipes.py",
+    "end_to_end/test_plugin_examples.py",
+    "end_to_end/test_selection_plugins.py",
+    "end_to_end/test_terminal.py",
+    "end_to_end/test_tutorial.py",
+    "fuzz",
+    "learners/data/test_golden_pictures.py",
+    "simulation/test_settings_wiring.py",
+    "study/test_study_file.py",
+)
+"""What `make test` leaves out: long tests whose promise a shorter one holds as well, and damage of every kind."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what belongs to `make test-all` alone."""
+    here = Path(__file__).parent
+    for item in items:
+        place = item.path.relative_to(here).as_posix()
+        if place.startswith(ALL_ONLY) or item.get_closest_marker("slow"):
+            item.add_marker("all_only")
