@@ -17,8 +17,8 @@ Cluster = Mapping[str, Any]
 """Arguments of ``ray.init``."""
 
 DEATH = (
-    "vnetsim: --engine ray: Ray's process on this machine (the raylet) died, and this one with it. What was finished "
-    "is kept: vnetsim resume goes on with a run, the same command with a comparison.\n"
+    "vnetsim: --engine ray: this process was killed, as Ray does where its own on the machine (the raylet) dies. What "
+    "was finished is kept: vnetsim resume goes on with a run, the same command with a comparison.\n"
 )
 PATIENCE_S, JOIN_S = 5.0, 60.0
 """How long to wait for a machine to answer, and for a cluster to be joined."""
