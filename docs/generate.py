@@ -16,32 +16,8 @@ from vnetsim.experiment import PLUGIN_TABLES, Experiment
 from vnetsim.learning import Learner
 from vnetsim.learning.registry import LEARNERS, about, find_learner, learner_names
 from vnetsim.plugins import Kind
-from vnetsim.setting_texts import MISSING, SettingText, as_toml, description, setting_texts, tables_of
+from vnetsim.setting_texts import MISSING, MOST_WANTED, SettingText, as_toml, description, setting_texts, tables_of
 from vnetsim.storage import tables
-
-MOST_WANTED = (
-    "round.quorum",
-    "round.invited",
-    "round.deadline_s",
-    "round.max_staleness",
-    "round.selection",
-    "link.model",
-    "link.environment",
-    "link.bandwidth_hz",
-    "compute.median_flops",
-    "silos.count",
-    "silos.by",
-    "round.distinct_silos",
-    "exchange.topology",
-    "exchange.range_m",
-    "exchange.relay",
-    "blur.threshold_kmh",
-    "blur.fraction",
-    "camera.exposure_s",
-    "camera.scene_width_m",
-    "schedule.learner",
-    "traffic.repeat",
-)
 
 
 def cli_page() -> str:
@@ -80,7 +56,7 @@ def settings_page() -> str:
             f"{', '.join(f'`{table}`' for table in PLUGIN_TABLES)}, on the [page of the plug-ins](plugins.md)."
         ),
         "",
-        "Most wanted: " + ", ".join(f"[`{key}`](#{key})" for key in MOST_WANTED) + ".",
+        "Most wanted: " + ", ".join(f"[`{key}`](#{key})" for key in MOST_WANTED if key in texts) + ".",
         "",
         "## The experiment",
         "",

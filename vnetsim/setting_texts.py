@@ -21,6 +21,35 @@ from vnetsim.setting_checks import Within, bounds_of
 MISSING = "(must be given)"
 """Stands for the default of a setting that has none."""
 
+MOST_WANTED = (
+    "rounds",
+    "learner",
+    "seed",
+    "traffic.rsu",
+    "traffic.warmup_s",
+    "round.quorum",
+    "round.invited",
+    "round.deadline_s",
+    "round.max_staleness",
+    "round.selection",
+    "learning.lr",
+    "learning.batch",
+    "learning.steps",
+    "learning.encoder",
+    "silos.count",
+    "silos.by",
+    "data.name",
+    "data.partition",
+    "data.train_images",
+    "link.model",
+    "link.bandwidth_hz",
+    "compute.median_flops",
+    "camera.exposure_s",
+    "exchange.topology",
+    "schedule.learner",
+)
+"""What most studies set first."""
+
 _ARGUMENT = re.compile(r"    (\w+): (.*)")
 _IN_ONE_LINE = re.compile(r"(?:^|(?<=\s))Args: (?=\w+: )")
 _WORDS: Mapping[Any, str] = {

@@ -12,7 +12,7 @@ from cyclopts import Parameter
 
 from vnetsim.cli.options import Debug
 from vnetsim.errors import InputError, RunError, unknown_name
-from vnetsim.setting_texts import SettingText, description, meanings, setting_texts, tables_of
+from vnetsim.setting_texts import MOST_WANTED, SettingText, description, meanings, setting_texts, tables_of
 from vnetsim.standard_streams import plain, tell
 
 
@@ -60,6 +60,7 @@ def settings(
             "for one of a file. Without it the table learning is the default learner's."
         ),
     ] = None,
+    basic: Annotated[bool, Parameter(negative="", help="Only the settings that most studies begin with.")] = False,
     debug: Debug = False,  # noqa: ARG001
 ) -> int:
     """Explain every setting of an experiment: meaning, unit, default, bounds; with KEY one, or those of one table."""
@@ -71,7 +72,7 @@ def settings(
         return _settings_of_plugins(plugin_table, key or "")
     tables: dict[str, type] = {"": Experiment, **tables_of(Experiment)}
     brought: Mapping[str, Any] = {}
-    if learner is not None or (key or "").partition(".")[0] == "learning":
+    if learner is not None or basic or (key or "").partition(".")[0] == "learning":
         from vnetsim.learning.registry import about, find_learner  # noqa: PLC0415
 
         found = find_learner(learner or Experiment.learner)
@@ -85,7 +86,9 @@ def settings(
     if "learning" in tables:
         del known["learning"]
         texts[""] = [text for text in texts[""] if text.key != "learning"]
-    if key is None:
+    if key is None and basic:
+        print_settings([("", "", [known[wanted] for wanted in MOST_WANTED if wanted in known])])
+    elif key is None:
         print_settings([(_head(table), description(tables[table]).split("\n\n")[0], texts[table]) for table in tables])
     elif key in tables:
         print_settings([(_head(key), description(tables[key]), texts[key])])
