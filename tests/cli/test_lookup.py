@@ -10,7 +10,7 @@ from vnetsim.cli.plugins import kinds
 from vnetsim.cli.references import references
 from vnetsim.experiment import PLUGIN_TABLES, Experiment
 from vnetsim.learning.registry import find_learner, learner_names
-from vnetsim.setting_texts import setting_texts
+from vnetsim.setting_texts import MOST_WANTED, setting_texts
 
 Captured = pytest.CaptureFixture[str]
 
@@ -155,3 +155,9 @@ def test_completion_of_a_shell_is_installed(tmp_path: Path, monkeypatch: pytest.
     told(capsys, "--install-completion", "--shell", "bash")
     scripts = [path for path in tmp_path.rglob("*") if path.is_file() and "settings" in path.read_text()]
     assert scripts, "a script that knows the commands"
+
+
+def test_the_settings_to_begin_with(capsys: Captured) -> None:
+    lines = told(capsys, "settings", "--basic").splitlines()
+    listed = [line.partition(" = ")[0] for line in lines if line and not line.startswith(" ")]
+    assert listed == list(MOST_WANTED)
