@@ -377,6 +377,9 @@ def _told(error: BaseException) -> tuple[str, int]:
             told = f"{where}{error.strerror or error}.", ended.exit_code
         case KeyboardInterrupt():
             told = str(error) or "interrupted.", INTERRUPTED
+        case SystemExit(__context__=BrokenPipeError()):  # so rich ends a program whose reader has gone
+            drop_output()
+            told = "Broken pipe.", RunError.exit_code
         case SystemExit():  # of a plug-in that was not called by its name, as when its settings check themselves
             what = f"a plug-in, or what it uses, ended the program (SystemExit: {error.code})."
             told = what, RunError.exit_code
