@@ -377,12 +377,10 @@ def _told(error: BaseException) -> tuple[str, int]:
             told = f"{where}{error.strerror or error}.", ended.exit_code
         case KeyboardInterrupt():
             told = str(error) or "interrupted.", INTERRUPTED
-        case SystemExit(__context__=BrokenPipeError()):  # so rich ends a program whose reader has gone
-            drop_output()
-            told = "Broken pipe.", RunError.exit_code
         case SystemExit():  # of a plug-in that was not called by its name, as when its settings check themselves
             what = f"a plug-in, or what it uses, ended the program (SystemExit: {error.code})."
-            told = what, RunError.exit_code
+            gone = isinstance(error.__context__, BrokenPipeError)  # so rich ends a program that nobody reads any more
+            told = "Broken pipe." if gone else what, RunError.exit_code
         case _ if not isinstance(error, Exception) and type(error).__name__ != _PANIC:
             raise error
         case _ if not isinstance(error, Exception) and "KeyboardInterrupt" in said:  # so Ctrl-C arrives from there
