@@ -18,7 +18,7 @@ class TrainingSettings:
 
     Args:
         engine: how the vehicles of a round are trained: ``sequential``, one after the other; ``batched``, many at a
-            time; ``auto``, whichever was measured to be faster on the device.
+            time; ``auto``, whichever is faster: on a CPU ``batched``, on CUDA what the run's first steps show.
         precision: of the network's convolutions in training: ``float32``, or ``bfloat16``, with 8 bits of precision in
             place of 24, which takes half the memory and less time where the device has it; evaluation is always in
             float32.

@@ -321,7 +321,10 @@ class _Session:
         self._clock.mark("writing")
         radio = radio_record(result.link_rates, result.sidelink_rates)
         stages = self._clock.stages
-        self._manifest.close("finished", time_s=result.time_s, wall_s=stages, ended_by=result.ended_by, radio=radio)
+        facts = self._learner.describe().facts
+        self._manifest.close(
+            "finished", time_s=result.time_s, wall_s=stages, ended_by=result.ended_by, radio=radio, facts=facts
+        )
         if result.ended_by == "caller":
             progress.note(f"on_round ended the run after {len(result.log.rounds)} of {experiment.rounds} rounds.")
         if result.ended_by == "traffic":

@@ -197,8 +197,12 @@ class Manifest:
         wall_s: Mapping[str, float],
         ended_by: str | None = None,
         radio: Mapping[str, Any] | None = None,
+        facts: Mapping[str, str] | None = None,
     ) -> None:
-        """Record how it ended: status, simulated time (s), wall time by stage (s), rates, the most memory it held."""
+        """Record how it ended: status, simulated time (s), wall time by stage (s), rates, the most memory it held.
+
+        ``facts`` are the learner's, which may tell more than at the beginning.
+        """
         # what the traffic tells may have grown while it was read
         ending: dict[str, Any] = {
             "status": status,
@@ -209,7 +213,8 @@ class Manifest:
             "radio": dict(radio or {}),
         }
         ending["peak_memory_bytes"] = peak_memory()
-        record = {**self._record, "traffic": traffic_record(self._traffic.info), **ending}
+        learner = {"learner": {**self._record["learner"], "facts": dict(facts)}} if facts else {}
+        record = {**self._record, "traffic": traffic_record(self._traffic.info), **learner, **ending}
         self._run.write_json("manifest.json", record)
         self._run.settle()
 

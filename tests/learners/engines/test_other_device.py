@@ -11,6 +11,7 @@ from device_checks.schedule import registered
 from device_checks.tiny_rounds import joined, tiny_learner
 
 from learners.data.moving import moved
+from learners.tasks.evaluation import as_floats
 from vnetsim.learning.faults import trained
 
 VEHICLES = 3
@@ -136,3 +137,17 @@ def test_many_tensors_cross_in_one_copy() -> None:
         assert torch.equal(back[one], tensor)
         assert back[one].dtype == tensor.dtype
         assert back[one].is_contiguous()
+
+
+@pytest.mark.parametrize("name", ["flsimco", "fedavg-classification", "dsgd"])
+def test_networks_and_batches_are_laid_out_channels_last(name: str) -> None:
+    """As convolutions want them; a layout is lost without a trace."""
+    learner = tiny_learner(name, "cpu", encoder="small") if name != "dsgd" else tiny_learner(name, "cpu")
+    program, task = learner._program, learner._task
+    training = task.local_training(0, speed_mps=20.0, learning_rate=0.1, seed=0)
+    batch = program.prepare(program.draw(training, torch.Generator().manual_seed(0)))
+    parts = [part for part in (*batch.values(), *program.network.parameters()) if part.ndim == 4]
+    if name != "dsgd":
+        parts.append(as_floats(task.silos.pool[:4]))
+    assert len(parts) > 5
+    assert all(part.is_contiguous(memory_format=torch.channels_last) for part in parts)
