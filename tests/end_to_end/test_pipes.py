@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from received import MANIFEST
 
 from learners.data.driving_log import read_log
 from learners.data.image_files import read_archive, read_images
@@ -98,7 +99,7 @@ def test_code(refused: Refused, tmp_path: Path) -> None:
 
 def test_the_scenario_of_a_received_folder(refused: Refused, tmp_path: Path) -> None:
     run = RunDirectory(tmp_path)
-    run.write_json("manifest.json", {"vnetsim": "0.1.0", "kind": "run", "status": "interrupted"})
+    run.write_json("manifest.json", {**MANIFEST, "kind": "run", "status": "interrupted"})
     run.put({"experiment.toml": b'scenario = "pipe"\n'})
     assert refusal(pipe(tmp_path / "pipe")) in refused("resume", tmp_path)
 
