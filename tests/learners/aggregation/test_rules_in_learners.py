@@ -164,16 +164,13 @@ def test_medians_go_with_rules_of_the_mean_alone(new_context: MakeContext, parti
     play(learner, participant, range(1))
 
 
-STALENESS = {"staleness": "polynomial", "exponent": 1.0}
-
-
 @pytest.mark.parametrize(
     ("rule", "step"),
     [
         # what becomes of w, given the clipped change d of an upload from the model v, which is tau versions old
         (Sync.create(Sync.Settings()), lambda w, v, d, tau: v + d),  # noqa: ARG005 - one signature
-        (FedAsync.create(FedAsync.Settings(mixing=1.0, **STALENESS)), lambda w, v, d, tau: w + (v + d - w) / (1 + tau)),
-        (FedBuff.create(FedBuff.Settings(**STALENESS)), lambda w, v, d, tau: w + d / (1 + tau)),  # noqa: ARG005
+        (FedAsync.create(FedAsync.Settings(mixing=1.0)), lambda w, v, d, tau: w + (v + d - w) / (1 + tau) ** 0.5),
+        (FedBuff.create(FedBuff.Settings()), lambda w, v, d, tau: w + d / (1 + tau) ** 0.5),  # noqa: ARG005
     ],
 )  # fmt: skip
 def test_stale_uploads_are_clipped_around_the_model_they_started_from(rule: Any, step: Any) -> None:
@@ -197,14 +194,14 @@ def test_stale_uploads_are_clipped_around_the_model_they_started_from(rule: Any,
 def test_fedbuff_counts_the_models_it_made_and_not_the_uploads_it_gathered() -> None:
     """With a buffer of three, rounds of one upload, and a server restored from its state in between."""
     draw = np.random.default_rng(5)
-    rule = FedBuff.create(FedBuff.Settings(buffer=3, **STALENESS))
+    rule = FedBuff.create(FedBuff.Settings(buffer=3))
     server = server_of(rule)
     models, versions, gathered = [0.0], [0], []
     for r in range(40):
         b = int(draw.integers(max(0, r - 5), r + 1))
         moved = float(draw.normal(0, 2))
         server.advance(server.fold([upload_of(r, b, models[b] + moved)])[1])
-        gathered.append(float(np.clip(moved, -1, 1)) / (1 + versions[-1] - versions[b]))
+        gathered.append(float(np.clip(moved, -1, 1)) / (1 + versions[-1] - versions[b]) ** 0.5)
         full = len(gathered) == 3
         models.append(models[-1] + np.mean(gathered) if full else models[-1])
         versions.append(versions[-1] + full)

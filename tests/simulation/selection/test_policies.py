@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from vnetsim.errors import InputError
-from vnetsim.simulation.selection import SELECTIONS
+from vnetsim.simulation.selection import SELECTIONS, oort
 
 
 def policy(policy_name: str, **settings: Any) -> Any:
@@ -60,7 +60,6 @@ def test_feasible(make: Any) -> None:
         for name, time_s in remaining.items()
     ]  # 6 s each
     assert names(policy("feasible").select(crowd, 1, make.context())) == ["b", "d", "c", "e"]
-    assert names(policy("feasible", first="most").select(crowd, 1, make.context())) == ["e", "c", "d", "b"]
     assert names(policy("feasible", margin=0).select(crowd, 1, make.context())) == ["a", "b", "d", "c", "e"]
     assert names(policy("feasible", predictor="history").select(crowd, 1, make.context())) == ["c", "d", "b", "a"]
     with pytest.raises(InputError, match=r"selection\.margin must be between 0 and 1000"):
@@ -133,6 +132,13 @@ def test_power_of_choice_draws_by_size_and_never_fewer_than_places(make: Any) ->
     assert first.count("v0") / 2000 == pytest.approx(900 / 1002, abs=0.03)
 
 
+@pytest.fixture
+def unexplored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every place is exploited: what a draw among utilities does can be counted."""
+    for name in ("EXPLORED", "EXPLORED_LEAST"):
+        monkeypatch.setattr(oort, name, 0.0)
+
+
 def oort_utilities(waiting: Any, round_index: int, percentile: int, alpha: float) -> Any:
     """Scaled, clipped, with the temporal term and the penalty, each over all candidates as an array."""
     v = np.array([c.images * c.loss for c in waiting])
@@ -145,37 +151,41 @@ def oort_utilities(waiting: Any, round_index: int, percentile: int, alpha: float
     return whole * np.where(durations > preferred, (preferred / durations) ** alpha, 1.0)
 
 
+@pytest.mark.usefixtures("unexplored")
 @pytest.mark.parametrize("seed", range(5))
 def test_oort_scores_and_draws_among_the_greatest(make: Any, seed: int) -> None:
     waiting = crowd(make, seed, count=30)
-    oort = policy("oort", percentile=40.0, alpha=1.5, explored=0.0, explored_least=0.0)
-    expected = oort_utilities(waiting, 9, 40, 1.5)
-    preferred_s = oort.preferred_s([c.duration_s for c in waiting])
-    assert oort.utilities(waiting, preferred_s, 9) == pytest.approx(expected, rel=1e-12)
+    chooser = policy("oort", alpha=1.5)
+    expected = oort_utilities(waiting, 9, 30, 1.5)
+    preferred_s = chooser.preferred_s([c.duration_s for c in waiting])
+    assert chooser.utilities(waiting, preferred_s, 9) == pytest.approx(expected, rel=1e-12)
     generator = np.random.default_rng(seed)
-    first = [next(oort.select(waiting, 3, make.context(round=9, generator=generator))).vehicle_id for _ in range(3000)]
+    first = [
+        next(chooser.select(waiting, 3, make.context(round=9, generator=generator))).vehicle_id for _ in range(3000)
+    ]
     pool = np.where(expected >= 0.95 * np.sort(expected)[-3], expected, 0.0)
     shares = [first.count(f"v{i}") / 3000 for i in range(30)]
     assert shares == pytest.approx((pool / pool.sum()).tolist(), abs=0.04)
-    assert sorted(names(oort.select(waiting, 3, make.context(round=9)))) == sorted(names(waiting)), "each once"
+    assert sorted(names(chooser.select(waiting, 3, make.context(round=9)))) == sorted(names(waiting)), "each once"
 
 
+@pytest.mark.usefixtures("unexplored")
 def test_the_temporal_term_of_oort_decides(make: Any) -> None:
     """The utilities are of silos of hundreds of images, and unscaled the term, below 1, would be lost in them."""
     figures = [("great", 2.0, 90), ("between", 1.9, 90), ("old", 1.8, 0), ("low", 1.0, 90)]
     waiting = [make.figures(vehicle_id=name, images=500, loss=loss, loss_round=r) for name, loss, r in figures]
-    oort = policy("oort", explored=0.0, explored_least=0.0)
-    assert next(oort.select(waiting, 1, make.context(round=100))).vehicle_id == "old"
+    chooser = policy("oort")
+    assert next(chooser.select(waiting, 1, make.context(round=100))).vehicle_id == "old"
 
 
 def test_oort_explores_a_share_that_falls_and_prefers_fast_ones(make: Any) -> None:
     fresh = [make.figures(vehicle_id="slow", train_s=27.0), make.figures(vehicle_id="fast", train_s=0.0)]
     waiting = [make.figures(vehicle_id="known", loss=1.0, loss_round=0), *fresh]
-    generator, oort = np.random.default_rng(3), policy("oort")
+    generator, chooser = np.random.default_rng(3), policy("oort")
 
     def shares(round_index: int) -> dict[str, float]:
         moment = make.context(round=round_index, generator=generator)
-        first = [next(iter(oort.select(waiting, 1, moment))).vehicle_id for _ in range(3000)]
+        first = [next(iter(chooser.select(waiting, 1, moment))).vehicle_id for _ in range(3000)]
         return {name: first.count(name) / 3000 for name in ("known", "slow", "fast")}
 
     begin, late = shares(0), shares(200)
@@ -183,32 +193,34 @@ def test_oort_explores_a_share_that_falls_and_prefers_fast_ones(make: Any) -> No
     assert shares(30)["known"] == pytest.approx(1 - 0.9 * 0.98**30, abs=0.04)
     assert late["known"] == pytest.approx(0.8, abs=0.03)
     assert begin["fast"] / begin["slow"] == pytest.approx(10, rel=0.3), "3 s against 30 s"
-    assert sorted(names(oort.select(waiting, 1, make.context()))) == ["fast", "known", "slow"]
+    assert sorted(names(chooser.select(waiting, 1, make.context()))) == ["fast", "known", "slow"]
 
 
+@pytest.mark.usefixtures("unexplored")
 def test_the_pacer_of_oort_allows_more_time_where_nothing_is_gained_and_less_where_much_is(make: Any) -> None:
-    """Against the sums by hand: five rounds of windows of five, over what was exploited and committed alone."""
-    oort = policy("oort", percentile=30.0, pacer_rounds=5, explored=0.0, explored_least=0.0)
+    """Against the sums by hand: windows of 20 rounds, over what was exploited and committed alone."""
+    chooser = policy("oort")
 
     def play(losses: list[float]) -> None:
         for loss in losses:
             known = make.figures(vehicle_id="a", images=10, loss=1.0, loss_round=0)
-            assert names(oort.select([known], 1, make.context())) == ["a"]
+            assert names(chooser.select([known], 1, make.context())) == ["a"]
             ended_now = [("a", "committed", loss), ("b", "committed", 1e6), ("c", "left_upload", None)]
-            oort.after_round(
+            chooser.after_round(
                 [SimpleNamespace(vehicle_id=who, outcome=how, loss=value) for who, how, value in ended_now]
             )
 
     seen = []
-    for losses in ([1.0] * 5, [1.05] * 5, [1.3] * 5, [8.0] * 5, [8.0] * 4):
+    for losses in ([1.0] * 20, [1.05] * 20, [1.3] * 20, [8.0] * 20, [8.0] * 19):
         play(losses)
-        seen.append(oort.percentile)
+        seen.append(chooser.percentile)
     assert seen == [30, 35, 35, 30, 30], "none before two windows; flat; a little; sharp; not before the window's end"
     play([8.0])
-    assert oort.percentile == 35
+    assert chooser.percentile == 35
     durations = [float(n) for n in range(1, 11)]
-    assert oort.preferred_s(durations) == 4.0
-    assert policy("oort", percentile=100.0).preferred_s(durations) == math.inf
+    assert chooser.preferred_s(durations) == 4.0
+    chooser.percentile = 100.0
+    assert chooser.preferred_s(durations) == math.inf
 
 
 def length_s(chosen: Any) -> float:
@@ -248,16 +260,16 @@ def test_fedcs_is_the_largest_set_where_only_uploads_differ(make: Any, seed: int
 
 
 def test_bandit(make: Any) -> None:
-    bandit = policy("bandit", c=0.7, scale_s=40.0)
-    rounds = [[ended(0), ended(1, took_s=30.0)], [ended(0, outcome="left_upload"), ended(1), ended(2, took_s=50.0)]]
+    bandit = policy("bandit")
+    rounds = [[ended(0), ended(1, took_s=30.0)], [ended(0, outcome="left_upload"), ended(1), ended(2, took_s=70.0)]]
     for records in rounds:
         bandit.after_round([*records, ended(5, outcome="not_selected")])
-    rewards = {0: [1 - 6 / 40, 0.0], 1: [1 - 30 / 40, 1 - 6 / 40], 2: [0.0]}
+    rewards = {0: [1 - 6 / 60, 0.0], 1: [1 - 30 / 60, 1 - 6 / 60], 2: [0.0]}
     for silo, told in rewards.items():
-        expected = np.mean(told) + 0.7 * math.sqrt(math.log(5) / len(told))
+        expected = np.mean(told) + math.sqrt(2 * math.log(5) / len(told))
         assert bandit.bound(silo) == pytest.approx(expected, rel=1e-12)
     waiting = [make.figures(vehicle_id=f"v{silo}", silo=silo) for silo in (0, 1, 2, 5)]
-    assert names(bandit.select(waiting, 1, make.context())) == ["v5", "v1", "v0", "v2"]
+    assert names(bandit.select(waiting, 1, make.context())) == ["v5", "v1", "v2", "v0"]
     ucb1 = policy("bandit")  # x + sqrt(2 ln t / n), as its source has it
     ucb1.after_round([ended(0), ended(1)])
     assert ucb1.bound(0) == pytest.approx(0.9 + math.sqrt(2 * math.log(2)), rel=1e-12)
@@ -266,7 +278,7 @@ def test_bandit(make: Any) -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_variability_has_the_least_dice_overlap_of_all_choices(make: Any, seed: int) -> None:
     draw = np.random.default_rng(seed)
-    variability = policy("variability", recent=3)
+    variability = policy("variability")
     recent = [{int(silo) for silo in draw.choice(7, draw.integers(1, 5), replace=False)} for _ in range(5)]
     for silos in recent:
         variability.after_round([*(ended(silo) for silo in silos), ended(6, outcome="stale")])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Annotated, Literal
+from typing import Annotated
 
 from vnetsim.setting_checks import Within, check_bounds
 from vnetsim.simulation.log import ParticipationRecord
@@ -20,6 +20,8 @@ class FeasibleSelection:
     With R_n the predicted rest of the window and T_n the predicted duration of download, training and upload::
 
         R_n >= T_n (1 + margin),  slack_n = R_n - T_n (1 + margin)
+
+    The least slack goes first, for the others can still wait.
     """
 
     name = "feasible"
@@ -27,18 +29,16 @@ class FeasibleSelection:
 
     @dataclass(frozen=True, kw_only=True)
     class Settings:
-        """Who has the time, and who of them goes first.
+        """Who has the time.
 
         Args:
             margin: share by which the rest of the window must exceed the participation, for a channel that is shared.
-            first: who goes first: the `least` slack, for the others can still wait, or the `most`, who is the safest.
             predictor: how the rest of the window is predicted: `straight` on at the present speed; the `oracle` knows
                 the exit, where paths are known beforehand; `history`, the mean dwell of earlier windows from the same
                 approach.
         """
 
         margin: Annotated[float, Within(0, 1000, "", "no window lasts for a thousand participations")] = 0.2
-        first: Literal["least", "most"] = "least"
         predictor: ExitPredictor = "straight"
 
         def __post_init__(self) -> None:
@@ -54,7 +54,7 @@ class FeasibleSelection:
 
     def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Sequence[Candidate]:  # noqa: ARG002 - the protocol's argument
         """Return who has the time, by slack; drawn among equals, as all are that stand."""
-        factor, sign = 1 + self._settings.margin, 1 if self._settings.first == "least" else -1
+        factor = 1 + self._settings.margin
         predictor = self._settings.predictor
         able = []
         for candidate in shuffled(candidates, context.generator):
@@ -63,7 +63,7 @@ class FeasibleSelection:
                 continue
             slack_s = remaining_s - factor * candidate.duration_s
             if slack_s >= 0:
-                able.append((sign * slack_s, candidate))
+                able.append((slack_s, candidate))
         return [candidate for _, candidate in sorted(able, key=itemgetter(0))]
 
     def after_round(self, records: Sequence[ParticipationRecord]) -> None:

@@ -20,6 +20,12 @@ STEP_PERCENT = 5.0
 """By which the pacer moves the percentile of durations."""
 FLAT, SHARP = 0.1, 5.0
 """Relative changes of what was achieved, up to which the pacer allows more time, and from which it allows less."""
+PERCENTILE = 30.0
+"""Of the predicted durations, above which a participation is penalised before the pacer has moved it."""
+PACER_ROUNDS = 20
+"""Rounds after which the pacer may move that percentile."""
+EXPLORED, EXPLORED_DECAY, EXPLORED_LEAST = 0.9, 0.98, 0.2
+"""Share of places explored in the first round, by which it is multiplied each round, below which it does not fall."""
 
 
 class OortSelection:
@@ -31,10 +37,11 @@ class OortSelection:
         U_n = (u_n + sqrt(0.1 ln t / t_n)) (T / T_n)^(alpha [T < T_n])
         u_n = (min(v_n, clip) - .999 min v) / (max v - .999 min v)
 
-    Each place is explored with probability e = max(explored_least, explored explored_decay^(t-1)): drawn among silos
+    Each place is explored with probability e = max(0.2, 0.9 * 0.98^(t-1)): drawn among silos
     without a loss, p_n ~ 1 / T_n. The others are drawn, p_n ~ U_n, among utilities of at least .95 of the last that
-    would get one of (1 - e) m of m free places. T is a percentile of the T_n, which a pacer moves. It adds what
-    exploited silos achieved, the mean v of each round, over the last ``pacer_rounds`` rounds and over as many before:
+    would get one of (1 - e) m of m free places. T is a percentile of the T_n, at first the 30th, which a pacer
+    moves. Every 20 rounds it adds what exploited silos achieved, the mean v of each round, over the last 20 and over
+    the 20 before:
     where these sums differ by at most a tenth of the earlier one the percentile rises by 5, where by five times it or
     more it falls by 5.
 
@@ -52,30 +59,20 @@ class OortSelection:
 
     @dataclass(frozen=True, kw_only=True)
     class Settings:
-        """Utility, pacer and exploration.
+        """Utility.
 
         Args:
-            percentile: of the predicted durations, above which a participation is penalised at first; 100 for none.
-            pacer_rounds: rounds after which the pacer may move that percentile.
             alpha: exponent of the penalty.
-            explored: share of places explored in the first round.
-            explored_decay: by which that share is multiplied each round.
-            explored_least: below which it does not fall.
         """
 
-        percentile: Annotated[float, Within(0, 100, "%", "a percentile")] = 30.0
-        pacer_rounds: Annotated[int, Within(1, 100_000, "rounds", "more than a run has")] = 20
         alpha: Annotated[float, Within(0, 100, "", "a greater one leaves nothing of what is slower")] = 2.0
-        explored: Annotated[float, Within(0, 1, "", "a share")] = 0.9
-        explored_decay: Annotated[float, Within(0, 1, "", "a share")] = 0.98
-        explored_least: Annotated[float, Within(0, 1, "", "a share")] = 0.2
 
         def __post_init__(self) -> None:
             check_bounds("selection", self)
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self.percentile = settings.percentile
+        self.percentile = PERCENTILE
         self._exploited: dict[str, int] = {}  # images by vehicle, until its participation ends
         self._achieved: list[float] = []
 
@@ -112,8 +109,7 @@ class OortSelection:
         fresh: list[Candidate] = []
         for candidate in shuffled(candidates, context.generator):
             (known if candidate.loss is not None else fresh).append(candidate)
-        decayed = self._settings.explored * self._settings.explored_decay**context.round
-        share = max(self._settings.explored_least, decayed)
+        share = max(EXPLORED_LEAST, EXPLORED * EXPLORED_DECAY**context.round)
         speeds = [1 / candidate.duration_s for candidate in fresh]
         ranked: list[tuple[float, Candidate]] = []
         while fresh or known or ranked:
@@ -141,10 +137,10 @@ class OortSelection:
             if images and record.outcome == "committed" and record.loss is not None:
                 values.append(images * abs(record.loss))
         self._achieved.append(math.fsum(values) / len(values) if values else 0.0)
-        rounds = self._settings.pacer_rounds
-        if len(self._achieved) < 2 * rounds or len(self._achieved) % rounds:
+        if len(self._achieved) < 2 * PACER_ROUNDS or len(self._achieved) % PACER_ROUNDS:
             return
-        before, now = math.fsum(self._achieved[-2 * rounds : -rounds]), math.fsum(self._achieved[-rounds:])
+        earlier, last = self._achieved[-2 * PACER_ROUNDS : -PACER_ROUNDS], self._achieved[-PACER_ROUNDS:]
+        before, now = math.fsum(earlier), math.fsum(last)
         if abs(now - before) <= FLAT * before:
             self.percentile = min(100.0, self.percentile + STEP_PERCENT)
         elif abs(now - before) >= SHARP * before:

@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
 
-from vnetsim.setting_checks import Within, check_bounds
 from vnetsim.simulation.log import ParticipationRecord
 from vnetsim.simulation.selection import Candidate, SelectionContext
 from vnetsim.simulation.selection.draws import shuffled
+
+RECENT = 3
+"""Rounds whose silos are to be avoided: 15 of the default 95 silos, so that others are left to choose from."""
 
 
 class VariabilitySelection:
     """Takes the silos that overlap least with those of recent rounds.
 
-    The sum of Dice coefficients of the m silos that are chosen, S, and those whose updates each of the last rounds
-    took, S_k, is least for the m candidates with the least share in it; drawn among equals, as
-    all are that took no part lately::
+    The sum of Dice coefficients of the m silos that are chosen, S, and those whose updates each of the last three
+    rounds took, S_k, is least for the m candidates with the least share in it; drawn among equals, as all are that
+    took no part lately::
 
         sum_k 2 |S and S_k| / (|S| + |S_k|) = sum_n in S sum_k 2 [n in S_k] / (m + |S_k|)
     """
@@ -31,24 +32,15 @@ class VariabilitySelection:
 
     @dataclass(frozen=True, kw_only=True)
     class Settings:
-        """How far it looks back.
+        """No settings."""
 
-        Args:
-            recent: rounds whose silos are to be avoided.
-        """
-
-        recent: Annotated[int, Within(1, 10_000, "rounds", "the silos of each are kept")] = 3
-
-        def __post_init__(self) -> None:
-            check_bounds("selection", self)
-
-    def __init__(self, settings: Settings) -> None:
-        self._recent: deque[frozenset[int]] = deque(maxlen=settings.recent)
+    def __init__(self) -> None:
+        self._recent: deque[frozenset[int]] = deque(maxlen=RECENT)
 
     @classmethod
-    def create(cls, settings: Settings) -> VariabilitySelection:
+    def create(cls, settings: Settings) -> VariabilitySelection:  # noqa: ARG003 - the protocol's argument
         """Return the policy with these settings."""
-        return cls(settings)
+        return cls()
 
     def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Sequence[Candidate]:
         """Return all, the least overlap first."""
