@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy
 from learners.classification_fedavg import ClassificationFedAvg
 from learners.data.image_set import ImageSet
 from learners.encoders import create_classifier, forward_flop
-from learners.engines.programs import Engine, Program, Tensors, Trained, TrainingJob
+from learners.engines.programs import Engine, Program, Tensors, Trained, TrainingJob, read
 from learners.fedefm import FedEFM, FedEFMSettings
 from learners.mathematics.aggregation import weighted_mean
 from learners.tasks.classification_settings import ClassificationSettings
@@ -264,10 +264,14 @@ class Diverging:
         self._engine, self._silo = engine, silo
 
     def train(self, jobs: Sequence[TrainingJob]) -> list[Trained]:
-        return [
-            replace(one, figures={"loss": one.figures["loss"] * torch.nan}) if job.training.silo == self._silo else one
-            for job, one in zip(jobs, self._engine.train(jobs), strict=True)
-        ]
+        return read(
+            [
+                replace(one, figures={"loss": one.figures["loss"] * torch.nan})
+                if job.training.silo == self._silo
+                else one
+                for job, one in zip(jobs, self._engine.train(jobs), strict=True)
+            ]
+        )
 
     def map(self, program: Program, calls: Sequence[Callable[..., Any]]) -> list[Any]:
         return self._engine.map(program, calls)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from learners.classification_fedavg import ClassificationFedAvg
-from learners.engines.programs import Trained, TrainingJob
+from learners.engines.programs import Trained, TrainingJob, read
 from learners.fedavg import Discard, FedAvg
 from learners.flsimco import FLSimCo
 from learners.mathematics.aggregation import RunningMean, weighted_mean
@@ -26,12 +26,13 @@ class Counting:
 
     def train(self, jobs: Sequence[TrainingJob]) -> list[Trained]:
         self.sizes.append(len(jobs))
-        return [
+        results = [
             replace(trained, state={name: tensor * torch.nan for name, tensor in trained.state.items()})
             if job.training.silo in self._spoilt
             else trained
             for job, trained in zip(jobs, self._engine.train(jobs), strict=True)
         ]
+        return read(results)
 
 
 @pytest.fixture
