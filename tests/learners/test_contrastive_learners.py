@@ -270,7 +270,8 @@ def test_settings_without_meaning_are_refused(settings: dict[str, Any], message:
 
 def test_the_bank_is_a_random_part_of_the_training_images(new: Callable[..., Any], tiny: ImageSet) -> None:
     def rows(bank: int) -> list[int]:
-        held = new(FLSimCo, bank=bank)._task.evaluator._bank
+        evaluator = new(FLSimCo, bank=bank)._task.evaluator
+        held = evaluator._pool[evaluator._bank]
         return [int((tiny.train == image).flatten(1).all(dim=1).nonzero()) for image in held]
 
     part = rows(40)
