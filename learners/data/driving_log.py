@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 
 from learners.data.image_files import existing, read_images
-from learners.data.splits import first, renumbered, split_by_time
+from learners.data.splits import TEST_SHARE, first, renumbered, split_by_time
 from learners.data.steering_set import SteeringSet
 from vnetsim.errors import InputError
 from vnetsim.experiment import DataSettings
@@ -59,7 +59,7 @@ def load(data: DataSettings, *, streams: Streams) -> SteeringSet:
     is added to the left one's angle and subtracted from the right one's, cut to [-1, 1].
 
     Args:
-        data: ``root`` is the log or the folder in which it lies; ``test_share``, ``image_px``, ``side_correction``,
+        data: ``root`` is the log or the folder in which it lies; ``image_px``, ``side_correction``,
             ``train_images``, ``test_images``.
         streams: where the test blocks are drawn from.
 
@@ -70,7 +70,7 @@ def load(data: DataSettings, *, streams: Streams) -> SteeringSet:
     log = path / LOG if path.is_dir() else path
     rows = read_log(log)
     drives = drives_of([row.images[0] for row in rows])
-    train, test, blocks = split_by_time(drives, data.test_share, streams.generator("driving-log", "test blocks"))
+    train, test, blocks = split_by_time(drives, TEST_SHARE, streams.generator("driving-log", "test blocks"))
 
     cameras = 3 if data.side_correction > 0 else 1
     shift = np.array([0.0, data.side_correction, -data.side_correction])[:cameras]

@@ -13,7 +13,7 @@ import numpy as np
 from learners.data.classed_set import classed_set, require_two_classes
 from learners.data.image_files import SUFFIXES, existing, listed, read_images
 from learners.data.image_set import ImageSet
-from learners.data.splits import Indices, first, split_by_class
+from learners.data.splits import TEST_SHARE, Indices, first, split_by_class
 from vnetsim.errors import InputError
 from vnetsim.experiment import DataSettings
 from vnetsim.random_streams import Streams
@@ -24,10 +24,10 @@ SIDE_PX = 32
 def load(data: DataSettings, *, streams: Streams) -> ImageSet:
     """Return the images of a folder, in random order.
 
-    Without folders ``train`` and ``test``, ``data.test_share`` of every class is held out (``split_by_class``).
+    Without folders ``train`` and ``test``, a fifth of every class is held out (``split_by_class``).
 
     Args:
-        data: ``root`` is the folder; ``test_share``, ``image_px``, ``train_images``, ``test_images``.
+        data: ``root`` is the folder; ``image_px``, ``train_images``, ``test_images``.
         streams: where order and test images are drawn from.
 
     Raises:
@@ -51,7 +51,7 @@ def load(data: DataSettings, *, streams: Streams) -> ImageSet:
         names = _class_folders(root)
         files, labels = _files(root, names)
         require_two_classes(labels, data.root, tuple(names))
-        train, test = split_by_class(labels, data.test_share, generator)
+        train, test = split_by_class(labels, TEST_SHARE, generator)
 
     train = first(train, data.train_images, key="data.train_images", name="folder")
     test = first(test, data.test_images, key="data.test_images", name="folder")

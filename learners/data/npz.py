@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from learners.data.classed_set import classed_set
 from learners.data.image_files import existing, images_of_array, listed, read_archive
 from learners.data.image_set import ImageSet
-from learners.data.splits import first, split_by_class
+from learners.data.splits import TEST_SHARE, first, split_by_class
 from vnetsim.errors import InputError
 from vnetsim.experiment import DataSettings
 from vnetsim.random_streams import Streams
@@ -36,7 +36,7 @@ def load(data: DataSettings, *, streams: Streams) -> ImageSet:
     test set, else in the random order in which it was split class by class (``split_by_class``).
 
     Args:
-        data: ``root`` is the archive; ``test_share``, ``image_px``, ``train_images``, ``test_images``.
+        data: ``root`` is the archive; ``image_px``, ``train_images``, ``test_images``.
         streams: where the test images are drawn from.
 
     Raises:
@@ -49,7 +49,7 @@ def load(data: DataSettings, *, streams: Streams) -> ImageSet:
         train_name = test_name = "images"
         train_labels = test_labels = _labels(arrays, "labels", "images", path)
         names = _class_names(classes, train_labels, path)
-        train, test = split_by_class(train_labels, data.test_share, streams.generator("npz", "test images"))
+        train, test = split_by_class(train_labels, TEST_SHARE, streams.generator("npz", "test images"))
     else:
         train_name, test_name = "train_images", "test_images"
         train_labels = _labels(arrays, "train_labels", train_name, path)

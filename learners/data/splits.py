@@ -12,6 +12,8 @@ from vnetsim.errors import InputError
 
 Indices = NDArray[np.int64]
 
+TEST_SHARE = 0.2
+"""Share of a set without a test split of its own that is held out: the usual fifth."""
 BLOCK = 50
 """Frames of a stretch of time, about; fewer when there are less than ten times as many."""
 

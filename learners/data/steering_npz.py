@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from learners.data.image_files import existing, images_of_array, read_archive
-from learners.data.splits import first, renumbered, split_by_time
+from learners.data.splits import TEST_SHARE, first, renumbered, split_by_time
 from learners.data.steering_set import SteeringSet
 from vnetsim.errors import InputError
 from vnetsim.experiment import DataSettings
@@ -26,7 +26,7 @@ def load(data: DataSettings, *, streams: Streams) -> SteeringSet:
     """Return the frames of one archive or of a folder of archives, each a drive, split by stretches of time.
 
     Args:
-        data: ``root`` is the archive or the folder; ``test_share``, ``image_px``, ``train_images``, ``test_images``.
+        data: ``root`` is the archive or the folder; ``image_px``, ``train_images``, ``test_images``.
         streams: where the test blocks are drawn from.
 
     Raises:
@@ -40,7 +40,7 @@ def load(data: DataSettings, *, streams: Streams) -> SteeringSet:
     images = np.concatenate([recording[0] for recording in recordings])
     angles = np.concatenate([recording[1] for recording in recordings])
     drives = np.repeat(np.arange(len(recordings)), [len(recording[1]) for recording in recordings])
-    train, test, blocks = split_by_time(drives, data.test_share, streams.generator("steering-npz", "test blocks"))
+    train, test, blocks = split_by_time(drives, TEST_SHARE, streams.generator("steering-npz", "test blocks"))
     train = first(train, data.train_images, key="data.train_images", name="steering-npz")
     test = first(test, data.test_images, key="data.test_images", name="steering-npz")
     return SteeringSet(

@@ -13,7 +13,7 @@ import tomli_w
 
 from vnetsim.display import progress_display
 from vnetsim.errors import InputError
-from vnetsim.experiment import PLUGIN_KEYS, Experiment, TrafficSettings
+from vnetsim.experiment import PLUGIN_KEYS, Experiment
 from vnetsim.learning.registry import find_learner
 from vnetsim.plugins import Kind
 from vnetsim.runs.runner import resume_run
@@ -144,31 +144,13 @@ def test_resume_starts_no_sumo_on_what_came_with_the_folder(
     assert "the folder wants SUMO to be started on" in refused("resume", "received")
 
 
-def test_resume_has_sumo_write_nowhere_else_without_a_word(
-    received: Received, refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def started(*_: object, **__: object) -> None:
-        raise InputError("SUMO was started")
-
-    monkeypatch.setattr("vnetsim.traffic.sumo.source.SumoTraffic.__init__", started)
-    (tmp_path / "mine.sumocfg").write_text("<configuration/>")
-    settings = tomllib.loads((received.path / "experiment.toml").read_text())["traffic"]
-    received.unfinish()
-    for where, words in (("run", "SUMO was started"), ("in-place", "traffic.sumo_outputs: the folder wants SUMO")):
-        received.change(scenario=str(tmp_path / "mine.sumocfg"), traffic=settings | {"sumo_outputs": where})
-        assert words in refused("resume", "received")
-    assert "SUMO was started" in refused("resume", "received", "--trust")
-
-
 @pytest.mark.parametrize(
     ("changes", "asks"),
     [
         ({}, False),
         ({"learner": "my.py:X"}, True),
         ({"scenario": "/my.py:X"}, True),
-        ({"scenario": "/my.sumocfg", "traffic": TrafficSettings(sumo_outputs="in-place")}, True),
         ({"scenario": "/my.sumocfg"}, False),
-        ({"traffic": TrafficSettings(sumo_outputs="in-place")}, False),
     ],
 )
 def test_who_is_told_how_to_go_on_is_told_of_the_word_that_it_takes(changes: dict[str, Any], asks: bool) -> None:

@@ -381,8 +381,8 @@ def test_the_sidelink_has_the_environment_of_the_rsu_that_schedules_it(scene: An
     windows = [scene.window("a", 0, 90), scene.window("b", 0, 90, start=(80.0, 100.0))]
     took = {}
     for environment in ("scenario", "urban", "highway"):
-        link = LinkSettings(max_spectral_efficiency=100.0, environment=environment)  # type: ignore[arg-type]
-        result, _ = play(windows, MIX, link=link, exchange={"shadowing_db": 0.0}, quorum=2, rounds=1)
+        link = LinkSettings(max_spectral_efficiency=100.0, shadowing_db=0.0, environment=environment)  # type: ignore[arg-type]
+        result, _ = play(windows, MIX, link=link, quorum=2, rounds=1)
         took[environment] = result.log.exchanges[0].end_s - result.log.exchanges[0].start_s
         assert result.sidelink_rates.looked_up >= 2
         assert result.sidelink_rates.capped == 0
@@ -391,12 +391,12 @@ def test_the_sidelink_has_the_environment_of_the_rsu_that_schedules_it(scene: An
 
 def test_shadowing_is_the_same_both_ways_and_by_round(scene: Any, play: Any) -> None:
     windows = [scene.window("a", 0, 90), scene.window("b", 0, 90, start=(80.0, 100.0))]
-    radio = {"link": LinkSettings(max_spectral_efficiency=100.0), "quorum": 2, "rounds": 3}
-    result, _ = play(windows, MIX, **radio)
+    link = LinkSettings(max_spectral_efficiency=100.0)
+    result, _ = play(windows, MIX, link=link, quorum=2, rounds=3)
     took = [e.end_s - e.start_s for e in result.log.exchanges]
     assert took[0] == pytest.approx(took[1], rel=1e-3)  # the second a little quicker: alone at the end
     assert len({round(t, 3) for t in took}) >= 3
-    flat, _ = play(windows, MIX, exchange={"shadowing_db": 0.0}, **radio)
+    flat, _ = play(windows, MIX, link=replace(link, shadowing_db=0.0), quorum=2, rounds=3)
     assert len({round(e.end_s - e.start_s, 2) for e in flat.log.exchanges}) == 1
 
 

@@ -54,10 +54,8 @@ ELSEWHERE = {
     "traffic.end_s": "test_a_recording_gives_the_same_stretch",
     "traffic.warmup_s": "test_windows_begin_after_the_warm_up",
     "traffic.vehicle_types": "test_types_and_classes",
-    "traffic.exclude_types": "test_types_and_classes",
-    "traffic.sumo_outputs": "test_in_place_leaves_them_where_the_scenario_says",
     **{f"data.{name}": "test_a_setting_changes_what_it_is_for" for name in (
-        "name", "root", "download", "train_images", "test_images", "test_share", "image_px", "side_correction",
+        "name", "root", "download", "train_images", "test_images", "image_px", "side_correction",
         "partition", "alpha", "unseen_share", "min_images",
     )},
     **{f"gaussian.{name}": "test_what_the_gaussian_model_does" for name in (
@@ -311,7 +309,6 @@ EXCHANGES: list[tuple[Change, Callable[[Scene], bool]]] = [
         lambda s: len(s[PAIRS]) == 6 and sorted(s[VIA]) == ["relay"] * 4 + ["sidelink"] * 2,
     ),
     (changed("exchange.limit_s", 0.5, {TOOK, OUTCOMES}), lambda s: s[OUTCOMES] == ["cut"] * 2 and s[TOOK] == [0.5] * 2),
-    (changed("exchange.shadowing_db", 9.0, {TOOK}), lambda _: True),
 ]
 
 
@@ -339,7 +336,7 @@ def test_what_an_exchange_does(change: Change, amounts_to: Callable[[Scene], boo
         if {row.via for row in rows} == {"sidelink"} and len(rows) == 2 and rows[0].outcome == "completed":
             # two share the air, the same loss both ways
             z = float(Streams(seed=1).generator("radio", "sidelink", 0, "a", "b").standard_normal())
-            rate = rate_bps(link, 150.0, 23.0, experiment.exchange.shadowing_db * z)
+            rate = rate_bps(link, 150.0, 23.0, link.shadowing_db * z)
             assert [row.end_s - row.start_s for row in rows] == pytest.approx([2 * 40e6 / rate] * 2)
         return {
             PAIRS: {(row.sender_id, row.receiver_id) for row in rows},

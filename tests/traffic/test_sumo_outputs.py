@@ -115,15 +115,6 @@ def test_without_a_run_directory_they_are_discarded(
     assert _files(tmp_path) == before
 
 
-def test_in_place_leaves_them_where_the_scenario_says(
-    make_scenario: Callable[..., Path], windows_of: WindowsOf, tmp_path: Path
-) -> None:
-    config = make_scenario(tmp_path, end=20)
-    config.write_text(config.read_text().replace("<time>", '<o><tripinfo-output value="trips.xml"/></o><time>'))
-    assert windows_of(config, rsu=("B1",), sumo_outputs="in-place")
-    assert (tmp_path / "trips.xml").is_file()
-
-
 def test_a_scenario_without_outputs_leaves_no_folder(scenario: Path, tmp_path: Path) -> None:
     experiment = Experiment(scenario=str(scenario), traffic=TrafficSettings(rsu=("B1:120",), end_s=20.0))
     with progress_display() as progress:
@@ -225,18 +216,15 @@ def test_a_detectors_folder_that_is_not_there_is_named(make_scenario: Callable[.
         open_traffic(Experiment(scenario=str(config)))
 
 
-@pytest.mark.parametrize("outputs", ["run", "in-place"])
 @pytest.mark.parametrize("option", ["version", "help"])
-def test_a_scenario_that_has_sumo_print_a_text_is_refused(
-    option: str, outputs: str, scenario: Path, tmp_path: Path
-) -> None:
+def test_a_scenario_that_has_sumo_print_a_text_is_refused(option: str, scenario: Path, tmp_path: Path) -> None:
     """libsumo then fails without a reason, as no net was loaded."""
     text = scenario.read_text()
     root = text.rpartition("</")[2]
     for value, refused in (("false", False), ("true", True)):
         config = scenario.with_name(f"{value}.sumocfg")
         config.write_text(text.replace(f"</{root}", f'<{option} value="{value}"/></{root}'))
-        settings = TrafficSettings(rsu=("B1",), sumo_outputs=outputs)  # type: ignore[arg-type]
+        settings = TrafficSettings(rsu=("B1",))
         given = Experiment(scenario=str(config), traffic=settings)
         if refused:
             with pytest.raises(InputError, match=f"option '{option}' has SUMO print a text instead of simulating"):

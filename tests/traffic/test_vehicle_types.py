@@ -28,8 +28,6 @@ CASES: list[tuple[dict[str, object], set[str]]] = [
     ({"vehicle_types": ("all",)}, {"car", "bus", "bike"}),
     ({"vehicle_types": ("bicycle",)}, {"bike"}),
     ({"vehicle_types": ("bike", "car")}, {"bike", "car"}),
-    ({"exclude_types": ("bus",)}, {"car"}),
-    ({"vehicle_types": ("all",), "exclude_types": ("passenger",)}, {"bus", "bike"}),
     ({"vehicle_types": ("truck",)}, set()),
 ]
 
@@ -54,13 +52,13 @@ def test_who_was_left_out_is_said(mixed_scenario: Path) -> None:
 
 
 def test_the_record_says_who_takes_part(mixed_scenario: Path, tmp_path: Path, windows_of: WindowsOf) -> None:
-    settings = TrafficSettings(rsu=RSU, vehicle_types=("all",), exclude_types=("bus",))
+    settings = TrafficSettings(rsu=RSU, vehicle_types=("car", "bicycle"))
     with progress_display() as progress:
         run = record_mobility(
             Experiment(scenario=str(mixed_scenario), traffic=settings), tmp_path / "run", command=(), progress=progress
         )
-    assert '"vehicles": "all; without bus"' in (run / "manifest.json").read_text()
-    recorded = {"vehicle_types": ("all",), "exclude_types": ("bus",)}
+    assert '"vehicles": "car, bicycle"' in (run / "manifest.json").read_text()
+    recorded = {"vehicle_types": ("car", "bicycle")}
     assert _types(windows_of(run, **recorded)) == {"car", "bike"}
     assert _types(windows_of(run)) == {"car"}, "a replay asked for other types takes fewer of those recorded"
 
@@ -77,7 +75,6 @@ def test_a_recording_knows_types_but_no_classes(
 ) -> None:
     path = _recorded(tmp_path, sumo_tool, mixed_scenario)
     assert _types(windows_of(path, rsu=RSU, vehicle_types=("car",))) == {"car"}
-    assert _types(windows_of(path, rsu=RSU, exclude_types=("car",))) == {"bus"}
     with pytest.raises(InputError, match=r"fcd\.csv: no vehicle .* of the types lorry .*; there are bike, bus, car\."):
         windows_of(path, rsu=RSU, vehicle_types=("lorry",))
 
@@ -114,4 +111,4 @@ def test_classes_that_names_give_away(name: str, expected: str) -> None:
 
 def test_the_model_has_no_types() -> None:
     with pytest.raises(InputError, match="gaussian: the model has no types"):
-        open_traffic(Experiment(scenario="gaussian", traffic=TrafficSettings(exclude_types=("bus",))))
+        open_traffic(Experiment(scenario="gaussian", traffic=TrafficSettings(vehicle_types=("bus",))))

@@ -109,18 +109,6 @@ class TrafficOptions:
             "motor: no bicycles, pedestrians, trams, trains or ships.",
         ),
     ] = ()
-    exclude_types: Annotated[
-        tuple[str, ...],
-        Parameter(group=TRAFFIC, negative="", converter=_split, help="Of these, leave out vType ids or vClasses."),
-    ] = ()
-    sumo_outputs: Annotated[
-        Literal["run", "in-place"] | None,
-        Parameter(
-            group=TRAFFIC,
-            help="Where files go that the scenario has SUMO write: below the run directory in sumo/ (run, the "
-            "default), or where the scenario says, over what is there (in-place).",
-        ),
-    ] = None
 
     def settings(self, *, gui: bool = False) -> dict[str, object]:
         """Return the options by the setting each one sets, tables and keys joined by ``__``."""
@@ -134,8 +122,6 @@ class TrafficOptions:
             "traffic__end_s": self.end,
             "traffic__warmup_s": self.warmup,
             "traffic__vehicle_types": self.vehicle_types,
-            "traffic__exclude_types": self.exclude_types,
-            "traffic__sumo_outputs": self.sumo_outputs,
         }
 
 

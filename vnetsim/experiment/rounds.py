@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from vnetsim.experiment.traffic import ShadowingDb
 from vnetsim.setting_checks import Images, Share, Within, check_bounds, require
 
 
@@ -70,15 +69,12 @@ class ExchangeSettings:
         range_m: two vehicles closer than this are in contact (m).
         relay: pairs out of range exchange through the RSU while both are covered.
         limit_s: an exchange that is not complete this long after the beginning is cut (s).
-        shadowing_db: standard deviation of the shadowing between two vehicles (dB), drawn per pair and round; the
-            TR specifies 3 dB for LOS.
     """
 
     topology: Literal["contact", "star", "ring", "complete"] = "contact"
     range_m: Annotated[float, Within(0.1, 1e5, "m", "no vehicle's radio reaches further")] = 150.0
     relay: bool = False
     limit_s: Annotated[float, Within(0.01, 1e7, "s", "it needs time; four months")] = 30.0
-    shadowing_db: ShadowingDb = 3.0
 
     def __post_init__(self) -> None:
         check_bounds("exchange", self)
@@ -119,7 +115,6 @@ class DataSettings:
         train_images: images for training: how many a built-in set generates, or the first so many of another set, which
             must have them; 0 is the default of a built-in set, and all of another.
         test_images: images for testing, counted like ``train_images``.
-        test_share: share of a set without a test split of its own that is held out, in (0, 1).
         image_px: side to which a set brings its images (px), where it takes them from files or draws them in any size;
             0 is the set's default.
         side_correction: of a set with three cameras, 0 takes the centre one alone; above, the left and right ones too,
@@ -138,7 +133,6 @@ class DataSettings:
     download: bool = False
     train_images: Images = 0
     test_images: Images = 0
-    test_share: Annotated[float, Within(0.001, 0.999, "", "both training and test need some")] = 0.2
     image_px: Annotated[int, Within(0, 1024, "px", "a set is held in memory, and the networks are small")] = 0
     side_correction: Annotated[float, Within(0, 90, "", "an angle in degrees at most")] = 0.0
     partition: Literal["iid", "dirichlet", "approach", "label-skew", "drive", "block", "sign"] = "iid"

@@ -36,9 +36,6 @@ class TrafficSettings:
         warmup_s: time that passes first, while the net fills (s); windows and rounds begin after it.
         vehicle_types: vehicles that take part, by vType id or vClass; ``motor`` are those with a motor that drive on
             roads, ``all`` are all. Of a recording that does not tell types all vehicles are taken.
-        exclude_types: those of ``vehicle_types`` that do not take part, by vType id or vClass.
-        sumo_outputs: where files go that the scenario has SUMO write: ``run`` is the folder ``sumo`` of the run
-            directory, ``in-place`` where the scenario says.
     """
 
     gui: bool = False
@@ -55,8 +52,6 @@ class TrafficSettings:
     end_s: SimulatedS | None = None
     warmup_s: SimulatedS = 0.0
     vehicle_types: tuple[str, ...] = ("motor",)
-    exclude_types: tuple[str, ...] = ()
-    sumo_outputs: Literal["run", "in-place"] = "run"
 
     def __post_init__(self) -> None:
         check_bounds("traffic", self)
@@ -135,7 +130,8 @@ class LinkSettings:
         rsu_power_dbm: transmit power of the RSU (dBm).
         vehicle_power_dbm: transmit power of a vehicle (dBm).
         noise_figure_db: receiver noise figure (dB).
-        shadowing_db: standard deviation of the shadowing (dB), drawn per window; the TR specifies 3 dB for LOS.
+        shadowing_db: standard deviation of the shadowing (dB), drawn per window and, between vehicles, per pair and
+            round; the TR specifies 3 dB for LOS.
         efficiency: share of the Shannon capacity that is reached, in (0, 1].
         max_spectral_efficiency: cap of the spectral efficiency (bit/s/Hz), see above.
         rsu_height_m: antenna height of the RSU (m).

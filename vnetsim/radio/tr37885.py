@@ -117,7 +117,6 @@ class Tr37885:
 
     Args:
         link: environment, powers, bandwidth, heights, and the deviation of the shadowing.
-        pair_shadowing_db: the deviation between vehicles (dB).
     """
 
     name = "tr37885"
@@ -126,16 +125,15 @@ class Tr37885:
 
     @dataclass(frozen=True, kw_only=True)
     class Settings:
-        """There are none besides those of ``link`` and ``exchange.shadowing_db``."""
+        """There are none besides those of ``link``."""
 
-    def __init__(self, link: LinkSettings, pair_shadowing_db: float = 0.0) -> None:
+    def __init__(self, link: LinkSettings) -> None:
         self._link = link
-        self._pair_shadowing_db = pair_shadowing_db
 
     @classmethod
     def create(cls, settings: Settings, link: LinkSettings, exchange: ExchangeSettings) -> Tr37885:  # noqa: ARG003
         """Make it."""
-        return cls(link, exchange.shadowing_db)
+        return cls(link)
 
     @property
     def cap_bps(self) -> float:
@@ -148,7 +146,7 @@ class Tr37885:
 
     def pair_state(self, generator: np.random.Generator) -> float:
         """Return the excess loss between two vehicles (dB), the same both ways."""
-        return _shadowing_db(self._pair_shadowing_db, generator)
+        return _shadowing_db(self._link.shadowing_db, generator)
 
     def downlink_bps(self, rsu: Rsu, vehicle_m: PositionM, state: float) -> float:
         """Return the rate with the RSU's power (bit/s)."""

@@ -19,8 +19,7 @@ from vnetsim.scenario.sources import source_file
 def asks_for_trust(experiment: Experiment) -> bool:
     """Return whether a run that its user started is resumed with ``--trust`` only; see ``check_resumed``."""
     named = any(code_file(name) is not None for name in experiment.plugins().values())
-    in_place = experiment.traffic.sumo_outputs == "in-place" and _starts_sumo(experiment)
-    return named or in_place or source_file(experiment.scenario) is not None
+    return named or source_file(experiment.scenario) is not None
 
 
 def _starts_sumo(experiment: Experiment) -> bool:
@@ -60,7 +59,7 @@ def check_resumed(experiment: Experiment, file: Path, *, scenario: str, learner:
     Raises:
         InputError: it names a learner's file that the user did not name; or what may be a SUMO scenario, however it is
             called, and may have come with the folder: one inside, or by another path than the absolute one that a run
-            records; or it has SUMO write elsewhere than into the folder.
+            records.
     """
     learner = None if learner is None else at_folder(learner, Path.cwd())
     if learner is not None and learner != experiment.learner:
@@ -80,9 +79,4 @@ def check_resumed(experiment: Experiment, file: Path, *, scenario: str, learner:
         raise InputError(
             f"{file}: scenario: the folder wants SUMO to be started on {scenario}, which may have come with it; if you "
             "trust it, add --trust."
-        )
-    if experiment.traffic.sumo_outputs == "in-place":
-        raise InputError(
-            f"{file}: traffic.sumo_outputs: the folder wants SUMO to write where {scenario} says, over what is there; "
-            "if that is meant, add --trust."
         )

@@ -169,7 +169,6 @@ def deciding_settings(traffic: Experiment) -> dict[str, Any]:
     chosen = {key: plain[key] for key in ("seed", "traffic", "gaussian", "camera")}
     if names_source(traffic.scenario) and "source" in plain:
         chosen["source"] = plain["source"]
-    # with or without a window the traffic is the same, wherever SUMO's own outputs go
-    other = {"gui", "sumo_outputs"}
-    chosen["traffic"] = {key: value for key, value in chosen["traffic"].items() if key not in other}
+    # with or without a window the traffic is the same
+    chosen["traffic"] = {key: value for key, value in chosen["traffic"].items() if key != "gui"}
     return {"scenario": located, **chosen}

@@ -60,8 +60,8 @@ class GaussianSource:
                 "gaussian: the model has no begin, end or warm-up (traffic.begin_s, end_s, warmup_s); "
                 "gaussian.duration_s says how long it lasts."
             )
-        if timed.vehicle_types not in {("motor",), ("all",)} or timed.exclude_types:
-            raise InputError("gaussian: the model has no types of vehicles (traffic.vehicle_types, exclude_types).")
+        if timed.vehicle_types not in {("motor",), ("all",)}:
+            raise InputError("gaussian: the model has no types of vehicles (traffic.vehicle_types).")
         default = TrafficSettings()
         named = [key for key in _OF_ROAD_NETS if getattr(timed, key) != getattr(default, key)]
         if named:

@@ -86,8 +86,7 @@ class ReplayTraffic(OpenedTraffic):
             )
         recorded_with = recorded_settings(path)
         self._span = self._asked(directory, settings, recorded_with)
-        chosen = ("vehicle_types", "exclude_types")
-        same = all(getattr(recorded_with, name) == getattr(settings, name) for name in chosen)
+        same = recorded_with.vehicle_types == settings.vehicle_types
         self._types = None if same else TypeFilter(settings)
         if self._types is not None:
             vehicles = f"{self._types.describe()}, of those recorded: {self._info.vehicles or 'all'}"

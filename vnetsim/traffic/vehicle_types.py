@@ -65,7 +65,6 @@ class TypeFilter:
 
     def __init__(self, settings: TrafficSettings) -> None:
         self._wanted = settings.vehicle_types
-        self._unwanted = settings.exclude_types
         self._verdicts: dict[tuple[str, str], bool] = {}
         self._left_out: dict[tuple[str, str], set[str]] = {}
         self._taken = False
@@ -73,12 +72,12 @@ class TypeFilter:
     @property
     def by_default(self) -> bool:
         """Whether the user asked for nothing in particular."""
-        return self._wanted == (MOTOR,) and not self._unwanted
+        return self._wanted == (MOTOR,)
 
     @property
     def takes_all(self) -> bool:
         """Whether every vehicle takes part, so that none needs to be looked at."""
-        return ALL in self._wanted and not self._unwanted
+        return ALL in self._wanted
 
     def takes(self, vehicle_id: str, type_id: str, vehicle_class: str | None = None) -> bool:
         """Return whether a vehicle takes part.
@@ -93,8 +92,7 @@ class TypeFilter:
         verdict = self._verdicts.get(key)
         if verdict is None:
             names = {type_id, known, ALL, *((MOTOR,) if known not in NOT_MOTOR else ())}
-            left_out = {type_id, known, *((MOTOR,) if known not in NOT_MOTOR else ())}.intersection(self._unwanted)
-            verdict = bool(names.intersection(self._wanted)) and not left_out
+            verdict = bool(names.intersection(self._wanted))
             self._verdicts[key] = verdict
         if verdict:
             self._taken = True
@@ -104,10 +102,9 @@ class TypeFilter:
 
     def describe(self) -> str:
         """Return in words who takes part, for the record."""
-        wanted = (
-            "motor vehicles" if self._wanted == (MOTOR,) else "all" if ALL in self._wanted else _listed(self._wanted)
-        )
-        return f"{wanted}; without {_listed(self._unwanted)}" if self._unwanted else wanted
+        if ALL in self._wanted:
+            return "all"
+        return "motor vehicles" if self.by_default else _listed(self._wanted)
 
     def note(self) -> str:
         """Return who was left out, empty when nobody was."""

@@ -62,7 +62,6 @@ CHANGES = [
     Change("train_images", 90, ROADS, ALL - {TEST}, lambda _, b: len(b[TRAIN]) == sum(sizes(b)) == 90),
     Change("test_images", 10, SIGNS, {TEST}, lambda _, b: len(b[TEST]) == 10),
     Change("test_images", 10, ROADS, {TEST}, lambda _, b: len(b[TEST]) == 10),
-    Change("test_share", 0.5, FILES, ALL, lambda a, b: (len(a[TEST]), len(b[TEST])) == (30, 75)),
     Change("image_px", 24, FILES, {TRAIN, TEST, BLUR}, lambda a, b: (a[TRAIN].shape[3], b[TRAIN].shape[3]) == (32, 24)),
     Change("image_px", 64, ROADS, {TRAIN, TEST, BLUR}, lambda _, b: b[TRAIN].shape[3] == b[TEST].shape[2] == 64),
     Change("partition", "dirichlet", SIGNS, {DEALT}, lambda a, b: shares(a).var() < 0.001 < 0.02 < shares(b).var()),

@@ -268,8 +268,8 @@ class _Recorded:
         type_id = (step.types[index] if len(step.types) else None) or None
         if not type_id and not (self._types.by_default or self._types.takes_all):
             raise InputError(
-                f"{step.where}: vehicle '{step.ids[index]}' has no type in this recording; traffic.vehicle_types and "
-                "exclude_types need one."
+                f"{step.where}: vehicle '{step.ids[index]}' has no type in this recording; traffic.vehicle_types "
+                "needs one."
             )
         return step.ids[index], type_id, None
 

@@ -137,7 +137,7 @@ class SumoOutputs:
         with suppress(OSError):
             if any(self.folder.iterdir()):
                 where = f"go to {self.folder}" if self._kept else "go to a temporary folder and are discarded"
-                return f"Files that the scenario has SUMO write {where} (--sumo-outputs in-place: where it says)."
+                return f"Files that the scenario has SUMO write {where}."
         return ""
 
     def close(self) -> None:
@@ -160,7 +160,7 @@ class SumoOutputs:
             if taken.setdefault(path.name, path) != path:
                 raise InputError(
                     f"{file}: two of its outputs are called '{path.name}', in different folders, and go to one folder "
-                    "here; rename one, or give --sumo-outputs in-place."
+                    "here; rename one."
                 )
         for file, value, path in written:
             if not path.parent.is_dir():

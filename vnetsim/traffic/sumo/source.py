@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -83,7 +83,7 @@ class SumoTraffic(OpenedTraffic):
         self._config = config.absolute()
         with suppress(ValueError):  # which SUMO tells
             self._refuse_long(float(options_of(self._config).get("step-length", "1")))
-        self._outputs = SumoOutputs(self._config, outputs) if settings.sumo_outputs == "run" else None
+        self._outputs = SumoOutputs(self._config, outputs)
         try:
             self._describe()
         except BaseException:
@@ -124,7 +124,7 @@ class SumoTraffic(OpenedTraffic):
             spacing_m=self._settings.rsu_spacing_m,
         )
         self._seed = int(option("seed")) if self._settings.seed is None else self._settings.seed
-        written = "" if self._outputs is None else self._outputs.note()
+        written = self._outputs.note()
         notes = [written] if written else []
         self._step_s: float = api.simulation.getDeltaT()
         self._refuse_long(self._step_s)
@@ -215,23 +215,16 @@ class SumoTraffic(OpenedTraffic):
     def close(self) -> None:
         """End SUMO; may be called twice."""
         self._stop()
-        if self._outputs is not None:
-            self._outputs.close()
+        self._outputs.close()
 
     def _start(self, seed: int | None, *, number: int = 1) -> SumoSession:
         settings = self._settings
-        outputs: tuple[str, ...] = ()
-        cleaned: Callable[[str], str] = str
-        if self._outputs is not None:
-            outputs, cleaned = self._outputs.options(number), self._outputs.cleaned
-        elif number > 1:
-            outputs = ("--output-prefix", f"pass{number}_{options_of(self._config).get('output-prefix', '')}")
         self._session = SumoSession(
             self._config,
             gui=settings.gui,
             options=self._chosen(seed),
-            outputs=outputs,
-            cleaned=cleaned,
+            outputs=self._outputs.options(number),
+            cleaned=self._outputs.cleaned,
         )
         return self._session
 
