@@ -17,7 +17,7 @@ from learners.frame import TaskLearner, scalar
 from learners.mathematics.aggregation import Weights, equal_weights
 from learners.state.global_model import State
 from learners.state.rules import rule_of
-from learners.state.server import Server, aggregation, mean_loss
+from learners.state.server import Server, mean_loss
 from learners.state.streaming import averages_as_they_come, trained_and_averaged
 from learners.tasks.task import AveragedTask, payload_bytes
 from vnetsim.learning import Aggregation, Cost, Description, LearnerContext, Participant, Series, Update
@@ -104,14 +104,14 @@ class AveragingLearner(TaskLearner):
 
     @final
     def aggregate(self, updates: Sequence[Update]) -> Aggregation:
-        """Fold the finite updates into the global model and end the round; see ``vnetsim.learning.Learner``."""
-        finite = [update for update in updates if update.finite]
+        """Fold the updates into the global model and end the round; see ``vnetsim.learning.Learner``."""
         rate = self._task.learning_rate(self._global.round)
-        weights, state = self._global.fold(finite)
+        weights, state = self._global.fold(updates)
         self._global.advance(state)
-        figures = [self._figures(update) for update in finite]
-        told = self._task.round_figures(figures, weights) if finite else {}
-        return aggregation(updates, weights, {"learning_rate": rate, **mean_loss(finite), **told})
+        figures = [self._figures(update) for update in updates]
+        told = self._task.round_figures(figures, weights) if updates else {}
+        metrics = {"learning_rate": rate, **mean_loss(updates), **told}
+        return Aggregation(weights=weights.tolist(), metrics=metrics)
 
     @final
     def evaluate(self, *, final: bool) -> Mapping[str, float]:

@@ -19,7 +19,7 @@ from learners.state.global_model import State
 from learners.state.key_queue import KeyQueue
 from learners.state.momentum_contrast import KEY, QUERY, QueryAndKey, Trailing, queue_info_nce
 from learners.state.rules import rule_of
-from learners.state.server import Server, aggregation, mean_loss
+from learners.state.server import Server, mean_loss
 from learners.state.silo_states import SiloState, SiloStates
 from learners.tasks.contrastive import ContrastiveTask
 from learners.tasks.contrastive_settings import KNN_ACCURACY, LEARNING_RATE, LINEAR_ACCURACY, TaskSettings, reported
@@ -273,26 +273,25 @@ class FedCo(TaskLearner):
 
     @final
     def aggregate(self, updates: Sequence[Update]) -> Aggregation:
-        """Average the finite updates' models, enqueue their keys in order, and end the round."""
-        finite = [update for update in updates if update.finite]
+        """Average the updates' models, enqueue their keys in order, and end the round."""
         round_ = self._global.round
         queue = KeyQueue.of_state(self._global.current).enqueue(
-            [update.state["keys"] for update in finite], round_=round_
+            [update.state["keys"] for update in updates], round_=round_
         )
         metrics = {
             "learning_rate": self._task.learning_rate(round_),
             **queue.metrics(round_),
-            **mean_loss(finite),
+            **mean_loss(updates),
         }
-        if finite and self._template.own:
-            begun = [not self._silos[update.participant.silo].own for update in finite]
+        if updates and self._template.own:
+            begun = [not self._silos[update.participant.silo].own for update in updates]
             metrics["new_key_encoders"] = sum(begun) / len(begun)
-            for update in finite:
+            for update in updates:
                 self._silos[update.participant.silo] = SiloState(own=update.kept)
-        models = [{n: t for n, t in update.state.items() if n != "keys"} for update in finite]
-        weights, state = self._global.fold(finite, models)
+        models = [{n: t for n, t in update.state.items() if n != "keys"} for update in updates]
+        weights, state = self._global.fold(updates, models)
         self._global.advance({**state, **queue.state()})
-        return aggregation(updates, weights, metrics)
+        return Aggregation(weights=weights.tolist(), metrics=metrics)
 
     @final
     def evaluate(self, *, final: bool) -> Mapping[str, float]:

@@ -46,7 +46,7 @@ from learners.mathematics.transport import chosen
 from learners.state.global_model import State
 from learners.state.own_models import OwnModels
 from learners.state.rules import needs_averaging, rule_of
-from learners.state.server import Server, aggregation, mean_loss
+from learners.state.server import Server, mean_loss
 from learners.tasks.classification import ClassificationTask, dense_features, views
 from learners.tasks.classification_settings import DEFAULTS, LOSS
 from learners.tasks.task import payload_bytes
@@ -220,24 +220,23 @@ class FedEFM(TaskLearner):
 
     @final
     def aggregate(self, updates: Sequence[Update]) -> Aggregation:
-        """Average the finite updates with equal weights and end the round; report their similarities."""
-        finite = [update for update in updates if update.finite]
-        metrics = {"learning_rate": self._task.learning_rate(self._global.round), **mean_loss(finite)}
-        weights, state = self._models.fold(finite)
+        """Average the updates with equal weights and end the round; report their similarities."""
+        metrics = {"learning_rate": self._task.learning_rate(self._global.round), **mean_loss(updates)}
+        weights, state = self._models.fold(updates)
         self._global.advance(state)
         exchanges = {
             (update.participant.vehicle_id, host): float(similarity)
-            for update in finite
+            for update in updates
             for host, similarity in update.kept.items()
         }
-        if finite:
-            figures = [self._task.upload_figures(update.state, update.participant.silo) for update in finite]
+        if updates:
+            figures = [self._task.upload_figures(update.state, update.participant.silo) for update in updates]
             metrics |= self._task.round_figures(figures, weights)
-            metrics["teachers"] = sum(update.metrics["teachers"] for update in finite) / len(finite)
+            metrics["teachers"] = sum(update.metrics["teachers"] for update in updates) / len(updates)
         if exchanges:
             values = exchanges.values()
             metrics |= {"emd": sum(values) / len(values), "emd_least": min(values), "emd_largest": max(values)}
-        return aggregation(updates, weights, metrics, exchanges)
+        return Aggregation(weights=weights.tolist(), metrics=metrics, exchanges=exchanges)
 
     @final
     def evaluate(self, *, final: bool) -> Mapping[str, float]:

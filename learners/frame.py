@@ -78,7 +78,7 @@ class TaskLearner(ABC):
 
     @abstractmethod
     def aggregate(self, updates: Sequence[Update]) -> Aggregation:
-        """Fold the finite updates and end the round; see ``vnetsim.learning.Learner``."""
+        """Fold the updates and end the round; see ``vnetsim.learning.Learner``."""
 
     @abstractmethod
     def evaluate(self, *, final: bool) -> Mapping[str, float]:

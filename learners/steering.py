@@ -26,7 +26,7 @@ from learners.mathematics.aggregation import Weights, equal_weights, weighted_me
 from learners.mathematics.mixing import Matrix, half_received, metropolis_hastings, mix
 from learners.state.global_model import State
 from learners.state.rules import needs_averaging, rule_of
-from learners.state.server import Server, aggregation
+from learners.state.server import Server
 from learners.state.silo_states import SiloState, SiloStates
 from learners.tasks.steering import Errors, SteeringTask
 from learners.tasks.steering_settings import GLOBAL_SERIES, MIXING_WEIGHT, SILO_SERIES, SteeringSettings
@@ -211,30 +211,29 @@ class SteeringLearner(TaskLearner):
 
     @final
     def aggregate(self, updates: Sequence[Update]) -> Aggregation:
-        """Mix or average the finite updates, all from the same snapshot, and end the round.
+        """Mix or average the updates, all from the same snapshot, and end the round.
 
         A peer whose update is not among them is left out: the graph is that of the others, and weights sum to 1.
         """
-        finite = [update for update in updates if update.finite]
-        metrics = _means([{"loss": update.loss, **update.metrics} for update in finite], self.series())
+        metrics = _means([{"loss": update.loss, **update.metrics} for update in updates], self.series())
         exchanges: dict[tuple[str, str], float] = {}
-        mixed: Sequence[State] = [{}] * len(finite)
-        model, weights = self._global.current, equal_weights(len(finite))
+        mixed: Sequence[State] = [{}] * len(updates)
+        model, weights = self._global.current, equal_weights(len(updates))
         if self._star:
-            weights, model = self._global.fold(finite)
-        elif finite:
-            matrix = self._mixing([update.participant for update in finite])
-            exchanges = _told(matrix, [update.participant for update in finite])
-            mixed = mix([update.state for update in finite], matrix)
-        for update, shared in zip(finite, mixed, strict=True):
+            weights, model = self._global.fold(updates)
+        elif updates:
+            matrix = self._mixing([update.participant for update in updates])
+            exchanges = _told(matrix, [update.participant for update in updates])
+            mixed = mix([update.state for update in updates], matrix)
+        for update, shared in zip(updates, mixed, strict=True):
             self._silos[update.participant.silo] = SiloState(shared=shared, own=update.kept)
-        if not self._star and finite:
+        if not self._star and updates:
             shared_states = [state.shared for state in self._silos.trained.values()]
             model = weighted_mean(shared_states, equal_weights(len(shared_states)))
         self._global.advance(model)
         if not self._star and self._silos.trained:
             metrics["consensus_distance"] = self._consensus_distance()
-        return aggregation(updates, weights, metrics, exchanges)
+        return Aggregation(weights=weights.tolist(), metrics=metrics, exchanges=exchanges)
 
     @final
     def evaluate(self, *, final: bool) -> Mapping[str, float]:  # noqa: ARG002  all of it is due every time

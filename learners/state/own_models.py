@@ -50,16 +50,16 @@ class OwnModels:
         weights = metropolis_hastings_row(neighbours, [peer.neighbours for peer in peers])
         return weighted_mean([own, *(self.sent(peer) for peer in peers)], weights)
 
-    def fold(self, finite: Sequence[Update]) -> tuple[Weights, State]:
-        """Take what finite updates made of their silos' models, of two of one silo the later one.
+    def fold(self, updates: Sequence[Update]) -> tuple[Weights, State]:
+        """Take what updates made of their silos' models, of two of one silo the later one.
 
         Returns:
             Equal weights, for the record, and the mean of the silos' models.
         """
-        for update in finite:
+        for update in updates:
             shared = moved(update.state, torch.device("cpu"))
             self._silos[update.participant.silo] = SiloState(shared=shared)
-        return equal_weights(len(finite)), self.average()
+        return equal_weights(len(updates)), self.average()
 
     def average(self) -> State:
         """Return the mean of the silos' models; theta^0 before any took part."""

@@ -13,7 +13,7 @@ from learners.mathematics.aggregation import Weights
 from learners.mathematics.robust import AveragingSettings, clipped, combine, used_weights
 from learners.state.global_model import GlobalModel, State, misfit
 from learners.state.rules import MEMORY, misfit_rule, shares_of
-from vnetsim.learning import Aggregation, Participant, Update
+from vnetsim.learning import Participant, Update
 from vnetsim.learning.aggregation import AggregationRule, RoundUploads, Upload
 
 Weigh = Callable[[Sequence[Participant]], Weights]
@@ -64,36 +64,36 @@ class Server(GlobalModel):
         self._changes = False
 
     def fold(
-        self, finite: Sequence[Update], uploads: Sequence[Mapping[str, Tensor]] | None = None
+        self, updates: Sequence[Update], uploads: Sequence[Mapping[str, Tensor]] | None = None
     ) -> tuple[Weights, State]:
-        """Return the weights of a round's finite updates, and the next model; the round is not advanced.
+        """Return the weights of a round's updates, and the next model; the round is not advanced.
 
         Tensors that no upload has stay as they are. Without an upload of positive weight the model does.
 
         Args:
-            finite: the updates.
+            updates: the updates.
             uploads: the part of each that is averaged; its whole state without.
 
         Raises:
             ValueError: some were averaged as they came, and these are not all of those.
             RunError: the aggregation rule failed, or returned what is no model.
         """
-        weights = used_weights(self._weigh([update.participant for update in finite]), self._settings)
+        weights = used_weights(self._weigh([update.participant for update in updates]), self._settings)
         self._changes = False
         if not weights.any():
             return weights, self.current
-        states = [update.state for update in finite] if uploads is None else list(uploads)
+        states = [update.state for update in updates] if uploads is None else list(uploads)
         streamed = uploads is None and not all(states)
         of, mean = self.averaged
-        if streamed and [update.participant for update in finite] != of:
+        if streamed and [update.participant for update in updates] != of:
             raise ValueError("updates that were averaged as they came can only be aggregated all together")
         sent = mean if streamed else states[0]
         counted = [place for place, weight in enumerate(weights) if weight > 0]
         for place in () if streamed else counted:
-            states[place] = clipped(states[place], self.base(finite[place].participant), self._settings)
+            states[place] = clipped(states[place], self.base(updates[place].participant), self._settings)
         given = RoundUploads(
             model=self.current,
-            uploads=[self._upload(finite[place], states[place], float(weights[place])) for place in counted],
+            uploads=[self._upload(updates[place], states[place], float(weights[place])) for place in counted],
             parameters=self._parameters & sent.keys(),
             memory=self._memory,
             mean=lambda: mean if streamed else combine(states, weights, self._settings),
@@ -101,7 +101,7 @@ class Server(GlobalModel):
         made = self._rule.aggregate(given)
         shares = shares_of(made, given, sent, name=self._rule.name, when=f"in round {self.round}")
         self._memory, self._changes = dict(made.memory), bool(made.state)
-        used = np.zeros(len(finite))
+        used = np.zeros(len(updates))
         used[counted] = shares
         return used, {**self.current, **made.state}
 
@@ -154,25 +154,6 @@ class Server(GlobalModel):
         return participant.base_round > 0
 
 
-def aggregation(
-    updates: Sequence[Update],
-    weights: Weights,
-    metrics: Mapping[str, float],
-    exchanges: Mapping[tuple[str, str], float] | None = None,
-) -> Aggregation:
-    """Return the end of a round.
-
-    Args:
-        updates: all of the round.
-        weights: of the finite ones; the others weigh 0.
-        metrics: see ``vnetsim.learning.Aggregation``.
-        exchanges: see ``vnetsim.learning.Aggregation``.
-    """
-    of_finite = iter(weights.tolist())
-    every = [next(of_finite) if update.finite else 0.0 for update in updates]
-    return Aggregation(weights=every, metrics=metrics, exchanges=exchanges or {})
-
-
-def mean_loss(finite: Sequence[Update]) -> dict[str, float]:
-    """Return ``loss``, the mean over a round's finite updates; nothing where there is none."""
-    return {"loss": sum(update.loss for update in finite) / len(finite)} if finite else {}
+def mean_loss(updates: Sequence[Update]) -> dict[str, float]:
+    """Return ``loss``, the mean over a round's updates; nothing where there is none."""
+    return {"loss": sum(update.loss for update in updates) / len(updates)} if updates else {}

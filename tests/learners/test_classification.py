@@ -41,14 +41,6 @@ def equal(a: Any, b: Any) -> bool:
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
-def play(learner: Any, rounds: range, participant: MakeParticipant) -> None:
-    for r in rounds:
-        group = [participant(r, 10 * r + i, speed_mps=20.0 + 5 * i) for i in range(3)]
-        if r == 2:
-            group[0] = replace(group[0], base_round=1)
-        learner.aggregate(learner.train(group))
-
-
 def test_conforms_to_the_protocol(new: Callable[..., Any], participant: MakeParticipant) -> None:
     learner = new()
     assert isinstance(learner, Learner)
@@ -115,41 +107,11 @@ def test_the_local_test_is_a_fixed_sample(new: Callable[..., Any], participant: 
     assert whole._task.local_accuracies(update.state, 0)[0] == whole._task.accuracy(update.state)
 
 
-def test_training_depends_on_the_participant_alone(new: Callable[..., Any], participant: MakeParticipant) -> None:
-    rng = torch.random.get_rng_state()
+def test_uploads_average_alike(new: Callable[..., Any], participant: MakeParticipant) -> None:
     learner = new()
-    before = learner.state_dict()
-    three = [participant(0, i) for i in range(3)]
-    together = learner.train(three)
-    alone = learner.train(three[1:2])[0]
-    assert equal(together[1].state, alone.state)
-    assert together[1].loss == alone.loss
-    assert not equal(together[0].state, alone.state)
-    assert learner.train([replace(three[1], vehicle_id="other")])[0].loss != alone.loss
-    assert equal(learner.state_dict(), before)
-    learner.aggregate(together)
-    learner.evaluate(final=True)
-    assert torch.equal(torch.random.get_rng_state(), rng)
-
-
-def test_a_resumed_run_gives_the_same_bits(new: Callable[..., Any], participant: MakeParticipant) -> None:
-    whole, first, second = (new({"max_staleness": 1}) for _ in range(3))
-    play(whole, range(4), participant)
-    play(first, range(2), participant)
-    second.load_state_dict(first.state_dict())
-    play(second, range(2, 4), participant)
-    assert equal(second.state_dict(), whole.state_dict())
-    assert second.evaluate(final=True) == whole.evaluate(final=True)
-
-
-def test_uploads_average_alike_and_rejected_ones_are_left_out(
-    new: Callable[..., Any], participant: MakeParticipant
-) -> None:
-    learner = new()
-    a, b, bad = learner.train([participant(0, i) for i in range(3)])
-    spoiled = replace(bad, state={**bad.state, "head.weight": bad.state["head.weight"] * torch.nan}, finite=False)
-    done = learner.aggregate([a, spoiled, b])
-    assert list(done.weights) == [0.5, 0.0, 0.5]
+    a, b = learner.train([participant(0, i) for i in range(2)])
+    done = learner.aggregate([a, b])
+    assert list(done.weights) == [0.5, 0.5]
     assert done.metrics["loss"] == (a.loss + b.loss) / 2
     torch.testing.assert_close(
         learner.state_dict()["model.head.weight"], (a.state["head.weight"] + b.state["head.weight"]) / 2
@@ -163,11 +125,6 @@ def test_uploads_average_alike_and_rejected_ones_are_left_out(
     assert equal(after, kept)
     with pytest.raises(RunError, match="no global model of round 0"):
         learner.train([participant(2, 0, base_round=0)])
-
-
-@pytest.mark.usefixtures("without_bounds")
-def test_a_diverging_visit_is_not_finite(new: Callable[..., Any], participant: MakeParticipant) -> None:
-    assert not new(lr=1e30, steps=8).train([participant(0, 0)])[0].finite
 
 
 def test_robust_averaging_is_an_option(new: Callable[..., Any], participant: MakeParticipant) -> None:

@@ -86,19 +86,6 @@ def test_reports_only_declared_series(
     assert "linear_accuracy" not in {series.name for series in without.series()}
 
 
-def test_an_empty_round_keeps_the_model(learner_class: Any, new: Callable[..., Any]) -> None:
-    learner = new(learner_class)
-    before = learner.state_dict()
-    done = learner.aggregate([])
-    weights = done.weights
-    metrics = done.metrics
-    assert list(weights) == []
-    assert "loss" not in metrics
-    after = learner.state_dict()
-    assert after.pop("round") == before.pop("round") + 1
-    assert equal(after, before)
-
-
 def test_identical_uploads_give_that_model_bit_for_bit(
     learner_class: Any, new: Callable[..., Any], participant: MakeParticipant
 ) -> None:
@@ -111,21 +98,6 @@ def test_identical_uploads_give_that_model_bit_for_bit(
     state = learner.state_dict()
     model = {name.removeprefix("model."): tensor for name, tensor in state.items() if name.startswith("model.")}
     assert equal(model, {name: update.state[name] for name in model})
-
-
-def test_a_non_finite_upload_has_no_weight(
-    learner_class: Any, new: Callable[..., Any], participant: MakeParticipant
-) -> None:
-    learner = new(learner_class)
-    good, bad = learner.train([participant(0, 0), participant(0, 1)])
-    spoiled = {name: torch.full_like(tensor, torch.nan) if tensor.is_floating_point() else tensor
-               for name, tensor in bad.state.items()}  # fmt: skip
-    done = learner.aggregate([replace(bad, state=spoiled, finite=False, loss=float("nan")), good])
-    weights = done.weights
-    metrics = done.metrics
-    assert list(weights) == [0.0, 1.0]
-    assert metrics["loss"] == good.loss
-    assert all(tensor.isfinite().all() for tensor in learner.state_dict().values())
 
 
 def test_a_base_model_that_is_gone_is_an_error(

@@ -355,34 +355,6 @@ def test_uploaded_keys_have_unit_length(new: New, participant: MakeParticipant) 
 # rejected uploads
 
 
-def test_keys_of_a_rejected_upload_are_not_enqueued(new: New, participant: MakeParticipant) -> None:
-    learner = new()
-    before = queue_of(learner)
-    first, bad, last = learner.train([participant(0, i) for i in range(3)])
-    spoiled = {name: torch.full_like(t, torch.nan) if name.startswith("fc") else t for name, t in bad.state.items()}
-    done = learner.aggregate([first, replace(bad, state=spoiled, finite=False), last])
-    weights = done.weights
-    metrics = done.metrics
-    assert weights == [0.5, 0.0, 0.5]
-    assert metrics["loss"] == pytest.approx((first.loss + last.loss) / 2)
-    assert torch.equal(queue_of(learner), torch.cat([before[16:], first.state["keys"], last.state["keys"]]))
-
-
-@pytest.mark.usefixtures("without_bounds")
-def test_a_diverging_visit_is_not_finite_and_keeps_model_and_queue(new: New, participant: MakeParticipant) -> None:
-    learner = new(lr=1e30, steps=4)
-    before = learner.state_dict()
-    updates = learner.train([participant(0, 0)])
-    assert not updates[0].finite
-    done = learner.aggregate(updates)
-    weights = done.weights
-    metrics = done.metrics
-    assert weights == [0.0]
-    assert "loss" not in metrics
-    after = learner.state_dict()
-    assert all(torch.equal(after[name], before[name]) for name in before if name != "round")
-
-
 class InfiniteKeys:
     """An engine that gives all trained vehicles keys that are not finite."""
 
@@ -488,15 +460,6 @@ def test_of_two_vehicles_with_one_silo_the_later_upload_leaves_its_key_encoder(
     after = key_encoder_of(learner, 1)
     assert all(torch.equal(after[name], tensor) for name, tensor in updates[1].kept.items())
     assert any(not torch.equal(after[name], tensor) for name, tensor in updates[0].kept.items())
-
-
-def test_a_rejected_upload_leaves_the_silos_key_encoder(new: New, participant: MakeParticipant) -> None:
-    learner = new()
-    learner.aggregate(learner.train([participant(0, 1)]))
-    before = key_encoder_of(learner, 1)
-    bad = learner.train([participant(1, 1)])[0]
-    learner.aggregate([replace(bad, finite=False)])
-    assert all(torch.equal(key_encoder_of(learner, 1)[name], tensor) for name, tensor in before.items())
 
 
 def test_a_stale_vehicle_has_the_old_model_and_the_silos_newest_key_encoder(
