@@ -62,23 +62,11 @@ def test_damaged_experiment(run):
         build_report(run)
 
 
-@pytest.mark.parametrize("key", ["kind", "status", "seed", "traffic", "rsus"])
-def test_manifest_without_a_needed_key(run, key):
+def test_manifest_without_an_rsu(run):
     path = run / "manifest.json"
-    manifest = json.loads(path.read_text())
-    del manifest[key]
-    path.write_text(json.dumps(manifest))
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"rsus": []}))
     reseal(run)
-    with pytest.raises(InputError, match=rf"manifest\.json: damaged: {key}: it has no default and must be given\.$"):
-        build_report(run)
-
-
-@pytest.mark.parametrize("rsus", [[], [{"id": "a"}], ["a"]])
-def test_manifest_with_damaged_rsus(run, rsus):
-    path = run / "manifest.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"rsus": rsus}))
-    reseal(run)
-    with pytest.raises(InputError, match=r"manifest\.json: damaged: (it records no RSU|rsus\.0(\.x_m)?: )"):
+    with pytest.raises(InputError, match=r"manifest\.json: damaged: it records no RSU"):
         load(run)
 
 

@@ -163,6 +163,26 @@ def test_a_weight_decay_that_once_was_blamed_on_the_learner() -> None:
         structure({"weight_decay": 1e308}, find_learner("flsimco").Settings, "", ("learning",))
 
 
+@pytest.mark.parametrize(
+    ("learner", "values"),
+    [
+        (
+            "fedavg-classification",
+            {"batch": 1, "steps": 0, "lr": 0.0, "momentum": 1.0, "weight_decay": -1.0, "local_test": -1},
+        ),
+        ("fedavg", {"knn_k": -1, "bank": -1, "t_alpha": 0.0, "trim": 0.5, "clip_norm": -1.0}),
+        ("fedco", {"momentum_encoder": 1.1, "temperature": 0.0, "queue": -1, "keys": -1}),
+        ("fedefm", {"beta": 1.1, "temperature": 0.0, "overseas_steps": 0, "max_teachers": 0}),
+        ("cdl", {"beta": 1.5, "divergence": -1.0, "tau": 0.0, "dropout": 1.0, "test_frames": -1}),
+        ("discard", {"limit_kmh": 0.0}),
+    ],
+)
+def test_values_at_which_a_learner_would_have_no_meaning(learner: str, values: dict[str, float]) -> None:
+    for name, value in values.items():
+        with pytest.raises(InputError, match=rf"^learning\.{name} must be between"):
+            structure({name: value}, find_learner(learner).Settings, "", ("learning",))
+
+
 def test_a_quorum_above_the_number_of_distinct_silos() -> None:
     values: list[tuple[tuple[str, ...], Any]] = [(("round", "distinct_silos"), True), (("silos", "count"), 4)]
     with pytest.raises(InputError, match=r"round\.quorum must be at most silos\.count \(4\), got 5: with round\.dist"):

@@ -198,13 +198,9 @@ def test_a_missing_scenario_leaves_nothing(refused: Refused, tmp_path: Path) -> 
     ("settings", "message"),
     [
         (["gaussian.v_min_kmh=160"], "gaussian.v_min_kmh must be below gaussian.v_max_kmh, got 160.0 and 150.0."),
-        (["gaussian.sd_kmh=0"], "gaussian.sd_kmh must be between"),
-        (["gaussian.sd_kmh=-3"], "gaussian.sd_kmh must be between"),
         (["gaussian.sd_kmh=nan"], "gaussian.sd_kmh must be between"),
         (["gaussian.v_min_mps=10"], "gaussian: unknown key 'v_min_mps'. Did you mean 'v_min_kmh'?"),
         (["gaussian.range_m=500m"], "gaussian.range_m: expected a number, got '500m'."),
-        (["gaussain.sd_kmh=3"], "unknown key 'gaussain'. Did you mean 'gaussian'?"),
-        (["round.quorum=0"], "round.quorum must be between"),
     ],
 )
 def test_settings_without_meaning(

@@ -306,17 +306,3 @@ def test_a_head_of_one_logit_is_refused(new: New) -> None:
     with pytest.raises(InputError, match=r"^learning.compare: 'output' gives 1 value .* are 0: use features\.$"):
         new(compare="output")
     assert new(compare="output", variant="released").cost(0).exchange is not None
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"beta": 1.5}, r"learning.beta must be between"),
-        ({"divergence": -1.0}, r"learning.divergence must be between"),
-        ({"tau": 0.0}, r"learning.tau must be between"),
-        ({"batch": 1}, r"learning.batch must be between"),
-    ],
-)
-def test_settings_without_meaning_are_refused(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        CdlSettings(**settings)

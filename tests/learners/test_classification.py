@@ -168,16 +168,6 @@ def test_it_learns(new: Callable[..., Any], participant: MakeParticipant) -> Non
     assert rates == pytest.approx(0.01 * (1 + np.cos(np.pi * 5 / 6)))
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("encoder", "smal"), ("batch", 1), ("steps", 0), ("lr", 0.0), ("lr", float("inf")), ("momentum", 1.0),
-     ("weight_decay", -1.0), ("local_test", -1), ("trim", 0.5)],
-)  # fmt: skip
-def test_settings_without_meaning_are_refused(name: str, value: Any) -> None:
-    with pytest.raises(InputError, match=f"learning.{name}"):
-        ClassificationSettings(**{name: value})
-
-
 def test_one_class_is_no_classification(
     monkeypatch: pytest.MonkeyPatch, images: ImageSet, context: LearnerContext
 ) -> None:

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 import torch
 
-from learners.contrastive import ContrastiveLearner
 from learners.data.image_set import ImageSet
 from learners.fedavg import Discard, FedAvg
 from learners.flsimco import FLSimCo
@@ -220,26 +219,6 @@ def test_the_loss_falls_and_features_improve(new: Callable[..., Any], new_contex
     assert np.mean(losses[-3:]) < np.mean(losses[:3]) - 0.1
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"batch": 1}, r"learning.batch must be between"),
-        ({"steps": 0}, r"learning.steps must be between"),
-        ({"knn_k": -1}, r"learning.knn_k must be between"),
-        ({"knn_k": 41, "bank": 40}, r"learning.knn_k must be at most the bank, 40 training images, got 41"),
-        ({"bank": -1}, r"learning.bank must be between"),
-        ({"lr": float("nan")}, r"learning.lr must be between"),
-        ({"t_alpha": 0.0}, r"learning.t_alpha must be between"),
-        ({"momentum": 1.0}, r"learning.momentum must be between"),
-        ({"weight_decay": -1.0}, r"learning.weight_decay must be between"),
-        ({"encoder": "vgg"}, r"learning.encoder: unknown encoder 'vgg'"),
-    ],
-)
-def test_settings_without_meaning_are_refused(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        ContrastiveSettings(**settings)
-
-
 def test_the_bank_is_a_random_part_of_the_training_images(new: Callable[..., Any], tiny: ImageSet) -> None:
     def rows(bank: int) -> list[int]:
         evaluator = new(FLSimCo, bank=bank)._task.evaluator
@@ -286,13 +265,6 @@ def test_deviation_from_equal_weights(new: Callable[..., Any], participant: Make
     assert deviations["discard"] == pytest.approx(np.sqrt((3 * (2 / 3) ** 2 + 2) / 5))
 
 
-def test_discard_refuses_a_limit_without_meaning() -> None:
-    with pytest.raises(InputError, match=r"learning.limit_kmh must be between"):
-        Discard.Settings(limit_kmh=0.0)
-    with pytest.raises(InputError, match=r"learning.batch must be between"):
-        Discard.Settings(batch=1)
-
-
 def test_plain_negatives_are_the_images_themselves(
     new: Callable[..., Any], participant: MakeParticipant, tiny: ImageSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -319,22 +291,3 @@ def test_plain_negatives_are_the_images_themselves(
     for image in batch:
         assert float((normalised - image).abs().amax(dim=(1, 2, 3)).min()) < 1e-5
     assert update.loss != default
-
-
-def test_a_loss_of_two_views_refuses_plain_negatives(new: Callable[..., Any]) -> None:
-    class TwoViews(ContrastiveLearner):
-        name = "two views"
-        Settings = ContrastiveSettings
-        weights = FedAvg.weights
-
-        def loss(self, model: Any, first: Any, second: Any, base: Any) -> Any:
-            return super().loss(model, first, second, base)
-
-    assert new(TwoViews).describe()
-    with pytest.raises(InputError, match=r"learning.negatives: the loss of 'two views' takes no 'plain'"):
-        new(TwoViews, negatives="plain")
-
-
-def test_silos_of_one_image_are_refused(new: Callable[..., Any], new_context: MakeContext) -> None:
-    with pytest.raises(InputError, match="needs at least 2"):
-        new(FLSimCo, new_context(silos=80))

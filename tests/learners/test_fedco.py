@@ -607,22 +607,6 @@ def test_a_robust_rule_leaves_the_uploads_keys_in_the_queue(new: New, participan
     assert torch.equal(queue_of(learner)[-24:], torch.cat([update.state["keys"] for update in updates]))
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"momentum_encoder": 1.1}, r"learning.momentum_encoder must be between"),
-        ({"momentum_encoder": math.nan}, r"learning.momentum_encoder must be between"),
-        ({"temperature": 0.0}, r"learning.temperature must be between"),
-        ({"queue": -1}, r"learning.queue must be between"),
-        ({"keys": -1}, r"learning.keys must be between"),
-        ({"batch": 1}, r"learning.batch must be between"),
-    ],
-)
-def test_settings_without_meaning_are_refused(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        FedCoSettings(**settings)
-
-
 def test_the_loss_falls_within_a_visit(new: New, participant: MakeParticipant) -> None:
     """Between rounds it may rise, since the negatives change; against a frozen queue of real keys it must fall."""
     first = new(batch=16, steps=1, queue=48)

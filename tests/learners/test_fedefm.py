@@ -18,7 +18,6 @@ from learners.engines.programs import Engine, Program, Tensors, Trained, Trainin
 from learners.fedefm import FedEFM, FedEFMSettings
 from learners.mathematics.aggregation import weighted_mean
 from learners.tasks.classification_settings import ClassificationSettings
-from vnetsim.errors import InputError
 from vnetsim.experiment import DataSettings
 from vnetsim.learning import Learner, LearnerContext, Participant, Peer
 from vnetsim.scenario.settings_file import learner_defaults
@@ -348,13 +347,3 @@ def test_cost_counts_teachers_and_overseas_work(new: Callable[..., Any]) -> None
     assert new(variant="guest-average").cost(0).work_flop == 2 * 8 * 3 * flop
     # at every step the features come with the labels: no pass besides
     assert new(max_teachers=2, similarity="step").cost(0).work_flop == 8 * flop * (2 * 3 + 2 * 2)
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("beta", -0.1), ("beta", 1.1), ("beta", float("nan")), ("temperature", 0.0), ("temperature", float("inf")),
-     ("overseas_steps", 0), ("max_teachers", 0), ("steps", 0)],
-)  # fmt: skip
-def test_settings_without_meaning_are_refused(name: str, value: Any) -> None:
-    with pytest.raises(InputError, match=f"learning.{name}"):
-        FedEFMSettings(**{name: value})

@@ -16,7 +16,6 @@ from learners.fedco import FedCo
 from learners.fedefm import FedEFM
 from learners.steering_baselines import DecentralisedSgd, FedAvgSteering
 from learners.tasks.classification import ClassificationTask
-from vnetsim.errors import InputError
 from vnetsim.experiment import ExchangeSettings
 from vnetsim.learning import Participant
 
@@ -96,26 +95,6 @@ def test_weights_decide_the_average(kind: Any, new_context: MakeContext, partici
     state = learner.state_dict()
     sent = {name: tensor for name, tensor in updates[1].state.items() if name != "keys"}
     assert all(bool((state[f"model.{name}"] == tensor).all()) for name, tensor in sent.items())
-
-
-@pytest.mark.usefixtures("tiny", "on_tiny_roads")
-@pytest.mark.parametrize(
-    ("kind", "changes", "settings", "message"),
-    [
-        (DecentralisedSgd, {"exchange": ExchangeSettings(topology="ring")}, {}, "exchange.topology: ring: .*'weights'"),
-        (FedEFM, {}, {"server": "none"}, "learning.server: none: nobody averages uploads, so 'weights' of Mine"),
-        (FedAvg, {}, {"negatives": "plain"}, "learning.negatives: the loss of 'fedavg' takes no 'plain'"),
-        (FedAvgSteering, {}, {"dropout": 0.5}, "learning.dropout: the loss of 'fedavg-steering' takes no 'kept'"),
-        (Cdl, {"exchange": STAR}, {"dropout": 0.5}, "learning.dropout: the loss of 'cdl' takes no 'kept'"),
-    ],
-)
-def test_what_would_not_be_called_is_refused(
-    kind: Any, changes: Any, settings: Any, message: str, new_context: MakeContext
-) -> None:
-    mine = type("Mine", (Hooks, kind), {})
-    with pytest.raises(InputError, match=message):
-        mine.create(new_context(**changes), kind.Settings(**QUICK | settings))
-    kind.create(new_context(**changes), kind.Settings(**QUICK | settings))
 
 
 @pytest.mark.usefixtures("tiny")

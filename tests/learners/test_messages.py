@@ -154,6 +154,8 @@ def test_hooks_that_would_not_be_called(
 
         def weights(self, participants: Any) -> Any: ...
 
+    context, given = new_context(exchange=ExchangeSettings(topology=topology)), kind.Settings(**settings)  # type: ignore[arg-type]
     with pytest.raises(Exception) as caught:
-        Mine.create(new_context(exchange=ExchangeSettings(topology=topology)), kind.Settings(**settings))  # type: ignore[arg-type]
+        Mine.create(context, given)
     assert str(caught.value) == message
+    assert kind.create(context, given), "a method without them takes the settings"

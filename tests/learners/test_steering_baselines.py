@@ -19,7 +19,6 @@ from learners.encoders.resnet8 import ResNet8
 from learners.engines.optimizers import Adam, Sgd
 from learners.engines.programs import SequentialEngine, Tensors, Trained, TrainingJob
 from learners.steering_baselines import DecentralisedSgd, FedAvgSteering
-from learners.tasks.steering_settings import SteeringSettings
 from vnetsim.errors import InputError, RunError
 from vnetsim.experiment import BlurSettings, ExchangeSettings
 from vnetsim.learning import Learner, LearnerContext, Participant
@@ -485,22 +484,6 @@ def test_mae_is_the_loss_on_request(new: New) -> None:
     error = torch.tensor([0.5, -0.1])
     assert float(new(DecentralisedSgd)._task.steering_loss(error, torch.zeros(2))) == pytest.approx(0.13)
     assert float(new(DecentralisedSgd, loss="mae")._task.steering_loss(error, torch.zeros(2))) == pytest.approx(0.3)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"batch": 1}, r"learning.batch must be between"),
-        ({"steps": 0}, r"learning.steps must be between"),
-        ({"test_frames": -1}, r"learning.test_frames must be between"),
-        ({"lr": 0.0}, r"learning.lr must be between"),
-        ({"weight_decay": float("inf")}, r"learning.weight_decay must be between"),
-        ({"dropout": 1.0}, r"learning.dropout must be between"),
-    ],
-)
-def test_settings_without_meaning_are_refused(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        SteeringSettings(**settings)
 
 
 def test_plain_descent_needs_no_state(new: New, participant: MakeParticipant) -> None:

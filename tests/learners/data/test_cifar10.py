@@ -73,11 +73,6 @@ def test_more_images_than_there_are(root):
         load(root, train_images=13)
 
 
-def test_root_not_given():
-    with pytest.raises(InputError, match=r"data\.root: cifar10 needs .* --data-root DIR \[--data-download\]"):
-        load("")
-
-
 def test_root_missing_is_not_created(tmp_path):
     with pytest.raises(InputError, match=r"data\.root: '.*absent' is not a folder; .*--data-root DIR"):
         load(tmp_path / "absent", download=True)

@@ -225,9 +225,7 @@ def test_faults_of_folders_train_and_test(tmp_path):
         load(tmp_path)
 
 
-def test_root_not_given_missing_or_a_file(tmp_path):
-    with pytest.raises(InputError, match=r"data\.root: folder needs a folder with one folder of images per class"):
-        load("")
+def test_root_missing_or_a_file(tmp_path):
     with pytest.raises(InputError, match=r"data\.root: '.*absent' does not exist"):
         load(tmp_path / "absent")
     (tmp_path / "file").write_text("")

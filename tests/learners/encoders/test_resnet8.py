@@ -8,7 +8,6 @@ from torch import nn
 
 from learners.encoders import forward_flop, parameter_count
 from learners.encoders.resnet8 import create_resnet8
-from vnetsim.errors import InputError
 
 
 def test_published_size() -> None:
@@ -87,8 +86,3 @@ def test_every_parameter_gets_a_gradient() -> None:
     network(torch.rand(8, 1, 32, 32, generator=torch.Generator().manual_seed(0))).square().sum().backward()
     missing = {name for name, p in network.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0}
     assert not missing
-
-
-def test_too_small_images_are_refused() -> None:
-    with pytest.raises(InputError, match=r"images of 9 x 4 pixels are too small for ResNet-8.*data.image_px"):
-        create_resnet8((1, 4, 9), seed=0)

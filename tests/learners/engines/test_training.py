@@ -29,7 +29,6 @@ from learners.engines.programs import (
 from learners.engines.silo_images import SiloImages, _pool
 from learners.tasks.task import Task
 from learners.tasks.training_settings import TrainingSettings
-from vnetsim.errors import InputError
 from vnetsim.learning import LearnerContext, Participant
 
 CPU = torch.device("cpu")
@@ -82,11 +81,6 @@ def test_a_kernel_of_one_pixel_changes_nothing() -> None:
 def test_label_counts() -> None:
     labels = torch.tensor([0] * 5 + [1, 2] * 5)
     assert silos(5, 10).label_counts(labels, 4).tolist() == [[5, 0, 0, 0], [0, 5, 5, 0]]
-
-
-def test_a_silo_of_one_image_is_refused() -> None:
-    with pytest.raises(InputError, match="silo 1 holds 1 images and needs at least 2"):
-        silos(3, 1)
 
 
 def test_draws_lie_on_the_cpu_and_name_rows_of_the_pool() -> None:
