@@ -16,9 +16,8 @@ from torch import nn
 import vnetsim
 from learners.data import load_images
 from vnetsim.api.model import TrainedModel
-from vnetsim.learning.registry import find_learner
-from vnetsim.runs.runner import context_of
-from vnetsim.scenario.settings_file import structure
+from vnetsim.random_streams import Streams
+from vnetsim.runs.assembly import assemble
 
 TINY = {
     "silos.count": 6,
@@ -51,9 +50,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], vnetsim
 
 def learner_of(run: vnetsim.Run) -> Any:
     """Return the run's learner, made anew."""
-    experiment = vnetsim.Experiment(run.path / "experiment.toml")
-    kind = find_learner(experiment.learner)
-    return kind.create(context_of(experiment, "cpu"), structure(experiment.learning, kind.Settings, ""))
+    assembly = assemble(vnetsim.Experiment(run.path / "experiment.toml"))
+    return assembly.learner.found.create(assembly.context("cpu"), assembly.learner.settings)
 
 
 def images_like(model: TrainedModel) -> torch.Tensor:
@@ -84,7 +82,7 @@ def test_it_is_the_learners_network(learner: str, trained: Callable[[str], vnets
 def test_it_scores_what_the_run_measured(trained: Callable[[str], vnetsim.Run]) -> None:
     run = trained("fedavg-classification")
     experiment = vnetsim.Experiment(run.path / "experiment.toml")
-    data = load_images(experiment.data, streams=context_of(experiment, "cpu").streams.child("data"))
+    data = load_images(experiment.data, streams=Streams(seed=experiment.seed).child("learner", "data"))
     model = run.model()
     with torch.no_grad():
         found = float((model(data.test).argmax(dim=1) == data.test_labels).double().mean())

@@ -22,14 +22,12 @@ from vnetsim.learning import Cost, Participant
 from vnetsim.learning.aggregation import SYNC
 from vnetsim.learning.registry import find_learner
 from vnetsim.plugins import code_file
-from vnetsim.random_streams import Streams
-from vnetsim.runs.equal_schedule import costs_of, schedule_of
+from vnetsim.runs.assembly import assemble
+from vnetsim.runs.equal_schedule import costs_of
 from vnetsim.runs.opening import located, opened
 from vnetsim.runs.records import images_of
-from vnetsim.runs.runner import context_of
-from vnetsim.scenario.settings_file import load_experiment, parse_override, structure, to_plain
+from vnetsim.scenario.settings_file import load_experiment, parse_override, to_plain
 from vnetsim.simulation.loop import RoundResult, RoundSummary, simulate
-from vnetsim.simulation.plugins import simulation_plugins
 from vnetsim.simulation.selection import SELECTIONS
 from vnetsim.storage.run_directory import RunDirectory
 
@@ -47,17 +45,16 @@ def exported(experiment: Experiment) -> dict[str, Any]:
         InputError: vehicles are chosen by training losses; or its learner, data, encoder or aggregation rule is none
             that a machine with this repository alone has by its name.
     """
-    kind = find_learner(experiment.learner)
     _check(experiment)
-    settings: Any = structure(experiment.learning, kind.Settings, "", ("learning",))
-    experiment = located(dataclasses.replace(experiment, schedule=schedule_of(experiment.schedule, kind)))
-    context = context_of(experiment, "cpu")
-    learner = kind.create(context, settings)
-    kept = _Kept(costs_of(experiment.schedule, context, learner) or _Costs(learner))
+    assembly = assemble(located(experiment))
+    experiment, settings = assembly.experiment, assembly.learner.settings
+    context = assembly.context("cpu")
+    learner = assembly.learner.found.create(context, settings)
+    kept = _Kept(costs_of(assembly.schedule, context, learner) or _Costs(learner))
     with tempfile.TemporaryDirectory() as folder, opened(experiment, _Quiet(), RunDirectory(Path(folder))) as traffic:
         simulate(
-            experiment, traffic, kept, Streams(seed=experiment.seed),
-            plugins=simulation_plugins(experiment), images=images_of(learner.describe()),
+            experiment, traffic, kept, assembly.streams,
+            plugins=assembly.simulation, images=images_of(learner.describe()),
         )  # fmt: skip
     peers: dict[tuple[Any, ...], int] = {}
     return {

@@ -28,9 +28,9 @@ from vnetsim.experiment import Camera, DataSettings, Experiment, TrafficSettings
 from vnetsim.learning.device import resolve_device
 from vnetsim.learning.registry import find_learner
 from vnetsim.random_streams import Streams
-from vnetsim.runs.equal_schedule import schedule_of
+from vnetsim.runs.assembly import assemble
 from vnetsim.runs.records import windows_frame
-from vnetsim.scenario.settings_file import load_experiment, structure
+from vnetsim.scenario.settings_file import load_experiment
 from vnetsim.standard_streams import tell
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.storage.tables import to_parquet
@@ -142,9 +142,7 @@ def experiment() -> Done:
 
     def call() -> None:
         found = load_experiment("experiment.toml", find_learner=find_learner)
-        kind = find_learner(found.learner)
-        structure(found.learning, kind.Settings, "", ("learning",))
-        schedule_of(found.schedule, kind)
+        assemble(found)
         resolve_device(found.device)
         with contextlib.closing(open_traffic(found)) as traffic:
             for _ in itertools.islice(traffic.events(), 30):

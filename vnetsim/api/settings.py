@@ -16,6 +16,7 @@ from vnetsim.learning.aggregation import AGGREGATIONS
 from vnetsim.learning.kinds import DATA_SETS, ENCODERS
 from vnetsim.learning.registry import LEARNERS, find_learner
 from vnetsim.radio import RADIO_MODELS
+from vnetsim.scenario.chosen import chosen_learner
 from vnetsim.scenario.settings_file import load_experiment, merge, structure, to_plain
 from vnetsim.simulation.pace import PACES
 from vnetsim.simulation.selection import SELECTIONS
@@ -166,8 +167,7 @@ class Experiment(Settings):
     ) -> None:
         overrides = overrides_of(settings, **keys)
         made = load_experiment(path_of(scenario), overrides, find_learner=find_learner, trust=trust)
-        kind = find_learner(made.learner)
-        structure(made.learning, kind.Settings, "", ("learning",))  # the learner's own settings are checked as well
+        chosen_learner(made.learner, made.learning)  # the learner's own settings are checked as well
         for field in dataclasses.fields(made):
             object.__setattr__(self, field.name, getattr(made, field.name))
 

@@ -7,19 +7,18 @@ learner makes that one too, asks it for its costs, and lets it go again; it trai
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 from vnetsim.errors import InputError
 from vnetsim.experiment import ScheduleSettings
 from vnetsim.learning import Cost, Exchange, Learner, LearnerContext
 from vnetsim.learning.aggregation import SYNC
 from vnetsim.learning.registry import find_learner, made_learner
-from vnetsim.plugins import short_name
-from vnetsim.scenario.settings_file import structure, to_plain
+from vnetsim.scenario.chosen import Chosen
+from vnetsim.scenario.settings_file import structure
 
 
-def schedule_of(schedule: ScheduleSettings, learner: type[Learner]) -> ScheduleSettings:
-    """Return ``schedule`` with the defaults of its learner spelt out; an empty one as it is.
+def scheduled(schedule: ScheduleSettings, learner: type[Learner]) -> Chosen | None:
+    """Return the learner that gives the schedule; None where the run's own does.
 
     Args:
         schedule: as the user gave it.
@@ -29,7 +28,7 @@ def schedule_of(schedule: ScheduleSettings, learner: type[Learner]) -> ScheduleS
         InputError: an unknown learner or setting, or a learner of another task.
     """
     if not schedule.learner:
-        return schedule
+        return None
     try:
         kind = find_learner(schedule.learner)
     except InputError as error:
@@ -38,15 +37,14 @@ def schedule_of(schedule: ScheduleSettings, learner: type[Learner]) -> ScheduleS
         raise InputError(
             f"schedule.learner: {kind.name} learns another task ({kind.task}) than {learner.name} ({learner.task})."
         )
-    settings: Any = structure(schedule.learning, kind.Settings, "", ("schedule", "learning"))
-    return dataclasses.replace(schedule, learning=to_plain(settings))
+    return Chosen(found=kind, settings=structure(schedule.learning, kind.Settings, "", ("schedule", "learning")))
 
 
-def costs_of(schedule: ScheduleSettings, context: LearnerContext, learner: Learner) -> dict[int, Cost]:
+def costs_of(schedule: Chosen | None, context: LearnerContext, learner: Learner) -> dict[int, Cost]:
     """Return payload and work by silo as ``schedule`` wants them; empty when they are the learner's own.
 
     Args:
-        schedule: checked by ``schedule_of``.
+        schedule: the learner that gives them; see ``scheduled``.
         context: what the run's learner was made from.
         learner: the run's own.
 
@@ -54,17 +52,16 @@ def costs_of(schedule: ScheduleSettings, context: LearnerContext, learner: Learn
         InputError: what the two exchange between vehicles is not of the same kind.
         RunError: the schedule's learner failed.
     """
-    if not schedule.learner:
+    if schedule is None:
         return {}
-    kind = find_learner(schedule.learner)
-    settings: Any = structure(schedule.learning, kind.Settings, "", ("schedule", "learning"))
-    reference = made_learner(kind, dataclasses.replace(context, rule=SYNC, aggregation=None), settings)
+    its_own = dataclasses.replace(context, rule=SYNC, aggregation=None)
+    reference = made_learner(schedule.found, its_own, schedule.settings)
     costs = {silo: reference.cost(silo) for silo in range(context.silos)}
     own = _manner(learner.cost(0).exchange)
     given = _manner(costs[0].exchange)
     if own != given:
         raise InputError(
-            f"schedule.learner: {short_name(schedule.learner)} {given}, but {learner.name} {own}; "
+            f"schedule.learner: {schedule.found.name} {given}, but {learner.name} {own}; "
             "these two cannot have one schedule."
         )
     return costs

@@ -14,16 +14,15 @@ from vnetsim.coverage.rsu import Rsu
 from vnetsim.coverage.windows import CoverageEvent, TrafficInfo, TrafficStream
 from vnetsim.errors import InputError, RunError, VnetsimError
 from vnetsim.experiment import Experiment
-from vnetsim.learning import Cost, Learner, LearnerContext
-from vnetsim.learning.registry import find_learner, made_learner
+from vnetsim.learning import Cost, Learner
+from vnetsim.learning.registry import made_learner
 from vnetsim.paths import resolved
 from vnetsim.plugins import code_file, short_name
 from vnetsim.progress import ProgressDisplay
-from vnetsim.random_streams import Streams
+from vnetsim.runs.assembly import Assembly, assemble
 from vnetsim.runs.checkpoint import Checkpoint
 from vnetsim.runs.clock import Clock
-from vnetsim.runs.equal_schedule import costs_of, schedule_of
-from vnetsim.runs.learner_plugins import learner_plugins, plugins_record
+from vnetsim.runs.equal_schedule import costs_of
 from vnetsim.runs.manifest import changed_inputs, input_hashes, radio_record, relative
 from vnetsim.runs.opening import ended_as, located, opened, plugin_files
 from vnetsim.runs.ray_cluster import Cluster, connected
@@ -31,9 +30,8 @@ from vnetsim.runs.records import images_of, silo_rows
 from vnetsim.runs.tables import RunTables
 from vnetsim.runs.traffic_recording import record
 from vnetsim.runs.writer import Manifest, choose_folder, learner_record, locked, write_model, write_samples
-from vnetsim.scenario.settings_file import learner_defaults, load_experiment, read_toml, structure, to_plain
+from vnetsim.scenario.settings_file import load_experiment, read_toml
 from vnetsim.scenario.trust import asks_for_trust, check_resumed
-from vnetsim.simulation.plugins import SimulationPlugins, simulation_plugins
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.storage.tables import to_parquet
 
@@ -174,12 +172,8 @@ def _learn(
 
     clock = Clock()
     progress.stage("loading")
-    kind = find_learner(experiment.learner)
-    settings: Any = structure(experiment.learning, kind.Settings, "", ("learning",))
-    schedule = schedule_of(experiment.schedule, kind)
-    plugins = simulation_plugins(experiment)
-    # the record holds the defaults too
-    experiment = dataclasses.replace(experiment, learning=to_plain(settings), schedule=schedule)
+    assembly = assemble(experiment)
+    experiment = assembly.experiment  # the record holds the defaults too
     device = resolve_device(experiment.device)
     clock.mark("imports")
     progress.stage("opening the traffic")
@@ -192,34 +186,29 @@ def _learn(
     ):
         clock.mark("traffic set-up")
         progress.stage("preparing the data")
-        data = experiment.data if fetch else dataclasses.replace(experiment.data, download=False)
-        chosen = learner_plugins(experiment, kind)
-        given = dataclasses.replace(experiment, data=data)
-        context = context_of(given, device, on_ray=bool(workers), **chosen)
-        learner = made_learner(kind, context, settings)
+        context = assembly.context(device, on_ray=bool(workers), fetch=fetch)
+        learner = made_learner(assembly.learner.found, context, assembly.learner.settings)
         description = learner.describe()
-        record = learner_record(learner, settings, device)
+        record = learner_record(learner, assembly.learner.settings, device)
         record["device"] |= {**dataclasses.asdict(experiment.arithmetic), **workers}
-        plugins.check_learner(kind.name, learner.cost(0), experiment.round)
-        costs = costs_of(schedule, context, learner)
+        simulation = assembly.simulation
+        simulation.check_learner(learner.name, learner.cost(0), experiment.round)
+        costs = costs_of(assembly.schedule, context, learner)
         if costs:
-            plugins.check_learner(short_name(schedule.learner), costs[0], experiment.round)
-            record["learner"]["cost"] = dataclasses.asdict(
-                costs[0]
-            )  # what the participations of this run moved and computed
+            simulation.check_learner(short_name(experiment.schedule.learner), costs[0], experiment.round)
+            # what the participations of this run moved and computed
+            record["learner"]["cost"] = dataclasses.asdict(costs[0])
         clock.mark("data")
         files = [code_file(name) for name in experiment.plugins().values()]
         data_files = [file for table, file in plugin_files(experiment).items() if table != "source"]  # it names its own
         named = [*traffic.info.inputs, *(str(file) for file in files if file is not None), *data_files]
         inputs = input_hashes(named, seen_from=run.path if portable else None)
-        own = {"learner_defaults": learner_defaults(kind), "inputs": inputs}
-        own["plugins"] = {**plugins.record, **plugins_record(experiment, chosen)}
-        more = {**record, **own, **(began or {})}
+        more = {**record, **assembly.record, "inputs": inputs, **(began or {})}
         recorded = _seen_from(run.path, experiment) if portable else experiment
         silos = {"silos.parquet": to_parquet("silos", silo_rows(description))}
         manifest = Manifest(run, recorded, traffic, command, kind="run", more=more, others=silos)
-        session = _Session(experiment, run, traffic, learner, costs, manifest, clock, progress, on_round)
-        session.play(plugins, images_of(description))
+        session = _Session(assembly, run, traffic, learner, costs, manifest, clock, progress, on_round)
+        session.play(images_of(description))
 
 
 class _Session:
@@ -227,7 +216,7 @@ class _Session:
 
     def __init__(
         self,
-        experiment: Experiment,
+        assembly: Assembly,
         run: RunDirectory,
         traffic: TrafficStream,
         learner: Learner,
@@ -238,7 +227,8 @@ class _Session:
         on_round: OnRound | None,
     ) -> None:
         self._on_round = on_round
-        self._experiment = experiment
+        self._assembly = assembly
+        self._experiment = assembly.experiment
         self._run = run
         self._traffic = traffic
         self._learner = learner
@@ -248,11 +238,11 @@ class _Session:
         self._progress = progress
         self._log: SimulationLog | None = None
         self._training: Training | None = None
-        self._tables = RunTables(run, experiment)
+        self._tables = RunTables(run, assembly.experiment)
 
-    def play(self, plugins: SimulationPlugins, images: Mapping[int, int]) -> None:
+    def play(self, images: Mapping[int, int]) -> None:
         try:
-            self._play(plugins, images)
+            self._play(images)
         except BaseException as error:
             self._save_what_there_is(ended_as(error))
             trust = " --trust" if asks_for_trust(self._experiment) else ""
@@ -269,7 +259,7 @@ class _Session:
                 raise RunError(f"{error} Once the cause is removed, go on with: {resume}{mended}") from error
             raise
 
-    def _play(self, plugins: SimulationPlugins, images: Mapping[int, int]) -> None:
+    def _play(self, images: Mapping[int, int]) -> None:
         from vnetsim.runs.round_handler import Training  # noqa: PLC0415
         from vnetsim.simulation.loop import simulate  # noqa: PLC0415 - see _learn
 
@@ -305,10 +295,10 @@ class _Session:
             experiment,
             _Timed(self._traffic, self._clock),
             training,
-            Streams(seed=experiment.seed),
+            self._assembly.streams,
             progress=on_progress,
             on_round=on_round,
-            plugins=plugins,
+            plugins=self._assembly.simulation,
             images=images,
         )
         self._log = result.log
@@ -373,21 +363,3 @@ def _seen_from(folder: Path, experiment: Experiment) -> Experiment:
         if (file := code_file(name)) is not None
     }
     return dataclasses.replace(experiment, scenario=relative(Path(experiment.scenario), folder)).with_plugins(seen)
-
-
-def context_of(experiment: Experiment, device: str, *, on_ray: bool = False, **settings: Any) -> LearnerContext:
-    """Return what the experiment's learner is built from, on a device that is there; ``settings``: of its plug-ins."""
-    return LearnerContext(
-        streams=Streams(seed=experiment.seed).child("learner"),
-        device=device,
-        rounds=experiment.rounds,
-        silos=experiment.silos.count,
-        approaches=experiment.silos.approaches,
-        max_staleness=experiment.round.max_staleness,
-        data=experiment.data,
-        blur=experiment.blur,
-        camera=experiment.camera,
-        exchange=experiment.exchange,
-        on_ray=on_ray,
-        **settings,
-    )

@@ -12,7 +12,7 @@ from vnetsim.experiment import Experiment, RoundSettings
 from vnetsim.learning import Cost
 from vnetsim.plugins import Kind
 from vnetsim.radio import RADIO_MODELS, RadioModel
-from vnetsim.scenario.settings_file import structure, to_plain
+from vnetsim.scenario.chosen import Chosen, chosen
 from vnetsim.simulation.pace import PACES, Pace, WorkPace
 from vnetsim.simulation.selection import SELECTIONS, SelectionPolicy
 
@@ -68,36 +68,22 @@ def simulation_plugins(experiment: Experiment) -> SimulationPlugins:
         InputError: there is none of that name, or its settings are wrong.
         RunError: an installed one is at fault.
     """
-    selection, chosen = _settings(SELECTIONS, experiment.round.selection, experiment.selection)
-    pace, paced = _settings(PACES, experiment.round.participation, experiment.pace)
-    model, drawn = _settings(RADIO_MODELS, experiment.link.model, experiment.radio)
-    if experiment.schedule.learner and getattr(selection, "uses_losses", False):
+    selection = chosen(SELECTIONS, experiment.round.selection, experiment.selection)
+    pace = chosen(PACES, experiment.round.participation, experiment.pace)
+    radio = chosen(RADIO_MODELS, experiment.link.model, experiment.radio)
+    if experiment.schedule.learner and getattr(selection.found, "uses_losses", False):
         raise InputError(
-            f"round.selection: {selection.name} chooses by training losses, which differ between learners, so no "
+            f"round.selection: {selection.found.name} chooses by training losses, which differ between learners, so no "
             "schedule can be equal for all; leave out schedule.learner (--equal-schedule)."
         )
-    record = {
-        "selection": {"name": selection.name, "source": selection.source, "settings": to_plain(chosen)},
-        "pace": {"name": pace.name, "source": pace.source, "settings": to_plain(paced)},
-        "radio": {"name": model.name, "source": model.source, "settings": to_plain(drawn)},
-    }
     return SimulationPlugins(
-        selection=_made(SELECTIONS, selection, chosen),
-        pace=_made(PACES, pace, paced, experiment.round),
-        radio=_made(RADIO_MODELS, model, drawn, experiment.link, experiment.exchange),
-        record=record,
+        selection=_made(SELECTIONS, selection),
+        pace=_made(PACES, pace, experiment.round),
+        radio=_made(RADIO_MODELS, radio, experiment.link, experiment.exchange),
+        record={"selection": selection.record, "pace": pace.record, "radio": radio.record},
     )
 
 
-def _made(kind: Kind, found: Any, *given: Any) -> Any:
-    made = checked(found, kind.name, kind.protocol).create(*given)
+def _made(kind: Kind, plugin: Chosen, *given: Any) -> Any:
+    made = checked(plugin.found, kind.name, kind.protocol).create(plugin.settings, *given)
     return checked(made, kind.name, kind.protocol)
-
-
-def _settings(kind: Kind, name: str, values: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Return the class of a plug-in and its settings."""
-    try:
-        found: Any = kind.find(name)
-    except InputError as error:
-        raise InputError(f"{kind.key}: {error}") from error
-    return found, structure(values, found.Settings, "", (kind.table,))

@@ -7,14 +7,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from vnetsim.errors import InputError, RunError
-from vnetsim.learning.registry import find_learner, made_learner
+from vnetsim.learning.registry import made_learner
 from vnetsim.paths import path_name, resolved
+from vnetsim.runs.assembly import assemble
 from vnetsim.runs.equal_schedule import costs_of
-from vnetsim.runs.runner import context_of
-from vnetsim.scenario.settings_file import structure
 from vnetsim.study.file import is_study, read_study, schedule_named
 from vnetsim.study.plan import MOST_CELLS, Override, Plan, parse_names, parse_seeds
 from vnetsim.study.resolve import plan, resolve
@@ -91,9 +89,8 @@ def refuse_unlike_exchanges(plan: Plan) -> None:
         if not experiment.schedule.learner or key in seen:
             continue
         seen.append(key)
-        kind = find_learner(cell.learner)
-        settings: Any = structure(experiment.learning, kind.Settings, "", ("learning",))
-        context = context_of(experiment, "cpu")
+        assembly = assemble(experiment)
+        context = assembly.context("cpu")
         with suppress(RunError):  # a learner at fault fails its own cells alone
-            learner = made_learner(kind, context, settings)
-            costs_of(experiment.schedule, context, learner)
+            learner = made_learner(assembly.learner.found, context, assembly.learner.settings)
+            costs_of(assembly.schedule, context, learner)

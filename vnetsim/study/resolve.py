@@ -13,7 +13,7 @@ from vnetsim.experiment import Experiment, ScheduleSettings
 from vnetsim.learning import Learner
 from vnetsim.learning.registry import find_learner
 from vnetsim.plugins import short_name
-from vnetsim.runs.learner_plugins import aggregation_settings
+from vnetsim.runs.assembly import chosen_rule
 from vnetsim.scenario.kinds import kind_of, unknown_kind
 from vnetsim.scenario.settings_file import load_experiment, structure, to_plain, to_toml
 from vnetsim.scenario.sources import names_source
@@ -22,7 +22,7 @@ from vnetsim.study.design import Arm, Condition, Design, fields_of
 from vnetsim.study.grid import leaves
 from vnetsim.study.plan import MOST_CELLS, Cell, Override, Plan
 from vnetsim.study.traffic import deciding_settings
-from vnetsim.traffic.sources import found_source
+from vnetsim.traffic.sources import chosen_source
 
 T = TypeVar("T")
 
@@ -126,7 +126,7 @@ class _Resolver:
         experiment = _placed_errors(place, lambda options: self._loaded(condition, None, options), self._options)
         path = Path(experiment.scenario)
         if names_source(experiment.scenario):
-            _placed_errors(place, lambda options: found_source(self._loaded(condition, None, options)), self._options)
+            _placed_errors(place, lambda options: chosen_source(self._loaded(condition, None, options)), self._options)
             return experiment
         if not path.exists():
             raise InputError(f"{place}{path}: no such file or folder.")
@@ -172,7 +172,7 @@ class _Resolver:
                 if key not in anywhere:
                     raise unknown_name("key", key, anywhere, where="learning")
             simulation_plugins(experiment)  # so that a wrong name or setting of a plug-in shows before anything is run
-            aggregation_settings(experiment, kind)
+            chosen_rule(experiment, kind)
             return experiment
 
         def build_learning(options: Sequence[Override]) -> Any:

@@ -15,7 +15,7 @@ from vnetsim.errors import InputError
 from vnetsim.experiment import Experiment
 from vnetsim.paths import resolved
 from vnetsim.random_streams import Streams
-from vnetsim.scenario.settings_file import structure, to_plain
+from vnetsim.scenario.chosen import Chosen, chosen
 from vnetsim.scenario.sources import TRAFFIC_SOURCES, TrafficRequest, source_file
 
 _ROUNDING = 1.01
@@ -26,18 +26,14 @@ def _listed(causes: Any) -> str:
     return ", ".join(get_args(causes))
 
 
-def found_source(experiment: Experiment) -> tuple[Any, Any]:
-    """Return the class of an experiment's traffic source and its settings.
+def chosen_source(experiment: Experiment) -> Chosen:
+    """Return an experiment's traffic source with its settings.
 
     Raises:
         InputError: there is none of that name, or its settings are wrong.
         RunError: an installed one is at fault.
     """
-    try:
-        found = TRAFFIC_SOURCES.find(experiment.scenario)
-    except InputError as error:
-        raise InputError(f"scenario: {error}") from error
-    return found, structure(experiment.source, found.Settings, "", (TRAFFIC_SOURCES.table,))
+    return chosen(TRAFFIC_SOURCES, experiment.scenario, experiment.source)
 
 
 def open_source(experiment: Experiment, *, repeat: bool, **_: object) -> TrafficStream:
@@ -47,15 +43,14 @@ def open_source(experiment: Experiment, *, repeat: bool, **_: object) -> Traffic
         InputError: there is none of that name, or its settings or what it reads are wrong.
         RunError: it failed.
     """
-    found, settings = found_source(experiment)
+    source = chosen_source(experiment)
     streams = Streams(seed=experiment.seed).child("traffic")
     request = TrafficRequest(experiment=experiment, streams=streams, repeat=repeat)
-    traffic = checked(found, TRAFFIC_SOURCES.name, TRAFFIC_SOURCES.protocol).open(settings, request)
+    traffic = checked(source.found, TRAFFIC_SOURCES.name, TRAFFIC_SOURCES.protocol).open(source.settings, request)
     if experiment.scenario in TRAFFIC_SOURCES.built_in:
         return traffic  # type: ignore[no-any-return]
-    record = {"name": found.name, "source": found.source, "settings": to_plain(settings)}
-    own = checked(traffic, TRAFFIC_SOURCES.name, TrafficStream, name=found.name)
-    return OwnTraffic(own, record, experiment.scenario)
+    own = checked(traffic, TRAFFIC_SOURCES.name, TrafficStream, name=source.found.name)
+    return OwnTraffic(own, source.record, experiment.scenario)
 
 
 class OwnTraffic:

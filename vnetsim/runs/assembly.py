@@ -1,0 +1,130 @@
+"""What a run is made of: every plug-in that its experiment names, found once, with its settings checked once."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from vnetsim.errors import InputError
+from vnetsim.experiment import Experiment
+from vnetsim.learning import Learner, LearnerContext
+from vnetsim.learning.aggregation import AGGREGATIONS, SYNC
+from vnetsim.learning.kinds import DATA_SETS, ENCODERS
+from vnetsim.learning.registry import about
+from vnetsim.plugins import Kind, is_class, short_name
+from vnetsim.random_streams import Streams
+from vnetsim.runs.equal_schedule import scheduled
+from vnetsim.scenario.chosen import Chosen, chosen, chosen_learner
+from vnetsim.scenario.settings_file import learner_defaults, to_plain
+from vnetsim.simulation.plugins import SimulationPlugins, simulation_plugins
+
+
+@dataclass(frozen=True, kw_only=True)
+class Assembly:
+    """What a run is made of, found and checked once.
+
+    Args:
+        experiment: the settings, with the defaults of the learner, and of the schedule's, spelt out.
+        learner: the run's.
+        schedule: the learner whose payload and work decide who commits; None for the run's own.
+        simulation: selection policy, pace and radio model.
+        others: data set, encoder and aggregation rule, by their tables; left out where the learner's own default holds.
+    """
+
+    experiment: Experiment
+    learner: Chosen
+    schedule: Chosen | None
+    simulation: SimulationPlugins
+    others: Mapping[str, Chosen]
+
+    @property
+    def streams(self) -> Streams:
+        """The random streams."""
+        return Streams(seed=self.experiment.seed)
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """What the manifest says of plug-ins; of data set, encoder and rule those that are not left out."""
+        own = {table: other.record for table, other in self.others.items()}
+        return {
+            "learner_defaults": learner_defaults(self.learner.found),
+            "plugins": {**self.simulation.record, **own},
+        }
+
+    def context(self, device: str, *, on_ray: bool = False, fetch: bool = True) -> LearnerContext:
+        """Return what learners are built from, on a device that is there; ``fetch`` allows downloads."""
+        given = self.experiment
+        settings = {table: other.settings for table, other in self.others.items()}
+        return LearnerContext(
+            streams=self.streams.child("learner"),
+            device=device,
+            rounds=given.rounds,
+            silos=given.silos.count,
+            approaches=given.silos.approaches,
+            max_staleness=given.round.max_staleness,
+            data=given.data if fetch else dataclasses.replace(given.data, download=False),
+            blur=given.blur,
+            camera=given.camera,
+            exchange=given.exchange,
+            on_ray=on_ray,
+            rule=given.round.aggregation,
+            **settings,
+        )
+
+
+def assemble(experiment: Experiment) -> Assembly:
+    """Find everything that an experiment names, and check its settings.
+
+    Raises:
+        InputError: there is none of a name, a file or its class is at fault, settings are wrong, or two do not go
+            together.
+        RunError: an installed plug-in is at fault.
+    """
+    learner = chosen_learner(experiment.learner, experiment.learning)
+    schedule = scheduled(experiment.schedule, learner.found)
+    spelt_out: dict[str, Any] = {"learning": to_plain(learner.settings)}
+    if schedule is not None:
+        spelt_out["schedule"] = dataclasses.replace(experiment.schedule, learning=to_plain(schedule.settings))
+    experiment = dataclasses.replace(experiment, **spelt_out)
+    simulation = simulation_plugins(experiment)
+    others = {
+        DATA_SETS.table: _other(DATA_SETS, experiment, experiment.dataset),
+        ENCODERS.table: _other(ENCODERS, experiment, experiment.encoder),
+        AGGREGATIONS.table: chosen_rule(experiment, learner.found),
+    }
+    return Assembly(
+        experiment=experiment,
+        learner=learner,
+        schedule=schedule,
+        simulation=simulation,
+        others={table: other for table, other in others.items() if other is not None},
+    )
+
+
+def chosen_rule(experiment: Experiment, learner: type[Learner]) -> Chosen | None:
+    """Return the aggregation rule; None for ``sync`` as it is.
+
+    Raises:
+        InputError: there is no such rule, its settings are wrong, or the learner folds uploads in its own way.
+        RunError: an installed one is at fault.
+    """
+    name, values = experiment.round.aggregation, experiment.aggregation
+    if name == SYNC and not values:
+        return None
+    if not about(learner).takes_aggregation_rule:
+        raise InputError(
+            f"{AGGREGATIONS.key}: '{short_name(name)}' is not for the learner {learner.name}, which makes one model of "
+            f"its uploads in a way of its own; leave it at '{SYNC}', without a table {AGGREGATIONS.table}."
+        )
+    return chosen(AGGREGATIONS, name, values)
+
+
+def _other(kind: Kind, experiment: Experiment, values: Mapping[str, Any]) -> Chosen | None:
+    name = experiment.plugins()[kind.key]
+    if not values and (not name or (not is_class(name) and name not in kind.names())):
+        return None  # none at all, or what the learner itself knows or refuses
+    if not name:
+        raise InputError(f"{kind.table}: the learner has no setting {kind.key}, whose settings these would be.")
+    return chosen(kind, name, values)
