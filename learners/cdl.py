@@ -25,7 +25,6 @@ from learners.frame import BASE, require_option, scalar, takes
 from learners.mathematics.losses import divergence_rows
 from learners.state.global_model import State
 from learners.steering import SUB_PREFIX, LocalResult, SteeringLearner
-from vnetsim.errors import InputError
 from vnetsim.learning import LearnerContext, Participant, Series
 
 BACKBONE_OPTIMIZER = "backbone_optimizer."
@@ -123,12 +122,6 @@ class Cdl(SteeringLearner):
         self._compares = type(self).loss is not Cdl.loss
         self._takes_outputs = takes(self.loss, "outputs")
         super().__init__(context, settings)
-        compared = self._task.network.width if settings.compare == "features" else 1
-        if compared < 2 and not self._released:
-            raise InputError(
-                f"learning.compare: '{settings.compare}' gives {compared} value to compare, and the softmax of one "
-                "value is always 1, so that both divergences are 0: use features."
-            )
         self._alone = self._task.steer(self._first_step)
         masks = 2 if self._released else 1
         self._together = self._task.steer(
@@ -207,12 +200,12 @@ class Cdl(SteeringLearner):
 
     @final
     def own_series(self) -> tuple[Series, ...]:
-        """Return divergences, and what settings let be measured besides; see ``SteeringLearner.own_series``."""
+        """Return divergences, influence and gradients; see ``SteeringLearner.own_series``."""
         constant = self._settings.divergence_schedule == "constant"
         return (
             *DIVERGENCES,
             *(() if constant else (INFLUENCE,)),
-            *(GRADIENTS if self._settings.measure_gradients else ()),
+            *GRADIENTS,
         )
 
     @final
@@ -222,10 +215,10 @@ class Cdl(SteeringLearner):
         influences = [jobs[i].given[INFLUENCE.name] for i in compared]
         told = dict(zip(compared, torch.stack(influences).tolist() if compared else [], strict=True))
         figures = [{INFLUENCE.name: told[i]} if i in told else {} for i in range(len(jobs))]
-        if self._settings.measure_gradients:
-            calls = [partial(self._compare_gradients, jobs[i]) for i in compared]
-            for i, found in zip(compared, self._task.engine.map(self._together, calls), strict=True):
-                figures[i] |= found
+        # costs as much time as about one step, and changes no training
+        calls = [partial(self._compare_gradients, jobs[i]) for i in compared]
+        for i, found in zip(compared, self._task.engine.map(self._together, calls), strict=True):
+            figures[i] |= found
         return figures
 
     def _compare_gradients(self, job: TrainingJob, networks: nn.Module) -> dict[str, float]:
@@ -283,7 +276,7 @@ class Cdl(SteeringLearner):
         return loss + divergence, {"loss": loss, **figures}
 
     def _terms(self, networks: nn.Module, batch: Tensors, given: Tensors) -> tuple[Tensor, Tensor, Tensors]:
-        """Return the steering error, the divergence as weighted, and figures."""
+        """Return the steering error, the divergence, and figures."""
         assert isinstance(networks, BackboneAndSub)
         influence = given[INFLUENCE.name]
         z_b, z_s = networks.backbone.features(batch["images"]), networks.sub.features(batch["images"])
@@ -295,7 +288,7 @@ class Cdl(SteeringLearner):
             divergence = influence * released_divergence(angles, of_sub, beta=self._settings.beta)
         else:
             divergence = contrastive_divergence(z_b, z_s, settings=self._settings, influence=influence)
-        return loss, self._settings.divergence * divergence, self._divergences(z_b, z_s)
+        return loss, divergence, self._divergences(z_b, z_s)
 
     @torch.no_grad()
     def _divergences(self, z_b: Tensor, z_s: Tensor) -> dict[str, Tensor]:

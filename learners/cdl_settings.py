@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Literal
 
 from learners.tasks.steering_settings import SteeringSettings
 from learners.tasks.training_settings import Temperature
 from vnetsim.learning import Series
-from vnetsim.setting_checks import Share, Within
+from vnetsim.setting_checks import Share
 
 _OF_BOTH = (
     "Divergence between the features of backbone b and sub-network s on the training frames, mean over the steps of "
@@ -72,36 +72,27 @@ class CdlSettings(SteeringSettings):
             ``beta`` and 1 - ``beta`` of the published L_cd. ``joint``: both networks descend the whole of
             beta KL(b || s) + (1 - beta) KL(s || b), nothing held fixed.
         beta: weight of KL(b || s), where ``coupling`` weights it; KL(s || b) has 1 - ``beta``; in [0, 1].
-        divergence: factor of both terms beside the steering error, >= 0; at 0 the steering network trains as in
-            decentralised SGD.
         divergence_schedule: how the sub-network's influence on the backbone changes, a factor of KL(b || s) in what
             the backbone descends; under ``joint`` and ``released`` of the whole term. The description says that "once
             the distribution between silos achieves an acceptable level of synchronization, we reduce the influence of
             the sub-network", and neither when nor how; these are our readings. ``constant``: 1. ``linear``: from 1 in
             the first round to 0 after the last. ``measured``: KL(b || s) over the silo's last local training,
             divided by the largest so far.
-        measure_gradients: whether the gradients of divergence and steering error are compared at the first step of
-            every local training; costs as much time as about one step, and changes no training.
-        tau: temperature of the softmax over the features, > 0. None is published. In the study ``cdl-table``, size
-            small, the divergence's gradient was 14 to 21 times the steering error's in the mean at 1, and the error
-            larger than at 4, where it was 4 %.
-        compare: ``features``, the input of the linear layer. ``output``, the steering angle, is refused: it is one
-            number, whose softmax is 1 whatever the networks do.
+        tau: temperature of the softmax over the features, the input of the linear layer, > 0. None is published. In the
+            study ``cdl-table``, size small, the divergence's gradient was 14 to 21 times the steering error's in the
+            mean at 1, and the error larger than at 4, where it was 4 %.
         variant: ``described``, or ``released``, the loss of the authors' published code for comparison. That code feeds
             sigmoids of the two networks' angles to a function that expects a logarithm: with P = sigmoid(y_b) and
             S = sigmoid(y_s) its term is beta S (log S - P) + (1 - beta) P (log P - S), gradients through both. It is
             no divergence: it falls as P and S grow, so that both angles are pulled up; a constant target of 0 ends at
             +0.10 for ``beta`` 0.5. It also sends and mixes the sub-network, which doubles the payload. Not imitated
             are that code's common first layer of both networks, its ReLU on the scaled image, its rounding of angles,
-            and its copy of the backbone to the sub-network in the last silo alone. ``coupling``, ``tau`` and
-            ``compare`` have no effect.
+            and its copy of the backbone to the sub-network in the last silo alone. ``coupling`` and ``tau`` have no
+            effect.
     """
 
     coupling: Literal["unit", "beta", "joint"] = "unit"
     beta: Share = 0.5
-    divergence: Annotated[float, Within(0, 1e6, "", "beside it the steering error has no digits left")] = 1.0
     divergence_schedule: Literal["constant", "linear", "measured"] = "constant"
-    measure_gradients: bool = True
     tau: Temperature = 4.0
-    compare: Literal["features", "output"] = "features"
     variant: Literal["described", "released"] = "described"

@@ -90,9 +90,8 @@ class FedCoSettings(TaskSettings):
     Args:
         momentum_encoder: m of the key encoder, theta_k <- m theta_k + (1 - m) theta_q, in [0, 1].
         temperature: of the loss, > 0.
-        queue: keys that the RSU holds; 0 takes 8 times those of a participation, as published.
-        keys: images whose keys a vehicle uploads, the last that it drew; 0 takes as many as one ``batch``, as
-            published. A vehicle that draws fewer sends all their keys.
+        queue: keys that the RSU holds; 0 takes 8 times those of a participation, as published. A vehicle uploads those
+            of as many images as one ``batch`` has, the last that it drew, or of all where it draws fewer.
         key_encoder: where a vehicle's key encoder comes from; the publication does not say. ``silo``: the silo keeps
             it, beside its images, which costs no payload; the first time it starts as the downloaded model.
             ``visit``: it starts as the downloaded model at each local training. ``rsu``: the RSU keeps it from
@@ -103,18 +102,12 @@ class FedCoSettings(TaskSettings):
     momentum_encoder: Share = 0.99
     temperature: Temperature = 0.1
     queue: Annotated[int, Within(0, 10_000_000, "keys", "each is compared with every image")] = 0
-    keys: Annotated[int, Within(0, 1_000_000, "keys", "as many as a batch has images at most")] = 0
     key_encoder: Literal["silo", "visit", "rsu"] = "silo"
-
-    @property
-    def keys_wanted(self) -> int:
-        """Keys that a local training uploads when it draws enough images."""
-        return self.keys or self.batch
 
     @property
     def length(self) -> int:
         """Keys of the queue."""
-        return self.queue or QUEUE_BATCHES * self.keys_wanted
+        return self.queue or QUEUE_BATCHES * self.batch
 
     @property
     def at_rsu(self) -> bool:
@@ -226,7 +219,7 @@ class FedCo(TaskLearner):
     @final
     def describe(self) -> Description:
         """Return encoder, data distribution, and what crosses the radio link besides the model."""
-        length, keys = self._settings.length, self._settings.keys_wanted
+        length, keys = self._settings.length, self._settings.batch
         sent = payload_bytes(_key_encoder(self._global.current)) / 1e6
         own = payload_bytes(self._template.own) / 1e6
         facts = {
@@ -299,7 +292,7 @@ class FedCo(TaskLearner):
         return self._task.evaluate(_model(self._global.current), final=final)
 
     def _keys_per_training(self, silo: int) -> int:
-        return min(self._settings.keys_wanted, self._task.images_per_training(silo))
+        return min(self._settings.batch, self._task.images_per_training(silo))
 
     def _step(self, networks: nn.Module, batch: Tensors, given: Tensors) -> tuple[Tensor, Tensors]:
         """Return the loss of a step, and its keys; gradients flow through the queries alone."""

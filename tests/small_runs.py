@@ -25,7 +25,7 @@ SCENARIOS = Path(__file__).resolve().parents[1] / "scenarios"
 SMALL = (
     *("--device", "cpu", "--set", "rounds=3"),
     *("--set", "learning.batch=8", "--set", "learning.steps=1"),
-    *("--set", "learning.bank=100", "--set", "learning.knn_k=10", "--set", "learning.linear_probe=never"),
+    *("--set", "learning.bank=100", "--set", "learning.linear_probe=never"),
     *("--set", "data.train_images=400", "--set", "data.test_images=100", "--set", "silos.count=10"),
     *("--set", "gaussian.duration_s=120"),
 )

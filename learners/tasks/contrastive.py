@@ -16,7 +16,14 @@ from learners.engines.programs import Loss, Program, Tensors, prefixed, unprefix
 from learners.mathematics.aggregation import Weights
 from learners.mathematics.losses import dual_temperature_loss
 from learners.state.global_model import State
-from learners.tasks.contrastive_settings import SERIES, ContrastiveSettings, TaskSettings, reported
+from learners.tasks.contrastive_settings import (
+    KNN_TEMPERATURE,
+    SERIES,
+    ContrastiveSettings,
+    TaskSettings,
+    neighbours_of,
+    reported,
+)
 from learners.tasks.evaluation import Evaluator
 from learners.tasks.task import AveragedTask, Task, labelled_silos, payload_bytes
 from vnetsim.learning import Description, LearnerContext, Network, Series
@@ -45,7 +52,7 @@ class ContrastiveTask(Task):
             context, settings, train=self._data.train, test=self._data.test, indices=indices, network=encoder
         )
         bank = context.streams.generator("bank").permutation(len(self._data.train))[: settings.bank or None]
-        self._bank_size, self._neighbours = len(bank), settings.neighbours(len(bank))
+        self._bank_size, self._neighbours = len(bank), neighbours_of(len(bank))
         self.evaluator = Evaluator(
             encoder,
             # what lies on the device is not copied there again
@@ -105,7 +112,7 @@ class ContrastiveTask(Task):
         return self.evaluator.measure(
             state,
             k=self._neighbours,
-            temperature=self._settings.knn_temperature,
+            temperature=KNN_TEMPERATURE,
             linear_probe=probe == "every" or (final and probe == "final"),
         )
 

@@ -9,12 +9,13 @@ from typing import Literal
 from learners.encoders import require_encoder
 from learners.mathematics.robust import AveragingSettings
 from learners.tasks.training_settings import Momentum, Temperature, TrainingSettings
-from vnetsim.errors import InputError
 from vnetsim.learning import Series
 from vnetsim.setting_checks import Images
 
 NEIGHBOURS, NEIGHBOURS_OF = 200, 50_000
 """The neighbours that usually vote, and the training images of CIFAR-10 that they are drawn from (Wu et al. 2018)."""
+KNN_TEMPERATURE = 0.1
+"""Temperature of their votes."""
 
 KNN_ACCURACY = Series(
     name="knn_accuracy",
@@ -75,12 +76,10 @@ class TaskSettings(TrainingSettings, AveragingSettings):
         batchnorm: ``average`` sends and averages BatchNorm statistics like weights; ``local`` keeps them in the
             vehicle. Training uses the batch's own statistics either way; for ``local`` evaluation estimates them on
             the bank.
-        knn_k: neighbours that vote, at most as many as the bank has images; 0 takes 1 in 250 of the bank, which is the
-            usual 200 of CIFAR-10's 50,000. The share matters: with 200 of 2,000 they come from all over the set.
-        knn_temperature: temperature of their votes.
         bank: clean training images, drawn at random, that kNN and linear probe know the labels of; 0 takes all, as is
-            usual. An evaluation takes time in proportion: with the small encoder and all 50,000 of CIFAR-10 about 8 s
-            of a CPU core, and 12 more where the linear probe is fitted.
+            usual. Of them 1 in 250 vote, which is the usual 200 of CIFAR-10's 50,000. An evaluation takes time in
+            proportion: with the small encoder and all 50,000 of CIFAR-10 about 8 s of a CPU core, and 12 more where the
+            linear probe is fitted.
         linear_probe: when the linear probe is fitted.
     """
 
@@ -91,8 +90,6 @@ class TaskSettings(TrainingSettings, AveragingSettings):
     momentum: Momentum = 0.9
     weight_decay: float = 5e-4
     batchnorm: Literal["average", "local"] = "average"
-    knn_k: Images = 0
-    knn_temperature: Temperature = 0.1
     bank: Images = 0
     linear_probe: Literal["final", "every", "never"] = "final"
 
@@ -104,21 +101,6 @@ class TaskSettings(TrainingSettings, AveragingSettings):
         """
         super().__post_init__()
         require_encoder(self.encoder)
-        if self.bank:
-            self.neighbours(self.bank)
-
-    def neighbours(self, bank: int) -> int:
-        """Return how many of ``bank`` images vote.
-
-        Raises:
-            InputError: there are not so many.
-        """
-        if self.knn_k > bank:
-            raise InputError(
-                f"learning.knn_k must be at most the bank, {bank} training images, got {self.knn_k};"
-                " lower it, or raise learning.bank (0: all training images)."
-            )
-        return self.knn_k or max(1, round(bank * NEIGHBOURS / NEIGHBOURS_OF))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,6 +118,11 @@ class ContrastiveSettings(TaskSettings):
     t_alpha: Temperature = 0.1
     t_beta: Temperature = 1.0
     negatives: Literal["second-view", "plain"] = "second-view"
+
+
+def neighbours_of(bank: int) -> int:
+    """Return how many of ``bank`` images vote: the usual share, for 200 of 2,000 would come from all over the set."""
+    return max(1, round(bank * NEIGHBOURS / NEIGHBOURS_OF))
 
 
 def reported(series: Sequence[Series], settings: TaskSettings) -> tuple[Series, ...]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import l1_loss, mse_loss
+from torch.nn.functional import mse_loss
 
 from learners.data import load_steering
 from learners.data.moving import moved
@@ -114,8 +114,11 @@ class SteeringTask(Task):
         return features if share == 0 else features * batch[f"kept{mask}"] / (1 - share)
 
     def steering_loss(self, angles: Tensor, targets: Tensor) -> Tensor:
-        """Return the mean error of angles, shape (B,), that training descends."""
-        return (mse_loss if self._settings.loss == "mse" else l1_loss)(angles, targets)
+        """Return the mean squared error of angles, shape (B,), that training descends.
+
+        CDL's description writes "mean square error (MAE)".
+        """
+        return mse_loss(angles, targets)
 
     def learning_rate(self, base_round: int) -> float:
         """Return alpha_k, the step size of a local training that starts from the model of ``base_round``."""
@@ -139,10 +142,12 @@ class SteeringTask(Task):
 
     @torch.inference_mode()
     def errors(self, state: State) -> Errors:
-        """Return the test errors of a model, which stays as it is; see ``batchnorm_evaluation`` of the settings."""
+        """Return the test errors of a model, which stays as it is, with BatchNorm statistics estimated anew.
+
+        Those that a model carries follow its weights by a tenth of the way a step: in short trainings they lag.
+        """
         self.network.load_state_dict(moved(state, self.device))
-        if self._settings.batchnorm_evaluation == "re-estimated":
-            estimate_statistics(self.network, self._pass_statistics)
+        estimate_statistics(self.network, self._pass_statistics)
         self.network.eval()
         angles = passed(self.network, self._test)
         return _errors(angles - self._test_angles)
@@ -172,7 +177,7 @@ class SteeringTask(Task):
                 returns="steering angles in [-1, 1], shape (N,)",
                 mean=(0.0,) * self.image_shape[0],
                 std=(1.0,) * self.image_shape[0],
-                own_statistics=self._settings.batchnorm_evaluation == "running",
+                own_statistics=False,
             ),
             facts={
                 "Forward pass": f"{self.flop / 1e6:.4g} MFLOP per frame (convolutions and linear layers)",
@@ -181,11 +186,7 @@ class SteeringTask(Task):
                 "Test frames": f"{len(self._test)} of {len(self._data.test)}, held by no silo",
                 "Ranges": f"straight is a steering angle of at most {STRAIGHT} either way",
                 "BatchNorm statistics": "sent and averaged with the same weights as the model; for evaluation "
-                + (
-                    "those that the model carries"
-                    if self._settings.batchnorm_evaluation == "running"
-                    else f"re-estimated on {len(self._statistics)} training frames, drawn once from all silos'"
-                ),
+                f"re-estimated on {len(self._statistics)} training frames, drawn once from all silos'",
                 "Optimizer": {
                     "fresh": "a new one at each local training",
                     "kept": "a silo's goes on where its last local training ended",

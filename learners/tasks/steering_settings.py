@@ -14,7 +14,7 @@ LOSS = Series(
     name="loss",
     label="Training loss",
     unit="",
-    caption="Error of the steering angle (learning.loss), mean over the aggregated vehicles and their local steps.",
+    caption="Squared error of the steering angle, mean over the aggregated vehicles and their local steps.",
 )
 RMSE = Series(
     name="rmse",
@@ -122,13 +122,8 @@ class SteeringSettings(TrainingSettings, AveragingSettings):
         schedule: alpha_k over the rounds: ``constant``, or ``cosine``, falling from ``lr`` to 0. The method writes
             alpha_k and does not say how it changes.
         weight_decay: factor of the parameters added to their gradients.
-        loss: error of the steering angle that training descends, ``mse`` or ``mae``. CDL's description writes "mean
-            square error (MAE)".
         dropout: share of the features that the linear layer does not see during training, in [0, 1).
         test_frames: test frames to evaluate on, evenly spread over the set; 0 takes all.
-        batchnorm_evaluation: BatchNorm statistics with which a model is evaluated. ``re-estimated``: of 256 training
-            frames, drawn once from all silos'. ``running``: those that the model carries, which follow its weights by
-            a tenth of the way a step, and are averaged with them; in short trainings they lag.
     """
 
     batch: int = 32
@@ -138,7 +133,5 @@ class SteeringSettings(TrainingSettings, AveragingSettings):
     lr: float = 3e-3
     schedule: Literal["constant", "cosine"] = "constant"
     weight_decay: float = 1e-5
-    loss: Literal["mse", "mae"] = "mse"
     dropout: Annotated[float, Within(0, 0.99, "", "at 1 no feature is left")] = 0.0
     test_frames: Images = 300
-    batchnorm_evaluation: Literal["re-estimated", "running"] = "re-estimated"

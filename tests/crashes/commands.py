@@ -25,7 +25,7 @@ TRAFFIC = Experiment(
     gaussian=GaussianSettings(duration_s=15.0, arrivals_per_s=0.5),
     traffic=TrafficSettings(repeat=False),
 )
-CONTRASTIVE = {"bank": 12, "knn_k": 2, "linear_probe": "never"}
+CONTRASTIVE = {"bank": 12, "linear_probe": "never"}
 LEARNERS: dict[str, dict[str, object]] = {
     "flsimco": CONTRASTIVE,
     "fedco": {**CONTRASTIVE, "queue": 8},

@@ -52,7 +52,7 @@ SIZES = {
         },
         data={"train_images": 50_000, "test_images": 5000, "min_images": 520},
         cifar10={"train_images": 0, "test_images": 0, "min_images": 520},
-        tiny={"encoder": "small", "batch": 4, "steps": 1, "bank": 40, "knn_k": 5, "linear_probe": "never"},
+        tiny={"encoder": "small", "batch": 4, "steps": 1, "bank": 40, "linear_probe": "never"},
         tiny_data={"train_images": 400, "test_images": 20, "min_images": 0},
     ),
     "cdl": PaperSize(

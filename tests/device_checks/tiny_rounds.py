@@ -20,7 +20,7 @@ from learners.engines.programs import Engine, Program, SequentialEngine, Tensors
 from vnetsim.learning import Participant, Peer
 
 SETTINGS: dict[str, dict[str, Any]] = {
-    "contrastive": {"batch": 4, "steps": 2, "knn_k": 5, "bank": 40},
+    "contrastive": {"batch": 4, "steps": 2, "bank": 40},
     "steering": {"batch": 4, "steps": 2, "dropout": 0.3},
     "classification": {"batch": 4, "steps": 2, "local_test": 12},
 }

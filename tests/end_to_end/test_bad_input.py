@@ -236,8 +236,6 @@ def test_a_faulty_experiment_file_is_named(refused: Refused, tmp_path: Path) -> 
             ("--learner", "cdl", "--set", "round.participation=coverage", "--set", "data.train_images=110"),
             "round.participation: 'coverage' has no place for the exchange of cdl, where vehicles wait until",
         ),
-        (("--set", "learning.knn_k=-1"), "learning.knn_k must be between"),
-        (("--set", "learning.bank=100", "--set", "learning.knn_k=200"), "at most the bank, 100 training images, got"),
     ],
 )
 def test_learning_that_cannot_begin(
@@ -257,7 +255,6 @@ def test_cuda_that_is_not_there(refused: Refused, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     "command",
     [
-        ("run", "gaussian", "--set", "learning.bank=100", "--set", "learning.knn_k=200"),
         ("run", "gaussian", "--set", "traffic.warmup_s=5"),
         ("mobility", "gaussian", "--set", "traffic.warmup_s=5"),
         ("compare", "gaussian", "--learners", "flsimco,fedavg", "--seeds", "0", "--set", "traffic.warmup_s=5"),

@@ -269,7 +269,7 @@ def test_the_parts_keep_to_their_device(tmp_path: Path) -> None:
 EXCHANGES = ("exchange.range_m=2000", "round.quorum=4", "round.invited=8", "silos.count=10", "rounds=3")
 OPTIONS = {
     "flsimco": (
-        *("rounds=3", "learning.batch=8", "learning.steps=1", "learning.bank=100", "learning.knn_k=10"),
+        *("rounds=3", "learning.batch=8", "learning.steps=1", "learning.bank=100"),
         *("learning.linear_probe=never", "data.train_images=400", "data.test_images=100", "silos.count=10"),
         "round.max_staleness=2",
     ),

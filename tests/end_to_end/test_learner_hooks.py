@@ -13,7 +13,7 @@ from vnetsim.storage.run_directory import RunDirectory
 
 Cli = Callable[..., Any]
 Write = Callable[[str], str]
-CONTRASTIVE = ("learning.bank", "learning.knn_k", "learning.linear_probe")
+CONTRASTIVE = ("learning.bank", "learning.linear_probe")
 HOOKS = """
     def weights(self, participants):
         return np.arange(1.0, len(participants) + 1) / sum(range(1, len(participants) + 1))

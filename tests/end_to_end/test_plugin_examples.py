@@ -81,7 +81,7 @@ def test_it_learns_and_is_refused_settings_it_does_not_know(cli: Cli, scenarios:
 
 GRATINGS = ("--set", f"data.name={FOLDER / 'gratings.py'}:Gratings")
 PLAIN_CNN = ("--set", f"learning.encoder={FOLDER / 'plain_cnn.py'}:PlainCnn")
-CONTRASTIVE = ("--set", "learning.bank=60", "--set", "learning.knn_k=5", "--set", "learning.linear_probe=never")
+CONTRASTIVE = ("--set", "learning.bank=60", "--set", "learning.linear_probe=never")
 
 
 @pytest.fixture(scope="module")

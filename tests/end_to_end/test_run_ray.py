@@ -46,7 +46,7 @@ main()
 """
 SMALL = (
     *("--device", "cpu", "--rounds", "3", "--set", "learning.batch=8", "--set", "learning.steps=1"),
-    *("--set", "learning.bank=100", "--set", "learning.knn_k=10", "--set", "learning.linear_probe=never"),
+    *("--set", "learning.bank=100", "--set", "learning.linear_probe=never"),
     *("--set", "data.train_images=400", "--set", "data.test_images=100", "--set", "silos.count=10"),
     *("--set", "gaussian.duration_s=120"),
 )

@@ -59,7 +59,6 @@ CHANGES = {
     "reading": Change("labels-once", {TAUGHT, SERIES}),
     "overseas_steps": Change(3, {TAUGHT, ALIKE, ABROAD}),
     "max_teachers": Change(1, {TAUGHT, ALIKE, WORK}),
-    "reduce": Change("mean", {TAUGHT}),
     "similarity": Change("step", {TAUGHT, ALIKE, WORK}),
     "server": Change("none", {MODEL, *LATER, BYTES, SERIES}),
     "variant": Change("guest-average", {TAUGHT, ALIKE, WORK, SERIES}),
@@ -172,9 +171,7 @@ def descended(
         loss = labels = cross_entropy(logits, images.train_labels[drawn["rows"]])
         if teachers:
             beta, t = given["beta"], given["temperature"]
-            shares = [
-                max(weight, 0.0) / (len(teachers) if given["reduce"] == "mean" else 1) for weight in teachers.values()
-            ]
+            shares = [max(weight, 0.0) for weight in teachers.values()]
             loss = (1 - beta) * labels * (sum(shares) if given["reading"] == "literal" else 1)
             for share, teacher in zip(shares, teachers, strict=True):
                 with torch.no_grad():
@@ -206,7 +203,6 @@ GIVEN: dict[str, Any] = {
     "reading": "literal",
     "overseas_steps": 2,
     "max_teachers": 4,
-    "reduce": "sum",
 }
 
 
@@ -241,7 +237,6 @@ def test_a_plain_visit_is_sgd_on_the_cross_entropy(
         {"reading": "labels-once"},
         {"overseas_steps": 5},
         {"max_teachers": 1},
-        {"reduce": "mean"},
     ],
     ids=str,
 )

@@ -18,14 +18,14 @@ from learners.data.image_set import ImageSet
 from learners.fedavg import Discard, FedAvg
 from learners.flsimco import FLSimCo
 from learners.mathematics.aggregation import blur_weights
-from learners.tasks.contrastive_settings import ContrastiveSettings
-from vnetsim.errors import InputError, RunError
+from learners.tasks.contrastive_settings import neighbours_of
+from vnetsim.errors import RunError
 from vnetsim.experiment import BlurSettings
 from vnetsim.learning import LearnerContext, Participant, Update
 
 PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
 REGISTERED = tomllib.loads(PYPROJECT.read_text())["project"]["entry-points"]["vnetsim.learners"]
-QUICK = {"batch": 8, "knn_k": 5, "bank": 40}
+QUICK = {"batch": 8, "bank": 40}
 
 MakeParticipant = Callable[..., Participant]
 MakeContext = Callable[..., LearnerContext]
@@ -233,24 +233,17 @@ def test_the_bank_is_a_random_part_of_the_training_images(new: Callable[..., Any
 
 
 def test_one_in_250_of_the_bank_vote(new: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    voting = [ContrastiveSettings().neighbours(bank) for bank in (50_000, 12_500, 9_500, 2_000, 96)]
+    voting = [neighbours_of(bank) for bank in (50_000, 12_500, 9_500, 2_000, 96)]
     assert voting == [200, 50, 38, 8, 1]
-    assert ContrastiveSettings(knn_k=7).neighbours(50_000) == 7
     asked = []
     monkeypatch.setattr(
         "learners.tasks.evaluation.knn_predict", lambda q, *_, k, **__: asked.append(k) or q[:, 0].long()
     )
-    for settings in ({"bank": 0, "knn_k": 0}, {"bank": 0, "knn_k": 96}, {"bank": 40, "knn_k": 3}):
+    for settings in ({"bank": 0}, {"bank": 40}):
         learner = new(FLSimCo, **settings)
         learner.evaluate(final=False)
         assert learner.describe().facts["kNN"] == f"{asked[-1]} of {settings['bank'] or 96} clean training images vote"
-    assert asked == [1, 96, 3]
-
-
-def test_more_neighbours_than_training_images_are_refused(new: Callable[..., Any], tiny: ImageSet) -> None:
-    assert len(tiny.train) == 96
-    with pytest.raises(InputError, match=r"learning.knn_k must be at most the bank, 96 training images, got 97"):
-        new(FLSimCo, bank=0, knn_k=97)
+    assert asked == [1, 1]
 
 
 def test_deviation_from_equal_weights(new: Callable[..., Any], participant: MakeParticipant) -> None:

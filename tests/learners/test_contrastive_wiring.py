@@ -23,7 +23,7 @@ from learners.tasks.evaluation import linear_probe_accuracy
 from vnetsim.experiment import DataSettings
 from vnetsim.learning import LearnerContext, Participant
 
-QUICK = {"batch": 6, "steps": 2, "knn_k": 5, "bank": 40, "engine": "sequential"}
+QUICK = {"batch": 6, "steps": 2, "bank": 40, "engine": "sequential"}
 LEARNERS = (FLSimCo, Discard, FedCo)
 BASELINES_TOO = {"t_alpha", "t_beta", "negatives"}
 
@@ -34,8 +34,6 @@ COMMON: Mapping[str, tuple[object, set[str]]] = {
     "momentum": (0.0, {"update", "model"}),
     "weight_decay": (0.5, {"update", "model"}),
     "batchnorm": ("local", {"update", "model", "evaluation", "cost"}),
-    "knn_k": (6, {"evaluation"}),
-    "knn_temperature": (0.2, {"evaluation"}),
     "bank": (41, {"evaluation"}),
     "linear_probe": ("never", {"evaluation"}),
     "aggregation": ("median", {"model"}),
@@ -49,7 +47,6 @@ OWN: Mapping[str, tuple[object, set[str]]] = {
     "momentum_encoder": (0.5, {"update", "model", "silo"}),
     "temperature": (0.2, {"update", "model", "silo"}),
     "queue": (20, {"update", "model", "silo", "cost"}),
-    "keys": (4, {"update", "cost"}),
     "key_encoder": ("visit", {"silo"}),
 }
 """Another value of each setting, and all that it changes."""

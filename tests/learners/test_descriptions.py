@@ -30,9 +30,9 @@ GOLDEN = Path(__file__).with_name("golden_descriptions.json")
 WIDTH = 20
 ABSENT = "absent"
 """In the table the value of a line that a learner says by default alone."""
-CONTRASTIVE: tuple[dict[str, Any], ...] = ({"batchnorm": "local", "linear_probe": "never", "bank": 40, "knn_k": 5},)
+CONTRASTIVE: tuple[dict[str, Any], ...] = ({"batchnorm": "local", "linear_probe": "never", "bank": 40},)
 STEERING: tuple[dict[str, Any], ...] = (
-    {"batchnorm_evaluation": "running", "optimizer_state": "kept", "test_frames": 10},
+    {"optimizer_state": "kept", "test_frames": 10},
     {"topology": "ring"},
     {"topology": "star"},
 )
@@ -44,7 +44,7 @@ VARIANTS: Mapping[str, tuple[dict[str, Any], ...]] = {
     "fedco": (
         *CONTRASTIVE,
         {"key_encoder": "rsu"},
-        {"key_encoder": "visit", "keys": 20},
+        {"key_encoder": "visit"},
         {"queue": 100},
         {"key_encoder": "rsu", "batchnorm": "local"},
     ),
@@ -53,7 +53,7 @@ VARIANTS: Mapping[str, tuple[dict[str, Any], ...]] = {
         {"variant": "guest-average"},
         {"server": "none", "max_teachers": 2, "overseas_steps": 3},
         {"server": "none", "variant": "guest-average"},
-        {"reading": "labels-once", "reduce": "mean", "beta": 0.25},
+        {"reading": "labels-once", "beta": 0.25},
         {"similarity": "step"},
     ),
     "fedavg-classification": (SKEWED,),
@@ -62,7 +62,6 @@ VARIANTS: Mapping[str, tuple[dict[str, Any], ...]] = {
         {"coupling": "beta", "beta": 0.25, "divergence_schedule": "linear"},
         {"coupling": "joint", "beta": 0.25, "divergence_schedule": "measured"},
         {"variant": "released"},
-        {"measure_gradients": False, "divergence": 0.0},
     ),
     "dsgd": STEERING,
     "fedavg-steering": STEERING,

@@ -38,7 +38,7 @@ def new(tiny: ImageSet, context: LearnerContext) -> New:  # noqa: ARG001  replac
     """Return a maker of small FedCos on the tiny set."""
 
     def make(given_context: LearnerContext | None = None, **settings: Any) -> FedCo:
-        quick = {"batch": 8, "steps": 2, "knn_k": 5, "bank": 40, "queue": 32}
+        quick = {"batch": 8, "steps": 2, "bank": 40, "queue": 32}
         return FedCo.create(given_context or context, FedCoSettings(**(quick | settings)))
 
     return make
@@ -156,7 +156,6 @@ def test_age_and_number_of_keys_over_the_rounds(new: New, participant: MakeParti
 
 def test_the_queue_holds_eight_batches_as_published() -> None:
     assert [FedCoSettings(batch=batch).length for batch in (512, 64)] == [4096, 512]
-    assert FedCoSettings(batch=64, keys=128).length == 1024
     assert FedCoSettings(batch=64, queue=100).length == 100
 
 
@@ -236,7 +235,7 @@ def test_a_visit_equals_momentum_contrast_step_by_step(
 ) -> None:
     """MoCo's algorithm 1 with torch's own optimizer, the key encoder moved after every step."""
     m, t, who = 0.6, 0.2, participant(0, 4)
-    learner = new(steps=3, momentum_encoder=m, temperature=t, keys=20, key_encoder=key_encoder)
+    learner = new(steps=3, momentum_encoder=m, temperature=t, key_encoder=key_encoder)
     queue = queue_of(learner)
     f_q = copy.deepcopy(learner._task.network).train()
     f_k = copy.deepcopy(f_q)
@@ -262,7 +261,7 @@ def test_a_visit_equals_momentum_contrast_step_by_step(
         losses.append(float(loss.detach()))
     update = learner.train([participant(0, 1), who])[1]  # nothing is left of the one before
     assert update.loss == pytest.approx(np.mean(losses), rel=1e-5)
-    torch.testing.assert_close(update.state["keys"], torch.cat(keys)[-20:], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(update.state["keys"], torch.cat(keys)[-8:], rtol=1e-4, atol=1e-5)
     for name, tensor in f_q.state_dict().items():
         torch.testing.assert_close(update.state[name], tensor, rtol=1e-4, atol=1e-5)
     moved = {f"key_encoder.{name}": tensor for name, tensor in f_k.named_parameters()} if key_encoder == "rsu" else {}
@@ -380,16 +379,16 @@ def test_non_finite_keys_alone_reject_an_upload(new: New, participant: MakeParti
 
 
 def test_payload_is_model_queue_and_keys(new: New, participant: MakeParticipant) -> None:
-    learner = new(queue=4096, keys=512, steps=32)  # silos of 16 images: 32 steps of 8 see 256
+    learner = new(queue=4096, batch=512, steps=16)  # silos of 16 images: 16 steps see 256
     model = {name: t for name, t in learner.state_dict().items() if name.startswith("model.")}
     assert not any("queue" in name for name in model)
     model_bytes = sum(t.numel() * t.element_size() for t in model.values())
     cost = learner.cost(0)
     assert cost.download_bytes == model_bytes + 2 * 2**20
     assert cost.upload_bytes == model_bytes + 256 * 128 * 4
-    assert new(queue=4096, keys=512, steps=64).cost(0).upload_bytes == model_bytes + 256 * 2**10
+    assert new(queue=4096, batch=512, steps=64).cost(0).upload_bytes == model_bytes + 256 * 2**10
     # each image: forward and backward for the query, forward for the key
-    assert cost.work_flop == 32 * 8 * 4 * learner._task.flop
+    assert cost.work_flop == 16 * 16 * 4 * learner._task.flop
     assert "2097 kB" in learner.describe().facts["Queue"]
     small = new(queue=16, batch=8, steps=2)
     update = small.train([participant(0, 0)])[0]

@@ -57,25 +57,23 @@ def views_of(state: Any) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("similarity", ["visit", "step"])
-@pytest.mark.parametrize("reduce", ["sum", "mean"])
 @pytest.mark.parametrize("reading", ["literal", "labels-once"])
 def test_loss_and_gradient_by_hand(
     new: Callable[..., Any],
     group: Callable[..., list[Participant]],
     monkeypatch: pytest.MonkeyPatch,
     reading: str,
-    reduce: str,
     similarity: str,
 ) -> None:
     beta, t = 0.3, 2.0
-    learner = new(beta=beta, temperature=t, reduce=reduce, reading=reading, similarity=similarity)
+    learner = new(beta=beta, temperature=t, reading=reading, similarity=similarity)
     emd = [0.9, -0.4, 0.5]  # the second sees the contrary: it has no say
     job = learner._taught(group(0)[0], TAUGHT, dict(zip(TAUGHT, emd, strict=True)) if similarity == "visit" else {})
     given = {name: tensor.double() if tensor.is_floating_point() else tensor for name, tensor in job.given.items()}
     asked = []
     if similarity == "step":  # of the step's images, and of the student as it is
 
-        def told(u: torch.Tensor, v: torch.Tensor, _: str) -> torch.Tensor:
+        def told(u: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
             asked.append((u, v))
             return torch.tensor(emd, dtype=torch.float64)
 
@@ -83,10 +81,9 @@ def test_loss_and_gradient_by_hand(
     loss, figures, logits, gradient = seen_by(given, job.program)
 
     w = [0.9, 0.0, 0.5]
-    share = 1 / 3 if reduce == "mean" else 1.0
     expected_loss, expected = 0.0, torch.zeros(6, 3, dtype=torch.float64)
     teachers = [views_of(state) for state in TAUGHT.values()]
-    label_weight = (1 - beta) * (share * sum(w) if reading == "literal" else 1)
+    label_weight = (1 - beta) * (sum(w) if reading == "literal" else 1)
     for n in range(6):
         q, y = logits[n].softmax(0), int(LABELS[n])
         expected_loss += label_weight * -float(q[y].log()) / 6
@@ -94,8 +91,8 @@ def test_loss_and_gradient_by_hand(
         for w_j, (_, taught) in zip(w, teachers, strict=True):
             q_s, q_t = (logits[n] / t).softmax(0), (taught[n] / t).softmax(0)
             cross, entropy = -float((q_t * q_s.log()).sum()), -float((q_t * q_t.log()).sum())
-            expected_loss += share * w_j * beta * t**2 * (cross - entropy) / 6
-            expected[n] += share * w_j * beta * t * (q_s - q_t) / 6
+            expected_loss += w_j * beta * t**2 * (cross - entropy) / 6
+            expected[n] += w_j * beta * t * (q_s - q_t) / 6
     torch.testing.assert_close(float(loss), expected_loss, rtol=1e-12, atol=0)
     torch.testing.assert_close(gradient, expected, rtol=1e-10, atol=1e-14)
     torch.testing.assert_close(figures["similarities"].double(), torch.tensor(emd, dtype=torch.float64))

@@ -71,7 +71,7 @@ TASKS = {
     "contrastive": Task(
         loads="learners.tasks.task.load_images",
         data=lambda images: images,
-        settings={"batch": 8, "steps": 2, "knn_k": 5, "bank": 40},
+        settings={"batch": 8, "steps": 2, "bank": 40},
     ),
     "steering": Task(
         loads="learners.tasks.steering.load_steering",

@@ -26,7 +26,6 @@ from learners.mathematics import aggregation, robust
 from learners.mathematics.mixing import metropolis_hastings
 from learners.mathematics.transport import solve
 from learners.steering_baselines import DecentralisedSgd, FedAvgSteering
-from learners.tasks.contrastive_settings import ContrastiveSettings
 from vnetsim.experiment import DataSettings, ExchangeSettings
 from vnetsim.learning import LearnerContext
 from vnetsim.random_streams import Streams
@@ -102,13 +101,6 @@ ROWS: list[tuple[Callable[[], Any], str]] = [
     (
         lambda: steering_npz.load(DataSettings(name="steering-npz"), streams=STREAMS),
         "data.root: steering-npz needs an .npz archive or a folder of them: --data-root PATH.",
-    ),
-    (
-        lambda: ContrastiveSettings(bank=4, knn_k=5),
-        (
-            "learning.knn_k must be at most the bank, 4 training images, got 5; lower it, or raise learning.bank (0: "
-            "all training images)."
-        ),
     ),
 ]
 

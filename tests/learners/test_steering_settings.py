@@ -80,18 +80,17 @@ def test_batchnorm_is_evaluated_with_statistics_of_training_frames(
     assert learner.evaluate(final=False)["rmse"] == pytest.approx(float(error.square().mean().sqrt()), rel=1e-4)
 
 
-def test_statistics_that_the_model_carries_count_only_where_they_are_asked_for(
+def test_statistics_that_the_model_carries_do_not_count(
     learner_class: Any, new: New, participant: MakeParticipant
 ) -> None:
-    for choice in ("re-estimated", "running"):
-        learner = play(new(learner_class, batchnorm_evaluation=choice), 1, participant)
-        state = learner.state_dict()
-        before = learner.evaluate(final=False)
-        for name, tensor in state.items():
-            if name.endswith("running_mean"):
-                state[name] = tensor + 3
-        learner.load_state_dict(state)
-        assert (learner.evaluate(final=False)["rmse"] == before["rmse"]) == (choice == "re-estimated")
+    learner = play(new(learner_class), 1, participant)
+    state = learner.state_dict()
+    before = learner.evaluate(final=False)
+    for name, tensor in state.items():
+        if name.endswith("running_mean"):
+            state[name] = tensor + 3
+    learner.load_state_dict(state)
+    assert learner.evaluate(final=False)["rmse"] == before["rmse"]
 
 
 def test_evaluation_changes_nothing_that_goes_on(learner_class: Any, new: New, participant: MakeParticipant) -> None:
@@ -109,8 +108,7 @@ def test_the_record_says_how_models_are_evaluated_and_what_becomes_of_optimizers
     facts = new(learner_class).describe().facts
     assert "re-estimated on 96 training frames" in facts["BatchNorm statistics"]
     assert facts["Optimizer"] == "a new one at each local training"
-    facts = new(learner_class, batchnorm_evaluation="running", optimizer_state="kept").describe().facts
-    assert facts["BatchNorm statistics"].endswith("for evaluation those that the model carries")
+    facts = new(learner_class, optimizer_state="kept").describe().facts
     assert facts["Optimizer"] == "a silo's goes on where its last local training ended"
 
 

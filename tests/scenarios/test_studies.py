@@ -69,7 +69,7 @@ QUICK = {
     "steering": ("data.train_images=330", "learning.test_frames=50", "learning.steps=2"),
     "classification": ("data.train_images=800", "data.test_images=100", "learning.steps=2", "learning.local_test=50"),
     "contrastive": (
-        *("data.train_images=1900", "data.test_images=100", "learning.bank=200", "learning.knn_k=20"),
+        *("data.train_images=1900", "data.test_images=100", "learning.bank=200"),
         *("learning.steps=1", "learning.batch=16", "learning.linear_probe=never"),
     ),
 }
@@ -139,7 +139,7 @@ def test_flsimcos_published_setting(name: str) -> None:
         assert experiment.blur.threshold_kmh == 100
         if cell.learner == "fedco":
             settings = FedCoSettings(**learning)
-            assert (settings.length, settings.keys_wanted) == (4096, 512)
+            assert (settings.length, settings.batch) == (4096, 512)
     rules = {cell.experiment.round.participation for cell in cells}
     assert rules == ({"quorum", "coverage"} if name == "flsimco-fig5" else {"coverage"})
 
@@ -150,7 +150,7 @@ def test_the_arms_of_flsimcos_studies_have_one_step_size_one_queue_and_one_share
 ) -> None:
     for cell in planned(name, size).cells:
         learning = cell.experiment.learning
-        assert (learning["lr"], learning["knn_k"]) == (0.06, 0)
+        assert learning["lr"] == 0.06
         assert learning["bank"] % 250 == 0, "1 in 250 of them vote"
         if cell.learner == "fedco":
             assert FedCoSettings(**learning).length == 8 * learning["batch"]

@@ -21,8 +21,8 @@ from vnetsim.errors import InputError
 from vnetsim.learning import LearnerContext, Participant
 
 LEARNERS: list[tuple[Any, dict[str, Any]]] = [
-    (FLSimCo, {"batch": 8, "steps": 2, "knn_k": 5}),
-    (FedCo, {"batch": 8, "steps": 2, "knn_k": 5}),
+    (FLSimCo, {"batch": 8, "steps": 2}),
+    (FedCo, {"batch": 8, "steps": 2}),
     (FedEFM, {"batch": 8, "steps": 2, "local_test": 12}),
 ]
 NETWORKS: list[Callable[[], Encoder | Classifier | ResNet8]] = [

@@ -34,7 +34,7 @@ PYPROJECT = Path(__file__).parents[3] / "pyproject.toml"
 REGISTERED = tomllib.loads(PYPROJECT.read_text())["project"]["entry-points"]["vnetsim.learners"]
 
 SETTINGS: dict[str, dict[str, Any]] = {
-    "contrastive": {"batch": 4, "steps": 2, "knn_k": 5, "bank": 40},
+    "contrastive": {"batch": 4, "steps": 2, "bank": 40},
     "steering": {"batch": 4, "steps": 2, "dropout": 0.3},
     "classification": {"batch": 4, "steps": 2, "local_test": 12},
 }
@@ -44,9 +44,9 @@ VARIANTS = [(name, {}) for name in sorted(REGISTERED)] + [
     ("cdl", {"variant": "released"}),
     ("cdl", {"coupling": "joint", "optimizer": "sgd", "divergence_schedule": "linear"}),
     ("cdl", {"optimizer_state": "kept", "divergence_schedule": "measured"}),
-    ("dsgd", {"optimizer": "sgd", "loss": "mae"}),
+    ("dsgd", {"optimizer": "sgd"}),
     ("fedefm", {"variant": "guest-average"}),
-    ("fedefm", {"reduce": "mean", "reading": "labels-once"}),
+    ("fedefm", {"reading": "labels-once"}),
     ("fedefm", {"similarity": "step"}),
     ("fedefm", {"server": "none"}),
 ]

@@ -83,8 +83,8 @@ class Both:
 
 
 LEARNERS = {
-    "flsimco": (FLSimCo, FLSimCo.Settings(batch=4, steps=2, knn_k=5, bank=40)),
-    "fedco": (FedCo, FedCoSettings(batch=4, steps=2, knn_k=5, bank=40)),
+    "flsimco": (FLSimCo, FLSimCo.Settings(batch=4, steps=2, bank=40)),
+    "fedco": (FedCo, FedCoSettings(batch=4, steps=2, bank=40)),
     "cdl": (Cdl, CdlSettings(batch=4, steps=2, dropout=0.3, optimizer_state="kept")),
     "fedefm": (FedEFM, FedEFMSettings(batch=4, steps=2, overseas_steps=1, local_test=12)),
 }

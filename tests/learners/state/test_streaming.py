@@ -46,7 +46,7 @@ def played(
 
     def play(kind: Any, *spoilt: int, held: int, **settings: object) -> tuple[Any, list[Any], list[int]]:
         monkeypatch.setattr("learners.state.streaming.HELD_BYTES", held)
-        own = {"local_test": 12} if kind.task == "classification" else {"knn_k": 5, "bank": 40}
+        own = {"local_test": 12} if kind.task == "classification" else {"bank": 40}
         learner = kind.create(context, kind.Settings(batch=4, steps=2, **own, **settings))
         learner._task.engine = engine = Counting(learner._task.engine, *spoilt)
         told: list[Any] = []
@@ -97,7 +97,7 @@ def test_updates_that_were_averaged_cannot_be_chosen_among(
     context: LearnerContext, participant: Callable[..., Participant], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("learners.state.streaming.HELD_BYTES", 1)
-    learner: Any = FLSimCo.create(context, FLSimCo.Settings(batch=4, steps=1, knn_k=5, bank=40))
+    learner: Any = FLSimCo.create(context, FLSimCo.Settings(batch=4, steps=1, bank=40))
     updates = learner.train([participant(0, i) for i in range(3)])
     with pytest.raises(ValueError, match="only be aggregated all together"):
         learner.aggregate(updates[:2])
