@@ -120,7 +120,7 @@ def play(learner: Any, rounds: Sequence[int], in_contact: Callable[..., list[Par
     ("topology", "settings"),
     [
         ("contact", {"optimizer": "adam", "dropout": 0.2}),
-        ("contact", {"optimizer": "sgd", "loss": "mae"}),
+        ("contact", {"optimizer": "sgd"}),
         ("contact", {"optimizer_state": "kept", "schedule": "cosine"}),
         ("star", {"optimizer_state": "kept"}),
     ],
