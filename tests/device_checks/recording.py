@@ -23,7 +23,6 @@ from vnetsim.learning.aggregation import SYNC
 from vnetsim.learning.registry import find_learner
 from vnetsim.plugins import code_file
 from vnetsim.runs.assembly import assemble
-from vnetsim.runs.equal_schedule import costs_of
 from vnetsim.runs.opening import located, opened
 from vnetsim.runs.records import images_of
 from vnetsim.scenario.settings_file import load_experiment, parse_override, to_plain
@@ -48,9 +47,8 @@ def exported(experiment: Experiment) -> dict[str, Any]:
     _check(experiment)
     assembly = assemble(located(experiment))
     experiment, settings = assembly.experiment, assembly.learner.settings
-    context = assembly.context("cpu")
-    learner = assembly.learner.found.create(context, settings)
-    kept = _Kept(costs_of(assembly.schedule, context, learner) or _Costs(learner))
+    learner, costs = assembly.made(assembly.context("cpu"))
+    kept = _Kept(costs or _Costs(learner))
     with tempfile.TemporaryDirectory() as folder, opened(experiment, _Quiet(), RunDirectory(Path(folder))) as traffic:
         simulate(
             experiment, traffic, kept, assembly.streams,

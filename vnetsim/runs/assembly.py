@@ -8,16 +8,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from vnetsim.errors import InputError
-from vnetsim.experiment import Experiment
-from vnetsim.learning import Learner, LearnerContext
+from vnetsim.experiment import Experiment, ScheduleSettings
+from vnetsim.learning import Cost, Exchange, Learner, LearnerContext
 from vnetsim.learning.aggregation import AGGREGATIONS, SYNC
 from vnetsim.learning.kinds import DATA_SETS, ENCODERS
-from vnetsim.learning.registry import about
+from vnetsim.learning.registry import about, find_learner, made_learner
 from vnetsim.plugins import Kind, is_class, short_name
 from vnetsim.random_streams import Streams
-from vnetsim.runs.equal_schedule import scheduled
 from vnetsim.scenario.chosen import Chosen, chosen, chosen_learner
-from vnetsim.scenario.settings_file import learner_defaults, to_plain
+from vnetsim.scenario.settings_file import learner_defaults, structure, to_plain
 from vnetsim.simulation.plugins import SimulationPlugins, simulation_plugins
 
 
@@ -73,6 +72,31 @@ class Assembly:
             **settings,
         )
 
+    def made(self, context: LearnerContext) -> tuple[Learner, dict[int, Cost]]:
+        """Return the learner, and payload and work by silo of the schedule's; none of them where it is the run's own.
+
+        Timing never depends on weights: payload and work alone decide who commits. So a schedule's learner is made,
+        asked for its costs, and let go again; it trains nothing.
+
+        Raises:
+            InputError: data and settings do not fit, or what the two learners exchange between vehicles is not of the
+                same kind.
+            RunError: one of them cannot be made.
+        """
+        learner = made_learner(self.learner.found, context, self.learner.settings)
+        if self.schedule is None:
+            return learner, {}
+        its_own = dataclasses.replace(context, rule=SYNC, aggregation=None)
+        reference = made_learner(self.schedule.found, its_own, self.schedule.settings)
+        costs = {silo: reference.cost(silo) for silo in range(context.silos)}
+        own, given = _manner(learner.cost(0).exchange), _manner(costs[0].exchange)
+        if own != given:
+            raise InputError(
+                f"schedule.learner: {short_name(self.experiment.schedule.learner)} {given}, but {learner.name} {own}; "
+                "these two cannot have one schedule."
+            )
+        return learner, costs
+
 
 def assemble(experiment: Experiment) -> Assembly:
     """Find everything that an experiment names, and check its settings.
@@ -83,7 +107,7 @@ def assemble(experiment: Experiment) -> Assembly:
         RunError: an installed plug-in is at fault.
     """
     learner = chosen_learner(experiment.learner, experiment.learning)
-    schedule = scheduled(experiment.schedule, learner.found)
+    schedule = _scheduled(experiment.schedule, learner.found)
     spelt_out: dict[str, Any] = {"learning": to_plain(learner.settings)}
     if schedule is not None:
         spelt_out["schedule"] = dataclasses.replace(experiment.schedule, learning=to_plain(schedule.settings))
@@ -121,6 +145,20 @@ def chosen_rule(experiment: Experiment, learner: type[Learner]) -> Chosen | None
     return chosen(AGGREGATIONS, name, values)
 
 
+def _scheduled(schedule: ScheduleSettings, learner: type[Learner]) -> Chosen | None:
+    if not schedule.learner:
+        return None
+    try:
+        kind = find_learner(schedule.learner)
+    except InputError as error:
+        raise InputError(f"schedule.learner: {error}") from None
+    if kind.task != learner.task:
+        raise InputError(
+            f"schedule.learner: {kind.name} learns another task ({kind.task}) than {learner.name} ({learner.task})."
+        )
+    return Chosen(found=kind, settings=structure(schedule.learning, kind.Settings, "", ("schedule", "learning")))
+
+
 def _other(kind: Kind, experiment: Experiment, values: Mapping[str, Any]) -> Chosen | None:
     name = experiment.plugins()[kind.key]
     if not values and (not name or (not is_class(name) and name not in kind.names())):
@@ -128,3 +166,13 @@ def _other(kind: Kind, experiment: Experiment, values: Mapping[str, Any]) -> Cho
     if not name:
         raise InputError(f"{kind.table}: the learner has no setting {kind.key}, whose settings these would be.")
     return chosen(kind, name, values)
+
+
+def _manner(exchange: Exchange | None) -> str:
+    """Return in words all that a learner may rely on about who its peers are and when it has them."""
+    if exchange is None:
+        return "exchanges nothing between vehicles"
+    when = "before" if exchange.before_training else "after"
+    both = ", in both directions or not at all" if exchange.mutual else ""
+    back = ", and takes something back" if exchange.work_flop > 0 or exchange.return_bytes > 0 else ""
+    return f"exchanges with neighbours {when} training{both}{back}"

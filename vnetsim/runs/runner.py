@@ -15,14 +15,12 @@ from vnetsim.coverage.windows import CoverageEvent, TrafficInfo, TrafficStream
 from vnetsim.errors import InputError, RunError, VnetsimError
 from vnetsim.experiment import Experiment
 from vnetsim.learning import Cost, Learner
-from vnetsim.learning.registry import made_learner
 from vnetsim.paths import resolved
 from vnetsim.plugins import code_file, short_name
 from vnetsim.progress import ProgressDisplay
 from vnetsim.runs.assembly import Assembly, assemble
 from vnetsim.runs.checkpoint import Checkpoint
 from vnetsim.runs.clock import Clock
-from vnetsim.runs.equal_schedule import costs_of
 from vnetsim.runs.manifest import changed_inputs, input_hashes, radio_record, relative
 from vnetsim.runs.opening import ended_as, located, opened, plugin_files
 from vnetsim.runs.ray_cluster import Cluster, connected
@@ -187,13 +185,12 @@ def _learn(
         clock.mark("traffic set-up")
         progress.stage("preparing the data")
         context = assembly.context(device, on_ray=bool(workers), fetch=fetch)
-        learner = made_learner(assembly.learner.found, context, assembly.learner.settings)
+        learner, costs = assembly.made(context)
         description = learner.describe()
         record = learner_record(learner, assembly.learner.settings, device)
         record["device"] |= {**dataclasses.asdict(experiment.arithmetic), **workers}
         simulation = assembly.simulation
         simulation.check_learner(learner.name, learner.cost(0), experiment.round)
-        costs = costs_of(assembly.schedule, context, learner)
         if costs:
             simulation.check_learner(short_name(experiment.schedule.learner), costs[0], experiment.round)
             # what the participations of this run moved and computed

@@ -9,10 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vnetsim.errors import InputError, RunError
-from vnetsim.learning.registry import made_learner
 from vnetsim.paths import path_name, resolved
 from vnetsim.runs.assembly import assemble
-from vnetsim.runs.equal_schedule import costs_of
 from vnetsim.study.file import is_study, read_study, schedule_named
 from vnetsim.study.plan import MOST_CELLS, Override, Plan, parse_names, parse_seeds
 from vnetsim.study.resolve import plan, resolve
@@ -90,7 +88,5 @@ def refuse_unlike_exchanges(plan: Plan) -> None:
             continue
         seen.append(key)
         assembly = assemble(experiment)
-        context = assembly.context("cpu")
         with suppress(RunError):  # a learner at fault fails its own cells alone
-            learner = made_learner(assembly.learner.found, context, assembly.learner.settings)
-            costs_of(assembly.schedule, context, learner)
+            assembly.made(assembly.context("cpu"))
