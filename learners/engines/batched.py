@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import math
 import os
 import sys
 from collections import deque
@@ -203,11 +204,12 @@ class StackedEngine:
 class MeasuredEngine:
     """Trains one vehicle after the other or stacked, whichever the first steps of a run show to be faster.
 
-    It is settled in the first round in which vehicles can be stacked, by steps whose results are thrown away. A run
-    that is resumed is given what was measured: the engines round differently.
+    It is settled in the first round in which vehicles can be stacked, by steps whose results are thrown away. A loss
+    that cannot be computed for a stack, such as one that reads a value of a tensor, is no error: vehicles are then
+    trained one after the other. A run that is resumed is given what was measured: the engines round differently.
 
     Attributes:
-        seconds: of a vehicle's few steps, by engine; empty until it is settled.
+        seconds: of a vehicle's few steps, by engine; infinite where they failed, empty until it is settled.
     """
 
     def __init__(self) -> None:
@@ -231,19 +233,30 @@ class MeasuredEngine:
         return self._engines[self.chosen].map(program, calls)
 
     def _measure(self, jobs: Sequence[TrainingJob]) -> None:
-        found = {}
-        for name, engine in self._engines.items():
-            tried = jobs if name == "batched" else jobs[:TRIAL_VEHICLES]
-            engine.train(_cut(tried, steps=1))  # what comes first takes longer
-            begin_s = perf_counter()
-            engine.train(_cut(tried, steps=TRIAL_STEPS))  # its results are read, so that the device has finished
-            found[name] = (perf_counter() - begin_s) / len(tried)
+        found = {"sequential": self._tried("sequential", jobs[:TRIAL_VEHICLES])}
+        why = ""
+        try:
+            found["batched"] = self._tried("batched", jobs)
+        except Exception as error:  # of whatever kind: the loss may be the user's
+            if out_of_memory(error):
+                raise
+            found["batched"] = math.inf
+            why = f" {type(error).__name__}: {error}".partition("\n")[0]
         self.seconds = found
-        LOGGER.warning("vnetsim: learning.engine = auto: %s.", self.told)
+        LOGGER.warning("vnetsim: learning.engine = auto: %s.%s", self.told, why)
+
+    def _tried(self, name: str, jobs: Sequence[TrainingJob]) -> float:
+        """Return the seconds that an engine takes for a vehicle's few steps."""
+        self._engines[name].train(_cut(jobs, steps=1))  # what comes first takes longer
+        begin_s = perf_counter()
+        self._engines[name].train(_cut(jobs, steps=TRIAL_STEPS))  # its results are read: the device has finished
+        return (perf_counter() - begin_s) / len(jobs)
 
     @property
     def told(self) -> str:
         """What was chosen and why, for the record; empty until it is settled."""
+        if math.inf in self.seconds.values():
+            return "sequential (the first steps of several vehicles at once failed)"
         times = ", ".join(f"{name} {seconds_ * 1e3:.3g} ms" for name, seconds_ in self.seconds.items())
         return times and f"{self.chosen} (first steps on this device, a vehicle: {times})"
 
