@@ -194,6 +194,7 @@ class Evaluator:
         return (images - self._mean) / self._std
 
     def _pass_bank(self) -> None:
+        # on any device: variances are taken within a pass, so its size is part of the result
         for rows in torch.split(self._bank, PASS):
             self._encoder.features(self._normalised(as_floats(self._pool[rows])))
 

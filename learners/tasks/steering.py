@@ -154,6 +154,7 @@ class SteeringTask(Task):
 
     def _pass_statistics(self) -> None:
         count = len(self._statistics)
+        # on any device: variances are taken within a pass, so its size is part of the result
         for frames in torch.split(self._statistics, math.ceil(count / math.ceil(count / PASS))):  # of equal size
             self.network(as_floats(frames))
 
