@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -15,6 +13,7 @@ from numpy.typing import NDArray
 from vnetsim.blur import Camera
 from vnetsim.coverage.rsu import Rsu
 from vnetsim.errors import InputError
+from vnetsim.storage.records import ExchangeEntry, ExperimentRecord, ManifestRecord
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.storage.tables import REALS, TABLES, Scan
 
@@ -37,7 +36,7 @@ class RunData:
 
     Args:
         manifest: ``manifest.json``.
-        experiment: ``experiment.toml`` as tables, ``experiment_text`` as written.
+        experiment: ``experiment.toml``, ``experiment_text`` as written.
         experiment_text: see ``experiment``.
         rsus: the RSUs, at least one.
         camera: the vehicles' camera.
@@ -52,8 +51,8 @@ class RunData:
         paths: the table ``windows`` as it was written, to be read in part; None when there is none.
     """
 
-    manifest: Mapping[str, Any]
-    experiment: Mapping[str, Any]
+    manifest: ManifestRecord
+    experiment: ExperimentRecord
     experiment_text: str
     rsus: tuple[Rsu, ...]
     camera: Camera
@@ -70,44 +69,29 @@ class RunData:
     @property
     def learning(self) -> bool:
         """Whether the run was meant to train (not mobility alone)."""
-        return bool(self.manifest["kind"] != "mobility")
+        return self.manifest.kind != "mobility"
 
     @property
-    def learner(self) -> Mapping[str, Any]:
-        """The manifest's description of the learner; empty for mobility alone."""
-        return _mapping(self.manifest.get("learner"))
-
-    @property
-    def exchange_plan(self) -> Mapping[str, Any]:
-        """What the learner has vehicles exchange, the keys of ``vnetsim.learning.Exchange``; empty for nothing."""
-        return _mapping(_mapping(self.learner.get("cost")).get("exchange"))
-
-    @property
-    def exchange_figure(self) -> Mapping[str, Any]:
-        """The series that column ``value`` of ``exchanges`` holds, with name, label, unit, caption; empty for none."""
-        return _mapping(self.manifest.get("exchange"))
+    def exchange_plan(self) -> ExchangeEntry | None:
+        """What the learner has vehicles exchange."""
+        return self.manifest.learner.cost.exchange if self.manifest.learner else None
 
     @property
     def image_px(self) -> int:
         """Side of a training thumbnail (px)."""
-        shape = self.learner.get("image_shape") or (3, 32, 32)
-        return int(shape[-1])
+        learner = self.manifest.learner
+        return learner.image_shape[-1] if learner and learner.image_shape else 32
 
 
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _rsus(manifest: Mapping[str, Any], path: Path) -> tuple[Rsu, ...]:
-    if not manifest["rsus"]:
+def _rsus(manifest: ManifestRecord, path: Path) -> tuple[Rsu, ...]:
+    if not manifest.rsus:
         raise InputError(f"{path / 'manifest.json'}: damaged: it records no RSU.")
-    known = {field.name for field in dataclasses.fields(Rsu)}
-    return tuple(Rsu(**{key: value for key, value in rsu.items() if key in known}) for rsu in manifest["rsus"])
+    return tuple(Rsu(**dataclasses.asdict(rsu)) for rsu in manifest.rsus)
 
 
-def _camera(experiment: Mapping[str, Any], path: Path) -> Camera:
+def _camera(experiment: ExperimentRecord, path: Path) -> Camera:
     try:
-        return Camera(**_mapping(experiment.get("camera")))
+        return Camera(**experiment.camera)
     except TypeError as error:
         raise InputError(f"{path}: [camera] is not of this version: {error}.") from None
 
@@ -140,12 +124,12 @@ def load(run: Path) -> RunData:
         InputError: not a run directory, or one of its files is damaged.
     """
     directory = RunDirectory(run)
-    manifest = directory.manifest()
-    experiment, text = directory.settings()
+    manifest = directory.manifest_record()
+    _, experiment, text = directory.settings()
     tables = {}
     paths = None
     for name, columns in TABLES.items():
-        required = name == "windows" and manifest["status"] == "finished"
+        required = name == "windows" and manifest.status == "finished"
         if name == "windows" and (required or directory.has(name)):
             # paths are most of a run's data: a line of each is enough here
             paths = directory.scan(name)

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from analysis.formatting import clean, dimension, percent, quantity
 from analysis.loading import RunData
 
-_NO_RESULTS = {"learning_rate", "weight_deviation", "rmse_constant", "mae_constant"}
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Curve:
@@ -42,21 +40,19 @@ def curves(run: RunData) -> list[Curve]:
     """Return the declared series that were measured, then the rounds' training loss unless a series is called so."""
     result = []
     names = set()
-    for series in run.manifest.get("series") or ():
-        name = str(series.get("name", ""))
-        names.add(name)
-        rows = run.metrics.filter((pl.col("name") == name) & pl.col("value").is_finite()).sort(
+    for series in run.manifest.series:
+        names.add(series.name)
+        rows = run.metrics.filter((pl.col("name") == series.name) & pl.col("value").is_finite()).sort(
             "round", maintain_order=True
         )
         if not rows.is_empty():
             result.append(
                 Curve(
-                    label=clean(series.get("label") or name, 40),
-                    unit=str(series.get("unit", "")),
-                    caption=clean(series.get("caption", ""), 400),
-                    group=clean(series.get("group") or "", 60),
-                    # run directories of before the declaration tell means by their name
-                    result=bool(series.get("result", name not in _NO_RESULTS)),
+                    label=clean(series.label or series.name, 40),
+                    unit=series.unit,
+                    caption=clean(series.caption, 400),
+                    group=clean(series.group, 60),
+                    result=series.result,
                     round=rows["round"].to_numpy(),
                     value=rows["value"].to_numpy(),
                 )

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from analysis.formatting import clean, dimension, subject
 from analysis.statistics.run_measures import RunMeasures
 from vnetsim.storage.comparison import Interval
+from vnetsim.storage.records import ComparisonRecord
 
 
 def shortened(text: str, limit: int = 60) -> str:
@@ -276,7 +277,7 @@ class ComparisonData:
         altered: what was found in cells that are left out because they are no longer what they were when they finished.
     """
 
-    record: Mapping[str, Any]
+    record: ComparisonRecord
     arms: tuple[str, ...]
     seeds: tuple[int, ...]
     conditions: tuple[ConditionData, ...]
@@ -297,5 +298,5 @@ class ComparisonData:
     @property
     def arm_word(self) -> str:
         """What an arm is called: a learner, where its name says all."""
-        named = all(entry["arm"] == entry["learner"] for entry in self.record["cells"])
+        named = all(entry.arm == entry.learner for entry in self.record.cells)
         return "learner" if named else "arm"

@@ -20,6 +20,7 @@ from analysis.statistics.participation_bias import participants_by_round, window
 from analysis.statistics.run_measures import run_measures
 from vnetsim.errors import InputError
 from vnetsim.storage.comparison import COMPARED, RECORD
+from vnetsim.storage.records import CellEntry, ComparisonRecord, ManifestRecord, RsuEntry
 from vnetsim.storage.run_directory import RunDirectory
 
 _NOT_GENERAL = frozenset({"scenario", "learner", "seed", "learning", "traffic", "gaussian"})
@@ -32,15 +33,15 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return result
 
 
-def _series(manifest: Mapping[str, Any]) -> dict[str, Metric]:
+def _series(manifest: ManifestRecord) -> dict[str, Metric]:
     return {
-        str(series["name"]): Metric(
-            name=str(series["name"]),
-            label=clean(series.get("label") or series["name"], 40),
-            unit=clean(series.get("unit", ""), 12),
-            caption=clean(series.get("caption", ""), 400),
+        series.name: Metric(
+            name=series.name,
+            label=clean(series.label or series.name, 40),
+            unit=clean(series.unit, 12),
+            caption=clean(series.caption, 400),
         )
-        for series in manifest.get("series") or ()
+        for series in manifest.series
     }
 
 
@@ -53,33 +54,33 @@ def _spent(run: RunDirectory, participations: pl.DataFrame) -> pl.DataFrame:
 
 
 def _cell(
-    folder: Path, entry: Mapping[str, Any], manifest: Mapping[str, Any], traffic_sha256: str, own: AbstractSet[str]
+    folder: Path, entry: CellEntry, manifest: ManifestRecord, traffic_sha256: str, own: AbstractSet[str]
 ) -> CellData:
     """Return a finished cell; ``own`` are the keys of settings that belong to the arms.
 
     Raises:
         InputError: it replayed other traffic, or its files are damaged.
     """
-    replayed = {digest for path, digest in manifest["inputs"].items() if path.endswith("windows.parquet")}
+    replayed = {digest for path, digest in manifest.inputs.items() if path.endswith("windows.parquet")}
     if replayed != {traffic_sha256}:
         raise InputError(f"{folder}: replayed other traffic than the comparison's; delete it to run it again.")
     run = RunDirectory(folder)
-    experiment, _ = run.settings()
+    experiment, _, _ = run.settings()
     parts = run.read("participations")
     closed, windows = run.read("rounds"), run.read("windows")
     rounds = closed.height
     settings = _flat({key: value for key, value in experiment.items() if key not in _NOT_GENERAL})
-    begin_s = float(manifest["traffic"]["begin_s"])
-    time_s = float(manifest.get("time_s") or begin_s)
+    begin_s = manifest.traffic.begin_s
+    time_s = manifest.time_s or begin_s
     return CellData(
         name=folder.name,
-        arm=_arm(entry),
-        condition=_condition(entry),
-        learner=str(entry["learner"]),
-        seed=int(entry["seed"]),
+        arm=entry.arm,
+        condition=entry.condition,
+        learner=entry.learner,
+        seed=entry.seed,
         traffic_sha256=traffic_sha256,
-        rsus=_rsus(manifest),
-        ended_by=str(manifest.get("ended_by")),
+        rsus=_rsus(manifest.rsus),
+        ended_by=str(manifest.ended_by),
         rounds=rounds,
         wanted_rounds=int(experiment.get("rounds", rounds)),
         begin_s=begin_s,
@@ -101,19 +102,10 @@ def _cell(
     )
 
 
-def _rsus(manifest: Mapping[str, Any]) -> str:
+def _rsus(rsus: Sequence[RsuEntry]) -> str:
     """Return where the RSUs are, in words."""
-    rsus = manifest["rsus"]
-    shown = [f"{clean(one['id'], 40)} ({one['x_m']:g}, {one['y_m']:g}), {one['range_m']:g} m" for one in rsus[:3]]
+    shown = [f"{clean(one.id, 40)} ({one.x_m:g}, {one.y_m:g}), {one.range_m:g} m" for one in rsus[:3]]
     return "; ".join([*shown, *([f"{len(rsus) - 3} more"] if len(rsus) > 3 else [])])
-
-
-def _arm(entry: Mapping[str, Any]) -> str:
-    return str(entry["arm"])
-
-
-def _condition(entry: Mapping[str, Any]) -> str:
-    return str(entry["condition"])
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -127,62 +119,55 @@ class _Found:
     altered: list[str]
 
 
-def _cells(folder: Path, record: Mapping[str, Any]) -> _Found:
-    digests = {str(traffic["folder"]): str(traffic["sha256"]) for traffic in record["traffic"]}
-    failed = set(record["failed"])
-    own = frozenset(map(str, record.get("arm_settings") or ()))
+def _cells(folder: Path, record: ComparisonRecord) -> _Found:
+    digests = {traffic.folder: traffic.sha256 for traffic in record.traffic}
+    own = frozenset(record.arm_settings)
     found = _Found(cells=[], unfinished=[], other_version=[], short=[], altered=[])
-    for entry in record["cells"]:
-        name = Path(entry["folder"]).name  # never outside the folder, whatever the record says
-        digest = digests[entry["traffic"]]
+    for entry in record.cells:
+        name = Path(entry.folder).name  # never outside the folder, whatever the record says
+        digest = digests[entry.traffic]
         path = folder / "cells" / name
-        if name in failed:
+        if name in record.failed:
             continue
         try:
-            manifest = RunDirectory(path).manifest() if RunDirectory(path).holds("manifest.json") else {}
+            manifest = RunDirectory(path).manifest_record() if RunDirectory(path).holds("manifest.json") else None
         except InputError as error:
             found.altered.append(str(error))
             continue
-        if manifest.get("status") != "finished":
+        if manifest is None or manifest.status != "finished":
             found.unfinished.append(name)
-        elif manifest["vnetsim"] != record["vnetsim"]:
+        elif manifest.vnetsim != record.vnetsim:
             found.other_version.append(name)
         elif line := _altered(path):
             found.altered.append(line)
         else:
             cell = _cell(path, entry, manifest, digest, own)
-            too_short = _last(record) > 1 and cell.evaluations < _last(record)
+            too_short = record.last_evaluations > 1 and cell.evaluations < record.last_evaluations
             found.short.append(name) if too_short else found.cells.append(cell)
     return found
 
 
-def _record(folder: Path) -> dict[str, Any]:
+def _record(folder: Path) -> ComparisonRecord:
     """Return ``comparison.json`` with all that is read of it.
 
     Raises:
         InputError: it is missing or damaged, or the comparison was stopped while its traffic was recorded.
     """
-    path, record = folder / RECORD, RunDirectory(folder).comparison()
-    if not {"cells", "failed"} <= record.keys():
+    path, record = folder / RECORD, RunDirectory(folder).comparison_record()
+    if not record.cells:
         raise InputError(f"{path}: tells of no cells yet; call `vnetsim compare` again.")
-    if (number := _last(record)) < 1:
-        raise InputError(f"{path}: damaged: 'last_evaluations' must be at least 1, got {number}.")
-    known = {traffic["folder"] for traffic in record["traffic"]}
-    for index, cell in enumerate(record["cells"]):
-        if cell["traffic"] not in known:
+    if record.last_evaluations < 1:
+        raise InputError(f"{path}: damaged: 'last_evaluations' must be at least 1, got {record.last_evaluations}.")
+    known = {traffic.folder for traffic in record.traffic}
+    for index, cell in enumerate(record.cells):
+        if cell.traffic not in known:
             raise InputError(f"{path}: damaged: 'cells.{index}.traffic' is none of the traffic in it.")
     return record
 
 
-def _last(record: Mapping[str, Any]) -> int:
-    """Return how many of a metric's last values are averaged for what is compared."""
-    return int(record.get("last_evaluations", 1))
-
-
-def _against(record: Mapping[str, Any], arms: Sequence[str]) -> str:
+def _against(record: ComparisonRecord, arms: Sequence[str]) -> str:
     """Return the arm with which alone the others are compared; empty where it is not among ``arms``."""
-    name = str(record.get("against") or "")
-    return name if name in arms else ""
+    return record.against if record.against in arms else ""
 
 
 def _altered(cell: Path) -> str:
@@ -194,25 +179,24 @@ def _altered(cell: Path) -> str:
     return ""
 
 
-def _traffics(folder: Path, record: Mapping[str, Any]) -> tuple[RecordedTraffic, ...]:
+def _traffics(folder: Path, record: ComparisonRecord) -> tuple[RecordedTraffic, ...]:
     result = []
-    for entry in record["traffic"]:
-        run = RunDirectory(folder / "traffic" / Path(entry["folder"]).name)
-        manifest = run.manifest()
-        made = manifest["traffic"]
-        seed = made.get("seed")  # that it was made with, whatever the settings left open
-        settings = entry["settings"]
+    for entry in record.traffic:
+        run = RunDirectory(folder / "traffic" / Path(entry.folder).name)
+        manifest = run.manifest_record()
+        made, settings = manifest.traffic, entry.settings
         vehicles = run.scan("windows").collect(lambda rows: rows.select("vehicle_id"))["vehicle_id"]
         result.append(
             RecordedTraffic(
                 scenario=clean(Path(str(settings.get("scenario", "scenario"))).name, 60),
-                kind=clean(made["kind"]),
-                seed="\u2013" if seed is None else clean(seed, 20),
-                rsus=_rsus(manifest),
-                sha256=clean(entry["sha256"], 64),
-                lasts_s=float(manifest.get("time_s") or made["begin_s"]) - float(made["begin_s"]),
+                kind=clean(made.kind),
+                # that it was made with, whatever the settings left open
+                seed="\u2013" if made.seed is None else clean(made.seed, 20),
+                rsus=_rsus(manifest.rsus),
+                sha256=clean(entry.sha256, 64),
+                lasts_s=(manifest.time_s or made.begin_s) - made.begin_s,
                 vehicles=vehicles.n_unique(),
-                filled=made.get("kind") != "sumo" or bool((settings.get("traffic") or {}).get("warmup_s")),
+                filled=made.kind != "sumo" or bool((settings.get("traffic") or {}).get("warmup_s")),
             )
         )
     return tuple(result)
@@ -226,14 +210,15 @@ def load_comparison(folder: Path) -> ComparisonData:
     """
     record = _record(folder)
     found = _cells(folder, record)
-    arms = tuple(dict.fromkeys(_arm(entry) for entry in record["cells"]))
-    names = dict.fromkeys(_condition(entry) for entry in record["cells"])
-    seeds = tuple(dict.fromkeys(int(entry["seed"]) for entry in record["cells"]))
+    arms = tuple(dict.fromkeys(entry.arm for entry in record.cells))
+    names = dict.fromkeys(entry.condition for entry in record.cells)
+    seeds = tuple(dict.fromkeys(entry.seed for entry in record.cells))
     conditions = tuple(_under(name, arms, record, found.cells) for name in names)
     traffics = _traffics(folder, record)
     if not found.cells and found.short:
         raise InputError(
-            f"{folder}: the traffic ended before any cell had the {_last(record)} evaluations that are compared."
+            f"{folder}: the traffic ended before any cell had the {record.last_evaluations} evaluations that are "
+            "compared."
         )
     if not found.cells:
         raise InputError(f"{folder}: no cell of this comparison has finished.")
@@ -243,8 +228,8 @@ def load_comparison(folder: Path) -> ComparisonData:
         seeds=seeds,
         conditions=conditions,
         traffics=traffics,
-        last_evaluations=_last(record),
-        method=record.get("interval", "sign-flip"),
+        last_evaluations=record.last_evaluations,
+        method=record.interval,
         against=_against(record, arms),
         unfinished=tuple(found.unfinished),
         other_version=tuple(found.other_version),
@@ -253,13 +238,13 @@ def load_comparison(folder: Path) -> ComparisonData:
     )
 
 
-def _under(name: str, arms: Sequence[str], record: Mapping[str, Any], cells: Sequence[CellData]) -> ConditionData:
+def _under(name: str, arms: Sequence[str], record: ComparisonRecord, cells: Sequence[CellData]) -> ConditionData:
     """Return one condition; seeds at which its cells replayed different traffic are left out."""
-    planned = [entry for entry in record["cells"] if _condition(entry) == name]
+    planned = [entry for entry in record.cells if entry.condition == name]
     ours = [cell for cell in cells if cell.condition == name]
-    seeds = tuple(dict.fromkeys(int(entry["seed"]) for entry in planned))
+    seeds = tuple(dict.fromkeys(entry.seed for entry in planned))
     mixed = tuple(seed for seed in seeds if len({cell.traffic_sha256 for cell in ours if cell.seed == seed}) > 1)
-    used = {_arm(entry) for entry in planned}
+    used = {entry.arm for entry in planned}
     return with_metrics(
         ConditionData(
             name=name,
@@ -268,10 +253,10 @@ def _under(name: str, arms: Sequence[str], record: Mapping[str, Any], cells: Seq
             seeds=seeds,
             cells=tuple(cell for cell in ours if cell.seed not in mixed),
             mixed_seeds=mixed,
-            method=record.get("interval", "sign-flip"),
+            method=record.interval,
             against=_against(record, tuple(arm for arm in arms if arm in used)),
         ),
-        _last(record),
+        record.last_evaluations,
     )
 
 

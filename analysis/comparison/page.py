@@ -70,14 +70,14 @@ class ComparisonResult:
 def _skipped(data: ComparisonData) -> dict[str, list[str]]:
     """Return a line for each pair of arm and condition that was left out on purpose, by condition."""
     result: dict[str, list[str]] = {}
-    for entry in data.record.get("skipped") or ():
-        line = f"{clean(entry.get('arm', ''))}: {clean(entry.get('reason') or 'no reason given', 400)}"
-        result.setdefault(str(entry.get("condition", "")), []).append(line)
+    for entry in data.record.skipped:
+        line = f"{clean(entry.arm)}: {clean(entry.reason, 400)}"
+        result.setdefault(entry.condition, []).append(line)
     return result
 
 
 def _title(data: ComparisonData) -> str:
-    if given := clean(data.record.get("title") or "", 200).strip():
+    if given := clean(data.record.title, 200).strip():
         return given
     scenarios = named(list(dict.fromkeys(traffic.scenario for traffic in data.traffics)))
     return f"{scenarios}: {named(data.arms)}"
@@ -85,8 +85,8 @@ def _title(data: ComparisonData) -> str:
 
 def _chosen_rsu(data: ComparisonData) -> list[str]:
     """Return how the RSU of all traffic was chosen, where nobody named one."""
-    chosen = data.record.get("chosen_rsu")
-    return [f"{chosen.get('note', '')} All traffic of this comparison has it."] if chosen else []
+    chosen = data.record.chosen_rsu
+    return [f"{chosen.note} All traffic of this comparison has it."] if chosen else []
 
 
 def _verdicts(data: ComparisonData, pairs: Mapping[str, Mapping[str, Sequence[ComparedPair]]]) -> list[str]:
@@ -101,7 +101,7 @@ def _verdicts(data: ComparisonData, pairs: Mapping[str, Mapping[str, Sequence[Co
 
 
 def _tiles(data: ComparisonData) -> list[tuple[str, str, str]]:
-    planned = len(data.record["cells"])
+    planned = len(data.record.cells)
     several = [("Conditions", count(len(data.conditions)))] if len(data.conditions) > 1 else []
     rounds = sorted({cell.wanted_rounds for cell in data.cells})
     pairs = [
@@ -221,8 +221,8 @@ def build_comparison(folder: Path) -> ComparisonResult:
     warnings, run_notices = warnings_of(data), notices_of(data)
     context: dict[str, Any] = {
         "title": _title(data),
-        "version": data.record.get("vnetsim"),
-        "notes": [clean(note, 1000) for note in (*_chosen_rsu(data), *(data.record.get("notes") or ()))],
+        "version": data.record.vnetsim,
+        "notes": [clean(note, 1000) for note in (*_chosen_rsu(data), *data.record.notes)],
         "verdicts": _verdicts(data, pairs),
         "tiles": _tiles(data),
         "warnings": warnings,
@@ -240,7 +240,7 @@ def build_comparison(folder: Path) -> ComparisonResult:
         "traffic_table": traffic_table(data),
         "one_traffic_each": all(len({cell.traffic_sha256 for cell in one.cells}) < 2 for one in data.conditions),
         "cells": count(len(data.cells)),
-        "command": clean(" ".join(map(str, data.record.get("command") or ())), 2000),
+        "command": clean(" ".join(data.record.command), 2000),
         "level": f"{LEVEL:g}",
         "last": data.last_evaluations,
     }

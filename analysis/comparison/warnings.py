@@ -34,7 +34,7 @@ def differing_settings(data: ConditionData) -> list[str]:
 
 def warnings_of(data: ComparisonData) -> list[str]:
     """Return the warnings, one sentence or two each; those that hold under several conditions only once."""
-    failed = list(data.record["failed"].items())
+    failed = list(data.record.failed.items())
     lines = [
         f"The cell {clean(name, 90)} failed and is missing here: {clean(reason, 400)}"
         for name, reason in failed[:_MOST_LINES]
@@ -50,7 +50,7 @@ def warnings_of(data: ComparisonData) -> list[str]:
             f"Left out, because their traffic ended before the {data.last_evaluations} evaluations that are compared: "
             f"{named(data.short)}."
         )
-    if earlier := data.record.get("last_evaluations_before"):
+    if earlier := data.record.last_evaluations_before:
         lines.append(
             f"last_evaluations is {data.last_evaluations} here; an earlier call said "
             f"{named([str(number) for number in earlier])}. "

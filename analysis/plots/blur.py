@@ -59,7 +59,7 @@ def blur_speed_panel(run: RunData) -> Panel:
     legend(ax, 3)
     unchanged = float((camera.kernel_px(1.0, px) * speed <= 1).mean())
     one_px = camera.scene_width_m / (px * camera.exposure_s)
-    threshold = float(run.experiment.get("blur", {}).get("threshold_kmh", 0.0))
+    threshold = run.experiment.blur.threshold_kmh
     caption = (
         f"At the median speed the motion kernel in an image of {px} px is "
         f"{quantity(camera.kernel_px(float(quartiles[1]), px), 'px')} long. One of up to 1 px, below "

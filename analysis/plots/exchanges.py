@@ -176,11 +176,11 @@ def _matrix(figure: Figure, values: pl.DataFrame, silos: list[int], label: str) 
 
 def value_panel(run: RunData) -> Panel | None:
     """Draw the learner's figure for exchanges between silos; None when the learner has none."""
-    series = run.exchange_figure
+    series = run.manifest.exchange
     if not series:
         return None
-    words = clean(series.get("label") or series.get("name") or "the learner's figure", 40)
-    unit = str(series.get("unit") or "")
+    words = clean(series.label or series.name, 40)
+    unit = series.unit
     factor = 100.0 if unit == "%" else 1.0
     label = f"{words} ({clean(unit, 12)})" if unit else words
     name, title = "exchange-value", f"{sentence_case(words)} by silo"
@@ -190,7 +190,7 @@ def value_panel(run: RunData) -> Panel | None:
     rows = rows.with_columns(pl.col("value") * factor)
     silos = sorted({*rows["sender_silo"].unique(), *rows["receiver_silo"].unique()})
     values = rows["value"].to_numpy()
-    caption = clean(series.get("caption") or "", 400)
+    caption = clean(series.caption, 400)
     caption += "" if not caption or caption.endswith(".") else "."
     figure = Figure((HALF_IN, 3.5))
     if len(silos) <= _MAX_SILOS:

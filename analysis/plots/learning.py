@@ -122,7 +122,7 @@ def silo_panel(run: RunData) -> Panel:
     rows, columns = int(silos["class"].max()) + 1, int(silos["silo"].max()) + 1  # type: ignore[arg-type]
     grid = np.zeros((rows, columns))
     np.add.at(grid, (silos["class"].to_numpy(), silos["silo"].to_numpy()), silos["images"].to_numpy())
-    angles = str(run.learner.get("task", "")).startswith("steering")
+    angles = run.manifest.learner is not None and run.manifest.learner.task.startswith("steering")
     kind = ("range of the steering angle", "ranges of the steering angle") if angles else ("class", "classes")
     caption = _silo_words(grid, kind)
     if grid.min() == grid.max():

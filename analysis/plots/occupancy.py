@@ -26,14 +26,14 @@ def _curves(windows: pl.DataFrame) -> dict[str, StepCurve]:
 
 
 def _span(run: RunData) -> tuple[float, float]:
-    begin, end = run.manifest["traffic"].get("begin_s") or 0.0, run.manifest.get("time_s")
+    begin, end = run.manifest.traffic.begin_s, run.manifest.time_s
     enter, leave = run.windows["enter_s"].to_numpy(), run.windows["exit_s"].to_numpy()
     last = float(leave.max())
     if end is not None:
         # Paths may be known beyond the end of a run; vehicles that left earlier prove a later end all the same.
         gone = run.windows.filter(pl.col("exit_cause") != "end")["exit_s"]
-        last = max(float(end), float(gone.max() or end))  # type: ignore[arg-type]
-    return min(float(begin), float(enter.min())), last
+        last = max(end, float(gone.max() or end))  # type: ignore[arg-type]
+    return min(begin, float(enter.min())), last
 
 
 def _drawn(curve: StepCurve, begin: float, end: float) -> tuple[Floats, Floats]:
@@ -51,7 +51,7 @@ def occupancy_panel(run: RunData) -> Panel:
     if run.windows.is_empty():
         return Panel(name="occupancy", title=title, caption=f"Not drawn: {NO_TRAFFIC}.", wide=True)
     begin, end = _span(run)
-    axis = time_axis(end - begin, float(run.manifest["traffic"].get("begin_s") or 0.0))
+    axis = time_axis(end - begin, run.manifest.traffic.begin_s)
     found = _curves(run.windows.with_columns(exit_s=pl.min_horizontal("exit_s", pl.lit(end))))
     shown = list(found.items())[:_MAX_RSUS]
     peak = max(curve.peak for _, curve in shown)

@@ -91,7 +91,7 @@ def phases(run: RunData) -> tuple[Phase, ...]:
         Phase(seconds="wait_s", words="waiting", colour=GREY),
         Phase(seconds="exchange_s", words="exchange", colour=PINK),
     )
-    if run.exchange_plan.get("before_training"):
+    if run.exchange_plan and run.exchange_plan.before_training:
         return download, *exchange, training, upload
     return download, training, *exchange, upload
 
@@ -129,7 +129,7 @@ def timeline_panel(run: RunData) -> Panel:
     rows = _timeline_rows(run)
     shown = rows["row"].n_unique()
     begin, end = float(rows["enter_s"].min()), float(rows["exit_s"].max())  # type: ignore[arg-type]
-    axis = time_axis(end - begin, float(run.manifest["traffic"].get("begin_s") or 0.0))
+    axis = time_axis(end - begin, run.manifest.traffic.begin_s)
     figure = Figure((FULL_IN, 0.98 + 0.135 * max(shown, 4)))
     ax = axes(figure, left=1.25, top=0.5)
     order = phases(run)
@@ -306,7 +306,7 @@ def spent_panel(run: RunData) -> Panel:
     moved = f"moved {si(total_bytes, 'B')}" if total_bytes else "moved no data"
     caption = f"{plural(rows.height, 'invited participation')} {moved}, {share}. Numbers of participations in brackets."
     stale = table.get("stale")
-    if stale is not None and not run.experiment.get("round", {}).get("max_staleness", 0):
+    if stale is not None and not run.experiment.round.max_staleness:
         caption += (
             f" {count(stale['n'])} were still at work when their round had its quorum, and were dropped: fewer are "
             "with a smaller round.invited, whose rounds last longer; with round.max_staleness above 0 they commit late."

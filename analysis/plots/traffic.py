@@ -33,11 +33,10 @@ NO_TRAFFIC = "no coverage window was recorded"
 
 def _declared_bounds_kmh(run: RunData) -> tuple[float, float] | None:
     """Return the truncation the traffic was made with, when it was made by the truncated-Gaussian model."""
-    if run.manifest["traffic"].get("kind") != "gaussian":
+    made = run.experiment.gaussian
+    if run.manifest.traffic.kind != "gaussian" or made is None or made.v_min_kmh >= made.v_max_kmh:
         return None
-    settings = run.experiment.get("gaussian", {})
-    low, high = settings.get("v_min_kmh"), settings.get("v_max_kmh")
-    return (float(low), float(high)) if low is not None and high is not None and low < high else None
+    return made.v_min_kmh, made.v_max_kmh
 
 
 def _fit_words(fit: SpeedFit | None, declared: bool) -> str:
@@ -73,7 +72,7 @@ def speed_panel(run: RunData) -> Panel:
     if len(speeds) == 0:
         return Panel(name="speeds", title=title, caption=f"Not drawn: {NO_TRAFFIC}.")
     declared = _declared_bounds_kmh(run)
-    rng = Streams(seed=int(run.manifest["seed"])).generator("analysis", "speed-fit")
+    rng = Streams(seed=run.manifest.seed).generator("analysis", "speed-fit")
     fit = fit_truncated_gaussian(speeds, rng, declared)
     figure = Figure((HALF_IN, 2.9))
     ax = axes(figure, top=0.34)

@@ -103,7 +103,7 @@ def by_rsu(run: RunData) -> list[Breakdown]:
     """Return vehicles, windows, dwell, occupancy, commits and bytes of each RSU; nothing where there is only one."""
     if len(run.rsus) < 2:
         return []
-    begin, end = float(run.manifest["traffic"].get("begin_s") or 0.0), float(run.manifest.get("time_s") or 0.0)
+    begin, end = run.manifest.traffic.begin_s, run.manifest.time_s or 0.0
     rows = []
     for rsu in sorted(run.rsus, key=_in_order)[:_MOST_RSUS]:
         own = run.windows.filter(pl.col("rsu_id") == rsu.id)

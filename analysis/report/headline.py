@@ -14,14 +14,14 @@ from analysis.statistics.dwell import dwell, entries
 
 def _traffic(run: RunData) -> list[tuple[str, str]]:
     windows = run.windows
-    begin, end = float(run.manifest["traffic"].get("begin_s") or 0.0), run.manifest.get("time_s")
+    begin, end = run.manifest.traffic.begin_s, run.manifest.time_s
     rows = []
     if end is not None:
-        rows.append(("Simulated time", duration(float(end) - begin)))
+        rows.append(("Simulated time", duration(end - begin)))
     if windows.is_empty():
         return [
             *rows,
-            ("Vehicles in coverage", "none" if run.manifest["status"] == "finished" else "no window ended yet"),
+            ("Vehicles in coverage", "none" if run.manifest.status == "finished" else "no window ended yet"),
         ]
     enter, leave = merged(windows)
     vehicles = windows["vehicle_id"].n_unique()
@@ -71,7 +71,7 @@ def _exchanges(run: RunData) -> str:
 
 def _learning(run: RunData) -> list[tuple[str, str]]:
     parts = run.participations
-    wanted = run.experiment.get("rounds")
+    wanted = run.experiment.rounds
     done = f"{count(run.rounds.height)} of {count(wanted)}" if wanted else count(run.rounds.height)
     empty = run.rounds.filter(pl.col("committed") == 0).height
     rows = [("Rounds", f"{done} ({count(empty)} without a commit)" if empty else done)]
@@ -100,7 +100,7 @@ def _results(run: RunData) -> list[tuple[str, str]]:
 def headline(run: RunData) -> list[tuple[str, str]]:
     """Return labels and values with units, what came out of the run first."""
     rows = [*_results(run), *_learning(run), *_traffic(run)] if run.learning else _traffic(run)
-    wall = sum(float(seconds) for seconds in (run.manifest.get("wall_s") or {}).values())
+    wall = sum(run.manifest.wall_s.values())
     return [*rows, ("Wall time", duration(wall))] if wall > 0 else rows
 
 

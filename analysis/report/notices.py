@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 import polars as pl
 
@@ -39,12 +38,12 @@ _STATUS = {
 
 
 def _status(run: RunData) -> list[str]:
-    line = _STATUS.get(str(run.manifest["status"]))
+    line = _STATUS.get(run.manifest.status)
     return [line] if line else []
 
 
 def _finished(run: RunData) -> bool:
-    return bool(run.manifest["status"] == "finished")
+    return run.manifest.status == "finished"
 
 
 def _silent_rsus(run: RunData) -> list[str]:
@@ -82,22 +81,16 @@ def _no_exchange(run: RunData) -> list[str]:
     ]
 
 
-def _number(table: Any, key: str, default: float) -> float:
-    value = table.get(key) if isinstance(table, Mapping) else None
-    known = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    return float(value) if known else default  # type: ignore[arg-type]
-
-
 def _over_early(run: RunData) -> list[str]:
     """Return what is to be said where the rounds were over before most vehicles could have crossed the disc."""
-    if not run.learning or not _finished(run) or run.manifest.get("ended_by") != "rounds" or run.windows.is_empty():
+    if not run.learning or not _finished(run) or run.manifest.ended_by != "rounds" or run.windows.is_empty():
         return []
     found = dwell(run.windows)
     if 2 * found.cut <= found.windows:
         return []
-    begin_s = float(run.manifest["traffic"].get("begin_s") or 0.0)
-    took = duration(float(run.manifest.get("time_s") or begin_s) - begin_s)
-    filled = run.manifest["traffic"].get("kind") == "gaussian" or _number(run.experiment.get("traffic"), "warmup_s", 0)
+    made = run.manifest.traffic
+    took = duration((run.manifest.time_s or made.begin_s) - made.begin_s)
+    filled = made.kind == "gaussian" or run.experiment.traffic.warmup_s
     fill = "" if filled else ", or let the net fill first (--warmup SECONDS)"
     return [f"The rounds were over after {took}, sooner than most vehicles leave: raise rounds{fill}."]
 
@@ -116,8 +109,7 @@ def _ways_out(run: RunData) -> list[str]:
             f"None of {plural(total, 'invited participation')} committed: the model is as it was at the beginning."
         )
     stale = ended.get("stale", 0)
-    settings = run.experiment.get("round")
-    staleness, most = _number(settings, "max_staleness", 0), _number(settings, "invited", 8)
+    staleness, most = run.experiment.round.max_staleness, run.experiment.round.invited
     # with 0 every round drops whoever took up a place late: that is how it works, and the page's figure says how much
     if staleness > 0 and stale >= _MANY_STALE * total:
         lines.append(
@@ -143,10 +135,8 @@ def _ways_out(run: RunData) -> list[str]:
 
 def _faster_link(run: RunData) -> str:
     """Return what makes the links of a run faster: the settings of the built-in radio models do nothing to others."""
-    link, plugins = run.experiment.get("link"), run.manifest.get("plugins")
-    model = str(link.get("model", "tr37885")) if isinstance(link, Mapping) else "tr37885"
-    radio = plugins.get("radio") if isinstance(plugins, Mapping) else None
-    name = clean(radio.get("name", "") if isinstance(radio, Mapping) else "", 40) or "given"
+    model, radio = str(run.experiment.link.get("model", "tr37885")), run.manifest.plugins.get("radio")
+    name = clean(radio.name, 40) if radio else "given"
     own = f"check the rates of the radio model '{name}', which are in bit/s"
     return {"tr37885": "raise link.bandwidth_hz", "constant": "raise link.rate_bps"}.get(model, own)
 
@@ -168,7 +158,7 @@ def _sharp(run: RunData) -> list[str]:
         return []
     fastest = float(speeds.max())  # type: ignore[arg-type]
     kernel = run.camera.kernel_px(fastest, run.image_px)
-    threshold = _number(run.experiment.get("blur"), "threshold_kmh", 0.0)
+    threshold = run.experiment.blur.threshold_kmh
     if run.learning and fastest * 3.6 <= threshold and kernel > 1:
         return [
             (
@@ -191,10 +181,10 @@ def _sharp(run: RunData) -> list[str]:
 
 def _equal_after_all(run: RunData) -> list[str]:
     """Return what is to be said where a speed limit of the learner's struck nobody."""
-    settings = run.learner.get("settings")
-    if run.learner.get("name") != "discard" or not isinstance(settings, Mapping) or not _finished(run):
+    learner = run.manifest.learner
+    limit = learner.settings.get("limit_kmh") if learner and learner.name == "discard" else None
+    if not isinstance(limit, int | float) or not _finished(run):
         return []
-    limit = _number(settings, "limit_kmh", 100.0)
     speeds = run.participations.filter(pl.col("outcome") == "committed")["speed_mps"].drop_nulls()
     if speeds.is_empty() or float((speeds * 3.6).max()) > limit:  # type: ignore[arg-type]
         return []

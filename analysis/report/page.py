@@ -127,10 +127,10 @@ def tile(label: str, value: str) -> tuple[str, str, str]:
 
 
 def _title(run: RunData) -> str:
-    scenario = clean(Path(str(run.experiment.get("scenario", "run")).replace("\\", "/")).name or "run", 60)
+    scenario = clean(Path(run.experiment.scenario.replace("\\", "/")).name or "run", 60)
     if not run.learning:
         return f"{scenario}: traffic and blur"
-    return f"{scenario}: {clean(run.learner.get('name') or run.experiment.get('learner', 'learner'), 40)}"
+    return f"{scenario}: {clean(run.manifest.learner.name if run.manifest.learner else run.experiment.learner, 40)}"
 
 
 def write_figures(folder: Folder, parts: Mapping[str, Section]) -> None:
@@ -159,14 +159,14 @@ def build_report(run: Path) -> ReportResult:
     large = leading(data, numbers)
     context: dict[str, Any] = {
         "title": _title(data),
-        "created": timestamp(data.manifest.get("created")),
+        "created": timestamp(data.manifest.created),
         "kind": "Learning run" if data.learning else "Mobility run",
         "manifest": data.manifest,
         "leading": [tile(label, value) for label, value in numbers if label in large],
         # how long it took on this machine stands under "What was run"
         "tiles": [tile(label, value) for label, value in numbers if label not in {*large, "Wall time"}],
         "warnings": warnings,
-        "notes": [clean(note, 400) for note in data.manifest["traffic"].get("notes") or ()],
+        "notes": [clean(note, 400) for note in data.manifest.traffic.notes],
         "sections": parts,
         "strips": sample_strips(data),
         "record": record(data),

@@ -9,6 +9,7 @@ from typing import Any
 from analysis.formatting import clean, count, duration, si, timestamp
 from analysis.loading import RunData
 from analysis.statistics.radio import rates
+from vnetsim.storage.records import LearnerEntry
 
 _ENDINGS = {"rounds": "all rounds were done", "traffic": "the traffic ended", "caller": "its caller ended it"}
 
@@ -31,10 +32,6 @@ def _value(value: Any) -> str:
     return "none" if value is None else clean(value, 300)
 
 
-def _command(words: Any) -> str:
-    return clean(" ".join(str(word) for word in words), 2000) if isinstance(words, list | tuple) else clean(words, 2000)
-
-
 def _rows(*rows: tuple[str, Any] | tuple[str, Any, bool]) -> tuple[tuple[str, str, bool], ...]:
     kept = []
     for row in rows:
@@ -47,33 +44,28 @@ def _rows(*rows: tuple[str, Any] | tuple[str, Any, bool]) -> tuple[tuple[str, st
 
 def _run_facts(run: RunData) -> Facts:
     manifest = run.manifest
-    walls = manifest.get("wall_s") or {}
-    stages = ", ".join(f"{clean(stage, 30)} {duration(float(seconds))}" for stage, seconds in walls.items())
-    status = str(manifest["status"])
-    if ending := _ENDINGS.get(str(manifest.get("ended_by"))):
-        status += f": {ending}"
+    stages = ", ".join(f"{clean(stage, 30)} {duration(seconds)}" for stage, seconds in manifest.wall_s.items())
+    ending = _ENDINGS.get(manifest.ended_by or "")
     return Facts(
         title="Run",
         rows=_rows(
-            ("vnetsim", manifest.get("vnetsim")),
-            ("command", _command(manifest.get("command") or ""), True),
-            ("seed", str(manifest["seed"])),
-            ("status", clean(status)),
-            ("changed meanwhile", clean(", ".join(manifest.get("changed_plugins") or ()), 400)),
-            ("started", timestamp(manifest.get("created"))),
-            ("finished", timestamp(manifest.get("finished"))),
+            ("vnetsim", manifest.vnetsim),
+            ("command", clean(" ".join(manifest.command), 2000), True),
+            ("seed", str(manifest.seed)),
+            ("status", f"{manifest.status}: {ending}" if ending else manifest.status),
+            ("changed meanwhile", clean(", ".join(manifest.changed_plugins), 400)),
+            ("started", timestamp(manifest.created)),
+            ("finished", timestamp(manifest.finished)),
             ("wall time", stages),
         ),
     )
 
 
 def _traffic_facts(run: RunData) -> Facts:
-    traffic = run.manifest["traffic"]
-    step = traffic.get("step_s")
-    begin, end = float(traffic.get("begin_s") or 0.0), run.manifest.get("time_s")
+    traffic, end = run.manifest.traffic, run.manifest.time_s
     inputs = [
-        (f"input {clean(str(path).replace(chr(92), '/').rsplit('/', 1)[-1], 60)}", f"sha256 {clean(digest, 16)}", True)
-        for path, digest in (run.manifest.get("inputs") or {}).items()
+        (f"input {clean(path.replace(chr(92), '/').rsplit('/', 1)[-1], 60)}", f"sha256 {clean(digest, 16)}", True)
+        for path, digest in run.manifest.inputs.items()
     ]
     rsus = [
         (
@@ -88,13 +80,13 @@ def _traffic_facts(run: RunData) -> Facts:
     return Facts(
         title="Traffic",
         rows=_rows(
-            ("source", traffic.get("kind")),
-            ("simulator", traffic.get("version")),
-            ("its command", _command(traffic.get("command") or ""), True),
-            ("traffic seed", str(traffic["seed"]) if traffic.get("seed") is not None else None),
-            ("vehicles", clean(traffic.get("vehicles") or "", 400) or None),
-            ("step", f"{float(step):g} s" if step else "none: exact times"),
-            ("simulated time", f"{count(begin)} s to {count(float(end))} s" if end is not None else None),
+            ("source", traffic.kind),
+            ("simulator", traffic.version),
+            ("its command", clean(" ".join(traffic.command), 2000), True),
+            ("traffic seed", None if traffic.seed is None else str(traffic.seed)),
+            ("vehicles", clean(traffic.vehicles, 400)),
+            ("step", f"{traffic.step_s:g} s" if traffic.step_s else "none: exact times"),
+            ("simulated time", None if end is None else f"{count(traffic.begin_s)} s to {count(end)} s"),
             *rsus,
             *inputs,
         ),
@@ -102,8 +94,7 @@ def _traffic_facts(run: RunData) -> Facts:
 
 
 def _machine_facts(run: RunData) -> Facts:
-    host, device = run.manifest.get("host") or {}, run.manifest.get("device") or {}
-    peak = run.manifest.get("peak_memory_bytes") or {}
+    host, device, peak = run.manifest.host, run.manifest.device, run.manifest.peak_memory_bytes
     memory = ", ".join(f"{si(value, 'B')} of the {clean(where, 20)}" for where, value in peak.items())
     return Facts(
         title="Machine and packages",
@@ -114,7 +105,7 @@ def _machine_facts(run: RunData) -> Facts:
             ("threads", device.get("threads")),
             ("most memory held", memory),
             ("Python", host.get("python")),
-            *((clean(name, 40), str(version)) for name, version in (run.manifest.get("packages") or {}).items()),
+            *((clean(name, 40), version) for name, version in run.manifest.packages.items()),
         ),
     )
 
@@ -122,60 +113,44 @@ def _machine_facts(run: RunData) -> Facts:
 def _exchange_words(run: RunData) -> str:
     """Return in words what a vehicle sends to each neighbour; empty for learners without exchange."""
     plan = run.exchange_plan
-    if not plan:
+    if plan is None:
         return ""
-    words = f"{si(float(plan.get('send_bytes', 0)), 'B')} to each neighbour"
-    if work := float(plan.get("work_flop", 0)):
-        words += f", {si(work, 'FLOP')} there"
-    if back := float(plan.get("return_bytes", 0)):
-        words += f", {si(back, 'B')} back"
-    words += ", before its own training" if plan.get("before_training") else ", after its own training"
-    return f"{words}; counts {'only when both directions completed' if plan.get('mutual') else 'each way on its own'}"
+    words = f"{si(plan.send_bytes, 'B')} to each neighbour"
+    if plan.work_flop:
+        words += f", {si(plan.work_flop, 'FLOP')} there"
+    if plan.return_bytes:
+        words += f", {si(plan.return_bytes, 'B')} back"
+    words += ", before its own training" if plan.before_training else ", after its own training"
+    return f"{words}; counts {'only when both directions completed' if plan.mutual else 'each way on its own'}"
 
 
-def _exchange_settings(run: RunData) -> str:
-    settings = run.experiment.get("exchange")
-    return _value(settings) if run.exchange_plan and isinstance(settings, Mapping) else ""
-
-
-def _learner_facts(run: RunData) -> Facts:
-    learner = run.learner
-    cost = learner.get("cost") or {}
-    costs = (
-        f"{si(float(cost.get('download_bytes', 0)), 'B')} down, {si(float(cost.get('upload_bytes', 0)), 'B')} up, "
-        f"{si(float(cost.get('work_flop', 0)), 'FLOP')}"
-        if cost
-        else ""
-    )
-    parameters = learner.get("parameters")
-    settings = learner.get("settings") or {}
-    facts = learner.get("facts") or {}
+def _learner_facts(run: RunData, learner: LearnerEntry) -> Facts:
+    cost = learner.cost
+    costs = f"{si(cost.download_bytes, 'B')} down, {si(cost.upload_bytes, 'B')} up, {si(cost.work_flop, 'FLOP')}"
     return Facts(
         title="Learner",
         rows=_rows(
-            ("name", learner.get("name")),
-            ("task", learner.get("task")),
-            ("paper", clean(learner.get("paper") or "", 400)),
-            ("encoder", learner.get("encoder")),
-            ("trainable parameters", count(float(parameters)) if parameters is not None else None),
-            ("image (C, H, W)", " \u00d7 ".join(str(n) for n in learner.get("image_shape") or ())),
+            ("name", learner.name),
+            ("task", learner.task),
+            ("paper", clean(learner.paper, 400)),
+            ("encoder", learner.encoder),
+            ("trainable parameters", count(learner.parameters)),
+            ("image (C, H, W)", " \u00d7 ".join(str(n) for n in learner.image_shape)),
             ("one participation", costs),
             ("exchange between vehicles", _exchange_words(run)),
-            ("its settings", _exchange_settings(run), True),
-            *((clean(title, 40), _value(text)) for title, text in facts.items()),
-            *((clean(key, 40), _value(value), True) for key, value in settings.items()),
+            ("its settings", run.experiment.exchange if run.exchange_plan else None, True),
+            *((clean(title, 40), _value(text)) for title, text in learner.facts.items()),
+            *((clean(key, 40), _value(value), True) for key, value in learner.settings.items()),
         ),
     )
 
 
 def _radio_facts(run: RunData) -> Facts:
-    settings = run.experiment.get("link")
-    keys = settings.items() if isinstance(settings, Mapping) else ()
     return Facts(
         title="Radio",
         rows=_rows(
             *((f"rates between {one.between}", one.words) for one in rates(run)),
-            *((clean(key, 40), _value(value), True) for key, value in keys),
+            *((clean(key, 40), _value(value), True) for key, value in run.experiment.link.items()),
         ),
     )
 
@@ -183,7 +158,7 @@ def _radio_facts(run: RunData) -> Facts:
 def record(run: RunData) -> list[Facts]:
     """Return the tables of what was run; that of the learner only when there is one."""
     tables = [_run_facts(run), _traffic_facts(run)]
-    if run.learner:
-        tables += [_radio_facts(run), _learner_facts(run)]
+    if run.manifest.learner:
+        tables += [_radio_facts(run), _learner_facts(run, run.manifest.learner)]
     tables.append(_machine_facts(run))
     return [facts for facts in tables if facts.rows]

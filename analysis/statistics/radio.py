@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from analysis.formatting import count, percent, si
 from analysis.loading import RunData
-
-_BETWEEN = {"links": "RSU and vehicles", "sidelinks": "vehicles"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,15 +47,9 @@ class Rates:
 
 def rates(run: RunData) -> list[Rates]:
     """Return the rates that were used, by kind of link; nothing where none is known or the radio has no cap."""
-    recorded = run.manifest.get("radio")
-    if not isinstance(recorded, Mapping):
-        return []
-    found = []
-    for kind, between in _BETWEEN.items():
-        use = recorded.get(kind)
-        cap_bps = recorded.get("cap_bps")
-        if isinstance(use, Mapping) and isinstance(cap_bps, int | float):
-            looked_up, capped = use.get("looked_up"), use.get("capped")
-            if isinstance(looked_up, int) and isinstance(capped, int) and looked_up > 0:
-                found.append(Rates(between=between, looked_up=looked_up, capped=capped, cap_bps=float(cap_bps)))
-    return found
+    radio = run.manifest.radio
+    return [
+        Rates(between=between, looked_up=use.looked_up, capped=use.capped, cap_bps=radio.cap_bps)
+        for between, use in (("RSU and vehicles", radio.links), ("vehicles", radio.sidelinks))
+        if radio.cap_bps is not None and use is not None and use.looked_up > 0
+    ]

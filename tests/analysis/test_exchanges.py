@@ -17,6 +17,7 @@ from analysis.report.page import build_report
 from analysis.report.record import record
 from analysis.style import styled
 from vnetsim.coverage.rsu import Rsu
+from vnetsim.storage.records import SeriesEntry
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.storage.tables import EXCHANGES
 
@@ -36,14 +37,15 @@ def row(sender, receiver, **fields):
 
 @pytest.fixture
 def exchanged(exchange_run):
-    """Return the made-up run with other exchanges, no finished round, and other entries in its manifest."""
+    """Return the made-up run with other exchanges, no finished round, and perhaps another figure or plan of them."""
     data = load(exchange_run)
 
-    def make(rows, manifest=None, **fields):
+    def make(rows, *, figure=data.manifest.exchange, plan=None, **fields):
         frame = pl.DataFrame(rows, schema={column.name: column.dtype for column in EXCHANGES})
-        return dataclasses.replace(
-            data, exchanges=frame, rounds=data.rounds.clear(), manifest={**data.manifest, **(manifest or {})}, **fields
-        )
+        learner = data.manifest.learner
+        cost = dataclasses.replace(learner.cost, exchange=dataclasses.replace(learner.cost.exchange, **(plan or {})))
+        manifest = dataclasses.replace(data.manifest, exchange=figure, learner=dataclasses.replace(learner, cost=cost))
+        return dataclasses.replace(data, exchanges=frame, rounds=data.rounds.clear(), manifest=manifest, **fields)
 
     return make
 
@@ -178,9 +180,8 @@ def test_a_round_without_record_is_drawn(tmp_path, make_run):
     assert "round 10: 1 pair" in (run / "report.html").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("declared", [None, [], "text", {}])
-def test_no_figure_declared(exchanged, declared):
-    assert set(panels(exchanged([row(0, 1)], {"exchange": declared}))) == FIGURES - {"exchange-value"}
+def test_no_figure_declared(exchanged):
+    assert set(panels(exchanged([row(0, 1)], figure=None))) == FIGURES - {"exchange-value"}
 
 
 def test_hostile_names(exchanged):
@@ -188,16 +189,16 @@ def test_hostile_names(exchanged):
     rows = [row(0, 1, sender_id=hostile), row(1, 0, receiver_id=hostile)]
     rsus = (Rsu(id=hostile, x_m=400.0, y_m=500.0, range_m=200.0), Rsu(id="b", x_m=9e4, y_m=500.0, range_m=200.0))
     far = row(5, 6, sender_x_m=90_000.0, receiver_x_m=90_020.0)
-    figure = dict.fromkeys(("name", "label", "unit", "caption"), hostile)
-    for panel in panels(exchanged([*rows, far], {"exchange": figure}, rsus=rsus)).values():
+    figure = SeriesEntry(name=hostile, label=hostile, unit=hostile, caption=hostile)
+    for panel in panels(exchanged([*rows, far], figure=figure, rsus=rsus)).values():
         tags = {element.tag.rpartition("}")[2] for element in ET.fromstring(panel.svg).iter()}
         assert "script" not in tags
         assert "\x07" not in panel.svg + panel.caption + panel.title
 
 
 def test_per_cent_are_shown_as_such(exchanged):
-    figure = {"name": "a", "label": "agreement", "unit": "%", "caption": ""}
-    run = exchanged([row(0, 1, value=0.25), row(1, 0, value=0.75)], {"exchange": figure})
+    figure = SeriesEntry(name="a", label="agreement", unit="%", caption="")
+    run = exchanged([row(0, 1, value=0.25), row(1, 0, value=0.75)], figure=figure)
     with styled():
         panel = value_panel(run)
     assert "mean 50.0 %, from 25.0 % to 75.0 %" in plain(panel.caption)
@@ -259,8 +260,7 @@ def test_phases_of_a_participation(exchange_run, learning_run):
 
 
 def test_phases_of_an_exchange_before_the_training(exchanged):
-    run = exchanged([row(0, 1)])
-    run.manifest["learner"]["cost"]["exchange"]["before_training"] = True
+    run = exchanged([row(0, 1)], plan={"before_training": True})
     assert [phase.words for phase in phases(run)] == ["download", "waiting", "exchange", "training", "upload"]
 
 
@@ -278,10 +278,8 @@ def test_record_says_what_is_exchanged(exchanged):
 
 
 def test_record_of_work_at_the_neighbour(exchanged):
-    run = exchanged([row(0, 1)])
-    run.manifest["learner"]["cost"]["exchange"] |= {
-        "before_training": True, "mutual": False, "work_flop": 2.1e12, "return_bytes": 5_000_000
-    }  # fmt: skip
+    plan = {"before_training": True, "mutual": False, "work_flop": 2.1e12, "return_bytes": 5_000_000}
+    run = exchanged([row(0, 1)], plan=plan)
     assert facts(run)["exchange between vehicles"] == (
         "1.26 MB to each neighbour, 2.10 TFLOP there, 5.00 MB back, before its own training; counts each way on its own"
     )

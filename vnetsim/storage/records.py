@@ -75,6 +75,32 @@ class SeriesEntry:
     label: str
     unit: str
     caption: str
+    group: str = ""
+    result: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class RatesEntry:
+    """How often ``manifest.json`` says that rates were looked up, and how many of them were the cap."""
+
+    looked_up: int
+    capped: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class RadioEntry:
+    """The radio of ``manifest.json``; empty where it has no cap."""
+
+    cap_bps: float | None = None
+    links: RatesEntry | None = None
+    sidelinks: RatesEntry | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PluginEntry:
+    """A plug-in of ``manifest.json``."""
+
+    name: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,6 +165,8 @@ class ManifestRecord:
     time_s: float | None = None
     wall_s: dict[str, float] = field(default_factory=dict)
     peak_memory_bytes: dict[str, float] = field(default_factory=dict)
+    radio: RadioEntry = RadioEntry()
+    plugins: dict[str, PluginEntry] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,6 +246,28 @@ class SilosEntry:
 
 
 @dataclass(frozen=True, kw_only=True)
+class WarmupEntry:
+    """The table ``traffic`` of ``experiment.toml``."""
+
+    warmup_s: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundEntry:
+    """The table ``round`` of ``experiment.toml``."""
+
+    max_staleness: int = 0
+    invited: int = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlurEntry:
+    """The table ``blur`` of ``experiment.toml``."""
+
+    threshold_kmh: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
 class ExperimentRecord:
     """``experiment.toml``, as far as a page reads it; the program itself reads it as settings, which are checked."""
 
@@ -227,11 +277,11 @@ class ExperimentRecord:
     camera: dict[str, float] = field(default_factory=dict)
     gaussian: GaussianEntry | None = None
     silos: SilosEntry | None = None
-    traffic: dict[str, Any] = field(default_factory=dict)
-    round: dict[str, Any] = field(default_factory=dict)
+    traffic: WarmupEntry = WarmupEntry()
+    round: RoundEntry = RoundEntry()
     link: dict[str, Any] = field(default_factory=dict)
     exchange: dict[str, Any] = field(default_factory=dict)
-    blur: dict[str, Any] = field(default_factory=dict)
+    blur: BlurEntry = BlurEntry()
     learning: dict[str, Any] = field(default_factory=dict)
 
 

@@ -22,7 +22,7 @@ import math
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import polars as pl
@@ -34,6 +34,8 @@ from vnetsim.storage.comparison import RECORD as COMPARISON
 from vnetsim.storage.folder import Folder, is_own, json_bytes
 from vnetsim.storage.records import FORMAT, ComparisonRecord, ExperimentRecord, ManifestRecord, structured
 from vnetsim.storage.tables import REALS, TABLES, Scan, read_parquet, to_parquet
+
+T = TypeVar("T")
 
 _LARGEST_ARRAYS = 2**28  # bytes
 
@@ -101,7 +103,11 @@ class RunDirectory(Folder):
         Raises:
             InputError: it is missing, damaged, or of another version.
         """
-        return self._record_of("manifest.json", ManifestRecord)
+        return self._record_of("manifest.json", ManifestRecord)[0]
+
+    def manifest_record(self) -> ManifestRecord:
+        """Return what ``manifest`` does, as a dataclass."""
+        return self._record_of("manifest.json", ManifestRecord)[1]
 
     def comparison(self) -> dict[str, Any]:
         """Return ``comparison.json``, as ``vnetsim.storage.records.ComparisonRecord`` describes it.
@@ -109,19 +115,21 @@ class RunDirectory(Folder):
         Raises:
             InputError: it is missing, damaged, or of another version.
         """
-        return self._record_of(COMPARISON, ComparisonRecord)
+        return self._record_of(COMPARISON, ComparisonRecord)[0]
 
-    def _record_of(self, name: str, kind: type[Any]) -> dict[str, Any]:
+    def comparison_record(self) -> ComparisonRecord:
+        """Return what ``comparison`` does, as a dataclass."""
+        return self._record_of(COMPARISON, ComparisonRecord)[1]
+
+    def _record_of(self, name: str, kind: type[T]) -> tuple[dict[str, Any], T]:
         path, result = self.path / name, self.read_json(name)
         if isinstance(result, dict) and result.get("format") != FORMAT:
             made_by = f"vnetsim {result['vnetsim']}" if "vnetsim" in result else "another version"
             raise InputError(f"{path}: written by {made_by:.60} in another format than vnetsim {__version__} reads.")
-        structured(path, result, kind)
-        record: dict[str, Any] = result
-        return record
+        return result, structured(path, result, kind)
 
-    def settings(self) -> tuple[dict[str, Any], str]:
-        """Return the tables of ``experiment.toml``, those that are read again of the right types, and its text.
+    def settings(self) -> tuple[dict[str, Any], ExperimentRecord, str]:
+        """Return the tables of ``experiment.toml``, what a page reads of them, and its text.
 
         Raises:
             InputError: it is missing or damaged.
@@ -133,8 +141,7 @@ class RunDirectory(Folder):
             values = toml_text.parse(text)
         except ValueError as error:
             raise InputError(f"{self.path / name}: unreadable: {error}.") from None
-        structured(self.path / name, values, ExperimentRecord)
-        return values, text
+        return values, structured(self.path / name, values, ExperimentRecord), text
 
     def has(self, table: str) -> bool:
         """Return whether the table was written, at least in part."""

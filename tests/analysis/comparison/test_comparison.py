@@ -39,6 +39,7 @@ from analysis.comparison.verdicts import (
 )
 from analysis.comparison.warnings import differing_settings, notices_of, warnings_of
 from analysis.style import styled
+from vnetsim.storage.records import ComparisonRecord
 
 ACCURACY = Metric(name="accuracy", label="Accuracy", unit="%", caption="On images that no vehicle holds.")
 LOSS = Metric(name="loss", label="Loss", unit="", caption="")
@@ -84,7 +85,7 @@ def condition(cells: list[CellData], arms: tuple[str, ...] = ("a", "b", "c"), na
 
 def comparison(*conditions: ConditionData) -> ComparisonData:
     return ComparisonData(
-        record={"failed": {}, "cells": []},
+        record=ComparisonRecord(vnetsim="0.1.0", traffic=[]),
         arms=tuple(dict.fromkeys(arm for one in conditions for arm in one.arms)),
         seeds=tuple(dict.fromkeys(seed for one in conditions for seed in one.seeds)),
         conditions=conditions,

@@ -15,6 +15,7 @@ from analysis.comparison.verdicts import compare_pairs
 from analysis.comparison.warnings import warnings_of
 from analysis.statistics.run_measures import RunMeasures
 from analysis.style import styled
+from vnetsim.storage.records import ComparisonRecord
 
 ACCURACY = Metric(name="accuracy", label="Accuracy", unit="%", caption="")
 ARMS = ("a", "b", "</svg>c")
@@ -67,7 +68,7 @@ def condition(name: str, values: dict[str, list[float]], **more: object) -> Cond
 
 def comparison(*conditions: ConditionData, against: str = "") -> ComparisonData:
     return ComparisonData(
-        record={"failed": {}, "cells": []},
+        record=ComparisonRecord(vnetsim="0.1.0", traffic=[]),
         arms=ARMS,
         seeds=tuple(range(max(len(one.seeds) for one in conditions))),
         conditions=tuple(replace(one, against=against) for one in conditions),

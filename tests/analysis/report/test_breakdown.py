@@ -12,6 +12,7 @@ from analysis.report.breakdown import by_rsu, by_type
 from analysis.report.headline import headline
 from analysis.statistics.coverage import in_coverage, merged
 from analysis.style import log_ticks, reach, styled
+from vnetsim.storage.records import RoundEntry
 
 
 @pytest.fixture
@@ -145,7 +146,8 @@ def test_the_figure_of_what_was_used_says_what_drops_vehicles(run):
     every_fifth = pl.when(pl.int_range(pl.len()) % 5 == 0).then(pl.lit("stale")).otherwise("outcome")
     parts = run.participations.with_columns(outcome=every_fifth)
     stale = -(-parts.height // 5)
-    found = (dataclasses.replace(run, participations=parts, experiment={"round": {"max_staleness": n}}) for n in (0, 2))
+    experiments = (dataclasses.replace(run.experiment, round=RoundEntry(max_staleness=n)) for n in (0, 2))
+    found = (dataclasses.replace(run, participations=parts, experiment=one) for one in experiments)
     with styled():
         at_once, later = (spent_panel(one).caption for one in found)
     assert f"{stale} were still at work when their round had its quorum, and were dropped" in at_once
@@ -181,7 +183,8 @@ def test_equal_weights_need_no_figure(run):
 
 
 def test_ranges_of_angles_are_no_classes(run):
-    steering = dataclasses.replace(run, manifest={**run.manifest, "learner": {**run.learner, "task": "steering"}})
+    learner = dataclasses.replace(run.manifest.learner, task="steering")
+    steering = dataclasses.replace(run, manifest=dataclasses.replace(run.manifest, learner=learner))
     with styled():
         assert "10 ranges of the steering angle in all" in silo_panel(steering).caption
         assert "10 classes in all" in silo_panel(run).caption
