@@ -166,7 +166,7 @@ class FedEFM(TaskLearner):
         """Return classifier, data distribution, and what vehicles exchange."""
         settings = self._settings
         how = f"distillation weighted by the earth mover's similarity, measured once a {settings.similarity}"
-        solver = SOLVERS[chosen("auto", self._task.device)]
+        solver = SOLVERS[chosen(settings.solver, self._task.device)]
         described = self._task.describe(
             {
                 "Overseas training": f"{settings.overseas_steps} steps at each neighbour, "
@@ -330,7 +330,7 @@ class FedEFM(TaskLearner):
             return found
         calls = [partial(self._problem, participants[i], copies[i]) for i in taught]
         problems = self._task.engine.map(self._plain, calls)
-        for i, alike in zip(taught, dense_similarities(problems), strict=True):
+        for i, alike in zip(taught, dense_similarities(problems, self._settings.solver), strict=True):
             values = zip(copies[i], alike.tolist(), strict=True)
             found[i] = {host: value for host, value in values if math.isfinite(value)}
         return found
@@ -380,7 +380,7 @@ class FedEFM(TaskLearner):
                 seen = [views(model, images, teacher) for teacher in teachers]
             taught = torch.stack([of_teacher for _, of_teacher in seen])
             others = torch.stack([of_teacher for of_teacher, _ in seen])
-            similarities = dense_similarity(dense.detach(), others)
+            similarities = dense_similarity(dense.detach(), others, settings.solver)
         weights = similarities.to(logits.dtype).relu()
         more = {"outputs": logits} if self._takes_outputs else {}
         found = self.loss(model, images, batch["labels"], unprefixed(BASE, given), **more)

@@ -36,7 +36,7 @@ class FedAsync:
     source: ClassVar[str] = "Xie, Koyejo, Gupta (2019): Asynchronous federated optimization, arXiv:1903.03934"
     equations: ClassVar[tuple[str, ...]] = (
         "w <- (1 - a) w + a w_n,  a = mixing s(tau_n), upload by upload",
-        "s(tau) = 1  |  1 if tau <= 4, else 1 / (10 (tau - 4) + 1)  |  1 / sqrt(1 + tau)",
+        "s(tau) = 1  |  1 if tau <= b, else 1 / (a (tau - b) + 1)  |  (1 + tau)^-exponent",
     )
     needs_uploads: ClassVar[bool] = True
     Settings: ClassVar[type] = FedAsyncSettings

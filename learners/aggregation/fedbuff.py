@@ -52,7 +52,7 @@ class FedBuff:
     )
     equations: ClassVar[tuple[str, ...]] = (
         "w <- w + eta (1 / K) sum_n N p_n s(tau_n) Delta_n,  Delta_n = w_n - (the model n downloaded)",
-        "s(tau) = 1  |  1 if tau <= 4, else 1 / (10 (tau - 4) + 1)  |  1 / sqrt(1 + tau)",
+        "s(tau) = 1  |  1 if tau <= b, else 1 / (a (tau - b) + 1)  |  (1 + tau)^-exponent",
     )
     needs_uploads: ClassVar[bool] = True
     Settings: ClassVar[type] = FedBuffSettings

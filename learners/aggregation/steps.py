@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
 
-from vnetsim.setting_checks import check_bounds
-
-HINGE_KNEE, HINGE_SLOPE = 4, 10.0
-"""Versions up to which an upload counts in full, and how fast it counts less beyond: b and a of the experiments."""
-EXPONENT = 0.5
-"""Of the polynomial, also from the experiments."""
+from vnetsim.setting_checks import Within, check_bounds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,11 +17,17 @@ class StalenessSettings:
     """How much a stale upload counts, s(tau).
 
     Args:
-        staleness: s(tau): ``constant`` 1; ``hinge`` 1 up to a tau of 4, then 1 / (10 (tau - 4) + 1); ``polynomial``
-            1 / sqrt(1 + tau).
+        staleness: s(tau): ``constant`` 1; ``hinge`` 1 up to ``hinge_knee``, then
+            1 / (``hinge_slope`` (tau - knee) + 1); ``polynomial`` (1 + tau)^-``exponent``.
+        hinge_knee: staleness up to which an upload counts in full, b (versions of the server's model).
+        hinge_slope: how fast it counts less beyond, a.
+        exponent: of the polynomial.
     """
 
     staleness: Literal["constant", "hinge", "polynomial"] = "polynomial"
+    hinge_knee: Annotated[int, Within(0, 10_000, "versions", "bounds of round.max_staleness")] = 4
+    hinge_slope: Annotated[float, Within(0, 1e6, "", "below 0 a stale upload would count more than a fresh one")] = 10.0
+    exponent: Annotated[float, Within(0, 100, "", "a greater one leaves nothing of what is stale")] = 0.5
 
     def __post_init__(self) -> None:
         """Refuse values outside their bounds."""
@@ -35,12 +36,12 @@ class StalenessSettings:
     def staleness_weight(self, tau: int) -> float:
         """Return s(tau), in (0, 1], of an upload whose base is ``tau`` >= 0 versions old.
 
-        Xie, Koyejo, Gupta (2019), arXiv:1903.03934, section 5.2; the constants are those of its experiments, as
-        ports of it have them.
+        Xie, Koyejo, Gupta (2019), arXiv:1903.03934, section 5.2; the defaults are those of its experiments, as ports
+        of it have them.
         """
         if self.staleness == "hinge":
-            return 1.0 if tau <= HINGE_KNEE else 1.0 / (HINGE_SLOPE * (tau - HINGE_KNEE) + 1)
-        return float((1 + tau) ** -EXPONENT) if self.staleness == "polynomial" else 1.0
+            return 1.0 if tau <= self.hinge_knee else 1.0 / (self.hinge_slope * (tau - self.hinge_knee) + 1)
+        return float((1 + tau) ** -self.exponent) if self.staleness == "polynomial" else 1.0
 
 
 def rounded(value: Tensor, like: Tensor) -> Tensor:

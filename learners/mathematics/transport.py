@@ -160,8 +160,12 @@ class _Solve(torch.autograd.Function):
 
 def _pot(cost: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return row and column potentials and plans, by POT's network simplex on the host, one after the other."""
-    import ot  # noqa: PLC0415 - a second to load, and only for methods that transport
-
+    try:
+        import ot  # noqa: PLC0415 - a second to load, and only for methods that transport
+    except ImportError:
+        raise InputError(
+            "learning.solver: POT is not installed; pip install POT does that, or take learning.solver=interior-point."
+        ) from None
     u, v, plan = (torch.full(part.shape, torch.nan, dtype=torch.float64) for part in (a, b, cost))
     finite = (cost.sum((1, 2)) + a.sum(1) + b.sum(1)).isfinite().tolist()
     host = [part.cpu().numpy() for part in (a, b, cost)]
@@ -184,7 +188,7 @@ def _interior_point(cost: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor,
     if (gap > LARGEST_GAP).any():
         raise RunError(
             f"{int((gap > LARGEST_GAP).sum())} of {len(cost)} transport problems were not solved (largest duality gap "
-            f'{float(gap.nan_to_num().max()):.1e}); POT, which is taken on a CPU (device = "cpu"), may solve them.'
+            f"{float(gap.nan_to_num().max()):.1e}); learning.solver=pot may solve them."
         )
     return u, v, plan
 

@@ -88,6 +88,12 @@ def test_staleness_functions_at_their_knees(function: Any, weights: dict[int, fl
         assert made(FedAsync, staleness=function).share(tau) == pytest.approx(0.6 * expected, rel=1e-12)
 
 
+def test_the_hinge_has_no_jump_and_a_slope_below_1() -> None:
+    """Xie et al. (2019): 1 / (a (tau - b) + 1) beyond b, so that a = 0.5 leaves two thirds at the first step."""
+    rule = made(FedAsync, mixing=1.0, staleness="hinge", hinge_slope=0.5, hinge_knee=2)
+    assert [rule.share(tau) for tau in range(6)] == pytest.approx([1, 1, 1, 2 / 3, 1 / 2, 2 / 5], rel=1e-12)
+
+
 def test_sync_is_the_mean_to_the_bit() -> None:
     given = uploads()
     found = made(Sync).aggregate(given)
@@ -207,15 +213,21 @@ CHANGES: dict[Any, dict[str, tuple[Any, dict[str, Any]]]] = {
     FedAsync: {
         "mixing": (0.3, {}),
         "staleness": ("constant", {}),
+        "hinge_knee": (2, {"staleness": "hinge"}),
+        "hinge_slope": (4.0, {"staleness": "hinge"}),
+        "exponent": (1.0, {}),
     },
     FedBuff: {
         "learning_rate": (0.5, {}),
         "buffer": (4, {}),
         "staleness": ("constant", {}),
+        "hinge_knee": (2, {"staleness": "hinge"}),
+        "hinge_slope": (4.0, {"staleness": "hinge"}),
+        "exponent": (1.0, {}),
     },
     AflDelay: {"gamma": (0.3, {})},
     FedAvgM: {"learning_rate": (0.5, {}), "momentum": (0.5, {})},
-    FedAdam: {"learning_rate": (0.5, {}), "tau": (0.1, {})},
+    FedAdam: {"learning_rate": (0.5, {}), "beta1": (0.5, {}), "beta2": (0.5, {}), "tau": (0.1, {})},
     Sync: {},
 }
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from learners.mathematics.distillation import dense_similarity
 from learners.mathematics.transport import Solver, chosen, emd_problem, emd_similarity, marginals, solve
+from vnetsim.errors import InputError
 
 Problem = tuple[Tensor, Tensor, Tensor]
 Features = tuple[Tensor, Tensor]
@@ -185,3 +186,5 @@ def test_a_machine_without_pot(monkeypatch: pytest.MonkeyPatch) -> None:
     assert chosen("auto", torch.device("cuda")) == "interior-point"
     monkeypatch.setitem(sys.modules, "ot", None)
     assert chosen("auto", CPU) == "interior-point"
+    with pytest.raises(InputError, match=r"POT is not installed; .* or take learning.solver=interior-point"):
+        solve(*uniform_problem(3, 4), "pot")

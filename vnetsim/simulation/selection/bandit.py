@@ -5,15 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
+from vnetsim.setting_checks import Within, check_bounds
 from vnetsim.simulation.log import ParticipationRecord
 from vnetsim.simulation.selection import Candidate, SelectionContext
 from vnetsim.simulation.selection.draws import shuffled
-
-CONFIDENCE = math.sqrt(2)
-"""Weight of the confidence bound: that of UCB1."""
-SCALE_S = 60.0
-"""An upload that took this long has no reward (s): a round's deadline, unless that was set."""
 
 
 class BanditSelection:
@@ -22,7 +19,7 @@ class BanditSelection:
     With the reward x of each of the silo's n_n participations so far, of length d, and t participations in all; those
     that were never tried go first, in random order::
 
-        x = [committed] max(0, 1 - d / 60 s),  argmax_n mean(x) + sqrt(2 ln t / n_n)
+        x = [committed] max(0, 1 - d / scale),  argmax_n mean(x) + c sqrt(ln t / n_n)
     """
 
     name = "bandit"
@@ -30,23 +27,35 @@ class BanditSelection:
 
     @dataclass(frozen=True, kw_only=True)
     class Settings:
-        """No settings."""
+        """Reward and confidence.
 
-    def __init__(self) -> None:
+        Args:
+            c: weight of the confidence bound, that of UCB1 the root of 2; 0 never tries again what failed.
+            scale_s: an upload that took this long has no reward (s).
+        """
+
+        c: Annotated[float, Within(0, 1000, "", "rewards are at most 1")] = math.sqrt(2)
+        scale_s: Annotated[float, Within(0.1, 1e7, "s", "bounds of round.deadline_s")] = 60.0
+
+        def __post_init__(self) -> None:
+            check_bounds("selection", self)
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
         self._tried: dict[int, tuple[int, float]] = {}  # count and sum of rewards
         self._total = 0
 
     @classmethod
-    def create(cls, settings: Settings) -> BanditSelection:  # noqa: ARG003 - the protocol's argument
+    def create(cls, settings: Settings) -> BanditSelection:
         """Return the policy with these settings."""
-        return cls()
+        return cls(settings)
 
     def bound(self, silo: int) -> float:
         """Return a silo's upper confidence bound."""
         if silo not in self._tried:
             return math.inf
         count, rewards = self._tried[silo]
-        return rewards / count + CONFIDENCE * math.sqrt(math.log(self._total) / count)
+        return rewards / count + self._settings.c * math.sqrt(math.log(self._total) / count)
 
     def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Sequence[Candidate]:  # noqa: ARG002 - the protocol's argument
         """Return all, the greatest bound first; drawn among equals."""
@@ -57,7 +66,7 @@ class BanditSelection:
         for record in records:
             if record.outcome != "not_selected":
                 took_s = record.end_s - record.start_s
-                reward = max(0.0, 1 - took_s / SCALE_S) if record.outcome == "committed" else 0.0
+                reward = max(0.0, 1 - took_s / self._settings.scale_s) if record.outcome == "committed" else 0.0
                 count, rewards = self._tried.get(record.silo, (0, 0.0))
                 self._tried[record.silo] = count + 1, rewards + reward
                 self._total += 1
