@@ -154,7 +154,7 @@ def _draw_rsus(ax: Axes, run: RunData, extent: tuple[float, float, float, float]
     without = len(run.rsus) - len(shown)
     if not without or len(run.rsus) == 1:
         return ""
-    return f" The names of {plural(without, 'RSU')} find no room here; the table below has all."
+    return f" The names of {plural(without, 'RSU')} find no room here; see the table below."
 
 
 def _figure(extent: tuple[float, float, float, float]) -> tuple[Figure, Axes, Axes, bool]:

@@ -56,7 +56,7 @@ def test_many_rsus_are_named_on_the_map(tmp_path, make_run):
     crowd = tuple((f"a long name of node {i}", 500.0 + i, 500.0, 250.0) for i in range(15))
     with styled():
         panel = map_panel(load(make_run(tmp_path / "crowd", vehicles=60, rsus=crowd)))
-    assert "RSUs find no room here; the table below has all." in panel.caption
+    assert "RSUs find no room here; see the table below." in panel.caption
 
 
 def test_a_single_rsu_is_named_in_the_caption_whatever_the_room(tmp_path, make_run):
