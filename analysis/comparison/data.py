@@ -186,7 +186,7 @@ class ConditionData:
         mixed_seeds: seeds left out, because their cells did not.
         metrics: what can be compared.
         other_meanings: labels of series that arms call the same but measure differently.
-        alike: labels of series that are the same for all arms at every seed.
+        alike: series that are the same for all arms at every seed.
         fixed: labels of series that are the same at every seed, as what the settings alone decide.
         method: how differences get their p-values and intervals.
         against: the arm with which alone the others are compared; empty for all pairs.
@@ -200,7 +200,7 @@ class ConditionData:
     mixed_seeds: tuple[int, ...] = ()
     metrics: tuple[Metric, ...] = ()
     other_meanings: tuple[str, ...] = ()
-    alike: tuple[str, ...] = ()
+    alike: tuple[Metric, ...] = ()
     fixed: tuple[str, ...] = ()
     method: Interval = "sign-flip"
     against: str = ""

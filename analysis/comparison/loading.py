@@ -282,7 +282,8 @@ def with_metrics(data: ConditionData, last: int = 1) -> ConditionData:
         if not measured.any(axis=0).all():
             continue
         whole = finals[measured.all(axis=1)]
-        if len(data.present) > 1 and len(whole) and not np.ptp(whole, axis=1).any():
+        apart = np.fmax.reduce(finals, axis=1) > np.fmin.reduce(finals, axis=1)  # also where an arm has no value
+        if len(data.present) > 1 and len(whole) and not apart.any():
             alike.append(series)
         elif len(whole) > 1 and not series.better and not np.ptp(whole, axis=0).any():
             fixed.append(series)
@@ -291,7 +292,7 @@ def with_metrics(data: ConditionData, last: int = 1) -> ConditionData:
     return dataclasses.replace(
         data,
         metrics=tuple(metrics),
-        alike=tuple(series.words for series in alike),
+        alike=tuple(alike),
         fixed=tuple(series.words for series in fixed),
         other_meanings=tuple(series.words for series in common if series not in same),
     )

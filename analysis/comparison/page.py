@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 
 from analysis.comparison.conditions import Across, across_conditions
-from analysis.comparison.data import ComparisonData, Metric, shortened
+from analysis.comparison.data import ComparisonData, shortened
 from analysis.comparison.loading import load_comparison
 from analysis.comparison.measures import COMPARED, measure_pairs, measure_rows
 from analysis.comparison.parts import ConditionSection, across_parts, overview, parts_of, rank_part
@@ -20,8 +20,8 @@ from analysis.comparison.statistics import LEVEL
 from analysis.comparison.tables import Table, cell_table, difference_table, traffic_table
 from analysis.comparison.terminal import notes_of, terminal_tables
 from analysis.comparison.time_to_target import Target, target_of, target_table
-from analysis.comparison.verdicts import ComparedPair, compare_pairs, verdict_sentences
-from analysis.comparison.warnings import named, notices_of, warnings_of
+from analysis.comparison.verdicts import ComparedPair, Family, compare_pairs, verdict_sentences
+from analysis.comparison.warnings import equal_of, named, notices_of, warnings_of
 from analysis.formatting import clean, count
 from analysis.report.page import Section, environment, tile, write_figures
 from analysis.style import styled
@@ -90,14 +90,19 @@ def _chosen_rsu(data: ComparisonData) -> list[str]:
 
 
 def _verdicts(data: ComparisonData, pairs: Mapping[str, Mapping[str, Sequence[ComparedPair]]]) -> list[str]:
-    """Return the verdict in words: what every condition shows in its first metric of which better is known."""
+    """Return the verdict in words: what every condition shows in its first metric of which better is known.
+
+    What is equal for all arms comes last.
+    """
     lines = []
     for one in data.conditions:
         if one.main is not None and (family := pairs[one.name].get(one.main.name)):
             under = f"{shortened(one.name)}: " if len(data.conditions) > 1 else ""
             lines += [f"{under}{line}" for line in verdict_sentences(family, one.main)]
     more = len(lines) - _MOST_VERDICTS
-    return lines if more <= 0 else [*lines[:_MOST_VERDICTS], f"{count(more)} more such lines stand below."]
+    if more > 0:
+        lines = [*lines[:_MOST_VERDICTS], f"{count(more)} more such lines stand below."]
+    return lines + equal_of(data)
 
 
 def _tiles(data: ComparisonData) -> list[tuple[str, str, str]]:
@@ -148,6 +153,25 @@ class _Compared:
     across: list[Across]
     ranked: list[Ranked]
 
+    @property
+    def in_metrics(self) -> list[Family]:
+        """Arms and conditions compared in metrics."""
+        arms: list[Family] = [
+            ("arms", one.name, metric, self.pairs[one.name][metric.name])
+            for one in self.data.conditions
+            for metric in one.metrics
+        ]
+        return arms + [("conditions", one.arm, one.metric, one.pairs) for one in self.across]
+
+    @property
+    def in_measures(self) -> list[Family]:
+        """Arms compared in what commits cost."""
+        return [
+            ("arms", one.name, metric, self.costs[one.name][metric.name])
+            for one in self.data.conditions
+            for metric in COMPARED
+        ]
+
 
 def _compared(data: ComparisonData) -> _Compared:
     targets = {one.name: target_of(one) for one in data.conditions}
@@ -167,20 +191,12 @@ def _pairs(data: ComparisonData) -> dict[str, dict[str, list[ComparedPair]]]:
 
 def _tables(found: _Compared) -> dict[str, pl.DataFrame]:
     data = found.data
-    families: list[tuple[str, str, Metric, Sequence[ComparedPair]]] = [
-        ("arms", one.name, metric, found.pairs[one.name][metric.name])
-        for one in data.conditions
-        for metric in one.metrics
-    ]
-    families += [("conditions", one.arm, one.metric, one.pairs) for one in found.across]
-    costs = [("arms", one.name, metric, found.costs[one.name][metric.name]) for one in data.conditions
-             for metric in COMPARED]  # fmt: skip
     return {
         "comparison": cell_table(data),
-        "comparison_differences": difference_table(families),
+        "comparison_differences": difference_table(found.in_metrics),
         "comparison_targets": pl.concat([target_table(one, found.targets[one.name]) for one in data.conditions]),
         "comparison_measures": pl.concat([measure_rows(one) for one in data.conditions]),
-        "comparison_measure_differences": difference_table(costs),
+        "comparison_measure_differences": difference_table(found.in_measures),
         "comparison_ranks": rank_rows(found.ranked),
     }
 
@@ -218,7 +234,7 @@ def build_comparison(folder: Path) -> ComparisonResult:
             )
             for i, one in enumerate(data.conditions, 1)
         ]
-    warnings, run_notices = warnings_of(data), notices_of(data)
+    warnings, run_notices = warnings_of(data, found.in_metrics + found.in_measures), notices_of(data)
     context: dict[str, Any] = {
         "title": _title(data),
         "version": data.record.vnetsim,

@@ -23,7 +23,7 @@ from analysis.comparison.tables import (
 )
 from analysis.comparison.time_to_target import Target
 from analysis.comparison.verdicts import ComparedPair
-from analysis.comparison.warnings import named
+from analysis.comparison.warnings import equal_words, named
 from analysis.report.page import Section
 from analysis.style import Panel
 
@@ -66,7 +66,7 @@ def parts_of(
     """
     if not data.cells:
         return []
-    unpaired = "" if data.metrics else f"The {noun}s report nothing in common."
+    unpaired = "" if data.metrics or data.alike or data.fixed else f"The {noun}s report nothing in common."
     if len(data.present) < 2:
         unpaired = f"Of one {noun} only cells have finished here: there is nothing to compare with it."
     verdicts = [verdict_table(data, metric, pairs[metric.name], noun) for metric in data.metrics if pairs[metric.name]]
@@ -144,7 +144,7 @@ def _left_out(data: ConditionData, noun: str) -> str:
     if data.other_meanings:
         lines.append(f"Not compared, because {noun}s measure it differently: {named(data.other_meanings)}.")
     if data.alike:
-        lines.append(f"The same for all {noun}s at every seed: {named(data.alike)}.")
+        lines.append(equal_words(data.alike, noun))
     if data.fixed:
         lines.append(f"Not compared, because the settings alone decide it: {named(data.fixed)}.")
     return " ".join(lines)

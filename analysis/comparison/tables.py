@@ -14,6 +14,7 @@ from analysis.comparison.statistics import LEVEL
 from analysis.comparison.time_to_target import Reached, Target
 from analysis.comparison.verdicts import (
     ComparedPair,
+    Family,
     finite,
     friedman_words,
     interval_words,
@@ -52,12 +53,8 @@ def cell_table(data: ComparisonData) -> pl.DataFrame:
     return pl.DataFrame(rows, schema={column.name: column.dtype for column in COMPARISON}, orient="row")
 
 
-def difference_table(families: Sequence[tuple[str, str, Metric, Sequence[ComparedPair]]]) -> pl.DataFrame:
-    """Return the table ``comparison_differences``: one row for each pair and metric.
-
-    Args:
-        families: what is compared, ``arms`` or ``conditions``; within what; the metric; the pairs.
-    """
+def difference_table(families: Sequence[Family]) -> pl.DataFrame:
+    """Return the table ``comparison_differences``: one row for each pair and metric."""
     rows = [
         (compared, within, pair.first, pair.second, metric.name, metric.unit, metric.last, pair.found.count,
          finite(pair.found.mean), pair.found.deviation, pair.found.method, pair.tests, finite(pair.found.low),

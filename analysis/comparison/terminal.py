@@ -9,6 +9,7 @@ from analysis.comparison.data import ComparisonData, ConditionData, Metric, shor
 from analysis.comparison.statistics import LEVEL
 from analysis.comparison.tables import NONE, Table, overview_metrics, spread
 from analysis.comparison.verdicts import ComparedPair, interval_words, p_words, unit_of_difference
+from analysis.comparison.warnings import equal_of
 from analysis.formatting import THIN, count, number
 
 MOST_METRICS = 3
@@ -46,7 +47,7 @@ def terminal_tables(data: ComparisonData, pairs: Pairs, across: Sequence[Across]
 
 def notes_of(data: ComparisonData, pairs: Pairs) -> list[str]:
     """Return what the reader of the tables must know, and how much more the page has."""
-    lines = []
+    lines = equal_of(data)
     if any(found for family in pairs.values() for found in family.values()):
         corrected = any(pair.tests > 1 for family in pairs.values() for found in family.values() for pair in found)
         lines.append(
@@ -131,7 +132,7 @@ def _row(pair: ComparedPair, metric: Metric, indent: str) -> tuple[str, ...]:
 def _verdict(pair: ComparedPair) -> str:
     """Return a verdict in two or three words; of the first, where it is resolved to be higher or lower."""
     if pair.found.count < pair.least:
-        return f"takes {pair.least} seeds"
+        return "too few seeds"
     if pair.found.mean == 0 and pair.found.deviation == 0:
         return "equal"
     if pair.resolved:

@@ -65,13 +65,17 @@ class ComparedPair:
     def verdict(self) -> str:
         """What the differences show, without their figures."""
         if self.found.count < self.least:
-            return f"{plural(self.found.count, 'seed')}: too few, at least {self.least} are needed"
+            return "too few seeds"
         if self.found.mean == 0 and self.found.deviation == 0:
             return f"equal at all {plural(self.found.count, 'seed')}"
         if not self.resolved:
             more = "" if self.needed is None else f"; {count(self.needed)} seeds needed"
             return f"not resolved{more}"
         return f"{shortened(self.first if self.resolved > 0 else self.second)} higher"
+
+
+Family = tuple[str, str, Metric, Sequence[ComparedPair]]
+"""What is compared, ``arms`` or ``conditions``; under which condition, or with which arm; in what; the pairs."""
 
 
 def unit_of_difference(metric: Metric, *, brackets: bool = False) -> str:

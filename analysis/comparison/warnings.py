@@ -5,11 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
-from analysis.comparison.data import CellData, ComparisonData, ConditionData, RecordedTraffic, shortened
+from analysis.comparison.data import CellData, ComparisonData, ConditionData, Metric, RecordedTraffic, shortened
 from analysis.comparison.statistics import LEAST_SEEDS, LEVEL
-from analysis.comparison.verdicts import pairs_of
+from analysis.comparison.verdicts import Family, pairs_of
 from analysis.formatting import THIN, clean, count, duration, plural
 from analysis.statistics.power import least_seeds_of_sign_flips
 from analysis.statistics.sign_flips import LEAST_FOR_GROUPS, in_two_groups
@@ -26,14 +24,24 @@ def named(names: Sequence[str], between: str = ", ") -> str:
     return between.join(shown) + (f" and {count(len(names) - _MOST_LINES)} more" if len(names) > _MOST_LINES else "")
 
 
+def equal_words(metrics: Sequence[Metric], noun: str) -> str:
+    """Return that all arms are equal in some metrics."""
+    return f"Equal for all {noun}s at every seed: {named([metric.words for metric in metrics])}."
+
+
 def differing_settings(data: ConditionData) -> list[str]:
     """Return the general settings that are not the same for all arms, because a learner has defaults of its own."""
     keys = sorted({key for cell in data.cells for key in cell.settings})
     return [key for key in keys if len({repr(cell.settings.get(key)) for cell in data.cells}) > 1]
 
 
-def warnings_of(data: ComparisonData) -> list[str]:
-    """Return the warnings, one sentence or two each; those that hold under several conditions only once."""
+def warnings_of(data: ComparisonData, families: Sequence[Family] = ()) -> list[str]:
+    """Return the warnings, one sentence or two each; those that hold under several conditions only once.
+
+    Args:
+        data: the comparison.
+        families: all pairs that have an interval.
+    """
     failed = list(data.record.failed.items())
     lines = [
         f"The cell {clean(name, 90)} failed and is missing here: {clean(reason, 400)}"
@@ -60,12 +68,23 @@ def warnings_of(data: ComparisonData) -> list[str]:
     if len(data.altered) > _MOST_LINES:
         lines.append(f"{count(len(data.altered) - _MOST_LINES)} more altered cells are left out.")
     lines += _replayed(data)
-    return lines + _by_condition(data, lambda one: [*_under(one, data.arm_word), *_little_seen(one, data.traffics)])
+    lines += _by_condition(data, lambda one: [*_under(one, data.arm_word), *_little_seen(one, data.traffics)])
+    return lines + _few_across(families) + _grouped(families)
 
 
 def notices_of(data: ComparisonData) -> list[str]:
     """Return what the runs' own pages say first, each kind of line once."""
     return _by_condition(data, _of_the_runs)
+
+
+def equal_of(data: ComparisonData) -> list[str]:
+    """Return in what all arms are equal: of that which is a result, or of all where nothing else is."""
+
+    def say(condition: ConditionData) -> list[str]:
+        results = [metric for metric in condition.alike if metric.better or condition.main is None]
+        return [equal_words(results, data.arm_word)] if results else []
+
+    return _by_condition(data, say)
 
 
 def _by_condition(data: ComparisonData, say: Callable[[ConditionData], list[str]]) -> list[str]:
@@ -99,7 +118,7 @@ def _under(data: ConditionData, noun: str) -> list[str]:
         lines.append(f"Left out, because not all {noun}s replayed the same traffic there: seed {seeds}.")
     if not data.cells:
         return [*lines, "No cell has finished."]
-    return lines + _short(data, noun) + _few(data, noun) + _grouped(data) + _different(data, noun)
+    return lines + _short(data, noun) + _few(data, noun) + _different(data, noun)
 
 
 def _of_the_runs(data: ConditionData) -> list[str]:
@@ -158,20 +177,31 @@ def _few(data: ConditionData, noun: str) -> list[str]:
     if seeds >= least:
         return []
     several = f"the {pairs} pairs with {shortened(data.against)}" if data.against else f"the {pairs} pairs of {noun}s"
-    of = several if pairs > 1 else f"two {noun}s"
-    return [f"{plural(seeds, 'seed')} can resolve no difference: test and interval of {of} take at least {least}."]
+    return [_take(seeds, least, several if pairs > 1 else f"two {noun}s")]
 
 
-def _grouped(data: ConditionData) -> list[str]:
+def _few_across(families: Sequence[Family]) -> list[str]:
+    """Warn of conditions that share too few seeds to be compared, with the arm that has most of them."""
+    found = [pairs for compared, _, _, pairs in families if compared == "conditions" and pairs]
+    if not found or any(pair.found.count >= pair.least for pairs in found for pair in pairs):
+        return []
+    pairs = max(found, key=lambda pairs: max(pair.found.count for pair in pairs))
+    several = f"the {len(pairs)} pairs of conditions" if len(pairs) > 1 else "two conditions"
+    return [_take(max(pair.found.count for pair in pairs), pairs[0].least, several)]
+
+
+def _take(seeds: int, least: int, of: str) -> str:
+    return f"{plural(seeds, 'seed')} can resolve no difference: test and interval of {of} take at least {least}."
+
+
+def _grouped(families: Sequence[Family]) -> list[str]:
     """Warn of intervals that say too much, because differences lie in two groups."""
-    found = []
-    for metric in data.metrics:
-        finals = data.finals(metric)
-        for first, second in pairs_of(data.present, data.against):
-            differences = finals[:, first] - finals[:, second]
-            differences = differences[np.isfinite(differences)]
-            if len(differences) >= LEAST_FOR_GROUPS and in_two_groups(differences):
-                found.append(f"{data.present[first]} \u2212 {data.present[second]} in {metric.label.lower()}")
+    found = [
+        f"{pair.words} in {metric.label.lower()}{f' ({shortened(within)})' * bool(within)}"
+        for _, within, metric, pairs in families
+        for pair in pairs
+        if len(pair.differences) >= LEAST_FOR_GROUPS and in_two_groups(pair.differences)
+    ]
     if not found:
         return []
     line = (

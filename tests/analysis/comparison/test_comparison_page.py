@@ -230,6 +230,51 @@ def test_one_arm_alone(made: Make) -> None:
     assert "kNN accuracy (%)" in page
 
 
+def test_arms_that_are_equal_are_said_to_be(made: Make) -> None:
+    """Made-up runs of arms with names of one length are the same run."""
+    result = build_comparison(made([(arm, "", seed, "t0") for seed in range(6) for arm in ("aa", "bb")], title="Equal"))
+    page = result.path.read_text()
+    (equal,) = result.notes
+    assert equal.startswith("Equal for all learners at every seed: ")
+    assert "kNN accuracy" in equal
+    assert f'<p class="verdict">{equal}</p>' in page
+    assert "nothing in common" not in page
+
+
+def test_differences_in_two_groups_are_told_of_all_that_has_an_interval(made: Make) -> None:
+    """One cell of 24 is far from all others in accuracy, and in commits per hour, for it ended early."""
+    entries = [(arm, name, seed, "t0") for seed in range(6) for name in ("x", "y") for arm in ("a", "bb")]
+    folder = made(entries, title="Jumps")
+    run = RunDirectory(folder / "cells" / "cell0-seed0")
+    run.write_json("manifest.json", {**run.manifest(), "time_s": 0.09})
+    knn = pl.when(pl.col("name") == "knn").then(pl.lit(50.0))
+    run.write("metrics", run.read("metrics").with_columns(knn.otherwise("value").alias("value")))
+    (line,) = [line for line in build_comparison(folder).warnings if "two groups" in line]
+    for told in (
+        "a \u2212 bb in knn accuracy (x)",
+        "x \u2212 y in knn accuracy (a)",
+        "a \u2212 bb in commits per hour (x)",
+    ):
+        assert told in line
+
+
+def test_seeds_too_few_are_told_once(folder: Path, built_study: ComparisonResult) -> None:
+    """How many it takes is a warning; rows of pairs say no more than that they are too few."""
+    result = build_comparison(folder)
+    (line,) = [line for line in result.warnings if "can resolve no difference" in line]
+    assert line.endswith("take at least 6.")
+    rows = [row for table in result.tables if "differences" in table.title for row in table.rows]
+    assert {row[-1] for row in rows} == {"too few seeds"}
+    page = result.path.read_text()
+    assert "<td>too few seeds</td>" in page
+    assert "at least 6" not in page.replace(line, "")
+    lines = [line for line in built_study.warnings if "can resolve no difference" in line]
+    assert [line.partition("interval of ")[2] for line in lines] == [
+        "two arms take at least 6.",
+        "two conditions take at least 6.",
+    ]
+
+
 def test_a_condition_of_which_nothing_has_finished(study: Path) -> None:
     record = json.loads((study / "comparison.json").read_text())
     record["failed"] = {cell["folder"]: "broke" for cell in record["cells"] if cell["condition"] == "sparse"}
