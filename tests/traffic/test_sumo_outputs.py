@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+import vnetsim
 from vnetsim.coverage.windows import Left, Window
 from vnetsim.display import progress_display
 from vnetsim.errors import InputError
 from vnetsim.experiment import Experiment, TrafficSettings
 from vnetsim.runs.traffic_recording import record_mobility
 from vnetsim.traffic import open_traffic
+from vnetsim.traffic.sumo.outputs import output_names
 from vnetsim.traffic.sumo.session import SumoSession
 
 WindowsOf = Callable[..., list[Window]]
@@ -101,6 +104,8 @@ def test_outputs_go_below_the_run_directory(scenario_with_outputs: Path, tmp_pat
     assert after == before
     written = {path.name for path in (run / "sumo").iterdir()}
     assert written >= WRITTEN
+    known = output_names(scenario_with_outputs)
+    assert {name for name in written if not known.fullmatch(name)} == {"ssm.xml"}  # which a vType names
     # whole, not cut short where the run directory was read
     assert b"</tripinfos>" in (run / "sumo" / "tripinfos.xml").read_bytes()
     (note,) = (note for note in (run / "manifest.json").read_text().splitlines() if "has SUMO write" in note)
@@ -160,19 +165,75 @@ def test_a_configuration_that_only_writes_a_file_is_refused(
     assert mine.read_text() == MINE
 
 
-def test_a_link_in_the_place_of_the_folder_is_not_followed(make_scenario: Callable[..., Path], tmp_path: Path) -> None:
+def test_a_link_among_the_outputs_is_not_followed(make_scenario: Callable[..., Path], tmp_path: Path) -> None:
     config = make_scenario(tmp_path / "scenario", end=20)
     config.write_text(config.read_text().replace("<time>", '<o><tripinfo-output value="mine.xml"/></o><time>'))
-    pictures = tmp_path / "pictures"
-    pictures.mkdir()
-    (pictures / "mine.xml").write_text(MINE)
-    (tmp_path / "sumo").symlink_to(pictures)
-    settings = TrafficSettings(rsu=("B1:120",), repeat=False)
-    traffic = open_traffic(Experiment(scenario=str(config), traffic=settings), outputs=tmp_path / "sumo")
+    mine, folder = tmp_path / "pictures" / "mine.xml", tmp_path / "sumo"
+    mine.parent.mkdir()
+    mine.write_text(MINE)
+
+    def refused(message: str) -> None:
+        with pytest.raises(InputError, match=message):
+            open_traffic(Experiment(scenario=str(config)), outputs=folder)
+
+    folder.symlink_to(mine.parent)
+    refused(r"sumo: a symbolic link; .*\. Remove it\.")
+    folder.unlink()
+    folder.write_text(MINE)
+    refused("sumo: a file, where the folder of SUMO's outputs is to be")
+    folder.unlink()
+    folder.mkdir()
+    (folder / "mine.xml").symlink_to(mine)
+    refused(r"sumo/mine\.xml: a symbolic link")
+    (folder / "mine.xml").unlink()
+    os.mkfifo(folder / "mine.xml")
+    refused(r"sumo/mine\.xml: unreadable: not a file but a pipe")
+    assert mine.read_text() == MINE
+
+
+def test_files_of_the_users_beside_the_outputs_stay(make_scenario: Callable[..., Path], tmp_path: Path) -> None:
+    config = make_scenario(tmp_path / "scenario", end=60)
+    config.write_text(config.read_text().replace("<time>", '<o><tripinfo-output value="trips.xml"/></o><time>'))
+    folder = tmp_path / "sumo"
+    folder.mkdir()
+    (folder / "notes.txt").write_text(MINE)
+    (folder / "trips.xml").write_text("<half")
+    given = Experiment(scenario=str(config), traffic=TrafficSettings(rsu=("B1:120",), repeat=False))  # type: ignore[arg-type]
+    traffic = open_traffic(given, outputs=folder)
     list(traffic.events())
     traffic.close()
-    assert (pictures / "mine.xml").read_text() == MINE
-    assert b"<tripinfos" in (tmp_path / "sumo" / "mine.xml").read_bytes()
+    assert (folder / "notes.txt").read_text() == MINE
+    assert (folder / "trips.xml").read_text().rstrip().endswith("</tripinfos>")
+    assert "<half" not in (folder / "trips.xml").read_text()
+
+
+def test_overwrite_takes_what_sumo_wrote_for_its_own_and_nothing_else(
+    make_scenario: Callable[..., Path], tmp_path: Path
+) -> None:
+    config = make_scenario(tmp_path / "scenario", end=20, step=1.0, more='<additional-files value="d.add.xml"/>')
+    (config.parent / "d.add.xml").write_text('<additional><edgeData id="e" file="edges.csv"/></additional>')
+    (config.parent / "b").mkdir()
+    options = {"tripinfo-output": "trips.xml.gz", "fcd-output": "b/trips.xml.gz", "output-prefix": "my_"}
+    options |= {"output-suffix": "_x", "vtk-output": "vtk", "save-state.times": "5", "log": "sumo.log"}
+    written = "".join(f'<{name} value="{value}"/>' for name, value in options.items())
+    config.write_text(config.read_text().replace("<time>", f"<output>{written}</output><time>"))
+    run = tmp_path / "run"
+
+    def recorded() -> None:
+        vnetsim.mobility(config, rsu="B1:120", out=run, overwrite=True, progress=False).report()
+
+    recorded()
+    assert len({path.name.rpartition("_")[0] for path in (run / "sumo").iterdir()}) >= 6
+    recorded()
+    for name in ("sumo/trips.xml.gz", "sumo/notes.txt", "sumo/more/e.xml", "figures/mine.svg", "figures/map.png"):
+        (run / name).parent.mkdir(exist_ok=True)
+        (run / name).write_text(MINE)
+        (run / ".a.0123abcd.tmp").touch()
+        with pytest.raises(InputError, match=f"run: holds {name}, of which no record says that vnetsim wrote it"):
+            recorded()
+        assert (run / name).read_text() == MINE
+        (run / name).unlink()
+    recorded()
 
 
 def test_a_folder_that_is_not_writable_keeps_sumo_going(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from vnetsim.experiment import Experiment as Settings
 from vnetsim.learning.registry import LEARNERS
 from vnetsim.plugins import is_given, short_name
 from vnetsim.progress import ProgressDisplay
+from vnetsim.runs.opening import SUMO
 from vnetsim.runs.runner import OnRound, resume_run, start_run
 from vnetsim.runs.traffic_recording import record_mobility
 from vnetsim.runs.writer import has_not_begun, locked
@@ -25,6 +27,7 @@ from vnetsim.storage.folder import LOCK, is_leftover
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.study.request import Request, refuse_unlike_exchanges
 from vnetsim.study.runner import compare as run_comparison
+from vnetsim.traffic.sumo.outputs import output_names
 
 Scenario = str | os.PathLike[str] | Settings
 Show = bool | ProgressDisplay | None
@@ -61,7 +64,7 @@ def run(
         device: ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"cuda:N"``; default ``"auto"``.
         rsu: where to place RSUs: a junction or ``"x,y"``, each with ``":range_m"`` if wanted; or several.
         out: folder to make; default a new one below ``runs/``.
-        overwrite: whether a run directory that is there already gives way.
+        overwrite: whether a run directory that is there already gives way; refused where it holds a file of yours.
         settings: any other setting, by dotted key, ``{"round.quorum": 10}``, or as tables.
         progress: whether to show how far it is; None for where somebody sees it, a notebook or a terminal; False for
             silence. Or an object with the methods of ``vnetsim.progress.ProgressDisplay``.
@@ -323,8 +326,8 @@ def _overrides(settings: SettingTree | None, rsu: Rsus, **given: object) -> list
     return overrides_of(settings, traffic__rsu=placed, **given)
 
 
-_BESIDE = {LOCK, RECORD, "report.html", "figures", "sumo"}
-"""What vnetsim leaves in a run directory besides the files that its checksums tell of."""
+_DRAWN = re.compile(r'id="figure-([a-z0-9-]+)"')
+"""How a page names its figures, each of which stands in ``figures/`` as well."""
 
 
 def _folder(out: str | os.PathLike[str] | None, *, overwrite: bool) -> Path | None:
@@ -340,16 +343,28 @@ def _folder(out: str | os.PathLike[str] | None, *, overwrite: bool) -> Path | No
     run = RunDirectory(folder)
     if isinstance(old, Study):
         raise InputError(f"{folder}: is a comparison; overwrite=True removes a run directory alone.")
-    files = [file.relative_to(folder) for file in folder.rglob("*") if not file.is_dir()]
-    other = next((file for file in files if not (run.wrote(file.as_posix()) or file.parts[0] in _BESIDE)), None)
-    if other is not None and not is_leftover(other.name):
-        raise InputError(f"{folder}: holds {other}, which vnetsim did not write; take it away first.")
+    for name in _names_not_recorded(run):
+        raise InputError(f"{folder}: holds {name}, of which no record says that vnetsim wrote it; take it away first.")
     with locked(run, fresh=False):
         run.clear()
         for path in folder.iterdir():  # pages, and folders of tables that are empty by now
             if path.name != LOCK:
                 run.remove(path.name)
     return folder
+
+
+def _names_not_recorded(run: RunDirectory) -> Iterator[str]:
+    """Yield what stands in a run directory that neither vnetsim nor its SUMO is known to have written."""
+    page = run.path / "report.html"
+    drawn = _DRAWN.findall(page.read_text("utf-8", "replace")) if page.is_file() else []
+    made = {LOCK, RECORD, page.name, *(f"figures/{name}.svg" for name in drawn)}
+    written_by_sumo = output_names(Path(run.settings()[0]["scenario"]))
+    for path in sorted(run.path.rglob("*")):
+        name = path.relative_to(run.path).as_posix()
+        ours = name in made or run.wrote(name) or is_leftover(path.name)
+        ours = ours or (path.parent == run.path / SUMO and written_by_sumo.fullmatch(path.name) is not None)
+        if not ours and (path.is_symlink() or not path.is_dir()):
+            yield name
 
 
 def _learners(learners: str | Iterable[str | type] | None) -> str | None:

@@ -9,7 +9,8 @@ file instead of simulating.
 
 from __future__ import annotations
 
-import shutil
+import os
+import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -17,6 +18,7 @@ from pathlib import Path
 
 from vnetsim.errors import InputError, RunError
 from vnetsim.paths import resolved
+from vnetsim.special_files import refuse_special
 from vnetsim.traffic.sumo.config import options_of, read_leniently
 
 _UP = "../" * 64
@@ -76,14 +78,15 @@ def refuse_no_simulation(config: Path) -> None:
 
 
 class SumoOutputs:
-    """A folder for the outputs of one scenario, fresh, and the options that lead them there.
+    """A folder for the outputs of one scenario, and the options that lead them there.
 
     Args:
         config: the scenario.
-        folder: the folder to make; one that is there is made anew. None takes a temporary one.
+        folder: the folder to make, or to go on with, as a resumed run does: SUMO writes its files anew, and what else
+            is there stays. None takes a temporary one.
 
     Raises:
-        InputError: two outputs would share a name.
+        InputError: two outputs would share a name; or something stands in the way that SUMO would write through.
         RunError: the folder cannot be made.
     """
 
@@ -98,11 +101,9 @@ class SumoOutputs:
             folder = Path(self._scratch.name) / "sumo"
         self.folder = folder = folder.absolute()
         try:
-            if folder.is_symlink() or folder.is_file():
-                folder.unlink()
-            elif folder.is_dir():
-                shutil.rmtree(folder)
-            folder.mkdir(parents=True)
+            if not os.path.lexists(folder):
+                folder.mkdir(parents=True)
+            _refuse_in_the_way(folder)
         except OSError as error:
             raise RunError(f"{folder}: cannot be made for SUMO's outputs: {error.strerror}.") from error
         shown = str(folder)
@@ -195,6 +196,38 @@ def _written(options: dict[str, str], folder: Path) -> Iterator[tuple[Path, str]
 
             read_leniently(file, start)
             yield from ((file, value) for value in found)
+
+
+def output_names(config: Path) -> re.Pattern[str]:
+    """Return what the names look like that ``SumoOutputs`` gives the outputs of a scenario.
+
+    Names of which options and additional files do not tell, as SUMO's own for the device ``ssm``, are not among them.
+    """
+    options = options_of(config)
+    if any(name.startswith("save-state.") for name in options):
+        options.setdefault("save-state.prefix", "state")
+    suffix = f"(?:{re.escape(_plain(options.get('output-suffix', '')))})?"  # SUMO puts it before a dot
+    single = [value for _, value in _written(options, config.parent)]
+    series = []  # of which each file has a time or a number behind the name
+    for name, value in options.items():
+        if is_output(name):
+            kept = series if name == "save-state.prefix" or _PAST_THE_PREFIX.get(name) == "vtk-output" else single
+            kept += [one for one in value.split(",") if one not in NOWHERE]
+    names = [re.escape(_last(value)).replace(r"\.", rf"{suffix}\.") + suffix for value in single]
+    names += [rf"{re.escape(_last(value))}_[\d:]+{suffix}[\d.:]*{suffix}\.(?:xml|xml\.gz|vtp)" for value in series]
+    number = r"(?:\d+_)?" if len(set(names)) < len(names) else ""  # see SumoOutputs._distinct
+    own = re.escape(_plain(options.get("output-prefix", "")))
+    return re.compile(rf"(?:pass\d+_)?{own}{number}(?:{'|'.join(names)})" if names else "(?!)")
+
+
+def _refuse_in_the_way(folder: Path) -> None:
+    """Refuse what would lead SUMO's outputs out of the folder, or have SUMO wait for ever."""
+    for path in (folder, *(folder.iterdir() if folder.is_dir() and not folder.is_symlink() else ())):
+        if path.is_symlink():
+            raise InputError(f"{path}: a symbolic link; vnetsim has SUMO write nothing through it. Remove it.")
+        refuse_special(path)
+    if not folder.is_dir():
+        raise InputError(f"{folder}: a file, where the folder of SUMO's outputs is to be. Take it away.")
 
 
 def _last(path: str) -> str:
