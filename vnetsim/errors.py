@@ -30,7 +30,7 @@ class RunError(VnetsimError):
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str], where: str = "") -> InputError:
-    """Return the error for a name that does not exist, listing those that do and the nearest one.
+    """Return the error for a name that does not exist, listing those that do and the nearest one, whatever its case.
 
     Args:
         kind: what the name should have named, for example ``"learner"`` or ``"key"``.
@@ -39,8 +39,9 @@ def unknown_name(kind: str, name: str, known: Iterable[str], where: str = "") ->
         where: file or option in which it stands, put in front of the message.
     """
     names = sorted(known)
-    close = difflib.get_close_matches(name, names, n=1)
-    hint = f" Did you mean '{close[0]}'?" if close else ""
+    folded = {known.casefold(): known for known in names}
+    close = difflib.get_close_matches(name.casefold(), folded, n=1)
+    hint = f" Did you mean '{folded[close[0]]}'?" if close else ""
     prefix = f"{where}: " if where else ""
     return InputError(f"{prefix}unknown {kind} '{name}'.{hint} Available: {', '.join(names) or 'none'}.")
 

@@ -64,6 +64,11 @@ def test_classes_of_a_notebook_are_run(tmp_path: Path) -> None:
         vnetsim.compare("gaussian", learners=[Mine, "fedavg-classification"], workers=2, settings=TINY)
 
 
+def test_a_table_may_be_named_for_what_it_chooses() -> None:
+    made = vnetsim.Experiment("gaussian", data="cifar10", link="constant", data__train_images=50)
+    assert (made.data.name, made.data.train_images, made.link.model) == ("cifar10", 50, "constant")
+
+
 def test_a_class_that_was_changed_is_another() -> None:
     space: dict[str, Any] = {"Base": ClassificationFedAvg}
     names = []
@@ -100,7 +105,7 @@ def test_overwrite_removes_a_run_alone(tmp_path: Path) -> None:
         run(out, learner=Mine)
     assert run(out, learner=Mine, overwrite=True).rounds.height == 2
     (out / "notes.txt").write_text("mine")
-    with pytest.raises(vnetsim.InputError, match=r"holds notes\.txt, which vnetsim did not write"):
+    with pytest.raises(vnetsim.InputError, match=r"holds notes\.txt, of which no record says"):
         run(out, learner=Mine, overwrite=True)
     assert vnetsim.load(out).status == "finished"
     (tmp_path / "photos").mkdir()
@@ -128,6 +133,11 @@ def circle() -> dict[str, Any]:
     [
         (lambda: vnetsim.run("gaussian", lr=0.1), r"unknown setting 'lr'\. Did you mean learning__lr\?"),
         (lambda: vnetsim.run("gaussian", quorum=3), r"unknown setting 'quorum'\. Did you mean round__quorum\?"),
+        (lambda: vnetsim.run("gaussian", warmup=60), r"unknown setting 'warmup'\. Did you mean traffic__warmup_s\?"),
+        (lambda: vnetsim.run("gaussian", rsu_spacing=60), r"Did you mean traffic__rsu_spacing_m\?"),
+        (lambda: vnetsim.run("gaussian", epochs=2), r"Did you mean learning__steps or rounds\?"),
+        (lambda: vnetsim.run("gaussian", batch_size=2), r"Did you mean learning__batch\?"),
+        (lambda: vnetsim.run("gaussian", learner="CDL"), r"unknown learner 'CDL'\. Did you mean 'cdl'\?"),
         (lambda: vnetsim.run("gaussian", selection="oorty"), "round.selection: unknown selection policy 'oorty'"),
         (lambda: vnetsim.run("gaussian", rounds=int), r"rounds: expected a value, got the class int; classes may be"),
         (lambda: vnetsim.run("gaussian", selection=int), "int: it lacks name, source, Settings"),

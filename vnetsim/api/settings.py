@@ -29,6 +29,14 @@ _TOP = {field.name for field in dataclasses.fields(Settings)}
 _DEFAULT = Settings(scenario="gaussian")
 _OF_LEARNERS = ("lr", "batch", "steps", "momentum", "encoder", "clip_norm", "weight_decay")
 """Settings that most learners have."""
+_OTHER_WORDS = {
+    "batch_size": ("learning__batch",),
+    "data_download": ("data__download",),
+    "data_root": ("data__root",),
+    "epochs": ("learning__steps", "rounds"),
+    "learning_rate": ("learning__lr",),
+}
+"""Settings by what PyTorch's users and the options of the command line call them; units are added below."""
 _DEEPEST = 20
 
 SettingTree = Mapping[str, Any]
@@ -85,21 +93,34 @@ def overrides_of(settings: SettingTree | None, **given: object) -> list[Override
 
 
 def _placed(path: tuple[str, ...], value: Any) -> Override:
-    """Return a setting at its place: ``selection="oort"`` names what ``round.selection`` does, and so does a class."""
+    """Return a setting at its place: ``selection="oort"`` names what ``round.selection`` does, and so does a class.
+
+    ``data="cifar10"`` and ``link="constant"`` name what ``data.name`` and ``link.model`` do.
+    """
     key = ".".join(path)
-    kind = next((kind for kind in KINDS if key in (kind.key, kind.table)), None)
+    kind = next((kind for kind in KINDS if key in (kind.key, kind.table, *_short(kind.key))), None)
     if kind is not None and isinstance(value, str | type):
         return tuple(kind.key.split(".")), kind.name_of(value) if isinstance(value, type) else value
     if isinstance(value, type):
         raise InputError(f"{key}: expected a value, got the class {value.__name__}; classes may be given for {_KEYS}.")
     if len(path) == 1 and key not in _TOP:
         tables = {table: getattr(_DEFAULT, table) for table in sorted(_TOP)}
-        homes = [table for table, value in tables.items() if dataclasses.is_dataclass(value) and hasattr(value, key)]
-        homes += ["learning"] if key in _OF_LEARNERS else []
-        if homes:
-            meant = " or ".join(f"{home}__{key}" for home in homes)
-            raise InputError(f"unknown setting '{key}'. Did you mean {meant}?")
+        meant = [
+            f"{table}__{name}"
+            for table, value in tables.items()
+            for name in (key, f"{key}_s", f"{key}_m")
+            if dataclasses.is_dataclass(value) and hasattr(value, name)
+        ]
+        meant += [f"learning__{key}"] if key in _OF_LEARNERS else _OTHER_WORDS.get(key, ())
+        if meant:
+            raise InputError(f"unknown setting '{key}'. Did you mean {' or '.join(meant)}?")
     return path, value
+
+
+def _short(key: str) -> tuple[str, ...]:
+    """Return the table of a key that says which one the whole table is about."""
+    table, _, name = key.partition(".")
+    return (table,) if name in {"name", "model"} else ()
 
 
 def _leaves(tree: Mapping[Any, Any], above: tuple[str, ...]) -> list[Override]:
