@@ -141,6 +141,25 @@ def test_a_closed_pipe_behind_tables(call: str) -> None:
     assert done.stderr == "vnetsim: runs/x/report.html: complete, but standard output cannot be written: Broken pipe.\n"
 
 
+@pytest.mark.parametrize("call", ["settings --basic", "learners", "plugins", "cite", "--version", "run --help", ""])
+def test_a_reader_who_has_seen_enough_of_a_listing_is_no_error(call: str) -> None:
+    ours, theirs = os.pipe()
+    os.close(ours)
+    done = launched(*call.split(), stdout=theirs)
+    os.close(theirs)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_full_disk_for_the_shipped_scenarios(tmp_path: Path) -> None:
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
+
+    done = launched("init", tmp_path / "mine", preexec_fn=limit)
+    print(done.stderr)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert done.stderr.startswith(f"vnetsim: {tmp_path / 'mine'}: cannot copy the scenarios there: ")
+
+
 def closed(numbers: Sequence[int]) -> Any:
     def close() -> None:
         for number in numbers:

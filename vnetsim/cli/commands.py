@@ -75,6 +75,9 @@ def _command() -> list[str]:
 _TEXTS = {"--help", "-h", "learners", "plugins", "settings"}
 """What prints docstrings."""
 
+_LISTINGS = {*_TEXTS, "cite", "init", "--version", "-V"}
+"""What prints and computes nothing: whoever has read enough of it may close the pipe."""
+
 _NO_THREADS = "the system allows no more processes or threads here; raise the limit that `ulimit -u` shows."
 _PANIC = "PanicException"
 """What a panic of a library written in Rust is called here. It is no ``Exception``, and every library has its own."""
@@ -351,8 +354,16 @@ def _exit_status(tokens: list[str]) -> int:
         sys.stdout.flush()
         return int(status or 0)
     except BaseException as error:  # noqa: BLE001 - the last line of defence of the user's terminal
+        if _reader_left(error) and (not tokens or not _LISTINGS.isdisjoint(tokens)):
+            drop_output()
+            return 0
         line, status = _told(error)
         return _fail(line, status, debug="--debug" in tokens)
+
+
+def _reader_left(error: BaseException) -> bool:
+    """Return whether nobody reads any more what is printed; rich ends a program for that."""
+    return isinstance(error.__context__ if isinstance(error, SystemExit) else error, BrokenPipeError)
 
 
 def _refuse_without_texts(tokens: Sequence[str]) -> None:
@@ -379,8 +390,7 @@ def _told(error: BaseException) -> tuple[str, int]:
             told = str(error) or "interrupted.", INTERRUPTED
         case SystemExit():  # of a plug-in that was not called by its name, as when its settings check themselves
             what = f"a plug-in, or what it uses, ended the program (SystemExit: {error.code})."
-            gone = isinstance(error.__context__, BrokenPipeError)  # so rich ends a program that nobody reads any more
-            told = "Broken pipe." if gone else what, RunError.exit_code
+            told = "Broken pipe." if _reader_left(error) else what, RunError.exit_code
         case _ if not isinstance(error, Exception) and type(error).__name__ != _PANIC:
             raise error
         case _ if not isinstance(error, Exception) and "KeyboardInterrupt" in said:  # so Ctrl-C arrives from there
