@@ -155,7 +155,6 @@ def test_a_full_disk_for_the_shipped_scenarios(tmp_path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
 
     done = launched("init", tmp_path / "mine", preexec_fn=limit)
-    print(done.stderr)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
     assert done.stderr.startswith(f"vnetsim: {tmp_path / 'mine'}: cannot copy the scenarios there: ")
 

@@ -208,7 +208,7 @@ def output_names(config: Path) -> re.Pattern[str]:
         options.setdefault("save-state.prefix", "state")
     suffix = f"(?:{re.escape(_plain(options.get('output-suffix', '')))})?"  # SUMO puts it before a dot
     single = [value for _, value in _written(options, config.parent)]
-    series = []  # of which each file has a time or a number behind the name
+    series: list[str] = []  # of which each file has a time or a number behind the name
     for name, value in options.items():
         if is_output(name):
             kept = series if name == "save-state.prefix" or _PAST_THE_PREFIX.get(name) == "vtk-output" else single
