@@ -18,7 +18,7 @@ from vnetsim.traffic.vehicle_types import TypeFilter
 
 Result = TypeVar("Result")
 
-_STEPS, _BYTES, _WAIT_S = 64, 1 << 23, 0.5
+_STEPS, _BYTES, _WAIT_S = 64, 1 << 23, 2.0
 """Steps are looked at together: at most so many, until they have so many bytes or took so long."""
 
 
