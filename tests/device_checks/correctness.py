@@ -101,12 +101,10 @@ def pictures(setup: CheckSetup, generator: torch.Generator) -> list[Row]:
     count = 8 if setup.tiny else 128
     mean, std, device = (0.4, 0.4, 0.4), (0.2, 0.2, 0.2), setup.device
     pictures_ = torch.rand(count, 3, 32, 32, generator=generator)
-    lengths, angle = torch.rand(count, generator=generator) * 9, torch.rand(count, generator=generator) * 3
+    lengths = torch.rand(count, generator=generator) * 9
     one, two = draw_view_one(count, (32, 32), generator), draw_view_two(count, (32, 32), generator)
     return [
-        both("motion blur along rows", lambda x, length: [motion_blur(x, length)], (pictures_, lengths), device),
-        both("motion blur at angles", lambda x, length, a: [motion_blur(x, length, a)], (pictures_, lengths, angle),
-             device),
+        both("motion blur", lambda x, length: [motion_blur(x, length)], (pictures_, lengths), device),
         both("first view, same draws", lambda x: [apply_view_one(x, one, mean, std)], (pictures_,), device),
         both("second view, same draws", lambda x: [apply_view_two(x, two, mean, std)], (pictures_,), device),
     ]  # fmt: skip

@@ -1,6 +1,4 @@
-"""The motion kernel: its moments, its edges, its direction."""
-
-import math
+"""The motion kernel: its moments and its edges."""
 
 import pytest
 import torch
@@ -11,14 +9,13 @@ from learners.data.motion import motion_blur
 
 SIDE = 41
 LENGTHS = st.floats(0.0, 30.0, width=32)
-ANGLES = st.floats(-math.pi, math.pi)
 
 
-def kernel(length: float, angle: float | torch.Tensor = 0.0) -> torch.Tensor:
+def kernel(length: float) -> torch.Tensor:
     """The response to one bright pixel in the middle, shape (SIDE, SIDE)."""
     image = torch.zeros(1, 1, SIDE, SIDE, dtype=torch.float64)
     image[..., SIDE // 2, SIDE // 2] = 1
-    return motion_blur(image, torch.tensor([length], dtype=torch.float64), angle)[0, 0]
+    return motion_blur(image, torch.tensor([length], dtype=torch.float64))[0, 0]
 
 
 def moments(weights: torch.Tensor) -> tuple[float, float, float, float, float]:
@@ -61,62 +58,27 @@ def test_variance_grows_with_the_length(length, step):
     assert moments(kernel(1 + length + step))[3] > moments(kernel(1 + length))[3]
 
 
-@given(length=LENGTHS, angle=ANGLES)
-def test_any_direction_has_unit_sum_and_no_shift(length, angle):
-    total, x, y, _, _ = moments(kernel(length, angle))
-    assert (total, x, y) == pytest.approx((1, 0, 0), abs=1e-12)
-
-
-@given(length=st.floats(6.0, 30.0, width=32), angle=ANGLES)
-def test_the_blur_points_along_its_angle(length, angle):
-    """The covariance's main axis is the direction of motion, y pointing down; bilinear sharing adds up to 1/2."""
-    weights = kernel(length, angle)
-    place = torch.arange(SIDE, dtype=torch.float64) - SIDE // 2
-    covariance = (weights * place[:, None] * place[None, :]).sum().item()
-    _, _, _, variance_x, variance_y = moments(weights)
-    axis = 0.5 * math.atan2(2 * covariance, variance_x - variance_y)
-    assert math.sin(axis - angle) == pytest.approx(0, abs=0.06)
-    assert variance_x + variance_y == pytest.approx((length**2 - 1) / 12, abs=0.75)
-
-
-def test_vertical_motion_is_horizontal_motion_transposed():
-    images = torch.rand(4, 3, 16, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    lengths = torch.tensor([0.5, 2.0, 3.7, 6.0])
-    vertical = motion_blur(images, lengths, math.pi / 2)
-    torch.testing.assert_close(vertical, motion_blur(images.mT, lengths).mT, atol=1e-12, rtol=0)
-
-
-def test_both_ways_to_blur_horizontally_agree():
-    images = torch.rand(5, 3, 12, 20, generator=torch.Generator().manual_seed(0))
-    lengths = torch.tensor([0.0, 1.2, 3.0, 4.4, 15.0])
-    torch.testing.assert_close(motion_blur(images, lengths, torch.zeros(5)), motion_blur(images, lengths))
-
-
-@pytest.mark.parametrize("angle", [0.0, 0.7])
-def test_up_to_one_pixel_nothing_changes_bit_for_bit(angle):
+def test_up_to_one_pixel_nothing_changes_bit_for_bit():
     images = torch.rand(4, 3, 8, 8, generator=torch.Generator().manual_seed(0))
-    blurred = motion_blur(images, torch.tensor([0.0, 0.3, 1.0, 2.0]), angle)
+    blurred = motion_blur(images, torch.tensor([0.0, 0.3, 1.0, 2.0]))
     assert torch.equal(blurred[:3], images[:3])
     assert not torch.equal(blurred[3], images[3])
 
 
-@given(length=st.floats(0.0, 40.0, width=32), angle=st.sampled_from([0.0, 0.4, math.pi / 2]))
-def test_a_constant_image_stays_constant(length, angle):
+@given(length=st.floats(0.0, 40.0, width=32))
+def test_a_constant_image_stays_constant(length):
     images = torch.full((1, 2, 8, 8), 0.75, dtype=torch.float64)
-    torch.testing.assert_close(motion_blur(images, torch.tensor([length]), angle), images, atol=1e-12, rtol=0)
+    torch.testing.assert_close(motion_blur(images, torch.tensor([length])), images, atol=1e-12, rtol=0)
 
 
-@pytest.mark.parametrize("angle", [0.0, torch.tensor([0.1, 0.9, -1.0, 0.0, 2.0])])
-def test_each_image_has_a_kernel_of_its_own(angle):
+def test_each_image_has_a_kernel_of_its_own():
     images = torch.rand(5, 3, 16, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     lengths = torch.tensor([4.0, 1.0, 2.5, 7.0, 0.0])
-    together = motion_blur(images, lengths, angle)
+    together = motion_blur(images, lengths)
     for number in range(5):
-        one = angle[number : number + 1] if isinstance(angle, torch.Tensor) else angle
-        alone = motion_blur(images[number : number + 1], lengths[number : number + 1], one)
+        alone = motion_blur(images[number : number + 1], lengths[number : number + 1])
         torch.testing.assert_close(together[number : number + 1], alone, atol=1e-12, rtol=0)
 
 
-@pytest.mark.parametrize("angle", [0.0, 0.5])
-def test_no_images(angle):
-    assert motion_blur(torch.zeros(0, 3, 8, 8), torch.zeros(0), angle).shape == (0, 3, 8, 8)
+def test_no_images():
+    assert motion_blur(torch.zeros(0, 3, 8, 8), torch.zeros(0)).shape == (0, 3, 8, 8)
