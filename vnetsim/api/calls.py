@@ -25,7 +25,7 @@ from vnetsim.runs.writer import has_not_begun, locked
 from vnetsim.storage.checksums import RECORD
 from vnetsim.storage.folder import LOCK, is_leftover
 from vnetsim.storage.run_directory import RunDirectory
-from vnetsim.study.request import Request, refuse_unlike_exchanges
+from vnetsim.study.request import Request
 from vnetsim.study.runner import compare as run_comparison
 from vnetsim.traffic.sumo.outputs import output_names
 
@@ -228,7 +228,6 @@ def compare(
         if workers != 1 or engine != "local":
             _refuse_given_classes(cell.experiment for cell in plan.cells)
         _refuse_other_defaults()
-        refuse_unlike_exchanges(plan)
         folder = folder_of(out) or Path("runs") / name
         done = run_comparison(
             plan,

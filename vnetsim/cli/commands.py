@@ -252,7 +252,7 @@ def compare(
     debug: Debug = False,  # noqa: ARG001
 ) -> int:
     """Compare arms over seeds on the same recorded traffic; a second call runs only what is missing."""
-    from vnetsim.study.request import Request, refuse_unlike_exchanges  # noqa: PLC0415
+    from vnetsim.study.request import Request  # noqa: PLC0415
     from vnetsim.study.runner import compare as run_comparison  # noqa: PLC0415
 
     request = Request(
@@ -268,7 +268,6 @@ def compare(
     with progress_display() as progress:
         progress.stage("loading")
         study, name = request.plan(options)
-        refuse_unlike_exchanges(study)
         folder = out or Path("runs") / name
         result = run_comparison(study, folder, command=_command(), progress=progress, **dataclasses.asdict(where))
     cells, failed = len(study.cells), len(result.failed)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from vnetsim.errors import InputError, RunError
+from vnetsim.errors import InputError
 from vnetsim.paths import path_name, resolved
-from vnetsim.runs.assembly import assemble
 from vnetsim.study.file import is_study, read_study, schedule_named
 from vnetsim.study.plan import MOST_CELLS, Override, Plan, parse_names, parse_seeds
 from vnetsim.study.resolve import plan, resolve
@@ -69,24 +67,3 @@ class Request:
         names, seeds = parse_names(self.learners), parse_seeds(self.seeds or SEEDS)
         equal = self.equal_schedule or ""
         return plan(self.scenario, names, seeds, options, equal_schedule=equal, limit=limit, trust=self.trust)
-
-
-def refuse_unlike_exchanges(plan: Plan) -> None:
-    """Check that every arm can have the schedule it is given, before anything runs; without one, nothing is done.
-
-    Whether vehicles exchange, and in what manner, only a learner that was made can tell. Each is made once, for its
-    settings and the exchange's.
-
-    Raises:
-        InputError: an arm and the schedule's learner exchange in different manners, or the data do not fit.
-    """
-    seen: list[object] = []
-    for cell in plan.cells:
-        experiment = cell.experiment
-        key = cell.arm, experiment.learning, experiment.exchange
-        if not experiment.schedule.learner or key in seen:
-            continue
-        seen.append(key)
-        assembly = assemble(experiment)
-        with suppress(RunError):  # a learner at fault fails its own cells alone
-            assembly.made(assembly.context("cpu"))

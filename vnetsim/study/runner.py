@@ -16,7 +16,7 @@ from __future__ import annotations
 import dataclasses
 import shlex
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from errno import ENOSPC
 from functools import partial
@@ -26,6 +26,7 @@ from typing import Any
 from vnetsim.errors import InputError, RunError, VnetsimError, one_line
 from vnetsim.plugins import code_file, short_name
 from vnetsim.progress import ProgressDisplay
+from vnetsim.runs.assembly import assemble
 from vnetsim.runs.manifest import sha256_of
 from vnetsim.runs.opening import located
 from vnetsim.runs.writer import locked
@@ -79,12 +80,13 @@ def compare(
         address: of the Ray cluster; None takes one of this machine with ``workers`` cells at once.
 
     Raises:
-        InputError: the folder is something else, is in use, or holds other traffic or altered files; or there is no
-            such engine here.
+        InputError: the folder is something else, is in use, or holds other traffic or altered files; there is no such
+            engine here; or learners that are to have one schedule exchange in different manners.
         RunError: the simulator failed while the traffic was recorded, or the disk is full.
         KeyboardInterrupt: with the way to go on as its message.
     """
     chosen = _engine(workers, engine, address)
+    _refuse_unlike_exchanges(plan)
     run = RunDirectory(folder)
     existed = folder.exists()
     with locked(run, fresh=False):
@@ -108,6 +110,27 @@ def compare(
         except KeyboardInterrupt as interrupt:
             place = str(interrupt) or "while the traffic was recorded"
             raise KeyboardInterrupt(_go_on(f"interrupted {place}.", command)) from None
+
+
+def _refuse_unlike_exchanges(plan: Plan) -> None:
+    """Check that every arm can have the schedule it is given, before anything runs; without one, nothing is done.
+
+    Whether vehicles exchange, and in what manner, only a learner that was made can tell. Each is made once, for its
+    settings and the exchange's.
+
+    Raises:
+        InputError: an arm and the schedule's learner exchange in different manners, or the data do not fit.
+    """
+    seen: list[object] = []
+    for cell in plan.cells:
+        experiment = cell.experiment
+        key = cell.arm, experiment.learning, experiment.exchange
+        if not experiment.schedule.learner or key in seen:
+            continue
+        seen.append(key)
+        assembly = assemble(experiment)
+        with suppress(RunError):  # a learner at fault fails its own cells alone
+            assembly.made(assembly.context("cpu"))
 
 
 def _go_on(what: str, command: Sequence[str]) -> str:
