@@ -16,7 +16,7 @@ from learners.encoders import create_classifier, forward_flop
 from learners.tasks.classification_settings import ClassificationSettings
 from vnetsim.errors import InputError, RunError
 from vnetsim.experiment import BlurSettings, DataSettings
-from vnetsim.learning import Learner, LearnerContext, Participant
+from vnetsim.learning import LearnerContext, Participant
 
 MakeParticipant = Callable[..., Participant]
 MakeContext = Callable[..., LearnerContext]
@@ -41,9 +41,8 @@ def equal(a: Any, b: Any) -> bool:
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
-def test_conforms_to_the_protocol(new: Callable[..., Any], participant: MakeParticipant) -> None:
+def test_describes_and_reports_its_task(new: Callable[..., Any], participant: MakeParticipant) -> None:
     learner = new()
-    assert isinstance(learner, Learner)
     described = learner.describe()
     assert described.class_names == ("red", "green", "blue")
     assert described.parameters == 77_680 + 64 * 3 + 3
@@ -51,7 +50,6 @@ def test_conforms_to_the_protocol(new: Callable[..., Any], participant: MakePart
     metrics = {**done.metrics, **learner.evaluate(final=True)}
     assert set(metrics) == {series.name for series in learner.series()}
     assert "unseen_accuracy" not in metrics  # every silo holds all labels
-    assert learner.sample_images([0.0, 4.0], 5).shape == (2, 5, 16, 16, 3)
 
 
 def test_one_head_over_all_labels() -> None:
@@ -125,16 +123,6 @@ def test_uploads_average_alike(new: Callable[..., Any], participant: MakePartici
     assert equal(after, kept)
     with pytest.raises(RunError, match="no global model of round 0"):
         learner.train([participant(2, 0, base_round=0)])
-
-
-def test_robust_averaging_is_an_option(new: Callable[..., Any], participant: MakeParticipant) -> None:
-    learner = new(aggregation="median")
-    a, b, c = learner.train([participant(0, i) for i in range(3)])
-    scaled = {n: t * 1000 if t.is_floating_point() else t for n, t in c.state.items()}
-    learner.aggregate([a, b, replace(c, state=scaled)])
-    head = learner.state_dict()["model.head.weight"]
-    among = torch.stack([u.state["head.weight"] for u in (a, b)])
-    assert ((head >= among.amin(0)) & (head <= among.amax(0)) | (head.abs() < among.abs().amax(0))).all()
 
 
 def test_cost_is_what_the_visit_moves_and_computes(new: Callable[..., Any]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import tomllib
 from collections.abc import Callable
-from dataclasses import replace
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -19,9 +18,7 @@ from learners.fedavg import Discard, FedAvg
 from learners.flsimco import FLSimCo
 from learners.mathematics.aggregation import blur_weights
 from learners.tasks.contrastive_settings import neighbours_of
-from vnetsim.errors import RunError
-from vnetsim.experiment import BlurSettings
-from vnetsim.learning import LearnerContext, Participant, Update
+from vnetsim.learning import LearnerContext, Participant
 
 PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
 REGISTERED = tomllib.loads(PYPROJECT.read_text())["project"]["entry-points"]["vnetsim.learners"]
@@ -85,29 +82,6 @@ def test_reports_only_declared_series(
     assert "linear_accuracy" not in {series.name for series in without.series()}
 
 
-def test_identical_uploads_give_that_model_bit_for_bit(
-    learner_class: Any, new: Callable[..., Any], participant: MakeParticipant
-) -> None:
-    learner = new(learner_class)
-    update = learner.train([participant(0, 0)])[0]
-    copies = [replace(update, participant=participant(0, i, speed_mps=20.0 + i)) for i in range(4)]
-    done = learner.aggregate(copies)
-    weights = done.weights
-    assert sum(weights) == pytest.approx(1, rel=1e-12)
-    state = learner.state_dict()
-    model = {name.removeprefix("model."): tensor for name, tensor in state.items() if name.startswith("model.")}
-    assert equal(model, {name: update.state[name] for name in model})
-
-
-def test_a_base_model_that_is_gone_is_an_error(
-    learner_class: Any, new: Callable[..., Any], participant: MakeParticipant
-) -> None:
-    learner = new(learner_class)
-    learner.aggregate([])
-    with pytest.raises(RunError, match="no global model of round 0"):
-        learner.train([participant(1, 0, base_round=0)])
-
-
 @pytest.mark.parametrize("cls", [FLSimCo, FedAvg, Discard])
 def test_cost_is_what_the_visit_moves_and_computes(cls: Any, new: Callable[..., Any]) -> None:
     learner = new(cls, batch=8, steps=3)
@@ -138,39 +112,11 @@ def test_local_statistics_are_not_sent(
     assert 0 <= local.evaluate(final=False)["knn_accuracy"] <= 1
 
 
-def test_sample_images(learner_class: Any, new: Callable[..., Any], tiny: ImageSet) -> None:
-    samples = new(learner_class).sample_images([0.0, 1.0, 4.0], 5)
-    assert samples.shape == (3, 5, 16, 16, 3)
-    assert samples.dtype == np.uint8
-    sharp = tiny.test[[0, 6, 12, 17, 23]].permute(0, 2, 3, 1).numpy()  # evenly spread, from the first to the last
-    np.testing.assert_array_equal(samples[0], sharp)
-    np.testing.assert_array_equal(samples[1], sharp)
-    # blur along x: differences between neighbours shrink
-    assert np.diff(samples[2].astype(float), axis=2).std() < 0.5 * np.diff(sharp.astype(float), axis=2).std()
-
-
 def test_learning_rate_follows_a_cosine(new: Callable[..., Any]) -> None:
     learner = new(FLSimCo, lr=0.08)
     rates = [learner.aggregate([]).metrics["learning_rate"] for _ in range(5)]
     cosine = [0.04 * (1 + np.cos(np.pi * r / 4)) for r in range(4)]
     assert rates == pytest.approx([*cosine, 0.0], abs=1e-15)
-
-
-def test_images_blur_above_the_threshold(
-    new: Callable[..., Any], new_context: MakeContext, participant: MakeParticipant
-) -> None:
-    def kernel_and_loss(threshold_kmh: float, fraction: float = 1.0) -> tuple[float, float]:
-        blur = BlurSettings(threshold_kmh=threshold_kmh, fraction=fraction)
-        update: Update = new(FLSimCo, new_context(blur=blur)).train([participant(0, 0, speed_mps=40.0)])[0]
-        return update.metrics["kernel_px"], update.loss
-
-    kernel, blurred = kernel_and_loss(100.0)
-    assert kernel == pytest.approx(16 * 40.0 * 0.01 / 4.5)
-    assert kernel > 1
-    none, sharp = kernel_and_loss(144.1)
-    assert none == 0
-    assert blurred != sharp
-    assert kernel_and_loss(100.0, fraction=0.0) == (kernel, sharp)
 
 
 def test_the_methods_differ_by_their_weights_alone(new: Callable[..., Any], participant: MakeParticipant) -> None:

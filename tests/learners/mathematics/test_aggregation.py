@@ -8,7 +8,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learners.encoders import create_encoder
 from learners.mathematics.aggregation import RunningMean, blur_weights, discard_weights, equal_weights, weighted_mean
 
 LEVELS = st.lists(st.floats(0, 1e6), min_size=1, max_size=20)
@@ -97,12 +96,6 @@ def test_identical_models_come_back_bit_for_bit(weights: list[float], seed: int,
     for name, tensor in state.items():
         assert mean[name].dtype == tensor.dtype
         assert mean[name].numpy().tobytes() == tensor.numpy().tobytes()
-
-
-def test_identical_encoders_come_back_bit_for_bit() -> None:
-    state = create_encoder("small", seed=1).state_dict()
-    mean = weighted_mean([state] * 5, blur_weights([60, 80, 100, 120, 150]))
-    assert all(torch.equal(mean[name], tensor) for name, tensor in state.items())
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=8).filter(lambda w: sum(w) > 1e-3), st.integers(0, 2**32))
