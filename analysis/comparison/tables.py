@@ -94,9 +94,10 @@ def compared_words(metrics: Sequence[Metric]) -> str:
 
 
 def final_values(data: ConditionData, noun: str) -> Table:
-    """Return the values of each arm that are compared, and how far its runs got."""
+    """Return the values of each arm that are compared, with results that are equal, and how far its runs got."""
     rows = []
-    finals = {metric.name: data.finals(metric) * metric.factor for metric in data.metrics}
+    metrics = [*data.metrics, *(metric for metric in data.alike if metric.better)]
+    finals = {metric.name: data.finals(metric) * metric.factor for metric in metrics}
     for arm in data.arms:
         cells = data.of(arm)
         if not cells:
@@ -112,9 +113,9 @@ def final_values(data: ConditionData, noun: str) -> Table:
         rows.append((shortened(arm), count(len(cells)), *values, span, duration(simulated_s), moved))
     return Table(
         title="Final values",
-        head=(noun, "seeds", *(metric.titled for metric in data.metrics), "rounds", "simulated", "data moved"),
+        head=(noun, "seeds", *(metric.titled for metric in metrics), "rounds", "simulated", "data moved"),
         rows=rows,
-        note=f"Mean \u00b1 standard deviation over seeds of what is compared: {compared_words(data.metrics)}; time and "
+        note=f"Mean \u00b1 standard deviation over seeds of what is compared: {compared_words(metrics)}; time and "
         "data are means.",
     )
 

@@ -239,6 +239,7 @@ def test_arms_that_are_equal_are_said_to_be(made: Make) -> None:
     assert "kNN accuracy" in equal
     assert f'<p class="verdict">{equal}</p>' in page
     assert "nothing in common" not in page
+    assert ">kNN accuracy (%)</th>" in page, "final values are shown though they are equal"
 
 
 def test_differences_in_two_groups_are_told_of_all_that_has_an_interval(made: Make) -> None:
