@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 THIN = "\u202f"
@@ -117,3 +119,13 @@ def shortened(text: object, limit: int) -> str:
 
 def _printable(text: object) -> str:
     return "".join(c if c.isprintable() else "\ufffd" for c in str(text))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """A table of the page: a title, column heads, rows of text, and a sentence below."""
+
+    title: str
+    head: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+    note: str = ""

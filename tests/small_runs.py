@@ -7,6 +7,8 @@ from __future__ import annotations
 import contextlib
 import io
 import math
+import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import entry_points
@@ -188,3 +190,15 @@ def toy(monkeypatch: pytest.MonkeyPatch) -> type[Toy]:
 
     monkeypatch.setattr("vnetsim.plugins.entry_points", lambda group: [*entry_points(group=group), Entry()])
     return Fresh
+
+
+def group_is_gone(group: int) -> bool:
+    """Return whether a group of processes has ended, within half a minute."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.1)
+    return False

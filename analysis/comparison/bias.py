@@ -11,8 +11,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from analysis.comparison.data import ConditionData, shortened
-from analysis.comparison.tables import NONE, Table
-from analysis.formatting import count, percent
+from analysis.comparison.tables import NONE
+from analysis.formatting import Table, count, percent
 from analysis.statistics.participation_bias import (
     Floats,
     Shares,

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from analysis.comparison.bias import Spread, spread_over_directions, spread_over_speeds
 from analysis.comparison.data import CellData, ConditionData, Metric, shortened
-from analysis.comparison.tables import NONE, Table, spread
+from analysis.comparison.tables import NONE, spread
 from analysis.comparison.time_to_target import Target
 from analysis.comparison.verdicts import ComparedPair, compare_columns, verdict_against
+from analysis.formatting import Table
 from analysis.statistics.participation_bias import shares
 from analysis.statistics.run_measures import RunMeasures
 from vnetsim.storage.tables import COMPARISON_MEASURES

@@ -17,12 +17,12 @@ from analysis.comparison.measures import COMPARED, measure_pairs, measure_rows
 from analysis.comparison.parts import ConditionSection, across_parts, overview, parts_of, rank_part
 from analysis.comparison.ranks import Ranked, rank_arms, rank_rows
 from analysis.comparison.statistics import LEVEL
-from analysis.comparison.tables import Table, cell_table, difference_table, traffic_table
+from analysis.comparison.tables import cell_table, difference_table, traffic_table
 from analysis.comparison.terminal import notes_of, terminal_tables
 from analysis.comparison.time_to_target import Target, target_of, target_table
 from analysis.comparison.verdicts import ComparedPair, Family, compare_pairs, verdict_sentences
 from analysis.comparison.warnings import equal_of, named, notices_of, warnings_of
-from analysis.formatting import clean, count
+from analysis.formatting import Table, clean, count
 from analysis.report.page import Section, environment, tile, write_figures
 from analysis.style import styled
 from vnetsim.storage.comparison import LEAST_FOR_BCA

@@ -13,7 +13,6 @@ from analysis.comparison.measures import COMPARED, measure_table
 from analysis.comparison.plots import curve_panel, difference_panel, outcome_panel, overview_panel
 from analysis.comparison.ranks import Ranked, mean_rank_table, rank_panel, rank_test_table
 from analysis.comparison.tables import (
-    Table,
     final_values,
     overview_metrics,
     overview_table,
@@ -24,6 +23,7 @@ from analysis.comparison.tables import (
 from analysis.comparison.time_to_target import Target
 from analysis.comparison.verdicts import ComparedPair
 from analysis.comparison.warnings import equal_words, named
+from analysis.formatting import Table
 from analysis.report.page import Section
 from analysis.style import Panel
 

@@ -21,11 +21,11 @@ from analysis.comparison.data import ComparisonData, ConditionData, Metric, shor
 from analysis.comparison.measures import COMPARED, TO_TARGET, measured, times_to_target
 from analysis.comparison.plots import left_margin_in
 from analysis.comparison.statistics import LEVEL
-from analysis.comparison.tables import NONE, Table, overview_metrics
+from analysis.comparison.tables import NONE, overview_metrics
 from analysis.comparison.time_to_target import Target
 from analysis.comparison.verdicts import p_words
 from analysis.comparison.warnings import named
-from analysis.formatting import THIN, count, decapitalised, number, plural
+from analysis.formatting import THIN, Table, count, decapitalised, number, plural
 from analysis.statistics.ranks import LEAST_BLOCKS, critical_difference, friedman, seed_ranks
 from analysis.style import BLUE, HALF_IN, INK, PALE, Panel, axes, to_svg
 from vnetsim.storage.tables import COMPARISON_RANKS

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
@@ -24,20 +23,10 @@ from analysis.comparison.verdicts import (
     unit_of_difference,
     verdict_against,
 )
-from analysis.formatting import count, duration, number, quantity, si
+from analysis.formatting import Table, count, duration, number, quantity, si
 from vnetsim.storage.tables import COMPARISON, COMPARISON_DIFFERENCES
 
 NONE = "\u2013"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Table:
-    """A table of the page: a title, column heads, rows of text, and a sentence below."""
-
-    title: str
-    head: tuple[str, ...]
-    rows: Sequence[tuple[str, ...]]
-    note: str = ""
 
 
 def cell_table(data: ComparisonData) -> pl.DataFrame:

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from analysis.comparison.conditions import Across
 from analysis.comparison.data import ComparisonData, ConditionData, Metric, shortened
 from analysis.comparison.statistics import LEVEL
-from analysis.comparison.tables import NONE, Table, overview_metrics, spread
+from analysis.comparison.tables import NONE, overview_metrics, spread
 from analysis.comparison.verdicts import ComparedPair, interval_words, p_words, unit_of_difference
 from analysis.comparison.warnings import equal_of
-from analysis.formatting import THIN, count, number
+from analysis.formatting import THIN, Table, count, number
 
 MOST_METRICS = 3
 MOST_PAIRS = 30

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 
-from analysis.formatting import clean, count, number, percent, plural, quantity, si
+from analysis.formatting import Table, clean, count, number, percent, plural, quantity, si
 from analysis.loading import RunData
 from analysis.statistics.coverage import in_coverage, merged
 from analysis.statistics.dwell import dwell, entries
@@ -25,16 +24,6 @@ _WAYS = {
 }
 _SELDOM = {"round closed first": ("deadline",), "not finite": ("rejected",)}
 """Ways to end that have a column where they occur."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Breakdown:
-    """A table of the page: a title, column heads, rows of text, and a sentence below."""
-
-    title: str
-    head: tuple[str, ...]
-    rows: Sequence[tuple[str, ...]]
-    note: str = ""
 
 
 def _speed(windows: pl.DataFrame) -> str:
@@ -60,7 +49,7 @@ def _outcomes(parts: pl.DataFrame, ways: Mapping[str, Sequence[str]]) -> tuple[s
     return count(total), *(percent(some / total, 0) for some in ended)
 
 
-def by_type(run: RunData) -> list[Breakdown]:
+def by_type(run: RunData) -> list[Table]:
     """Return entry speed, dwell, windows and outcomes by vehicle type; nothing where there is only one."""
     windows = run.windows.with_columns(pl.col("vehicle_type").fill_null(""))
     sizes = windows.group_by("vehicle_type").len().sort("len", "vehicle_type", descending=[True, False])
@@ -84,7 +73,7 @@ def by_type(run: RunData) -> list[Breakdown]:
     head: tuple[str, ...] = ("type", *_TRAFFIC)
     if run.learning:
         head += ("invited", *ways)
-    return [Breakdown(title="By vehicle type", head=head, rows=rows)]
+    return [Table(title="By vehicle type", head=head, rows=rows)]
 
 
 def _bytes(parts: pl.DataFrame, rsu_id: str) -> str:
@@ -99,7 +88,7 @@ def _in_order(rsu: Rsu) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", rsu.id)]
 
 
-def by_rsu(run: RunData) -> list[Breakdown]:
+def by_rsu(run: RunData) -> list[Table]:
     """Return vehicles, windows, dwell, occupancy, commits and bytes of each RSU; nothing where there is only one."""
     if len(run.rsus) < 2:
         return []
@@ -125,4 +114,4 @@ def by_rsu(run: RunData) -> list[Breakdown]:
     )
     if len(run.rsus) > _MOST_RSUS:
         note += f" {count(len(run.rsus) - _MOST_RSUS)} more RSUs are in the tables of the run directory."
-    return [Breakdown(title="By RSU", head=head, rows=rows, note=note)]
+    return [Table(title="By RSU", head=head, rows=rows, note=note)]

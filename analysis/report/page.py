@@ -12,7 +12,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from analysis.formatting import clean, shortened, timestamp
+from analysis.formatting import Table, clean, shortened, timestamp
 from analysis.loading import RunData, load
 from analysis.plots.blur import blur_speed_panel, level_panel
 from analysis.plots.exchanges import exchange_panels
@@ -22,7 +22,7 @@ from analysis.plots.participation import outcome_panel, spent_panel, timeline_pa
 from analysis.plots.place import map_panel
 from analysis.plots.predictions import prediction_panel
 from analysis.plots.traffic import chord_panel, dwell_panel, speed_panel
-from analysis.report.breakdown import Breakdown, by_rsu, by_type
+from analysis.report.breakdown import by_rsu, by_type
 from analysis.report.headline import headline, leading
 from analysis.report.notices import notices
 from analysis.report.record import record
@@ -54,7 +54,7 @@ class Section:
 
     title: str
     panels: tuple[Panel, ...]
-    tables: tuple[Breakdown, ...] = ()
+    tables: tuple[Table, ...] = ()
 
     @property
     def items(self) -> list[Placed]:

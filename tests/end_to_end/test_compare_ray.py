@@ -16,6 +16,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from small_runs import group_is_gone
 
 from vnetsim.experiment import Experiment
 from vnetsim.storage.folder import Folder, disk
@@ -78,17 +79,6 @@ def files_of(folder: Path) -> dict[str, bytes]:
     told = {"manifest.json", "checksums.sha256", ".lock"}  # when and how a cell ran
     kept = [path for path in cells if path.name not in told] + [folder / name for name in PAGE]
     return {str(path.relative_to(folder)): path.read_bytes() for path in kept}
-
-
-def group_is_gone(group: int) -> bool:
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        try:
-            os.killpg(group, 0)
-        except ProcessLookupError:
-            return True
-        time.sleep(0.1)
-    return False
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,7 @@ from typing import Any
 import polars as pl
 import pytest
 import torch
+from small_runs import group_is_gone
 
 from vnetsim.experiment import Experiment
 from vnetsim.learning.device import CORES
@@ -73,17 +74,6 @@ def files_of(folder: Path) -> dict[str, bytes]:
     kept = [path for path in cells if path.name not in told] + [folder / name for name in PAGE]
     # the page names the command
     return {str(path.relative_to(folder)): path.read_bytes().replace(b" --workers 2", b"") for path in kept}
-
-
-def group_is_gone(group: int) -> bool:
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
-        try:
-            os.killpg(group, 0)
-        except ProcessLookupError:
-            return True
-        time.sleep(0.05)
-    return False
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import heapq
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -48,26 +48,24 @@ class ReplayTraffic(OpenedTraffic):
         if path.is_file():
             path = path.parent
         directory = RunDirectory(path)
-        manifest = directory.manifest()
-        where = str(path / "manifest.json")
-        known = {field.name for field in dataclasses.fields(Rsu)}
-        self._rsus = tuple(Rsu(**{key: rsu[key] for key in rsu.keys() & known}) for rsu in manifest["rsus"])
-        recorded: Mapping[str, Any] = manifest["traffic"]
+        manifest = directory.manifest_record()
+        self._rsus = tuple(Rsu(**dataclasses.asdict(rsu)) for rsu in manifest.rsus)
+        recorded = manifest.traffic
         self._info = TrafficInfo(
             kind="replay",
-            begin_s=float(recorded["begin_s"]),
-            end_s=float(manifest.get("time_s") or recorded["begin_s"]),
-            step_s=recorded.get("step_s"),
-            seed=recorded.get("seed"),
-            command=tuple(recorded.get("command", ())),
-            version=recorded.get("version", ""),
+            begin_s=recorded.begin_s,
+            end_s=manifest.time_s or recorded.begin_s,
+            step_s=recorded.step_s,
+            seed=recorded.seed,
+            command=tuple(recorded.command),
+            version=recorded.version,
             inputs=(str(resolved(path / "windows.parquet")),),
-            notes=tuple(recorded.get("notes", ())),
-            vehicles=recorded.get("vehicles", ""),
+            notes=tuple(recorded.notes),
+            vehicles=recorded.vehicles,
             whole_paths=True,
         )
         if not self._rsus:
-            raise InputError(f"{where}: it records no RSU.")
+            raise InputError(f"{path / 'manifest.json'}: it records no RSU.")
         self._table = directory.read("windows")
         # The recording ends where its run ended, which may be before the scenario's end or after the last exit.
         last_exit_s = float(self._table["exit_s"].max() or self._info.end_s)  # type: ignore[arg-type]
