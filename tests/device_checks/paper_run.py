@@ -115,7 +115,8 @@ def paper_run(setup: CheckSetup, schedule_file: str) -> list[Row]:
         run.seconds.append(None if round_ == first else took_s)
         if (round_ + 1) % every == 0 or round_ + 1 == last:
             run.curve.append({"round": round_ + 1, **figures, **learner.evaluate(final=round_ + 1 == last)})
-        state = {key: tensor.detach().cpu() for key, tensor in learner.state_dict().items()}
+        # copies: a learner's tensors may be views of one row, which a file cannot hold
+        state = {key: tensor.detach().cpu().clone() for key, tensor in learner.state_dict().items()}
         new = setup.file.with_suffix(".new")
         torch.save({"learner": state, "told": json.dumps([run.curve, run.seconds])}, new)
         new.replace(setup.file)

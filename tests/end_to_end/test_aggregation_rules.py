@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-from vnetsim.learning import Participant
-from vnetsim.runs.checkpoint import digest
 from vnetsim.storage.run_directory import RunDirectory
 
 Cli = Callable[..., Any]
@@ -79,9 +77,3 @@ def test_what_does_not_fit_is_one_line(
     options: tuple[str, ...], line: str, refused: Callable[..., str], small: tuple[str, ...], tmp_path: Path
 ) -> None:
     assert line in refused("run", "gaussian", *(() if "cdl" in options else small), *options, "--out", tmp_path / "r")
-
-
-def test_seconds_leave_the_fingerprint_of_participants_as_it_was() -> None:
-    one = {"round": 1, "base_round": 0, "vehicle_id": "v", "rsu_id": "r", "silo": 2, "speed_mps": 9.5, "level_px": 0.25}
-    known = "4f41a3d9d7ea87790f6f79b281e35a3d3a3b41057c17891a811d75890d7a2cda"
-    assert digest([Participant(**one)]) == digest([Participant(**one, train_s=3.0, upload_s=1.0)]) == known
