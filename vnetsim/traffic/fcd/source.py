@@ -159,12 +159,17 @@ def _parts(steps: Iterator[FcdStep]) -> Iterator[list[FcdStep]]:
     """Yield as many steps at a time as are worth being looked at together."""
     part: list[FcdStep] = []
     rows = 0
-    for step in steps:
-        part.append(step)
-        rows += len(step.ids)
-        if len(part) == _PART_STEPS or rows >= _PART_ROWS:
+    try:
+        for step in steps:
+            part.append(step)
+            rows += len(step.ids)
+            if len(part) == _PART_STEPS or rows >= _PART_ROWS:
+                yield part
+                part, rows = [], 0
+    except InputError:  # what was read before the fault is played first
+        if part:
             yield part
-            part, rows = [], 0
+        raise
     if part:
         yield part
 
