@@ -475,7 +475,7 @@ def test_real_learners_on_sumo(cli: Cli, small: tuple[str, ...], scenarios: Path
     assert table.height == 6
     page = (tmp_path / "all" / "comparison.html").read_text()
     assert "because learners measure it differently: Training loss." in page
-    assert "The same for all learners at every seed: Learning rate" in page
+    assert "at every seed: Learning rate." in page
 
 
 @pytest.mark.usefixtures("toys")

@@ -11,6 +11,8 @@ import pytest
 
 from vnetsim.coverage.windows import Window
 from vnetsim.errors import InputError, RunError
+from vnetsim.experiment import Experiment, TrafficSettings
+from vnetsim.traffic import open_traffic
 
 WindowsOf = Callable[..., list[Window]]
 
@@ -94,6 +96,26 @@ def test_failure_while_running(make_scenario: Callable[..., Path], windows_of: W
     with pytest.raises(RunError, match=r"scenario\.sumocfg: SUMO failed while running: .*edge 'zz'") as caught:
         windows_of(config, rsu=("B1",))
     assert "\n" not in str(caught.value)
+
+
+def test_what_was_read_before_a_failure_is_played(
+    make_scenario: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for limit in ("_STEPS", "_BYTES", "_WAIT_S"):  # all steps are looked at together
+        monkeypatch.setattr(f"vnetsim.traffic.sumo.steps.{limit}", 1 << 60)
+    late = "".join(
+        f'<vehicle id="{k}" depart="{400 * k}"><route edges="{edges}"/></vehicle>'
+        for k, edges in enumerate(("A1B1 B1C1", "A1B1 B1C1", "zz"))
+    )
+    config = make_scenario(tmp_path, routes=f"<routes>{late}</routes>", end=2000)
+    settings = TrafficSettings(rsu=("B1:100",), repeat=False)
+    traffic = open_traffic(Experiment(scenario=str(config), traffic=settings))
+    events = traffic.events()
+    seen = [next(events).path.vehicle_id, next(events).path.vehicle_id]
+    assert seen == ["0", "0"], "one window, entered and left"
+    with pytest.raises(RunError, match="edge 'zz'"):
+        list(events)
+    traffic.close()
 
 
 def test_a_verbose_scenario_leaves_the_terminal_alone(

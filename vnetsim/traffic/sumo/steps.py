@@ -11,6 +11,7 @@ from typing import TypeVar
 from vnetsim.coverage.rsu import Rsu
 from vnetsim.coverage.tracker import Tracker
 from vnetsim.coverage.windows import CoverageEvent
+from vnetsim.errors import RunError
 from vnetsim.traffic.sumo.net import anchor, shared_place
 from vnetsim.traffic.sumo.session import SumoSession
 from vnetsim.traffic.sumo.stream import SumoStream
@@ -64,7 +65,12 @@ class Pass:
                 # After a step SUMO's clock is at the step's end; FCD labels it with its start.
                 time_s = (begin_ms + steps * step_ms) / 1000 + shift_s
                 warm = steps * step_ms >= self._warmup_ms
-                size = self._trying(partial(stream.receive, time_s if warm else None))
+                try:
+                    size = self._trying(partial(stream.receive, time_s if warm else None))
+                except RunError:  # what was read before the failure is played first
+                    if kept:
+                        yield time_s, tracker.advance(stream.frames(), stream)
+                    raise
                 # As SUMO itself does: at least one step, then until the end or, without one, until nobody is expected.
                 going_on = stream.time_s < end_s if end_s >= 0 else stream.expected > 0
                 if going_on:
