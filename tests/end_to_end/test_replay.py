@@ -115,5 +115,5 @@ def test_a_damaged_recording_is_refused(
     reseal(copy)
     assert f"{copy / 'manifest.json'}: written by another version in another format" in refused(*command)
     (copy / "manifest.json").unlink()
-    assert f"{copy}: not a run directory" in refused(*command)
+    assert f"{copy / 'manifest.json'}: gone since it was written" in refused(*command)
     assert not (tmp_path / "run").exists()
