@@ -65,6 +65,7 @@ class SumoStream:
         self._waiting = False
         self._kept: list[_Answer] = []
         self._numbers: dict[bytes, int] = {}
+        self._ids: list[bytes] = []  # by number
         self._verdicts = Verdicts(types)
         self._rows = _Rows(b"", [], [])
         self.time_s = 0.0
@@ -164,7 +165,9 @@ class SumoStream:
 
     def vanished(self, vehicle: int, instant: int) -> ExitCause:
         """Return ``arrival`` for a vehicle that SUMO took out of the net, ``teleport`` for one that it moves."""
-        return "arrival" if list(self._numbers)[vehicle] in self._listed(ARRIVED, instant) else "teleport"
+        if len(self._ids) < len(self._numbers):
+            self._ids = list(self._numbers)
+        return "arrival" if self._ids[vehicle] in self._listed(ARRIVED, instant) else "teleport"
 
     def drain(self) -> None:
         """Wait for a step still asked for, so that the connection is in order again."""
