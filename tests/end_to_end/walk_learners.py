@@ -2,7 +2,8 @@
 
 Their model takes a random walk. A file named by the environment variable ``WALK_TROUBLE`` that holds a line such as
 ``kill Walk 1`` makes the process of Walk at seed 1 die in its third round; ``once`` behind it makes that happen once.
-``full Walk 0`` makes the disk full there, and other seeds wait until somebody ends them.
+``full Walk 0`` makes the disk full there, and other seeds wait until somebody ends them. ``pause`` makes every round
+take half a second, which a setting would write into the cells' names.
 """
 
 import errno
@@ -62,13 +63,17 @@ class Walk:
 
     def train(self, participants: Sequence[Participant]) -> Sequence[Update]:
         time.sleep(self._settings.pause_s)
-        if participants and participants[0].round == 2:
-            self._trouble()
+        self._trouble(participants)
         return [self._update(participant) for participant in participants]
 
-    def _trouble(self) -> None:
+    def _trouble(self, participants: Sequence[Participant]) -> None:
         path = Path(os.environ.get("WALK_TROUBLE", "nowhere"))
         if not path.is_file():
+            return
+        if path.read_text() == "pause":
+            time.sleep(0.5)
+            return
+        if not participants or participants[0].round != 2:
             return
         kind, learner, seed, *rest = path.read_text().split()
         if kind == "full" and int(seed) != self._streams.seed:
