@@ -95,7 +95,7 @@ class AveragingLearner(TaskLearner):
 
     @final
     def train(self, participants: Sequence[Participant]) -> Sequence[Update]:
-        """Train every participant from the global model of its ``base_round``; see ``vnetsim.learning.Learner``."""
+        """Train every participant from its ``base``, a global model; see ``vnetsim.learning.Learner``."""
         jobs = [self._job(participant) for participant in participants]
         if not self._rule.needs_uploads and averages_as_they_come(jobs, self._settings):
             return self._averaged_as_they_come(participants, jobs)

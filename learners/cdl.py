@@ -249,7 +249,7 @@ class Cdl(SteeringLearner):
         """Return the sub-network's influence on a silo's backbone; see ``CdlSettings.divergence_schedule``."""
         schedule = self._settings.divergence_schedule
         if schedule == "linear":
-            return max(0.0, 1 - participant.base_round / self._rounds)
+            return max(0.0, 1 - participant.base.version / self._rounds)
         if schedule == "measured" and SEEN in own:
             last, largest = own[SEEN].tolist()
             return last / largest if largest > 0 else 1.0

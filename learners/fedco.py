@@ -118,7 +118,7 @@ class FedCoSettings(TaskSettings):
 class FedCo(TaskLearner):
     """Momentum contrast with a global queue.
 
-    A vehicle downloads the model and the queue of its ``base_round``, contrasts its queries with its own keys and the
+    A vehicle downloads the model and the queue of its ``base``, contrasts its queries with its own keys and the
     frozen queue, and uploads its model and its newest keys. The RSU averages the models with equal weights, then
     enqueues the keys in the order of the uploads.
 
@@ -255,7 +255,7 @@ class FedCo(TaskLearner):
 
     @final
     def train(self, participants: Sequence[Participant]) -> Sequence[Update]:
-        """Train every participant from the model and the queue of its ``base_round``.
+        """Train every participant from the model and the queue of its ``base``.
 
         An update's ``state`` holds the model's tensors and the uploaded keys under ``keys``; what stays with the silo
         is in ``kept``.
@@ -311,7 +311,7 @@ class FedCo(TaskLearner):
         return Trailing(sgd, parameters, momentum=self._settings.momentum_encoder)
 
     def _job(self, participant: Participant) -> TrainingJob:
-        base = self._global.at(participant.base_round)
+        base = self._global.at(participant.base.version)
         model = _model(base)
         own = moved(self._silos[participant.silo].own, self._task.device)
         return TrainingJob(

@@ -316,7 +316,7 @@ class FedEFM(TaskLearner):
         return self._task.local_training(
             host.silo,
             speed_mps=host.speed_mps,
-            learning_rate=self._task.cosine_rate(guest.base_round),
+            learning_rate=self._task.cosine_rate(guest.base.version),
             seed=self._context.streams.integer("overseas", guest.round, host.vehicle_id, guest.vehicle_id),
         )
 

@@ -201,7 +201,7 @@ class SteeringLearner(TaskLearner):
     def train(self, participants: Sequence[Participant]) -> Sequence[Update]:
         """Train every participant from its silo's model; see ``vnetsim.learning.Learner``.
 
-        Under ``star`` that is the RSU's model of its ``base_round``. Two vehicles that carry one silo both start from
+        Under ``star`` that is the RSU's model, its ``base``. Two vehicles that carry one silo both start from
         what the round found; ``aggregate`` keeps what the later one of the list made of it.
         """
         jobs = [self._job(participant) for participant in participants]

@@ -135,7 +135,7 @@ class Server(GlobalModel):
             state=state,
             base=self.base(who),
             weight=weight,
-            staleness=self._versions[self.round] - self._versions[who.base_round],
+            staleness=self._versions[self.round] - self._versions[who.base.version],
             download_s=who.download_s,
             train_s=who.train_s,
             upload_s=who.upload_s,
@@ -143,7 +143,7 @@ class Server(GlobalModel):
 
     def base(self, participant: Participant) -> State:
         """Return the model that a participant downloaded: where its own training starts."""
-        return self.at(participant.base_round)
+        return self.at(participant.base.version)
 
     def sent(self, participant: Participant) -> State:
         """Return the model that a participant brings to its neighbours: the one that it downloaded."""
@@ -151,7 +151,7 @@ class Server(GlobalModel):
 
     def trained(self, participant: Participant) -> bool:
         """Return whether the model that a participant downloaded has been trained."""
-        return participant.base_round > 0
+        return participant.base.version > 0
 
 
 def mean_loss(updates: Sequence[Update]) -> dict[str, float]:

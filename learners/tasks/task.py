@@ -114,7 +114,7 @@ class Task:
         return self.local_training(
             participant.silo,
             speed_mps=participant.speed_mps,
-            learning_rate=self.learning_rate(participant.base_round),
+            learning_rate=self.learning_rate(participant.base.version),
             seed=self._context.streams.integer("training", participant.round, participant.vehicle_id),
             steps=0 if participant.work_share == 1 else participant.steps_of(self.steps),
         )

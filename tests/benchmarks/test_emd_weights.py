@@ -17,7 +17,7 @@ from torch import Tensor
 from learners.fedefm import FedEFM, FedEFMSettings
 from vnetsim.blur import Camera
 from vnetsim.experiment import BlurSettings, DataSettings
-from vnetsim.learning import LearnerContext, Participant, Peer
+from vnetsim.learning import AGGREGATOR, LearnerContext, ModelKey, Participant, Peer
 from vnetsim.random_streams import Streams
 
 SEED = 100
@@ -37,8 +37,8 @@ def group(round_: int, silos: int, *, met: bool) -> list[Participant]:
     peers = [Peer(vehicle_id=f"v{i}", silo=i, speed_mps=0.0, level_px=0.0, neighbours=silos - 1) for i in range(silos)]
     return [
         Participant(
-            round=round_, base_round=round_, vehicle_id=f"v{i}", rsu_id="r", silo=i, speed_mps=0.0, level_px=0.0,
-            peers=tuple(peers[i + 1 :] + peers[:i]) if met else (), neighbours=silos - 1,
+            round=round_, base=ModelKey(AGGREGATOR, round_), vehicle_id=f"v{i}", rsu_id="r", silo=i,
+            speed_mps=0.0, level_px=0.0, peers=tuple(peers[i + 1 :] + peers[:i]) if met else (), neighbours=silos - 1,
         )
         for i in range(silos)
     ]  # fmt: skip

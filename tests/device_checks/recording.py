@@ -92,7 +92,8 @@ def _check(experiment: Experiment) -> None:
 def _row(participant: Participant, peers: dict[tuple[Any, ...], int]) -> list[Any]:
     """Return the columns of a participant; its peers as places in ``peers``, where new ones are added."""
     found = [tuple(getattr(peer, name) for name in PEER_COLUMNS) for peer in participant.peers]
-    values = {"peers": [peers.setdefault(peer, len(peers)) for peer in found]}
+    places = [peers.setdefault(peer, len(peers)) for peer in found]
+    values = {"peers": places, "base_round": participant.base.version}
     return [values[name] if name in values else getattr(participant, name) for name in COLUMNS]
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from vnetsim.blur import Camera
 from vnetsim.experiment import BlurSettings, DataSettings, ExchangeSettings
-from vnetsim.learning import Learner, LearnerContext, Participant, Peer
+from vnetsim.learning import AGGREGATOR, Learner, LearnerContext, ModelKey, Participant, Peer
 from vnetsim.random_streams import Streams
 
 FORMAT = 2
@@ -84,7 +84,8 @@ def participants(schedule: Mapping[str, Any], round_: int) -> list[Participant]:
         values = dict(zip(schedule["columns"], row, strict=True))
         peers = [schedule["peers"][place] for place in values.pop("peers", ())]
         told = tuple(Peer(**dict(zip(PEER_COLUMNS, peer, strict=True))) for peer in peers)
-        joined.append(Participant(round=round_, peers=told, **values))
+        base = ModelKey(AGGREGATOR, values.pop("base_round"))
+        joined.append(Participant(round=round_, base=base, peers=told, **values))
     return joined
 
 

@@ -17,7 +17,7 @@ from device_checks.tiny_data import SILOS, tiny_images, tiny_roads
 from device_checks.training_work import context
 from learners.data.steering_set import SteeringSet
 from learners.engines.programs import Engine, Program, SequentialEngine, Tensors, Trained, TrainingJob
-from vnetsim.learning import Participant, Peer
+from vnetsim.learning import AGGREGATOR, ModelKey, Participant, Peer
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "contrastive": {"batch": 4, "steps": 2, "bank": 40},
@@ -62,7 +62,7 @@ def joined(round_: int, count: int = 3) -> list[Participant]:
     return [
         Participant(
             round=round_,
-            base_round=round_,
+            base=ModelKey(AGGREGATOR, round_),
             vehicle_id=f"v{i}",
             rsu_id="r",
             silo=i,

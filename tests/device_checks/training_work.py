@@ -29,7 +29,7 @@ from learners.mathematics.losses import dual_temperature_loss
 from learners.tasks.contrastive_settings import ContrastiveSettings
 from vnetsim.blur import Camera
 from vnetsim.experiment import BlurSettings, DataSettings, ExchangeSettings
-from vnetsim.learning import LearnerContext, Participant, Peer
+from vnetsim.learning import AGGREGATOR, LearnerContext, ModelKey, Participant, Peer
 from vnetsim.random_streams import Streams
 
 SPEED_MPS = 30.0
@@ -76,8 +76,8 @@ def vehicles(count: int, *, round_: int = 0, peers: int = 0) -> list[Participant
 
     return [
         Participant(
-            round=round_, base_round=round_, vehicle_id=f"v{i}", rsu_id="r", silo=i, speed_mps=SPEED_MPS, level_px=1.0,
-            peers=tuple(peer((i + j) % count) for j in range(1, peers + 1)),
+            round=round_, base=ModelKey(AGGREGATOR, round_), vehicle_id=f"v{i}", rsu_id="r", silo=i,
+            speed_mps=SPEED_MPS, level_px=1.0, peers=tuple(peer((i + j) % count) for j in range(1, peers + 1)),
         )
         for i in range(count)
     ]  # fmt: skip

@@ -19,7 +19,7 @@ from learners.engines.programs import SequentialEngine
 from learners.fedefm import FedEFM, FedEFMSettings
 from vnetsim.blur import Camera
 from vnetsim.experiment import BlurSettings, DataSettings
-from vnetsim.learning import LearnerContext, Participant, Peer
+from vnetsim.learning import AGGREGATOR, LearnerContext, ModelKey, Participant, Peer
 from vnetsim.random_streams import Streams
 
 ENGINES = {"sequential": SequentialEngine, "side-by-side": SideBySideEngine, "stacked": StackedEngine}
@@ -109,7 +109,7 @@ def participant() -> Callable[..., Participant]:
     ) -> Participant:
         return Participant(
             round=round_,
-            base_round=round_ if base_round is None else base_round,
+            base=ModelKey(AGGREGATOR, round_ if base_round is None else base_round),
             vehicle_id=f"vehicle {number}",
             rsu_id="RSU",
             silo=number % 6,

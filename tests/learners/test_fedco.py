@@ -496,7 +496,7 @@ def kept_of(state: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: tensor for name, tensor in state.items() if name.startswith("key_encoder.")}
 
 
-def test_a_kept_key_encoder_starts_as_the_model_and_doubles_the_payload(new: New) -> None:
+def test_a_kept_key_encoder_starts_as_the_model_and_doubles_the_payload(new: New, participant: MakeParticipant) -> None:
     kept, visit = new(key_encoder="rsu"), new(key_encoder="visit")
     state = kept.state_dict()
     parameters = dict(kept._task.network.named_parameters())
@@ -511,9 +511,7 @@ def test_a_kept_key_encoder_starts_as_the_model_and_doubles_the_payload(new: New
     assert kept.cost(0).upload_bytes - visit.cost(0).upload_bytes == more
     assert more > 0.9 * visit.cost(0).upload_bytes - 8 * 128 * 4
     assert kept.cost(0).work_flop == visit.cost(0).work_flop
-    update = kept.train(
-        [Participant(round=0, base_round=0, vehicle_id="a", rsu_id="R", silo=0, speed_mps=9, level_px=1)]
-    )[0]
+    update = kept.train([participant(0, 0)])[0]
     assert kept.cost(0).upload_bytes == sum(t.numel() * t.element_size() for t in update.state.values())
 
 

@@ -19,7 +19,7 @@ from learners.fedefm import FedEFM, FedEFMSettings
 from learners.mathematics.aggregation import weighted_mean
 from learners.tasks.classification_settings import ClassificationSettings
 from vnetsim.experiment import DataSettings
-from vnetsim.learning import Learner, LearnerContext, Participant, Peer
+from vnetsim.learning import AGGREGATOR, Learner, LearnerContext, ModelKey, Participant, Peer
 from vnetsim.scenario.settings_file import learner_defaults
 
 MakeParticipant = Callable[..., Participant]
@@ -107,7 +107,7 @@ def test_round_0_is_plain_local_training(new: Callable[..., Any], group: Callabl
     taught, plain = learner.train(group(0)), learner.train(without_peers(group(0)))
     assert all(equal(a.state, b.state) and not a.kept for a, b in zip(taught, plain, strict=True))
     learner.aggregate(taught)
-    late = replace(group(1)[0], base_round=0)
+    late = replace(group(1)[0], base=ModelKey(AGGREGATOR, 0))
     assert learner.train([late])[0].metrics["teachers"] == 0
     assert learner.train(group(1)[:1])[0].metrics["teachers"] == 2
 
@@ -179,7 +179,7 @@ def test_a_model_is_like_itself(learner: FedEFM, group: Callable[..., list[Parti
 
 def trained_by(learner: FedEFM, one: Participant, objective: Any) -> Trained:
     """Return what a participant makes of the global model of round 1 or later with another loss."""
-    base = learner._global.at(one.base_round)
+    base = learner._global.at(one.base.version)
     job = TrainingJob(
         program=learner._task.classify(objective), training=learner._task.local_training_of(one), base=base
     )
@@ -319,7 +319,7 @@ def test_a_resumed_run_gives_the_same_bits(new: Callable[..., Any], group: Calla
         for r in rounds:
             vehicles = group(r, 2, first=r)
             if r == 2:  # one that started a round earlier
-                vehicles[0] = replace(vehicles[0], base_round=1)
+                vehicles[0] = replace(vehicles[0], base=ModelKey(AGGREGATOR, 1))
             learner.aggregate(learner.train(vehicles))
 
     whole, first, second = (new({"max_staleness": 1}) for _ in range(3))

@@ -21,7 +21,7 @@ import torch
 from learners.data.image_set import ImageSet
 from learners.data.steering_set import SteeringSet
 from vnetsim.checked_plugin import checked
-from vnetsim.learning import Learner, LearnerContext, Participant, Peer, Update
+from vnetsim.learning import AGGREGATOR, Learner, LearnerContext, ModelKey, Participant, Peer, Update
 from vnetsim.learning.faults import aggregated, model_shapes, trained
 from vnetsim.learning.registry import about
 from vnetsim.scenario.settings_file import learner_defaults
@@ -227,7 +227,7 @@ def play(learner: Any, rounds: Sequence[int], participant: MakeParticipant) -> N
         speeds = (20.0, 25.0, 35.0)
         group = [participant(r, 10 * r + i, speed_mps=speed) for i, speed in enumerate(speeds)]
         if r == 2:  # one that started a round earlier
-            group[0] = replace(group[0], base_round=1)
+            group[0] = replace(group[0], base=ModelKey(AGGREGATOR, 1))
         learner.aggregate(learner.train(met(group)))
         learner.evaluate(final=False)
 

@@ -21,7 +21,7 @@ from learners.engines.programs import SequentialEngine, Tensors, Trained, Traini
 from learners.steering_baselines import DecentralisedSgd, FedAvgSteering
 from vnetsim.errors import InputError, RunError
 from vnetsim.experiment import BlurSettings, ExchangeSettings
-from vnetsim.learning import LearnerContext, Participant
+from vnetsim.learning import AGGREGATOR, LearnerContext, ModelKey, Participant
 
 LEARNERS = [Cdl, DecentralisedSgd, FedAvgSteering]
 QUICK = {"batch": 8, "steps": 2, "lr": 1e-3}
@@ -106,7 +106,7 @@ def play(learner: Any, rounds: Sequence[int], in_contact: Callable[..., list[Par
     for r in rounds:
         group = in_contact(r, [r, r + 1, 10 + r])
         if r == 2:  # one that started a round earlier
-            group[0] = replace(group[0], base_round=1)
+            group[0] = replace(group[0], base=ModelKey(AGGREGATOR, 1))
         learner.aggregate(learner.train(group))
         learner.evaluate(final=False)
 

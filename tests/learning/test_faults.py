@@ -7,7 +7,7 @@ import torch
 
 from vnetsim.checked_plugin import checked
 from vnetsim.errors import RunError
-from vnetsim.learning import Learner, Participant, Update
+from vnetsim.learning import AGGREGATOR, Learner, ModelKey, Participant, Update
 from vnetsim.learning.device import OUT_OF_MEMORY
 from vnetsim.learning.faults import trained
 from vnetsim.learning.finite import all_finite
@@ -15,7 +15,9 @@ from vnetsim.learning.finite import all_finite
 
 def participants(count: int) -> list[Participant]:
     return [
-        Participant(round=2, base_round=2, vehicle_id=f"v{i}", rsu_id="r", silo=i, speed_mps=10.0, level_px=1.0)
+        Participant(
+            round=2, base=ModelKey(AGGREGATOR, 2), vehicle_id=f"v{i}", rsu_id="r", silo=i, speed_mps=10.0, level_px=1.0
+        )
         for i in range(count)
     ]
 

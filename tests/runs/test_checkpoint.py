@@ -8,12 +8,13 @@ import torch
 from received import reseal
 
 from vnetsim.errors import InputError
-from vnetsim.learning import Participant
+from vnetsim.learning import AGGREGATOR, ModelKey, Participant
 from vnetsim.runs.checkpoint import Checkpoint, FinishedRound, TrainingHistory, digest
 from vnetsim.storage.folder import Folder, disk
 
 ROUND = FinishedRound(participants="abc", rejected=(1,), weights=(0.1, None), losses=(1 / 3, 2.0), metrics={"a": 0.7})
 PROGRESS = TrainingHistory(initial={"knn": 0.1}, rounds=(ROUND, ROUND))
+BASE = ModelKey(AGGREGATOR, 1)
 STATE = {"model.w": torch.linspace(0, 1, 7), "n": torch.tensor(3)}
 
 
@@ -106,7 +107,14 @@ def test_damage_is_named(tmp_path: Path, damage: str) -> None:
 
 def test_the_digest_tells_participants_apart() -> None:
     def one(**changes: object) -> Participant:
-        values = {"round": 1, "base_round": 1, "vehicle_id": "v", "rsu_id": "r", "silo": 0, "speed_mps": 9.0}
+        values = {
+            "round": 1,
+            "base": ModelKey(AGGREGATOR, 1),
+            "vehicle_id": "v",
+            "rsu_id": "r",
+            "silo": 0,
+            "speed_mps": 9.0,
+        }
         return Participant(**{**values, "level_px": 1.0, **changes})
 
     assert digest([one()]) == digest([one()])
@@ -171,6 +179,13 @@ def test_a_damaged_silo_is_named(tmp_path: Path) -> None:
 
 def test_the_fingerprint_tells_how_much_a_vehicle_was_to_do() -> None:
     one = Participant(
-        round=3, base_round=2, vehicle_id="a", rsu_id="r", silo=5, speed_mps=12.5, level_px=1.5, neighbours=1
+        round=3,
+        base=ModelKey(AGGREGATOR, 2),
+        vehicle_id="a",
+        rsu_id="r",
+        silo=5,
+        speed_mps=12.5,
+        level_px=1.5,
+        neighbours=1,
     )
     assert len({digest([replace(one, work_share=share)]) for share in (1.0, 0.5, 0.25)}) == 3

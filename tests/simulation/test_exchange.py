@@ -269,7 +269,7 @@ def test_a_late_vehicle_exchanges_in_the_next_round_when_staleness_allows(scene:
     result, rounds = play(windows, MIX, quorum=2, rounds=2, max_staleness=1, selection="arrival")
     assert peers(rounds[0]) == {"a": ["b"], "b": ["a"]}
     stale = [p for p in rounds[1] if p.vehicle_id == "c"]
-    assert [(p.round, p.base_round) for p in stale] == [(1, 0)]
+    assert [(p.round, p.base.version) for p in stale] == [(1, 0)]
     result, rounds = play(windows, MIX, quorum=2, rounds=1, selection="arrival")
     assert [p.outcome for p in result.log.participations if p.vehicle_id == "c"] == ["stale"]
 
@@ -328,7 +328,7 @@ def test_laws(scene: Any, data: Any) -> None:
             for q in others:
                 sent, received = (p.round, p.vehicle_id, q) in done, (p.round, q, p.vehicle_id) in done
                 assert summary.round == p.round or experiment.round.max_staleness
-                if p.round == summary.round and p.base_round == p.round:
+                if p.round == summary.round and p.base.version == p.round:
                     assert (sent and received) if cost.exchange.mutual else sent if cost is OVERSEAS else received
     for e in log.exchanges:
         assert -1e-9 <= e.contact_s <= e.end_s - e.start_s + 1e-9 <= exchange.limit_s + 2e-9

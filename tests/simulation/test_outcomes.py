@@ -67,7 +67,7 @@ def test_committed(scene: Any) -> None:
     ((summary, (participant,)),) = learning.calls
     assert (summary.round, summary.open_s, summary.close_s, summary.closed_by) == (0, 0.0, 6.5, "quorum")
     assert summary.final
-    assert (participant.vehicle_id, participant.round, participant.base_round) == ("a", 0, 0)
+    assert (participant.vehicle_id, participant.round, participant.base.version) == ("a", 0, 0)
     assert (participant.speed_mps, participant.level_px) == (record.speed_mps, record.level_px)
     assert result.ended_by == "rounds"
     assert result.time_s == 6.5

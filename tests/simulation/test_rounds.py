@@ -145,8 +145,8 @@ def test_staleness_accepted(scene: Any) -> None:
     assert (late.outcome, late.base_round, late.round) == ("committed", 0, 1)
     assert late.end_s == pytest.approx(10.0, abs=1e-3)
     ((_, first), (_, second)) = learning.calls
-    assert [(p.vehicle_id, p.base_round) for p in first] == [("a", 0)]
-    assert [(p.vehicle_id, p.base_round, p.round) for p in second] == [("b", 0, 1)]
+    assert [(p.vehicle_id, p.base.version) for p in first] == [("a", 0)]
+    assert [(p.vehicle_id, p.base.version, p.round) for p in second] == [("b", 0, 1)]
 
 
 def test_staleness_dropped_when_older_than_allowed(scene: Any) -> None:

@@ -1,12 +1,14 @@
 """What the simulator and a learner promise each other: the protocol; how learners are found and checked."""
 
 from vnetsim.learning.protocol import (
+    AGGREGATOR,
     Aggregation,
     Cost,
     Description,
     Exchange,
     Learner,
     LearnerContext,
+    ModelKey,
     Network,
     Participant,
     Peer,
@@ -15,12 +17,14 @@ from vnetsim.learning.protocol import (
 )
 
 __all__ = [
+    "AGGREGATOR",
     "Aggregation",
     "Cost",
     "Description",
     "Exchange",
     "Learner",
     "LearnerContext",
+    "ModelKey",
     "Network",
     "Participant",
     "Peer",

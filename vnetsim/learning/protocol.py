@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -16,6 +16,16 @@ from vnetsim.blur import Camera
 from vnetsim.experiment import BlurSettings, DataSettings, ExchangeSettings
 from vnetsim.learning.aggregation import SYNC
 from vnetsim.random_streams import Streams
+
+AGGREGATOR = "single"
+"""The aggregator of a run that has one, over all RSUs."""
+
+
+class ModelKey(NamedTuple):
+    """Which model: of which aggregator, and how many rounds that aggregator had closed when it became the model."""
+
+    aggregator: str
+    version: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +95,7 @@ class Participant:
 
     Args:
         round: index of the round that aggregates it, from 0.
-        base_round: index of the round whose global model it downloaded; smaller than ``round`` when stale.
+        base: the model it downloaded; its version is smaller than ``round`` when stale.
         vehicle_id: the vehicle.
         rsu_id: the RSU that served it.
         silo: index of its silo.
@@ -102,7 +112,7 @@ class Participant:
     """
 
     round: int
-    base_round: int
+    base: ModelKey
     vehicle_id: str
     rsu_id: str
     silo: int
@@ -306,9 +316,9 @@ class Learner(Protocol):
         ...
 
     def train(self, participants: Sequence[Participant]) -> Sequence[Update]:
-        """Train every participant from the global model of its ``base_round``; one update each, in order.
+        """Train every participant from its ``base``, the model that it downloaded; one update each, in order.
 
-        Must not change the global model, and must give a participant the same result whoever else is in the list.
+        Must not change any model, and must give a participant the same result whoever else is in the list.
         """
         ...
 

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple, Protocol
 import simpy
 
 from vnetsim.blur import Camera
-from vnetsim.learning import Cost, Participant, Peer
+from vnetsim.learning import AGGREGATOR, Cost, ModelKey, Participant, Peer
 from vnetsim.radio.channel import Channel, Transfer
 from vnetsim.simulation.links import Link
 from vnetsim.simulation.vehicle import OpenWindow
@@ -285,7 +285,7 @@ def participant_of(participation: Participation, round_index: int, camera: Camer
     window = participation.window
     return Participant(
         round=round_index,
-        base_round=participation.invitation.base_round,
+        base=ModelKey(AGGREGATOR, participation.invitation.base_round),
         vehicle_id=window.vehicle.id,
         rsu_id=window.rsu.id,
         silo=window.vehicle.binding.silo,

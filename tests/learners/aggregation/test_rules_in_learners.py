@@ -29,7 +29,7 @@ from learners.steering_baselines import DecentralisedSgd, FedAvgSteering
 from vnetsim.blur import Camera
 from vnetsim.errors import InputError, RunError
 from vnetsim.experiment import ExchangeSettings
-from vnetsim.learning import Participant, Update
+from vnetsim.learning import AGGREGATOR, ModelKey, Participant, Update
 from vnetsim.learning.aggregation import AGGREGATIONS, NextModel, RoundUploads
 
 MakeParticipant = Callable[..., Participant]
@@ -150,7 +150,8 @@ def test_an_upload_of_weight_0_is_not_mixed_in(new_context: MakeContext, partici
     learners[1].aggregate(learners[1].train([slow]))
     assert equal(learners[0].state_dict(), learners[1].state_dict())
     before = learners[0].state_dict()
-    done = learners[0].aggregate(learners[0].train([dataclasses.replace(fast, round=1, base_round=1)]))
+    late = dataclasses.replace(fast, round=1, base=ModelKey(AGGREGATOR, 1))
+    done = learners[0].aggregate(learners[0].train([late]))
     assert list(done.weights) == [0]
     assert all(torch.equal(learners[0].state_dict()[name], before[name]) for name in before if name != "round")
 
@@ -228,7 +229,13 @@ def server_of(rule: Any) -> Server:
 
 def upload_of(round_: int, base_round: int, value: float) -> Update:
     who = Participant(
-        round=round_, base_round=base_round, vehicle_id="v", rsu_id="r", silo=0, speed_mps=1.0, level_px=0.0
+        round=round_,
+        base=ModelKey(AGGREGATOR, base_round),
+        vehicle_id="v",
+        rsu_id="r",
+        silo=0,
+        speed_mps=1.0,
+        level_px=0.0,
     )
     state = {"w": torch.tensor(value, dtype=torch.float64)}
     return Update(participant=who, state=state, loss=0.0, finite=True, metrics={})

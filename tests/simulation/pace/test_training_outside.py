@@ -81,7 +81,7 @@ def test_staleness_lets_it_upload_in_a_later_round(scene: Any) -> None:
     log = scene.run(windows, learning=learning, **rules).log
     record = of(log, "a")["r", 0.0]
     assert (record.outcome, record.base_round, record.round, record.end_s) == ("committed", 0, 1, 13.0)
-    assert [(p.vehicle_id, p.base_round) for p in learning.calls[1][1]] == [("a", 0)]
+    assert [(p.vehicle_id, p.base.version) for p in learning.calls[1][1]] == [("a", 0)]
 
 
 def test_the_round_of_everyone_does_not_wait_for_who_is_outside(scene: Any) -> None:
