@@ -10,6 +10,12 @@ from datetime import UTC, datetime
 THIN = "\u202f"
 """Narrow no-break space between digit groups and before units."""
 
+NONE = "\u2013"
+"""Of a value that is not there."""
+
+MOST_NAMED = 5
+"""Names in a sentence; of more it says how many there are."""
+
 MEASURES = ("RMSE", "MAE")
 """Units that say what is measured; a label then says of what."""
 _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "\u00b5"))
@@ -24,7 +30,7 @@ def count(value: float) -> str:
 def number(value: float, digits: int = 3) -> str:
     """Return ``value`` with ``digits`` significant digits; powers of ten only far from one; a dash when not finite."""
     if not math.isfinite(value):
-        return "\u2013"
+        return NONE
     if value == 0:
         return "0"
     exponent = math.floor(math.log10(abs(float(f"{value:.{digits - 1}e}"))))
@@ -51,13 +57,13 @@ def quantity(value: float, unit: str, digits: int = 3) -> str:
 
 def percent(fraction: float, digits: int = 1) -> str:
     """Return a fraction of one in per cent."""
-    return f"{fraction * 100:.{digits}f}{THIN}%".replace("-", "\u2212") if math.isfinite(fraction) else "\u2013"
+    return f"{fraction * 100:.{digits}f}{THIN}%".replace("-", "\u2212") if math.isfinite(fraction) else NONE
 
 
 def duration(seconds: float) -> str:
     """Return a time span in the two units that suit its size."""
     if not math.isfinite(seconds):
-        return "\u2013"
+        return NONE
     if seconds < 120:
         return quantity(seconds, "s")
     whole = round(seconds)
@@ -111,10 +117,16 @@ def clean(text: object, limit: int = 60) -> str:
     return shown if len(shown) <= limit else f"{shown[: limit - 1]}\u2026"
 
 
-def shortened(text: object, limit: int) -> str:
+def shortened(text: object, limit: int = 60) -> str:
     """Return ``text`` like ``clean``, but with what is left out in the middle: ids of a kind begin alike."""
     shown = _printable(text)
     return shown if len(shown) <= limit else f"{shown[: limit // 2]}\u2026{shown[len(shown) - (limit - 1) // 2 :]}"
+
+
+def named(names: Sequence[str], between: str = ", ") -> str:
+    """Return up to five names, and how many more there are."""
+    more = f" and {count(len(names) - MOST_NAMED)} more" if len(names) > MOST_NAMED else ""
+    return between.join(shortened(name, 90) for name in names[:MOST_NAMED]) + more
 
 
 def _printable(text: object) -> str:

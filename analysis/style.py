@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -148,6 +148,13 @@ def axes(figure: Figure, *, left: float = 0.68, right: float = 0.12, bottom: flo
 def legend(ax: Axes, columns: int = 4) -> None:
     """Put the legend above the axes, in rows."""
     ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=columns)
+
+
+def named_rows(ax: Axes, labels: Sequence[str], *, top: float = -0.5) -> None:
+    """Give rows 0, 1, ... their names at the left, the first at the top."""
+    ax.set_yticks(range(len(labels)), labels)
+    ax.set_ylim(len(labels) - 0.5, top)
+    ax.tick_params(axis="y", length=0)
 
 
 def histogram(ax: Axes, values: NDArray[np.float64], edges: NDArray[np.float64], label: str) -> None:

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.comparison.data import CellData, ComparisonData, Metric, shortened
+from analysis.comparison.data import CellData, ComparisonData, Metric
 from analysis.comparison.verdicts import ComparedPair, compare_columns
+from analysis.formatting import shortened
 
 _MOST_NAMED = 4
 
@@ -40,12 +41,12 @@ def across_conditions(data: ComparisonData) -> list[Across]:
     found = []
     for arm in data.arms:
         cells = [cell for cell in data.cells if cell.arm == arm]
-        for metric in _metrics(cells, data.last_evaluations):
+        for metric in _metrics(cells, data.record.last_evaluations):
             at = {(cell.condition, cell.seed): cell.final(metric.name, metric.last) for cell in cells}
             names = [one.name for one in data.conditions if any(cell.condition == one.name for cell in cells)]
             values = np.array([[at.get((name, seed)) for name in names] for seed in data.seeds], dtype=np.float64)
             if len(names) > 1:
-                pairs = compare_columns(names, values.reshape(len(data.seeds), len(names)), data.method)
+                pairs = compare_columns(names, values.reshape(len(data.seeds), len(names)), data.record.interval)
                 found.append(Across(arm=arm, metric=metric, pairs=pairs))
     return found
 

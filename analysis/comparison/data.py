@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -11,17 +11,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from analysis.formatting import clean, dimension, subject
-from analysis.statistics.run_measures import RunMeasures
+from analysis.formatting import dimension, subject
+from analysis.statistics.participation import RunMeasures
 from vnetsim.storage.comparison import Interval
 from vnetsim.storage.records import ComparisonRecord
-
-
-def shortened(text: str, limit: int = 60) -> str:
-    """Return a name fit for a page; of a long one the middle is left out, for names often differ at their ends."""
-    whole = clean(text, 1000)
-    head = (limit - 1) // 2
-    return whole if len(whole) <= limit else f"{whole[:head]}\u2026{whole[len(whole) - (limit - 1 - head) :]}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,29 +84,22 @@ class CellData:
 
     Args:
         name: its folder.
-        arm: what is compared.
-        condition: under what; empty where there is one only.
-        learner: its learner.
-        seed: its seed.
         traffic_sha256: of the coverage windows that it replayed.
         rsus: where they are, in words.
         ended_by: ``rounds`` or ``traffic``.
-        rounds: rounds it aggregated.
-        wanted_rounds: rounds it was to aggregate.
         begin_s: the simulation's clock at its beginning (s).
         time_s: the simulation's clock at its end (s).
         metrics: the table ``metrics``, finite values only, in order of rounds.
-        outcomes: participations by outcome.
+        outcomes: number of participations by outcome.
         spent: a row for each participation and each exchange between vehicles: ``end_s``, ``bytes``, ``train_s``.
-        windows: a row each, see ``analysis.statistics.participation_bias.windows_with_updates``.
+        windows: see ``analysis.statistics.participation.windows_with_updates``.
         participants: vehicles whose update was aggregated, by round.
         series: declared series by name.
         settings: its experiment, by dotted key, without what belongs to the arm, the cell or its traffic.
-        learning: its learner's settings.
-        measures: see ``analysis.statistics.run_measures``; None where they were not taken.
-        notices: what the run's own page says first; see ``analysis.report.notices``.
-        vehicles: that were covered while it ran.
-        empty_rounds: rounds in which nothing was committed.
+        learning: its learner's settings, by dotted key.
+        notices: what the run's own page says first.
+        vehicles: number that were covered while it ran.
+        empty_rounds: number in which nothing was committed.
     """
 
     name: str
@@ -188,7 +174,6 @@ class ConditionData:
         other_meanings: labels of series that arms call the same but measure differently.
         alike: series that are the same for all arms at every seed.
         fixed: labels of series that are the same at every seed, as what the settings alone decide.
-        method: how differences get their p-values and intervals.
         against: the arm with which alone the others are compared; empty for all pairs.
     """
 
@@ -211,6 +196,11 @@ class ConditionData:
         found = {cell.arm for cell in self.cells}
         return tuple(arm for arm in self.arms if arm in found)
 
+    def own(self, metric: Metric) -> Metric | None:
+        """Return a metric of another condition as it is measured here: compared, or alike for all arms."""
+        same = (one for one in (*self.metrics, *self.alike) if (one.name, one.unit) == (metric.name, metric.unit))
+        return next(same, None)
+
     @property
     def main(self) -> Metric | None:
         """The first metric of which it is known whether higher is better."""
@@ -222,30 +212,26 @@ class ConditionData:
 
     def finals(self, metric: Metric) -> NDArray[np.float64]:
         """Return the values that are compared, shape (seeds, arms present); NaN where there is none."""
-        found = {(cell.seed, cell.arm): cell.final(metric.name, metric.last) for cell in self.cells}
+        return self.by_seed({(one.seed, one.arm): one.final(metric.name, metric.last) for one in self.cells})
+
+    def by_seed(self, found: Mapping[tuple[int, str], float | None]) -> NDArray[np.float64]:
+        """Return values by seed and arm as an array of shape (seeds, arms present); NaN where there is none."""
         table = [[found.get((seed, arm)) for arm in self.present] for seed in self.seeds]
         return np.array(table, dtype=np.float64).reshape(len(self.seeds), len(self.present))
 
-
-def has_values(conditions: Sequence[ConditionData], arm: str, metric: Metric) -> bool:
-    """Return whether an arm measured a metric under any of some conditions."""
-    finals = (cell.final(metric.name, metric.last) for condition in conditions for cell in condition.of(arm))
-    return any(value is not None and np.isfinite(value) for value in finals)
+    def values(self, metric: Metric, arm: str) -> NDArray[np.float64]:
+        """Return an arm's values of a metric of any condition, as they are shown, shape (seeds,); NaN for none."""
+        own = self.own(metric)
+        if own is None or arm not in self.present:
+            return np.full(len(self.seeds), np.nan)
+        return self.finals(own)[:, self.present.index(arm)] * own.factor
 
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedTraffic:
-    """A recorded traffic.
+    """A recorded traffic: ``lasts_s`` is how much was recorded (s), ``sha256`` that of its coverage windows.
 
-    Args:
-        scenario: its name.
-        kind: of traffic.
-        seed: it was made with.
-        rsus: where they are, in words.
-        sha256: of its coverage windows.
-        lasts_s: how much was recorded (s).
-        vehicles: that were covered.
-        filled: whether it has a warm-up, or needs none.
+    ``rsus`` says where they are, ``vehicles`` how many were covered, ``filled`` whether it has or needs no warm-up.
     """
 
     scenario: str
@@ -260,21 +246,12 @@ class RecordedTraffic:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ComparisonData:
-    """A whole comparison.
+    """A whole comparison; arms, seeds and conditions are those that were planned, in the order given.
 
     Args:
         record: ``comparison.json``.
-        arms: all that were planned, in the order given.
-        seeds: likewise.
-        conditions: all that were planned, in the order given.
         traffics: what was replayed.
-        last_evaluations: what is compared is the mean of so many of a metric's last values.
-        method: how differences get their p-values and intervals.
-        against: the arm with which alone the others are compared; empty for all pairs.
-        unfinished: folders of cells that neither finished nor failed.
-        other_version: folders of cells that another version of vnetsim ran; they are left out.
-        short: folders of cells whose traffic ended before they had been evaluated so often; they are left out.
-        altered: what was found in cells that are left out because they are no longer what they were when they finished.
+        left_out: why cells are not here that neither failed nor were skipped, in sentences.
     """
 
     record: ComparisonRecord
@@ -282,13 +259,12 @@ class ComparisonData:
     seeds: tuple[int, ...]
     conditions: tuple[ConditionData, ...]
     traffics: tuple[RecordedTraffic, ...]
-    last_evaluations: int = 1
-    method: Interval = "sign-flip"
-    against: str = ""
-    unfinished: tuple[str, ...] = ()
-    other_version: tuple[str, ...] = ()
-    short: tuple[str, ...] = ()
-    altered: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def against(self) -> str:
+        """The arm with which alone the others are compared; empty for all pairs."""
+        return self.record.against if self.record.against in self.arms else ""
 
     @property
     def cells(self) -> tuple[CellData, ...]:
@@ -300,3 +276,9 @@ class ComparisonData:
         """What an arm is called: a learner, where its name says all."""
         named = all(entry.arm == entry.learner for entry in self.record.cells)
         return "learner" if named else "arm"
+
+    def measuring(self, metric: Metric) -> tuple[list[ConditionData], list[str]]:
+        """Return the conditions and the arms that have a value of a metric."""
+        conditions = [one for one in self.conditions if one.own(metric)]
+        arms = [arm for arm in self.arms if any(np.isfinite(one.values(metric, arm)).any() for one in conditions)]
+        return conditions, arms

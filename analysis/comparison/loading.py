@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
@@ -13,11 +12,10 @@ import numpy as np
 import polars as pl
 
 from analysis.comparison.data import CellData, ComparisonData, ConditionData, Metric, RecordedTraffic
-from analysis.formatting import clean
+from analysis.formatting import MOST_NAMED, clean, count, named
 from analysis.loading import load
 from analysis.report.notices import notices
-from analysis.statistics.participation_bias import participants_by_round, windows_with_updates
-from analysis.statistics.run_measures import run_measures
+from analysis.statistics.participation import participants_by_round, run_measures, windows_with_updates
 from vnetsim.errors import InputError
 from vnetsim.storage.comparison import COMPARED, RECORD
 from vnetsim.storage.records import CellEntry, ComparisonRecord, ManifestRecord, RsuEntry
@@ -45,33 +43,21 @@ def _series(manifest: ManifestRecord) -> dict[str, Metric]:
     }
 
 
-def _spent(run: RunDirectory, participations: pl.DataFrame) -> pl.DataFrame:
-    parts = participations.select("end_s", pl.col("download_bytes") + pl.col("upload_bytes"), "train_s")
-    parts = parts.rename({"download_bytes": "bytes"})
-    if not run.has("exchanges"):
-        return parts
-    return pl.concat([parts, run.read("exchanges").select("end_s", "bytes", train_s=pl.lit(0.0))])
-
-
-def _cell(
-    folder: Path, entry: CellEntry, manifest: ManifestRecord, traffic_sha256: str, own: AbstractSet[str]
-) -> CellData:
+def _cell(folder: Path, entry: CellEntry, traffic_sha256: str, own: AbstractSet[str]) -> CellData:
     """Return a finished cell; ``own`` are the keys of settings that belong to the arms.
 
     Raises:
         InputError: it replayed other traffic, or its files are damaged.
     """
-    replayed = {digest for path, digest in manifest.inputs.items() if path.endswith("windows.parquet")}
-    if replayed != {traffic_sha256}:
+    run = load(folder)
+    manifest, parts = run.manifest, run.participations
+    if {digest for path, digest in manifest.inputs.items() if path.endswith("windows.parquet")} != {traffic_sha256}:
         raise InputError(f"{folder}: replayed other traffic than the comparison's; delete it to run it again.")
-    run = RunDirectory(folder)
-    experiment, _, _ = run.settings()
-    parts = run.read("participations")
-    closed, windows = run.read("rounds"), run.read("windows")
-    rounds = closed.height
+    experiment, _, _ = RunDirectory(folder).settings()
     settings = _flat({key: value for key, value in experiment.items() if key not in _NOT_GENERAL})
     begin_s = manifest.traffic.begin_s
     time_s = manifest.time_s or begin_s
+    silos = int(settings.get("silos.count", 0))
     return CellData(
         name=folder.name,
         arm=entry.arm,
@@ -81,24 +67,27 @@ def _cell(
         traffic_sha256=traffic_sha256,
         rsus=_rsus(manifest.rsus),
         ended_by=str(manifest.ended_by),
-        rounds=rounds,
-        wanted_rounds=int(experiment.get("rounds", rounds)),
+        rounds=run.rounds.height,
+        wanted_rounds=int(experiment.get("rounds", run.rounds.height)),
         begin_s=begin_s,
         time_s=time_s,
-        metrics=run.read("metrics").filter(pl.col("value").is_finite()).sort("round", maintain_order=True),
-        outcomes=Counter(parts["outcome"].to_list()),
-        spent=_spent(run, parts),
-        windows=windows_with_updates(windows, parts),
-        participants=participants_by_round(parts, rounds),
+        metrics=run.metrics.filter(pl.col("value").is_finite()).sort("round", maintain_order=True),
+        outcomes=dict(parts["outcome"].value_counts().iter_rows()),
+        spent=pl.concat(
+            [
+                parts.select("end_s", (pl.col("download_bytes") + pl.col("upload_bytes")).alias("bytes"), "train_s"),
+                run.exchanges.select("end_s", "bytes", train_s=pl.lit(0.0)),
+            ]
+        ),
+        windows=windows_with_updates(run.windows, parts),
+        participants=participants_by_round(parts, run.rounds.height),
         series=_series(manifest),
         settings={key: value for key, value in settings.items() if key not in own},
         learning=_flat(experiment.get("learning") or {}, "learning."),
-        measures=run_measures(
-            parts, windows, closed, span_s=time_s - begin_s, silos=int(settings.get("silos.count", 0))
-        ),
-        notices=tuple(notices(load(folder))),
-        vehicles=windows["vehicle_id"].n_unique(),
-        empty_rounds=closed.filter(pl.col("committed") == 0).height,
+        measures=run_measures(parts, run.windows, run.rounds, span_s=time_s - begin_s, silos=silos),
+        notices=tuple(notices(run)),
+        vehicles=run.windows["vehicle_id"].n_unique(),
+        empty_rounds=run.rounds.filter(pl.col("committed") == 0).height,
     )
 
 
@@ -108,43 +97,52 @@ def _rsus(rsus: Sequence[RsuEntry]) -> str:
     return "; ".join([*shown, *([f"{len(rsus) - 3} more"] if len(rsus) > 3 else [])])
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Found:
-    """Cells of the record by what became of them, failed ones left out."""
-
-    cells: list[CellData]
-    unfinished: list[str]
-    other_version: list[str]
-    short: list[str]
-    altered: list[str]
+_WHY = {
+    "unfinished": "Not finished, and missing here: {}.",
+    "version": "Left out, because another version of vnetsim ran them: {}.",
+    "short": "Left out, because their traffic ended before the {last} evaluations that are compared: {}.",
+}
 
 
-def _cells(folder: Path, record: ComparisonRecord) -> _Found:
+def _cells(folder: Path, record: ComparisonRecord) -> tuple[list[CellData], list[str]]:
+    """Return the finished cells, and why others are left out; failed ones are in the record."""
     digests = {traffic.folder: traffic.sha256 for traffic in record.traffic}
     own = frozenset(record.arm_settings)
-    found = _Found(cells=[], unfinished=[], other_version=[], short=[], altered=[])
+    cells: list[CellData] = []
+    others: dict[str, list[str]] = {why: [] for why in _WHY}
+    altered: list[str] = []
     for entry in record.cells:
         name = Path(entry.folder).name  # never outside the folder, whatever the record says
-        digest = digests[entry.traffic]
-        path = folder / "cells" / name
         if name in record.failed:
             continue
+        run = RunDirectory(folder / "cells" / name)
         try:
-            manifest = RunDirectory(path).manifest_record() if RunDirectory(path).holds("manifest.json") else None
+            manifest = run.manifest_record() if run.holds("manifest.json") else None
+            if manifest is None or manifest.status != "finished":
+                others["unfinished"].append(name)
+                continue
+            if manifest.vnetsim != record.vnetsim:
+                others["version"].append(name)
+                continue
+            run.verify(*COMPARED)
         except InputError as error:
-            found.altered.append(str(error))
+            altered.append(str(error))
             continue
-        if manifest is None or manifest.status != "finished":
-            found.unfinished.append(name)
-        elif manifest.vnetsim != record.vnetsim:
-            found.other_version.append(name)
-        elif line := _altered(path):
-            found.altered.append(line)
-        else:
-            cell = _cell(path, entry, manifest, digest, own)
-            too_short = record.last_evaluations > 1 and cell.evaluations < record.last_evaluations
-            found.short.append(name) if too_short else found.cells.append(cell)
-    return found
+        cell = _cell(run.path, entry, digests[entry.traffic], own)
+        too_short = record.last_evaluations > 1 and cell.evaluations < record.last_evaluations
+        others["short"].append(name) if too_short else cells.append(cell)
+    if not cells and others["short"]:
+        raise InputError(
+            f"{folder}: the traffic ended before any cell had the {record.last_evaluations} evaluations that are "
+            "compared."
+        )
+    if not cells:
+        raise InputError(f"{folder}: no cell of this comparison has finished.")
+    lines = [_WHY[why].format(named(names), last=record.last_evaluations) for why, names in others.items() if names]
+    lines += [f"Left out: {clean(line, 400)}" for line in altered[:MOST_NAMED]]
+    if len(altered) > MOST_NAMED:
+        lines.append(f"{count(len(altered) - MOST_NAMED)} more altered cells are left out.")
+    return cells, lines
 
 
 def _record(folder: Path) -> ComparisonRecord:
@@ -163,20 +161,6 @@ def _record(folder: Path) -> ComparisonRecord:
         if cell.traffic not in known:
             raise InputError(f"{path}: damaged: 'cells.{index}.traffic' is none of the traffic in it.")
     return record
-
-
-def _against(record: ComparisonRecord, arms: Sequence[str]) -> str:
-    """Return the arm with which alone the others are compared; empty where it is not among ``arms``."""
-    return record.against if record.against in arms else ""
-
-
-def _altered(cell: Path) -> str:
-    """Return what was altered in a cell since it finished; empty for nothing."""
-    try:
-        RunDirectory(cell).verify(*COMPARED)
-    except InputError as error:
-        return str(error)
-    return ""
 
 
 def _traffics(folder: Path, record: ComparisonRecord) -> tuple[RecordedTraffic, ...]:
@@ -209,32 +193,17 @@ def load_comparison(folder: Path) -> ComparisonData:
         InputError: no comparison, none of its cells has finished, or its files are damaged.
     """
     record = _record(folder)
-    found = _cells(folder, record)
+    cells, left_out = _cells(folder, record)
     arms = tuple(dict.fromkeys(entry.arm for entry in record.cells))
-    names = dict.fromkeys(entry.condition for entry in record.cells)
-    seeds = tuple(dict.fromkeys(entry.seed for entry in record.cells))
-    conditions = tuple(_under(name, arms, record, found.cells) for name in names)
-    traffics = _traffics(folder, record)
-    if not found.cells and found.short:
-        raise InputError(
-            f"{folder}: the traffic ended before any cell had the {record.last_evaluations} evaluations that are "
-            "compared."
-        )
-    if not found.cells:
-        raise InputError(f"{folder}: no cell of this comparison has finished.")
     return ComparisonData(
         record=record,
         arms=arms,
-        seeds=seeds,
-        conditions=conditions,
-        traffics=traffics,
-        last_evaluations=record.last_evaluations,
-        method=record.interval,
-        against=_against(record, arms),
-        unfinished=tuple(found.unfinished),
-        other_version=tuple(found.other_version),
-        short=tuple(found.short),
-        altered=tuple(found.altered),
+        seeds=tuple(dict.fromkeys(entry.seed for entry in record.cells)),
+        conditions=tuple(
+            _under(name, arms, record, cells) for name in dict.fromkeys(entry.condition for entry in record.cells)
+        ),
+        traffics=_traffics(folder, record),
+        left_out=tuple(left_out),
     )
 
 
@@ -245,19 +214,17 @@ def _under(name: str, arms: Sequence[str], record: ComparisonRecord, cells: Sequ
     seeds = tuple(dict.fromkeys(entry.seed for entry in planned))
     mixed = tuple(seed for seed in seeds if len({cell.traffic_sha256 for cell in ours if cell.seed == seed}) > 1)
     used = {entry.arm for entry in planned}
-    return with_metrics(
-        ConditionData(
-            name=name,
-            arms=tuple(arm for arm in arms if arm in used),
-            looks={arm: place for place, arm in enumerate(arms)},
-            seeds=seeds,
-            cells=tuple(cell for cell in ours if cell.seed not in mixed),
-            mixed_seeds=mixed,
-            method=record.interval,
-            against=_against(record, tuple(arm for arm in arms if arm in used)),
-        ),
-        record.last_evaluations,
+    data = ConditionData(
+        name=name,
+        arms=tuple(arm for arm in arms if arm in used),
+        looks={arm: place for place, arm in enumerate(arms)},
+        seeds=seeds,
+        cells=tuple(cell for cell in ours if cell.seed not in mixed),
+        mixed_seeds=mixed,
+        method=record.interval,
+        against=record.against if record.against in used else "",
     )
+    return with_metrics(data, record.last_evaluations)
 
 
 def with_metrics(data: ConditionData, last: int = 1) -> ConditionData:

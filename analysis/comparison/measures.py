@@ -1,89 +1,47 @@
-"""What uploads cost, what was wasted, how commits spread, by arm and condition: a table of the page, and a frame."""
+"""What uploads cost, what was wasted, how commits spread, and when a target was reached, by arm and condition."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from analysis.comparison.bias import Spread, spread_over_directions, spread_over_speeds
-from analysis.comparison.data import CellData, ConditionData, Metric, shortened
-from analysis.comparison.tables import NONE, spread
-from analysis.comparison.time_to_target import Target
+from analysis.comparison.bias import spread_over_directions, spread_over_speeds
+from analysis.comparison.data import CellData, ConditionData, Metric
+from analysis.comparison.tables import frame, spread
 from analysis.comparison.verdicts import ComparedPair, compare_columns, verdict_against
-from analysis.formatting import Table
-from analysis.statistics.participation_bias import shares
-from analysis.statistics.run_measures import RunMeasures
-from vnetsim.storage.tables import COMPARISON_MEASURES
+from analysis.formatting import NONE, Table, count, duration, number, quantity, shortened, si
+from analysis.statistics.participation import shares
+from vnetsim.storage.tables import COMPARISON_MEASURES, COMPARISON_TARGETS
 
 
-@dataclass(frozen=True, kw_only=True)
-class Measure:
-    """A number of a run that is no series of its learner.
-
-    Args:
-        metric: its name, words and unit, and whether higher is better.
-        of: takes it from a run's measures.
-        compared: whether arms are compared in it.
-    """
-
-    metric: Metric
-    of: Callable[[RunMeasures], float | None]
-    compared: bool = False
-
-
-def _measure(
-    name: str, label: str, unit: str, of: Callable[[RunMeasures], float | None], *, better: int, compared: bool = False
-) -> Measure:
-    return Measure(metric=Metric(name=name, label=label, unit=unit, caption="", known=better), of=of, compared=compared)
+def _metric(name: str, label: str, unit: str, better: int) -> Metric:
+    return Metric(name=name, label=label, unit=unit, caption="", known=better)
 
 
 MEASURES = (
-    _measure("commits_per_h", "Commits per hour", "1/h", lambda run: run.commits_per_h, better=1, compared=True),
-    _measure("bytes_per_commit", "Data per commit", "B", lambda run: run.bytes_per_commit, better=-1, compared=True),
-    _measure("wasted_train_s", "Wasted training time", "s", lambda run: run.wasted_train_s, better=-1),
-    _measure(
-        "wasted_train_share",
-        "Wasted share of training time",
-        "%",
-        lambda run: run.wasted_train_share,
-        better=-1,
-        compared=True,
-    ),
-    _measure("wasted_bytes", "Wasted data", "B", lambda run: run.wasted_bytes, better=-1),
-    _measure("wasted_bytes_share", "Wasted share of data", "%", lambda run: run.wasted_bytes_share, better=-1),
-    _measure("gini", "Gini over silos", "", lambda run: run.gini, better=0),
-    _measure("contested_share", "Contested invitations", "%", lambda run: run.contested_share, better=0),
+    _metric("commits_per_h", "Commits per hour", "1/h", 1),
+    _metric("bytes_per_commit", "Data per commit", "B", -1),
+    _metric("wasted_train_s", "Wasted training time", "s", -1),
+    _metric("wasted_train_share", "Wasted share of training time", "%", -1),
+    _metric("wasted_bytes", "Wasted data", "B", -1),
+    _metric("wasted_bytes_share", "Wasted share of data", "%", -1),
+    _metric("gini", "Gini over silos", "", 0),
+    _metric("contested_share", "Contested invitations", "%", 0),
 )
-"""In the order of the page. Neither an even spread of commits nor contention is good or bad in itself."""
+"""Fields of ``RunMeasures``, in the order of the page. An even spread, or contention, is neither good nor bad."""
 
-COMPARED = tuple(one.metric for one in MEASURES if one.compared)
-TO_TARGET = Metric(name="time_to_target", label="Simulated time to the target", unit="s", caption="", known=-1)
+COMPARED = tuple(one for one in MEASURES if one.name in {"commits_per_h", "bytes_per_commit", "wasted_train_share"})
+TO_TARGET = _metric("time_to_target", "Simulated time to the target", "s", -1)
 """Compared by ranks alone: a run that never reached its target has no time, and is the last."""
 
 
 def measured(data: ConditionData, name: str) -> NDArray[np.float64]:
     """Return a measure of every run, shape (seeds, arms present); NaN where there is none."""
-    of = next(one.of for one in MEASURES if one.metric.name == name)
-    found = {(cell.seed, cell.arm): of(cell.measures) for cell in data.cells if cell.measures}
-    return _by_seed(data, found)
-
-
-def times_to_target(data: ConditionData, target: Target | None) -> NDArray[np.float64]:
-    """Return the simulated time of every run to the condition's target (s), as ``measured``; infinite for never."""
-    found: dict[tuple[int, str], float | None] = {}
-    for arm, reached in target.reached.items() if target else ():
-        for cell, one in zip(data.of(arm), reached, strict=True):
-            found[cell.seed, arm] = one.time_s if one else np.inf
-    return _by_seed(data, found)
-
-
-def _by_seed(data: ConditionData, found: Mapping[tuple[int, str], float | None]) -> NDArray[np.float64]:
-    table = [[found.get((seed, arm)) for arm in data.present] for seed in data.seeds]
-    return np.array(table, dtype=np.float64).reshape(len(data.seeds), len(data.present))
+    return data.by_seed({(cell.seed, cell.arm): getattr(cell.measures, name, None) for cell in data.cells})
 
 
 def measure_pairs(data: ConditionData) -> dict[str, list[ComparedPair]]:
@@ -96,7 +54,7 @@ def measure_pairs(data: ConditionData) -> dict[str, list[ComparedPair]]:
 
 def measure_table(data: ConditionData, pairs: Mapping[str, Sequence[ComparedPair]], noun: str) -> Table | None:
     """Return the measures of each arm; None where no run has any."""
-    shown = [(one.metric, measured(data, one.metric.name)) for one in MEASURES]
+    shown = [(metric, measured(data, metric.name)) for metric in MEASURES]
     shown = [(metric, values) for metric, values in shown if np.isfinite(values).any()]
     if not shown:
         return None
@@ -106,7 +64,7 @@ def measure_table(data: ConditionData, pairs: Mapping[str, Sequence[ComparedPair
         cells = []
         for metric, values in shown:
             words = verdict_against(pairs.get(metric.name, ()), first, arm, len(data.seeds))
-            text = spread(values[:, place] * metric.factor) if np.isfinite(values[:, place]).any() else NONE
+            text = spread(values[:, place] * metric.factor)
             cells.append(f"{text}, {words}" if words in {"higher", "lower"} else text)
         rows.append((shortened(arm), *cells))
     verdicts = f" Higher, lower: resolved against {shortened(first)}, as tested below." if len(data.present) > 1 else ""
@@ -125,26 +83,140 @@ def measure_table(data: ConditionData, pairs: Mapping[str, Sequence[ComparedPair
 def measure_rows(data: ConditionData) -> pl.DataFrame:
     """Return the rows of the table ``comparison_measures`` of a condition."""
     rows: list[tuple[object, ...]] = []
-    spreads = []
+    spreads = {}
     if any(cell.windows.height for cell in data.cells):
-        spreads = [
-            ("commit_share_speed", "km/h", spread_over_speeds),
-            ("commit_share_direction", "", spread_over_directions),
-        ]
-    found = [(name, unit, of(data)) for name, unit, of in spreads]
+        spreads["commit_share_speed"] = spread_over_speeds(data), "km/h"
+        spreads["commit_share_direction"] = spread_over_directions(data), ""
     for cell in data.cells:
         head = (cell.arm, data.name, cell.learner, cell.seed)
-        for one in MEASURES:
-            value = one.of(cell.measures) if cell.measures else None
-            rows.append((*head, one.metric.name, one.metric.unit, "", "", value, cell.name))
-        for name, bin_unit, spread_ in found:
+        rows += [
+            (*head, one.name, one.unit, "", "", getattr(cell.measures, one.name, None), cell.name) for one in MEASURES
+        ]
+        for name, (found, bin_unit) in spreads.items():
+            updates = shares(cell.windows, found.index_of(cell.windows), len(found.labels)).updates
+            values = updates.tolist() if updates.any() else [None] * len(updates)
             rows += [
-                (*head, name, "%", label, bin_unit, value, cell.name) for label, value in _shares_by_bin(cell, spread_)
+                (*head, name, "%", label, bin_unit, value, cell.name)
+                for label, value in zip(found.labels, values, strict=True)
             ]
-    return pl.DataFrame(rows, schema={column.name: column.dtype for column in COMPARISON_MEASURES}, orient="row")
+    return frame(COMPARISON_MEASURES, rows)
 
 
-def _shares_by_bin(cell: CellData, found: Spread) -> Iterator[tuple[str, float | None]]:
-    values = shares(cell.windows, found.index_of(cell.windows), len(found.labels)).updates
-    for label, value in zip(found.labels, values, strict=True):
-        yield label, float(value) if values.any() else None
+@dataclass(frozen=True, kw_only=True)
+class Reached:
+    """What a run had used when it first reached a target.
+
+    Args:
+        round: rounds aggregated before the measurement that reached it.
+        time_s: simulated time since the beginning (s).
+        moved_bytes: of the participations and exchanges that had ended by then (B).
+        device_s: training time on board of those participations, summed over vehicles (s).
+    """
+
+    round: int
+    time_s: float
+    moved_bytes: float
+    device_s: float
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Target:
+    """A target and who reached it.
+
+    Args:
+        metric: of which.
+        value: the target, in the metric's recorded unit.
+        arm: the arm whose mean final value it is.
+        reached: by arm, one for each of its cells; None for a cell that never did.
+    """
+
+    metric: Metric
+    value: float
+    arm: str
+    reached: dict[str, list[Reached | None]]
+
+
+def first_reached(cell: CellData, metric: Metric, target: float) -> Reached | None:
+    """Return when a cell first measured a value at least as good as the target, None if never."""
+    values = cell.measured(metric.name)
+    good = values.filter(pl.col("value") * metric.better >= target * metric.better)
+    if good.is_empty():
+        return None
+    round_, time_s, _ = good.row(0)
+    used = cell.spent.filter(pl.col("end_s") <= time_s).select(pl.col("bytes", "train_s").sum()).row(0)
+    return Reached(
+        round=int(round_), time_s=float(time_s) - cell.begin_s, moved_bytes=float(used[0]), device_s=float(used[1])
+    )
+
+
+def target_of(data: ConditionData) -> Target | None:
+    """Return the target that the worst arm's mean final value sets; None where no metric's better end is known."""
+    metric = data.main
+    if metric is None:
+        return None
+    means = np.nanmean(data.finals(metric), axis=0)
+    worst = int(np.argmin(means * metric.better))
+    target = float(means[worst])
+    return Target(
+        metric=metric,
+        value=target,
+        arm=data.present[worst],
+        reached={arm: [first_reached(cell, metric, target) for cell in data.of(arm)] for arm in data.present},
+    )
+
+
+def target_table(data: ConditionData, target: Target | None) -> pl.DataFrame:
+    """Return the rows of the table ``comparison_targets``: one for each finished cell."""
+    rows: list[tuple[object, ...]] = []
+    for arm, found in target.reached.items() if target else ():
+        assert target is not None
+        for cell, one in zip(data.of(arm), found, strict=True):
+            used = (one.round, one.time_s, one.moved_bytes, one.device_s) if one else (None,) * 4
+            rows.append(
+                (arm, data.name, cell.learner, cell.seed, target.metric.name, target.metric.unit, target.value, *used,
+                 cell.name)
+            )  # fmt: skip
+    return frame(COMPARISON_TARGETS, rows)
+
+
+def target_rows(target: Target, noun: str) -> Table:
+    """Return when each arm reached the target: medians over the seeds that did."""
+    metric = target.metric
+    rows = []
+    for arm, found in target.reached.items():
+        known = [one for one in found if one is not None]
+        medians = _medians(known) if known else (NONE,) * 4
+        rows.append((shortened(arm), f"{count(len(known))} of {count(len(found))}", *medians))
+    value = quantity(target.value * metric.factor, metric.dimension)
+    side = "at least" if metric.better > 0 else "at most"
+    at_once = any(one is not None and one.round == 0 for found in target.reached.values() for one in found)
+    untrained = " Zero rounds: the untrained model met it, and nothing was learned for it." if at_once else ""
+    return Table(
+        title=f"{metric.subject}: first {side} {value}",
+        head=(noun, "reached in seeds", "rounds", "simulated time", "data moved", "device-seconds"),
+        rows=rows,
+        note=f"The target is the mean of the worst {noun} here, {shortened(target.arm)}. Medians over the "
+        "seeds that reached it, at the first measurement that did. Data and device-seconds (training time on board, "
+        "summed over vehicles) are those of participations that had ended by then, whatever their outcome." + untrained,
+    )
+
+
+def _medians(known: Sequence[Reached]) -> tuple[str, ...]:
+    def median(name: str) -> float:
+        return float(np.median([float(getattr(one, name)) for one in known]))
+
+    return (
+        f"{median('round'):g}",
+        duration(median("time_s")),
+        si(median("moved_bytes"), "B"),
+        number(median("device_s")),
+    )
+
+
+def times_to_target(data: ConditionData, target: Target | None) -> NDArray[np.float64]:
+    """Return the simulated time of every run to the condition's target (s), as ``measured``; infinite for never."""
+    found: dict[tuple[int, str], float | None] = {}
+    for arm, reached in target.reached.items() if target else ():
+        for cell, one in zip(data.of(arm), reached, strict=True):
+            found[cell.seed, arm] = one.time_s if one else np.inf
+    return data.by_seed(found)

@@ -5,25 +5,24 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 
 from analysis.comparison.conditions import Across, across_conditions
-from analysis.comparison.data import ComparisonData, shortened
+from analysis.comparison.data import ComparisonData
 from analysis.comparison.loading import load_comparison
-from analysis.comparison.measures import COMPARED, measure_pairs, measure_rows
-from analysis.comparison.parts import ConditionSection, across_parts, overview, parts_of, rank_part
+from analysis.comparison.measures import COMPARED, Target, measure_pairs, measure_rows, target_of, target_table
+from analysis.comparison.parts import ConditionPart, across_sections, overview, rank_section, sections_of
 from analysis.comparison.ranks import Ranked, rank_arms, rank_rows
-from analysis.comparison.statistics import LEVEL
 from analysis.comparison.tables import cell_table, difference_table, traffic_table
 from analysis.comparison.terminal import notes_of, terminal_tables
-from analysis.comparison.time_to_target import Target, target_of, target_table
 from analysis.comparison.verdicts import ComparedPair, Family, compare_pairs, verdict_sentences
-from analysis.comparison.warnings import equal_of, named, notices_of, warnings_of
-from analysis.formatting import Table, clean, count
+from analysis.comparison.warnings import equal_of, notices_of, warnings_of
+from analysis.formatting import Table, clean, count, named, shortened
 from analysis.report.page import Section, environment, tile, write_figures
+from analysis.statistics.paired import LEVEL
 from analysis.style import styled
 from vnetsim.storage.comparison import LEAST_FOR_BCA
 from vnetsim.storage.folder import Folder
@@ -33,7 +32,6 @@ from vnetsim.storage.tables import (
     COMPARISON_MEASURES,
     COMPARISON_RANKS,
     COMPARISON_TARGETS,
-    Column,
     parquet,
 )
 
@@ -83,12 +81,6 @@ def _title(data: ComparisonData) -> str:
     return f"{scenarios}: {named(data.arms)}"
 
 
-def _chosen_rsu(data: ComparisonData) -> list[str]:
-    """Return how the RSU of all traffic was chosen, where nobody named one."""
-    chosen = data.record.chosen_rsu
-    return [f"{chosen.note} All traffic of this comparison has it."] if chosen else []
-
-
 def _verdicts(data: ComparisonData, pairs: Mapping[str, Mapping[str, Sequence[ComparedPair]]]) -> list[str]:
     """Return the verdict in words: what every condition shows in its first metric of which better is known.
 
@@ -119,15 +111,10 @@ def _tiles(data: ComparisonData) -> list[tuple[str, str, str]]:
     return [tile(*pair) for pair in pairs]
 
 
-def _write_table(folder: Folder, name: str, columns: Sequence[Column], table: pl.DataFrame) -> None:
-    folder.write_output(f"{name}.parquet", parquet(columns, table))
-    folder.write_output(f"{name}.csv", table.write_csv().encode())
-
-
-def _write_all_figures(folder: Folder, sections: Mapping[str, Section]) -> None:
+def _write_all_figures(folder: Folder, sections: Sequence[Section]) -> None:
     """Write the figures, and remove those of conditions and metrics that are no longer there."""
     write_figures(folder, sections)
-    drawn = {f"{panel.name}.svg" for section in sections.values() for panel in section.panels if panel.svg}
+    drawn = {f"{panel.name}.svg" for section in sections for panel in section.panels if panel.svg}
     for path in (folder.path / "figures").glob("*.svg"):
         if _FIGURE.fullmatch(path.name) and path.name not in drawn:
             folder.remove_output(f"figures/{path.name}")
@@ -139,19 +126,21 @@ def comparison_tables(folder: Path) -> dict[str, pl.DataFrame]:
     Raises:
         InputError: see ``build_comparison``.
     """
-    return _tables(_compared(load_comparison(folder)))
+    return _Compared(load_comparison(folder)).tables
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
 class _Compared:
-    """A comparison with what was found of it, each by condition."""
+    """A comparison with what was found of it, by condition."""
 
-    data: ComparisonData
-    pairs: Mapping[str, Mapping[str, list[ComparedPair]]]
-    costs: Mapping[str, Mapping[str, list[ComparedPair]]]
-    targets: Mapping[str, Target | None]
-    across: list[Across]
-    ranked: list[Ranked]
+    def __init__(self, data: ComparisonData) -> None:
+        self.data = data
+        self.pairs: dict[str, dict[str, list[ComparedPair]]] = {
+            one.name: {metric.name: compare_pairs(one, metric) for metric in one.metrics} for one in data.conditions
+        }
+        self.costs = {one.name: measure_pairs(one) for one in data.conditions}
+        self.targets: dict[str, Target | None] = {one.name: target_of(one) for one in data.conditions}
+        self.across: list[Across] = across_conditions(data)
+        self.ranked: list[Ranked] = rank_arms(data, self.targets)
 
     @property
     def in_metrics(self) -> list[Family]:
@@ -172,33 +161,18 @@ class _Compared:
             for metric in COMPARED
         ]
 
-
-def _compared(data: ComparisonData) -> _Compared:
-    targets = {one.name: target_of(one) for one in data.conditions}
-    return _Compared(
-        data=data,
-        pairs=_pairs(data),
-        costs={one.name: measure_pairs(one) for one in data.conditions},
-        targets=targets,
-        across=across_conditions(data),
-        ranked=rank_arms(data, targets),
-    )
-
-
-def _pairs(data: ComparisonData) -> dict[str, dict[str, list[ComparedPair]]]:
-    return {one.name: {metric.name: compare_pairs(one, metric) for metric in one.metrics} for one in data.conditions}
-
-
-def _tables(found: _Compared) -> dict[str, pl.DataFrame]:
-    data = found.data
-    return {
-        "comparison": cell_table(data),
-        "comparison_differences": difference_table(found.in_metrics),
-        "comparison_targets": pl.concat([target_table(one, found.targets[one.name]) for one in data.conditions]),
-        "comparison_measures": pl.concat([measure_rows(one) for one in data.conditions]),
-        "comparison_measure_differences": difference_table(found.in_measures),
-        "comparison_ranks": rank_rows(found.ranked),
-    }
+    @cached_property
+    def tables(self) -> dict[str, pl.DataFrame]:
+        """The tables that are written, by the names of their files."""
+        conditions = self.data.conditions
+        return {
+            "comparison": cell_table(self.data),
+            "comparison_differences": difference_table(self.in_metrics),
+            "comparison_targets": pl.concat([target_table(one, self.targets[one.name]) for one in conditions]),
+            "comparison_measures": pl.concat([measure_rows(one) for one in conditions]),
+            "comparison_measure_differences": difference_table(self.in_measures),
+            "comparison_ranks": rank_rows(self.ranked),
+        }
 
 
 def build_comparison(folder: Path) -> ComparisonResult:
@@ -211,21 +185,19 @@ def build_comparison(folder: Path) -> ComparisonResult:
         RunError: the folder cannot be written.
     """
     data = load_comparison(folder)
-    noun = data.arm_word
-    several = len(data.conditions) > 1
-    found = _compared(data)
-    pairs, across, skipped = found.pairs, found.across, _skipped(data)
+    found, record, noun = _Compared(data), data.record, data.arm_word
+    several, skipped = len(data.conditions) > 1, _skipped(data)
     with styled():
-        ranks = rank_part(found.ranked, data.against, noun)
-        everything = overview(data, pairs)
-        between = across_parts(data, across)
+        ranks = rank_section(found.ranked, data.against, noun)
+        everything = overview(data, found.pairs)
+        across = across_sections(data, found.across)
         conditions = [
-            ConditionSection(
+            ConditionPart(
                 name=clean(one.name, 200) if several else "",
                 skipped=skipped.pop(one.name, []),
-                parts=parts_of(
+                sections=sections_of(
                     one,
-                    pairs[one.name],
+                    found.pairs[one.name],
                     found.costs[one.name],
                     found.targets[one.name],
                     f"c{i}-" if several else "",
@@ -235,45 +207,44 @@ def build_comparison(folder: Path) -> ComparisonResult:
             for i, one in enumerate(data.conditions, 1)
         ]
     warnings, run_notices = warnings_of(data, found.in_metrics + found.in_measures), notices_of(data)
-    context: dict[str, Any] = {
-        "title": _title(data),
-        "version": data.record.vnetsim,
-        "notes": [clean(note, 1000) for note in (*_chosen_rsu(data), *data.record.notes)],
-        "verdicts": _verdicts(data, pairs),
-        "tiles": _tiles(data),
-        "warnings": warnings,
-        "run_notices": run_notices,
-        "noun": noun,
-        "overview": everything,
-        "ranks": ranks,
-        "against": shortened(data.against),
-        "across": between,
-        "method": data.method,
-        "least_for_bca": LEAST_FOR_BCA,
-        "conditions": conditions,
-        "skipped": [f"{clean(name, 200)}, {line}" for name, lines in skipped.items() for line in lines],
-        "traffics": data.traffics,
-        "traffic_table": traffic_table(data),
-        "one_traffic_each": all(len({cell.traffic_sha256 for cell in one.cells}) < 2 for one in data.conditions),
-        "cells": count(len(data.cells)),
-        "command": clean(" ".join(data.record.command), 2000),
-        "level": f"{LEVEL:g}",
-        "last": data.last_evaluations,
-    }
+    chosen = [f"{record.chosen_rsu.note} All traffic of this comparison has it."] if record.chosen_rsu else []
+    page = (
+        environment()
+        .get_template("comparison.html.j2")
+        .render(
+            record=record,
+            title=_title(data),
+            notes=[clean(note, 1000) for note in (*chosen, *record.notes)],
+            verdicts=_verdicts(data, found.pairs),
+            tiles=_tiles(data),
+            warnings=warnings,
+            run_notices=run_notices,
+            noun=noun,
+            overview=everything,
+            ranks=ranks,
+            against=shortened(data.against),
+            across=across,
+            least_for_bca=LEAST_FOR_BCA,
+            conditions=conditions,
+            skipped=[f"{clean(name, 200)}, {line}" for name, lines in skipped.items() for line in lines],
+            traffics=data.traffics,
+            traffic_table=traffic_table(data),
+            one_traffic_each=all(len({cell.traffic_sha256 for cell in one.cells}) < 2 for one in data.conditions),
+            cells=count(len(data.cells)),
+            command=clean(" ".join(record.command), 2000),
+            level=f"{LEVEL:g}",
+        )
+    )
     written = Folder(folder)
-    for name, table in _tables(found).items():
-        _write_table(written, name, COLUMNS[name], table)
-    parts = [
-        part
-        for part in (everything, ranks, *between, *(part for one in conditions for part in one.parts))
-        if part and part.section
-    ]
-    _write_all_figures(written, {part.id: part.section for part in parts if part.section})
-    page = environment().get_template("comparison.html.j2").render(context)
+    for name, table in found.tables.items():
+        written.write_output(f"{name}.parquet", parquet(COLUMNS[name], table))
+        written.write_output(f"{name}.csv", table.write_csv().encode())
+    together = [one for one in (everything, ranks, *across) if one]
+    _write_all_figures(written, [*together, *(one for condition in conditions for one in condition.sections)])
     written.write_output("comparison.html", page.encode("utf-8", "replace"))
     return ComparisonResult(
         path=folder / "comparison.html",
-        tables=terminal_tables(data, pairs, across),
-        notes=notes_of(data, pairs),
+        tables=terminal_tables(data, found.pairs, found.across),
+        notes=notes_of(data, found.pairs),
         warnings=[*warnings, *run_notices],
     )

@@ -10,11 +10,25 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 from scipy import stats
 
-from analysis.comparison.data import ComparisonData, ConditionData, Metric, has_values, shortened
-from analysis.comparison.statistics import LEAST_SEEDS, LEVEL
+from analysis.comparison.data import ComparisonData, ConditionData, Metric
 from analysis.comparison.verdicts import ComparedPair, level_words, unit_of_difference
-from analysis.formatting import THIN, count, decapitalised, percent, plural
-from analysis.style import BLUE, CYCLE, FULL_IN, GREY, HALF_IN, INK, OUTCOMES, PALE, Panel, axes, legend, to_svg
+from analysis.formatting import THIN, count, decapitalised, percent, plural, shortened
+from analysis.statistics.paired import LEAST_SEEDS, LEVEL
+from analysis.style import (
+    BLUE,
+    CYCLE,
+    FULL_IN,
+    GREY,
+    HALF_IN,
+    INK,
+    OUTCOMES,
+    PALE,
+    Panel,
+    axes,
+    legend,
+    named_rows,
+    to_svg,
+)
 
 _ROW_IN = 0.34
 _MOST_IN_CAPTION = 4
@@ -99,8 +113,7 @@ def curve_panel(data: ConditionData, metric: Metric, name: str, noun: str) -> Pa
 
 def overview_panel(data: ComparisonData, metric: Metric, name: str) -> Panel:
     """Draw the compared values of a metric by condition: a row a condition, a dot an arm, with the 95 % interval."""
-    noun, conditions = data.arm_word, [one for one in data.conditions if metric.name in {m.name for m in one.metrics}]
-    arms = [arm for arm in data.arms if has_values(conditions, arm, metric)]
+    conditions, arms = data.measuring(metric)
     labels = [shortened(condition.name, _LABEL) for condition in conditions]
     columns = 4 if max(map(len, arms)) < 16 else 2
     legend_rows = -(-len(arms) // columns)
@@ -115,7 +128,7 @@ def overview_panel(data: ComparisonData, metric: Metric, name: str) -> Panel:
         for row, condition in enumerate(conditions):
             if arm not in condition.present:
                 continue
-            values = condition.finals(metric)[:, condition.present.index(arm)] * metric.factor
+            values = condition.values(metric, arm)
             mean, half = mean_and_interval(values[np.isfinite(values)].reshape(-1, 1))
             y = row + offset
             if half is not None:
@@ -123,16 +136,14 @@ def overview_panel(data: ComparisonData, metric: Metric, name: str) -> Panel:
             ax.plot(mean, [y], "o", color=colour, markerfacecolor=face, markersize=4.5)
     for border in range(1, len(conditions)):
         ax.axhline(border - 0.5, color=PALE, linewidth=0.8)
-    ax.set_yticks(range(len(conditions)), labels)
-    ax.set_ylim(len(conditions) - 0.5, -0.5)
-    ax.tick_params(axis="y", length=0)
+    named_rows(ax, labels)
     ax.grid(visible=False, axis="y")
     ax.set_xlabel(f"{metric.titled}, {metric.compared}")
     legend(ax, columns)
     caption = (
         f"Mean over seeds of the {metric.compared}, and Student's 95\u202f% interval of that mean from "
-        f"{LEAST_SEEDS} seeds on, each {noun} by itself. Intervals that overlap do not tell that nothing differs: the "
-        "seeds are paired."
+        f"{LEAST_SEEDS} seeds on, each {data.arm_word} by itself. Intervals that overlap do not tell that nothing "
+        "differs: the seeds are paired."
     )
     return Panel(name=name, title=metric.words, caption=caption, svg=to_svg(figure, name), wide=True)
 
@@ -152,9 +163,7 @@ def difference_panel(metric: Metric, pairs: Sequence[ComparedPair], name: str, n
             ax.plot(ends, [row - 0.28] * 2, color=INK, linewidth=1.6, solid_capstyle="butt")
         if found.count:
             ax.plot([found.mean * metric.factor], [row - 0.28], "D", markersize=4.5, color=INK)
-    ax.set_yticks(range(len(pairs)), labels)
-    ax.set_ylim(len(pairs) - 0.5, -0.6)
-    ax.tick_params(axis="y", length=0)
+    named_rows(ax, labels, top=-0.6)
     ax.xaxis.set_major_locator(MaxNLocator(nbins=8))
     ax.set_xlabel(f"difference in {decapitalised(metric.subject)}{unit_of_difference(metric, brackets=True)}")
     interval = f"line: its {level_words(pairs).replace(' %', THIN + '%')}"
@@ -189,10 +198,8 @@ def outcome_panel(data: ConditionData, name: str, noun: str) -> Panel:
         words, colour = OUTCOMES[key]
         ax.barh(range(len(kept)), share * 100, left=left * 100, height=0.68, color=colour, label=words)
         left += share
-    ax.set_yticks(range(len(kept)), labels)
-    ax.set_ylim(len(kept) - 0.5, -0.5)
+    named_rows(ax, labels)
     ax.set_xlim(0, 100)
-    ax.tick_params(axis="y", length=0)
     ax.grid(visible=False, axis="y")
     ax.set_xlabel("share of participations (%)")
     legend(ax, columns)

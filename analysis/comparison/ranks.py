@@ -17,17 +17,14 @@ import polars as pl
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from analysis.comparison.data import ComparisonData, ConditionData, Metric, shortened
-from analysis.comparison.measures import COMPARED, TO_TARGET, measured, times_to_target
+from analysis.comparison.data import ComparisonData, ConditionData, Metric
+from analysis.comparison.measures import COMPARED, TO_TARGET, Target, measured, times_to_target
 from analysis.comparison.plots import left_margin_in
-from analysis.comparison.statistics import LEVEL
-from analysis.comparison.tables import NONE, overview_metrics
-from analysis.comparison.time_to_target import Target
+from analysis.comparison.tables import frame, overview_metrics
 from analysis.comparison.verdicts import p_words
-from analysis.comparison.warnings import named
-from analysis.formatting import THIN, Table, count, decapitalised, number, plural
-from analysis.statistics.ranks import LEAST_BLOCKS, critical_difference, friedman, seed_ranks
-from analysis.style import BLUE, HALF_IN, INK, PALE, Panel, axes, to_svg
+from analysis.formatting import NONE, THIN, Table, count, decapitalised, named, number, plural, shortened
+from analysis.statistics.paired import LEAST_BLOCKS, LEVEL, critical_difference, friedman, seed_ranks
+from analysis.style import BLUE, HALF_IN, INK, PALE, Panel, axes, named_rows, to_svg
 from vnetsim.storage.tables import COMPARISON_RANKS
 
 LEAST_ARMS = 3
@@ -97,24 +94,24 @@ def rank_arms(data: ComparisonData, targets: Mapping[str, Target | None]) -> lis
         nothing for fewer than three arms, or two conditions that had them all.
     """
 
-    def learnt(metric: Metric) -> Callable[[ConditionData], Values | None]:
-        def values(one: ConditionData) -> Values | None:
-            own = next((found for found in one.metrics if (found.name, found.unit) == (metric.name, metric.unit)), None)
-            return None if own is None else one.finals(own)
+    def learnt(one: ConditionData, metric: Metric) -> Values | None:
+        own = one.own(metric)
+        return one.finals(own) if own in one.metrics else None
 
-        return values
-
-    ways = [(metric, learnt(metric)) for metric in overview_metrics(data) if metric.better]
-    ways.append((TO_TARGET, lambda one: times_to_target(one, targets[one.name])))
-    ways += [(metric, lambda one, name=metric.name: measured(one, name)) for metric in COMPARED]  # type: ignore[misc]
+    ways: list[tuple[Metric, Callable[[ConditionData, Metric], Values | None]]]
+    ways = [(metric, learnt) for metric in overview_metrics(data) if metric.better]
+    ways.append((TO_TARGET, lambda one, _: times_to_target(one, targets[one.name])))
+    ways += [(metric, lambda one, metric: measured(one, metric.name)) for metric in COMPARED]
     return [found for metric, values in ways if (found := _ranked(data, metric, values)) is not None]
 
 
-def _ranked(data: ComparisonData, metric: Metric, values_of: Callable[[ConditionData], Values | None]) -> Ranked | None:
+def _ranked(
+    data: ComparisonData, metric: Metric, values_of: Callable[[ConditionData, Metric], Values | None]
+) -> Ranked | None:
     arms = tuple(arm for arm in data.arms if any(arm in one.present for one in data.conditions))
     tables = []
     for one in data.conditions:
-        values = values_of(one) if set(arms) <= set(one.present) else None
+        values = values_of(one, metric) if set(arms) <= set(one.present) else None
         if values is None or np.isnan(values).all(axis=0).any():
             continue
         rows = dict(zip(one.seeds, values, strict=True))
@@ -151,7 +148,7 @@ def rank_rows(ranked: Sequence[Ranked]) -> pl.DataFrame:
         for kind, test in (("seeds", one.by_seed), ("conditions", one.by_condition))
         for arm, mean in zip(one.arms, test.mean, strict=True)
     ]  # fmt: skip
-    return pl.DataFrame(rows, schema={column.name: column.dtype for column in COMPARISON_RANKS}, orient="row")
+    return frame(COMPARISON_RANKS, rows)
 
 
 def mean_rank_table(ranked: Sequence[Ranked], noun: str) -> Table:
@@ -261,9 +258,7 @@ def rank_panel(ranked: Ranked, against: str, name: str, noun: str) -> Panel:
     places = np.arange(len(order))
     ax.plot(test.mean[order], places, "o", color=BLUE, markersize=5)
     ax.plot(test.mean[[reference]], [list(order).index(reference)], "D", color=INK, markersize=5)
-    ax.set_yticks(places, labels)
-    ax.set_ylim(len(order) - 0.5, -0.5)
+    named_rows(ax, labels)
     ax.set_xlim(0.8, len(order) + 0.2)
-    ax.tick_params(axis="y", length=0)
     ax.set_xlabel("mean rank")
     return Panel(name=name, title=title, caption=caption, svg=to_svg(figure, name))

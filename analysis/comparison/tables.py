@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from analysis.comparison.data import ComparisonData, ConditionData, Metric, has_values, shortened
-from analysis.comparison.statistics import LEVEL
-from analysis.comparison.time_to_target import Reached, Target
+from analysis.comparison.data import ComparisonData, ConditionData, Metric
 from analysis.comparison.verdicts import (
     ComparedPair,
     Family,
+    figures_of,
     finite,
     friedman_words,
-    interval_words,
     level_words,
-    p_words,
     power_words,
     unit_of_difference,
     verdict_against,
 )
-from analysis.formatting import Table, count, duration, number, quantity, si
-from vnetsim.storage.tables import COMPARISON, COMPARISON_DIFFERENCES
+from analysis.formatting import NONE, Table, count, duration, number, shortened, si
+from analysis.statistics.paired import LEVEL
+from vnetsim.storage.tables import COMPARISON, COMPARISON_DIFFERENCES, Column
 
-NONE = "\u2013"
+
+def frame(columns: Sequence[Column], rows: Sequence[tuple[object, ...]]) -> pl.DataFrame:
+    """Return rows as a table with these columns."""
+    return pl.DataFrame(rows, schema={column.name: column.dtype for column in columns}, orient="row")
 
 
 def cell_table(data: ComparisonData) -> pl.DataFrame:
@@ -39,7 +40,7 @@ def cell_table(data: ComparisonData) -> pl.DataFrame:
         for cell in condition.cells
         for metric in condition.metrics
     ]  # fmt: skip
-    return pl.DataFrame(rows, schema={column.name: column.dtype for column in COMPARISON}, orient="row")
+    return frame(COMPARISON, rows)
 
 
 def difference_table(families: Sequence[Family]) -> pl.DataFrame:
@@ -52,8 +53,7 @@ def difference_table(families: Sequence[Family]) -> pl.DataFrame:
         for compared, within, metric, family in families
         for pair in family
     ]  # fmt: skip
-    schema = {column.name: column.dtype for column in COMPARISON_DIFFERENCES}
-    return pl.DataFrame(rows, schema=schema, orient="row")
+    return frame(COMPARISON_DIFFERENCES, rows)
 
 
 _ROUNDING = 1e-12
@@ -86,20 +86,19 @@ def final_values(data: ConditionData, noun: str) -> Table:
     """Return the values of each arm that are compared, with results that are equal, and how far its runs got."""
     rows = []
     metrics = [*data.metrics, *(metric for metric in data.alike if metric.better)]
-    finals = {metric.name: data.finals(metric) * metric.factor for metric in metrics}
     for arm in data.arms:
         cells = data.of(arm)
+        values = [spread(data.values(metric, arm)) for metric in metrics]
         if not cells:
-            rows.append((shortened(arm), "0", *([NONE] * (len(finals) + 3))))
+            rows.append((shortened(arm), "0", *values, *[NONE] * 3))
             continue
-        values = [spread(table[:, data.present.index(arm)]) for table in finals.values()]
         rounds = sorted({cell.rounds for cell in cells})
         span = f"{rounds[0]}" if len(rounds) == 1 else f"{rounds[0]}\u2013{rounds[-1]}"
         if empty := max(cell.empty_rounds for cell in cells):
             span += f" (up to {empty} without a commit)"
-        simulated_s = float(np.mean([cell.simulated_s for cell in cells]))
+        simulated = duration(float(np.mean([cell.simulated_s for cell in cells])))
         moved = si(float(np.mean([cell.moved_bytes for cell in cells])), "B")
-        rows.append((shortened(arm), count(len(cells)), *values, span, duration(simulated_s), moved))
+        rows.append((shortened(arm), count(len(cells)), *values, span, simulated, moved))
     return Table(
         title="Final values",
         head=(noun, "seeds", *(metric.titled for metric in metrics), "rounds", "simulated", "data moved"),
@@ -119,13 +118,10 @@ def pair_table(title: str, metric: Metric, pairs: Sequence[ComparedPair], noun: 
     unit = unit_of_difference(metric, brackets=True)
     rows = []
     for pair in pairs:
-        found = pair.found
-        difference = number(found.mean * metric.factor, 2)
-        p_value = NONE if pair.p_value is None else p_words(pair.p_value).removeprefix("= ")
-        effect = NONE if found.effect is None else number(found.effect, 2)
-        seen = NONE if pair.seen is None else number(pair.seen * metric.factor, 2)
-        interval = interval_words(pair, metric)
-        rows.append((pair.words, difference, interval, p_value, effect, seen, count(found.count), pair.verdict))
+        difference, interval, p_value, seen = figures_of(pair, metric)
+        effect = NONE if pair.found.effect is None else number(pair.found.effect, 2)
+        seeds = count(pair.found.count)
+        rows.append((pair.words, difference, interval, p_value, effect, seen, seeds, pair.verdict))
     several = any(pair.tests > 1 for pair in pairs)
     return Table(
         title=title,
@@ -137,11 +133,44 @@ def pair_table(title: str, metric: Metric, pairs: Sequence[ComparedPair], noun: 
 
 
 def overview_metrics(data: ComparisonData) -> list[Metric]:
-    """Return the metrics of which better is known, or all where none is; each but once, as first measured."""
-    found = {(metric.name, metric.unit): metric for one in reversed(data.conditions) for metric in one.metrics}
-    order = dict.fromkeys((metric.name, metric.unit) for one in data.conditions for metric in one.metrics)
-    known = [found[key] for key in order]
-    return [metric for metric in known if metric.better] or known
+    """Return the metrics of which better is known, or all where none is; each but once, as first measured.
+
+    Where all arms are equal in all of them, it is in these that they are shown.
+    """
+    for found in ([one.metrics for one in data.conditions], [one.alike for one in data.conditions]):
+        known: dict[tuple[str, str], Metric] = {}
+        for metric in (metric for metrics in found for metric in metrics):
+            known.setdefault((metric.name, metric.unit), metric)
+        if known:
+            return [metric for metric in known.values() if metric.better] or list(known.values())
+    return []
+
+
+def grid(
+    data: ComparisonData,
+    metric: Metric,
+    cell: Callable[[ConditionData, str], str],
+    *,
+    across: bool,
+    letters: tuple[int, int] = (60, 90),
+) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return head and rows of a table of arms and conditions, those that measured a metric.
+
+    Args:
+        data: the comparison.
+        metric: the metric.
+        cell: what to write for an arm under a condition.
+        across: whether each condition is a column, and not each arm.
+        letters: of the name of an arm, and of a condition, at most.
+    """
+    conditions, arms = data.measuring(metric)
+    of_arms = [shortened(arm, letters[0]) for arm in arms]
+    of_conditions = [shortened(one.name, letters[1]) for one in conditions]
+    columns = [[cell(one, arm) for arm in arms] for one in conditions]
+    if across:
+        return (data.arm_word, *of_conditions), list(zip(of_arms, *columns, strict=True))
+    rows = [(name, *column) for name, column in zip(of_conditions, columns, strict=True)]
+    return ("condition", *of_arms), rows
 
 
 def overview_table(
@@ -153,70 +182,21 @@ def overview_table(
         data: the comparison.
         metric: what to show.
         pairs: the pairs by condition and name of the metric.
-
-    Returns:
-        Arms and conditions that nowhere measured it are left out.
     """
     first = data.against or data.arms[0]
-    measured = [one for one in data.conditions if metric.name in {own.name for own in one.metrics}]
-    measuring = [arm for arm in data.arms if has_values(measured, arm, metric)]
-    grid = [
-        [_overview_cell(one, arm, metric, pairs[one.name].get(metric.name, ()), first) for arm in measuring]
-        for one in measured
-    ]
-    arms, conditions = [shortened(arm) for arm in measuring], [shortened(one.name, 90) for one in measured]
-    across = len(conditions) <= len(arms)  # the longer list goes down the page
-    sides, heads = (arms, conditions) if across else (conditions, arms)
-    rows = list(zip(*grid, strict=True)) if across else grid
+
+    def cell(one: ConditionData, arm: str) -> str:
+        words = verdict_against(pairs[one.name].get(metric.name, ()), first, arm, len(one.seeds))
+        return ", ".join(text.replace(" ", "\u00a0") for text in (spread(one.values(metric, arm)), words) if text)
+
+    conditions, arms = data.measuring(metric)
+    head, rows = grid(data, metric, cell, across=len(conditions) <= len(arms))  # the longer list goes down the page
     return Table(
         title=metric.titled,
-        head=(data.arm_word if across else "condition", *heads),
-        rows=[(side, *row) for side, row in zip(sides, rows, strict=True)],
+        head=head,
+        rows=rows,
         note=f"Mean \u00b1 standard deviation over seeds of the {compared_words([metric])}. Higher, lower, not "
         f"resolved: against {shortened(first)} under the same condition (corrected p at most {LEVEL:g}).",
-    )
-
-
-def _overview_cell(data: ConditionData, arm: str, metric: Metric, pairs: Sequence[ComparedPair], first: str) -> str:
-    own = next((one for one in data.metrics if (one.name, one.unit) == (metric.name, metric.unit)), None)
-    if own is None or arm not in data.present:
-        return NONE
-    values = spread(data.finals(own)[:, data.present.index(arm)] * own.factor)
-    words = verdict_against(pairs, first, arm, len(data.seeds))
-    return ", ".join(text.replace(" ", "\u00a0") for text in (values, words) if text)
-
-
-def target_rows(target: Target, noun: str) -> Table:
-    """Return when each arm reached the target: medians over the seeds that did."""
-    metric = target.metric
-    rows = []
-    for arm, found in target.reached.items():
-        known = [one for one in found if one is not None]
-        medians = _medians(known) if known else (NONE,) * 4
-        rows.append((shortened(arm), f"{count(len(known))} of {count(len(found))}", *medians))
-    value = quantity(target.value * metric.factor, metric.dimension)
-    side = "at least" if metric.better > 0 else "at most"
-    at_once = any(one is not None and one.round == 0 for found in target.reached.values() for one in found)
-    untrained = " Zero rounds: the untrained model met it, and nothing was learned for it." if at_once else ""
-    return Table(
-        title=f"{metric.subject}: first {side} {value}",
-        head=(noun, "reached in seeds", "rounds", "simulated time", "data moved", "device-seconds"),
-        rows=rows,
-        note=f"The target is the mean of the worst {noun} here, {shortened(target.arm)}. Medians over the "
-        "seeds that reached it, at the first measurement that did. Data and device-seconds (training time on board, "
-        "summed over vehicles) are those of participations that had ended by then, whatever their outcome." + untrained,
-    )
-
-
-def _medians(known: Sequence[Reached]) -> tuple[str, ...]:
-    def median(name: str) -> float:
-        return float(np.median([float(getattr(one, name)) for one in known]))
-
-    return (
-        f"{median('round'):g}",
-        duration(median("time_s")),
-        si(median("moved_bytes"), "B"),
-        number(median("device_s")),
     )
 
 

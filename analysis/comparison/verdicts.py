@@ -10,17 +10,18 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.comparison.data import ConditionData, Metric, shortened
-from analysis.comparison.statistics import (
+from analysis.comparison.data import ConditionData, Metric
+from analysis.formatting import NONE, THIN, count, number, plural, shortened
+from analysis.statistics.paired import (
     LEAST_SEEDS,
     LEVEL,
     PairedDifference,
-    bonferroni,
+    friedman,
+    least_seeds_of_sign_flips,
     paired_difference,
+    seeds_needed,
+    smallest_effect,
 )
-from analysis.formatting import THIN, count, number, plural
-from analysis.statistics.power import least_seeds_of_sign_flips, seeds_needed, smallest_effect
-from analysis.statistics.ranks import friedman
 from vnetsim.storage.comparison import Interval
 
 
@@ -89,12 +90,14 @@ def p_words(p_value: float) -> str:
     return "< 0.001" if p_value < 0.001 else f"= {number(p_value, 2)}"
 
 
-def interval_words(pair: ComparedPair, metric: Metric) -> str:
-    """Return the interval of a pair's mean difference, as the metric is shown."""
-    if not pair.found.bounded:
-        return "unbounded"
-    low, high = (number(end * metric.factor, 2) for end in (pair.found.low, pair.found.high))
-    return f"{low} to {high}"
+def figures_of(pair: ComparedPair, metric: Metric) -> tuple[str, str, str, str]:
+    """Return mean difference, its interval, corrected p-value and the difference these seeds see, as text."""
+    found, interval = pair.found, "unbounded"
+    if found.bounded:
+        interval = f"{number(found.low * metric.factor, 2)} to {number(found.high * metric.factor, 2)}"
+    p_value = NONE if pair.p_value is None else p_words(pair.p_value).removeprefix("= ")
+    seen = NONE if pair.seen is None else number(pair.seen * metric.factor, 2)
+    return number(found.mean * metric.factor, 2), interval, p_value, seen
 
 
 def level_words(pairs: Sequence[ComparedPair]) -> str:
@@ -180,7 +183,7 @@ def compare_columns(
                 differences=values[rows, i] - values[rows, j],
                 found=found,
                 tests=tests,
-                p_value=None if usable is None else bonferroni(usable, tests),
+                p_value=None if usable is None else min(1.0, tests * usable),
                 least=least,
                 seen=_seen(found),
                 needed=_needed(found, least),

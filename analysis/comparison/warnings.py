@@ -5,23 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from analysis.comparison.data import CellData, ComparisonData, ConditionData, Metric, RecordedTraffic, shortened
-from analysis.comparison.statistics import LEAST_SEEDS, LEVEL
+from analysis.comparison.data import CellData, ComparisonData, ConditionData, Metric, RecordedTraffic
 from analysis.comparison.verdicts import Family, pairs_of
-from analysis.formatting import THIN, clean, count, duration, plural
-from analysis.statistics.power import least_seeds_of_sign_flips
+from analysis.formatting import MOST_NAMED, THIN, clean, count, duration, named, plural, shortened
+from analysis.statistics.paired import LEAST_SEEDS, LEVEL, least_seeds_of_sign_flips
 from analysis.statistics.sign_flips import LEAST_FOR_GROUPS, in_two_groups
 
-_MOST_LINES = 5
 _LITTLE = 0.1
 """Share of the recorded vehicles up to which runs are said to have seen little."""
 _FIGURES = re.compile(rf"\d[\d.,{THIN}]*")
-
-
-def named(names: Sequence[str], between: str = ", ") -> str:
-    """Return up to five names, and how many more there are."""
-    shown = [shortened(name, 90) for name in names[:_MOST_LINES]]
-    return between.join(shown) + (f" and {count(len(names) - _MOST_LINES)} more" if len(names) > _MOST_LINES else "")
 
 
 def equal_words(metrics: Sequence[Metric], noun: str) -> str:
@@ -45,28 +37,17 @@ def warnings_of(data: ComparisonData, families: Sequence[Family] = ()) -> list[s
     failed = list(data.record.failed.items())
     lines = [
         f"The cell {clean(name, 90)} failed and is missing here: {clean(reason, 400)}"
-        for name, reason in failed[:_MOST_LINES]
+        for name, reason in failed[:MOST_NAMED]
     ]
-    if len(failed) > _MOST_LINES:
-        lines.append(f"{count(len(failed) - _MOST_LINES)} more cells failed.")
-    if data.unfinished:
-        lines.append(f"Not finished, and missing here: {named(data.unfinished)}.")
-    if data.other_version:
-        lines.append(f"Left out, because another version of vnetsim ran them: {named(data.other_version)}.")
-    if data.short:
-        lines.append(
-            f"Left out, because their traffic ended before the {data.last_evaluations} evaluations that are compared: "
-            f"{named(data.short)}."
-        )
+    if len(failed) > MOST_NAMED:
+        lines.append(f"{count(len(failed) - MOST_NAMED)} more cells failed.")
+    lines += data.left_out
     if earlier := data.record.last_evaluations_before:
         lines.append(
-            f"last_evaluations is {data.last_evaluations} here; an earlier call said "
+            f"last_evaluations is {data.record.last_evaluations} here; an earlier call said "
             f"{named([str(number) for number in earlier])}. "
             "Chosen after a look at results it proves less than declared beforehand."
         )
-    lines += [f"Left out: {clean(line, 400)}" for line in data.altered[:_MOST_LINES]]
-    if len(data.altered) > _MOST_LINES:
-        lines.append(f"{count(len(data.altered) - _MOST_LINES)} more altered cells are left out.")
     lines += _replayed(data)
     lines += _by_condition(data, lambda one: [*_under(one, data.arm_word), *_little_seen(one, data.traffics)])
     return lines + _few_across(families) + _grouped(families)

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from analysis.formatting import count, number, percent, quantity
 from analysis.loading import RunData
 from analysis.plots.traffic import NO_TRAFFIC
-from analysis.statistics.dwell import entries
+from analysis.statistics.windows import entries
 from analysis.style import BLACK, BLUE, HALF_IN, ORANGE, Panel, axes, histogram, legend, to_svg
 
 _DASHES = (0, (5, 2))

@@ -10,7 +10,7 @@ from analysis.formatting import clean, count, duration, number, plural, shortene
 from analysis.loading import RunData
 from analysis.plots.time_axis import time_axis
 from analysis.plots.traffic import NO_TRAFFIC
-from analysis.statistics.coverage import Floats, StepCurve, averaged, in_coverage
+from analysis.statistics.windows import Floats, StepCurve, averaged, in_coverage
 from analysis.style import BLUE, FULL_IN, Panel, axes, to_svg
 
 _MAX_RSUS = 12

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from analysis.formatting import clean, count, number, plural, shortened
 from analysis.loading import RunData
-from analysis.statistics.coverage import speed_map
+from analysis.statistics.windows import speed_map
 from analysis.style import BLACK, FULL_IN, GREY, PALE, SKY, VIRIDIS, Panel, group_digits, to_svg
 from vnetsim.coverage.rsu import Rsu
 

@@ -8,9 +8,8 @@ from matplotlib.ticker import MaxNLocator
 
 from analysis.formatting import count, number, percent, plural, quantity
 from analysis.loading import RunData
-from analysis.statistics.coverage import with_chords
-from analysis.statistics.dwell import dwell, entries
 from analysis.statistics.truncated_gaussian import BOOTSTRAP_SIZE, BOOTSTRAPS, SpeedFit, fit_truncated_gaussian
+from analysis.statistics.windows import dwell, entries, with_chords
 from analysis.style import (
     BLACK,
     HALF_IN,

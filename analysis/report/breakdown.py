@@ -10,8 +10,7 @@ import polars as pl
 
 from analysis.formatting import Table, clean, count, number, percent, plural, quantity, si
 from analysis.loading import RunData
-from analysis.statistics.coverage import in_coverage, merged
-from analysis.statistics.dwell import dwell, entries
+from analysis.statistics.windows import dwell, entries, in_coverage, merged
 from vnetsim.coverage.rsu import Rsu
 
 _MOST_TYPES, _MOST_RSUS = 15, 100

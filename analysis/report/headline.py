@@ -8,8 +8,7 @@ import polars as pl
 from analysis.formatting import count, duration, percent, plural, quantity, sentence_case, si, subject
 from analysis.loading import RunData
 from analysis.series import curves
-from analysis.statistics.coverage import in_coverage, merged
-from analysis.statistics.dwell import dwell, entries
+from analysis.statistics.windows import dwell, entries, in_coverage, merged
 
 
 def _traffic(run: RunData) -> list[tuple[str, str]]:

@@ -9,8 +9,8 @@ import polars as pl
 
 from analysis.formatting import clean, count, duration, percent, plural, quantity
 from analysis.loading import RunData
-from analysis.statistics.dwell import dwell, entries
 from analysis.statistics.radio import rates
+from analysis.statistics.windows import dwell, entries
 
 _MAX_SILENT = 10
 _MANY_STALE, _MOST = 1 / 3, 1 / 2

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 import jinja2
 from markupsafe import Markup
@@ -50,11 +49,13 @@ class Placed:
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """A titled group of panels."""
+    """A titled part of a page: figures, tables, and a sentence below the tables; ``id`` is its anchor."""
 
+    id: str
     title: str
-    panels: tuple[Panel, ...]
-    tables: tuple[Table, ...] = ()
+    panels: Sequence[Panel] = ()
+    tables: Sequence[Table] = ()
+    below: str = ""
 
     @property
     def items(self) -> list[Placed]:
@@ -75,34 +76,26 @@ class Section:
         return [panel for panel in self.panels if not panel.svg]
 
 
-def sections(run: RunData) -> dict[str, Section]:
+def sections(run: RunData) -> list[Section]:
     """Draw every figure that this kind of run has, by section."""
+    traffic = [occupancy_panel, speed_panel, dwell_panel, chord_panel]
+    takes_part = [timeline_panel, outcome_panel, weight_panel, spent_panel, prediction_panel]
     with styled():
-        result = {
-            "map": Section(title="Place", panels=(map_panel(run),), tables=tuple(by_rsu(run))),
-            "traffic": Section(
-                title="Traffic in coverage",
-                panels=(occupancy_panel(run), speed_panel(run), dwell_panel(run), chord_panel(run)),
-                tables=tuple(by_type(run)),
+        found = [
+            Section(id="map", title="Place", panels=[map_panel(run)], tables=by_rsu(run)),
+            Section(
+                id="traffic", title="Traffic in coverage", panels=[draw(run) for draw in traffic], tables=by_type(run)
             ),
-            "blur": Section(title="Blur", panels=(level_panel(run), blur_speed_panel(run))),
-        }
-        if run.learning:
-            result["participations"] = Section(
-                title="Who takes part",
-                panels=(
-                    timeline_panel(run),
-                    outcome_panel(run),
-                    weight_panel(run),
-                    spent_panel(run),
-                    prediction_panel(run),
-                ),
-            )
-            if not run.exchanges.is_empty():
-                result["exchanges"] = Section(title="Exchange between vehicles", panels=tuple(exchange_panels(run)))
-            result["learning"] = Section(title="Learning", panels=tuple(series_panels(run)))
-            result["data"] = Section(title="Data", panels=(silo_panel(run),))
-    return result
+            Section(id="blur", title="Blur", panels=[level_panel(run), blur_speed_panel(run)]),
+        ]
+        if not run.learning:
+            return found
+        found.append(Section(id="participations", title="Who takes part", panels=[draw(run) for draw in takes_part]))
+        if not run.exchanges.is_empty():
+            found.append(Section(id="exchanges", title="Exchange between vehicles", panels=exchange_panels(run)))
+        found.append(Section(id="learning", title="Learning", panels=series_panels(run)))
+        found.append(Section(id="data", title="Data", panels=[silo_panel(run)]))
+    return found
 
 
 @cache
@@ -133,9 +126,9 @@ def _title(run: RunData) -> str:
     return f"{scenario}: {clean(run.manifest.learner.name if run.manifest.learner else run.experiment.learner, 40)}"
 
 
-def write_figures(folder: Folder, parts: Mapping[str, Section]) -> None:
+def write_figures(folder: Folder, parts: Sequence[Section]) -> None:
     """Write ``figures/*.svg`` and remove those that are no longer drawn."""
-    for section in parts.values():
+    for section in parts:
         for panel in section.panels:
             name = f"figures/{panel.name}.svg"
             if panel.svg:
@@ -157,22 +150,25 @@ def build_report(run: Path) -> ReportResult:
     parts = sections(data)
     numbers, warnings = headline(data), notices(data)
     large = leading(data, numbers)
-    context: dict[str, Any] = {
-        "title": _title(data),
-        "created": timestamp(data.manifest.created),
-        "kind": "Learning run" if data.learning else "Mobility run",
-        "manifest": data.manifest,
-        "leading": [tile(label, value) for label, value in numbers if label in large],
-        # how long it took on this machine stands under "What was run"
-        "tiles": [tile(label, value) for label, value in numbers if label not in {*large, "Wall time"}],
-        "warnings": warnings,
-        "notes": [clean(note, 400) for note in data.manifest.traffic.notes],
-        "sections": parts,
-        "strips": sample_strips(data),
-        "record": record(data),
-        "experiment": "\n".join(clean(line, 10_000) for line in data.experiment_text.splitlines()),
-    }
-    page = environment().get_template("report.html.j2").render(context)
+    page = (
+        environment()
+        .get_template("report.html.j2")
+        .render(
+            title=_title(data),
+            created=timestamp(data.manifest.created),
+            kind="Learning run" if data.learning else "Mobility run",
+            manifest=data.manifest,
+            leading=[tile(label, value) for label, value in numbers if label in large],
+            # how long it took on this machine stands under "What was run"
+            tiles=[tile(label, value) for label, value in numbers if label not in {*large, "Wall time"}],
+            warnings=warnings,
+            notes=[clean(note, 400) for note in data.manifest.traffic.notes],
+            sections=parts,
+            strips=sample_strips(data),
+            record=record(data),
+            experiment="\n".join(clean(line, 10_000) for line in data.experiment_text.splitlines()),
+        )
+    )
     folder = Folder(run)
     write_figures(folder, parts)
     folder.write_output("report.html", page.encode("utf-8", "replace"))

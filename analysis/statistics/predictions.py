@@ -10,7 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from analysis.loading import WINDOW_KEY
-from analysis.statistics.dwell import kaplan_meier_median
+from analysis.statistics.windows import kaplan_meier_median
 
 PREDICTORS = ("straight", "history")
 

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 from scipy import stats
 
-from analysis.comparison.data import CellData, ComparisonData, ConditionData, Metric, RecordedTraffic, shortened
+from analysis.comparison.data import CellData, ComparisonData, ConditionData, Metric, RecordedTraffic
 from analysis.comparison.loading import with_metrics
 from analysis.comparison.plots import (
     curve,
@@ -18,9 +18,7 @@ from analysis.comparison.plots import (
     outcome_panel,
     overview_panel,
 )
-from analysis.comparison.statistics import LEVEL
 from analysis.comparison.tables import (
-    NONE,
     cell_table,
     final_values,
     overview_table,
@@ -32,12 +30,14 @@ from analysis.comparison.verdicts import (
     ComparedPair,
     compare_columns,
     compare_pairs,
+    figures_of,
     friedman_words,
-    interval_words,
     p_words,
     verdict_sentences,
 )
 from analysis.comparison.warnings import differing_settings, notices_of, warnings_of
+from analysis.formatting import NONE, shortened
+from analysis.statistics.paired import LEVEL
 from analysis.style import styled
 from vnetsim.storage.records import ComparisonRecord
 
@@ -131,10 +131,8 @@ def test_the_words_of_a_verdict() -> None:
     none = [0.0] * 6
     pair = pair_of(none, up)
     assert (pair.verdict, pair.resolved, pair.p_value) == ("y higher", -1, 2 / 64)
-    assert (interval_words(pair, ACCURACY), interval_words(pair, ERROR)) == (
-        "\u22123.0 to \u22121.0",
-        "\u22120.030 to \u22120.010",
-    )
+    assert figures_of(pair, ACCURACY)[1] == "\u22123.0 to \u22121.0"
+    assert figures_of(pair, ERROR)[1] == "\u22120.030 to \u22120.010"
     assert pair_of(none, none).verdict == "equal at all 6 seeds"
     assert p_words(0.00099) == "< 0.001"
 
@@ -153,7 +151,7 @@ def test_too_few_seeds_are_one_statement() -> None:
     six, two = (compare_columns("abc", rng.normal(size=(seeds, 3)), "sign-flip") for seeds in (6, 2))
     for pair in (*six, *two):
         assert (pair.least, pair.resolved, pair.seen) == (7, 0, None)
-        assert interval_words(pair, LOSS) == "unbounded"
+        assert figures_of(pair, LOSS)[1] == "unbounded"
     assert six[0].verdict == "too few seeds"
     assert two[0].verdict == "too few seeds"
     assert two[0].p_value is None

@@ -10,10 +10,10 @@ from analysis.comparison.bias import (
     overlap_table,
     spread_over_directions,
     spread_over_speeds,
+    spread_panel,
 )
-from analysis.comparison.bias_plots import spread_panel
 from analysis.comparison.data import CellData, ConditionData
-from analysis.comparison.tables import NONE
+from analysis.formatting import NONE
 from analysis.style import styled
 
 

@@ -242,6 +242,18 @@ def test_arms_that_are_equal_are_said_to_be(made: Make) -> None:
     assert ">kNN accuracy (%)</th>" in page, "final values are shown though they are equal"
 
 
+def test_arms_that_are_equal_under_all_conditions_stand_side_by_side(made: Make) -> None:
+    entries = [(arm, name, seed, "t0") for seed in range(2) for name in ("x", "y") for arm in ("aa", "bb")]
+    folder = made(entries, title="Equal")
+    result = build_comparison(folder)
+    page = result.path.read_text()
+    overview = page.partition('<section id="overview">')[2].partition("</section>")[0]
+    assert "<caption>kNN accuracy (%)</caption>" in overview
+    assert '<th scope="col">x</th><th scope="col">y</th>' in overview
+    assert (folder / "figures" / "overview-1.svg").is_file()
+    assert result.tables[0].head == ("learner", "x", "y")
+
+
 def test_differences_in_two_groups_are_told_of_all_that_has_an_interval(made: Make) -> None:
     """One cell of 24 is far from all others in accuracy, and in commits per hour, for it ended early."""
     entries = [(arm, name, seed, "t0") for seed in range(6) for name in ("x", "y") for arm in ("a", "bb")]

@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis.comparison.statistics import (
-    bonferroni,
+from analysis.statistics.paired import (
+    friedman,
     paired_difference,
 )
-from analysis.statistics.ranks import friedman
 
 
 def test_figures_worked_by_hand():
@@ -94,10 +93,6 @@ def test_what_is_not_paired_is_refused():
         paired_difference([1, 2, 3], [1, 2])
     with pytest.raises(ValueError, match="finite"):
         paired_difference([1, 2, math.nan], [1, 2, 3])
-
-
-def test_bonferroni():
-    assert [bonferroni(p, 3) for p in (0.01, 0.4)] == [pytest.approx(0.03), 1.0]
 
 
 def test_friedman_worked_by_hand():

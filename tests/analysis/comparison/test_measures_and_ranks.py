@@ -7,13 +7,20 @@ import polars as pl
 import pytest
 
 from analysis.comparison.data import CellData, ComparisonData, ConditionData, Metric
-from analysis.comparison.measures import measure_pairs, measure_rows, measure_table, measured, times_to_target
+from analysis.comparison.measures import (
+    measure_pairs,
+    measure_rows,
+    measure_table,
+    measured,
+    target_of,
+    times_to_target,
+)
 from analysis.comparison.ranks import mean_rank_table, rank_arms, rank_panel, rank_rows, rank_test_table, verdict
-from analysis.comparison.tables import NONE, overview_table
-from analysis.comparison.time_to_target import target_of
+from analysis.comparison.tables import overview_table
 from analysis.comparison.verdicts import compare_pairs
 from analysis.comparison.warnings import warnings_of
-from analysis.statistics.run_measures import RunMeasures
+from analysis.formatting import NONE
+from analysis.statistics.participation import RunMeasures
 from analysis.style import styled
 from vnetsim.storage.records import ComparisonRecord
 
@@ -68,12 +75,11 @@ def condition(name: str, values: dict[str, list[float]], **more: object) -> Cond
 
 def comparison(*conditions: ConditionData, against: str = "") -> ComparisonData:
     return ComparisonData(
-        record=ComparisonRecord(vnetsim="0.1.0", traffic=[]),
+        record=ComparisonRecord(vnetsim="0.1.0", traffic=[], against=against),
         arms=ARMS,
         seeds=tuple(range(max(len(one.seeds) for one in conditions))),
         conditions=tuple(replace(one, against=against) for one in conditions),
         traffics=(),
-        against=against,
     )
 
 

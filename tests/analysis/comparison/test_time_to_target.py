@@ -6,8 +6,8 @@ import polars as pl
 import pytest
 
 from analysis.comparison.data import CellData, ConditionData, Metric
-from analysis.comparison.tables import NONE, target_rows
-from analysis.comparison.time_to_target import Reached, first_reached, target_of, target_table
+from analysis.comparison.measures import Reached, first_reached, target_of, target_rows, target_table
+from analysis.formatting import NONE
 
 ACCURACY = Metric(name="accuracy", label="Accuracy", unit="%", caption="")
 ERROR = Metric(name="rmse", label="Average model", unit="RMSE", caption="")

@@ -10,7 +10,7 @@ from analysis.plots.participation import outcome_panel, spent_panel, timeline_pa
 from analysis.plots.time_axis import clock, time_axis
 from analysis.report.breakdown import by_rsu, by_type
 from analysis.report.headline import headline
-from analysis.statistics.coverage import in_coverage, merged
+from analysis.statistics.windows import in_coverage, merged
 from analysis.style import log_ticks, reach, styled
 from vnetsim.storage.records import RoundEntry
 

@@ -10,7 +10,7 @@ from received import reseal
 from analysis.formatting import number
 from analysis.loading import load
 from analysis.report.page import build_report, environment
-from analysis.statistics.dwell import entries
+from analysis.statistics.windows import entries
 from vnetsim.storage.run_directory import RunDirectory
 
 TRAFFIC = ["map", "occupancy", "speeds", "dwell", "chord", "blur-level", "blur-speed"]

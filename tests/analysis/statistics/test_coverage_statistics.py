@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.statistics import coverage as coverage_statistics
-from analysis.statistics.coverage import averaged, in_coverage, speed_map, with_chords
+from analysis.statistics import windows as coverage_statistics
+from analysis.statistics.windows import averaged, in_coverage, speed_map, with_chords
 
 INSTANTS = st.integers(0, 40).map(lambda k: k / 4)
 INTERVALS = st.lists(st.tuples(INSTANTS, st.integers(1, 20).map(lambda k: k / 4)), max_size=12)

@@ -10,7 +10,7 @@ import pytest
 from analysis.loading import load
 from analysis.plots.traffic import chord_panel, dwell_panel
 from analysis.report.page import build_report
-from analysis.statistics.dwell import dwell, entries, kaplan_meier_median
+from analysis.statistics.windows import dwell, entries, kaplan_meier_median
 from analysis.style import styled
 from vnetsim.storage.run_directory import RunDirectory
 

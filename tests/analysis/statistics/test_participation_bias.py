@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.statistics.participation_bias import (
+from analysis.statistics.participation import (
     dice,
     misplaced,
     overlap_between_rounds,

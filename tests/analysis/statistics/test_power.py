@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from analysis.comparison.statistics import LEVEL
-from analysis.statistics.power import (
+from analysis.statistics.paired import (
+    LEVEL,
     least_seeds_of_sign_flips,
     power_of,
     power_of_paired_t,

@@ -5,7 +5,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from analysis.statistics.ranks import critical_difference, friedman, ranks_of, seed_ranks
+from analysis.statistics.paired import critical_difference, friedman, seed_ranks
 
 AUC = [
     [0.763, 0.768, 0.771, 0.798], [0.599, 0.591, 0.590, 0.569], [0.954, 0.971, 0.968, 0.967],
@@ -20,7 +20,7 @@ AUC = [
 
 def test_demsars_example() -> None:
     """Its mean ranks, statistic and critical differences; the paper's statistic does not allow for ties, this does."""
-    ranks = ranks_of(AUC, 1)
+    ranks = seed_ranks([AUC], 1)
     blocks, k = ranks.shape
     mean = ranks.mean(axis=0)
     assert mean == pytest.approx([3.143, 2.000, 2.893, 1.964], abs=5e-4)
@@ -36,7 +36,7 @@ def test_demsars_example() -> None:
 
 
 def test_lower_is_better_and_never_is_last() -> None:
-    assert ranks_of([30.0, np.inf, 10.0, np.inf], -1).tolist() == [2, 3.5, 1, 3.5]
+    assert seed_ranks([[[30.0, np.inf, 10.0, np.inf]]], -1).tolist() == [[2, 3.5, 1, 3.5]]
 
 
 def test_a_seeds_ranking_is_that_of_its_mean_ranks_over_conditions() -> None:

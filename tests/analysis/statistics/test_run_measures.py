@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from analysis.statistics.run_measures import RunMeasures, contested_share, gini, run_measures
+from analysis.statistics.participation import RunMeasures, contested_share, gini, run_measures
 
 PARTS = pl.DataFrame(
     [

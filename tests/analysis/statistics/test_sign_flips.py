@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
-from analysis.comparison.statistics import LEVEL, paired_difference
+from analysis.statistics.paired import LEVEL, paired_difference
 from analysis.statistics.sign_flips import MOST_EXACT, attained, in_two_groups, lower_limits, sign_flips
 
 Floats = NDArray[np.float64]

@@ -6,6 +6,10 @@ radio, initial weights) cancels.
 Several pairs are corrected by Bonferroni: each is tested, and has its interval, at LEVEL over the number of pairs.
 Holm's step-down test resolves a little more, but has no intervals that agree with it; here p-value and interval are two
 sides of one test, and all intervals of a family hold at once with the confidence 1 - LEVEL.
+
+Columns are ranked by Friedman (1937), The use of ranks to avoid the assumption of normality, JASA 32, and Nemenyi
+(1963), Distribution-free multiple comparisons, both as Demsar (2006), Statistical comparisons of classifiers over
+multiple data sets, JMLR 7, puts them together.
 """
 
 from __future__ import annotations
@@ -13,12 +17,20 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
+from scipy import optimize, stats
 
-from analysis.statistics.sign_flips import SignFlips, sign_flips
+from analysis.statistics.sign_flips import (
+    SignFlips,
+    attained,
+    lower_limits,
+    most_rejected,
+    sign_flips,
+    splits_of,
+)
 from vnetsim.storage.comparison import LEAST_FOR_BCA, Interval
 
 LEVEL = 0.05
@@ -26,7 +38,16 @@ LEVEL = 0.05
 LEAST_SEEDS = 3
 """Fewer values give no mean with an interval of its own."""
 
+LEAST_BLOCKS = 3
+"""Fewer blocks, or fewer columns, give no rank test."""
+POWER = 0.8
+
 _RESAMPLES = 9_999
+_SIMULATED = 10
+"""Pairs up to which the power of the sign-flip test is simulated; beyond, that of the t-test is the same to 2 %."""
+_DRAWS = 5_000
+_MOST_SEEDS = 1_000_000
+_MOST_EFFECT = 60.0
 Floats = NDArray[np.float64]
 
 
@@ -156,6 +177,127 @@ def _bootstrap(differences: Floats, level: float, seed: int) -> tuple[float, flo
     return float(found.low), float(found.high)
 
 
-def bonferroni(p_value: float, tests: int) -> float:
-    """Return a p-value corrected for being one of several."""
-    return min(1.0, tests * p_value)
+def power_of_paired_t(effect: float, count: int, level: float) -> float:
+    """Return the power of the two-sided paired t-test at the true effect d_z with ``count`` >= 2 pairs."""
+    if level <= 0:
+        return 0.0
+    shift, freedom = abs(effect) * math.sqrt(count), count - 1
+    critical = stats.t.ppf(1 - level / 2, freedom)
+    power = float(stats.nct.sf(critical, freedom, shift) + stats.nct.cdf(-critical, freedom, shift))
+    # SciPy's noncentral t gives up far out, where the power is 1 to every digit
+    return power if math.isfinite(power) else 1.0
+
+
+def power_of(effect: float, count: int, level: float, *, student: bool = False) -> float:
+    """Return the power of the test at the true effect d_z, for normal differences.
+
+    Args:
+        effect: d_z, mean over standard deviation of the differences.
+        count: pairs, at least 2.
+        level: of the test, corrected for there being several.
+        student: that of the t-test instead of the sign-flip test.
+    """
+    if student or count > _SIMULATED:
+        return power_of_paired_t(effect, count, level if student else attained(level, count))
+    rejected = most_rejected(level, splits_of(count))
+    return float(np.searchsorted(_effects_seen(count, rejected), abs(effect)) / _DRAWS) if rejected else 0.0
+
+
+@cache
+def _effects_seen(count: int, rejected: int) -> NDArray[np.float64]:
+    """Return from which effect on each of many normal samples is rejected, sorted: its lower limit, turned."""
+    samples = np.random.default_rng(0).normal(size=(_DRAWS, count))
+    return np.sort(-lower_limits(samples, rejected))
+
+
+def smallest_effect(count: int, level: float, *, student: bool = False) -> float | None:
+    """Return the smallest d_z that ``count`` pairs see with the power ``POWER``; None where they can see none."""
+    if count < 2 or power_of(_MOST_EFFECT, count, level, student=student) < POWER:
+        return None
+    return float(
+        optimize.brentq(
+            lambda effect: power_of(effect, count, level, student=student) - POWER, 0.0, _MOST_EFFECT, xtol=1e-4
+        )
+    )
+
+
+def least_seeds_of_sign_flips(level: float) -> int:
+    """Return the fewest seeds at which the sign-flip test can reach a p-value of ``level``: 2 / 2^n <= level."""
+    count = 1
+    while not most_rejected(level, splits_of(count)):
+        count += 1
+    return count
+
+
+def seeds_needed(effect: float | None, *, level: float, student: bool = False) -> int | None:
+    """Return the seeds at which the test resolves the effect d_z with the power ``POWER``.
+
+    The effect is taken as the true one, which an observed effect is only roughly.
+
+    Args:
+        effect: d_z; None or 0 cannot be resolved.
+        level: of the test, corrected for there being several.
+        student: of the t-test instead of the sign-flip test.
+
+    Returns:
+        the number, None when no number, or none up to a million, would do.
+    """
+    if not effect:
+        return None
+    low, high = 1, 2 if student else max(least_seeds_of_sign_flips(level), 2)
+    while power_of(effect, high, level, student=student) < POWER:
+        low, high = high, 2 * high
+        if high > _MOST_SEEDS:
+            return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        if power_of(effect, middle, level, student=student) < POWER:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def seed_ranks(values: ArrayLike, better: int) -> Floats:
+    """Return one ranking a seed: columns are ranked under each condition, and by the mean of those ranks once more.
+
+    Seeds are the blocks of the test. Conditions are no blocks of it: at one seed they have traffic, initial weights and
+    silos in common, so that an arm's luck is the same under several of them, and conditions were chosen, not drawn.
+
+    Args:
+        values: shape (conditions, seeds, columns), all known; infinity where better is lower is the worst there is.
+        better: 1 where higher is better, -1 where lower is.
+
+    Returns:
+        shape (seeds, columns), 1 the best; equal values share the mean of their ranks.
+    """
+    ranks = stats.rankdata(-better * np.asarray(values, dtype=np.float64), axis=-1)
+    return np.asarray(stats.rankdata(ranks.mean(axis=0), axis=-1), np.float64)
+
+
+def friedman(values: ArrayLike) -> tuple[float, float] | None:
+    """Return statistic and p-value (chi-square approximation, ties allowed for) of the test that all columns are alike.
+
+    Args:
+        values: shape (blocks, columns).
+
+    Returns:
+        None for fewer than three columns or blocks, or when all columns are equal in every block.
+    """
+    table = np.asarray(values, dtype=np.float64)
+    if table.ndim != 2 or table.shape[1] < LEAST_BLOCKS or len(table) < LEAST_BLOCKS:
+        return None
+    if not (table != table[:, :1]).any():
+        return None
+    found = stats.friedmanchisquare(*table.T)
+    return float(found.statistic), float(found.pvalue)
+
+
+def critical_difference(columns: int, blocks: int, level: float) -> float:
+    """Return from which difference on two mean ranks are told apart (Nemenyi).
+
+    q / sqrt(2) times sqrt(k (k + 1) / (6 N)), with q the quantile of the studentised range of k columns and N blocks:
+    the chance that any two of k equal columns are that far apart is ``level``.
+    """
+    quantile = float(stats.studentized_range.ppf(1 - level, columns, np.inf))
+    return quantile / math.sqrt(2) * math.sqrt(columns * (columns + 1) / (6 * blocks))
