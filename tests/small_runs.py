@@ -8,8 +8,11 @@ import contextlib
 import io
 import math
 import os
+import subprocess
+import sys
+import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -192,13 +195,31 @@ def toy(monkeypatch: pytest.MonkeyPatch) -> type[Toy]:
     return Fresh
 
 
+@contextlib.contextmanager
+def held(*arguments: object, **options: Any) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a ``vnetsim`` whose learner, of ``walk_learners.py``, stands still in its third round; kill it at last."""
+    code = "from vnetsim.launch import main; main()"
+    with tempfile.NamedTemporaryFile("w") as trouble:
+        trouble.write("hold")
+        trouble.flush()
+        environment = {
+            **os.environ, "OMP_NUM_THREADS": "1", "TERM": "xterm", "COLUMNS": "120", "WALK_TROUBLE": trouble.name,
+            "PYTHONPATH": os.pathsep.join(sys.path),
+        }  # fmt: skip
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        with subprocess.Popen(
+            [sys.executable, "-c", code, *map(str, arguments)], env=environment, **(quiet | options)
+        ) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
+
+
 def group_is_gone(group: int) -> bool:
-    """Return whether a group of processes has ended, within half a minute."""
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        try:
+    """Return when a group of processes has ended; the test's own limit ends one that does not."""
+    with contextlib.suppress(ProcessLookupError):
+        while True:
             os.killpg(group, 0)
-        except ProcessLookupError:
-            return True
-        time.sleep(0.1)
-    return False
+            time.sleep(0.05)
+    return True

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import math
 import os
 import re
 import sys
@@ -18,7 +19,7 @@ from commands import Command
 from crash_disk import CrashDisk, Watched
 
 from vnetsim.errors import VnetsimError
-from vnetsim.runs import writer
+from vnetsim.runs import traffic_recording, writer
 from vnetsim.storage import table_pieces
 from vnetsim.storage.checked_folder import file_sha256
 from vnetsim.storage.folder import is_leftover
@@ -35,6 +36,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small pieces of tables; no waiting for the real disk, as the crash disk keeps its own account of what is safe."""
     monkeypatch.setattr(table_pieces, "PIECE_ROWS", 4)
     monkeypatch.setattr(os, "fsync", lambda _: None)
+    monkeypatch.setattr(traffic_recording, "SAFE_EVERY_S", math.inf)  # a slow machine would make other changes
     monkeypatch.setattr(writer, "environment", functools.cache(writer.environment))
 
 

@@ -60,13 +60,14 @@ def start(where: Path, *options: str, trouble: str = "") -> subprocess.Popen[str
 
 
 WARNINGS = ("can resolve no difference", "The runs saw little", "The rounds were over", "All images stay sharp")
+PROGRESS = " elapsed"  # of a machine that takes a minute
 
 
 def run(where: Path, *options: str, trouble: str = "") -> tuple[int, list[str]]:
     """Return exit status and lines on standard error; what a page warns of is left out."""
     process = start(where, *options, trouble=trouble)
     lines = process.communicate()[1].splitlines()
-    return process.returncode, [line for line in lines if not any(words in line for words in WARNINGS)]
+    return process.returncode, [line for line in lines if not any(words in line for words in (*WARNINGS, PROGRESS))]
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
@@ -135,14 +136,13 @@ def test_a_full_disk_stops_all_cells(whole: dict[str, bytes], tmp_path: Path) ->
 
 @pytest.mark.slow
 def test_a_signal_leaves_no_process(whole: dict[str, bytes], tmp_path: Path) -> None:
-    slow = ("--set", "learning.pause_s=0.5")
-    process = start(tmp_path / "a", *TWO, *slow)
+    process = start(tmp_path / "a", *TWO, trouble="hold")
     # each of two cells has begun; one of them may have several files by then
     while len({path.parts[-3] for path in (tmp_path / "a" / "all" / "cells").glob("*/rounds/*")}) < 2:
         assert process.poll() is None
         time.sleep(0.02)
     os.killpg(process.pid, signal.SIGTERM)  # as a batch system does; Ctrl-C and SIGHUP: below
-    error = process.communicate(timeout=60)[1]
+    error = process.communicate()[1]
     assert process.returncode == 130
     assert error.startswith("vnetsim: interrupted after 0 of 4 cells. What is finished is kept. Go on with the same")
     assert error.count("\n") == 1
@@ -150,16 +150,13 @@ def test_a_signal_leaves_no_process(whole: dict[str, bytes], tmp_path: Path) -> 
     cells = list((tmp_path / "a" / "all" / "cells").iterdir())
     assert {RunDirectory(cell).manifest()["status"] for cell in cells} == {"running"}, "as after kill -9"
     assert len(cells) == 2
-    assert run(tmp_path / "a", *TWO, *slow) == (0, [])
-    ours = files_of(tmp_path / "a" / "all")
-    assert ours["comparison.parquet"] != whole["comparison.parquet"], "cells are named by their settings"
-    tables = [pl.read_parquet(files["comparison.parquet"]).drop("cell") for files in (ours, whole)]
-    assert tables[0].equals(tables[1])
+    assert run(tmp_path / "a", *TWO) == (0, [])
+    assert files_of(tmp_path / "a" / "all") == whole
 
 
 @pytest.mark.slow
 def test_kill_9_of_the_parent_leaves_no_process(refused: Refused, tmp_path: Path, monkeypatch: Any) -> None:
-    process = start(tmp_path / "a", *TWO, "--set", "learning.pause_s=1")
+    process = start(tmp_path / "a", *TWO, trouble="hold")
     while not list((tmp_path / "a" / "all" / "cells").glob("*/rounds/*")):
         assert process.poll() is None
         time.sleep(0.02)
@@ -189,7 +186,7 @@ def test_interrupted_at_random_moments(whole: dict[str, bytes], tmp_path: Path) 
             process.kill()
         else:
             os.killpg(process.pid, (signal.SIGINT, signal.SIGHUP)[moment])
-        error = process.communicate(timeout=120)[1]
+        error = process.communicate()[1]
         assert group_is_gone(process.pid)
         assert process.returncode in (130, -signal.SIGINT, -signal.SIGHUP, -signal.SIGKILL)
         if process.returncode == 130:

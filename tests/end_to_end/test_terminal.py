@@ -1,5 +1,6 @@
 """What a person sees while it runs: a line on a terminal, silence in a pipe; Ctrl-C as the terminal sends it."""
 
+import contextlib
 import os
 import pty
 import signal
@@ -9,12 +10,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
+from small_runs import held
 
 from vnetsim.storage.run_directory import RunDirectory
 
 COMMAND = (sys.executable, "-c", "from vnetsim.launch import main; main()")
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "TERM": "xterm", "COLUMNS": "120"}
+WALK = Path(__file__).with_name("walk_learners.py")
 
 
 def on_a_terminal(
@@ -22,22 +23,15 @@ def on_a_terminal(
 ) -> tuple[int, str]:
     """Return exit status and what was shown on standard error; ``press`` gets the process id when ``at`` appears."""
     ours, theirs = pty.openpty()
-    with subprocess.Popen(
-        [*COMMAND, *map(str, arguments)], stdout=subprocess.DEVNULL, stderr=theirs, env=ENVIRONMENT
-    ) as process:
+    with held(*arguments, stderr=theirs) as process:
         os.close(theirs)
         shown, pressed = b"", False
-        while True:
-            try:
-                piece = os.read(ours, 4096)
-            except OSError:  # Linux says so when the other side has closed
-                break
-            if not piece:
-                break
-            shown += piece
-            if not pressed and at in shown:
-                press(process.pid)
-                pressed = True
+        with contextlib.suppress(OSError):  # Linux says so when the other side has closed
+            while piece := os.read(ours, 4096):
+                shown += piece
+                if not pressed and at in shown:
+                    press(process.pid)
+                    pressed = True
         process.wait()
     os.close(ours)
     return process.returncode, shown.decode(errors="replace")
@@ -52,26 +46,22 @@ def test_a_line_on_a_terminal_that_goes_away(tmp_path: Path) -> None:
     assert "\x1b[2K" in shown.rpartition("simulated")[2], "the line is erased at the end"
 
 
-@pytest.mark.slow
 def test_a_run_on_a_terminal_is_ended_as_by_ctrl_c(
-    cli: Callable[..., Any],
-    small: tuple[str, ...],
-    small_run: Callable[..., tuple[Path, Any]],
-    results_of: Callable[[Path], dict[str, bytes]],
-    tmp_path: Path,
-    scenarios: Path,
+    cli: Callable[..., Any], results_of: Callable[[Path], dict[str, bytes]], tmp_path: Path
 ) -> None:
-    many = ("--set", "rounds=12")
+    arguments = ("run", "gaussian", "--learner", f"{WALK}:Walk", "--rounds", "4", "--set", "gaussian.duration_s=120")
     folder = tmp_path / "run"
-    arguments = ("run", scenarios / "gaussian.toml", *small, *many, "--out", folder)
-    status, shown = on_a_terminal(arguments, at=b"running", press=lambda pid: os.kill(pid, signal.SIGTERM))
+    status, shown = on_a_terminal(
+        (*arguments, "--out", folder), at=b"running", press=lambda pid: os.kill(pid, signal.SIGTERM)
+    )
     assert status == 130
-    assert "of 12 rounds." in shown
+    assert "of 4 rounds." in shown
     assert "vnetsim resume" in shown
     assert "Traceback" not in shown
     assert RunDirectory(folder).manifest()["status"] == "interrupted"
-    assert cli("resume", folder).status == 0
-    assert results_of(folder) == results_of(small_run("gaussian.toml", *many)[0])
+    assert cli("resume", folder, "--trust").status == 0
+    assert cli(*arguments, "--out", tmp_path / "whole").status == 0
+    assert results_of(folder) == results_of(tmp_path / "whole")
 
 
 def test_silence_in_a_pipe_but_for_notes(tmp_path: Path, scenarios: Path) -> None:
@@ -83,7 +73,7 @@ def test_silence_in_a_pipe_but_for_notes(tmp_path: Path, scenarios: Path) -> Non
         capture_output=True,
         text=True,
         check=True,
-        env=ENVIRONMENT,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
     assert done.stderr.count("\n") == 1
     assert done.stderr.startswith("vnetsim: The scenario has no RSU; took junction ")

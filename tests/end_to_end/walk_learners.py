@@ -2,8 +2,8 @@
 
 Their model takes a random walk. A file named by the environment variable ``WALK_TROUBLE`` that holds a line such as
 ``kill Walk 1`` makes the process of Walk at seed 1 die in its third round; ``once`` behind it makes that happen once.
-``full Walk 0`` makes the disk full there, and other seeds wait until somebody ends them. ``pause`` makes every round
-take half a second, which a setting would write into the cells' names.
+``full Walk 0`` makes the disk full there, and other seeds wait in that round until somebody ends them; ``hold`` makes
+all of them wait there. ``pause`` makes every round take half a second.
 """
 
 import errno
@@ -11,7 +11,6 @@ import os
 import signal
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -19,35 +18,31 @@ import numpy as np
 import torch
 
 from vnetsim.learning import Aggregation, Cost, Description, LearnerContext, Participant, Series, Update
+from vnetsim.learning.kinds import NoSettings
+
+HELD_S = 400
+"""Longer than any test may take: what is held is ended, and a test that forgets it leaves nothing for ever."""
 
 
 def full(_: int) -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    """How long a round takes besides."""
-
-    pause_s: float = 0.0
-
-
 class Walk:
     name: ClassVar[str] = "walk"
     task: ClassVar[str] = "random walk"
     paper: ClassVar[str] = "none"
-    Settings: ClassVar[type] = Settings
+    Settings: ClassVar[type] = NoSettings
     offset: ClassVar[float] = 0.0
 
-    def __init__(self, context: LearnerContext, settings: Settings) -> None:
+    def __init__(self, context: LearnerContext) -> None:
         self._streams = context.streams
-        self._settings = settings
         self._silos = context.silos
         self._model = torch.zeros(4, dtype=torch.float64)
 
     @classmethod
-    def create(cls, context: LearnerContext, settings: Any) -> "Walk":
-        return cls(context, settings)
+    def create(cls, context: LearnerContext, settings: Any) -> "Walk":  # noqa: ARG003 - the protocol's name
+        return cls(context)
 
     def describe(self) -> Description:
         counts = np.ones((self._silos, 1), dtype=np.int64)
@@ -62,7 +57,6 @@ class Walk:
         return Cost(download_bytes=100_000, upload_bytes=100_000, work_flop=1e8 * (1 + silo % 3))
 
     def train(self, participants: Sequence[Participant]) -> Sequence[Update]:
-        time.sleep(self._settings.pause_s)
         self._trouble(participants)
         return [self._update(participant) for participant in participants]
 
@@ -75,9 +69,9 @@ class Walk:
             return
         if not participants or participants[0].round != 2:
             return
-        kind, learner, seed, *rest = path.read_text().split()
-        if kind == "full" and int(seed) != self._streams.seed:
-            time.sleep(20)
+        kind, learner, seed, *rest = f"{path.read_text()} - -1".split()
+        if kind == "hold" or (kind == "full" and int(seed) != self._streams.seed):
+            time.sleep(HELD_S)
         if (learner, int(seed)) != (type(self).__name__, self._streams.seed):
             return
         if "once" in rest:

@@ -52,9 +52,9 @@ def limited() -> Iterator[None]:
     # the processor time of this process, and, as SUMO computes in another, time by the clock
     timers = ((signal.SIGPROF, signal.ITIMER_PROF, CPU_S), (signal.SIGALRM, signal.ITIMER_REAL, WALL_S))
     before = [signal.signal(number, stop) for number, _, _ in timers]
-    for _, timer, seconds in timers:
-        signal.setitimer(timer, seconds)
     try:
+        for _, timer, seconds in timers:
+            signal.setitimer(timer, seconds)
         yield
     finally:
         for (number, timer, _), handler in zip(timers, before, strict=True):
