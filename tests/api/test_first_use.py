@@ -110,7 +110,7 @@ def test_overwrite_removes_a_run_alone(tmp_path: Path) -> None:
     assert vnetsim.load(out).status == "finished"
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "a.png").touch()
-    with pytest.raises(vnetsim.InputError, match="neither a run directory nor a comparison"):
+    with pytest.raises(vnetsim.InputError, match="not a run directory, it has no manifest"):
         run(tmp_path / "photos", overwrite=True)
 
 

@@ -21,8 +21,8 @@ import vnetsim
 import vnetsim.api
 from vnetsim.api import calls, results
 from vnetsim.api import settings as api_settings
-from vnetsim.learning.registry import find_learner, learner_names
-from vnetsim.scenario.settings_file import load_experiment, parse_override, to_plain
+from vnetsim.learning.registry import learner_names
+from vnetsim.scenario.settings_file import parse_override, read_experiment, to_plain
 
 SmallRun = Callable[..., tuple[Path, Any]]
 ResultsOf = Callable[[Path], dict[str, bytes]]
@@ -125,7 +125,7 @@ def test_the_same_arguments_give_the_same_files(
 
 @pytest.mark.parametrize("learner", learner_names())
 def test_an_experiment_has_its_learners_defaults(learner: str) -> None:
-    expected = load_experiment("gaussian", [(("learner",), learner)], find_learner=find_learner)
+    expected = read_experiment("gaussian", [(("learner",), learner)])[0]
     experiment = vnetsim.Experiment(learner=learner)
     assert to_plain(experiment) == to_plain(expected)
     more = dataclasses.replace(experiment, rounds=3)
@@ -227,7 +227,10 @@ def test_folders_are_known_for_what_they_are(toy: type, tmp_path: Path) -> None:
     vnetsim.run("traffic", learner=toy.name, rounds=1, out="run")
     assert type(vnetsim.load("traffic")) is vnetsim.Traffic
     assert type(vnetsim.load(tmp_path / "run")) is vnetsim.Run
-    for name, message in (("nothing", "neither a run directory nor a comparison"), ("", "neither")):
+    for name, message in (
+        ("nothing", "nothing: not a run directory, it has no manifest.json"),
+        ("", "not a run directory"),
+    ):
         with pytest.raises(vnetsim.InputError, match=message):
             vnetsim.load(name)
     (tmp_path / "run" / "manifest.json").write_text("{}")
@@ -288,9 +291,7 @@ def test_cells_that_fail_are_an_error(toy: type, monkeypatch: pytest.MonkeyPatch
     for place in [name for name in sys.modules if name.startswith("vnetsim.")]:
         if hasattr(sys.modules[place], "find_learner"):
             monkeypatch.setattr(f"{place}.find_learner", found.__getitem__)
-    with pytest.raises(
-        vnetsim.RunError, match=r"1 of 2 cells failed, the first by: .*no gradient.*vnetsim.load\('s'\)"
-    ):
+    with pytest.raises(vnetsim.RunError, match=r"1 of 2 cells failed, the first by: .*no gradient.*; s has the others"):
         vnetsim.compare("gaussian", learners="toy,other", seeds=0, rounds=1, gaussian__duration_s=60, out="s")
     study = vnetsim.load("s")
     assert isinstance(study, vnetsim.Study)

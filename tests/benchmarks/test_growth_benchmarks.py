@@ -32,19 +32,21 @@ import sys
 from pathlib import Path
 from vnetsim.display import progress_display
 from vnetsim.experiment import Experiment, GaussianSettings, RoundSettings
+from vnetsim.runs.assembly import assemble
 from vnetsim.runs.runner import start_run
 experiment = Experiment(
     scenario="gaussian", learner=sys.argv[1], rounds=int(sys.argv[2]), device="cpu", evaluate_every=100,
     gaussian=GaussianSettings(arrivals_per_s=1.0), round=RoundSettings(invited=20, quorum=10),
 )
 with progress_display() as progress:
-    start_run(experiment, Path(sys.argv[3]), command=["benchmark"], progress=progress)
+    start_run(assemble(experiment), Path(sys.argv[3]), command=["benchmark"], progress=progress)
 """
 MANY_ROUNDS = """
 import sys
 from pathlib import Path
 from vnetsim.display import progress_display
 from vnetsim.experiment import Experiment, GaussianSettings, LinkSettings, RoundSettings
+from vnetsim.runs.assembly import assemble
 from vnetsim.runs.runner import start_run
 experiment = Experiment(
     scenario="gaussian", learner=sys.argv[1], rounds=int(sys.argv[2]), device="cpu", evaluate_every=1000,
@@ -52,7 +54,7 @@ experiment = Experiment(
     link=LinkSettings(model="constant"),
 )
 with progress_display() as progress:
-    start_run(experiment, Path(sys.argv[3]), command=["benchmark"], progress=progress)
+    start_run(assemble(experiment), Path(sys.argv[3]), command=["benchmark"], progress=progress)
 """
 REPORT = """
 import sys

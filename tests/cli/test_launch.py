@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from vnetsim.api import Page
 from vnetsim.cli import commands as cli
 from vnetsim.cli import terminal
 from vnetsim.display.terminal import live_line
@@ -195,16 +196,10 @@ def test_every_command_that_ends_with_a_result_is_guarded(
     def fails(*_: object, **__: object) -> None:
         raise BrokenPipeError(32, "Broken pipe")
 
-    class Result:
-        notices = ()
-        headline, path, warnings, tables, notes = (), Path("page.html"), (), (), ()
-
-    monkeypatch.setattr("analysis.report.page.build_report", lambda _: Result)
-    monkeypatch.setattr("analysis.comparison.page.build_comparison", lambda _: Result)
     monkeypatch.setattr("vnetsim.cli.terminal.print_headline", fails)
     monkeypatch.setattr("vnetsim.cli.terminal.print_results", fails)
-    cli._finish(Path("nowhere"), what="a run")
-    cli._finish_comparison(Path("nowhere"), what="a study")
+    cli._show(Page(Path("page.html")), title="a run")
+    cli._show(Page(Path("page.html"), tables=[("", (), (), "")]), title="a study")
     assert capsys.readouterr().err.count("page.html: complete") == 2
 
 

@@ -11,10 +11,10 @@ import numpy as np
 
 from vnetsim.display import progress_display
 from vnetsim.experiment import Experiment, GaussianSettings, RoundSettings, TrafficSettings
-from vnetsim.learning.registry import find_learner
+from vnetsim.runs.assembly import assemble
 from vnetsim.runs.runner import resume_run, start_run
 from vnetsim.runs.traffic_recording import record_mobility
-from vnetsim.scenario.settings_file import load_experiment
+from vnetsim.scenario.settings_file import read_experiment
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.study.resolve import plan
 from vnetsim.study.runner import compare
@@ -70,7 +70,7 @@ def _record(folder: Path) -> None:
 def _run(experiment: Experiment) -> Callable[[Path], None]:
     def start(folder: Path) -> None:
         with progress_display() as progress:
-            start_run(experiment, folder, command=["vnetsim"], progress=progress)
+            start_run(assemble(experiment), folder, command=["vnetsim"], progress=progress)
 
     return start
 
@@ -108,7 +108,7 @@ def run_of(learner: str, data: Path) -> Command:
         (("gaussian", "duration_s"), 15.0), (("gaussian", "arrivals_per_s"), 0.5), (("round", "quorum"), 2),
         (("round", "deadline_s"), 10.0),
     ]  # fmt: skip
-    return resumable(_run(load_experiment("gaussian", sets, find_learner=find_learner)))
+    return resumable(_run(read_experiment("gaussian", sets)[0]))
 
 
 def comparison(engines: Sequence[Any], patch: Callable[[Any], None]) -> Command:

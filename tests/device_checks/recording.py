@@ -20,12 +20,11 @@ from vnetsim.errors import InputError
 from vnetsim.experiment import Experiment
 from vnetsim.learning import Cost, Participant
 from vnetsim.learning.aggregation import SYNC
-from vnetsim.learning.registry import find_learner
 from vnetsim.plugins import code_file
 from vnetsim.runs.assembly import assemble
-from vnetsim.runs.opening import located, opened
+from vnetsim.runs.opening import opened
 from vnetsim.runs.records import images_of
-from vnetsim.scenario.settings_file import load_experiment, parse_override, to_plain
+from vnetsim.scenario.settings_file import parse_override, read_experiment, to_plain
 from vnetsim.simulation.loop import RoundResult, RoundSummary, simulate
 from vnetsim.simulation.selection import SELECTIONS
 from vnetsim.storage.run_directory import RunDirectory
@@ -33,7 +32,7 @@ from vnetsim.storage.run_directory import RunDirectory
 
 def export(scenario: str, file: str, *settings: str) -> None:
     """Make the schedule of a scenario, an experiment or a run directory, with settings of the form KEY=VALUE."""
-    experiment = load_experiment(scenario, [parse_override(one) for one in settings], find_learner=find_learner)
+    experiment = read_experiment(scenario, [parse_override(one) for one in settings])[0]
     Path(file).write_text(written(exported(experiment)))
 
 
@@ -45,7 +44,7 @@ def exported(experiment: Experiment) -> dict[str, Any]:
             that a machine with this repository alone has by its name.
     """
     _check(experiment)
-    assembly = assemble(located(experiment))
+    assembly = assemble(experiment)
     experiment, settings = assembly.experiment, assembly.learner.settings
     learner, costs = assembly.made(assembly.context("cpu"))
     kept = _Kept(costs or _Costs(learner))

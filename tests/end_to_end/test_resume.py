@@ -19,6 +19,7 @@ from learners.contrastive import ContrastiveLearner
 from learners.fedco import FedCo
 from vnetsim.display import progress_display
 from vnetsim.experiment import Experiment, GaussianSettings
+from vnetsim.runs.assembly import assemble
 from vnetsim.runs.runner import resume_run, start_run
 from vnetsim.runs.writer import choose_folder
 from vnetsim.storage import disk
@@ -136,7 +137,7 @@ class Killed(BaseException):
 
 def start(folder: Path) -> None:
     with progress_display() as progress:
-        start_run(TOY_RUN, folder, command=["vnetsim"], progress=progress)
+        start_run(assemble(TOY_RUN), folder, command=["vnetsim"], progress=progress)
 
 
 def go_on(folder: Path) -> None:

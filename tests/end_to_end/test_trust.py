@@ -14,10 +14,9 @@ import tomli_w
 from vnetsim.display import progress_display
 from vnetsim.errors import InputError
 from vnetsim.experiment import PLUGIN_KEYS, Experiment
-from vnetsim.learning.registry import find_learner
 from vnetsim.plugins import Kind
 from vnetsim.runs.runner import resume_run
-from vnetsim.scenario.settings_file import load_experiment, merge
+from vnetsim.scenario.settings_file import load_experiment, merge, read_experiment
 from vnetsim.scenario.trust import asks_for_trust, check_resumed
 from vnetsim.storage.run_directory import RunDirectory
 
@@ -230,7 +229,7 @@ def test_no_key_of_a_received_folder_brings_code(key: str, tmp_path: Path) -> No
     folder = RunDirectory(tmp_path)
     folder.put({"experiment.toml": tomli_w.dumps(settings).encode()})
     with pytest.raises(InputError, match=rf"experiment\.toml: {key}: the folder wants the code of"):
-        load_experiment(str(tmp_path), find_learner=find_learner)
+        read_experiment(str(tmp_path))
     file = tmp_path / "experiment.toml"
     experiment = load_experiment(str(file))
     with pytest.raises(InputError, match=rf"experiment\.toml: {key}: the folder wants the code of"):

@@ -26,11 +26,10 @@ from vnetsim.coverage.windows import Left
 from vnetsim.errors import VnetsimError
 from vnetsim.experiment import Camera, DataSettings, Experiment, TrafficSettings
 from vnetsim.learning.device import resolve_device
-from vnetsim.learning.registry import find_learner
 from vnetsim.random_streams import Streams
 from vnetsim.runs.assembly import assemble
 from vnetsim.runs.records import windows_frame
-from vnetsim.scenario.settings_file import load_experiment
+from vnetsim.scenario.settings_file import read_experiment
 from vnetsim.standard_streams import tell
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.storage.tables import to_parquet
@@ -141,8 +140,7 @@ def experiment() -> Done:
     """Do with an experiment what a run does before it learns, and read the first of its traffic."""
 
     def call() -> None:
-        found = load_experiment("experiment.toml", find_learner=find_learner)
-        assemble(found)
+        found = assemble(*read_experiment("experiment.toml")).experiment
         resolve_device(found.device)
         with contextlib.closing(open_traffic(found)) as traffic:
             for _ in itertools.islice(traffic.events(), 30):

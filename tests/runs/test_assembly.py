@@ -10,6 +10,7 @@ import pytest
 from vnetsim.display import progress_display
 from vnetsim.experiment import Experiment
 from vnetsim.plugins import Kind
+from vnetsim.runs.assembly import assemble
 from vnetsim.runs.runner import start_run
 from vnetsim.scenario.settings_file import structure
 
@@ -29,6 +30,6 @@ def test_a_run_finds_every_plugin_once(tmp_path: Path, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(Kind, "find", counted)
     with progress_display() as progress:
-        start_run(experiment, tmp_path / "run", command=["vnetsim"], progress=progress)
+        start_run(assemble(experiment), tmp_path / "run", command=["vnetsim"], progress=progress)
     assert {kind for kind, _ in found} > {"learner", "selection policy", "pace", "radio model", "traffic source"}
     assert {plugin: times for plugin, times in found.items() if times != 1} == {}

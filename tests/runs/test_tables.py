@@ -9,6 +9,7 @@ import pytest
 from vnetsim.display import progress_display
 from vnetsim.experiment import Experiment, GaussianSettings, RoundSettings
 from vnetsim.runs import tables
+from vnetsim.runs.assembly import assemble
 from vnetsim.runs.runner import resume_run, start_run
 from vnetsim.runs.tables import RunTables
 from vnetsim.simulation.log import RoundRecord, SimulationLog
@@ -87,7 +88,7 @@ def play(folder: Path) -> None:
         round=RoundSettings(quorum=2),
     )
     with progress_display() as progress:
-        start_run(experiment, folder, command=["vnetsim"], progress=progress)
+        start_run(assemble(experiment), folder, command=["vnetsim"], progress=progress)
 
 
 class Killed(BaseException):

@@ -13,7 +13,7 @@ from received import reseal
 
 from vnetsim.errors import InputError, RunError
 from vnetsim.experiment import Experiment
-from vnetsim.scenario.settings_file import load_experiment, merge, parse_override, to_toml
+from vnetsim.scenario.settings_file import load_experiment, merge, parse_override, read_experiment, to_toml
 from vnetsim.scenario.shipped import copy_scenarios
 
 
@@ -54,18 +54,25 @@ def learner(name: str, defaults: dict[str, Any] | None = None, *settings: str) -
     return type(name, (), {"name": name, "Settings": made, "defaults": defaults or {}})
 
 
+class Learners(dict[str, Any]):
+    """What ``find_learner`` finds."""
+
+    def read(self, scenario: Path | str, *overrides: str) -> Experiment:
+        """Return an experiment with one of these learners."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("vnetsim.scenario.settings_file.find_learner", self.__getitem__)
+            return read_experiment(str(scenario), [parse_override(text) for text in overrides])[0]
+
+
 def test_another_learner_keeps_the_recorded_settings_that_it_knows(tmp_path: Path) -> None:
     text = 'scenario = "gaussian"\nlearner = "a"\n[learning]\nbatch = 8\nqueue = 5\n'
     (tmp_path / "experiment.toml").write_text(text)
     reseal(tmp_path)
 
-    def learning(name: str | None) -> dict[str, int]:
-        overrides = [] if name is None else [(("learner",), name)]
-        find = {"a": learner("a", {}, "batch", "queue"), "b": learner("b", {}, "batch", "lr")}.__getitem__
-        return dict(load_experiment(str(tmp_path), overrides, find_learner=find).learning)
-
-    assert learning("b") == {"batch": 8}
-    assert learning("a") == learning(None) == {"batch": 8, "queue": 5}
+    learners = Learners(a=learner("a", {}, "batch", "queue"), b=learner("b", {}, "batch", "lr"))
+    assert learners.read(tmp_path, "learner=b").learning == {"batch": 8}
+    assert learners.read(tmp_path, "learner=a").learning == {"batch": 8, "queue": 5}
+    assert learners.read(tmp_path).learning == {"batch": 8, "queue": 5}
 
 
 OWN = {"data.name": "road", "rounds": 7, "round.quorum": 3}
@@ -74,36 +81,32 @@ OWN = {"data.name": "road", "rounds": 7, "round.quorum": 3}
 def test_a_learners_defaults_stand_between_the_general_ones_and_the_file(tmp_path: Path) -> None:
     file = tmp_path / "e.toml"
     file.write_text('scenario = "gaussian"\nrounds = 9\n[data]\nalpha = 2.0\n')
-    find = {"flsimco": learner("flsimco", {"seed": 4}), "x": learner("x", OWN)}.__getitem__
-
-    def loaded(scenario: str, *overrides: str) -> Experiment:
-        return load_experiment(scenario, [parse_override(text) for text in overrides], find_learner=find)
-
-    by_option = loaded(str(file), 'learner="x"', "round.quorum=2")
+    learners = Learners(flsimco=learner("flsimco", {"seed": 4}), x=learner("x", OWN))
+    by_option = learners.read(file, 'learner="x"', "round.quorum=2")
     assert (by_option.data.name, by_option.data.alpha) == ("road", 2.0)
     assert (by_option.rounds, by_option.round.quorum, by_option.seed) == (9, 2, 0)
-    assert loaded("gaussian").seed == 4, "that of the learner nobody named"
+    assert learners.read("gaussian").seed == 4, "that of the learner nobody named"
     file.write_text('scenario = "gaussian"\nlearner = "x"\n')
-    assert loaded(str(file)).rounds == 7
+    assert learners.read(file).rounds == 7
     assert load_experiment(str(file)).rounds == 20, "no learner is looked at"
 
 
 def test_a_value_that_clashes_with_a_learners_default_is_told(tmp_path: Path) -> None:
-    find = {"x": learner("x", {"round.quorum": 8})}.__getitem__
+    learners = Learners(x=learner("x", {"round.quorum": 8}))
     file = tmp_path / "e.toml"
     file.write_text('scenario = "gaussian"\nlearner = "x"\n[round]\ninvited = 6\n')
     with pytest.raises(
         InputError, match=r"e\.toml.*round\.quorum \(8\).*default of its own: round\.quorum = 8\."
     ) as told:
-        load_experiment(str(file), find_learner=find)
+        learners.read(file)
     assert "\n" not in str(told.value)
-    assert load_experiment(str(file), [(("round", "quorum"), 6)], find_learner=find).round.quorum == 6
+    assert learners.read(file, "round.quorum=6").round.quorum == 6
     file.write_text('scenario = "gaussian"\nlearner = "x"\n')
     with pytest.raises(InputError, match=r"^round\.invited .* got 5\.$"):
-        load_experiment(str(file), [(("round", "quorum"), 6), (("round", "invited"), 5)], find_learner=find)
+        learners.read(file, "round.quorum=6", "round.invited=5")
     file.write_text('scenario = "gaussian"\nlearner = "x"\nround = 3\n')
     with pytest.raises(InputError, match=r"round: expected a table, got 3\.$"):
-        load_experiment(str(file), find_learner=find)
+        learners.read(file)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +123,7 @@ def test_a_value_that_clashes_with_a_learners_default_is_told(tmp_path: Path) ->
 )
 def test_wrong_defaults_of_a_learner_name_it(defaults: dict[str, Any], message: str) -> None:
     with pytest.raises(RunError, match=f"learner 'x': its own defaults are wrong: {message}"):
-        load_experiment("gaussian", [(("learner",), "x")], find_learner=lambda name: learner(name, defaults))
+        Learners(x=learner("x", defaults)).read("gaussian", "learner=x")
 
 
 @pytest.mark.parametrize("recorded_by", ["old", "mobility"])
@@ -128,29 +131,22 @@ def test_a_replay_with_another_learner_exchanges_defaults_but_not_what_was_set(
     tmp_path: Path, recorded_by: str
 ) -> None:
     old = {"data.name": "road", "traffic.seed": 5, "round.quorum": 3, "round.invited": 4}
-    kinds = {"old": learner("old", old), "new": learner("new", {"silos.count": 11, "round.quorum": 2})}
+    kinds = Learners(old=learner("old", old), new=learner("new", {"silos.count": 11, "round.quorum": 2}))
     # the user had set round.invited
-    given = load_experiment(
-        "gaussian",
-        [(("learner",), "old"), (("round", "invited"), 6)],
-        find_learner=kinds.__getitem__ if recorded_by == "old" else None,
-    )
+    set_ = "learner=old", "round.invited=6"
+    given = kinds.read("gaussian", *set_) if recorded_by == "old" else load(*set_)
     (tmp_path / "experiment.toml").write_text(to_toml(given))
     manifest = {"kind": "run", "learner_defaults": old} if recorded_by == "old" else {"kind": "mobility"}
     (tmp_path / "manifest.json").write_text(json.dumps(manifest))
     reseal(tmp_path)
 
-    def replayed(*names: str) -> Experiment:
-        overrides = [(("learner",), name) for name in names]
-        return load_experiment(str(tmp_path), overrides, find_learner=kinds.__getitem__)
-
-    new = replayed("new")
+    new = kinds.read(tmp_path, "learner=new")
     assert (new.data.name, new.traffic.seed, new.silos.count) == ("signs", None, 11)
     assert (new.round.quorum, new.round.invited) == (2, 6)
-    again = replayed()
+    again = kinds.read(tmp_path)
     assert (again.data.name, again.traffic.seed, again.silos.count) == ("road", 5, 95)
     assert (again.round.quorum, again.round.invited) == (3, 6)
-    assert replayed("old") == again
+    assert kinds.read(tmp_path, "learner=old") == again
 
 
 def test_a_learners_file_is_found_beside_the_toml_file_that_names_it(tmp_path: Path) -> None:

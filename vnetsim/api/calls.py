@@ -10,15 +10,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
-from vnetsim.api.results import Run, Study, Traffic, opened
+from vnetsim.api.results import CellsFailedError, Run, Study, Traffic, opened
 from vnetsim.api.settings import SettingTree, experiment_of, folder_of, overrides_of, path_of, text_of
 from vnetsim.display import progress_display
-from vnetsim.errors import InputError, RunError
+from vnetsim.errors import InputError
 from vnetsim.experiment import Experiment as Settings
 from vnetsim.learning.registry import LEARNERS
 from vnetsim.plugins import is_given, short_name
 from vnetsim.progress import ProgressDisplay
+from vnetsim.runs.assembly import assemble
 from vnetsim.runs.opening import SUMO
+from vnetsim.runs.ray_cluster import cluster_of_run
 from vnetsim.runs.runner import OnRound, resume_run, start_run
 from vnetsim.runs.traffic_recording import record_mobility
 from vnetsim.runs.writer import has_not_begun, locked
@@ -32,6 +34,7 @@ from vnetsim.traffic.sumo.outputs import output_names
 Scenario = str | os.PathLike[str] | Settings
 Show = bool | ProgressDisplay | None
 Rsus = str | Sequence[str] | None
+Engine = Literal["local", "ray"]
 
 
 def run(
@@ -47,7 +50,11 @@ def run(
     settings: SettingTree | None = None,
     progress: Show = None,
     on_round: OnRound | None = None,
+    workers: int = 1,
+    engine: Engine = "local",
+    address: str | None = None,
     trust: bool = False,
+    command: Sequence[str] | None = None,
     **keys: Any,
 ) -> Run:
     """Simulate traffic and train a learner over the vehicles that commit: ``vnetsim run``.
@@ -70,7 +77,11 @@ def run(
             silence. Or an object with the methods of ``vnetsim.progress.ProgressDisplay``.
         on_round: called after every round with the number of rounds done and the metrics measured after it, by name;
             where it returns False, the run ends there as if its traffic had ended, and is finished.
+        workers: with ``engine="ray"``, processes that train the vehicles.
+        engine: ``"local"`` trains in this process; ``"ray"`` on a Ray cluster.
+        address: of the Ray cluster; default a new one of this machine.
         trust: let a run directory name code that is run, and fetch data.
+        command: the words by which the record tells what made the run; default this call.
         keys: further settings, with two underscores for the dot: ``round__quorum=10``. Plug-ins may be given by the
             name of their table, and as classes: ``selection="oort"``, ``encoder=MyEncoder``.
 
@@ -97,11 +108,13 @@ def run(
     """
     with _display(progress) as display:
         display.stage("loading")
+        cluster = cluster_of_run(workers, engine, address)
         named = _overrides(settings, rsu, learner=learner, rounds=rounds, device=device, seed=seed, **keys)
-        experiment = experiment_of(scenario, named, learns=True, trust=trust)
+        assembly = assemble(*experiment_of(scenario, named, trust=trust))
         _refuse_other_defaults()
-        command, folder = _call("run", scenario, out, named), _folder(out, overwrite=overwrite)
-        return Run(start_run(experiment, folder, command=command, progress=display, on_round=on_round))
+        command, folder = command or _call("run", scenario, out, named), _folder(out, overwrite=overwrite)
+        made = start_run(assembly, folder, command=command, progress=display, cluster=cluster, on_round=on_round)
+        return Run(made)
 
 
 def mobility(
@@ -113,6 +126,7 @@ def mobility(
     overwrite: bool = False,
     settings: SettingTree | None = None,
     progress: Show = None,
+    command: Sequence[str] | None = None,
     **keys: Any,
 ) -> Traffic:
     """Record coverage windows alone, without a learner and without torch: ``vnetsim mobility``.
@@ -125,6 +139,7 @@ def mobility(
         overwrite: see ``vnetsim.run``.
         settings: see ``vnetsim.run``.
         progress: see ``vnetsim.run``.
+        command: see ``vnetsim.run``.
         keys: see ``vnetsim.run``.
 
     Returns:
@@ -143,8 +158,8 @@ def mobility(
     """
     with _display(progress) as display:
         named = _overrides(settings, rsu, seed=seed, **keys)
-        experiment = experiment_of(scenario, named, learns=False)
-        command = _call("mobility", scenario, out, named)
+        experiment, _ = experiment_of(scenario, named, learns=False)
+        command = command or _call("mobility", scenario, out, named)
         folder = _folder(out, overwrite=overwrite)
         return Traffic(record_mobility(experiment, folder, command=command, progress=display))
 
@@ -160,13 +175,14 @@ def compare(
     device: str | None = None,
     rsu: Rsus = None,
     workers: int = 1,
-    engine: Literal["local", "ray"] = "local",
+    engine: Engine = "local",
     address: str | None = None,
     out: str | os.PathLike[str] | None = None,
     settings: SettingTree | None = None,
     progress: Show = None,
     yes: bool = False,
     trust: bool = False,
+    command: Sequence[str] | None = None,
     **keys: Any,
 ) -> Study:
     """Compare learners, or the arms of a study, over seeds on the same recorded traffic: ``vnetsim compare``.
@@ -191,6 +207,7 @@ def compare(
         progress: see ``vnetsim.run``.
         yes: run it however many runs it takes.
         trust: see ``vnetsim.run``.
+        command: see ``vnetsim.run``.
         keys: see ``vnetsim.run``.
 
     Returns:
@@ -198,7 +215,7 @@ def compare(
 
     Raises:
         InputError: see ``vnetsim.run``.
-        RunError: cells failed; ``vnetsim.load(out)`` has the others, and the same call runs the failed ones again.
+        RunError: cells failed; its ``study`` has the others, and the same call runs the failed ones again.
         KeyboardInterrupt: it was interrupted; the same call goes on.
 
     Examples:
@@ -232,7 +249,7 @@ def compare(
         done = run_comparison(
             plan,
             folder,
-            command=_call("compare", scenario, folder, named),
+            command=command or _call("compare", scenario, folder, named),
             progress=display,
             workers=workers,
             engine=engine,
@@ -240,10 +257,12 @@ def compare(
         )
     if done.failed:
         first = next(iter(done.failed.values()))
-        raise RunError(
-            f"{len(done.failed)} of {len(plan.cells)} cells failed, the first by: {first} The same call runs them "
-            f"again; vnetsim.load({str(folder)!r}) has the others."
+        failed = f"{len(done.failed)} of {len(plan.cells)} cells failed"
+        error = CellsFailedError(
+            f"{failed}, the first by: {first} The same call runs them again; {folder} has the others."
         )
+        error.study = Study(folder)
+        raise error
     return Study(folder)
 
 
@@ -252,8 +271,12 @@ def resume(
     *,
     learner: str | type | None = None,
     progress: Show = None,
+    workers: int = 1,
+    engine: Engine = "local",
+    address: str | None = None,
     trust: bool = False,
     accept_changed_plugin: bool = False,
+    command: Sequence[str] | None = None,
 ) -> Run | Traffic:
     """Go on with an interrupted run, or recording of traffic, to the result it would have had: ``vnetsim resume``.
 
@@ -261,8 +284,12 @@ def resume(
         path: its run directory; one that has finished is left as it is.
         learner: the run's learner, where that is a file's or a class: run its code.
         progress: see ``vnetsim.run``.
+        workers: see ``vnetsim.run``; neither this nor where it is trained changes a bit on CPUs.
+        engine: see ``vnetsim.run``.
+        address: see ``vnetsim.run``.
         trust: let the folder name code that is run, and start SUMO on a scenario in it.
         accept_changed_plugin: go on although a plug-in's file has changed, as when it was mended.
+        command: see ``vnetsim.run``.
 
     Returns:
         The run, or the traffic.
@@ -281,9 +308,15 @@ def resume(
     folder = Path(path_of(path, "path"))
     learner = LEARNERS.name_of(learner) if isinstance(learner, type) else learner
     with _display(progress) as display:
-        command = [f"vnetsim.resume({str(folder)!r})"]
-        more = {"learner": learner, "trust": trust, "accept_changed_plugin": accept_changed_plugin}
-        resume_run(folder, command=command, progress=display, **more)  # type: ignore[arg-type]
+        resume_run(
+            folder,
+            command=command or [f"vnetsim.resume({str(folder)!r})"],
+            progress=display,
+            learner=learner,
+            trust=trust,
+            accept_changed_plugin=accept_changed_plugin,
+            cluster=cluster_of_run(workers, engine, address),
+        )
     found = load(folder)
     assert not isinstance(found, Study)
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from vnetsim.errors import InputError
+from vnetsim.errors import RunError
 from vnetsim.own_packages import claim
 from vnetsim.scenario.settings_file import read_toml
 from vnetsim.storage.comparison import RECORD
@@ -34,15 +34,27 @@ if TYPE_CHECKING:
 PAGE_PX = 800
 
 
+TableText = tuple[str, Sequence[str], Sequence[Sequence[str]], str]
+"""A table as text: title, column heads, rows, and a line below, which may be empty."""
+
+
 @dataclass(frozen=True)
 class Page:
     """A page that was written; as the last line of a notebook's cell it is shown.
 
     Attributes:
         path: the file, self-contained.
+        headline: of a run, its headline numbers: label, and value with unit.
+        tables: of a comparison, its results as text.
+        notes: what a reader must know of them.
+        warnings: of a comparison, what is wrong with it.
     """
 
     path: Path
+    headline: Sequence[tuple[str, str]] = ()
+    tables: Sequence[TableText] = ()
+    notes: Sequence[str] = ()
+    warnings: Sequence[str] = ()
 
     def _repr_html_(self) -> str:
         """Return the page in a frame of its own, so that notebook and page leave each other's style alone."""
@@ -62,18 +74,17 @@ class Folder:
 
     def _repr_html_(self) -> str:
         rows = "".join(
-            f"<tr><td>{html.escape(label)}</td><td>{html.escape(value)}</td></tr>" for label, value in self._headline()
+            f"<tr><td>{html.escape(label)}</td><td>{html.escape(value)}</td></tr>"
+            for label, value in self.summary().headline
         )
         return f"<code>{html.escape(str(self.path))}</code><table>{rows}</table>"
-
-    def _headline(self) -> list[tuple[str, str]]:
-        raise NotImplementedError
 
     @property
     def _files(self) -> RunDirectory:
         return RunDirectory(self.path)
 
-    def _report(self) -> Path:
+    def summary(self) -> Page:
+        """Return what stands at the top of the page, which is not written."""
         raise NotImplementedError
 
     def report(self) -> Page:
@@ -82,8 +93,7 @@ class Folder:
         Raises:
             RunError: the folder cannot be written.
         """
-        claim("analysis")
-        return Page(self._report())
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -149,17 +159,27 @@ class Traffic(Folder):
             return self._files.read(name)
         return pl.DataFrame(schema={column.name: column.dtype for column in TABLES[name]})
 
-    def _report(self) -> Path:
-        from analysis.report.page import build_report  # noqa: PLC0415 - matplotlib only for a page
-
-        return build_report(self.path).path
-
-    def _headline(self) -> list[tuple[str, str]]:
+    def summary(self) -> Page:
+        """Return what stands at the top of the page, which is not written."""
         claim("analysis")
         from analysis.loading import load  # noqa: PLC0415
         from analysis.report.headline import headline  # noqa: PLC0415
+        from analysis.report.notices import notices  # noqa: PLC0415
 
-        return headline(load(self.path))
+        data = load(self.path)
+        return Page(self.path / "report.html", headline=headline(data), notes=notices(data))
+
+    def report(self) -> Page:
+        """Write ``report.html`` and its figures, anew, and return the page, which a notebook shows.
+
+        Raises:
+            RunError: the folder cannot be written.
+        """
+        claim("analysis")
+        from analysis.report.page import build_report  # noqa: PLC0415 - matplotlib only for a page
+
+        made = build_report(self.path)
+        return Page(made.path, headline=made.headline, notes=made.notices)
 
 
 @dataclass(frozen=True)
@@ -312,41 +332,52 @@ class Study(Folder):
         """The cells that have finished or begun, by arm, condition and seed."""
         cells = [(cell, self.path / "cells" / str(cell["folder"])) for cell in self.record.get("cells") or ()]
         return {
-            (_arm(cell), str(cell.get("condition", "")), int(cell["seed"])): Run(folder)
+            (str(cell["arm"]), str(cell["condition"]), int(cell["seed"])): Run(folder)
             for cell, folder in cells
             if (folder / "manifest.json").is_file()
         }
 
-    def _report(self) -> Path:
-        from analysis.comparison.page import build_comparison  # noqa: PLC0415
+    def summary(self) -> Page:
+        """Return what is compared and how much of it there is; no page is written."""
+        cells = self.record.get("cells") or ()
+        arms = ", ".join(dict.fromkeys(str(cell["arm"]) for cell in cells))
+        done = f"{len(self.runs)} of {len(cells)}"
+        headline = [("Arms", arms), ("Cells", done), ("Failed", str(len(self.failed)))]
+        return Page(self.path / "comparison.html", headline=headline)
 
-        return build_comparison(self.path).path
+    def report(self) -> Page:
+        """Write ``comparison.html`` and its figures, anew, and return the page, which a notebook shows.
 
-    def _headline(self) -> list[tuple[str, str]]:
-        arms = dict.fromkeys(_arm(cell) for cell in self.record.get("cells") or ())
-        done = f"{len(self.runs)} of {len(self.record.get('cells') or ())}"
-        return [("Arms", ", ".join(arms)), ("Cells", done), ("Failed", str(len(self.failed)))]
+        Raises:
+            RunError: the folder cannot be written.
+        """
+        claim("analysis")
+        from analysis.comparison.page import build_comparison  # noqa: PLC0415 - matplotlib only for a page
 
-
-def _arm(cell: Mapping[str, Any]) -> str:
-    return str(cell.get("arm", cell["learner"]))  # as of before there were arms
+        made = build_comparison(self.path)
+        tables = [(table.title, table.head, table.rows, table.note) for table in made.tables]
+        return Page(made.path, tables=tables, notes=made.notes, warnings=made.warnings)
 
 
 def _units(columns: tuple[Column, ...]) -> dict[str, str]:
     return {column.name: column.unit for column in columns}
 
 
+class CellsFailedError(RunError):
+    """Cells of a comparison failed; ``study`` has the others."""
+
+    study: Study
+
+
 def opened(path: Path) -> Run | Traffic | Study:
     """Return what a folder is.
 
     Raises:
-        InputError: none of vnetsim's.
+        InputError: none of vnetsim's, or its record is damaged.
     """
     if (path / RECORD).is_file():
         study = Study(path)
         study.record  # noqa: B018 - damage is about now
         return study
-    if not (path / "manifest.json").is_file():
-        raise InputError(f"{path}: neither a run directory nor a comparison: it has no manifest.json.")
     run = Run(path)
-    return Traffic(path) if run.manifest.get("kind") == "mobility" else run
+    return Traffic(path) if run.manifest["kind"] == "mobility" else run

@@ -12,12 +12,12 @@ import numpy as np
 
 from vnetsim.errors import InputError
 from vnetsim.experiment import Experiment as Settings
+from vnetsim.learning import Learner
 from vnetsim.learning.aggregation import AGGREGATIONS
 from vnetsim.learning.kinds import DATA_SETS, ENCODERS
-from vnetsim.learning.registry import LEARNERS, find_learner
+from vnetsim.learning.registry import LEARNERS
 from vnetsim.radio import RADIO_MODELS
-from vnetsim.scenario.chosen import chosen_learner
-from vnetsim.scenario.settings_file import load_experiment, merge, structure, to_plain
+from vnetsim.scenario.settings_file import load_experiment, merge, read_experiment, structure, to_plain
 from vnetsim.simulation.pace import PACES
 from vnetsim.simulation.selection import SELECTIONS
 
@@ -89,10 +89,11 @@ def overrides_of(settings: SettingTree | None, **given: object) -> list[Override
     if settings is not None and not isinstance(settings, Mapping):
         raise InputError(f"settings: expected a mapping such as {{'round.quorum': 10}}, got {settings!r}.")
     named = {key.replace("__", "."): value for key, value in given.items() if value is not None}
-    return [_placed(path, value) for path, value in (*_leaves(settings or {}, ()), *_leaves(named, ()))]
+    of_tree = [_placed(path, value, ".") for path, value in _leaves(settings or {}, ())]
+    return of_tree + [_placed(path, value, "__") for path, value in _leaves(named, ())]
 
 
-def _placed(path: tuple[str, ...], value: Any) -> Override:
+def _placed(path: tuple[str, ...], value: Any, joint: str) -> Override:
     """Return a setting at its place: ``selection="oort"`` names what ``round.selection`` does, and so does a class.
 
     ``data="cifar10"`` and ``link="constant"`` name what ``data.name`` and ``link.model`` do.
@@ -113,6 +114,7 @@ def _placed(path: tuple[str, ...], value: Any) -> Override:
         ]
         meant += [f"learning__{key}"] if key in _OF_LEARNERS else _OTHER_WORDS.get(key, ())
         if meant:
+            meant = [name.replace("__", joint) for name in meant]
             raise InputError(f"unknown setting '{key}'. Did you mean {' or '.join(meant)}?")
     return path, value
 
@@ -187,16 +189,20 @@ class Experiment(Settings):
         **keys: Any,
     ) -> None:
         overrides = overrides_of(settings, **keys)
-        made = load_experiment(path_of(scenario), overrides, find_learner=find_learner, trust=trust)
-        chosen_learner(made.learner, made.learning)  # the learner's own settings are checked as well
+        made, learner = read_experiment(path_of(scenario), overrides, trust=trust)
+        structure(made.learning, learner.Settings, "", ("learning",))  # the learner's own are checked as well
         for field in dataclasses.fields(made):
             object.__setattr__(self, field.name, getattr(made, field.name))
 
 
 def experiment_of(
-    scenario: str | os.PathLike[str] | Settings, overrides: Sequence[Override], *, learns: bool, trust: bool = False
-) -> Settings:
-    """Return the experiment for what a caller gave; see ``Experiment``.
+    scenario: str | os.PathLike[str] | Settings,
+    overrides: Sequence[Override],
+    *,
+    learns: bool = True,
+    trust: bool = False,
+) -> tuple[Settings, type[Learner] | None]:
+    """Return the experiment for what a caller gave, and the class of its learner where it was looked at.
 
     Args:
         scenario: see ``Experiment``; or an experiment, which is taken as it is, with ``overrides`` on top.
@@ -208,11 +214,12 @@ def experiment_of(
         InputError: see ``Experiment``; or another learner for an experiment.
     """
     if not isinstance(scenario, Settings):
-        found = find_learner if learns else None
-        return load_experiment(path_of(scenario), overrides, find_learner=found, trust=trust)
+        if learns:
+            return read_experiment(path_of(scenario), overrides, trust=trust)
+        return load_experiment(path_of(scenario), overrides), None
     values = to_plain(scenario)
     for path, value in overrides:
         if path == ("learner",) and value != scenario.learner:
             raise InputError(f"learner: the experiment has {scenario.learner}; make another Experiment for {value}.")
         values = merge(values, path, value)
-    return structure(values, Settings, "")
+    return structure(values, Settings, ""), None

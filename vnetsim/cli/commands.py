@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import errno
 import importlib
 import sys
@@ -11,25 +10,27 @@ import threading
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, CycloptsError, Group, Parameter
 
-from vnetsim import __version__
+import vnetsim
 from vnetsim.cli.lookup import cite, init, learners, settings
 from vnetsim.cli.options import Debug, Gui, TrafficOptions, Trust, WorkerOptions, Yes
 from vnetsim.cli.plugins import plugins
-from vnetsim.display import progress_display
 from vnetsim.errors import INTERRUPTED, InputError, RunError, VnetsimError
 from vnetsim.own_packages import claim
 from vnetsim.paths import refuse_other_than_text
 from vnetsim.process import refuse_few_threads
 from vnetsim.standard_streams import drop_output, plain, tell, telling
 
+if TYPE_CHECKING:
+    from vnetsim.api import Page, Study, Traffic
+
 app = App(
     name="vnetsim",
     help="Vehicular-network co-simulator: SUMO traffic at a roadside unit, coupled to federated learning.",
-    version=__version__,
+    version=vnetsim.__version__,
     version_flags=("--version", "-V"),
     result_action="return_value",
     suppress_keyboard_interrupt=False,  # main says how to go on
@@ -55,17 +56,11 @@ Set = Annotated[
 Seed = Annotated[int | None, Parameter(help="Seed of every random stream (default 0).")]
 
 
-def _overrides(set_: Sequence[str], **options: object) -> list[tuple[tuple[str, ...], Any]]:
-    """Return ``--set`` values, then the options' own, as paths and values; options left out are skipped."""
+def _settings(set_: Sequence[str]) -> dict[str, Any]:
+    """Return ``--set`` values by dotted key."""
     from vnetsim.scenario.settings_file import parse_override  # noqa: PLC0415 - keeps --help quick
 
-    # 0 equals False, and is a seed that the user may mean
-    given = [
-        (tuple(key.split("__")), value)
-        for key, value in options.items()
-        if value is not None and value is not False and value != ()
-    ]
-    return [*(parse_override(text) for text in set_), *given]
+    return {".".join(path): value for path, value in map(parse_override, set_)}
 
 
 def _command() -> list[str]:
@@ -83,41 +78,29 @@ _PANIC = "PanicException"
 """What a panic of a library written in Rust is called here. It is no ``Exception``, and every library has its own."""
 
 
-def _finish(run: Path, *, what: str) -> None:
-    """Build the report and print its headline numbers and path; for a comparison, its verdicts."""
-    if (run / "comparison.json").is_file():
-        _finish_comparison(run, what=what)
-        return
-    from analysis.report.page import build_report  # noqa: PLC0415 - matplotlib only when a report is made
-    from vnetsim.cli.terminal import print_headline  # noqa: PLC0415
+def _show(page: Page, *, title: str, last: str = "") -> None:
+    """Print what a page says at its top, and its path, or other words in its place."""
+    from vnetsim.cli.terminal import print_headline, print_results  # noqa: PLC0415 - keeps --help quick
 
-    result = build_report(run)
-    with telling(result.path):
-        print_headline(result.headline, result.notices, f"report: {result.path}", title=what)
-
-
-def _tell_headline(run: Path, *, what: str, page: str = "") -> None:
-    """Print headline numbers and path of a run directory; write no report, name that which is there."""
-    from analysis.loading import load  # noqa: PLC0415
-    from analysis.report.headline import headline  # noqa: PLC0415 - see _finish
-    from analysis.report.notices import notices  # noqa: PLC0415
-    from vnetsim.cli.terminal import print_headline  # noqa: PLC0415
-
-    data = load(run)
-    with telling(run):
-        print_headline(headline(data), notices(data), page or str(run), title=what)
-
-
-def _finish_comparison(folder: Path, *, what: str) -> None:
-    from analysis.comparison.page import build_comparison  # noqa: PLC0415 - see _finish
-    from vnetsim.cli.terminal import print_results  # noqa: PLC0415
-
-    result = build_comparison(folder)
-    for line in result.warnings:
+    for line in page.warnings:
         tell(line)
-    tables = [(table.title, table.head, table.rows, table.note) for table in result.tables]
-    with telling(result.path):
-        print_results(tables, result.notes, result.path, title=what)
+    with telling(page.path):
+        if page.tables:
+            print_results(page.tables, page.notes, page.path, title=title)
+        else:
+            print_headline(page.headline, page.notes, last or f"report: {page.path}", title=title)
+
+
+def _scenario_name(made: Traffic) -> str:
+    return Path(made.settings["scenario"]).name
+
+
+def _show_study(study: Study, scenario: str) -> None:
+    """Write the page of a comparison of which cells have finished, and print what it found."""
+    cells = study.record["cells"]
+    if len(study.failed) < len(cells):
+        arms = ", ".join(dict.fromkeys(cell["arm"] for cell in cells))
+        _show(study.report(), title=study.record["title"] or f"{arms} on {Path(scenario).name}")
 
 
 @app.command
@@ -153,28 +136,26 @@ def run(
     debug: Debug = False,  # noqa: ARG001 - read by main
 ) -> int:
     """Simulate traffic, train a learner over the vehicles that commit, and report."""
-    from vnetsim.learning.registry import find_learner  # noqa: PLC0415
-    from vnetsim.plugins import short_name  # noqa: PLC0415
-    from vnetsim.runs.runner import start_run  # noqa: PLC0415
-    from vnetsim.scenario.settings_file import load_experiment  # noqa: PLC0415
-
-    overrides = _overrides(
-        set_,
+    made = vnetsim.run(
+        scenario,
         learner=learner,
         rounds=rounds,
         device=device,
         seed=seed,
         data__name=data,
         data__root=data_root,
-        data__download=data_download,
+        data__download=data_download or None,
         **traffic.settings(gui=gui),
+        settings=_settings(set_),
+        trust=trust,
+        workers=where.workers,
+        engine=where.engine,
+        address=where.address,
+        out=out,
+        command=_command(),
     )
-    with progress_display() as progress:
-        progress.stage("loading")
-        cluster = where.cluster()
-        experiment = load_experiment(scenario, overrides, find_learner=find_learner, trust=trust)
-        folder = start_run(experiment, out, command=_command(), progress=progress, cluster=cluster)
-    _finish(folder, what=f"{short_name(experiment.learner)} on {Path(experiment.scenario).name}")
+    chosen = made.settings["learner"].rpartition(":")[2]
+    _show(made.report(), title=f"{chosen} on {_scenario_name(made)}")
     return 0
 
 
@@ -192,18 +173,15 @@ def mobility(
     debug: Debug = False,  # noqa: ARG001
 ) -> int:
     """Record coverage windows and report traffic and blur; no learner, no torch."""
-    from vnetsim.runs.traffic_recording import record_mobility  # noqa: PLC0415
-    from vnetsim.scenario.settings_file import load_experiment  # noqa: PLC0415
-
-    experiment = load_experiment(scenario, _overrides(set_, seed=seed, **traffic.settings(gui=gui)))
     if report:  # SUMO leaves this process idle time enough to load what the report needs
         threading.Thread(target=importlib.import_module, args=("analysis.report.page",), daemon=True).start()
-    with progress_display() as progress:
-        folder = record_mobility(experiment, out, command=_command(), progress=progress)
+    given = traffic.settings(gui=gui)
+    made = vnetsim.mobility(scenario, seed=seed, **given, settings=_settings(set_), out=out, command=_command())
+    title = f"traffic of {_scenario_name(made)}"
     if report:
-        _finish(folder, what=f"traffic of {Path(experiment.scenario).name}")
+        _show(made.report(), title=title)
     else:
-        _tell_headline(folder, what=f"traffic of {Path(experiment.scenario).name}")
+        _show(made.summary(), title=title, last=str(made.path))
     return 0
 
 
@@ -252,30 +230,32 @@ def compare(
     debug: Debug = False,  # noqa: ARG001
 ) -> int:
     """Compare arms over seeds on the same recorded traffic; a second call runs only what is missing."""
-    from vnetsim.study.request import Request  # noqa: PLC0415
-    from vnetsim.study.runner import compare as run_comparison  # noqa: PLC0415
+    from vnetsim.api.results import CellsFailedError  # noqa: PLC0415 - keeps --help quick
 
-    request = Request(
-        scenario=scenario,
-        learners=learners,
-        seeds=seeds,
-        size=size,
-        equal_schedule=equal_schedule,
-        yes=yes,
-        trust=trust,
-    )
-    options = _overrides(set_, rounds=rounds, device=device, **traffic.settings())
-    with progress_display() as progress:
-        progress.stage("loading")
-        study, name = request.plan(options)
-        folder = out or Path("runs") / name
-        result = run_comparison(study, folder, command=_command(), progress=progress, **dataclasses.asdict(where))
-    cells, failed = len(study.cells), len(result.failed)
-    if failed < cells:
-        arms = dict.fromkeys(cell.arm for cell in study.cells)
-        _finish(folder, what=study.title or f"{', '.join(arms)} on {Path(scenario).name}")
-    if failed:
-        raise RunError(f"{failed} of {cells} cells failed; the same command runs them again.")
+    try:
+        study = vnetsim.compare(
+            scenario,
+            learners=learners,
+            seeds=seeds,
+            size=size,
+            equal_schedule=equal_schedule,
+            rounds=rounds,
+            device=device,
+            **traffic.settings(),
+            settings=_settings(set_),
+            trust=trust,
+            workers=where.workers,
+            engine=where.engine,
+            address=where.address,
+            out=out,
+            yes=yes,
+            command=_command(),
+        )
+    except CellsFailedError as error:
+        _show_study(error.study, scenario)
+        failed, cells = len(error.study.failed), len(error.study.record["cells"])
+        raise RunError(f"{failed} of {cells} cells failed; the same command runs them again.") from error
+    _show_study(study, scenario)
     return 0
 
 
@@ -299,23 +279,20 @@ def resume(
     debug: Debug = False,  # noqa: ARG001
 ) -> int:
     """Continue an interrupted run to the result it would have had."""
-    from vnetsim.runs.runner import resume_run  # noqa: PLC0415
-
-    with progress_display() as progress:
-        already_finished = resume_run(
-            run_directory,
-            command=_command(),
-            progress=progress,
-            learner=learner,
-            trust=trust,
-            accept_changed_plugin=accept_changed_plugin,
-            cluster=where.cluster(),
-        )
-    page = run_directory / "report.html"
-    if already_finished and page.is_file():
-        _tell_headline(run_directory, what=run_directory.name, page=f"report: {page}")
-    else:
-        _finish(run_directory, what=run_directory.name)
+    done = (run_directory / "manifest.json").is_file() and vnetsim.load(run_directory)
+    already_finished = isinstance(done, vnetsim.Traffic) and done.status == "finished"
+    made = vnetsim.resume(
+        run_directory,
+        learner=learner,
+        trust=trust,
+        accept_changed_plugin=accept_changed_plugin,
+        workers=where.workers,
+        engine=where.engine,
+        address=where.address,
+        command=_command(),
+    )
+    written = already_finished and (run_directory / "report.html").is_file()
+    _show(made.summary() if written else made.report(), title=run_directory.name)
     if already_finished:
         tell(f"{run_directory}: the run had already finished; nothing to do.")
     return 0
@@ -330,7 +307,7 @@ def report(
     if not run_directories:
         raise InputError("vnetsim report: name at least one run directory.")
     for folder in run_directories:
-        _finish(folder, what=folder.name)
+        _show(vnetsim.load(folder).report(), title=folder.name)
     return 0
 
 

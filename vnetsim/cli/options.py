@@ -6,12 +6,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Group, Parameter
-
-from vnetsim.errors import InputError
-from vnetsim.runs.ray_cluster import Cluster, cluster_options
 
 TRAFFIC = Group("Traffic")
 
@@ -110,18 +107,18 @@ class TrafficOptions:
         ),
     ] = ()
 
-    def settings(self, *, gui: bool = False) -> dict[str, object]:
-        """Return the options by the setting each one sets, tables and keys joined by ``__``."""
+    def settings(self, *, gui: bool = False) -> dict[str, Any]:
+        """Return the options as arguments of ``vnetsim.run``, None for those that were not given."""
         return {
-            "traffic__rsu": self.rsu,
-            "traffic__rsu_file": None if self.rsu_file is None else str(self.rsu_file),
+            "rsu": self.rsu or None,
+            "traffic__rsu_file": self.rsu_file,
             "traffic__rsu_spacing_m": self.rsu_spacing,
-            "traffic__gui": gui,
+            "traffic__gui": gui or None,
             "traffic__net": self.net,
             "traffic__begin_s": self.begin,
             "traffic__end_s": self.end,
             "traffic__warmup_s": self.warmup,
-            "traffic__vehicle_types": self.vehicle_types,
+            "traffic__vehicle_types": self.vehicle_types or None,
         }
 
 
@@ -150,19 +147,3 @@ class WorkerOptions:
     address: Annotated[
         str | None, Parameter(group=WORKERS, help="Address of the Ray cluster; default: a cluster of this machine.")
     ] = None
-
-    def cluster(self) -> Cluster | None:
-        """Return the Ray cluster that is to train the vehicles of one run; None for this process.
-
-        Raises:
-            InputError: the options do not go together, or there is no such cluster.
-        """
-        if self.engine == "ray":
-            return cluster_options(self.workers, self.address, what="vehicles are trained")
-        if self.address is not None:
-            raise InputError(f"--address {self.address}: is that of a Ray cluster; add --engine ray.")
-        if self.workers != 1:
-            raise InputError(
-                f"--workers {self.workers}: one run trains on all cores by itself; for processes add --engine ray."
-            )
-        return None

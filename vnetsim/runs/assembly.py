@@ -15,7 +15,8 @@ from vnetsim.learning.kinds import DATA_SETS, ENCODERS
 from vnetsim.learning.registry import about, find_learner, made_learner
 from vnetsim.plugins import Kind, is_class, short_name
 from vnetsim.random_streams import Streams
-from vnetsim.scenario.chosen import Chosen, chosen, chosen_learner
+from vnetsim.runs.opening import located
+from vnetsim.scenario.chosen import Chosen, chosen
 from vnetsim.scenario.settings_file import learner_defaults, structure, to_plain
 from vnetsim.simulation.plugins import SimulationPlugins, simulation_plugins
 
@@ -98,17 +99,23 @@ class Assembly:
         return learner, costs
 
 
-def assemble(experiment: Experiment) -> Assembly:
+def assemble(experiment: Experiment, learner: type[Learner] | None = None) -> Assembly:
     """Find everything that an experiment names, and check its settings.
+
+    Args:
+        experiment: the settings.
+        learner: the class of its learner, where it was found to read them.
 
     Raises:
         InputError: there is none of a name, a file or its class is at fault, settings are wrong, or two do not go
             together.
         RunError: an installed plug-in is at fault.
     """
-    learner = chosen_learner(experiment.learner, experiment.learning)
-    schedule = _scheduled(experiment.schedule, learner.found)
-    spelt_out: dict[str, Any] = {"learning": to_plain(learner.settings)}
+    experiment = located(experiment)
+    found = learner or find_learner(experiment.learner)
+    settings: Any = structure(experiment.learning, found.Settings, "", ("learning",))
+    schedule = _scheduled(experiment.schedule, found)
+    spelt_out: dict[str, Any] = {"learning": to_plain(settings)}
     if schedule is not None:
         spelt_out["schedule"] = dataclasses.replace(experiment.schedule, learning=to_plain(schedule.settings))
     experiment = dataclasses.replace(experiment, **spelt_out)
@@ -116,11 +123,11 @@ def assemble(experiment: Experiment) -> Assembly:
     others = {
         DATA_SETS.table: _other(DATA_SETS, experiment, experiment.dataset),
         ENCODERS.table: _other(ENCODERS, experiment, experiment.encoder),
-        AGGREGATIONS.table: chosen_rule(experiment, learner.found),
+        AGGREGATIONS.table: chosen_rule(experiment, found),
     }
     return Assembly(
         experiment=experiment,
-        learner=learner,
+        learner=Chosen(found=found, settings=settings),
         schedule=schedule,
         simulation=simulation,
         others={table: other for table, other in others.items() if other is not None},

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from vnetsim.coverage.windows import TrafficStream
+from vnetsim.errors import InputError
 from vnetsim.experiment import Experiment
-from vnetsim.paths import PLUGIN_FILES, resolved
+from vnetsim.paths import FILES, PLUGIN_FILES, resolved
 from vnetsim.plugins import at_folder
 from vnetsim.progress import ProgressDisplay
 from vnetsim.scenario.sources import scenario_anywhere
@@ -48,15 +49,20 @@ def plugin_files(experiment: Experiment) -> dict[str, str]:
 
 
 def located(experiment: Experiment) -> Experiment:
-    """Return the experiment with paths that hold from any working directory."""
-    changes: dict[str, Any] = {}
-    changes["scenario"] = scenario_anywhere(experiment.scenario)
-    for table, file in plugin_files(experiment).items():
-        changes[table] = {**getattr(experiment, table), "file": str(resolved(file))}
-    if experiment.data.root:
-        changes["data"] = dataclasses.replace(experiment.data, root=str(resolved(experiment.data.root)))
-    named = {key: getattr(experiment.traffic, key) for key in ("net", "rsu_file")}
-    files: dict[str, Any] = {key: str(resolved(name)) for key, name in named.items() if name}
-    changes["traffic"] = dataclasses.replace(experiment.traffic, **files)
+    """Return the experiment with paths that hold from any working directory.
+
+    Raises:
+        InputError: one of them could never exist; whether it does is said by who opens it.
+    """
+    changes: dict[str, Any] = {"scenario": scenario_anywhere(experiment.scenario)}
+    for table, key in sorted(FILES):
+        settings = changes.get(table, getattr(experiment, table))
+        value = settings.get(key) if isinstance(settings, Mapping) else getattr(settings, key)
+        if isinstance(value, str) and value:
+            try:
+                found = {key: str(resolved(value))}
+            except InputError as error:
+                raise InputError(f"{table}.{key}: {error}") from None
+            changes[table] = {**settings, **found} if isinstance(settings, Mapping) else replace(settings, **found)
     plugins = {key: at_folder(name, Path.cwd()) for key, name in experiment.plugins().items()}
-    return dataclasses.replace(experiment, **changes).with_plugins(plugins)
+    return replace(experiment, **changes).with_plugins(plugins)

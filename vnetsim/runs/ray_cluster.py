@@ -24,6 +24,21 @@ PATIENCE_S, JOIN_S = 5.0, 60.0
 """How long to wait for a machine to answer, and for a cluster to be joined."""
 
 
+def cluster_of_run(workers: int, engine: str, address: str | None) -> Cluster | None:
+    """Return the cluster that is to train the vehicles of one run; None for this process.
+
+    Raises:
+        InputError: the options do not go together, or there is no such cluster.
+    """
+    if engine == "ray":
+        return cluster_options(workers, address, what="vehicles are trained")
+    if address is not None:
+        raise InputError(f"--address {address}: is that of a Ray cluster; add --engine ray.")
+    if workers != 1:
+        raise InputError(f"--workers {workers}: one run trains on all cores by itself; for processes add --engine ray.")
+    return None
+
+
 def cluster_options(workers: int, address: str | None, *, what: str = "cells run") -> Cluster:
     """Return the arguments of ``ray.init`` for the cluster at ``address``, or for a new one of this machine.
 

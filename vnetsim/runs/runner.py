@@ -22,7 +22,7 @@ from vnetsim.runs.assembly import Assembly, assemble
 from vnetsim.runs.checkpoint import Checkpoint
 from vnetsim.runs.clock import Clock
 from vnetsim.runs.manifest import changed_inputs, input_hashes, radio_record, relative
-from vnetsim.runs.opening import ended_as, located, opened, plugin_files
+from vnetsim.runs.opening import ended_as, opened, plugin_files
 from vnetsim.runs.ray_cluster import Cluster, connected
 from vnetsim.runs.records import images_of, silo_rows
 from vnetsim.runs.tables import RunTables
@@ -43,7 +43,7 @@ OnRound = Callable[[int, Mapping[str, float]], object]
 
 
 def start_run(
-    experiment: Experiment,
+    assembly: Assembly,
     out: Path | None,
     *,
     command: Sequence[str],
@@ -55,7 +55,7 @@ def start_run(
     """Simulate and train; return the run directory.
 
     Args:
-        experiment: the settings.
+        assembly: what it is made of.
         out: folder to make; None takes a new one below ``runs/``.
         command: the command line, for the record.
         progress: where to say how far the run is.
@@ -69,9 +69,10 @@ def start_run(
         RunError: the run failed; what was finished is in the directory, the way to resume in the message.
         KeyboardInterrupt: with the way to resume as its message.
     """
+    experiment = assembly.experiment
     run = RunDirectory(choose_folder(experiment, out, short_name(experiment.learner)))
     more: dict[str, Any] = {"portable": portable, "cluster": cluster, "on_round": on_round}
-    _learn(located(experiment), run, command=command, progress=progress, **more)
+    _learn(assembly, run, command=command, progress=progress, **more)
     return run.path
 
 
@@ -127,7 +128,7 @@ def resume_run(
         return False
     portable = any(not Path(name).is_absolute() for name in inputs)
     more: dict[str, Any] = {"began": began, "fetch": trust, "cluster": cluster}
-    _learn(experiment, run, command=command, progress=progress, portable=portable, **more)
+    _learn(assemble(experiment), run, command=command, progress=progress, portable=portable, **more)
     return False
 
 
@@ -154,7 +155,7 @@ def _accepted(
 
 
 def _learn(
-    experiment: Experiment,
+    assembly: Assembly,
     run: RunDirectory,
     *,
     command: Sequence[str],
@@ -170,7 +171,6 @@ def _learn(
 
     clock = Clock()
     progress.stage("loading")
-    assembly = assemble(experiment)
     experiment = assembly.experiment  # the record holds the defaults too
     device = resolve_device(experiment.device)
     clock.mark("imports")

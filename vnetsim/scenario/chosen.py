@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from vnetsim.errors import InputError
-from vnetsim.learning.registry import find_learner
 from vnetsim.plugins import Kind
 from vnetsim.scenario.settings_file import structure, to_plain
 
@@ -42,14 +41,3 @@ def chosen(kind: Kind, name: str, values: Mapping[str, Any]) -> Chosen:
     except InputError as error:
         raise InputError(f"{kind.key}: {error}") from error
     return Chosen(found=found, settings=structure(values, found.Settings, "", (kind.table,)))
-
-
-def chosen_learner(name: str, values: Mapping[str, Any], path: tuple[str, ...] = ("learning",)) -> Chosen:
-    """Return the learner called ``name``, with its settings from ``values``, the table at ``path``.
-
-    Raises:
-        InputError: there is none of that name, or its settings are wrong.
-        RunError: an installed one is at fault.
-    """
-    found = find_learner(name)
-    return Chosen(found=found, settings=structure(values, found.Settings, "", path))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,10 +20,10 @@ from cattrs.errors import BaseValidationError
 from vnetsim.errors import InputError, RunError
 from vnetsim.experiment import PLUGIN_KEYS, PLUGIN_TABLES, Experiment
 from vnetsim.learning import Learner
-from vnetsim.learning.registry import about
-from vnetsim.paths import FILES, from_folder, resolved
+from vnetsim.learning.registry import about, find_learner
+from vnetsim.paths import FILES, from_folder
 from vnetsim.plugins import at_folder
-from vnetsim.scenario.sources import scenario_anywhere, scenario_at
+from vnetsim.scenario.sources import scenario_at
 from vnetsim.scenario.trust import refuse_code
 from vnetsim.setting_checks import check_bounds
 from vnetsim.special_files import refuse_special
@@ -32,6 +32,8 @@ from vnetsim.storage.folder import Folder
 from vnetsim.storage.records import first_fault, strict_converter
 
 T = TypeVar("T")
+Override = tuple[tuple[str, ...], Any]
+"""A setting: its path, and its value."""
 
 
 def _names(value: Any, _: Any) -> tuple[str, ...]:
@@ -141,22 +143,19 @@ def learner_defaults(learner: type[Learner]) -> dict[str, Any]:
     """Return a learner's own defaults as plain values by dotted key; see ``vnetsim.learning.Learner``.
 
     Raises:
-        RunError: a key or value that is wrong, alone or beside the general defaults.
+        RunError: a key that is not among what they may set.
     """
     given = about(learner).defaults
-    values: dict[str, Any] = {"scenario": ""}
-    fault = f"learner '{learner.name}': its own defaults are wrong"
     for key, value in given.items():
         if key.partition(".")[0] in ("scenario", "learner", "learning"):
-            raise RunError(f"{fault}: {key} is not among what they may set.")
+            raise RunError(f"{_fault_of(learner)}: {key} is not among what they may set.")
         if isinstance(value, Mapping):
-            raise RunError(f"{fault}: {key}: expected dotted keys, got the table {value!r}.")
-        values = merge(values, key.split("."), value)
-    try:
-        plain = to_plain(structure(values, Experiment, ""))
-    except InputError as error:
-        raise RunError(f"{fault}: {error}") from error
-    return {key: _at(plain, key) for key in given}
+            raise RunError(f"{_fault_of(learner)}: {key}: expected dotted keys, got the table {value!r}.")
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in given.items()}
+
+
+def _fault_of(learner: type[Learner]) -> str:
+    return f"learner '{learner.name}': its own defaults are wrong"
 
 
 def _at(values: Mapping[str, Any], key: str) -> Any:
@@ -231,7 +230,7 @@ def _with_paths_at(values: dict[str, Any], folder: Path) -> dict[str, Any]:
     return values
 
 
-def _as_data(values: dict[str, Any], overrides: Sequence[tuple[tuple[str, ...], Any]], file: Path) -> dict[str, Any]:
+def _as_data(values: dict[str, Any], overrides: Sequence[Override], file: Path) -> dict[str, Any]:
     """Return what a run directory says as far as it is data, for it may have been received.
 
     Raises:
@@ -245,25 +244,39 @@ def _as_data(values: dict[str, Any], overrides: Sequence[tuple[tuple[str, ...], 
     return merge(values, ("data", "download"), False) if isinstance(values.get("data"), Mapping) else values
 
 
-def _fit_recording(values: dict[str, Any], folder: Path, kind: type[Learner], *, another: bool) -> dict[str, Any]:
-    """Return the recorded settings ``values`` as they are for the learner ``kind``; see ``load_experiment``."""
+def _fit_recording(
+    values: dict[str, Any], folder: Path, kind: type[Learner], own: Mapping[str, Any], *, another: bool
+) -> dict[str, Any]:
+    """Return the recorded settings ``values`` as they are for a learner with its ``own`` defaults."""
     old = _recorded_defaults(folder)
     if another or old is None:
-        values = _with_other_defaults(values, old or {}, learner_defaults(kind), to_plain(Experiment(scenario="")))
+        values = _with_other_defaults(values, old or {}, own, to_plain(Experiment(scenario="")))
     if another:
         known = {field.name for field in dataclasses.fields(kind.Settings)}
         values["learning"] = {key: value for key, value in values.get("learning", {}).items() if key in known}
     return values
 
 
-def load_experiment(
-    scenario: str,
-    overrides: Sequence[tuple[tuple[str, ...], Any]] = (),
-    *,
-    find_learner: Callable[[str], type[Learner]] | None = None,
-    trust: bool = False,
-) -> Experiment:
-    """Return the experiment for what the user named on the command line.
+def load_experiment(scenario: str, overrides: Sequence[Override] = ()) -> Experiment:
+    """Return the experiment for what the user named, whatever its learner: traffic alone, or a run to be resumed.
+
+    General defaults come first, then the file, then ``overrides``.
+
+    Args:
+        scenario: a ``.sumocfg``, an FCD file, ``gaussian``, an experiment ``.toml``, or a run directory.
+        overrides: paths and values that go on top, in order.
+
+    Raises:
+        InputError: anything wrong with the file, a key or a value.
+    """
+    values, file = _read(scenario)
+    return _build(values, overrides, file)
+
+
+def read_experiment(
+    scenario: str, overrides: Sequence[Override] = (), *, trust: bool = False
+) -> tuple[Experiment, type[Learner]]:
+    """Return the experiment for what the user named, and the class of its learner.
 
     General defaults come first, then the learner's own, then the file, then ``overrides``.
 
@@ -273,10 +286,8 @@ def load_experiment(
     learner gave; any other value was set by the user, and stays.
 
     Args:
-        scenario: a ``.sumocfg``, an FCD file, ``gaussian``, an experiment ``.toml``, or a run directory.
-        overrides: paths and values that go on top, in order.
-        find_learner: gives a learner's class by name, for its settings and defaults. Without it (traffic alone, or a
-            run to be resumed) no learner is looked at.
+        scenario: see ``load_experiment``.
+        overrides: see ``load_experiment``.
         trust: whether a run directory may name code, and data to be fetched.
 
     Raises:
@@ -286,21 +297,22 @@ def load_experiment(
     """
     values, file = _read(scenario)
     recorded = file is not None and file.parent == Path(scenario)
-    if file is not None and recorded and find_learner is not None and not trust:
+    if file is not None and recorded and not trust:
         values = _as_data(values, overrides, file)
     before = values.get("learner", Experiment.learner)
-    learner = dict(overrides).get(("learner",), before)
-    own: dict[str, Any] = {}
-    if find_learner is not None and isinstance(learner, str):
-        kind = find_learner(learner)
-        own = learner_defaults(kind)
-        if file is not None and recorded:
-            values = _fit_recording(values, file.parent, kind, another=learner != before)
-        else:
-            values = _with_defaults(values, own)
+    name = dict(overrides).get(("learner",), before)
+    if not isinstance(name, str):
+        raise InputError(f"learner: expected a string, got {name!r:.60}.")
+    learner = find_learner(name)
+    own = learner_defaults(learner)
+    if file is not None and recorded:
+        values = _fit_recording(values, file.parent, learner, own, another=name != before)
+    else:
+        values = _with_defaults(values, own)
     try:
-        return _build(values, overrides, file)
+        return _build(values, overrides, file), learner
     except InputError as error:
+        _refuse_wrong_defaults(learner, own)
         untouched = [
             key for key in own if _at(values, key) == own[key] and tuple(key.split(".")) not in dict(overrides)
         ]
@@ -309,31 +321,24 @@ def load_experiment(
         raise InputError(f"{error}{hint}") from None
 
 
-def _build(values: dict[str, Any], overrides: Sequence[tuple[tuple[str, ...], Any]], file: Path | None) -> Experiment:
+def _refuse_wrong_defaults(learner: type[Learner], own: Mapping[str, Any]) -> None:
+    """Refuse a learner whose own defaults are wrong whatever a user sets, alone or beside the general ones."""
+    values: dict[str, Any] = {"scenario": ""}
+    try:
+        for key, value in own.items():
+            values = merge(values, key.split("."), value)
+        structure(values, Experiment, "")
+    except InputError as error:
+        raise RunError(f"{_fault_of(learner)}: {error}") from error
+
+
+def _build(values: dict[str, Any], overrides: Sequence[Override], file: Path | None) -> Experiment:
     result = values
     try:
         for key, value in overrides:
             result = merge(result, key, value)
-        return _with_possible_paths(structure(result, Experiment, ""))
+        return structure(result, Experiment, "")
     except InputError:
         if file is not None:
             structure(values, Experiment, str(file))  # so that a fault of the file is not blamed on an option
         raise
-
-
-def _with_possible_paths(experiment: Experiment) -> Experiment:
-    """Return the experiment, if all its paths could exist; whether they do is said by who opens them."""
-    scenario_anywhere(experiment.scenario)
-    values = to_plain(experiment)
-    for key in sorted(FILES):
-        value = _at(values, ".".join(key))
-        if isinstance(value, str) and value:
-            _possible(".".join(key), value)
-    return experiment
-
-
-def _possible(key: str, path: str) -> None:
-    try:
-        resolved(path)
-    except InputError as error:
-        raise InputError(f"{key}: {error}") from None

@@ -21,6 +21,7 @@ from vnetsim.learning.device import CORES
 from vnetsim.paths import resolved
 from vnetsim.plugins import at_folder
 from vnetsim.progress import ProgressDisplay
+from vnetsim.runs.assembly import assemble
 from vnetsim.runs.runner import resume_run, start_run
 from vnetsim.scenario.settings_file import load_experiment, to_plain
 from vnetsim.storage.comparison import COMPARED
@@ -105,7 +106,7 @@ def _play(job: CellJob, progress: ProgressDisplay) -> None:
     else:
         if folder.exists():  # killed before it had begun
             whole.remove(f"cells/{job.name}")
-        start_run(experiment, folder, command=job.command, progress=progress, portable=True)
+        start_run(assemble(experiment), folder, command=job.command, progress=progress, portable=True)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from vnetsim.learning.registry import find_learner
 from vnetsim.plugins import short_name
 from vnetsim.runs.assembly import chosen_rule
 from vnetsim.scenario.kinds import kind_of, unknown_kind
-from vnetsim.scenario.settings_file import load_experiment, structure, to_plain, to_toml
+from vnetsim.scenario.settings_file import load_experiment, read_experiment, structure, to_plain, to_toml
 from vnetsim.scenario.sources import names_source
 from vnetsim.simulation.plugins import simulation_plugins
 from vnetsim.study.design import Arm, Condition, Design, fields_of
@@ -192,7 +192,7 @@ class _Resolver:
         if arm is None:
             return load_experiment(condition.scenario, [*condition.settings, *options])
         settings = [*condition.settings, *arm.settings, *options, (("learner",), condition.learner_of(arm))]
-        return load_experiment(condition.scenario, settings, find_learner=find_learner, trust=self._trust)
+        return read_experiment(condition.scenario, settings, trust=self._trust)[0]
 
 
 class _TrafficPlan:
