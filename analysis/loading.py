@@ -10,9 +10,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from vnetsim.blur import Camera
 from vnetsim.coverage.rsu import Rsu
 from vnetsim.errors import InputError
+from vnetsim.experiment.camera import Camera
 from vnetsim.storage.records import ExchangeEntry, ExperimentRecord, ManifestRecord
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.storage.tables import REALS, TABLES, Scan

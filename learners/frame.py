@@ -14,9 +14,9 @@ from torch import Tensor
 from learners.engines.programs import Trained, TrainingJob
 from learners.state.global_model import GlobalModel
 from learners.tasks.task import ENGINE, Task
-from vnetsim.checked_plugin import place_of
 from vnetsim.errors import InputError
 from vnetsim.learning import Aggregation, Cost, Description, LearnerContext, Participant, Series, Update
+from vnetsim.plugins.checked import place_of
 
 SILO = "silo."
 """Beginning of the names of what belongs to silos in a learner's state."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import re
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,14 @@ FILES = frozenset({("traffic", "net"), ("traffic", "rsu_file"), ("data", "root")
 _LONGEST = 40
 _SHOWN = 60
 """Characters of a path that is told for being too long."""
+
+
+_KINDS = {
+    stat.S_IFIFO: "pipe",
+    stat.S_IFCHR: "device",
+    stat.S_IFBLK: "device",
+    stat.S_IFSOCK: "socket",
+}
 
 
 def resolved(path: Path | str) -> Path:
@@ -79,3 +88,21 @@ def path_name(*words: str) -> str:
     """Return words as the name of one file or folder, whatever is in them: never a path, hidden, empty or too long."""
     plainly = (re.sub(r"[^A-Za-z0-9._-]+", "-", word).strip("-.")[:_LONGEST] for word in words)
     return "-".join(part for part in plainly if part) or "unnamed"
+
+
+def refuse_special(path: Path) -> None:
+    """Refuse a pipe, device or socket, before it is opened; links are followed.
+
+    A pipe waits until somebody writes, a device may give bytes for ever.
+
+    What is missing, may not be looked at or is a folder is left to the reader, who knows what it should be.
+
+    Raises:
+        InputError: names the path and what it is.
+    """
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return
+    if (kind := _KINDS.get(stat.S_IFMT(mode))) is not None:
+        raise InputError(f"{path}: unreadable: not a file but a {kind}; name a file.")

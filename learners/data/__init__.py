@@ -10,11 +10,11 @@ from learners.data.motion import motion_blur
 from learners.data.partition import partition
 from learners.data.shipped import ANGLES, CLASSES, SHIPPED
 from learners.data.steering_set import SteeringSet
-from vnetsim.checked_plugin import checked
 from vnetsim.errors import InputError, RunError, unknown_name
 from vnetsim.experiment import DataSettings
 from vnetsim.learning.kinds import DATA_SETS, DataSet
 from vnetsim.plugins import is_class
+from vnetsim.plugins.checked import checked
 from vnetsim.random_streams import Streams
 
 __all__ = [

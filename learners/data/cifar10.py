@@ -11,8 +11,8 @@ import torch
 from learners.data.image_set import ImageSet, channel_statistics
 from vnetsim.errors import InputError, RunError
 from vnetsim.experiment import DataSettings
+from vnetsim.paths import refuse_special
 from vnetsim.random_streams import Streams
-from vnetsim.special_files import refuse_special
 
 
 def load(data: DataSettings, *, streams: Streams) -> ImageSet:  # noqa: ARG001 - recorded images need no random draws

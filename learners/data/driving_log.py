@@ -24,8 +24,8 @@ from learners.data.splits import TEST_SHARE, first, renumbered, split_by_time
 from learners.data.steering_set import SteeringSet
 from vnetsim.errors import InputError
 from vnetsim.experiment import DataSettings
+from vnetsim.paths import refuse_special
 from vnetsim.random_streams import Streams
-from vnetsim.special_files import refuse_special
 
 LOG = "driving_log.csv"
 SIDE_PX = 64

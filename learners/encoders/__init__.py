@@ -14,11 +14,11 @@ from torch.nn.functional import normalize
 
 from learners.encoders.layer_shapes import layer_shapes
 from learners.encoders.precision import Convolutional
-from vnetsim.checked_plugin import checked
 from vnetsim.errors import unknown_name
 from vnetsim.learning import kinds
 from vnetsim.learning.kinds import EncoderTrunk, NoSettings
 from vnetsim.plugins import is_class, plugin_errors
+from vnetsim.plugins.checked import checked
 
 PROJECTION = 128
 

@@ -9,12 +9,12 @@ from typing import Any
 from torch import Tensor
 
 from learners.mathematics.robust import AveragingSettings
-from vnetsim.checked_plugin import checked
 from vnetsim.errors import InputError, RunError
 from vnetsim.learning import LearnerContext
 from vnetsim.learning.aggregation import AGGREGATIONS, SYNC, AggregationRule, NextModel, RoundUploads
 from vnetsim.learning.finite import all_finite
 from vnetsim.plugins import short_name
+from vnetsim.plugins.checked import checked
 
 MEMORY = "aggregation."
 """Beginning of the names of what a rule remembers in a learner's state."""

@@ -13,7 +13,7 @@ import pytest
 import tomli_w
 
 from analysis.report.page import build_report
-from vnetsim.blur import Camera
+from vnetsim.experiment.camera import Camera
 from vnetsim.storage.records import FORMAT
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.storage.tables import PARTICIPATIONS

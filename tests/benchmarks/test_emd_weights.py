@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from learners.fedefm import FedEFM, FedEFMSettings
-from vnetsim.blur import Camera
 from vnetsim.experiment import BlurSettings, DataSettings
+from vnetsim.experiment.camera import Camera
 from vnetsim.learning import AGGREGATOR, LearnerContext, ModelKey, Participant, Peer
 from vnetsim.random_streams import Streams
 

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vnetsim.checked_plugin import checked
 from vnetsim.errors import InputError, RunError
 from vnetsim.learning import Learner
 from vnetsim.learning.kinds import ENCODERS, EncoderTrunk
+from vnetsim.plugins.checked import checked
 from vnetsim.radio import RadioModel
 from vnetsim.simulation.selection import SELECTIONS, SelectionPolicy
 

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from vnetsim.blur import Camera
 from vnetsim.experiment import BlurSettings, DataSettings, ExchangeSettings
+from vnetsim.experiment.camera import Camera
 from vnetsim.learning import AGGREGATOR, Learner, LearnerContext, ModelKey, Participant, Peer
 from vnetsim.random_streams import Streams
 

@@ -27,8 +27,8 @@ from learners.engines.silo_images import SiloImages
 from learners.flsimco import FLSimCo
 from learners.mathematics.losses import dual_temperature_loss
 from learners.tasks.contrastive_settings import ContrastiveSettings
-from vnetsim.blur import Camera
 from vnetsim.experiment import BlurSettings, DataSettings, ExchangeSettings
+from vnetsim.experiment.camera import Camera
 from vnetsim.learning import AGGREGATOR, LearnerContext, ModelKey, Participant, Peer
 from vnetsim.random_streams import Streams
 

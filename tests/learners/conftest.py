@@ -17,8 +17,8 @@ from learners.data.steering_set import SteeringSet
 from learners.engines.batched import SideBySideEngine, StackedEngine
 from learners.engines.programs import SequentialEngine
 from learners.fedefm import FedEFM, FedEFMSettings
-from vnetsim.blur import Camera
 from vnetsim.experiment import BlurSettings, DataSettings
+from vnetsim.experiment.camera import Camera
 from vnetsim.learning import AGGREGATOR, LearnerContext, ModelKey, Participant, Peer
 from vnetsim.random_streams import Streams
 

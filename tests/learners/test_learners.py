@@ -20,10 +20,10 @@ import torch
 
 from learners.data.image_set import ImageSet
 from learners.data.steering_set import SteeringSet
-from vnetsim.checked_plugin import checked
 from vnetsim.learning import AGGREGATOR, Learner, LearnerContext, ModelKey, Participant, Peer, Update
 from vnetsim.learning.faults import aggregated, model_shapes, trained
 from vnetsim.learning.registry import about
+from vnetsim.plugins.checked import checked
 from vnetsim.scenario.settings_file import learner_defaults
 
 PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"

@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 import torch
 
-from vnetsim.checked_plugin import checked
 from vnetsim.errors import RunError
 from vnetsim.learning import AGGREGATOR, Learner, ModelKey, Participant, Update
 from vnetsim.learning.device import OUT_OF_MEMORY
 from vnetsim.learning.faults import trained
 from vnetsim.learning.finite import all_finite
+from vnetsim.plugins.checked import checked
 
 
 def participants(count: int) -> list[Participant]:

@@ -18,8 +18,8 @@ import sumo
 from scipy.stats import truncnorm
 
 from learners.mathematics.aggregation import blur_weights
-from vnetsim.blur import Camera
 from vnetsim.experiment import Experiment, TrafficSettings
+from vnetsim.experiment.camera import Camera
 from vnetsim.scenario.settings_file import load_experiment
 from vnetsim.traffic import open_traffic
 

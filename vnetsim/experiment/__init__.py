@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
-from vnetsim.blur import Camera
 from vnetsim.experiment.arithmetic import Arithmetic
+from vnetsim.experiment.camera import Camera
 from vnetsim.experiment.rounds import (
     BlurSettings,
     DataSettings,

@@ -12,8 +12,8 @@ from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from vnetsim.blur import Camera
 from vnetsim.experiment import BlurSettings, DataSettings, ExchangeSettings
+from vnetsim.experiment.camera import Camera
 from vnetsim.learning.aggregation import SYNC
 from vnetsim.random_streams import Streams
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from vnetsim.checked_plugin import checked
 from vnetsim.learning import Learner, LearnerContext
 from vnetsim.own_packages import claim
 from vnetsim.plugins import Kind
+from vnetsim.plugins.checked import checked
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +71,7 @@ def find_learner(name: str) -> type[Learner]:
 
 
 def made_learner(learner: type[Learner], context: LearnerContext, settings: Any) -> Learner:
-    """Return a new learner whose every answer is held to the protocol; see ``vnetsim.checked_plugin``.
+    """Return a new learner whose every answer is held to the protocol; see ``vnetsim.plugins.checked``.
 
     Args:
         learner: its class.

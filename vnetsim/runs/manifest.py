@@ -14,8 +14,8 @@ from typing import Any
 from vnetsim.coverage.rsu import Rsu
 from vnetsim.coverage.windows import TrafficInfo
 from vnetsim.errors import InputError
+from vnetsim.paths import refuse_special
 from vnetsim.radio.channel import RateUse
-from vnetsim.special_files import refuse_special
 
 PACKAGES = ("eclipse-sumo", "traci", "simpy", "numpy", "scipy", "polars", "torch", "torchvision")
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
-from vnetsim.blur import Camera
 from vnetsim.coverage.windows import TrafficInfo, Window
+from vnetsim.experiment.camera import Camera
 from vnetsim.learning import Description
 from vnetsim.storage.tables import REALS, WINDOWS
 

@@ -21,12 +21,11 @@ from vnetsim.errors import InputError, RunError
 from vnetsim.experiment import PLUGIN_KEYS, PLUGIN_TABLES, Experiment
 from vnetsim.learning import Learner
 from vnetsim.learning.registry import about, find_learner
-from vnetsim.paths import FILES, from_folder
+from vnetsim.paths import FILES, from_folder, refuse_special
 from vnetsim.plugins import at_folder
 from vnetsim.scenario.sources import scenario_at
 from vnetsim.scenario.trust import refuse_code
 from vnetsim.setting_checks import check_bounds
-from vnetsim.special_files import refuse_special
 from vnetsim.storage import toml_text
 from vnetsim.storage.folder import Folder
 from vnetsim.storage.records import first_fault, strict_converter

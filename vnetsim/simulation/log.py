@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeVar, get_args
 
-from vnetsim.blur import Camera
 from vnetsim.coverage.window_of_path import cut_window
 from vnetsim.coverage.windows import Window
+from vnetsim.experiment.camera import Camera
 from vnetsim.simulation.exchange import Exchanged
 from vnetsim.simulation.participation import Participation, Stage
 from vnetsim.simulation.vehicle import OpenWindow

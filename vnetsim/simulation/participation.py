@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple, Protocol
 
 import simpy
 
-from vnetsim.blur import Camera
+from vnetsim.experiment.camera import Camera
 from vnetsim.learning import AGGREGATOR, Cost, ModelKey, Participant, Peer
 from vnetsim.radio.channel import Channel, Transfer
 from vnetsim.simulation.links import Link

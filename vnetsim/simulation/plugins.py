@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from vnetsim.checked_plugin import checked
 from vnetsim.errors import InputError
 from vnetsim.experiment import Experiment, RoundSettings
 from vnetsim.learning import Cost
 from vnetsim.plugins import Kind
+from vnetsim.plugins.checked import checked
 from vnetsim.radio import RADIO_MODELS, RadioModel
 from vnetsim.scenario.chosen import Chosen, chosen
 from vnetsim.simulation.pace import PACES, Pace, WorkPace

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from vnetsim.errors import InputError
-from vnetsim.special_files import refuse_special
+from vnetsim.paths import refuse_special
 from vnetsim.storage.checksums import ABSENT, RECORD, Checksums, parse, sha256
 
 T = TypeVar("T")

@@ -8,12 +8,12 @@ from typing import Any, get_args
 
 import numpy as np
 
-from vnetsim.checked_plugin import checked
 from vnetsim.coverage.rsu import Rsu
 from vnetsim.coverage.windows import CoverageEvent, EntryCause, ExitCause, Left, TrafficInfo, TrafficStream
 from vnetsim.errors import InputError
 from vnetsim.experiment import Experiment
 from vnetsim.paths import resolved
+from vnetsim.plugins.checked import checked
 from vnetsim.random_streams import Streams
 from vnetsim.scenario.chosen import Chosen, chosen
 from vnetsim.scenario.sources import TRAFFIC_SOURCES, TrafficRequest, source_file

@@ -26,9 +26,9 @@ from learners.mathematics.robust import AveragingSettings
 from learners.state.rules import rule_of, shares_of
 from learners.state.server import Server
 from learners.steering_baselines import DecentralisedSgd, FedAvgSteering
-from vnetsim.blur import Camera
 from vnetsim.errors import InputError, RunError
 from vnetsim.experiment import ExchangeSettings
+from vnetsim.experiment.camera import Camera
 from vnetsim.learning import AGGREGATOR, ModelKey, Participant, Update
 from vnetsim.learning.aggregation import AGGREGATIONS, NextModel, RoundUploads
 

@@ -17,9 +17,9 @@ from learners.tasks.classification import ClassificationTask
 from learners.tasks.classification_settings import ClassificationSettings
 from learners.tasks.steering import SteeringTask
 from learners.tasks.steering_settings import SteeringSettings
-from vnetsim.blur import Camera
 from vnetsim.errors import InputError
 from vnetsim.experiment import BlurSettings, DataSettings
+from vnetsim.experiment.camera import Camera
 from vnetsim.learning import LearnerContext
 from vnetsim.random_streams import Streams
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from vnetsim.checked_plugin import checked
 from vnetsim.errors import InputError, RunError
 from vnetsim.learning import Cost, Exchange
+from vnetsim.plugins.checked import checked
 from vnetsim.simulation.pace import Pace, RoundState, WorkPace
 from vnetsim.simulation.planning import Planning
 from vnetsim.simulation.plugins import simulation_plugins

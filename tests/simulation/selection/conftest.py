@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vnetsim.blur import Camera
 from vnetsim.coverage.rsu import Rsu
 from vnetsim.coverage.windows import VehiclePath
+from vnetsim.experiment.camera import Camera
 from vnetsim.learning import Cost
 from vnetsim.simulation.selection import Candidate, DwellHistory, SelectionContext
 from vnetsim.simulation.selection.candidate import Known

@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from vnetsim.blur import Camera
 from vnetsim.coverage.circle import crossings
 from vnetsim.coverage.windows import Window, position_m
 from vnetsim.errors import InputError
+from vnetsim.experiment.camera import Camera
 from vnetsim.learning import Cost
 from vnetsim.simulation.links import Link
 from vnetsim.simulation.participation import Predicted

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from vnetsim.blur import Camera
 from vnetsim.coverage.windows import Window
+from vnetsim.experiment.camera import Camera
 from vnetsim.simulation.log import ParticipationRecord, Rows
 from vnetsim.simulation.resources import Resources
 from vnetsim.simulation.selection.candidate import DwellHistory, Known

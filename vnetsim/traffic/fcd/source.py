@@ -30,8 +30,7 @@ from vnetsim.coverage.tracker import Tracker, largest_move_m
 from vnetsim.coverage.windows import CoverageEvent, EntryCause, ExitCause, Floats, TrafficInfo
 from vnetsim.errors import InputError
 from vnetsim.experiment import Experiment, TrafficSettings
-from vnetsim.paths import resolved
-from vnetsim.special_files import refuse_special
+from vnetsim.paths import refuse_special, resolved
 from vnetsim.traffic.fcd.readers import read_fcd
 from vnetsim.traffic.fcd.step import FcdStep
 from vnetsim.traffic.fcd.units import UnitsCheck

@@ -17,9 +17,8 @@ from vnetsim.coverage.rsu_file import read_pois
 from vnetsim.coverage.windows import CoverageEvent, Floats, TrafficInfo
 from vnetsim.errors import InputError, RunError
 from vnetsim.experiment import Experiment, TrafficSettings
-from vnetsim.paths import resolved
+from vnetsim.paths import refuse_special, resolved
 from vnetsim.progress import ProgressDisplay
-from vnetsim.special_files import refuse_special
 from vnetsim.traffic.opened import OpenedTraffic
 from vnetsim.traffic.sumo.config import is_true, options_of
 from vnetsim.traffic.sumo.demand import Demand

@@ -24,8 +24,7 @@ from types import ModuleType
 from typing import Any
 
 from vnetsim.errors import InputError, RunError, VnetsimError, unknown_name
-from vnetsim.paths import resolved
-from vnetsim.special_files import refuse_special
+from vnetsim.paths import refuse_special, resolved
 
 
 @functools.cache
@@ -38,7 +37,7 @@ def entry_points(*, group: str) -> EntryPoints:
 
 
 def _of_checkout(group: str) -> EntryPoints:
-    file = Path(__file__).parents[1] / "pyproject.toml"
+    file = Path(__file__).parents[2] / "pyproject.toml"
     try:
         metadata.distribution("vnetsim")
     except metadata.PackageNotFoundError:
