@@ -9,10 +9,11 @@ from __future__ import annotations
 import io
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from functools import wraps
+from typing import Any, TypeVar
 
 import matplotlib.backends.backend_svg  # noqa: F401 - registers the SVG canvas that savefig looks up
 import numpy as np
@@ -24,6 +25,8 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from analysis.formatting import count
+
+Source = TypeVar("Source")
 
 FULL_IN, HALF_IN = 8.0, 4.1
 """Widths of figures (inches): across the page, and two side by side."""
@@ -124,6 +127,27 @@ class Panel:
     wide: bool = False
 
 
+Drawn = tuple[Figure | None, str]
+"""A figure and its caption; the caption says why where there is no figure."""
+
+
+def panel(
+    name: str, title: str, *, wide: bool = False, dpi: int = 200
+) -> Callable[[Callable[[Source], Drawn]], Callable[[Source], Panel]]:
+    """Make a function that draws a figure one that returns its ``Panel``; see there for the arguments."""
+
+    def decorated(draw: Callable[[Source], Drawn]) -> Callable[[Source], Panel]:
+        @wraps(draw)
+        def drawn(source: Source) -> Panel:
+            figure, caption = draw(source)
+            svg = to_svg(figure, name, dpi) if figure else ""
+            return Panel(name=name, title=title, caption=caption, svg=svg, wide=wide)
+
+        return drawn
+
+    return decorated
+
+
 @contextmanager
 def styled() -> Iterator[None]:
     """Use the report's style for the figures made inside, and nothing of a ``matplotlibrc``.
@@ -212,3 +236,39 @@ def to_svg(figure: Figure, name: str, dpi: int = 200) -> str:
 def inline(svg: str) -> str:
     """Return an SVG document's root element, for use inside HTML."""
     return svg[svg.index("<svg") :]
+
+
+def clock(seconds: float) -> str:
+    """Return a simulated time as of a clock that was at 0:00 at time 0, with the seconds only where there are any."""
+    whole = round(seconds)
+    text = f"{whole // 3600}:{whole % 3600 // 60:02d}"
+    return f"{text}:{whole % 60:02d}" if whole % 60 else text
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeAxis:
+    """Divide the seconds since ``begin_s`` by ``seconds`` and write ``label`` below."""
+
+    seconds: float
+    unit: str
+    begin_s: float = 0.0
+
+    @property
+    def label(self) -> str:
+        """The axis label."""
+        if self.begin_s == 0:
+            return f"simulated time ({self.unit})"
+        return f"simulated time since {clock(self.begin_s)} h ({self.unit})"
+
+    def of(self, time_s: Any) -> Any:
+        """Return where a simulated time (s), a number or an array, lies on the axis."""
+        return (time_s - self.begin_s) / self.seconds
+
+
+def time_axis(span_s: float, begin_s: float = 0.0) -> TimeAxis:
+    """Return the unit that suits a time span, counted from the beginning of the traffic."""
+    if span_s <= 300:
+        return TimeAxis(seconds=1.0, unit="s", begin_s=begin_s)
+    if span_s <= 4 * 3600:
+        return TimeAxis(seconds=60.0, unit="min", begin_s=begin_s)
+    return TimeAxis(seconds=3600.0, unit="h", begin_s=begin_s)

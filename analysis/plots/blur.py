@@ -1,26 +1,33 @@
-"""Blur levels, and how level and kernel follow from speed."""
+"""Blur levels, how level and kernel follow from speed, and example images: one PNG strip per blur level."""
 
 from __future__ import annotations
 
+import base64
+import io
+from dataclasses import dataclass
+
 import numpy as np
 from matplotlib.figure import Figure
+from PIL import Image
 
 from analysis.formatting import count, number, percent, quantity
 from analysis.loading import RunData
 from analysis.plots.traffic import NO_TRAFFIC
 from analysis.statistics.windows import entries
-from analysis.style import BLACK, BLUE, HALF_IN, ORANGE, Panel, axes, histogram, legend, to_svg
+from analysis.style import BLACK, BLUE, HALF_IN, ORANGE, Drawn, axes, histogram, legend, panel
 
 _DASHES = (0, (5, 2))
+_MAX_IMAGES, _MIN_IMAGES, _MAX_WIDTH_PX = 8, 3, 1320
+_GAP_PX = 1
 
 
-def level_panel(run: RunData) -> Panel:
+@panel("blur-level", "Blur level")
+def level_panel(run: RunData) -> Drawn:
     """Draw the histogram of blur levels."""
-    title = "Blur level"
     level = entries(run.windows)["level_px"].drop_nulls().to_numpy()
     level = level[np.isfinite(level)]
     if len(level) == 0:
-        return Panel(name="blur-level", title=title, caption=f"Not drawn: {NO_TRAFFIC}.")
+        return None, NO_TRAFFIC
     figure = Figure((HALF_IN, 2.9))
     ax = axes(figure, top=0.34)
     low, high = float(level.min()), float(level.max())
@@ -32,15 +39,15 @@ def level_panel(run: RunData) -> Panel:
         f"n = {count(len(level))}. The blur level at entry speed is {quantity(float(np.median(level)), 'px')} on the "
         f"sensor in the median, from {number(low)} to {quantity(high, 'px')}."
     )
-    return Panel(name="blur-level", title=title, caption=caption, svg=to_svg(figure, "blur-level"))
+    return figure, caption
 
 
-def blur_speed_panel(run: RunData) -> Panel:
+@panel("blur-speed", "Blur against speed")
+def blur_speed_panel(run: RunData) -> Drawn:
     """Draw level and thumbnail kernel as functions of speed, with the quartiles of the traffic."""
-    title = "Blur against speed"
     speed = entries(run.windows)["entry_speed_mps"].to_numpy()
     if len(speed) == 0:
-        return Panel(name="blur-speed", title=title, caption=f"Not drawn: {NO_TRAFFIC}.")
+        return None, NO_TRAFFIC
     px, camera = run.image_px, run.camera
     figure = Figure((HALF_IN, 2.9))
     ax = axes(figure, right=0.68, top=0.34)
@@ -67,4 +74,47 @@ def blur_speed_panel(run: RunData) -> Panel:
     )
     if run.learning and threshold > 0:
         caption += f" By the settings only vehicles above {quantity(threshold, 'km/h')} blur their images."
-    return Panel(name="blur-speed", title=title, caption=caption, svg=to_svg(figure, "blur-speed"))
+    return figure, caption
+
+
+@dataclass(frozen=True, kw_only=True)
+class Strip:
+    """Images of one level side by side: ``uri`` is a PNG data URI, ``width`` and ``height`` its size (px)."""
+
+    title: str
+    detail: str
+    uri: str
+    width: int
+    height: int
+
+
+def _png(images: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> tuple[str, int, int]:
+    shown, height, width, channels = images.shape
+    kept = 3 if channels == 3 else 1  # anything but red, green and blue is drawn grey, by its first channel
+    canvas = np.full((height, shown * (width + _GAP_PX) - _GAP_PX, kept), 255, np.uint8)
+    for i, image in enumerate(images):
+        canvas[:, i * (width + _GAP_PX) : i * (width + _GAP_PX) + width] = image[..., :kept]
+    buffer = io.BytesIO()
+    Image.fromarray(canvas if kept == 3 else canvas[..., 0]).save(buffer, format="PNG", optimize=False)
+    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode(), canvas.shape[1], height
+
+
+def sample_strips(run: RunData) -> list[Strip]:
+    """Return one strip per level: sharp first, then the quartiles of the vehicles' speeds."""
+    if run.samples is None:
+        return []
+    blurred = len(run.samples.images) - 1
+    titles = ["sharp"] + (
+        ["first quartile", "median", "third quartile"] if blurred == 3 else [f"level {i + 1}" for i in range(blurred)]
+    )
+    # large images: fewer of them, so that the page stays small and none is shrunk beyond recognition
+    shown = int(np.clip(_MAX_WIDTH_PX // run.samples.images.shape[3], _MIN_IMAGES, _MAX_IMAGES))
+    strips = []
+    for i, title in enumerate(titles):
+        uri, width, height = _png(run.samples.images[i, :shown])
+        kernel, speed = float(run.samples.kernels_px[i]), float(run.samples.speeds_mps[i])
+        detail = "as captured" if i == 0 else f"{quantity(speed * 3.6, 'km/h')}: motion kernel {quantity(kernel, 'px')}"
+        if i and np.array_equal(run.samples.images[i, :shown], run.samples.images[0, :shown]):
+            detail += ", the same pixels as sharp"
+        strips.append(Strip(title=title, detail=detail, uri=uri, width=width, height=height))
+    return strips

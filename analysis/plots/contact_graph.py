@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from analysis.formatting import clean, count, plural, quantity, si
 from analysis.loading import RunData
 from analysis.plots.place import frame, joined
-from analysis.style import BLACK, BLUE, FULL_IN, GREY, INK, ORANGE, PALE, VERMILION, Panel, to_svg
+from analysis.style import BLACK, BLUE, FULL_IN, GREY, INK, ORANGE, PALE, VERMILION, Drawn, panel
 from vnetsim.coverage.rsu import Rsu
 
 Extent = tuple[float, float, float, float]
@@ -222,9 +222,9 @@ def _words(edges: pl.DataFrame) -> str:
     return f"{text}; {si(float(edges['bytes'].sum()), 'B')} over the air"
 
 
-def contact_graph_panel(run: RunData) -> Panel:
+@panel("contacts", "Who exchanged with whom", wide=True, dpi=150)
+def contact_graph_panel(run: RunData) -> Drawn:
     """Draw vehicles and exchanging pairs on the map for the first, a middle and the last round with exchanges."""
-    title = "Who exchanged with whom"
     edges = pairs(run.exchanges)
     rounds = edges["round"].unique().sort().to_list()
     shown = _shown_rounds(rounds)
@@ -233,9 +233,7 @@ def contact_graph_panel(run: RunData) -> Panel:
     )
     overall = f"{plural(len(rounds), 'round')} with exchanges: {_words(edges)}."
     if drawable.is_empty():
-        return Panel(
-            name="contacts", title=title, caption=f"Not drawn: no position is known. Over {overall}", wide=True
-        )
+        return None, f"Not drawn: no position is known. Over {overall}"
     drawn, rsu = _focus(run, drawable)
     left, right, low, high = _bounds(drawn)
     bulge = _BULGE_ON_A_ROAD if right - left > 4 * (high - low) else _BULGE
@@ -264,10 +262,4 @@ def contact_graph_panel(run: RunData) -> Panel:
     rest = [f"Round {count(number + 1)}: {_words(edges.filter(pl.col('round') == number))}." for number in shown]
     if len(rounds) > len(shown):
         rest.append(f"All {overall}")
-    return Panel(
-        name="contacts",
-        title=title,
-        caption=" ".join([f"{caption}.", *rest]),
-        svg=to_svg(facets.figure, "contacts", dpi=150),
-        wide=True,
-    )
+    return facets.figure, " ".join([f"{caption}.", *rest])

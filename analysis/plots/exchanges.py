@@ -19,11 +19,13 @@ from analysis.style import (
     SKY,
     VERMILION,
     VIRIDIS,
+    Drawn,
     Panel,
     axes,
     group_digits,
     histogram,
     legend,
+    panel,
     reach,
     to_svg,
 )
@@ -75,7 +77,8 @@ def _stack(ax: Axes, edges: Floats, layers: list[tuple[Floats, str, str]]) -> No
     ax.set(xlim=(edges[0], edges[-1]), ylim=(0, max(1.06 * float(base.max()), 1e-9)))
 
 
-def rounds_panel(run: RunData) -> Panel:
+@panel("exchange-rounds", "Exchanges by round")
+def rounds_panel(run: RunData) -> Drawn:
     """Draw how many exchanges completed and were cut in each round, and the bytes they moved."""
     edges, width, bars = _by_round(run)
     figure = Figure((HALF_IN, _HEIGHT_IN))
@@ -114,7 +117,7 @@ def rounds_panel(run: RunData) -> Panel:
     caption += f", {si(relayed, 'B')} of it relayed by RSUs, both hops counted." if relayed else "."
     if width > 1:
         caption += f" Bars are means over {count(width)} rounds."
-    return Panel(name="exchange-rounds", title="Exchanges by round", caption=caption, svg=to_svg(figure, "exrounds"))
+    return figure, caption
 
 
 def _spread(seconds: Floats) -> str:
@@ -124,13 +127,13 @@ def _spread(seconds: Floats) -> str:
     return f"{quantity(float(middle), 's')} in the median, four in five between {number(low)} and {quantity(high, 's')}"
 
 
-def contact_time_panel(run: RunData) -> Panel:
+@panel("exchange-contact", "Time in contact")
+def contact_time_panel(run: RunData) -> Drawn:
     """Draw the seconds in contact of completed and of cut exchanges."""
-    name, title = "exchange-contact", "Time in contact"
     met = run.exchanges.filter((pl.col("via") != "") & pl.col("contact_s").is_finite())
     never = run.exchanges.height - met.height
     if met.is_empty():
-        return Panel(name=name, title=title, caption="Not drawn: no two vehicles that were to exchange ever met.")
+        return None, "Not drawn: no two vehicles that were to exchange ever met."
     done = (met["outcome"] == "completed").to_numpy()
     seconds = met["contact_s"].to_numpy()
     top = reach(seconds)
@@ -149,7 +152,7 @@ def contact_time_panel(run: RunData) -> Panel:
         caption += f" {plural(outside, 'exchange')} beyond {number(top, 2)} s not shown."
     if never:
         caption += f" {plural(never, 'exchange')} between vehicles that never were in contact not counted."
-    return Panel(name=name, title=title, caption=caption, svg=to_svg(figure, "excontact"))
+    return figure, caption
 
 
 def _matrix(figure: Figure, values: pl.DataFrame, silos: list[int], label: str) -> None:

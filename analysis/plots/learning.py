@@ -11,9 +11,8 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from analysis.formatting import clean, count, number, percent, plural, sentence_case
-from analysis.loading import RunData
-from analysis.series import Curve, curves
-from analysis.style import CYCLE, FULL_IN, HALF_IN, VIRIDIS, Panel, axes, group_digits, legend, to_svg
+from analysis.loading import Curve, RunData, curves
+from analysis.style import CYCLE, FULL_IN, HALF_IN, VIRIDIS, Drawn, Panel, axes, group_digits, legend, panel, to_svg
 
 _MAX_CLASS_LABELS = 30
 _DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1)))
@@ -113,12 +112,12 @@ def _silo_words(grid: NDArray[np.float64], kind: tuple[str, str]) -> str:
     )
 
 
-def silo_panel(run: RunData) -> Panel:
+@panel("silos", "Data distribution over silos", wide=True)
+def silo_panel(run: RunData) -> Drawn:
     """Draw the number of images of each class in each silo."""
-    title = "Data distribution over silos"
     silos = run.silos
     if silos.is_empty():
-        return Panel(name="silos", title=title, caption="Not drawn: this learner's data have no classes.", wide=True)
+        return None, "Not drawn: this learner's data have no classes."
     rows, columns = int(silos["class"].max()) + 1, int(silos["silo"].max()) + 1  # type: ignore[arg-type]
     grid = np.zeros((rows, columns))
     np.add.at(grid, (silos["class"].to_numpy(), silos["silo"].to_numpy()), silos["images"].to_numpy())
@@ -126,7 +125,7 @@ def silo_panel(run: RunData) -> Panel:
     kind = ("range of the steering angle", "ranges of the steering angle") if angles else ("class", "classes")
     caption = _silo_words(grid, kind)
     if grid.min() == grid.max():
-        return Panel(name="silos", title=title, caption=f"Not drawn: all silos are alike. {caption}", wide=True)
+        return None, f"Not drawn: all silos are alike. {caption}"
     names = dict(silos.select("class", "class_name").unique(maintain_order=True).iter_rows())
     figure = Figure((FULL_IN, 0.75 + min(max(0.21 * rows, 0.8), 4.5)))
     ax = axes(figure, left=1.5, right=1.0, top=0.12)
@@ -146,4 +145,4 @@ def silo_panel(run: RunData) -> Panel:
         ax.tick_params(axis="y", length=0)
     else:
         ax.set_ylabel(kind[0])
-    return Panel(name="silos", title=title, caption=caption, svg=to_svg(figure, "silos"), wide=True)
+    return figure, caption

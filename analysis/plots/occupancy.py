@@ -8,10 +8,9 @@ from matplotlib.figure import Figure
 
 from analysis.formatting import clean, count, duration, number, plural, shortened
 from analysis.loading import RunData
-from analysis.plots.time_axis import time_axis
 from analysis.plots.traffic import NO_TRAFFIC
 from analysis.statistics.windows import Floats, StepCurve, averaged, in_coverage
-from analysis.style import BLUE, FULL_IN, Panel, axes, to_svg
+from analysis.style import BLUE, FULL_IN, Drawn, axes, panel, time_axis
 
 _MAX_RSUS = 12
 _MAX_STEPS = 1500
@@ -45,11 +44,11 @@ def _drawn(curve: StepCurve, begin: float, end: float) -> tuple[Floats, Floats]:
     return edges, np.append(means, means[-1])
 
 
-def occupancy_panel(run: RunData) -> Panel:
+@panel("occupancy", "Vehicles in coverage", wide=True)
+def occupancy_panel(run: RunData) -> Drawn:
     """Draw the vehicles in coverage: one curve, or one row for each RSU when there are several."""
-    title = "Vehicles in coverage"
     if run.windows.is_empty():
-        return Panel(name="occupancy", title=title, caption=f"Not drawn: {NO_TRAFFIC}.", wide=True)
+        return None, NO_TRAFFIC
     begin, end = _span(run)
     axis = time_axis(end - begin, run.manifest.traffic.begin_s)
     found = _curves(run.windows.with_columns(exit_s=pl.min_horizontal("exit_s", pl.lit(end))))
@@ -82,4 +81,4 @@ def occupancy_panel(run: RunData) -> Panel:
         caption += f" Long curves are drawn as means over {duration((end - begin) / _BINS)}."
     if len(found) > len(shown):
         caption += f" Shown are the {count(len(shown))} of {count(len(found))} RSUs with most windows."
-    return Panel(name="occupancy", title=title, caption=caption, svg=to_svg(figure, "occupancy"), wide=True)
+    return figure, caption

@@ -13,7 +13,6 @@ from matplotlib.patches import Patch
 
 from analysis.formatting import clean, count, number, percent, plural, quantity, shortened, si
 from analysis.loading import WINDOW_KEY, RunData
-from analysis.plots.time_axis import TimeAxis, time_axis
 from analysis.style import (
     BLUE,
     FULL_IN,
@@ -24,14 +23,16 @@ from analysis.style import (
     OUTCOMES,
     PINK,
     SKY,
-    Panel,
+    Drawn,
+    TimeAxis,
     axes,
     legend,
+    panel,
     scatter,
-    to_svg,
+    time_axis,
 )
 
-NO_PARTICIPATION = "no participation was recorded"
+NO_PARTICIPATION = "Not drawn: no participation was recorded."
 _TIMELINE_ROWS = 40
 _FEW = 10
 """Bars of fewer are pale: their shares say little."""
@@ -121,11 +122,11 @@ def _draw_phases(ax: Axes, rows: pl.DataFrame, order: tuple[Phase, ...], axis: T
         ax.vlines(axis.of(np.array(borders)), y - 0.35, y + 0.35, color="white", linewidth=1.4, zorder=4)
 
 
-def timeline_panel(run: RunData) -> Panel:
+@panel("timeline", "Windows and participations", wide=True)
+def timeline_panel(run: RunData) -> Drawn:
     """Draw the first windows as bars: coverage, participation by outcome, borders between its phases."""
-    title = "Windows and participations"
     if run.participations.is_empty():
-        return Panel(name="timeline", title=title, caption=f"Not drawn: {NO_PARTICIPATION}.", wide=True)
+        return None, NO_PARTICIPATION
     rows = _timeline_rows(run)
     shown = rows["row"].n_unique()
     begin, end = float(rows["enter_s"].min()), float(rows["exit_s"].max())  # type: ignore[arg-type]
@@ -156,7 +157,7 @@ def timeline_panel(run: RunData) -> Panel:
         f"{part}, one row per window. A bar runs from invitation to end, coloured by outcome; white gaps "
         f"separate {', '.join(names[:-1])} and {names[-1]}."
     )
-    return Panel(name="timeline", title=title, caption=caption, svg=to_svg(figure, "timeline"), wide=True)
+    return figure, caption
 
 
 def _bin_edges_kmh(
@@ -168,12 +169,12 @@ def _bin_edges_kmh(
     return np.arange(first, np.floor(top / width) + 2) * width
 
 
-def outcome_panel(run: RunData) -> Panel:
+@panel("outcomes", "Outcome by speed")
+def outcome_panel(run: RunData) -> Drawn:
     """Draw shares of outcomes by speed."""
-    title = "Outcome by speed"
     rows = run.participations.filter(pl.col("speed_mps").is_finite())
     if rows.is_empty():
-        return Panel(name="outcomes", title=title, caption=f"Not drawn: {NO_PARTICIPATION}.")
+        return None, NO_PARTICIPATION
     speeds = rows["speed_mps"].to_numpy() * 3.6
     edges = _bin_edges_kmh(speeds)
     index = np.digitize(speeds, edges) - 1
@@ -210,21 +211,21 @@ def outcome_panel(run: RunData) -> Panel:
         caption += f" {plural(never, 'window')} without an invitation in grey."
     if (totals[ticks] < _FEW).any():
         caption += f" Pale bars stand for fewer than {_FEW}, whose shares say little."
-    return Panel(name="outcomes", title=title, caption=caption, svg=to_svg(figure, "outcomes"))
+    return figure, caption
 
 
-def weight_panel(run: RunData) -> Panel:
+@panel("weights", "Aggregation weight against speed")
+def weight_panel(run: RunData) -> Drawn:
     """Draw each update's weight relative to equal weights against speed."""
-    title = "Aggregation weight against speed"
     rows = run.participations.filter(pl.col("weight").is_not_null() & (pl.col("outcome") == "committed"))
     rows = rows.with_columns(relative=pl.col("weight") * pl.len().over("round"), n=pl.len().over("round"))
     rows = rows.filter(pl.col("n") > 1)
     if rows.is_empty():
-        return Panel(name="weights", title=title, caption="Not drawn: no round aggregated more than one update.")
+        return None, "Not drawn: no round aggregated more than one update."
     speed, relative = rows["speed_mps"].to_numpy() * 3.6, rows["relative"].to_numpy()
     if float(np.abs(relative - 1).max()) < 1e-9:
         why = f"all {plural(rows.height, 'update')} weighed the same in their round, whatever the speed"
-        return Panel(name="weights", title=title, caption=f"Not drawn: {why}.")
+        return None, f"Not drawn: {why}."
     figure = Figure((HALF_IN, 3.3))
     ax = axes(figure, top=0.34)
     ax.axhline(1.0, color=INK, linewidth=1, linestyle=(0, (4, 3)), label="equal weights (1)")
@@ -243,16 +244,16 @@ def weight_panel(run: RunData) -> Panel:
         f"times the equal weight; "
         f"rms deviation {percent(deviation, 2)}."
     )
-    return Panel(name="weights", title=title, caption=caption, svg=to_svg(figure, "weights"))
+    return figure, caption
 
 
-def spent_panel(run: RunData) -> Panel:
+@panel("spent", "What participations used, by outcome", wide=True)
+def spent_panel(run: RunData) -> Drawn:
     """Draw bytes and vehicle-seconds used by outcome."""
-    title = "What participations used, by outcome"
     rows = run.participations.filter(pl.col("outcome") != "not_selected")
     if rows.is_empty():
-        why = NO_PARTICIPATION if run.participations.is_empty() else "no vehicle was invited"
-        return Panel(name="spent", title=title, caption=f"Not drawn: {why}.", wide=True)
+        nobody = "Not drawn: no vehicle was invited."
+        return None, NO_PARTICIPATION if run.participations.is_empty() else nobody
     order = outcome_order(rows)
     phase_bars = tuple((phase.seconds, phase.words, phase.colour) for phase in phases(run))
     byte_bars = tuple(
@@ -316,4 +317,4 @@ def spent_panel(run: RunData) -> Panel:
             f" {si(float(rows['exchange_bytes'].sum()), 'B')} of it were exchanged between vehicles, booked with the "
             "sender, both hops of what an RSU relayed."
         )
-    return Panel(name="spent", title=title, caption=caption, svg=to_svg(figure, "spent"), wide=True)
+    return figure, caption

@@ -16,18 +16,18 @@ from analysis.style import (
     PALE,
     PALE_BLUE,
     VERMILION,
-    Panel,
+    Drawn,
     axes,
     histogram,
     legend,
     log_ticks,
+    panel,
     reach,
     scatter,
-    to_svg,
 )
 from vnetsim.random_streams import Streams
 
-NO_TRAFFIC = "no coverage window was recorded"
+NO_TRAFFIC = "Not drawn: no coverage window was recorded."
 
 
 def _declared_bounds_kmh(run: RunData) -> tuple[float, float] | None:
@@ -63,13 +63,13 @@ def _fit_words(fit: SpeedFit | None, declared: bool) -> str:
     )
 
 
-def speed_panel(run: RunData) -> Panel:
+@panel("speeds", "Speed at entry")
+def speed_panel(run: RunData) -> Drawn:
     """Draw the histogram of entry speeds with the fitted truncated Gaussian."""
-    title = "Speed at entry"
     speeds = entries(run.windows)["entry_speed_mps"].to_numpy() * 3.6
     left_out = run.windows.height - len(speeds)
     if len(speeds) == 0:
-        return Panel(name="speeds", title=title, caption=f"Not drawn: {NO_TRAFFIC}.")
+        return None, NO_TRAFFIC
     declared = _declared_bounds_kmh(run)
     rng = Streams(seed=run.manifest.seed).generator("analysis", "speed-fit")
     fit = fit_truncated_gaussian(speeds, rng, declared)
@@ -88,19 +88,14 @@ def speed_panel(run: RunData) -> Panel:
     legend(ax)
     rest = f" {plural(left_out, 'window')} that began inside the disc not counted." if left_out else ""
     caption = f"n = {count(len(speeds))}, median {quantity(float(np.median(speeds)), 'km/h')}."
-    return Panel(
-        name="speeds",
-        title=title,
-        caption=f"{caption}{rest} {_fit_words(fit, declared is not None)}",
-        svg=to_svg(figure, "speeds"),
-    )
+    return figure, f"{caption}{rest} {_fit_words(fit, declared is not None)}"
 
 
-def dwell_panel(run: RunData) -> Panel:
+@panel("dwell", "Dwell time")
+def dwell_panel(run: RunData) -> Drawn:
     """Draw how long windows lasted, those that were cut off at either end apart."""
-    title = "Dwell time"
     if run.windows.is_empty():
-        return Panel(name="dwell", title=title, caption=f"Not drawn: {NO_TRAFFIC}.")
+        return None, NO_TRAFFIC
     seconds = (run.windows["exit_s"] - run.windows["enter_s"]).to_numpy()
     cut = ((run.windows["exit_cause"] == "end") | (run.windows["entry_cause"] == "begin")).to_numpy()
     figure = Figure((HALF_IN, 2.9))
@@ -121,17 +116,17 @@ def dwell_panel(run: RunData) -> Panel:
     outside = int((seconds > top).sum())
     beyond = f" {plural(outside, 'window')} beyond {number(top, 2)} s not shown." if outside else ""
     caption = f"n = {plural(len(seconds), 'window')}. {found.sentence}{beyond}"
-    return Panel(name="dwell", title=title, caption=caption, svg=to_svg(figure, "dwell"))
+    return figure, caption
 
 
-def chord_panel(run: RunData) -> Panel:
+@panel("chord", "Dwell time against chord over entry speed")
+def chord_panel(run: RunData) -> Drawn:
     """Draw each dwell time against the time that the chord takes at entry speed."""
-    title = "Dwell time against chord over entry speed"
     crossed = with_chords(run.windows)
     dwell_s, ideal_s = crossed["dwell_s"].to_numpy(), crossed["chord_time_s"].to_numpy()
     if len(dwell_s) == 0:
-        why = NO_TRAFFIC if run.windows.is_empty() else "no vehicle crossed the disc from rim to rim"
-        return Panel(name="chord", title=title, caption=f"Not drawn: {why}.")
+        rim = "Not drawn: no vehicle crossed the disc from rim to rim."
+        return None, NO_TRAFFIC if run.windows.is_empty() else rim
     figure = Figure((HALF_IN, 2.9))
     ax = axes(figure, top=0.34)
     low = min(dwell_s.min(), ideal_s.min()) * 0.9
@@ -157,4 +152,4 @@ def chord_panel(run: RunData) -> Panel:
         f"speed ({median_s} in the median); {percent(float((ratio > 1.5).mean()), 0)} last more than 1.5 times as "
         f"long.{beyond}"
     )
-    return Panel(name="chord", title=title, caption=caption, svg=to_svg(figure, "chord"))
+    return figure, caption

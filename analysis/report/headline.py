@@ -6,8 +6,7 @@ import numpy as np
 import polars as pl
 
 from analysis.formatting import count, duration, percent, plural, quantity, sentence_case, si, subject
-from analysis.loading import RunData
-from analysis.series import curves
+from analysis.loading import RunData, curves
 from analysis.statistics.windows import dwell, entries, in_coverage, merged
 
 

@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from analysis.formatting import Table, clean, shortened, timestamp
 from analysis.loading import RunData, load
-from analysis.plots.blur import blur_speed_panel, level_panel
+from analysis.plots.blur import blur_speed_panel, level_panel, sample_strips
 from analysis.plots.exchanges import exchange_panels
 from analysis.plots.learning import series_panels, silo_panel
 from analysis.plots.occupancy import occupancy_panel
@@ -25,7 +25,6 @@ from analysis.report.breakdown import by_rsu, by_type
 from analysis.report.headline import headline, leading
 from analysis.report.notices import notices
 from analysis.report.record import record
-from analysis.report.samples import sample_strips
 from analysis.style import Panel, inline, styled
 from vnetsim.storage.folder import Folder
 

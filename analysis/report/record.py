@@ -8,7 +8,7 @@ from typing import Any
 
 from analysis.formatting import clean, count, duration, si, timestamp
 from analysis.loading import RunData
-from analysis.statistics.radio import rates
+from analysis.report.notices import rates
 from vnetsim.storage.records import LearnerEntry
 
 _ENDINGS = {"rounds": "all rounds were done", "traffic": "the traffic ended", "caller": "its caller ended it"}

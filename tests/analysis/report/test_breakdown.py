@@ -7,11 +7,10 @@ import pytest
 from analysis.loading import load
 from analysis.plots.learning import silo_panel
 from analysis.plots.participation import outcome_panel, spent_panel, timeline_panel, weight_panel
-from analysis.plots.time_axis import clock, time_axis
 from analysis.report.breakdown import by_rsu, by_type
 from analysis.report.headline import headline
 from analysis.statistics.windows import in_coverage, merged
-from analysis.style import log_ticks, reach, styled
+from analysis.style import clock, log_ticks, reach, styled, time_axis
 from vnetsim.storage.records import RoundEntry
 
 

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from analysis.loading import Samples, load
-from analysis.report.samples import sample_strips
+from analysis.plots.blur import sample_strips
 
 
 def strips(run, images):

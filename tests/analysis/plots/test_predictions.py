@@ -12,8 +12,7 @@ import polars as pl
 import pytest
 
 from analysis.loading import load
-from analysis.plots.predictions import prediction_panel
-from analysis.statistics.predictions import Predictions, predictions
+from analysis.plots.predictions import Predictions, prediction_panel, predictions
 from analysis.style import styled
 
 
