@@ -9,7 +9,7 @@ from typing import Annotated
 from vnetsim.coverage.rsu import Rsu
 from vnetsim.coverage.windows import ExitCause, TrafficInfo, VehiclePath
 from vnetsim.errors import InputError
-from vnetsim.scenario.sources import TrafficRequest
+from vnetsim.scenario.kinds import TrafficRequest
 from vnetsim.setting_checks import Within
 from vnetsim.traffic.paths import PathTraffic
 

@@ -23,7 +23,7 @@ from vnetsim.learning.aggregation import SYNC
 from vnetsim.plugins import code_file
 from vnetsim.runs.assembly import assemble
 from vnetsim.runs.opening import opened
-from vnetsim.runs.records import images_of
+from vnetsim.runs.tables import images_of
 from vnetsim.scenario.settings_file import parse_override, read_experiment, to_plain
 from vnetsim.simulation.loop import RoundResult, RoundSummary, simulate
 from vnetsim.simulation.selection import SELECTIONS

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from vnetsim import display
-from vnetsim.display import time_left
+from vnetsim import progress as time_left
 from vnetsim.display.terminal import live_line
 
 

@@ -28,7 +28,7 @@ from vnetsim.experiment import Camera, DataSettings, Experiment, TrafficSettings
 from vnetsim.learning.device import resolve_device
 from vnetsim.random_streams import Streams
 from vnetsim.runs.assembly import assemble
-from vnetsim.runs.records import windows_frame
+from vnetsim.runs.tables import windows_frame
 from vnetsim.scenario.settings_file import read_experiment
 from vnetsim.standard_streams import tell
 from vnetsim.storage.run_directory import RunDirectory

@@ -21,7 +21,7 @@ def kinds() -> tuple[Kind, ...]:
     from vnetsim.learning.kinds import DATA_SETS, ENCODERS  # noqa: PLC0415
     from vnetsim.learning.registry import LEARNERS  # noqa: PLC0415
     from vnetsim.radio import RADIO_MODELS  # noqa: PLC0415
-    from vnetsim.scenario.sources import TRAFFIC_SOURCES  # noqa: PLC0415
+    from vnetsim.scenario.kinds import TRAFFIC_SOURCES  # noqa: PLC0415
     from vnetsim.simulation.pace import PACES  # noqa: PLC0415
     from vnetsim.simulation.selection import SELECTIONS  # noqa: PLC0415
 

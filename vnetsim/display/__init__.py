@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 from contextlib import AbstractContextManager, nullcontext
 
-from vnetsim.display.time_left import TimeLeft, clock
-from vnetsim.progress import ProgressDisplay
+from vnetsim.progress import ProgressDisplay, TimeLeft, clock
 from vnetsim.standard_streams import tell
 
 FIRST_S = 10.0

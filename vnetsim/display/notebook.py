@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from vnetsim.display.time_left import TimeLeft, clock
-from vnetsim.progress import ProgressDisplay
+from vnetsim.progress import ProgressDisplay, TimeLeft, clock
 
 SHOW_EVERY_S = 0.2
 

@@ -14,7 +14,7 @@ from vnetsim.experiment import Experiment
 from vnetsim.paths import FILES, PLUGIN_FILES, resolved
 from vnetsim.plugins import at_folder
 from vnetsim.progress import ProgressDisplay
-from vnetsim.scenario.sources import scenario_anywhere
+from vnetsim.scenario.kinds import scenario_anywhere
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.traffic import open_traffic
 

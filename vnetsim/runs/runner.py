@@ -24,8 +24,7 @@ from vnetsim.runs.clock import Clock
 from vnetsim.runs.manifest import changed_inputs, input_hashes, radio_record, relative
 from vnetsim.runs.opening import ended_as, opened, plugin_files
 from vnetsim.runs.ray_cluster import Cluster, connected
-from vnetsim.runs.records import images_of, silo_rows
-from vnetsim.runs.tables import RunTables
+from vnetsim.runs.tables import RunTables, images_of, silo_rows
 from vnetsim.runs.traffic_recording import record
 from vnetsim.runs.writer import Manifest, choose_folder, learner_record, locked, write_model, write_samples
 from vnetsim.scenario.settings_file import load_experiment, read_toml

@@ -10,17 +10,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from vnetsim.coverage.windows import Left, TrafficStream, Window
+from vnetsim.coverage.windows import Left, TrafficStream
 from vnetsim.errors import RunError, VnetsimError
 from vnetsim.experiment import Experiment
 from vnetsim.progress import ProgressDisplay
 from vnetsim.runs.clock import Clock
 from vnetsim.runs.opening import ended_as, located, opened
-from vnetsim.runs.records import windows_frame
+from vnetsim.runs.tables import window_pieces
 from vnetsim.runs.writer import Manifest, choose_folder, locked
 from vnetsim.scenario.trust import asks_for_trust
 from vnetsim.storage.run_directory import RunDirectory
-from vnetsim.storage.table_pieces import TablePieces
 
 REPORT_EVERY = 64  # windows between two updates of the progress line
 SAFE_EVERY_S = 5.0
@@ -110,15 +109,6 @@ def record(
             if isinstance(error, RunError) and (run.path / "manifest.json").is_file():
                 raise RunError(f"{error} Once the cause is removed, go on with: {go_on}") from error
             raise
-
-
-def window_pieces(run: RunDirectory, experiment: Experiment) -> TablePieces[Window]:
-    """Return the table ``windows`` of a run, to append to."""
-
-    def values(window: Window) -> int:
-        return 4 * len(window.path_time_s)
-
-    return TablePieces(run, "windows", lambda rows, first: windows_frame(rows, experiment.camera, first), values)
 
 
 def _show(progress: ProgressDisplay, traffic: TrafficStream) -> None:

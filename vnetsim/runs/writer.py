@@ -26,7 +26,7 @@ from vnetsim.paths import path_name, resolved
 from vnetsim.process import refuse_forked
 from vnetsim.runs.manifest import environment, input_hashes, rsu_records, traffic_record
 from vnetsim.runs.opening import SUMO
-from vnetsim.runs.records import map_rows
+from vnetsim.runs.tables import map_rows
 from vnetsim.scenario.settings_file import to_plain, to_toml
 from vnetsim.storage.checksums import RECORD
 from vnetsim.storage.folder import LOCK, Folder, is_leftover, json_bytes

@@ -1,21 +1,26 @@
 """The kinds of traffic: which scenarios each accepts, how another traffic of one is drawn, and how it is opened.
 
-Nothing is imported to tell a kind from its scenario, and only what is opened is imported.
+A scenario is a file or folder, or names a traffic source: by a word, or as a class of a file. Nothing is imported to
+tell a kind from its scenario, and only what is opened is imported: a run directory is read, replayed and passed on
+without the code of its source.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from vnetsim.coverage.windows import TrafficStream
 from vnetsim.errors import InputError
 from vnetsim.experiment import Experiment
-from vnetsim.scenario.sources import TRAFFIC_SOURCES, names_source
+from vnetsim.paths import resolved
+from vnetsim.plugins import Kind, at_folder, code_file
+from vnetsim.random_streams import Streams
 from vnetsim.xml_files import NotWellFormedError, StopReading, UnreadableError, XmlFile
 
 RECORDINGS = (".xml", ".xml.gz", ".csv", ".csv.gz", ".parquet")
@@ -24,6 +29,76 @@ RECORDINGS = (".xml", ".xml.gz", ".csv", ".csv.gz", ".parquet")
 _CONFIGURATION_ROOTS = ("configuration", "sumoConfiguration")
 _LOOKED_AT = 100
 """Elements after which a file without a net is no SUMO configuration."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrafficRequest:
+    """What traffic is asked for.
+
+    Args:
+        experiment: all settings; those of ``traffic`` that have a meaning for a source are its to honour or refuse.
+        streams: the random streams to draw from; they follow from the experiment's seed.
+        repeat: whether to go on after the end, where there is more to draw.
+    """
+
+    experiment: Experiment
+    streams: Streams
+    repeat: bool
+
+
+@runtime_checkable
+class TrafficSource(Protocol):
+    """Opens traffic.
+
+    Class attributes name it: ``name``, which the record gives as the kind of traffic; ``source``, a citation;
+    ``Settings``, a frozen keyword-only dataclass whose fields stand in the table ``source`` of an experiment. A path in
+    ``source.file`` is taken from the folder of the file that it stands in.
+    """
+
+    name: ClassVar[str]
+    source: ClassVar[str]
+    Settings: ClassVar[type]
+
+    @classmethod
+    def open(cls, settings: Any, request: TrafficRequest) -> TrafficStream:
+        """Open the traffic; files that it is read from are named in ``info.inputs``, by absolute paths."""
+        ...
+
+
+TRAFFIC_SOURCES = Kind(
+    name="traffic source",
+    group="vnetsim.traffic_sources",
+    protocol=TrafficSource,
+    key="scenario",
+    table="source",
+    maker="open",
+    built_in={"gaussian": "vnetsim.traffic.gaussian:GaussianSource"},
+)
+
+
+def source_file(scenario: str) -> Path | None:
+    """Return the file of ``path/to/file.py:Class``, None for any other scenario."""
+    path = code_file(scenario)
+    return path if path is not None and path.suffix == ".py" else None
+
+
+def names_source(scenario: str) -> bool:
+    """Return whether a scenario names a traffic source, and no file or folder. Imports nothing."""
+    if source_file(scenario) is not None or scenario in TRAFFIC_SOURCES.built_in:
+        return True
+    return re.fullmatch(r"[\w-]+", scenario) is not None and scenario in TRAFFIC_SOURCES.names()
+
+
+def scenario_at(scenario: str, folder: Path) -> str:
+    """Return a scenario named in a file, with its path, if it has one, taken from that file's ``folder``."""
+    if source_file(scenario) is not None:
+        return at_folder(scenario, folder)
+    return scenario if names_source(scenario) else str(folder / scenario)
+
+
+def scenario_anywhere(scenario: str) -> str:
+    """Return a scenario as it is named from any working directory."""
+    return scenario_at(scenario, Path.cwd()) if names_source(scenario) else str(resolved(scenario))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,8 +23,8 @@ from vnetsim.experiment import PLUGIN_KEYS, PLUGIN_TABLES, Experiment
 from vnetsim.learning import Learner
 from vnetsim.learning.registry import about, find_learner
 from vnetsim.paths import FILES, from_folder, refuse_special
-from vnetsim.plugins import at_folder
-from vnetsim.scenario.sources import scenario_at
+from vnetsim.plugins import Kind, at_folder
+from vnetsim.scenario.kinds import scenario_at
 from vnetsim.scenario.trust import refuse_code
 from vnetsim.setting_checks import check_bounds
 from vnetsim.storage import toml_text
@@ -67,6 +68,38 @@ def structure(values: Mapping[str, Any], kind: type[T], where: str, path: tuple[
         raise InputError(f"{where}: {fault}" if where else str(fault)) from None
     check_bounds(".".join(path), result)  # also those of a class that does not check them itself
     return result
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chosen:
+    """A plug-in that an experiment names.
+
+    Args:
+        found: its class.
+        settings: an instance of its ``Settings``.
+    """
+
+    found: Any
+    settings: Any
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """Name, source and settings, for the manifest."""
+        return {"name": self.found.name, "source": self.found.source, "settings": to_plain(self.settings)}
+
+
+def chosen(kind: Kind, name: str, values: Mapping[str, Any]) -> Chosen:
+    """Return the plug-in called ``name``, with its settings from the ``values`` of its table.
+
+    Raises:
+        InputError: there is none of that name, or its settings are wrong.
+        RunError: an installed one is at fault.
+    """
+    try:
+        found: Any = kind.find(name)
+    except InputError as error:
+        raise InputError(f"{kind.key}: {error}") from error
+    return Chosen(found=found, settings=structure(values, found.Settings, "", (kind.table,)))
 
 
 def parse_override(text: str) -> tuple[tuple[str, ...], Any]:

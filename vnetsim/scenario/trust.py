@@ -12,8 +12,7 @@ from vnetsim.errors import InputError
 from vnetsim.experiment import Experiment
 from vnetsim.paths import resolved
 from vnetsim.plugins import at_folder, code_file, short_name
-from vnetsim.scenario.kinds import kind_of
-from vnetsim.scenario.sources import source_file
+from vnetsim.scenario.kinds import kind_of, source_file
 
 
 def asks_for_trust(experiment: Experiment) -> bool:

@@ -12,7 +12,7 @@ from vnetsim.learning import Cost
 from vnetsim.plugins import Kind
 from vnetsim.plugins.checked import checked
 from vnetsim.radio import RADIO_MODELS, RadioModel
-from vnetsim.scenario.chosen import Chosen, chosen
+from vnetsim.scenario.settings_file import Chosen, chosen
 from vnetsim.simulation.pace import PACES, Pace, WorkPace
 from vnetsim.simulation.selection import SELECTIONS, SelectionPolicy
 

@@ -67,8 +67,8 @@ from vnetsim.errors import InputError, unknown_name
 from vnetsim.experiment import Experiment
 from vnetsim.learning.registry import find_learner
 from vnetsim.plugins import at_folder, short_name
+from vnetsim.scenario.kinds import scenario_at
 from vnetsim.scenario.settings_file import read_toml, structure
-from vnetsim.scenario.sources import scenario_at
 from vnetsim.setting_checks import Within
 from vnetsim.storage.comparison import Interval
 from vnetsim.study.design import Arm, Condition, Design

@@ -17,7 +17,7 @@ from vnetsim.experiment import PLUGIN_KEYS, Experiment
 from vnetsim.learning.registry import find_learner
 from vnetsim.paths import from_folder
 from vnetsim.plugins import at_folder, short_name
-from vnetsim.scenario.sources import scenario_at
+from vnetsim.scenario.kinds import scenario_at
 from vnetsim.study.design import Arm, Condition, fields_of
 from vnetsim.study.plan import Override, Skipped
 

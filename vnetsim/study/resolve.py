@@ -14,9 +14,8 @@ from vnetsim.learning import Learner
 from vnetsim.learning.registry import find_learner
 from vnetsim.plugins import short_name
 from vnetsim.runs.assembly import chosen_rule
-from vnetsim.scenario.kinds import kind_of, unknown_kind
+from vnetsim.scenario.kinds import kind_of, names_source, unknown_kind
 from vnetsim.scenario.settings_file import load_experiment, read_experiment, structure, to_plain, to_toml
-from vnetsim.scenario.sources import names_source
 from vnetsim.simulation.plugins import simulation_plugins
 from vnetsim.study.design import Arm, Condition, Design, fields_of
 from vnetsim.study.grid import leaves

@@ -23,9 +23,8 @@ from vnetsim.experiment import Experiment
 from vnetsim.progress import ProgressDisplay
 from vnetsim.runs.manifest import changed_inputs, sha256_of
 from vnetsim.runs.traffic_recording import record_mobility
-from vnetsim.scenario.kinds import kind_of
+from vnetsim.scenario.kinds import kind_of, names_source, scenario_anywhere
 from vnetsim.scenario.settings_file import to_plain
-from vnetsim.scenario.sources import names_source, scenario_anywhere
 from vnetsim.storage.comparison import RECORD
 from vnetsim.storage.records import FORMAT
 from vnetsim.storage.run_directory import RunDirectory

@@ -19,7 +19,7 @@ from vnetsim.coverage.windows import ExitCause, TrafficInfo, VehiclePath
 from vnetsim.errors import InputError
 from vnetsim.experiment import GaussianSettings, TrafficSettings
 from vnetsim.random_streams import Streams
-from vnetsim.scenario.sources import TrafficRequest
+from vnetsim.scenario.kinds import TrafficRequest
 from vnetsim.traffic.paths import PathTraffic
 
 _KMH_PER_MPS = 3.6

@@ -15,8 +15,8 @@ from vnetsim.experiment import Experiment
 from vnetsim.paths import resolved
 from vnetsim.plugins.checked import checked
 from vnetsim.random_streams import Streams
-from vnetsim.scenario.chosen import Chosen, chosen
-from vnetsim.scenario.sources import TRAFFIC_SOURCES, TrafficRequest, source_file
+from vnetsim.scenario.kinds import TRAFFIC_SOURCES, TrafficRequest, source_file
+from vnetsim.scenario.settings_file import Chosen, chosen
 
 _ROUNDING = 1.01
 """How many ranges away from its RSU a path may lead: entries and exits that were counted are rounded."""
