@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vnetsim.cli.commands import app
-from vnetsim.cli.plugins import kinds, word
+from vnetsim.cli.lookup import kinds, word
 from vnetsim.experiment import PLUGIN_TABLES, Experiment
 from vnetsim.learning import Learner
 from vnetsim.learning.registry import LEARNERS, about, find_learner, learner_names

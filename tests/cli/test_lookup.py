@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from vnetsim.cli.commands import main
-from vnetsim.cli.plugins import kinds
-from vnetsim.cli.references import references
+from vnetsim.cli.lookup import kinds, references
 from vnetsim.experiment import PLUGIN_TABLES, Experiment
 from vnetsim.learning.registry import find_learner, learner_names
 from vnetsim.setting_texts import MOST_WANTED, setting_texts

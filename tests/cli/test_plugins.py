@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from vnetsim.cli.commands import main
-from vnetsim.cli.plugins import kinds, word
+from vnetsim.cli.lookup import kinds, word
 from vnetsim.errors import InputError
 from vnetsim.setting_texts import setting_texts
 

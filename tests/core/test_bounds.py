@@ -10,7 +10,7 @@ from typing import Annotated, Any, get_type_hints
 import pytest
 from received import MANIFEST
 
-from vnetsim.cli.plugins import kinds
+from vnetsim.cli.lookup import kinds
 from vnetsim.coverage.placement import place_rsus
 from vnetsim.errors import InputError
 from vnetsim.experiment import Experiment

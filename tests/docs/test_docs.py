@@ -18,7 +18,7 @@ import vnetsim
 from vnetsim.api.model import TrainedModel
 from vnetsim.api.results import Page
 from vnetsim.cli.commands import app
-from vnetsim.cli.plugins import kinds, word
+from vnetsim.cli.lookup import kinds, word
 from vnetsim.experiment import Experiment
 from vnetsim.learning.registry import LEARNERS, find_learner, learner_names
 from vnetsim.plugins import Kind

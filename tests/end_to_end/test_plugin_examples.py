@@ -13,7 +13,7 @@ import pytest
 
 from learners.data.shipped import SHIPPED
 from learners.encoders import ENCODERS
-from vnetsim.cli.plugins import kinds, word
+from vnetsim.cli.lookup import kinds, word
 from vnetsim.plugins import Kind
 from vnetsim.storage.run_directory import RunDirectory
 

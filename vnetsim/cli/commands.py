@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import App, CycloptsError, Group, Parameter
 
 import vnetsim
-from vnetsim.cli.lookup import cite, init, learners, settings
+from vnetsim.cli.lookup import cite, init, learners, plugins, settings
 from vnetsim.cli.options import Debug, Gui, TrafficOptions, Trust, WorkerOptions, Yes
-from vnetsim.cli.plugins import plugins
 from vnetsim.errors import INTERRUPTED, InputError, RunError, VnetsimError
 from vnetsim.own_packages import claim
 from vnetsim.paths import refuse_other_than_text

@@ -1,19 +1,70 @@
-"""Commands that look something up and run nothing: learners, settings, sources to cite, shipped scenarios."""
+"""Commands that look something up and run nothing: plug-ins, settings, sources to cite, shipped scenarios."""
 
 from __future__ import annotations
 
 import difflib
+import re
 import shlex
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from vnetsim import __version__
 from vnetsim.cli.options import Debug
 from vnetsim.errors import InputError, RunError, unknown_name
+from vnetsim.own_packages import claim
 from vnetsim.setting_texts import MOST_WANTED, SettingText, description, meanings, setting_texts, tables_of
 from vnetsim.standard_streams import plain, tell
+
+if TYPE_CHECKING:
+    from vnetsim.learning import Learner
+    from vnetsim.plugins import Kind
+
+ALWAYS_CITED = ("vnetsim", "sumo")
+"""Entries of ``references.bib`` that every use of the simulator cites."""
+
+
+def kinds() -> tuple[Kind, ...]:
+    """Return every kind of plug-in."""
+    from vnetsim.learning.aggregation import AGGREGATIONS  # noqa: PLC0415 - keeps --help quick
+    from vnetsim.learning.kinds import DATA_SETS, ENCODERS  # noqa: PLC0415
+    from vnetsim.learning.registry import LEARNERS  # noqa: PLC0415
+    from vnetsim.radio import RADIO_MODELS  # noqa: PLC0415
+    from vnetsim.scenario.kinds import TRAFFIC_SOURCES  # noqa: PLC0415
+    from vnetsim.simulation.pace import PACES  # noqa: PLC0415
+    from vnetsim.simulation.selection import SELECTIONS  # noqa: PLC0415
+
+    return LEARNERS, SELECTIONS, PACES, AGGREGATIONS, RADIO_MODELS, TRAFFIC_SOURCES, DATA_SETS, ENCODERS
+
+
+def word(kind: Kind) -> str:
+    """Return the word by which a kind is asked for: that of its entry-point group, ``"selections"``."""
+    return kind.group.rpartition(".")[2]
+
+
+def _words(kind: Kind) -> tuple[str, ...]:
+    """Return all words by which a kind is known, one and many, ``_`` between their parts."""
+    return word(kind), word(kind).removesuffix("s"), kind.name.replace(" ", "_")
+
+
+def _installed(kind: Kind, faults: list[str]) -> dict[str, type[Any]]:
+    """Return the installed plug-ins of a kind by name; one package at fault must not hide the others."""
+    found = {}
+    for name in kind.names():
+        try:
+            found[name] = kind.find(name)
+        except RunError as error:
+            faults.append(str(error))
+    return found
+
+
+def _status(faults: Sequence[str]) -> int:
+    """Tell the faults of plug-ins, and return the exit status that they make."""
+    for fault in faults:
+        tell(fault)
+    return RunError.exit_code if faults else 0
 
 
 def learners(
@@ -25,22 +76,49 @@ def learners(
     debug: Debug = False,  # noqa: ARG001 - read by main
 ) -> int:
     """List the learners there are: name, task, payload, paper; with NAME also equations, settings and defaults."""
-    from vnetsim.cli.terminal import print_learner, print_learners  # noqa: PLC0415 - keeps --help quick
-    from vnetsim.learning.registry import find_learner, learner_names  # noqa: PLC0415
+    from vnetsim.cli.terminal import print_learners, print_plugin  # noqa: PLC0415 - keeps --help quick
+    from vnetsim.learning.registry import LEARNERS, find_learner  # noqa: PLC0415
 
     if name is not None:
-        print_learner(find_learner(name))
+        print_plugin(LEARNERS, find_learner(name))
         return 0
-    found, faults = {}, []
-    for known in learner_names():
-        try:
-            found[known] = find_learner(known)
-        except RunError as error:  # one package at fault must not hide the others
-            faults.append(str(error))
-    print_learners(found)
-    for fault in faults:
-        tell(fault)
-    return RunError.exit_code if faults else 0
+    faults: list[str] = []
+    claim("learners")
+    print_learners(_installed(LEARNERS, faults))
+    return _status(faults)
+
+
+def plugins(
+    kind: Annotated[
+        str | None,
+        Parameter(
+            help="Only this kind: learners, selections, paces, aggregations, radio_models, traffic_sources, data_sets "
+            "or encoders."
+        ),
+    ] = None,
+    name: Annotated[
+        str | None, Parameter(help="Explain this one, installed or of a file as path/to/file.py:CLASS.")
+    ] = None,
+    /,
+    *,
+    debug: Debug = False,  # noqa: ARG001
+) -> int:
+    """List what can be swapped, one line each; with KIND and NAME also equations, source and settings."""
+    from vnetsim.cli.terminal import print_plugin, print_plugins  # noqa: PLC0415 - keeps --help quick
+
+    claim("learners")
+    asked = kind and re.sub("[- ]", "_", kind)
+    wanted = [one for one in kinds() if asked is None or asked in _words(one)]
+    if not wanted:
+        assert kind is not None
+        raise unknown_name("kind of plug-in", kind, [word(one) for one in kinds()])
+    if name is not None:
+        print_plugin(wanted[0], wanted[0].find(name))
+        return 0
+    faults: list[str] = []
+    for one in wanted:
+        print_plugins(one, word(one), _installed(one, faults))
+    return _status(faults)
 
 
 def settings(
@@ -103,22 +181,16 @@ def settings(
 
 def _settings_of_plugins(table: str, key: str) -> int:
     """Print a table that holds settings of plug-ins, or one of its keys, of every installed plug-in that has it."""
-    from vnetsim.cli.plugins import kinds, word  # noqa: PLC0415 - keeps --help quick
-    from vnetsim.cli.terminal import print_settings  # noqa: PLC0415
+    from vnetsim.cli.terminal import print_settings  # noqa: PLC0415 - keeps --help quick
     from vnetsim.experiment import Experiment  # noqa: PLC0415
-    from vnetsim.own_packages import claim  # noqa: PLC0415
 
     claim("learners")
     kind = next(kind for kind in kinds() if kind.table == table)
-    texts, words, faults = {}, {}, []
-    for name in kind.names():
-        try:
-            found = kind.find(name)
-        except RunError as error:  # one package at fault must not hide the others
-            faults.append(str(error))
-            continue
-        texts[name] = list(setting_texts(found.Settings, table, getattr(found, "defaults", {})))
-        words[name] = description(found.Settings).split("\n\n")[0]
+    faults: list[str] = []
+    found = _installed(kind, faults)
+    texts = {
+        name: list(setting_texts(one.Settings, table, getattr(one, "defaults", {}))) for name, one in found.items()
+    }
     known = {text.key for own in texts.values() for text in own}
     one_of_a_file = f"vnetsim plugins {word(kind)} path/to/file.py:CLASS"
     if key != table and key not in known and not faults:
@@ -134,11 +206,9 @@ def _settings_of_plugins(table: str, key: str) -> int:
         told.append((_head(table), about, []))
     for name, own in texts.items():
         if wanted := [text for text in own if key in (table, text.key)]:
-            told.append((f"{_head(table)} of {name}", words[name], wanted))
+            told.append((f"{_head(table)} of {name}", description(found[name].Settings).split("\n\n")[0], wanted))
     print_settings(told)
-    for fault in faults:
-        tell(fault)
-    return RunError.exit_code if faults else 0
+    return _status(faults)
 
 
 def _head(table: str) -> str:
@@ -164,11 +234,42 @@ def cite(
     debug: Debug = False,  # noqa: ARG001
 ) -> int:
     """Print what to cite as BibTeX: vnetsim, SUMO, and the papers of the learners that were used."""
-    from vnetsim.cli.references import references  # noqa: PLC0415 - keeps --help quick
-    from vnetsim.learning.registry import find_learner, learner_names  # noqa: PLC0415
+    from vnetsim.learning.registry import find_learner, learner_names  # noqa: PLC0415 - keeps --help quick
 
     print("\n\n".join(references([find_learner(name) for name in names or learner_names()])))
     return 0
+
+
+def references(learners: Sequence[type[Learner]]) -> list[str]:
+    """Return BibTeX entries for vnetsim, SUMO and the papers of learners.
+
+    An entry belongs to a learner whose ``paper`` holds its arXiv number or its title. A learner that names none of them
+    has an entry of its own with ``paper`` as it is.
+    """
+    text = Path(__file__).with_name("references.bib").read_text(encoding="utf-8").replace("@VERSION@", __version__)
+    entries = {match[1]: match[0] for match in re.finditer(r"^@\w+\{(\w+),\n.*?^\}", text, re.DOTALL | re.MULTILINE)}
+    wanted = dict.fromkeys(ALWAYS_CITED)
+    own: dict[str, str] = {}
+    for learner in learners:
+        named = [key for key, entry in entries.items() if key not in ALWAYS_CITED and _names(learner.paper, entry)]
+        wanted.update(dict.fromkeys(named))
+        if learner.paper and not named:
+            own[learner.name] = f"@misc{{{learner.name},\n  note = {{{learner.paper}}}\n}}"
+    return [*(entries[key] for key in wanted), *own.values()]
+
+
+def _names(paper: str, entry: str) -> bool:
+    eprint, title = _field(entry, "eprint"), _field(entry, "title")
+    return bool(eprint and eprint in paper) or _letters(title) in _letters(paper)
+
+
+def _field(entry: str, name: str) -> str:
+    found = re.search(rf"^  {name} = \{{(.*)\}},?$", entry, re.MULTILINE)
+    return found[1] if found else ""
+
+
+def _letters(text: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", text.lower())
 
 
 def init(

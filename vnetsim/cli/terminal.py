@@ -5,14 +5,13 @@ Names are data: whatever is printed goes through ``plain``.
 
 from __future__ import annotations
 
-import dataclasses
 import errno
 import os
 import sys
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
@@ -24,6 +23,9 @@ from vnetsim.learning.registry import about
 from vnetsim.plugins import Kind
 from vnetsim.setting_texts import SettingText, as_toml, description, setting_texts
 from vnetsim.standard_streams import plain
+
+if TYPE_CHECKING:
+    from vnetsim.api.results import TableText
 
 _LIST_WIDTH, _TEXT_WIDTH = 80, 100
 
@@ -50,10 +52,6 @@ def print_headline(headline: Sequence[tuple[str, str]], notices: Sequence[str], 
     for line in notices:
         console.print(_text(f"note: {line}"))
     print(plain(last))
-
-
-TableText = tuple[str, Sequence[str], Sequence[Sequence[str]], str]
-"""A table as text: title, column heads, rows, and a line below, which may be empty."""
 
 
 def print_results(tables: Sequence[TableText], notes: Sequence[str], page: Path, *, title: str) -> None:
@@ -104,44 +102,6 @@ def print_learners(learners: Mapping[str, type[Learner]]) -> None:
         console.print(block)
 
 
-def print_learner(learner: type[Learner]) -> None:
-    """Print what a learner says of itself: description, citation, payload, equations, settings, own defaults."""
-    console = Console()
-    own = about(learner)
-    console.print(_text(f"{learner.name}: {learner.task}", style="bold"))
-    for paragraph in description(learner).split("\n\n"):
-        console.print(_text(" ".join(paragraph.split())))
-    console.print(_text(f"\npaper: {learner.paper}"))
-    if own.payload:
-        console.print(_text(f"payload of a participation: {own.payload}"))
-    if own.equations:
-        console.print(_text("\nequations", style="bold"))
-        for equation in own.equations:
-            console.print(_text(f"  {equation}"), soft_wrap=True)
-    settings = {field.name: _default(field) for field in dataclasses.fields(learner.Settings)}
-    _print_defaults(console, "settings (--set learning.NAME=VALUE)", "setting", settings)
-    if own.defaults:
-        defaults = {key: repr(value) for key, value in own.defaults.items()}
-        _print_defaults(
-            console, "general settings of which it has a default of its own (--set KEY=VALUE)", "key", defaults
-        )
-
-
-def _print_defaults(console: Console, title: str, kind: str, defaults: Mapping[str, str]) -> None:
-    console.print(_text(f"\n{title}", style="bold"))
-    table = Table(kind, "default")
-    for name, default in defaults.items():
-        table.add_row(_text(name), _text(default))
-    console.print(table)
-
-
-def _default(field: dataclasses.Field[Any]) -> str:
-    """Return a setting's default as text."""
-    if field.default is not dataclasses.MISSING:
-        return repr(field.default)
-    return "(must be given)" if field.default_factory is dataclasses.MISSING else repr(field.default_factory())
-
-
 def print_settings(tables: Sequence[tuple[str, str, Sequence[SettingText]]]) -> None:
     """Print settings: of each table a heading (may be empty), what it says of itself, and the settings in it."""
     console = Console()
@@ -190,6 +150,9 @@ def print_plugin(kind: Kind, plugin: type[Any]) -> None:
         console.print()
     for equation in getattr(plugin, "equations", ()):
         console.print(_text(f"    {equation}"), soft_wrap=True)
+    for part in ("task", "payload"):
+        if words := getattr(plugin, part, ""):
+            _print_wrapped(console, f"{part}: {words}", width)
     _print_wrapped(console, f"source: {getattr(plugin, 'source', '') or getattr(plugin, 'paper', '')}", width)
     console.print(_text(f"class: {_place(plugin)}"), soft_wrap=True)
     defaults = getattr(plugin, "defaults", {})
