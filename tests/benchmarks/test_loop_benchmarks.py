@@ -21,9 +21,10 @@ from vnetsim.coverage.windows import CoverageEvent, Entered, Left, TrafficInfo, 
 from vnetsim.experiment import Experiment, LinkSettings
 from vnetsim.learning import Cost, Participant
 from vnetsim.random_streams import Streams
-from vnetsim.simulation.loop import RoundResult, RoundSummary, simulate
+from vnetsim.simulation.log import RoundResult, RoundSummary
+from vnetsim.simulation.loop import simulate
 from vnetsim.simulation.plugins import simulation_plugins
-from vnetsim.simulation.resources import Resources
+from vnetsim.simulation.world import World
 from vnetsim.simulation.selection import SELECTIONS
 
 SIZES = (1_000, 10_000, 100_000)
@@ -168,7 +169,7 @@ class Timed:
         return found
 
     def watching(self, make: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a method of ``Resources`` whose time counts when the policy is who calls it."""
+        """Return a method of ``World`` whose time counts when the policy is who calls it."""
 
         def called(*arguments: Any) -> Any:
             start = time.perf_counter()
@@ -194,7 +195,7 @@ def _share_and_growth(selection: str) -> str:
         timed, traffic = Timed(plugins.selection), SteadyTraffic(size)
         with pytest.MonkeyPatch.context() as patch:
             for name in ("link", "train_s"):
-                patch.setattr(Resources, name, timed.watching(getattr(Resources, name)))
+                patch.setattr(World, name, timed.watching(getattr(World, name)))
             start = time.perf_counter()
             result = simulate(
                 settings,

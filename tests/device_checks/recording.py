@@ -25,7 +25,8 @@ from vnetsim.runs.assembly import assemble
 from vnetsim.runs.opening import opened
 from vnetsim.runs.tables import images_of
 from vnetsim.scenario.settings_file import parse_override, read_experiment, to_plain
-from vnetsim.simulation.loop import RoundResult, RoundSummary, simulate
+from vnetsim.simulation.log import RoundResult, RoundSummary
+from vnetsim.simulation.loop import simulate
 from vnetsim.simulation.selection import SELECTIONS
 from vnetsim.storage.run_directory import RunDirectory
 

@@ -23,7 +23,7 @@ from vnetsim.experiment import Experiment
 from vnetsim.learning.registry import LEARNERS, find_learner, learner_names
 from vnetsim.plugins import Kind
 from vnetsim.setting_texts import description, setting_texts
-from vnetsim.simulation.loop import OUTCOMES
+from vnetsim.simulation.log import OUTCOMES
 from vnetsim.simulation.pace import PACES
 from vnetsim.simulation.selection import SELECTIONS
 from vnetsim.storage import tables

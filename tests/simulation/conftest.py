@@ -19,7 +19,8 @@ from vnetsim.coverage.windows import CoverageEvent, Entered, Left, TrafficInfo, 
 from vnetsim.experiment import ComputeSettings, Experiment, LinkSettings, RoundSettings, SiloSettings
 from vnetsim.learning import Cost, Participant
 from vnetsim.random_streams import Streams
-from vnetsim.simulation.loop import RoundResult, RoundSummary, SimulationResult, simulate
+from vnetsim.simulation.log import RoundResult, RoundSummary
+from vnetsim.simulation.loop import SimulationResult, simulate
 
 RSU = Rsu(id="r", x_m=0.0, y_m=0.0, range_m=250.0)
 CONSTANT = LinkSettings(model="constant", rate_bps=8e6)

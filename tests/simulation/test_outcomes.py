@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from vnetsim.coverage.rsu import Rsu
-from vnetsim.simulation.loop import OUTCOMES, ParticipationRecord, RoundRecord
+from vnetsim.simulation.log import OUTCOMES, ParticipationRecord, RoundRecord
 from vnetsim.storage.tables import PARTICIPATIONS, ROUNDS, TABLES, to_parquet
 
 

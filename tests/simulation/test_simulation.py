@@ -17,7 +17,8 @@ from vnetsim.experiment import ComputeSettings, LinkSettings
 from vnetsim.learning import Cost
 from vnetsim.radio.tr37885 import rate_bps
 from vnetsim.random_streams import Streams
-from vnetsim.simulation.loop import OUTCOMES, simulate
+from vnetsim.simulation.log import OUTCOMES
+from vnetsim.simulation.loop import simulate
 
 FAR = Rsu(id="far", x_m=150.0, y_m=0.0, range_m=250.0)
 SLOW = LinkSettings(bandwidth_hz=1e6, max_spectral_efficiency=50.0)  # about 1 MB/s; shadowing and distance matter

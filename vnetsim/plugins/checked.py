@@ -6,6 +6,7 @@ import collections.abc
 import functools
 import inspect
 import math
+import sys
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -66,6 +67,7 @@ class _Checked:
         expected = _expected(self._owner(part), part)
         if not inspect.isroutine(value):
             return self._fitted(value, expected, part, None)
+        plain, low, high = _plain(expected)
 
         def call(*given: Any, **named: Any) -> Any:
             try:
@@ -73,8 +75,8 @@ class _Checked:
             except (Exception, SystemExit) as error:
                 with plugin_errors(kind, name, f"in {part}{_moment(given)}"):
                     raise error from error.__cause__
-            # the radio is asked a million times
-            if expected is float and type(found) is float and math.isfinite(found):
+            # radio and pace are asked a million times
+            if type(found) is plain and low <= cast("float", found) <= high:
                 return found
             return self._fitted(found, expected, f"{part}{_moment(given)}", value)
 
@@ -99,14 +101,11 @@ class _Checked:
         return self._each(fitted, when) if lazy else fitted
 
     def _each(self, values: Iterable[Any], when: str) -> Iterator[Any]:
-        kind, name = self._told
-        found = iter(values)
-        while True:
-            with plugin_errors(kind, name, f"in {when}"):
-                value = next(found, _MisfitError)
-            if value is _MisfitError:
-                return
-            yield value
+        try:
+            yield from values
+        except (Exception, SystemExit) as error:
+            with plugin_errors(*self._told, f"in {when}"):
+                raise error from error.__cause__
 
 
 @functools.cache
@@ -118,6 +117,16 @@ def _expected(owner: type, part: str) -> Any:
         return get_type_hints(function, include_extras=True).get("return", Any)
     hint = get_type_hints(owner, include_extras=True).get(part, Any)
     return Any if get_origin(hint) is typing.ClassVar else hint
+
+
+def _plain(expected: Any) -> tuple[type | None, float, float]:
+    """Return the type of numbers and the bounds between which they need no second look; None for other answers."""
+    kind, *more = get_args(expected) if get_origin(expected) is Annotated else (expected,)
+    if kind not in (float, int, bool):
+        return None, 0.0, 0.0
+    bounds = [one for one in more if isinstance(one, Within)]
+    lows, highs = [one.low for one in bounds], [one.high for one in bounds]
+    return kind, max(lows, default=-sys.float_info.max), min(highs, default=sys.float_info.max)
 
 
 def _parts(owner: type) -> set[str]:

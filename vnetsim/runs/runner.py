@@ -34,7 +34,7 @@ from vnetsim.storage.tables import to_parquet
 
 if TYPE_CHECKING:
     from vnetsim.runs.round_handler import Training
-    from vnetsim.simulation.loop import SimulationLog
+    from vnetsim.simulation.log import SimulationLog
 
 
 OnRound = Callable[[int, Mapping[str, float]], object]

@@ -14,78 +14,43 @@ first, vehicles that are ready for the exchange wait until the quorum is there o
 is invited, and they exchange. The round closes when the last of them has committed or left.
 
 Between an aggregator and its RSUs the backhaul is ideal. It knows no other aggregator, and of the fleet only whom that
-offers it.
+offers it. What the fleet is to know of it goes into an outbox, which the event loop empties after every event.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
-
-import simpy
 
 from vnetsim.coverage.windows import Window
-from vnetsim.experiment import Experiment
 from vnetsim.learning import Participant
-from vnetsim.radio.channel import Channel
-from vnetsim.simulation.exchange import Air
-from vnetsim.simulation.handler import RoundHandler
-from vnetsim.simulation.log import LEFT, ClosedBy, Outcome, Recorder, RoundSummary
+from vnetsim.simulation.invitations import Invitations
+from vnetsim.simulation.log import LEFT, ClosedBy, Outcome, Recorder, RoundHandler, RoundSummary
 from vnetsim.simulation.pace import Pace, RoundState
-from vnetsim.simulation.participation import Coverage, Invitation, Participation, participant_of
-from vnetsim.simulation.planning import Planning
-from vnetsim.simulation.resources import Resources
+from vnetsim.simulation.participation import Invitation, Participation, participant_of
 from vnetsim.simulation.round_exchange import OpenedBy, RoundExchange
-from vnetsim.simulation.selection import SelectionContext
-from vnetsim.simulation.selection.choice import Chooser
-from vnetsim.simulation.selection.knowledge import Knowledge
 from vnetsim.simulation.vehicle import OpenWindow, Vehicle
-from vnetsim.simulation.waiting import WaitingList
+from vnetsim.simulation.world import World
 
 
-@dataclass(frozen=True, kw_only=True)
-class World:
-    """What all aggregators of a simulation share.
+@dataclass(kw_only=True)
+class Outbox:
+    """What aggregators have to tell, until the event loop has read it.
 
     Args:
-        env: the event loop; its clock is the traffic's.
-        experiment: rules, camera, number of rounds.
-        handler: learning.
-        recorder: writes the record.
-        resources: links and computers.
-        channels: the radio channels, by RSU.
-        sidelinks: the channels between vehicles, by the RSU that schedules them.
+        idle: vehicles that are in no participation any more, or may be invited again.
+        closed: rounds that have closed and are recorded.
     """
 
-    env: simpy.Environment
-    experiment: Experiment
-    handler: RoundHandler
-    recorder: Recorder
-    resources: Resources
-    channels: Mapping[str, Channel]
-    sidelinks: Mapping[str, Channel]
+    idle: list[Vehicle] = field(default_factory=list)
+    closed: list[RoundSummary] = field(default_factory=list)
 
-
-class Surroundings(Protocol):
-    """What an aggregator tells those around it."""
-
-    def idle(self, vehicle: Vehicle) -> None:
-        """Take note that a vehicle is in no participation any more, or may be invited again."""
-        ...
-
-    def cut_off(self, round_index: int, time_s: float) -> None:
-        """Take note that the last round closes now (s): what is still open is cut off."""
-        ...
-
-    stopped: bool
-    """Whether the run ends before its last round."""
-
-    def closed(self) -> None:
-        """Take note that a round has closed and everything about it is recorded."""
-        ...
+    def taken(self) -> Outbox:
+        """Return what it holds, and hold nothing."""
+        held = Outbox(idle=self.idle, closed=self.closed)
+        self.idle, self.closed = [], []
+        return held
 
 
 @dataclass(slots=True, kw_only=True)
@@ -115,10 +80,11 @@ class Aggregator:
     Args:
         name: tells it from others.
         world: what it shares with them.
-        surroundings: told of vehicles that become idle and of rounds that close.
+        handler: learning.
+        recorder: writes the record.
+        outbox: takes what the event loop is to know.
         pace: when rounds invite and close.
-        chooser: whom to invite first.
-        knowledge: what it has learnt of its vehicles.
+        invitations: who waits, and who is first.
 
     Attributes:
         name: its name.
@@ -130,37 +96,24 @@ class Aggregator:
         *,
         name: str,
         world: World,
-        surroundings: Surroundings,
+        handler: RoundHandler,
+        recorder: Recorder,
+        outbox: Outbox,
         pace: Pace,
-        chooser: Chooser,
-        knowledge: Knowledge,
+        invitations: Invitations,
     ) -> None:
         self.name = name
         self.finished = False
         self._world = world
-        self._surroundings = surroundings
+        self._handler = handler
+        self._recorder = recorder
+        self._outbox = outbox
         self._pace = pace
-        self._chooser = chooser
-        self._knowledge = knowledge
-        self._planning = Planning(pace, knowledge, self._state)
+        self._invitations = invitations
         self._open = OpenRound(index=-1, open_s=world.env.now)
         self._in_flight: dict[Vehicle, Participation] = {}
         self._outside = 0  # of them, training outside coverage: they take no place
-        self._waiting = WaitingList()
-        self._rested: dict[str, Vehicle] = {}  # may not be invited again before the next round
-        link, exchange = world.experiment.link, world.experiment.exchange
-        self._exchange = RoundExchange(
-            air=Air(
-                env=world.env,
-                sidelinks=world.sidelinks,
-                radio=world.resources.radio,
-                update_s=link.update_s,
-                exchange=exchange,
-            ),
-            deadline_s=world.experiment.round.deadline_s,
-            recorder=world.recorder,
-            on_over=self._close_and_go_on,
-        )
+        self._exchange = RoundExchange(world=world, recorder=recorder, on_over=self._close_and_go_on)
 
     @property
     def round(self) -> int:
@@ -168,59 +121,31 @@ class Aggregator:
         return self._open.index
 
     def open(self) -> None:
-        """Open the next round now."""
+        """Open the next round now; ``fill`` invites."""
         self._open = OpenRound(
             index=self._open.index + 1,
             open_s=self._world.env.now,
             taken={vehicle.binding.silo for vehicle in self._in_flight},
         )
-        rested, self._rested = self._rested, {}
-        for vehicle in rested.values():
-            self._surroundings.idle(vehicle)
+        self._outbox.idle.extend(self._invitations.rested())
         self._set_deadline(self._pace.deadline_s(self._state()))
-        self.fill()
+
+    def fill(self) -> None:
+        """Invite as many of those who wait as there are free places, as long as no exchange is under way."""
+        if self._exchange.under_way:
+            return
+        if self._invitations and (free := self._pace.places(self._state())) > 0:
+            self._invite_up_to(free)
         if len(self._exchange.gathered) >= self._world.experiment.round.quorum:  # stale ones, ready since
             self._open_exchange("quorum")
 
-    def fill(self) -> None:
-        """Invite as many of those who wait as there are free places."""
-        if self._exchange.under_way or not self._waiting or (free := self._pace.places(self._state())) <= 0:
-            return
-        now_s, waiting = self._world.env.now, self._waiting.windows()
-        if (length_s := self._planning.length_s(waiting, now_s)) is not None:
-            self._set_deadline(length_s)
-        if not (windows := self._planning.taken(waiting, now_s)):
-            return
-        context = SelectionContext(
-            now_s=now_s,
-            round=self.round,
-            open_s=self._open.open_s,
-            deadline_s=self._open.close_s,
-            in_flight=self._under_way,
-            generator=self._chooser.generator,
-        )
-        known = self._knowledge.at(now_s, self._planning.planned_share)
-        for window in self._chooser.order(windows, free, context, known):
-            self._waiting.discard(window)
-            if self._world.experiment.round.distinct_silos and window.vehicle.binding.silo in self._open.taken:
-                self._rested[window.vehicle.id] = window.vehicle
-            else:
-                self._invite(window)
-                if self._pace.places(self._state()) <= 0:
-                    return
-
     def offer(self, window: OpenWindow) -> None:
         """Let an idle vehicle wait for an invitation in a window: in this round or, when it had one, in the next."""
-        vehicle = window.vehicle
-        if self._knowledge.last_round.get(vehicle.id, -1) < self.round:
-            self._waiting.add(window)
-        else:
-            self._rested[vehicle.id] = vehicle
+        self._invitations.offer(window, self.round)
 
     def forget(self, window: OpenWindow, closed: Window) -> None:
         """Take note that a window at one of its RSUs has closed; nobody waits in it any more."""
-        self._knowledge.left(window.vehicle, closed)
-        self._waiting.discard(window)
+        self._invitations.forget(window, closed)
 
     def covered(self, window: OpenWindow) -> None:
         """Let the vehicle of its participation go on in another window where it trained outside coverage."""
@@ -255,7 +180,7 @@ class Aggregator:
 
     def share(self, participation: Participation) -> float:
         """Return the share of its training that a participation does, by the pace."""
-        return self._planning.share(participation.window, self._world.env.now)
+        return self._invitations.share(participation.window, self._state())
 
     def ready(self, participation: Participation) -> None:
         """Let a participation wait for the round's exchange, which begins when the quorum is there."""
@@ -266,15 +191,13 @@ class Aggregator:
 
     def uploaded(self, participation: Participation) -> None:
         """Let an update count for the open round."""
-        self._knowledge.last_round[participation.window.vehicle.id] = self.round
+        self._invitations.took_part(participation.window.vehicle, self.round)
         participant = participant_of(participation, self.round, self._world.experiment.camera)
         row = self._end(participation, "committed", self._world.env.now)
         self._open.committed.append((row, participant))
-        if self._exchange.under_way:
-            return  # the round closes when the last member of its exchange has come to an end
         if self._closes():
             self._close_and_go_on(self._pace.closed_by)
-        else:
+        elif not self._outbox.closed:  # else the event loop has somebody more to offer before
             self.fill()
 
     @property
@@ -310,30 +233,37 @@ class Aggregator:
         """Return whether the pace closes the round now; with an exchange it is the exchange's end that does."""
         return not self._exchange.under_way and self._pace.closes(self._state())
 
+    def _invite_up_to(self, free: int) -> None:
+        if (length_s := self._invitations.length_s(self._state())) is not None:
+            self._set_deadline(length_s)
+        for window in self._invitations.chosen(free, self._state(), self._open.close_s):
+            if self._world.experiment.round.distinct_silos and window.vehicle.binding.silo in self._open.taken:
+                self._invitations.rest(window.vehicle)
+                continue
+            self._invite(window)
+            if self._pace.places(self._state()) <= 0:
+                return
+
     def _invite(self, window: OpenWindow) -> None:
         vehicle = window.vehicle
         invitation = Invitation(
-            coverage=self._coverage(window),
+            coverage=self._world.coverage(window),
             base_round=self.round,
-            cost=self._world.handler.cost(vehicle.binding.silo),
-            predicted=self._planning.predicted(window, self._world.env.now),
-            train_s=self._world.resources.train_s(window),
+            cost=self._world.cost(vehicle.binding.silo),
+            predicted=self._invitations.predicted(window),
+            train_s=self._world.train_s(window),
         )
         self._in_flight[vehicle] = Participation(env=self._world.env, invitation=invitation, owner=self)
         self._open.taken.add(vehicle.binding.silo)
         self._open.invited += 1
-        self._knowledge.last_round[vehicle.id] = self.round
+        self._invitations.took_part(vehicle, self.round)
         window.invited = True
         vehicle.served_by = self.name
-
-    def _coverage(self, window: OpenWindow) -> Coverage:
-        world = self._world
-        return Coverage(window=window, channel=world.channels[window.rsu.id], link=world.resources.link(window))
 
     def _cover(self, participation: Participation, window: OpenWindow) -> None:
         """Let a vehicle that trained outside coverage go on in another window."""
         self._outside -= 1
-        participation.cover(self._coverage(window))
+        participation.cover(self._world.coverage(window))
 
     def _open_exchange(self, opened_by: OpenedBy) -> None:
         """Let those who are ready exchange; of the others, those that may not commit to the next round are too late."""
@@ -369,11 +299,8 @@ class Aggregator:
 
     def _close_and_go_on(self, closed_by: ClosedBy) -> None:
         self._close(closed_by, self._world.env.now)
-        if self.finished:
-            raise simpy.core.StopSimulation(None)
-        self.open()
-        if self._surroundings.stopped:
-            raise simpy.core.StopSimulation(None)
+        if not self.finished:
+            self.open()
 
     def _close(self, closed_by: ClosedBy, time_s: float) -> None:
         index = self.round
@@ -384,8 +311,6 @@ class Aggregator:
                 self._cut_late(participation, closed_by, time_s)
             elif proceed is not None and participation.stage == "exchange":
                 proceed(participation)
-        if self.finished:
-            self._surroundings.cut_off(index, time_s)
         summary = RoundSummary(
             round=index,
             open_s=self._open.open_s,
@@ -394,11 +319,11 @@ class Aggregator:
             invited=self._open.invited,
             final=self.finished,
         )
-        committed, recorder = self._open.committed, self._world.recorder
-        result = self._world.handler.close_round(summary, [participant for _, participant in committed])
-        recorder.closed(summary, [row for row, _ in committed], result)
-        self._chooser.policy.after_round(self._knowledge.learn(recorder.participations, index))
-        self._surroundings.closed()
+        committed = self._open.committed
+        result = self._handler.close_round(summary, [participant for _, participant in committed])
+        self._recorder.closed(summary, [row for row, _ in committed], result)
+        self._invitations.after_round(self._recorder.participations, index)
+        self._outbox.closed.append(summary)
 
     def _end(self, participation: Participation, outcome: Outcome, time_s: float) -> int:
         """Record a participation that is over, free its place and vehicle, and return the record's row."""
@@ -406,8 +331,9 @@ class Aggregator:
         del self._in_flight[vehicle]
         self._exchange.ended(participation)
         self._outside -= participation.coverage is None
-        self._close_if_over()
+        if outcome != "committed":  # else the caller looks, once it counts
+            self._close_if_over()
         vehicle.served_by = ""
-        row = self._world.recorder.ended(participation, outcome, self.round, time_s)
-        self._surroundings.idle(vehicle)
+        row = self._recorder.ended(participation, outcome, self.round, time_s)
+        self._outbox.idle.append(vehicle)
         return row

@@ -14,7 +14,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
@@ -23,12 +23,11 @@ import simpy
 
 from vnetsim.coverage.circle import crossings
 from vnetsim.coverage.windows import VehiclePath, position_m
-from vnetsim.experiment import ExchangeSettings
 from vnetsim.learning import Exchange
 from vnetsim.radio.channel import Channel, Transfer
 from vnetsim.simulation.compute import training_s
-from vnetsim.simulation.links import Radio
 from vnetsim.simulation.participation import Participation
+from vnetsim.simulation.world import World
 
 Peers = tuple[Participation, ...]
 
@@ -64,30 +63,11 @@ class Exchanged:
     transfer: Transfer | None = field(default=None, repr=False)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Air:
-    """What exchanges are carried by.
-
-    Args:
-        env: clock (s).
-        sidelinks: the sidelink's channels, by the RSU that schedules them.
-        radio: rates between vehicles.
-        update_s: how often the range is looked up (s).
-        exchange: topology, range and limits.
-    """
-
-    env: simpy.Environment
-    sidelinks: Mapping[str, Channel]
-    radio: Radio
-    update_s: float
-    exchange: ExchangeSettings
-
-
 class ExchangePhase:
     """The exchanges of one round, from their common beginning to the last one's end.
 
     Args:
-        air: radio and settings.
+        world: clock, radio and settings.
         plan: what the learner wants exchanged.
         members: the vehicles, in order of arrival; all inside coverage now.
         round_index: the round; names the streams of what is drawn for pairs.
@@ -98,14 +78,15 @@ class ExchangePhase:
     def __init__(
         self,
         *,
-        air: Air,
+        world: World,
         plan: Exchange,
         members: Sequence[Participation],
         round_index: int,
         on_ended: Callable[[Exchanged], None],
         on_done: Callable[[Participation, Peers], None],
     ) -> None:
-        self._air = air
+        self._world = world
+        self._settings = world.experiment.exchange
         self._plan = plan
         self._round = round_index
         self._on_ended = on_ended
@@ -115,7 +96,7 @@ class ExchangePhase:
         self._work: dict[Participation, list[Exchanged]] = {member: [] for member in members}
         self._timers: dict[Participation, simpy.Timeout] = {}
         self._pair_states: dict[frozenset[str], Any] = {}
-        self._start_s: float = air.env.now
+        self._start_s: float = world.env.now
         self._exchanges = [self._new(sender, receiver) for sender, receiver in self._pairs()]
         self._under_way = Counter(member for e in self._exchanges for member in (e.sender, e.receiver))
 
@@ -128,7 +109,7 @@ class ExchangePhase:
         """Start what can start now; members without any exchange are done at once."""
         for exchange in self._exchanges:
             self._connect(exchange)
-        self._air.env.timeout(self._air.exchange.limit_s).callbacks.append(self._limit)
+        self._world.env.timeout(self._settings.limit_s).callbacks.append(self._limit)
         self._tick_after(1)
         for member in self._members:
             self._settle(member)
@@ -156,7 +137,7 @@ class ExchangePhase:
         return tuple(other for other in self._members if counts(other))
 
     def _pairs(self) -> list[tuple[Participation, Participation]]:
-        members, topology = self._members, self._air.exchange.topology
+        members, topology = self._members, self._settings.topology
         if topology == "ring":
             following = [*members[1:], *members[:1]] if len(members) > 1 else []
             pairs = dict.fromkeys(zip(members, following, strict=False))
@@ -169,7 +150,7 @@ class ExchangePhase:
         return list(everybody)
 
     def _new(self, sender: Participation, receiver: Participation) -> Exchanged:
-        now_s = self._air.env.now
+        now_s = self._world.env.now
         return Exchanged(
             sender=sender,
             receiver=receiver,
@@ -184,12 +165,12 @@ class ExchangePhase:
 
     def _via(self, one: Participation, other: Participation) -> Literal["sidelink", "relay", ""]:
         """Return how two members can reach each other now."""
-        exchange = self._air.exchange
-        if exchange.topology == "star":
+        settings = self._settings
+        if settings.topology == "star":
             return "relay"
-        if self._distance_m(one, other, self._air.env.now) < exchange.range_m:
+        if self._distance_m(one, other, self._world.env.now) < settings.range_m:
             return "sidelink"
-        return "relay" if exchange.relay else ""
+        return "relay" if settings.relay else ""
 
     def _connect(self, exchange: Exchanged) -> None:
         exchange.via = self._via(exchange.sender, exchange.receiver)
@@ -206,7 +187,7 @@ class ExchangePhase:
     ) -> None:
         """Move bytes from one vehicle to the other, over one hop or through the RSU, and then go on."""
         if exchange.via == "sidelink":
-            channel, rate = self._air.sidelinks[source.window.rsu.id], partial(self._sidelink_bps, source, target)
+            channel, rate = self._world.sidelinks[source.window.rsu.id], partial(self._sidelink_bps, source, target)
             self._hop(exchange, channel, rate, size_bytes, then)
         else:
             up, down = source.invitation.coverage, target.invitation.coverage
@@ -224,7 +205,7 @@ class ExchangePhase:
         then: Callable[[Exchanged], None],
     ) -> None:
         exchange.channel = channel
-        update_s = self._air.radio.update_s
+        update_s = self._world.radio.update_s
         exchange.transfer = channel.send(
             size_bytes, rate_bps, partial(self._hopped, exchange, size_bytes, then), update_s=update_s
         )
@@ -248,7 +229,7 @@ class ExchangePhase:
 
     def _start_work(self, host: Participation) -> None:
         assert host.window.vehicle.flops is not None
-        timer = self._air.env.timeout(training_s(self._plan.work_flop, host.window.vehicle.flops))
+        timer = self._world.env.timeout(training_s(self._plan.work_flop, host.window.vehicle.flops))
         timer.callbacks.append(partial(self._worked, host))
         self._timers[host] = timer
 
@@ -283,7 +264,7 @@ class ExchangePhase:
 
     def _end(self, exchange: Exchanged, outcome: Literal["completed", "cut"]) -> None:
         exchange.outcome = outcome
-        exchange.end_s = self._air.env.now
+        exchange.end_s = self._world.env.now
         exchange.contact_s = self._contact_s(exchange)
         exchange.sender.exchange_bytes += exchange.moved_bytes
         self._on_ended(exchange)
@@ -300,20 +281,20 @@ class ExchangePhase:
     def _in_contact(self, exchange: Exchanged) -> bool:
         return (
             exchange.via == "relay"
-            or self._distance_m(exchange.sender, exchange.receiver, self._air.env.now) < self._air.exchange.range_m
+            or self._distance_m(exchange.sender, exchange.receiver, self._world.env.now) < self._settings.range_m
         )
 
     def _contact_s(self, exchange: Exchanged) -> float:
-        settings = self._air.exchange
+        settings = self._settings
         if settings.relay or settings.topology == "star":
             return exchange.end_s - exchange.start_s
         paths = exchange.sender.window.path, exchange.receiver.window.path
         return contact_time_s(*paths, settings.range_m, exchange.start_s, exchange.end_s)
 
     def _tick_after(self, count: int) -> None:
-        delay_s = self._start_s + count * self._air.update_s - self._air.env.now
-        delay_s = max(math.ulp(self._air.env.now), delay_s)
-        self._air.env.timeout(delay_s).callbacks.append(partial(self._tick, count))
+        now_s = self._world.env.now
+        delay_s = max(math.ulp(now_s), self._start_s + count * self._world.experiment.link.update_s - now_s)
+        self._world.env.timeout(delay_s).callbacks.append(partial(self._tick, count))
 
     def _tick(self, count: int, _: object) -> None:
         """Look up who is in range now."""
@@ -336,9 +317,9 @@ class ExchangePhase:
         ids = source.window.vehicle.id, target.window.vehicle.id
         pair = frozenset(ids)
         if pair not in self._pair_states:
-            self._pair_states[pair] = self._air.radio.pair_state(self._round, *ids)
+            self._pair_states[pair] = self._world.radio.pair_state(self._round, *ids)
         one, other = source.window, target.window
-        return self._air.radio.sidelink_bps(one.rsu, one.path, other.path, time_s, self._pair_states[pair])
+        return self._world.radio.sidelink_bps(one.rsu, one.path, other.path, time_s, self._pair_states[pair])
 
 
 def contact_time_s(one: VehiclePath, other: VehiclePath, range_m: float, start_s: float, end_s: float) -> float:

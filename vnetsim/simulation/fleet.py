@@ -1,7 +1,7 @@
 """The fleet: which vehicles are covered, by which RSUs, and which aggregator each of them turns to.
 
 An aggregator knows the vehicles that wait for it and those that take part in its rounds. Who came, left, or is free for
-somebody else is the fleet's business: it tells the aggregators, and they tell it when a vehicle has become idle.
+somebody else is the fleet's business.
 
 A vehicle inside several discs takes part through the window that opened first, never twice at a time; its other
 windows count as ``not_selected`` unless it is invited through them later.
@@ -9,7 +9,7 @@ windows count as ``not_selected`` unless it is invited through them later.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from vnetsim.coverage.rsu import Rsu
 from vnetsim.coverage.windows import Left, VehiclePath
@@ -26,28 +26,18 @@ class Fleet:
         rsus: every RSU that a path may name.
         silos: number of silos and how vehicles come by them.
         recorder: told of windows that close.
-        on_round: called after every round; False ends the run.
-
-    Attributes:
-        stopped: whether ``on_round`` has ended the run.
+        by_rsu: the topology: the aggregator to which each RSU belongs, by the RSU's id.
     """
 
     def __init__(
-        self, rsus: Sequence[Rsu], silos: SiloSettings, recorder: Recorder, on_round: Callable[[], object] | None
+        self, rsus: Sequence[Rsu], silos: SiloSettings, recorder: Recorder, by_rsu: Mapping[str, Aggregator]
     ) -> None:
         self._rsus = {rsu.id: rsu for rsu in rsus}
         self._recorder = recorder
-        self._on_round = on_round
-        self.stopped = False
         self._binder = SiloBinder(silos)
         self._vehicles: dict[str, Vehicle] = {}
         self._windows: dict[VehiclePath, OpenWindow] = {}
         self._entered = 0
-        self._by_rsu: Mapping[str, Aggregator] = {}
-        self._by_name: Mapping[str, Aggregator] = {}
-
-    def serve(self, by_rsu: Mapping[str, Aggregator]) -> None:
-        """Take the topology: the aggregator to which each RSU belongs, by the RSU's id."""
         self._by_rsu = by_rsu
         self._by_name = {aggregator.name: aggregator for aggregator in by_rsu.values()}
 
@@ -109,11 +99,6 @@ class Fleet:
             self._by_rsu[window.rsu.id].offer(window)
 
     def cut_off(self, round_index: int, time_s: float) -> None:
-        """Record the windows that the end of the run leaves open, while a round is closing now (s)."""
+        """Record the windows that the end of the run leaves open, whose last round has closed at a time (s)."""
         self._recorder.cut_off(self._windows.values(), round_index, time_s)
         self._windows.clear()
-
-    def closed(self) -> None:
-        """Let whoever asked know that a round has closed."""
-        if self._on_round is not None:
-            self.stopped = self._on_round() is False

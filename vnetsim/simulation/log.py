@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, TypeVar, get_args
+from typing import Literal, NamedTuple, Protocol, TypeVar, get_args
 
 from vnetsim.coverage.window_of_path import cut_window
 from vnetsim.coverage.windows import Window
 from vnetsim.experiment.camera import Camera
+from vnetsim.learning import Cost, Participant
 from vnetsim.simulation.exchange import Exchanged
 from vnetsim.simulation.participation import Participation, Stage
 from vnetsim.simulation.vehicle import OpenWindow
@@ -196,6 +197,18 @@ class RoundResult:
     losses: Sequence[float | None] = ()
     rejected: Sequence[int] = ()
     exchanges: Mapping[tuple[str, str], float] = field(default_factory=dict)
+
+
+class RoundHandler(Protocol):
+    """Learning as the simulation sees it."""
+
+    def cost(self, silo: int) -> Cost:
+        """Return payload and work of a participation by a vehicle that holds ``silo``."""
+        ...
+
+    def close_round(self, summary: RoundSummary, participants: Sequence[Participant]) -> RoundResult:
+        """Train the committed participants (perhaps none), in order of commit, and aggregate them."""
+        ...
 
 
 class Recorder:

@@ -13,9 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from typing import Literal, Protocol
@@ -27,52 +25,14 @@ from vnetsim.errors import RunError
 from vnetsim.experiment import Experiment
 from vnetsim.radio.channel import Channel, RateUse
 from vnetsim.random_streams import Streams
-from vnetsim.simulation.aggregator import Aggregator, World
+from vnetsim.simulation.aggregator import Aggregator, Outbox
 from vnetsim.simulation.fleet import Fleet
-from vnetsim.simulation.handler import RoundHandler
+from vnetsim.simulation.invitations import Invitations
 from vnetsim.simulation.links import Radio
-from vnetsim.simulation.log import (
-    OUTCOMES,
-    Outcome,
-    ParticipationRecord,
-    Recorder,
-    RoundRecord,
-    RoundResult,
-    RoundSummary,
-    SimulationLog,
-)
+from vnetsim.simulation.log import Recorder, RoundHandler, SimulationLog
 from vnetsim.simulation.plugins import SimulationPlugins, simulation_plugins
-from vnetsim.simulation.resources import Resources
-from vnetsim.simulation.selection.choice import Chooser
 from vnetsim.simulation.selection.knowledge import Knowledge
-
-__all__ = [
-    "OUTCOMES",
-    "ChannelUse",
-    "Outcome",
-    "ParticipationRecord",
-    "ProgressCallback",
-    "RoundHandler",
-    "RoundRecord",
-    "RoundResult",
-    "RoundSummary",
-    "SimulationLog",
-    "SimulationResult",
-    "simulate",
-]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ChannelUse:
-    """How much an RSU's channel was used.
-
-    Args:
-        carried_bytes: bytes of all transfers, also of those cut short (B).
-        busy_s: time with at least one active transfer (s).
-    """
-
-    carried_bytes: float
-    busy_s: float
+from vnetsim.simulation.world import World
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,8 +45,8 @@ class SimulationResult:
         begin_s: first simulated instant (s).
         time_s: last simulated instant (s).
         log: the records.
-        channels: use of the radio channels, by RSU.
-        sidelinks: use of the channels between vehicles, by the RSU that schedules them.
+        channels: the radio channels as they were used, by RSU.
+        sidelinks: those between vehicles, by the RSU that schedules them.
         link_rates: rates between RSUs and vehicles that transfers looked up.
         sidelink_rates: rates between vehicles, likewise.
     """
@@ -95,8 +55,8 @@ class SimulationResult:
     begin_s: float
     time_s: float
     log: SimulationLog
-    channels: Mapping[str, ChannelUse]
-    sidelinks: Mapping[str, ChannelUse]
+    channels: Mapping[str, Channel]
+    sidelinks: Mapping[str, Channel]
     link_rates: RateUse
     sidelink_rates: RateUse
 
@@ -142,107 +102,134 @@ def simulate(
     Raises:
         RunError: when the traffic goes back in time.
     """
-    begin_s = traffic.info.begin_s
-    env = simpy.Environment(initial_time=begin_s)
+    env = simpy.Environment(initial_time=traffic.info.begin_s)
     log = SimulationLog()
     made = simulation_plugins(experiment) if plugins is None else plugins
     radio = Radio(made.radio, experiment.link, streams)
-    resources = Resources(experiment=experiment, radio=radio, streams=streams, cost=handler.cost)
     link_rates, sidelink_rates = radio.rate_use(), radio.rate_use()
     world = World(
         env=env,
         experiment=experiment,
-        handler=handler,
-        recorder=Recorder(log, experiment.camera),
-        resources=resources,
+        streams=streams,
+        cost=handler.cost,
+        radio=radio,
         channels={rsu.id: Channel(env, link_rates) for rsu in traffic.rsus},
         sidelinks={rsu.id: Channel(env, sidelink_rates) for rsu in traffic.rsus},
     )
-    fleet = Fleet(traffic.rsus, experiment.silos, world.recorder, None if on_round is None else partial(on_round, log))
+    recorder, outbox = Recorder(log, experiment.camera), Outbox()
     aggregator = Aggregator(
         name="global",
         world=world,
-        surroundings=fleet,
+        handler=handler,
+        recorder=recorder,
+        outbox=outbox,
         pace=made.pace,
-        chooser=Chooser(made.selection, streams.generator("selection")),
-        knowledge=Knowledge(
-            camera=experiment.camera,
-            resources=resources,
-            images=images or {},
-            whole_paths=traffic.info.whole_paths,
+        invitations=Invitations(
+            policy=made.selection,
+            generator=streams.generator("selection"),
+            pace=made.pace,
+            knowledge=Knowledge(world=world, images=images or {}, whole_paths=traffic.info.whole_paths),
         ),
     )
-    fleet.serve({rsu.id: aggregator for rsu in traffic.rsus})
-    last_s = _play(traffic, env, fleet, log, progress)
+    fleet = Fleet(traffic.rsus, experiment.silos, recorder, {rsu.id: aggregator for rsu in traffic.rsus})
+    loop = _Loop(env, fleet, outbox, log, on_round)
+    last_s = loop.play(traffic, progress)
     complete = len(log.rounds) == experiment.rounds
     return SimulationResult(
-        ended_by="rounds" if complete else "caller" if fleet.stopped else "traffic",
-        begin_s=begin_s,
+        ended_by="rounds" if complete else "caller" if loop.stopped else "traffic",
+        begin_s=traffic.info.begin_s,
         time_s=log.rounds[-1].close_s if complete else last_s,
         log=log,
-        channels=_use(world.channels),
-        sidelinks=_use(world.sidelinks),
+        channels=world.channels,
+        sidelinks=world.sidelinks,
         link_rates=link_rates,
         sidelink_rates=sidelink_rates,
     )
 
 
-def _use(channels: Mapping[str, Channel]) -> dict[str, ChannelUse]:
-    return {
-        rsu_id: ChannelUse(carried_bytes=channel.carried_bytes, busy_s=channel.busy_s)
-        for rsu_id, channel in channels.items()
-    }
+class _Loop:
+    """Plays traffic and clock against each other, and takes to the fleet what aggregators put into the outbox."""
 
+    def __init__(
+        self,
+        env: simpy.Environment,
+        fleet: Fleet,
+        outbox: Outbox,
+        log: SimulationLog,
+        on_round: Callable[[SimulationLog], object] | None,
+    ) -> None:
+        self._env = env
+        self._fleet = fleet
+        self._outbox = outbox
+        self._log = log
+        self._on_round = on_round
+        self.stopped = False
 
-def _play(
-    traffic: TrafficStream,
-    env: simpy.Environment,
-    fleet: Fleet,
-    log: SimulationLog,
-    progress: ProgressCallback | None,
-) -> float:
-    """Play the traffic until the last round closes or there is no more of it; return the last instant (s)."""
-    fleet.open()
-    last_s = traffic.info.begin_s
-    time_s: float
-    for time_s, events in groupby(traffic.events(), key=attrgetter("time_s")):
-        if time_s < last_s:
-            raise RunError(f"Traffic went back in time, from {last_s} s to {time_s} s.")
-        last_s = time_s
-        if not (_run_until(env, fleet, time_s) and all(_apply(event, env, fleet) for event in events)):
-            if fleet.stopped and not fleet.finished:
-                fleet.end_of_traffic(env.now)
-            return env.now if fleet.stopped else last_s
-        fleet.fill()
-        if progress is not None:
-            progress(time_s=time_s, rounds=len(log.rounds), windows=log.windows.total)
-    end_s = traffic.info.end_s  # read again: a recording knows it once it has been read to its end
-    if end_s is not None and last_s < end_s < math.inf:
-        last_s = end_s
-    if _run_until(env, fleet, last_s, inclusive=True) or (fleet.stopped and not fleet.finished):
-        fleet.end_of_traffic(env.now if fleet.stopped else last_s)
-    return last_s
+    def play(self, traffic: TrafficStream, progress: ProgressCallback | None) -> float:
+        """Play the traffic until the last round closes or there is no more of it; return the last instant (s)."""
+        fleet, log = self._fleet, self._log
+        fleet.open()
+        last_s = traffic.info.begin_s
+        time_s: float
+        for time_s, events in groupby(traffic.events(), key=attrgetter("time_s")):
+            if time_s < last_s:
+                raise RunError(f"Traffic went back in time, from {last_s} s to {time_s} s.")
+            last_s = time_s
+            if not (self._run_until(time_s) and all(self._apply(event) for event in events)):
+                return self._ended(last_s)
+            self._empty_outbox()
+            fleet.fill()
+            if progress is not None:
+                progress(time_s=time_s, rounds=len(log.rounds), windows=log.windows.total)
+        end_s = traffic.info.end_s  # read again: a recording knows it once it has been read to its end
+        if end_s is not None and last_s < end_s < math.inf:
+            last_s = end_s
+        self._run_until(last_s, inclusive=True)
+        return self._ended(last_s)
 
+    def _ended(self, last_s: float) -> float:
+        """Close what is open, where rounds are missing, and return the last instant (s)."""
+        if self.stopped:
+            last_s = self._env.now
+        if not self._fleet.finished:
+            self._fleet.end_of_traffic(last_s)
+            self._empty_outbox()
+        return last_s
 
-def _apply(event: CoverageEvent, env: simpy.Environment, fleet: Fleet) -> bool:
-    """Let a vehicle enter or leave; return whether rounds remain."""
-    if isinstance(event, Entered):
-        fleet.enter(event.path)
+    def _apply(self, event: CoverageEvent) -> bool:
+        """Let a vehicle enter or leave; return whether rounds remain."""
+        if isinstance(event, Entered):
+            self._fleet.enter(event.path)
+            return True
+        if event.window.exit_cause == "end" and not self._run_until(event.time_s, inclusive=True):
+            return False
+        self._fleet.leave(event)
         return True
-    if event.window.exit_cause == "end" and not _run_until(env, fleet, event.time_s, inclusive=True):
-        return False
-    fleet.leave(event)
-    return True
 
-
-def _run_until(env: simpy.Environment, fleet: Fleet, time_s: float, *, inclusive: bool = False) -> bool:
-    """Run what happens before ``time_s``, and at it if ``inclusive``; return whether rounds remain."""
-    with suppress(simpy.core.StopSimulation):  # raised when the last round closes
-        # SimPy adds the difference to its clock, which may miss the target by one rounding. From a clock within a
-        # factor of two the difference is exact (Sterbenz), and so is the landing.
-        for until_s in (time_s - abs(time_s) / 4, time_s):
-            if until_s > env.now and not (fleet.finished or fleet.stopped):
-                env.run(until=until_s)
-        while inclusive and not (fleet.finished or fleet.stopped) and env.peek() <= time_s:
+    def _run_until(self, time_s: float, *, inclusive: bool = False) -> bool:
+        """Run what happens before ``time_s``, and at it if ``inclusive``; return whether rounds remain."""
+        env, outbox = self._env, self._outbox
+        while (due_s := env.peek()) < time_s or (inclusive and due_s == time_s):
             env.step()
-    return not (fleet.finished or fleet.stopped)
+            if (outbox.idle or outbox.closed) and self._empty_outbox():
+                if self.stopped or self._fleet.finished:
+                    return False
+                self._fleet.fill()
+        # Nothing is due any more. SimPy adds the difference to its clock, which may miss the target by one rounding.
+        # From a clock within a factor of two the difference is exact (Sterbenz), and so is the landing.
+        for until_s in (time_s - abs(time_s) / 4, time_s):
+            if until_s > env.now:
+                env.run(until=until_s)
+        return True
+
+    def _empty_outbox(self) -> bool:
+        """Let those whom it concerns know what aggregators have told; return whether a round has closed."""
+        told = self._outbox.taken()
+        for summary in told.closed:
+            if summary.final:
+                self._fleet.cut_off(summary.round, summary.close_s)
+            if self._on_round is not None:
+                self.stopped |= self._on_round(self._log) is False
+        for vehicle in told.idle:
+            self._fleet.idle(vehicle)
+        return bool(told.closed)

@@ -6,9 +6,10 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import Literal
 
-from vnetsim.simulation.exchange import Air, ExchangePhase
+from vnetsim.simulation.exchange import ExchangePhase
 from vnetsim.simulation.log import ClosedBy, Recorder
 from vnetsim.simulation.participation import Participation
+from vnetsim.simulation.world import World
 
 OpenedBy = Literal["quorum", "deadline"]
 
@@ -17,22 +18,13 @@ class RoundExchange:
     """The exchange of the open round; its owner opens and closes rounds.
 
     Args:
-        air: radio, clock and settings of exchanges.
-        deadline_s: how long an exchange lasts at most (s).
+        world: clock, radio and settings.
         recorder: told of every exchange between two vehicles that is over.
         on_over: called when the round is to close, by its deadline or because all members have come to an end.
     """
 
-    def __init__(
-        self,
-        *,
-        air: Air,
-        deadline_s: float,
-        recorder: Recorder,
-        on_over: Callable[[ClosedBy], None],
-    ) -> None:
-        self._air = air
-        self._deadline_s = deadline_s
+    def __init__(self, *, world: World, recorder: Recorder, on_over: Callable[[ClosedBy], None]) -> None:
+        self._world = world
         self._recorder = recorder
         self._on_over = on_over
         self._gathered: dict[Participation, None] = {}  # in order of arrival: a dictionary is an ordered set
@@ -62,7 +54,7 @@ class RoundExchange:
         plan = next(iter(self._members)).invitation.cost.exchange
         assert plan is not None
         self._phase = ExchangePhase(
-            air=self._air,
+            world=self._world,
             plan=plan,
             members=tuple(self._members),
             round_index=round_index,
@@ -71,7 +63,9 @@ class RoundExchange:
         )
         for participation in self._members:
             participation.begin_exchange(self._phase.neighbours(participation))
-        self._air.env.timeout(self._deadline_s).callbacks.append(partial(self._deadline, round_index))
+        self._world.env.timeout(self._world.experiment.round.deadline_s).callbacks.append(
+            partial(self._deadline, round_index)
+        )
         self._phase.begin()
 
     def leave(self, participation: Participation) -> bool:
@@ -89,7 +83,7 @@ class RoundExchange:
         if participation in self._members:
             del self._members[participation]
             if not self._members:  # not at once: it may be the traffic that ended it, outside the event loop
-                self._air.env.timeout(0).callbacks.append(partial(self._over, self._round))
+                self._world.env.timeout(0).callbacks.append(partial(self._over, self._round))
 
     def stop(self) -> Callable[[Participation], None] | None:
         """End the exchange as the round closes; return what lets members that are still in it go on, if there was one.

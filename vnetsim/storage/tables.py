@@ -71,7 +71,7 @@ PARTICIPATIONS = (
     Column("silo", INTEGER, "", "silo that the vehicle carries"),
     Column("approach", INTEGER, "", "approach direction, index of the sector of entry"),
     Column("enter_s", REAL, "s", "start of the coverage window it belongs to; with vehicle_id and rsu_id its key"),
-    Column("outcome", TEXT, "", "how it ended, one of vnetsim.simulation.loop.OUTCOMES"),
+    Column("outcome", TEXT, "", "how it ended, one of vnetsim.simulation.log.OUTCOMES"),
     Column("start_s", REAL, "s", "invitation, or entry when never invited"),
     Column("end_s", REAL, "s", "end"),
     Column("download_s", REAL, "s", "time spent receiving"),

@@ -6,20 +6,22 @@ import math
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from vnetsim.errors import InputError, RunError
 from vnetsim.learning import Cost, Exchange
 from vnetsim.plugins.checked import checked
+from vnetsim.simulation.invitations import Invitations
 from vnetsim.simulation.pace import Pace, RoundState, WorkPace
-from vnetsim.simulation.planning import Planning
 from vnetsim.simulation.plugins import simulation_plugins
+from vnetsim.simulation.selection.arrival import ArrivalSelection
 
 STATE = RoundState(round=3, open_s=10.0, now_s=12.0, invited=0, in_flight=0, committed=0)
 
 
-def planning(**answers: Any) -> tuple[Planning, Any]:
-    """Return what asks a pace of these answers, and a participation of a vehicle of 8 steps."""
+def invitations(**answers: Any) -> tuple[Invitations, Any]:
+    """Return what asks a pace of these answers, and a window of a vehicle of 8 steps."""
 
     class Mine(WorkPace):
         name = "mine"
@@ -27,10 +29,11 @@ def planning(**answers: Any) -> tuple[Planning, Any]:
     for name, answer in answers.items():
         setattr(Mine, name, answer if name == "planned_share" else lambda *_, answer=answer: answer)
     steps = answers.get("steps", 8)
-    knowledge: Any = SimpleNamespace(at=lambda *_: SimpleNamespace(cost=lambda _: SimpleNamespace(steps=steps)))
+    known = SimpleNamespace(cost=lambda _: SimpleNamespace(steps=steps))
+    knowledge: Any = SimpleNamespace(at=lambda *_: known)
     window: Any = SimpleNamespace(vehicle=SimpleNamespace(binding=SimpleNamespace(silo=0)), path=None)
-    made = Planning(checked(Mine(), "pace", Pace), knowledge, lambda: STATE)  # type: ignore[arg-type]
-    return made, window
+    pace: Any = checked(Mine(), "pace", Pace)
+    return Invitations(policy=ArrivalSelection(), generator=np.random.default_rng(0), pace=pace, knowledge=knowledge), window
 
 
 @pytest.mark.parametrize(
@@ -38,15 +41,15 @@ def planning(**answers: Any) -> tuple[Planning, Any]:
     [(1.0, 1.0), (0.0, 1 / 8), (0.3, 2 / 8), (3 / 8, 3 / 8), (0.1 + 0.2 + 0.075, 3 / 8), (0.99, 7 / 8)],
 )
 def test_a_share_is_of_whole_steps_and_at_least_one(given: float, share: float) -> None:
-    made, participation = planning(share=given)
-    assert made.share(participation, 0.0) == share
-    made, participation = planning(share=given, steps=0)
-    assert made.share(participation, 0.0) == 1
+    made, window = invitations(share=given)
+    assert made.share(window, STATE) == share
+    made, window = invitations(share=given, steps=0)
+    assert made.share(window, STATE) == 1
 
 
 def test_without_answers_of_its_own_it_changes_nothing() -> None:
-    made, participation = planning()
-    assert (made.share(participation, 0.0), made.length_s([], 0.0), made.planned_share) == (1.0, None, 1.0)
+    made, window = invitations()
+    assert (made.share(window, STATE), made.length_s(STATE), [*made.chosen(1, STATE, 60.0)]) == (1.0, None, [])
 
 
 @pytest.mark.parametrize(
@@ -61,9 +64,9 @@ def test_without_answers_of_its_own_it_changes_nothing() -> None:
     ],
 )
 def test_an_answer_outside_its_bounds_is_told_by_name(answers: dict[str, Any], words: str) -> None:
-    made, participation = planning(**answers)
+    made, window = invitations(**answers)
     with pytest.raises(RunError) as error:
-        _ = (made.share(participation, 0.0), made.length_s([], 0.0), made.planned_share)
+        _ = (made.share(window, STATE), made.length_s(STATE), [*made.chosen(1, STATE, 60.0)])
     assert words in str(error.value)
 
 

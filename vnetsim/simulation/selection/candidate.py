@@ -45,9 +45,9 @@ class DwellHistory:
         return total_s / count if count else None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Known:
-    """What all candidates of a moment share.
+    """What all candidates of an aggregator share; it moves on with the time.
 
     Args:
         now_s: simulated time (s).
@@ -81,7 +81,8 @@ class Known:
 class Candidate:
     """A vehicle in coverage that may be invited now; nothing of it can be changed.
 
-    Figures are computed when they are asked for, so that a policy pays for what it looks at.
+    Figures are computed when they are asked for, so that a policy pays for what it looks at; they are those of the
+    present selection, also where a candidate was kept from an earlier one.
     """
 
     __slots__ = ("_known", "_window")

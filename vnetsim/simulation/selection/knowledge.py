@@ -8,51 +8,48 @@ from collections.abc import Mapping, Sequence
 from vnetsim.coverage.windows import Window
 from vnetsim.experiment.camera import Camera
 from vnetsim.simulation.log import ParticipationRecord, Rows
-from vnetsim.simulation.resources import Resources
 from vnetsim.simulation.selection.candidate import DwellHistory, Known
 from vnetsim.simulation.vehicle import Vehicle
+from vnetsim.simulation.world import World
 
 
 class Knowledge:
     """Windows that ended, losses and uploads so far.
 
     Args:
-        camera: gives blur levels.
-        resources: links and computers of candidates.
+        world: camera, links and computers of candidates.
         images: images by silo; empty where the task does not tell.
         whole_paths: whether a path is known to its end when it begins.
 
     Attributes:
+        known: all of it, as candidates show it.
         last_round: the latest round that invited a vehicle or took its update, by vehicle; the aggregator keeps it.
     """
 
-    def __init__(self, *, camera: Camera, resources: Resources, images: Mapping[int, int], whole_paths: bool) -> None:
-        self._camera = camera
-        self._resources = resources
-        self._images = images
-        self._whole_paths = whole_paths
+    def __init__(self, *, world: World, images: Mapping[int, int], whole_paths: bool) -> None:
         self._history = DwellHistory()
         self._losses: dict[int, tuple[float, int]] = {}
         self._commits: Counter[str] = Counter()
         self.last_round: dict[str, int] = {}
         self._records_seen = 0
-
-    def at(self, now_s: float, work_share: float = 1.0) -> Known:
-        """Return what candidates share at a time (s), when a share of their training is planned."""
-        return Known(
-            now_s=now_s,
-            camera=self._camera,
+        self.known = Known(
+            now_s=world.env.now,
+            camera=world.experiment.camera,
             history=self._history,
-            images=self._images,
+            images=images,
             losses=self._losses,
             commits=self._commits,
             last_round=self.last_round,
-            cost=self._resources.cost,
-            link=self._resources.link,
-            train_s=self._resources.train_s,
-            whole_paths=self._whole_paths,
-            work_share=work_share,
+            cost=world.cost,
+            link=world.link,
+            train_s=world.train_s,
+            whole_paths=whole_paths,
         )
+
+    def at(self, now_s: float, work_share: float = 1.0) -> Known:
+        """Return what candidates share, from now on (s) and when a share of their training is planned."""
+        self.known.now_s, self.known.work_share = now_s, work_share
+        return self.known
 
     def left(self, vehicle: Vehicle, window: Window) -> None:
         """Take note of a window that ended."""

@@ -26,7 +26,9 @@ class RandomSelection:
 
     def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Iterator[Candidate]:  # noqa: ARG002 - the protocol's arguments
         """Yield one drawn candidate after the other."""
-        left = list(candidates)
+        first = int(context.generator.integers(len(candidates)))
+        yield candidates[first]  # often the only one that is asked for, of hundreds
+        left = [*candidates[:first], *candidates[first + 1 :]]
         while left:
             yield left.pop(int(context.generator.integers(len(left))))
 

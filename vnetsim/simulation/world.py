@@ -1,33 +1,45 @@
-"""The communication and computing resources of a window: radio link and on-board computer, made when first needed."""
+"""What all aggregators of a simulation share: the clock, the settings, and the links and computers of vehicles."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+
+import simpy
 
 from vnetsim.experiment import Experiment
 from vnetsim.learning import Cost
+from vnetsim.radio.channel import Channel
 from vnetsim.random_streams import Streams
 from vnetsim.simulation.compute import training_s, vehicle_flops
 from vnetsim.simulation.links import Link, Radio
+from vnetsim.simulation.participation import Coverage
 from vnetsim.simulation.vehicle import OpenWindow
 
 
 @dataclass(frozen=True, kw_only=True)
-class Resources:
-    """Links and computers; their random streams are named, so that it does not matter when they are made.
+class World:
+    """What all aggregators share.
+
+    Random streams are named, so that it does not matter when links and computers are made.
 
     Args:
-        experiment: computers.
-        radio: links.
+        env: the event loop; its clock is the traffic's.
+        experiment: rules, camera, number of rounds.
         streams: the experiment's random streams.
         cost: payload and work of a participation by silo.
+        radio: rates.
+        channels: the radio channels, by RSU.
+        sidelinks: the channels between vehicles, by the RSU that schedules them.
     """
 
+    env: simpy.Environment
     experiment: Experiment
-    radio: Radio
     streams: Streams
     cost: Callable[[int], Cost]
+    radio: Radio
+    channels: Mapping[str, Channel]
+    sidelinks: Mapping[str, Channel]
 
     def link(self, window: OpenWindow) -> Link:
         """Return the radio link of a window."""
@@ -43,3 +55,7 @@ class Resources:
                 vehicle.flops = vehicle_flops(self.experiment.compute, vehicle.id, self.streams)
             window.train_s = training_s(self.cost(vehicle.binding.silo).work_flop, vehicle.flops)
         return window.train_s
+
+    def coverage(self, window: OpenWindow) -> Coverage:
+        """Return what a vehicle takes part through in a window."""
+        return Coverage(window=window, channel=self.channels[window.rsu.id], link=self.link(window))

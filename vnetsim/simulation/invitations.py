@@ -1,0 +1,152 @@
+"""Who waits for an invitation, and whom the selection policy and the pace take first, and for how much training."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator
+
+import numpy as np
+
+from vnetsim.coverage.windows import Window
+from vnetsim.errors import RunError
+from vnetsim.simulation.log import ParticipationRecord, Rows
+from vnetsim.simulation.pace import Pace, RoundState, WorkPace
+from vnetsim.simulation.participation import Predicted
+from vnetsim.simulation.selection import Candidate, SelectionContext, SelectionPolicy
+from vnetsim.simulation.selection.knowledge import Knowledge
+from vnetsim.simulation.vehicle import OpenWindow, Vehicle
+
+_ROUNDING = 1e-9
+"""So much below a whole number of steps is that number."""
+
+
+class Invitations:
+    """Shows policy and pace the vehicles as the RSUs know them.
+
+    With many RSUs hundreds wait, and somebody is chosen at every upload: what waits is kept ready to be shown.
+
+    Args:
+        policy: whom to invite first.
+        generator: its random stream.
+        pace: whom it takes and how much they train, where it decides that.
+        knowledge: what the RSUs know.
+    """
+
+    def __init__(
+        self, *, policy: SelectionPolicy, generator: np.random.Generator, pace: Pace, knowledge: Knowledge
+    ) -> None:
+        self._policy = policy
+        self._generator = generator
+        self._pace = pace if isinstance(pace, WorkPace) else None
+        self._knowledge = knowledge
+        self._windows: dict[Candidate, OpenWindow] = {}  # in order of entry, unless _unsorted
+        self._candidates: dict[OpenWindow, Candidate] = {}
+        self._newest = -1
+        self._unsorted = False
+        self._rested: dict[str, Vehicle] = {}
+
+    def __len__(self) -> int:
+        return len(self._windows)
+
+    def offer(self, window: OpenWindow, round_index: int) -> None:
+        """Let an idle vehicle wait in a window or, when it took part in the open round, rest until the next one."""
+        if self._knowledge.last_round.get(window.vehicle.id, -1) >= round_index:
+            self.rest(window.vehicle)
+        elif window not in self._candidates:
+            self._candidates[window] = candidate = Candidate(window, self._knowledge.known)
+            self._windows[candidate] = window
+            self._unsorted |= window.index < self._newest
+            self._newest = max(self._newest, window.index)
+
+    def rest(self, vehicle: Vehicle) -> None:
+        """Let a vehicle rest until the next round."""
+        self._rested[vehicle.id] = vehicle
+
+    def rested(self) -> Collection[Vehicle]:
+        """Return who rested, now that the next round opens."""
+        rested, self._rested = self._rested, {}
+        return rested.values()
+
+    def took_part(self, vehicle: Vehicle, round_index: int) -> None:
+        """Take note that a vehicle was invited in a round, or that its update counts for it."""
+        self._knowledge.last_round[vehicle.id] = round_index
+
+    def forget(self, window: OpenWindow, closed: Window) -> None:
+        """Take note that a window has closed; nobody waits in it any more."""
+        self._knowledge.left(window.vehicle, closed)
+        self._discard(window)
+
+    def length_s(self, state: RoundState) -> float | None:
+        """Return how long the open round is to last from now (s) at most, where the pace plans that now."""
+        if self._pace is None or state.invited:
+            return None
+        return self._pace.plan(self._waiting(state, 1.0), state)
+
+    def chosen(self, free: int, state: RoundState, close_s: float) -> Iterator[OpenWindow]:
+        """Yield who is to be invited and waits no longer, as far as they are asked for.
+
+        Args:
+            free: how many can be invited now.
+            state: how the open round stands.
+            close_s: when it closes at the latest (s).
+
+        Raises:
+            RunError: the policy failed, or returned what is no candidate, or one twice.
+        """
+        candidates = self._waiting(state, 1.0 if self._pace is None else self._pace.planned_share)
+        if self._pace is not None:
+            candidates = tuple(candidate for candidate in candidates if self._pace.takes(candidate, state))
+        if not candidates:
+            return
+        context = SelectionContext(
+            now_s=state.now_s,
+            round=state.round,
+            open_s=state.open_s,
+            deadline_s=close_s,
+            in_flight=state.in_flight,
+            generator=self._generator,
+        )
+        for candidate in self._policy.select(candidates, min(free, len(candidates)), context):
+            window = self._windows.get(candidate) if isinstance(candidate, Candidate) else None
+            if window is None:
+                what = candidate.vehicle_id if isinstance(candidate, Candidate) else repr(candidate)
+                raise RunError(
+                    f"selection policy '{self._policy.name}' returned {what} in round {state.round}, which is no "
+                    "candidate or was returned before; it must return some of the candidates, each once."
+                )
+            self._discard(window)
+            yield window
+
+    def share(self, window: OpenWindow, state: RoundState) -> float:
+        """Return the share of its training that a vehicle does, which begins it now.
+
+        Whole local steps, at least one; all where the learner names no steps.
+        """
+        if self._pace is None:
+            return 1.0
+        candidate = Candidate(window, self._knowledge.at(state.now_s))
+        if candidate.steps == 0:
+            return 1.0
+        share = self._pace.share(candidate, state)
+        return max(1, math.floor(share * candidate.steps * (1 + _ROUNDING))) / candidate.steps
+
+    def predicted(self, window: OpenWindow) -> Predicted:
+        """Return how long the rest of a window that was just chosen is predicted to last (s)."""
+        return Candidate(window, self._knowledge.known).predicted()
+
+    def after_round(self, records: Rows[ParticipationRecord], round_index: int) -> None:
+        """Let knowledge and policy learn from what is recorded at the close of a round."""
+        self._policy.after_round(self._knowledge.learn(records, round_index))
+
+    def _discard(self, window: OpenWindow) -> None:
+        candidate = self._candidates.pop(window, None)
+        if candidate is not None:
+            del self._windows[candidate]
+
+    def _waiting(self, state: RoundState, work_share: float) -> tuple[Candidate, ...]:
+        """Return who waits, in order of entry, as they are now when a share of their training is planned."""
+        if self._unsorted:
+            self._windows = dict(sorted(self._windows.items(), key=lambda item: item[1].index))
+            self._unsorted = False
+        self._knowledge.at(state.now_s, work_share)
+        return tuple(self._windows)
