@@ -24,8 +24,8 @@ from vnetsim.random_streams import Streams
 from vnetsim.simulation.log import RoundResult, RoundSummary
 from vnetsim.simulation.loop import simulate
 from vnetsim.simulation.plugins import simulation_plugins
-from vnetsim.simulation.world import World
 from vnetsim.simulation.selection import SELECTIONS
+from vnetsim.simulation.world import World
 
 SIZES = (1_000, 10_000, 100_000)
 EXPERIMENT = Experiment(scenario="benchmark", rounds=10**6, link=LinkSettings(model="constant", rate_bps=20e6))

@@ -33,7 +33,9 @@ def invitations(**answers: Any) -> tuple[Invitations, Any]:
     knowledge: Any = SimpleNamespace(at=lambda *_: known)
     window: Any = SimpleNamespace(vehicle=SimpleNamespace(binding=SimpleNamespace(silo=0)), path=None)
     pace: Any = checked(Mine(), "pace", Pace)
-    return Invitations(policy=ArrivalSelection(), generator=np.random.default_rng(0), pace=pace, knowledge=knowledge), window
+    return Invitations(
+        policy=ArrivalSelection(), generator=np.random.default_rng(0), pace=pace, knowledge=knowledge
+    ), window
 
 
 @pytest.mark.parametrize(

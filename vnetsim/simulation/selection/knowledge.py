@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from vnetsim.coverage.windows import Window
-from vnetsim.experiment.camera import Camera
 from vnetsim.simulation.log import ParticipationRecord, Rows
 from vnetsim.simulation.selection.candidate import DwellHistory, Known
 from vnetsim.simulation.vehicle import Vehicle
