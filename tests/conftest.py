@@ -44,7 +44,7 @@ ALL_ONLY = (
     "learners/engines/test_ray_engine.py",
     "scenarios/test_studies.py",
     "simulation/test_settings_wiring.py",
-    "study/test_study_file.py",
+    "study/test_faults_of_studies.py",
     "traffic/test_game_scenarios.py",
 )
 """What `make test` leaves out: long tests whose promise a shorter one holds as well, and damage of every kind."""

@@ -16,7 +16,7 @@ from vnetsim.runs.runner import resume_run, start_run
 from vnetsim.runs.traffic_recording import record_mobility
 from vnetsim.scenario.settings_file import read_experiment
 from vnetsim.storage.run_directory import RunDirectory
-from vnetsim.study.resolve import plan
+from vnetsim.study.request import Request
 from vnetsim.study.runner import compare
 
 WALK = f"{Path(__file__).parents[1] / 'end_to_end' / 'walk_learners.py'}:Walk"
@@ -115,7 +115,8 @@ def comparison(engines: Sequence[Any], patch: Callable[[Any], None]) -> Command:
     """Return a comparison of two cells; ``patch`` takes the engine of ``engines`` to begin with, then to go on with."""
     sets = [(("rounds",), 1), (("device",), "cpu"), (("gaussian", "duration_s"), 12.0)]
     sets += [(("gaussian", "arrivals_per_s"), 0.5), (("round", "quorum"), 1), (("round", "deadline_s"), 8.0)]
-    study = plan("gaussian", [WALK, WALK.replace(":Walk", ":Shifted")], [0], sets)
+    learners = f"{WALK},{WALK.replace(':Walk', ':Shifted')}"
+    study, _ = Request(scenario="gaussian", learners=learners, seeds="0").plan(sets)
 
     def called(engine: Any) -> Callable[[Path], None]:
         def start(folder: Path) -> None:

@@ -440,27 +440,16 @@ def test_two_at_once(refused: Refused, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("toys")
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("scenario", "learners", "message"),
     [
-        (("--learners", "toy"), "name at least two"),
-        (("--learners", "toy,shiftet"), "unknown learner 'shiftet'. Did you mean 'shifted'?"),
-        (("--learners", "toy,flsimco"), "learners of different tasks cannot be compared (toy: random walk; flsimco"),
-        (("--seeds", "3:3"), "--seeds 3:3: no seed"),
-        (("--seeds", "0:251"), "502 cells (2 learners, 251 seeds): add --yes"),
-        (("--set", "learning.payload=3"), "learning: unknown key 'payload'"),
+        ("gaussian", "toy,flsimco", "learners of different tasks cannot be compared (toy: random walk; flsimco"),
+        ("nowhere.sumocfg", "toy,shifted", "nowhere.sumocfg: no such file"),
     ],
 )
-def test_wrong_options(change: tuple[str, str], message: str, refused: Refused, tmp_path: Path) -> None:
-    given = {"--learners": "toy,shifted", "--seeds": "0:2"} | dict([change])
-    options = [part for pair in given.items() for part in pair]
-    assert message in refused("compare", "gaussian", *options, "--out", tmp_path / "all")
-    assert not (tmp_path / "all").exists()
-
-
-@pytest.mark.usefixtures("toys")
-def test_traffic_that_cannot_be_opened_leaves_nothing(refused: Refused, tmp_path: Path) -> None:
-    options = ("--learners", "toy,shifted", "--out", tmp_path / "all")
-    assert "nowhere.sumocfg: no such file" in refused("compare", tmp_path / "nowhere.sumocfg", *options)
+def test_wrong_input_leaves_nothing(
+    scenario: str, learners: str, message: str, refused: Refused, tmp_path: Path
+) -> None:
+    assert message in refused("compare", scenario, "--learners", learners, "--out", tmp_path / "all")
     assert not (tmp_path / "all").exists()
 
 

@@ -137,7 +137,7 @@ def test_flsimcos_published_setting(name: str) -> None:
         assert (experiment.silos.count, experiment.data.name, learning["bank"]) == (95, "cifar10", 0)
         assert experiment.data.min_images == (0 if name == "flsimco-approach" else 520)
         assert experiment.blur.threshold_kmh == 100
-        if cell.learner == "fedco":
+        if cell.experiment.learner == "fedco":
             settings = FedCoSettings(**learning)
             assert (settings.length, settings.batch) == (4096, 512)
     rules = {cell.experiment.round.participation for cell in cells}
@@ -152,13 +152,13 @@ def test_the_arms_of_flsimcos_studies_have_one_step_size_one_queue_and_one_share
         learning = cell.experiment.learning
         assert learning["lr"] == 0.06
         assert learning["bank"] % 250 == 0, "1 in 250 of them vote"
-        if cell.learner == "fedco":
+        if cell.experiment.learner == "fedco":
             assert FedCoSettings(**learning).length == 8 * learning["batch"]
 
 
 def test_fig_4_has_a_key_encoder_in_the_silo_anew_and_at_the_rsu() -> None:
     for size in ("small", "cifar10", "paper"):
-        cells = [cell for cell in planned("flsimco-fig4", size).cells if cell.learner == "fedco"]
+        cells = [cell for cell in planned("flsimco-fig4", size).cells if cell.experiment.learner == "fedco"]
         forms = {cell.arm: cell.experiment.learning["key_encoder"] for cell in cells}
         assert forms == {"FedCo, silo": "silo", "FedCo, visit": "visit", "FedCo, RSU": "rsu"}
 
@@ -185,9 +185,9 @@ def test_cdls_published_setting() -> None:
         assert (learning["batch"], learning["steps"], learning["lr"], learning["weight_decay"]) == (32, 1, 1e-3, 1e-5)
         assert (experiment.rounds, experiment.silos.count, experiment.data.image_px) == (3600, 11, 200)
         assert experiment.exchange.topology == cell.condition
-        if cell.learner == "cdl":
+        if cell.experiment.learner == "cdl":
             assert (learning["beta"], learning["coupling"], learning["tau"]) == (0.5, "unit", 1.0)
-    assert {cell.condition for cell in plan.cells if cell.learner == "fedavg-steering"} == {"star"}
+    assert {cell.condition for cell in plan.cells if cell.experiment.learner == "fedavg-steering"} == {"star"}
 
 
 @pytest.mark.parametrize("size", ["small", "driving-log", "paper"])
@@ -199,7 +199,11 @@ def test_one_thing_differs_between_cdls_arms(size: str) -> None:
     assert len(common) == 1
     assert {cell.condition for cell in plan.cells} == {"star", "contact", "ring", "complete"}
     if size != "paper":
-        tau = {cell.arm: cell.experiment.learning.get("tau", 4.0) for cell in plan.cells if cell.learner == "cdl"}
+        tau = {
+            cell.arm: cell.experiment.learning.get("tau", 4.0)
+            for cell in plan.cells
+            if cell.experiment.learner == "cdl"
+        }
         assert tau == {"CDL": 4.0, "CDL tau 1": 1.0, "CDL kept": 4.0}
 
 
@@ -222,7 +226,7 @@ def test_fedavg_has_half_the_rate_the_rate_and_twice_the_rate_of_fedefm(name: st
     fedefm = {rate for arm, rate in rates.items() if arm.startswith("FedEFM")}
     assert len(fedefm) == 1
     assert sorted(rate / min(fedefm) for arm, rate in rates.items() if arm.startswith("FedAvg")) == [0.5, 1, 2]
-    readings = {cell.experiment.learning["reading"] for cell in plan.cells if cell.learner == "fedefm"}
+    readings = {cell.experiment.learning["reading"] for cell in plan.cells if cell.experiment.learner == "fedefm"}
     assert readings == {"literal", "labels-once"}
     assert plan.last_evaluations > 1
     assert all(cell.experiment.evaluate_every < cell.experiment.rounds / plan.last_evaluations for cell in plan.cells)
@@ -240,7 +244,7 @@ def test_one_setting_differs_between_the_arms_of_a_study_of_a_reading(name: str,
     cells = planned(name).cells
     assert {cell.experiment.learning[key] for cell in cells} == values
     rest = {json.dumps({**cell.experiment.learning, key: ""}, sort_keys=True) for cell in cells}
-    assert len(rest) == len({cell.learner for cell in cells}) == 1
+    assert len(rest) == len({cell.experiment.learner for cell in cells}) == 1
 
 
 @pytest.mark.parametrize(
@@ -287,18 +291,18 @@ def test_only_the_policy_differs_between_the_arms_of_the_study_of_selection(size
     rest = {
         (cell.condition, cell.experiment.seed): (
             dataclasses.replace(cell.experiment, round=dataclasses.replace(cell.experiment.round, selection="")),
-            cell.learner,
+            cell.experiment.learner,
             cell.traffic,
         )
         for cell in reversed(plan.cells)
     }
     for cell in plan.cells:
         rules = dataclasses.replace(cell.experiment.round, selection="")
-        same = dataclasses.replace(cell.experiment, round=rules), cell.learner, cell.traffic
+        same = dataclasses.replace(cell.experiment, round=rules), cell.experiment.learner, cell.traffic
         assert same == rest[cell.condition, cell.experiment.seed]
     data = {cell.condition: cell.experiment.data.partition for cell in plan.cells}
     assert all(partition == ("iid" if "IID" in name else "approach") for name, partition in data.items())
-    learners = {cell.learner for cell in plan.cells}
+    learners = {cell.experiment.learner for cell in plan.cells}
     assert learners == ({"fedavg-classification"} if size == "small" else {"fedavg", "flsimco"})
     assert len({len(cell.experiment.traffic.rsu) for cell in plan.cells}) == 2, (
         "five RSUs in one net, the net's own else"

@@ -63,7 +63,7 @@ def test_arms_differ_in_the_learner_and_what_the_file_names_and_in_nothing_else(
     for one, other in pairs:
         assert without_learning(one.experiment) == without_learning(other.experiment)
         mine, theirs = (
-            {**dataclasses.asdict(find_learner(cell.learner).Settings()), **cell.experiment.learning}
+            {**dataclasses.asdict(find_learner(cell.experiment.learner).Settings()), **cell.experiment.learning}
             for cell in (one, other)
         )
         differ = {key for key in mine.keys() & theirs.keys() if mine[key] != theirs[key]}
@@ -79,7 +79,7 @@ def test_arms_that_are_said_to_cost_the_same_do(name: str, size: str) -> None:
         assert len(schedules) == 1
         assert {cell.experiment.schedule.learner for cell in plan.cells} <= {"cdl", "fedefm", "flsimco"}
         return
-    costs = {find_learner(cell.learner).cost for cell in plan.cells}
+    costs = {find_learner(cell.experiment.learner).cost for cell in plan.cells}
     work = {
         tuple(cell.experiment.learning[key] for key in ("encoder", "batch", "steps", "batchnorm", "negatives"))
         for cell in plan.cells

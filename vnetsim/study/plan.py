@@ -4,29 +4,21 @@ An arm is what is compared: a learner with its settings, settings beside the lea
 everything else that a study varies: scenario, traffic, partition of the data. The random streams of a run depend on its
 seed alone. At one seed and condition, silos, radio and initial weights are therefore common to all arms.
 
-``file`` reads a study, ``resolve`` makes it the cells of a ``Plan``, ``runner`` runs those.
+``request`` reads what is asked for, ``expansion`` makes it the cells of a ``Plan``, ``runner`` runs those.
 """
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import Any
 
 import tomli_w
 
-from vnetsim.errors import InputError
 from vnetsim.experiment import Experiment
 from vnetsim.paths import path_name
 from vnetsim.plugins import code_file, short_name
 from vnetsim.runs.manifest import sha256_of
 from vnetsim.scenario.settings_file import to_plain
-
-MOST_CELLS = 500
-"""More cells are run only when the user says so."""
-
-Override = tuple[tuple[str, ...], Any]
-"""A setting: its dotted key, split, and its value."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,14 +28,12 @@ class Cell:
     Args:
         arm: what is compared, as the page names it; the learner's name where its settings do not vary.
         condition: under what, as the page names it; empty where there is one only.
-        learner: its name as given, ``path/to/file.py:CLASS`` included.
         experiment: resolved, but for its traffic: ``scenario`` is still that which is recorded.
         traffic: index of its traffic in ``Plan.traffics``.
     """
 
     arm: str
     condition: str = ""
-    learner: str
     experiment: Experiment
     traffic: int = 0
 
@@ -57,7 +47,7 @@ class Cell:
 
         Traffic and the files of plug-ins go in by their bytes, not by their paths.
         """
-        named = {**self.experiment.plugins(), "learner": self.learner}
+        named = self.experiment.plugins()
         short = self.experiment.with_plugins({key: short_name(name) for key, name in named.items()})
         plain = {**to_plain(short), "scenario": traffic_sha256}
         for key, name in named.items():
@@ -101,41 +91,3 @@ class Plan:
     last_evaluations: int = 1
     title: str = ""
     notes: tuple[str, ...] = ()
-
-
-def parse_names(text: str) -> list[str]:
-    """Return the learners of ``a,b,c``.
-
-    Raises:
-        InputError: fewer than two, or one twice.
-    """
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    if len(names) < 2:
-        raise InputError(f"--learners {text}: name at least two, for example --learners flsimco,fedavg.")
-    short = [short_name(name) for name in names]
-    twice = [name for name in short if short.count(name) > 1]
-    if twice:
-        raise InputError(f"--learners {text}: '{twice[0]}' is there twice; learners are told apart by their names.")
-    return names
-
-
-def parse_seeds(text: str, what: str = "--seeds ") -> list[int]:
-    """Return the seeds of ``FIRST:END`` (without END) or ``a,b,c``; ``what`` names them in messages.
-
-    Raises:
-        InputError: malformed, empty, or a seed twice.
-    """
-    first, colon, end = text.partition(":")
-    parts = [part.strip() for part in ((first, end) if colon else text.split(","))]
-    if not all(part.isascii() and part.isdigit() and len(part) < 19 for part in parts):
-        raise InputError(f"{what}{text}: write FIRST:END, such as 0:10 for the seeds 0 to 9, or a list such as 0,3,7.")
-    numbers = [int(part) for part in parts]
-    if not colon:
-        if len(set(numbers)) < len(numbers):
-            raise InputError(f"{what}{text}: a seed is there twice.")
-        return numbers
-    if numbers[0] >= numbers[1]:
-        raise InputError(f"{what}{text}: no seed; FIRST must be below END, which is not among them.")
-    if numbers[1] - numbers[0] > 10**6:
-        raise InputError(f"{what}{text}: {numbers[1] - numbers[0]} seeds are too many.")
-    return list(range(*numbers))

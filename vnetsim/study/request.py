@@ -1,19 +1,81 @@
-"""From what ``vnetsim compare`` was given to a plan: a study file, or a scenario and learners."""
+"""What a study asks for: a study file, or the arguments of ``vnetsim compare``, of which the same tables are made.
+
+A study file says what is compared, under what, at which seeds::
+
+    title = "FLSimCo against FedCo"
+    notes = ["assumption: 95 silos"]     # shown on the page
+    scenario = "intersection.sumocfg"    # as for vnetsim run; paths in this file are seen from its folder
+    seeds = "0:10"                       # FIRST:END without END, or a list such as [0, 3, 7]
+    traffic_seeds = "0:10"               # optional: seed s replays the traffic of the (s mod n)-th of these n
+    equal_schedule = "FLSimCo"           # optional: all arms have the payload and work of this arm or learner
+    against = "FLSimCo"                  # optional: the others are compared with this arm alone, not all in pairs
+    last_evaluations = 3                 # optional: the mean of the last 3 values of a metric is compared, not the last
+    interval = "sign-flip"               # optional: or "t" (normal differences), or "bca" (bootstrap, from 15 seeds)
+
+    [settings]                           # of all runs, keys as in an experiment file
+    rounds = 20
+    learning.batch = 64                  # goes to the learners that know it
+
+    [[arms]]                             # at least two: what is compared
+    name = "FLSimCo"                     # optional; else the learner's
+    learner = "flsimco"
+    learning.t_alpha = 0.1               # optional: settings of this arm's learner
+
+    [[arms]]
+    learner = "fedco"
+
+    [[conditions]]                       # optional: under what it is compared
+    name = "IID"
+    settings.data.partition = "iid"
+
+    [[conditions]]
+    name = "Dirichlet"
+    settings.data = { partition = "dirichlet", alpha = 0.1 }
+    scenario = "expressway.sumocfg"      # optional: instead of the general one
+
+    [grid]                               # optional: every value of each key with every value of the others
+    learning.queue = [1024, 4096]        # keys of learning multiply the arms whose learner knows them,
+    link.rate_bps = [1e6, 1e7]           # others, scenario and learner among them, the conditions
+
+    [[skip]]                             # optional: pairs left out, and why
+    arm = "fedco queue=4096"             # a label, or a pattern such as "fedco *"; without it, all arms
+    condition = "IID *"
+    reason = "the short queue holds all that IID data have to tell"
+
+    [sizes.small]                        # optional: what is said here goes before the above; the first size is the
+    seeds = "0:3"                        # default, --size names another
+    settings.rounds = 5
+
+    [sizes.paper]
+
+An arm may have other settings too, ``settings.round.selection = "age"``, but none that changes the traffic, and none
+beside ``equal_schedule``. Arms may leave their learner to the conditions: ``learner = "fedavg"`` in each of
+``[[conditions]]``, or a list in the grid; an arm then needs a name.
+
+Tables of a size are merged into those of the file; anything else of a size replaces what the file says.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from vnetsim.errors import InputError
+from vnetsim.errors import InputError, unknown_name
 from vnetsim.paths import path_name, resolved
-from vnetsim.study.file import is_study, read_study, schedule_named
-from vnetsim.study.plan import MOST_CELLS, Override, Plan, parse_names, parse_seeds
-from vnetsim.study.resolve import plan, resolve
+from vnetsim.plugins import at_folder
+from vnetsim.scenario.kinds import source_file
+from vnetsim.scenario.settings_file import read_toml, structure
+from vnetsim.study.expansion import Override, StudyTables, expand, placed, seeds_of
+from vnetsim.study.plan import Plan
 
-SEEDS = "0:10"
+MOST_CELLS = 500
+"""More cells are run only when the user says so."""
+
+OWN = {field.name for field in dataclasses.fields(StudyTables)} - {"title", "scenario", "notes"}
+"""Keys that only a study has."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,26 +106,72 @@ class Request:
         Raises:
             InputError: anything wrong with file or options.
         """
-        limit = None if self.yes else MOST_CELLS
         path = Path(self.scenario)
-        if not is_study(self.scenario):
-            return self._of_scenario(options, limit), path_name(resolved(path).name.split(".")[0], "compare")
-        if self.learners is not None:
-            raise InputError(f"--learners: {path} is a study, whose [[arms]] say what is compared.")
-        design, size = read_study(path, self.size)
+        if is_study(self.scenario):
+            if self.learners is not None:
+                raise InputError(f"--learners: {path} is a study, whose [[arms]] say what is compared.")
+            values, size = _of_size(path, self.size)
+            where, name, folder = (
+                f"{path} (size {size})" if size else str(path),
+                path_name(path.stem, size),
+                path.parent,
+            )
+        else:
+            values, where, folder = self._tables(), "", Path()
+            name = path_name(resolved(path).name.split(".")[0], "compare")
         if self.seeds is not None:
-            design = dataclasses.replace(design, seeds=parse_seeds(self.seeds))
+            values["seeds"] = seeds_of(self.seeds, "--seeds")
         if self.equal_schedule is not None:
-            named = schedule_named(self.equal_schedule, design.arms, Path.cwd())
-            design = dataclasses.replace(design, equal_schedule=named)
-        return resolve(design, options, limit, trust=self.trust), path_name(path.stem, size)
+            given = self.equal_schedule
+            values["equal_schedule"] = given if source_file(given) is None else at_folder(given, Path.cwd())
+        limit = None if self.yes else MOST_CELLS
+        return expand(values, options, where=where, folder=folder, limit=limit, trust=self.trust), name
 
-    def _of_scenario(self, options: Sequence[Override], limit: int | None) -> Plan:
+    def _tables(self) -> dict[str, Any]:
+        """Return the tables of a study of some learners on one scenario."""
         if self.learners is None:
             hint = "or add [[arms]] to make it a study" if self.scenario.endswith(".toml") else "or name a study file"
             raise InputError(f"{self.scenario}: say what to compare with --learners flsimco,fedavg, {hint}.")
         if self.size is not None:
             raise InputError(f"--size {self.size}: {self.scenario} is a scenario; only a study file has sizes.")
-        names, seeds = parse_names(self.learners), parse_seeds(self.seeds or SEEDS)
-        equal = self.equal_schedule or ""
-        return plan(self.scenario, names, seeds, options, equal_schedule=equal, limit=limit, trust=self.trust)
+        names = [name.strip() for name in self.learners.split(",") if name.strip()]
+        return {"scenario": self.scenario, "arms": [{"learner": name} for name in names]}
+
+
+def is_study(scenario: str) -> bool:
+    """Return whether a scenario of the command line is a study file: TOML with keys that only a study has.
+
+    Raises:
+        InputError: TOML that cannot be read.
+    """
+    path = Path(scenario)
+    return path.suffix == ".toml" and not OWN.isdisjoint(read_toml(path))
+
+
+def _of_size(path: Path, size: str | None) -> tuple[dict[str, Any], str]:
+    """Return the tables of a study file at one of its sizes, None for the first, and the size's name, if it has any.
+
+    Raises:
+        InputError: there is no such size, or it says what a size has not.
+    """
+    values = read_toml(path)
+    with placed(str(path)):
+        sizes = structure(values, StudyTables, "").sizes
+        if size is not None and size not in sizes:
+            raise unknown_name("size", size, sizes)
+        for name, changes in sizes.items():
+            structure(changes, StudyTables, "", ("sizes", name))
+            if "sizes" in changes:
+                raise InputError(f"sizes.{name}.sizes: a size has no sizes.")
+    chosen = size or next(iter(sizes), "")
+    common = {key: value for key, value in values.items() if key != "sizes"}
+    return _merged(common, sizes.get(chosen, {})), chosen
+
+
+def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the tables below with those above merged into them; anything else above replaces what is below."""
+    result = dict(below)
+    for key, value in above.items():
+        old = result.get(key)
+        result[key] = _merged(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+    return result

@@ -28,7 +28,6 @@ from vnetsim.plugins import code_file, short_name
 from vnetsim.progress import ProgressDisplay
 from vnetsim.runs.assembly import assemble
 from vnetsim.runs.manifest import sha256_of
-from vnetsim.runs.opening import located
 from vnetsim.runs.writer import locked
 from vnetsim.storage.comparison import RECORD
 from vnetsim.storage.folder import is_own
@@ -220,9 +219,8 @@ class _Study:
             return False
 
     def _job(self, number: int, name: str, cell: Cell) -> CellJob:
-        experiment = located(cell.experiment)
-        named = {**experiment.plugins(), "learner": cell.learner}
-        experiment = experiment.with_plugins({key: self._kept(name) for key, name in named.items()})
+        names = {key: self._kept(name) for key, name in cell.experiment.plugins().items()}
+        experiment = cell.experiment.with_plugins(names)
         return CellJob(
             name=name,
             where=f"cell {number} of {len(self._cells)} ({cell.words})",
@@ -258,7 +256,7 @@ class _Study:
                 "folder": name,
                 "arm": cell.arm,
                 "condition": cell.condition,
-                "learner": short_name(cell.learner),
+                "learner": short_name(cell.experiment.learner),
                 "seed": cell.experiment.seed,
                 "traffic": self._traffics[cell.traffic].folder,
             }

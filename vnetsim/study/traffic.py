@@ -30,6 +30,9 @@ from vnetsim.storage.records import FORMAT
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.traffic import open_traffic
 
+DECIDING = ("traffic", "gaussian", "camera", "source")
+"""Tables of an experiment that decide what is recorded."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Recorded:
@@ -165,7 +168,7 @@ def deciding_settings(traffic: Experiment) -> dict[str, Any]:
     """Return everything that decides what is recorded."""
     plain = to_plain(traffic)
     located = scenario_anywhere(traffic.scenario)
-    chosen = {key: plain[key] for key in ("seed", "traffic", "gaussian", "camera")}
+    chosen = {key: plain[key] for key in ("seed", *DECIDING) if key != "source"}
     if names_source(traffic.scenario) and "source" in plain:
         chosen["source"] = plain["source"]
     # with or without a window the traffic is the same

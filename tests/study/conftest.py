@@ -1,0 +1,26 @@
+"""Studies as text."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from vnetsim.scenario.settings_file import parse_override
+from vnetsim.study.plan import Plan
+from vnetsim.study.request import Request
+
+ARMS = '[[arms]]\nname = "ours"\nlearner = "flsimco"\n[[arms]]\nlearner = "fedco"\n'
+
+
+@pytest.fixture
+def planned(tmp_path: Path) -> Callable[..., Plan]:
+    """Writes a study and plans it: ``planned(text, *options, size=...)``; without arms it compares two learners."""
+
+    def call(text: str, *options: str, arms: str = ARMS, scenario: str = "gaussian", **given: object) -> Plan:
+        named = f'scenario = "{scenario}"\n' if scenario else ""
+        (tmp_path / "notes.md").touch()
+        (tmp_path / "study.toml").write_text(named + text + ("" if "arms" in text else arms))
+        request = Request(scenario=str(tmp_path / "study.toml"), **given)  # type: ignore[arg-type]
+        return request.plan([parse_override(option) for option in options])[0]
+
+    return call
