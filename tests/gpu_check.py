@@ -4,13 +4,12 @@
 
 needs torch, torchvision, scipy, numpy and safetensors, no SUMO, no tables and no installation. Type it again until it
 says that nothing is left: what is finished lies in DIR and is skipped (``--again PART,...`` or ``all`` forgets it). A
-part is begun where the most it may take is left of the command's seconds; one that takes longer has failed. What the
-command's end, Ctrl-C or a signal interrupts is left, and the next command begins it again; the runs of the papers'
-sizes go on after the last round they had finished. DIR holds ``gpu_check.json`` and the table ``gpu_check.md``.
-``--tiny --device cpu`` rehearses all parts; no figure of that means anything.
+part has a process of its own. It is begun where the most it may take is left of the command's seconds; one that takes
+longer has failed. What the command's end, Ctrl-C or a signal interrupts is left, and the next command begins it again;
+the runs of the papers' sizes go on after the last round they had finished. DIR holds ``gpu_check.json`` and the table
+``gpu_check.md``. ``--tiny --device cpu`` rehearses all parts; no figure of that means anything.
 
-The parts run in a process of their own, which is ended with a part that takes too long or fails; the others go on in
-another. The exit status is 0 when no part failed and every figure of correctness met its target.
+The exit status is 0 when no part failed and every figure of correctness met its target.
 """
 
 from __future__ import annotations
@@ -25,6 +24,7 @@ import threading
 import time
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -41,6 +41,8 @@ from device_checks.rows import CheckSetup, NotRun, Part, Record, Row, Unfinished
 
 FROM_OUTSIDE = {-signal.SIGINT, -signal.SIGTERM, -signal.SIGKILL}
 """How a process ends that somebody else ends; all others are faults of the part."""
+FAILED, NO_DEVICE = 3, 4
+"""Status of a process whose part has failed and has told so, and of one that has no device."""
 
 
 def _late(module: str, function: str, *given: Any) -> Any:
@@ -86,7 +88,7 @@ def main(arguments: Sequence[str]) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     record = Record(folder, list(everything))
     if options.child:
-        return child(options, record)
+        return child(everything[options.child[0]], float(options.child[1]), options, record)
     content = record.read()
     setting = {"device": options.device, "tiny": options.tiny, "data_root": options.data_root}
     if content.get("setting", setting) != setting:
@@ -95,16 +97,15 @@ def main(arguments: Sequence[str]) -> int:
     for name in options.again:
         content["parts"].pop(name, None)
         _file(folder, name).unlink(missing_ok=True)
-    record.update(setting=setting, parts=content["parts"], trying=None)
-    waiting = [name for name in record.left() if name in options.only]
+    record.update(setting=setting, parts=content["parts"])
     ends_s = time.monotonic() + options.seconds
-    try:
-        while waiting:
-            waiting = supervise(waiting, arguments, record, ends_s)
-    except KeyboardInterrupt:
-        summary(record, options)
-        return 130
-    return summary(record, options)
+    with suppress(KeyboardInterrupt):
+        for name in record.left():
+            if name in options.only and not run(everything[name], arguments, record, ends_s):
+                return 1
+        return summary(record, options)
+    summary(record, options)
+    return 130
 
 
 def parsed(arguments: Sequence[str], names: list[str]) -> argparse.Namespace:
@@ -124,80 +125,86 @@ def parsed(arguments: Sequence[str], names: list[str]) -> argparse.Namespace:
     parser.add_argument("--only", type=some, default=names, help="names of parts, separated by commas")
     parser.add_argument("--again", type=some, default=[], help="parts to forget and to repeat, or all")
     parser.add_argument("--data-root", default="", help="folder of CIFAR-10 for the runs of the papers' sizes")
-    parser.add_argument("--child", nargs="+", help=argparse.SUPPRESS)  # when to end, then the parts
+    parser.add_argument("--child", nargs="+", help=argparse.SUPPRESS)  # the part, and when it ends
     return parser.parse_args(arguments)
 
 
-def supervise(waiting: list[str], arguments: Sequence[str], record: Record, ends_s: float) -> list[str]:
-    """Run parts in a process; return those after the one with which it ended, if it did not come to its end."""
+def run(part: Part, arguments: Sequence[str], record: Record, ends_s: float) -> bool:
+    """Run a part in a process, if there is time for it; return whether there is a device to run parts on."""
+    left_s = ends_s - time.monotonic()
+    if (part.least_s or part.limit_s) > left_s:
+        return True
+    limit_s = min(part.limit_s, left_s)
     process = subprocess.Popen(
-        [sys.executable, sys.argv[0], *arguments, "--child", str(ends_s), *waiting],
+        [sys.executable, sys.argv[0], *arguments, "--child", part.name, str(time.monotonic() + limit_s)],
         stdin=subprocess.PIPE,  # closed when this process ends, in whatever way
         env={**os.environ, "CUBLAS_WORKSPACE_CONFIG": ":4096:8"},  # what deterministic algorithms want
     )
     late = False
     try:
-        while process.poll() is None and not late:
-            time.sleep(0.2)
-            trying = record.read()["trying"]
-            late = time.monotonic() > (trying["ends_s"] if trying else ends_s)
+        process.wait(limit_s)
+    except subprocess.TimeoutExpired:
+        late = True
     finally:
         process.kill()
         process.wait()
-    trying = record.read()["trying"]
-    if trying is None:  # all that fits is done, or nothing could be begun
-        if process.returncode:
-            sys.exit(f"gpu_check: the process of the parts ended with status {process.returncode} outside of them.")
-        return []
-    name = trying["part"]
-    if late and not trying["goes_on"]:
-        record.put(name, "failed", why=f"took longer than its limit of {trying['limit_s']:.0f} s")
-    elif process.returncode not in {*FROM_OUTSIDE, FAILED}:
-        record.put(name, "failed", why=f"its process ended with status {process.returncode}")
-    record.update(trying=None)
-    print(f"{name}: {record.read()['parts'].get(name, {'why': ''})['why'] or 'interrupted'}", flush=True)
-    return waiting[waiting.index(name) + 1 :]
+    if process.returncode == NO_DEVICE:
+        return False
+    goes_on = limit_s < part.limit_s or part.name in record.read()["parts"]
+    if why := fault(process.returncode, limit_s if late and not goes_on else None, late=late):
+        record.put(part.name, "failed", why=why)
+    if process.returncode:
+        print(f"{part.name}: {record.read()['parts'].get(part.name, {'why': ''})['why'] or 'interrupted'}", flush=True)
+    return True
 
 
-FAILED = 3
-"""Status of a process whose part has failed and whose device may be of no more use to others."""
+def fault(status: int, limit_s: float | None, *, late: bool) -> str:
+    """Return why a part has failed whose process ended so; empty where it is left, or has told how it ended itself.
+
+    Args:
+        status: of the process.
+        limit_s: that of the part itself (s), where it took longer.
+        late: whether the part or the command took longer than it may.
+    """
+    if limit_s is not None:
+        return f"took longer than its limit of {limit_s:.0f} s"
+    return "" if late or status in {0, FAILED, *FROM_OUTSIDE} else f"its process ended with status {status}"
 
 
-def child(options: argparse.Namespace, record: Record) -> int:
-    """Run parts one after the other, and keep how each ended."""
+def child(part: Part, ends_s: float, options: argparse.Namespace, record: Record) -> int:
+    """Run a part, and keep how it ended."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this one
-    record.update(machine=machine(options.device))
-    ends_s, names = float(options.child[0]), options.child[1:]
-    for part in parts():
-        began_s = time.monotonic()
-        if part.name not in names or (part.least_s or part.limit_s) > ends_s - began_s:
-            continue
-        limit_s = min(part.limit_s, ends_s - began_s)
-        setup = CheckSetup(device=options.device, tiny=options.tiny, ends_s=began_s + limit_s,
-                           file=_file(Path(options.out), part.name), data_root=options.data_root,
-                           keep=partial(_keep, record, part.name))  # fmt: skip
-        trying = {"part": part.name, "ends_s": setup.ends_s, "limit_s": limit_s, "goes_on": limit_s < part.limit_s}
-        record.update(trying=trying)
-        rows, why, status = [], "", "finished"
-        try:
-            rows = part.run(setup)
-        except NotRun as reason:
-            status, why = "not run", str(reason)
-        except Unfinished:
-            status, why = "unfinished", "the next command goes on"
-            rows = [Row(**row) for row in record.read()["parts"][part.name]["rows"]]
-        except Exception as error:  # noqa: BLE001 - the other parts go on
-            status, why = "failed", f"{type(error).__name__}: {error}"[:600]
-            traceback.print_exc()
-        wall_s = time.monotonic() - began_s
-        record.put(part.name, status, rows=rows, why=why, wall_s=wall_s)
-        if status == "failed":
-            return FAILED
-        record.update(trying=None)
-        print(f"{part.name}: {status} {why} ({wall_s:.1f} s)", flush=True)
-        for row in rows:
-            print(f"  {row.work}: {row.seen}", flush=True)
+    began_s = time.monotonic()
+    try:
+        record.update(machine=machine(options.device))
+    except NotRun as reason:
+        print(reason, file=sys.stderr)
+        return NO_DEVICE
+
+    def keep(rows: Sequence[Row]) -> None:
+        record.put(part.name, "unfinished", rows=rows, why="the next command goes on")
+
+    setup = CheckSetup(device=options.device, tiny=options.tiny, ends_s=ends_s,
+                       file=_file(Path(options.out), part.name), data_root=options.data_root, keep=keep)  # fmt: skip
+    rows, why, status = [], "", "finished"
+    try:
+        rows = part.run(setup)
+    except Unfinished:
+        print(f"{part.name}: unfinished, the next command goes on", flush=True)
+        return 0
+    except NotRun as reason:
+        status, why = "not run", str(reason)
+    except Exception as error:  # noqa: BLE001 - the other parts go on
+        status, why = "failed", f"{type(error).__name__}: {error}"[:600]
+        traceback.print_exc()
+    wall_s = time.monotonic() - began_s
+    record.put(part.name, status, rows=rows, why=why, wall_s=wall_s)
+    if status == "failed":
+        return FAILED
+    print(f"{part.name}: {status} {why} ({wall_s:.1f} s)", flush=True)
+    for row in rows:
+        print(f"  {row.work}: {row.seen}", flush=True)
     return 0
 
 
@@ -206,17 +213,12 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _keep(record: Record, name: str, rows: Sequence[Row]) -> None:
-    record.put(name, "unfinished", rows=rows, why="the next command goes on")
-    record.update(trying=record.read()["trying"] | {"goes_on": True})
-
-
 def _file(folder: Path, name: str) -> Path:
     return folder / f"{name}.pt"
 
 
 def machine(device: str) -> dict[str, Any]:
-    """Turn TF32 off, and return device and versions."""
+    """Turn TF32 off, and return device and versions; ``NotRun`` where there is no such device."""
     import torch  # noqa: PLC0415 - the parent does without
 
     from vnetsim.experiment import Arithmetic  # noqa: PLC0415 - found by the lines at the top
@@ -224,7 +226,7 @@ def machine(device: str) -> dict[str, Any]:
     Arithmetic().set()
     cuda = device.startswith("cuda")
     if cuda and not torch.cuda.is_available():
-        sys.exit(f"--device {device}: no CUDA device is available here.")
+        raise NotRun(f"--device {device}: no CUDA device is available here.")
     versions = {}
     for name in ("torch", "torchvision", "numpy", "scipy", "safetensors", "POT"):
         try:

@@ -9,13 +9,15 @@ of vnetsim; what is made of it (``device_checks.schedule``) does not.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from device_checks.schedule import COLUMNS, FORMAT, PEER_COLUMNS, registered, written
+from vnetsim.display import progress_display
 from vnetsim.errors import InputError
 from vnetsim.experiment import Experiment
 from vnetsim.learning import Cost, Participant
@@ -48,8 +50,12 @@ def exported(experiment: Experiment) -> dict[str, Any]:
     assembly = assemble(experiment)
     experiment, settings = assembly.experiment, assembly.learner.settings
     learner, costs = assembly.made(assembly.context("cpu"))
-    kept = _Kept(costs or _Costs(learner))
-    with tempfile.TemporaryDirectory() as folder, opened(experiment, _Quiet(), RunDirectory(Path(folder))) as traffic:
+    kept = _Kept(costs.__getitem__ if costs else functools.cache(learner.cost))
+    with (
+        progress_display(show=False) as quiet,
+        tempfile.TemporaryDirectory() as folder,
+        opened(experiment, quiet, RunDirectory(Path(folder))) as traffic,
+    ):
         simulate(
             experiment, traffic, kept, assembly.streams,
             plugins=assembly.simulation, images=images_of(learner.describe()),
@@ -97,51 +103,16 @@ def _row(participant: Participant, peers: dict[tuple[Any, ...], int]) -> list[An
     return [values[name] if name in values else getattr(participant, name) for name in COLUMNS]
 
 
-class _Costs(Mapping[int, Cost]):
-    """The learner's own costs, asked for once a silo."""
-
-    def __init__(self, learner: Any) -> None:
-        self._learner = learner
-        self._found: dict[int, Cost] = {}
-
-    def __getitem__(self, silo: int) -> Cost:
-        if silo not in self._found:
-            self._found[silo] = self._learner.cost(silo)
-        return self._found[silo]
-
-    def __iter__(self) -> Any:
-        return iter(self._found)
-
-    def __len__(self) -> int:
-        return len(self._found)
-
-
 class _Kept:
     """A ``RoundHandler`` that keeps who takes part and trains nobody."""
 
-    def __init__(self, costs: Mapping[int, Cost]) -> None:
-        self._costs = costs
+    def __init__(self, cost: Callable[[int], Cost]) -> None:
+        self.cost = cost
         self.rounds: list[Sequence[Participant]] = []
-
-    def cost(self, silo: int) -> Cost:
-        return self._costs[silo]
 
     def close_round(self, _summary: RoundSummary, participants: Sequence[Participant]) -> RoundResult:
         self.rounds.append(participants)
         return RoundResult(weights=[None] * len(participants), losses=[None] * len(participants))
-
-
-class _Quiet:
-    """A ``ProgressDisplay`` that shows nothing."""
-
-    def stage(self, text: str) -> None:
-        pass
-
-    def note(self, text: str) -> None:
-        pass
-
-    def advance(self, *, time_s: float, done: float, total: float | None) -> None:
-        pass
 
 
 if __name__ == "__main__":

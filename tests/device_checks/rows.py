@@ -105,7 +105,7 @@ class Record:
     def read(self) -> dict[str, Any]:
         """Return what is kept; nothing at first."""
         if not self._file.exists():
-            return {"parts": {}, "trying": None}
+            return {"parts": {}}
         content: dict[str, Any] = json.loads(self._file.read_text())
         return content
 

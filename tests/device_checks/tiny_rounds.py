@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 from device_checks.schedule import learner_class
 from device_checks.tiny_data import SILOS, tiny_images, tiny_roads
-from device_checks.training_work import context
+from device_checks.training_work import context, vehicles
 from learners.data.steering_set import SteeringSet
 from learners.engines.programs import Engine, Program, SequentialEngine, Tensors, Trained, TrainingJob
-from vnetsim.learning import AGGREGATOR, ModelKey, Participant, Peer
+from vnetsim.learning import Participant
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "contrastive": {"batch": 4, "steps": 2, "bank": 40},
@@ -52,27 +52,7 @@ def tiny_learner(name: str, device: str, **settings: Any) -> Any:
 
 def joined(round_: int, count: int = 3) -> list[Participant]:
     """Return participants of a round, each of whom has exchanged with all others."""
-
-    def speed(i: int) -> float:
-        return 15.0 + 8 * i
-
-    def peer(i: int) -> Peer:
-        return Peer(vehicle_id=f"v{i}", silo=i, speed_mps=speed(i), level_px=speed(i) / 10, neighbours=count - 1)
-
-    return [
-        Participant(
-            round=round_,
-            base=ModelKey(AGGREGATOR, round_),
-            vehicle_id=f"v{i}",
-            rsu_id="r",
-            silo=i,
-            speed_mps=speed(i),
-            level_px=speed(i) / 10,
-            peers=tuple(peer(j) for j in range(count) if j != i),
-            neighbours=count - 1,
-        )
-        for i in range(count)
-    ]
+    return vehicles(count, round_=round_, peers=count - 1, speed_mps=lambda i: 15.0 + 8 * i)
 
 
 def play(learner: Any, rounds: int, count: int = 3) -> Iterator[dict[str, float]]:

@@ -1,6 +1,8 @@
 """The check of a GPU, rehearsed on the CPU as on a bare machine; recorded rounds learned again from their schedule."""
 
+import dataclasses
 import json
+import math
 import os
 import signal
 import subprocess
@@ -13,9 +15,9 @@ from typing import Any
 import gpu_check
 import pytest
 import torch
-from device_checks import correctness, recording, schedule
+from device_checks import correctness, paper_run, recording, schedule
 from device_checks.other_device import other_device
-from device_checks.rows import CheckSetup
+from device_checks.rows import CheckSetup, Row, Unfinished
 from device_checks.tiny_rounds import tiny_learner
 from safetensors.torch import load_file
 from small_runs import SCENARIOS, Cli
@@ -52,32 +54,38 @@ sys.meta_path[:] = [Bare(finder) for finder in sys.meta_path]
 """
 
 
+BY_THEMSELVES = "mathematics,engines,rounds,paper_run,host_waits,transport,large_bfloat16,small_rounds,same_bits"
+"""Parts that are tried on a bare machine; the others in this process."""
+
+
 @pytest.mark.slow
-def test_all_parts_run_on_a_bare_machine(tmp_path: Path) -> None:
+def test_parts_run_on_a_bare_machine(tmp_path: Path) -> None:
     """Resumable as well: a second command finds nothing left, and repeats what it is told to."""
     (tmp_path / "bare").mkdir()
     (tmp_path / "bare" / "sitecustomize.py").write_text(BARE.format(names=LACKING))
     environment = {"PYTHONPATH": str(tmp_path / "bare"), "OMP_NUM_THREADS": "1", "PATH": ""}
 
-    def check(*more: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, str(CHECK), "--device", "cpu", "--tiny", "--out", str(tmp_path / "out"), *more]
-        return subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, check=False)
+    def check(*more: str) -> str:
+        tiny = ("--device", "cpu", "--tiny", "--seconds", "9999", "--only", BY_THEMSELVES)
+        command = [sys.executable, str(CHECK), *tiny, "--out", str(tmp_path / "out"), *more]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, check=False)
+        assert done.returncode == 0, done.stderr
+        assert "left: nothing; failed: none" in done.stdout, done.stderr
+        return done.stdout
 
-    done = check()
-    assert done.returncode == 0, done.stderr
-    assert "left: nothing; failed: none" in done.stdout, done.stderr
+    first = check()
     kept = json.loads((tmp_path / "out" / "gpu_check.json").read_text())["parts"]
-    assert {part["status"] for part in kept.values()} == {"finished"}
+    assert {name: part["status"] for name, part in kept.items()} == dict.fromkeys(BY_THEMSELVES.split(","), "finished")
     page = (tmp_path / "out" / "gpu_check.md").read_text()
     assert "A rehearsal" in page
     assert "no verdict: POT cannot be imported here" in page
-    assert check().stdout.splitlines() == done.stdout.splitlines()[-1:], "nothing is done twice"
+    assert check().splitlines() == first.splitlines()[-1:], "nothing is done twice"
     again = check("--again", "paper_run")
-    assert [line.partition(":")[0] for line in again.stdout.splitlines() if line[0] != " "][:-1] == ["paper_run"]
-    assert "3 of 3 rounds" in again.stdout
+    assert [line.partition(":")[0] for line in again.splitlines() if line[0] != " "][:-1] == ["paper_run"]
+    assert "3 of 3 rounds" in again
 
 
-SLEEPERS = """
+PARTS = """
 import os, signal, sys, time
 sys.path.insert(0, {tests!r})
 import gpu_check
@@ -91,22 +99,25 @@ def begun(setup):
         file.write("x")
     return [Row(work=str(times(setup)), reference="", seen="begun")]
 
-def sleeps_at_first(setup):
+def held_at_first(setup):
     rows = begun(setup)
-    time.sleep(60 if times(setup) == 1 else 0)
+    time.sleep(400 if times(setup) == 1 else 0)
     return rows
 
 def rounds(setup):
-    while times(setup) < 20:
-        if setup.left_s < {spare}:
-            raise Unfinished
-        time.sleep(0.2)
+    while times(setup) < 6:
         setup.keep(begun(setup))
-    return [Row(work="rounds", reference="", seen="20")]
+        if times(setup) == 2:
+            raise Unfinished
+        time.sleep(400 if times(setup) == 4 else 0)
+    return [Row(work="rounds", reference="", seen="6")]
 
-def killed(setup):
+def crashed(setup):
     begun(setup)
     os.kill(os.getpid(), signal.SIGSEGV)
+
+def wrong(setup):
+    return 1 / 0
 
 def shot_at_first(setup):
     rows = begun(setup)
@@ -115,7 +126,7 @@ def shot_at_first(setup):
     return rows
 
 def parts():
-    return [{parts}]
+    return [Part(name=name, run=globals().get(name, begun), limit_s=limit_s) for name, limit_s in {parts!r}.items()]
 
 gpu_check.parts, gpu_check.machine = parts, lambda device: {{}}
 if __name__ == "__main__":
@@ -124,13 +135,18 @@ if __name__ == "__main__":
 """
 
 
-class Sleepers:
-    """The check with parts that sleep in place of its own, each with a file of how often it was begun."""
+class Check:
+    """The check with parts of a test in place of its own, each with a file of how often it was begun.
 
-    def __init__(self, folder: Path, parts: str, spare: float = 0.5) -> None:
+    Args:
+        folder: for the check.
+        parts: the most that each may take (s), by the name of its function in ``PARTS``; of others that is ``begun``.
+    """
+
+    def __init__(self, folder: Path, **parts: float) -> None:
         self.out = folder / "out"
-        self._script = folder / "sleepers.py"
-        self._script.write_text(SLEEPERS.format(tests=str(CHECK.parent), parts=parts, spare=spare))
+        self._script = folder / "check.py"
+        self._script.write_text(PARTS.format(tests=str(CHECK.parent), parts=parts))
 
     def start(self, *more: str) -> subprocess.Popen[str]:
         command = [sys.executable, str(self._script), "--device", "cpu", "--out", str(self.out), *more]
@@ -138,9 +154,18 @@ class Sleepers:
 
     def run(self, *more: str) -> tuple[int, str]:
         """Return the exit status, and what the summary says to be left and failed."""
-        process = self.start(*more)
-        printed, _ = process.communicate(timeout=60)
+        process = self.start("--seconds", "900", *more)
+        printed, _ = process.communicate()
         return process.returncode, printed.partition("gpu_check.md: ")[2].splitlines()[0]
+
+    def ended(self, by: int, part: str, times: int) -> tuple[int, str]:
+        """End a check from outside when a part was begun so often; return its status and what it printed."""
+        process = self.start("--seconds", "900")
+        while self.begun(part) < times:
+            time.sleep(0.02)
+        process.send_signal(by)
+        printed, _ = process.communicate()  # whose output is open as long as the process of the part lives
+        return process.returncode, printed
 
     def kept(self) -> dict[str, tuple[str, str]]:
         parts = json.loads((self.out / "gpu_check.json").read_text())["parts"]
@@ -153,81 +178,66 @@ class Sleepers:
 
 @pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_an_interrupted_part_is_left_and_begun_again(by: int, tmp_path: Path) -> None:
-    check = Sleepers(tmp_path, "Part(name='a', run=begun, limit_s=9), Part(name='b', run=sleeps_at_first, limit_s=99)")
-    process = check.start()
-    while not check.begun("b"):
-        time.sleep(0.05)
-    process.send_signal(by)
-    printed, _ = process.communicate(timeout=20)  # whose output is open as long as the process of the parts lives
-    assert process.returncode == (-by if by == signal.SIGKILL else 130)
+    check = Check(tmp_path, a=300, held_at_first=300)
+    status, printed = check.ended(by, "held_at_first", 1)
+    assert status == (-by if by == signal.SIGKILL else 130)
     assert "Traceback" not in printed
     assert check.kept() == {"a": ("finished", "")}
-    assert check.run() == (0, "left: nothing; failed: none")
-    assert (check.begun("a"), check.begun("b")) == (1, 2)
-    assert check.run() == (0, "left: nothing; failed: none")
-    assert (check.begun("a"), check.begun("b")) == (1, 2), "nothing is left to do"
+    for _ in range(2):  # the second time nothing is left to do
+        assert check.run() == (0, "left: nothing; failed: none")
+        assert (check.begun("a"), check.begun("held_at_first")) == (1, 2)
 
 
 def test_a_part_begins_where_its_limit_is_left(tmp_path: Path) -> None:
-    check = Sleepers(tmp_path, "Part(name='long', run=begun, limit_s=50), Part(name='short', run=begun, limit_s=5)")
-    assert check.run("--seconds", "20") == (0, "left: long; failed: none")
+    check = Check(tmp_path, long=5000, short=500)
+    assert check.run() == (0, "left: long; failed: none")
     assert (check.begun("long"), check.begun("short")) == (0, 1)
-    assert check.run("--seconds", "60") == (0, "left: nothing; failed: none")
+    assert check.run("--seconds", "6000") == (0, "left: nothing; failed: none")
 
 
 def test_a_part_that_fails_leaves_the_others_to_run(tmp_path: Path) -> None:
-    """It has failed until it is to be repeated: it took too long, it ended the process, or an error ended it."""
-    check = Sleepers(
-        tmp_path,
-        "Part(name='late', run=sleeps_at_first, limit_s=1), Part(name='killed', run=killed, limit_s=9),"
-        "Part(name='wrong', run=lambda setup: 1 / 0, limit_s=9), Part(name='good', run=begun, limit_s=9)",
-    )
-    for _ in range(2):
-        assert check.run() == (1, "left: nothing; failed: late, killed, wrong")
-        assert check.kept() == {
-            "late": ("failed", "took longer than its limit of 1 s"),
-            "killed": ("failed", "its process ended with status -11"),
-            "wrong": ("failed", "ZeroDivisionError: division by zero"),
-            "good": ("finished", ""),
-        }
-        assert (check.begun("late"), check.begun("killed")) == (1, 1)
+    """It has failed until it is to be repeated: an error or a crash ended it; one that was killed is only left."""
+    check = Check(tmp_path, crashed=300, wrong=300, shot_at_first=300)
+    failed = {
+        "crashed": ("failed", "its process ended with status -11"),
+        "wrong": ("failed", "ZeroDivisionError: division by zero"),
+    }
+    assert check.run() == (1, "left: shot_at_first; failed: crashed, wrong")
+    assert check.kept() == failed
+    assert check.run() == (1, "left: nothing; failed: crashed, wrong")
+    assert check.kept() == failed | {"shot_at_first": ("finished", "")}
+    assert (check.begun("crashed"), check.begun("shot_at_first")) == (1, 2)
 
 
-def test_a_process_that_is_killed_leaves_its_part(tmp_path: Path) -> None:
-    check = Sleepers(tmp_path, "Part(name='a', run=shot_at_first, limit_s=9), Part(name='b', run=begun, limit_s=9)")
-    assert check.run() == (0, "left: a; failed: none")
-    assert (check.begun("a"), check.begun("b")) == (1, 1), "not again in the same command"
-    assert check.run() == (0, "left: nothing; failed: none")
-    assert (check.begun("a"), check.begun("b")) == (2, 1)
+def test_a_part_that_overruns_its_limit_has_failed_and_one_of_the_commands_is_left() -> None:
+    assert gpu_check.fault(-signal.SIGKILL, 30.0, late=True) == "took longer than its limit of 30 s"
+    for status, late in ((-signal.SIGKILL, True), (-signal.SIGTERM, False), (0, False), (gpu_check.FAILED, False)):
+        assert gpu_check.fault(status, None, late=late) == ""
 
 
 def test_a_part_of_several_commands_goes_on_after_its_last_round(tmp_path: Path) -> None:
-    part = "Part(name='rounds', run=rounds, limit_s=60, least_s=1), Part(name='after', run=begun, limit_s=0)"
-    check = Sleepers(tmp_path, part)
-    assert check.run("--seconds", "2.5")[0] == 0
-    done = check.begun("rounds")
-    assert 0 < done < 19
+    check = Check(tmp_path, rounds=300, after=300)
+    assert check.run() == (0, "left: rounds; failed: none")
+    assert (check.begun("rounds"), check.begun("after")) == (2, 1)
     assert check.kept()["rounds"] == ("unfinished", "the next command goes on")
-    process = check.start()
-    while check.begun("rounds") <= done:
-        time.sleep(0.05)
-    process.kill()
-    process.communicate()
-    went_on = check.begun("rounds")
-    assert done < went_on < 20
+    check.ended(signal.SIGKILL, "rounds", 4)
     assert check.run() == (0, "left: nothing; failed: none")
-    assert check.begun("rounds") == 20
-    check.run("--again", "rounds", "--seconds", "2.5")
-    assert 0 < check.begun("rounds") < 20, "repeated from the first"
+    assert check.begun("rounds") == 6
+    check.run("--again", "rounds")
+    assert check.begun("rounds") == 2, "repeated from the first"
 
 
-@pytest.mark.parametrize(("run", "limit_s", "ends"), [("rounds", 1.2, "unfinished"), ("sleeps_at_first", 1, "failed")])
-def test_a_part_of_several_commands_that_overruns_has_failed_without_a_round(
-    run: str, limit_s: float, ends: str, tmp_path: Path
-) -> None:
-    check = Sleepers(tmp_path, f"Part(name='a', run={run}, limit_s={limit_s}, least_s=0.1)", spare=-9)
-    check.run()
-    assert check.kept()["a"][0] == ends
+def test_a_run_of_a_papers_size_stops_after_a_round_when_its_time_is_up(tmp_path: Path) -> None:
+    rows: list[Row] = []
+    setup = CheckSetup(device="cpu", tiny=True, ends_s=0, file=tmp_path / "run.pt", keep=rows.extend)
+    for _ in range(2):
+        with pytest.raises(Unfinished):
+            paper_run.paper_run(setup, "fedefm_schedule.json")
+    (last,) = paper_run.paper_run(setup, "fedefm_schedule.json")
+    assert [one.seen.partition(" rounds")[0].rpartition("; ")[2] for one in rows] == ["1 of 3", "2 of 3", "3 of 3"]
+    (whole,) = paper_run.paper_run(dataclasses.replace(setup, ends_s=math.inf, file=tmp_path / "whole.pt"),
+                                   "fedefm_schedule.json")  # fmt: skip
+    assert whole.values["curve"] == last.values["curve"]
 
 
 def test_a_device_that_is_not_there_is_said(tmp_path: Path) -> None:
@@ -260,7 +270,7 @@ def test_the_parts_keep_to_their_device(tmp_path: Path) -> None:
     assert len(ran) == 10
     for part in ran:
         with other_device() as device:
-            setup = CheckSetup(device=device, tiny=True, ends_s=time.monotonic() + 200, file=tmp_path / part.name)
+            setup = CheckSetup(device=device, tiny=True, ends_s=math.inf, file=tmp_path / part.name)
             rows = part.run(setup)
         assert rows
         assert not part.decides or all(row.met for row in rows)
