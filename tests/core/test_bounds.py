@@ -140,30 +140,6 @@ def test_settings_of_a_user_are_checked_without_a_line_of_theirs_and_need_no_bou
 
 
 @pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("link.rsu_power_dbm", 4000.0),
-        ("link.bandwidth_hz", 1e-300),
-        ("compute.spread", 800.0),
-        ("link.carrier_hz", 5e-324),
-        ("data.train_images", 10**12),
-        ("gaussian.arrivals_per_s", 1e9),
-        ("link.update_s", 1e-7),
-        ("round.deadline_s", 1e-9),
-        ("camera.exposure_s", 1e9),
-        ("traffic.range_m", 1e9),
-    ],
-)
-def test_values_that_once_broke_a_run_or_passed_without_a_word(key: str, value: float) -> None:
-    assert refused(key, value).startswith(f"{key} must be between ")
-
-
-def test_a_weight_decay_that_once_was_blamed_on_the_learner() -> None:
-    with pytest.raises(InputError, match=r"^learning\.weight_decay must be between 0 and 1000"):
-        structure({"weight_decay": 1e308}, find_learner("flsimco").Settings, "", ("learning",))
-
-
-@pytest.mark.parametrize(
     ("learner", "values"),
     [
         (

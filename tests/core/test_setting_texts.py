@@ -96,27 +96,6 @@ def test_arguments_in_one_line() -> None:
     ]
 
 
-def test_a_literal_block_is_told_without_markup() -> None:
-    class Marked:
-        """By slack::
-
-            R - T
-
-        Twice: ``a::b``.
-        """
-
-    assert description(Marked) == "By slack:\n\n    R - T\n\nTwice: `a::b`."
-
-
-def test_a_class_without_a_docstring_says_nothing() -> None:
-    @dataclass(frozen=True)
-    class Bare:
-        value: int = 1
-
-    assert description(Bare) == ""
-    assert [text.meaning for text in setting_texts(Bare)] == [""]
-
-
 @pytest.mark.parametrize(
     ("value", "text"),
     [(1e9, "1e9"), (0.1, "0.1"), (1234567.5, "1234567.5"), (3e-6, "3e-6"), (None, ""), ({"a": [True]}, "{a = [true]}")],

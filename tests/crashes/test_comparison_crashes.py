@@ -14,8 +14,6 @@ from workers_by_turns import two_cells_by_turns
 from analysis.comparison.page import build_comparison
 from vnetsim.study.workers import run_here
 
-pytestmark = pytest.mark.timeout(1200)
-
 Killed = Callable[[Command], int]
 Failed = Callable[[str, Command], int]
 Engine = Callable[[Any], None]

@@ -12,8 +12,6 @@ from commands import MOBILITY, RUN, Command
 from analysis.report import page
 from analysis.report.page import build_report
 
-pytestmark = pytest.mark.timeout(1200)
-
 Killed = Callable[[Command], int]
 Failed = Callable[[str, Command], int]
 COMMANDS = {"mobility": (MOBILITY, 30), "run": (RUN, 100)}

@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 from commands import LEARNERS, Command, run_of
 
-pytestmark = pytest.mark.timeout(1200)
-
 
 @pytest.mark.slow
 @pytest.mark.parametrize("learner", LEARNERS)

@@ -168,7 +168,6 @@ def test_kill_9_of_the_parent_leaves_no_process(refused: Refused, tmp_path: Path
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_interrupted_at_random_moments(whole: dict[str, bytes], tmp_path: Path) -> None:
     """Drawn from the first round that a process finishes on; one process and two workers in turn.
 

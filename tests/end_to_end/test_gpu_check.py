@@ -101,7 +101,7 @@ def begun(setup):
 
 def held_at_first(setup):
     rows = begun(setup)
-    time.sleep(400 if times(setup) == 1 else 0)
+    time.sleep(1500 if times(setup) == 1 else 0)
     return rows
 
 def rounds(setup):
@@ -109,7 +109,7 @@ def rounds(setup):
         setup.keep(begun(setup))
         if times(setup) == 2:
             raise Unfinished
-        time.sleep(400 if times(setup) == 4 else 0)
+        time.sleep(1500 if times(setup) == 4 else 0)
     return [Row(work="rounds", reference="", seen="6")]
 
 def crashed(setup):

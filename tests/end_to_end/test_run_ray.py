@@ -61,7 +61,6 @@ def files_of(folder: Path) -> dict[str, bytes]:
 
 @needs_ray
 @pytest.mark.slow
-@pytest.mark.timeout(900)  # where the machine has other work, each worker takes its time to load torch
 def test_two_workers_and_what_is_killed_in_mid_round(tmp_path: Path) -> None:
     trigger = tmp_path / "kill"
     (tmp_path / "fragile.py").write_text(LEARNER.format(trigger=str(trigger)))

@@ -73,7 +73,6 @@ def accuracy(run: Path) -> list[float]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_the_commands_do_what_is_said_of_them(mine: Path, cli: Callable[..., Any]) -> None:
     outputs = []
     for program, *arguments in commands():

@@ -20,7 +20,7 @@ import torch
 from vnetsim.learning import Aggregation, Cost, Description, LearnerContext, Participant, Series, Update
 from vnetsim.learning.kinds import NoSettings
 
-HELD_S = 400
+HELD_S = 1500
 """Longer than any test may take: what is held is ended, and a test that forgets it leaves nothing for ever."""
 
 
