@@ -11,6 +11,7 @@ last instant are therefore handed out only with the frames that follow: only the
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -23,8 +24,8 @@ from vnetsim.coverage.rsu import Rsu
 from vnetsim.coverage.window_of_path import window_of
 from vnetsim.coverage.windows import CoverageEvent, Entered, EntryCause, ExitCause, Floats, Left, VehiclePath
 
-_FEW_DISCS = 4
-"""With more of them, rows are sorted into squares first, so that a disc looks at those nearby alone."""
+_Columns = tuple["array[float]", "array[float]", "array[float]", "array[float]"]
+"""Time, x, y and speed of a path."""
 
 
 def largest_move_m(speed_mps: Floats | float, step_s: Floats | float) -> Floats | float:
@@ -50,7 +51,8 @@ class Tracker:
 
     def __init__(self, rsus: Sequence[Rsu]) -> None:
         self._rsus = tuple(rsus)
-        self._open: list[dict[int, VehiclePath]] = [{} for _ in rsus]
+        self._discs = np.array([(rsu.x_m, rsu.y_m, rsu.range_m) for rsu in rsus]).reshape(-1, 3)
+        self._open: dict[tuple[int, int], tuple[VehiclePath, _Columns]] = {}  # by disc and vehicle
         self._held: list[CoverageEvent] = []
         self._last: Frames | None = None
 
@@ -62,10 +64,7 @@ class Tracker:
                 those that could have been in one an instant earlier or can be in one an instant later.
             observer: the source, when it has read these frames.
         """
-        drives = _Drives.of(self._last, frames)
-        near = drives.near(self._rsus)
-        for rsu, open_paths, rows in zip(self._rsus, self._open, near, strict=True):
-            _Disc(rsu, open_paths, drives, observer, self).cross(rows)
+        self._follow(_Drives.of(self._last, frames), observer)
         last = len(frames.time_s) - 1
         rows = np.flatnonzero(frames.instant == last)
         self._last = Frames(
@@ -86,21 +85,73 @@ class Tracker:
         """Close every open window at the last instant with cause ``end`` and return all events still held."""
         if self._last is not None:
             row_of = dict(zip(self._last.vehicle.tolist(), self._last.instant.tolist(), strict=True))
-            for open_paths in self._open:
-                for vehicle, path in open_paths.items():
-                    self.close(path, float(self._last.time_s[0]), "end", observer.edge(row_of[vehicle]))
-                open_paths.clear()
+            for (_, vehicle), (path, _) in self._open.items():
+                self._close(path, "end", observer.edge(row_of[vehicle]))
+            self._open.clear()
         held, self._held = sorted(self._held, key=events_order), []
         return held
 
-    def enter(self, path: VehiclePath) -> None:
-        """Take note of a path that begins."""
-        self._held.append(Entered(time_s=path.time_s[0], path=path))
+    def _follow(self, drives: _Drives, observer: Observer) -> None:
+        """Extend the paths by some drives, and take note of those that begin or end."""
+        visits = drives.visits(self._discs)
+        for disc, vehicle, first, last, begin, end, came, leaves in visits.each():
+            key = disc, vehicle
+            if drives.instant[first] < 0:
+                path, columns = self._open.pop(key)
+            else:
+                path, columns = self._opened(drives, first, self._rsus[disc].id, observer, crossed=came)
+            for column, values in zip(columns, visits.points, strict=True):
+                column.frombytes(values[begin:end].tobytes())
+            if drives.instant[first] >= 0:
+                self._held.append(Entered(time_s=path.time_s[0], path=path))
+            if leaves:
+                self._close(path, "crossing", observer.edge(int(drives.row[last])))
+            elif drives.instant[last] == drives.instants - 1:
+                self._open[key] = path, columns
+            elif last + 1 < len(drives.seen) and drives.seen[last + 1]:
+                self._close(path, "teleport", "")
+            else:
+                self._close(path, observer.vanished(vehicle, int(drives.instant[last]) + 1), "")
 
-    def close(self, path: VehiclePath, exit_s: float, cause: ExitCause, edge: str) -> None:
-        """Take note of a path that ends at ``exit_s`` (s); one without extent never was."""
-        if exit_s > path.time_s[0]:
-            self._held.append(Left(time_s=exit_s, path=path, window=window_of(path, cause, edge)))
+    def _opened(
+        self, drives: _Drives, first: int, rsu_id: str, observer: Observer, *, crossed: bool
+    ) -> tuple[VehiclePath, _Columns]:
+        """Return a path without points of a vehicle that is in a disc from one row on, or passed through just before.
+
+        Args:
+            drives: that the row is one of.
+            first: the row.
+            rsu_id: whose disc it is.
+            observer: the source.
+            crossed: whether it crossed the rim.
+        """
+        row = int(drives.row[first])
+        cause: EntryCause
+        if crossed:
+            cause = "crossing"
+        elif drives.seen[first]:
+            cause = "teleport"
+        else:
+            # The very first instant cannot tell who departs from who was there all along.
+            cause = "begin" if drives.begins and drives.instant[first] == 0 else observer.appeared(row)
+        time_s, x_m, y_m, speed_mps = columns = array("d"), array("d"), array("d"), array("d")
+        path = VehiclePath(
+            vehicle_id=observer.vehicle_id(row),
+            vehicle_type=observer.vehicle_type(row),
+            rsu_id=rsu_id,
+            entry_cause=cause,
+            entry_edge=observer.edge(row),
+            time_s=time_s,
+            x_m=x_m,
+            y_m=y_m,
+            speed_mps=speed_mps,
+        )
+        return path, columns
+
+    def _close(self, path: VehiclePath, cause: ExitCause, edge: str) -> None:
+        """Take note of a path that ends at its last point; one without extent never was."""
+        if path.time_s[-1] > path.time_s[0]:
+            self._held.append(Left(time_s=path.time_s[-1], path=path, window=window_of(path, cause, edge)))
         else:  # it began at the newest instant, and that is still held
             self._held = [event for event in self._held if event.path is not path]
 
@@ -113,10 +164,9 @@ class _Drives:
         instants: how many instants there are; that before them is number -1.
         begins: whether there was none before them.
         instant: of a row, likewise the rest.
-        time_s: time (s).
         vehicle: which vehicle.
         row: where it is among the rows of the frames; those of the instant before are not asked for.
-        point: x, y and speed, shape (N, 3).
+        sample: time, x, y and speed, shape (N, 4).
         seen: whether its vehicle was there an instant before, in the row before.
         driven: whether it drove from there.
         reach_m: the longest drive within a step (m).
@@ -125,10 +175,9 @@ class _Drives:
     instants: int
     begins: bool
     instant: Integers
-    time_s: Floats
     vehicle: Integers
     row: Integers
-    point: Floats
+    sample: Floats
     seen: NDArray[np.bool_]
     driven: NDArray[np.bool_]
     reach_m: float
@@ -143,186 +192,155 @@ class _Drives:
         order = np.lexsort((instant, vehicle))
         vehicle, instant, row = vehicle[order], instant[order], row[order]
         times_s = np.concatenate(([math.nan if before is None else before.time_s[0]], frames.time_s))
-        time_s = times_s[instant + 1]
-        point = np.concatenate([np.column_stack((part.x_m, part.y_m, part.speed_mps)) for part in both])[order]
-        moved = np.concatenate([part.moved for part in both])[order]
+        x_m, y_m, speed_mps, moved = (
+            np.concatenate([getattr(part, name) for part in both])[order]
+            for name in ("x_m", "y_m", "speed_mps", "moved")
+        )
+        sample = np.column_stack((times_s[instant + 1], x_m, y_m, speed_mps))
         seen = np.zeros(len(vehicle), dtype=np.bool_)
         seen[1:] = (vehicle[1:] == vehicle[:-1]) & (instant[1:] == instant[:-1] + 1)
+        step = np.diff(sample, axis=0)
         length_m, allowed_m = np.zeros(len(vehicle)), np.zeros(len(vehicle))
-        length_m[1:] = np.hypot(*(point[1:, :2] - point[:-1, :2]).T)
-        allowed_m[1:] = largest_move_m(np.maximum(point[1:, 2], point[:-1, 2]), time_s[1:] - time_s[:-1])
+        length_m[1:] = np.hypot(step[:, 1], step[:, 2])
+        allowed_m[1:] = largest_move_m(np.maximum(speed_mps[1:], speed_mps[:-1]), step[:, 0])
         driven = seen & ~moved & (length_m <= allowed_m)
         return cls(
             instants=len(frames.time_s),
             begins=before is None,
             instant=instant,
-            time_s=time_s,
             vehicle=vehicle,
             row=row,
-            point=point,
+            sample=sample,
             seen=seen,
             driven=driven,
             reach_m=float(length_m[driven].max(initial=0.0)),
         )
 
-    def near(self, rsus: Sequence[Rsu]) -> Iterator[Integers]:
-        """Yield, for each RSU, the rows that may be in its disc, or one step away from it, in order."""
-        if len(rsus) <= _FEW_DISCS or not len(self.vehicle):
-            for _ in rsus:
-                yield np.arange(len(self.vehicle))
-            return
-        side_m = max(rsu.range_m for rsu in rsus) + self.reach_m
-        corner = self.point[:, :2].min(axis=0)
-        columns, lines = ((self.point[:, :2] - corner) // side_m).astype(np.int64).T
-        height = int(lines.max()) + 1
-        square = columns * height + lines
-        order = np.argsort(square, kind="stable")
-        square = square[order]
-        for rsu in rsus:
-            column, line = (int((at - low) // side_m) for at, low in zip((rsu.x_m, rsu.y_m), corner, strict=True))
-            low, high = max(line - 1, 0), min(line + 1, height - 1)
-            found = [
-                order[slice(*np.searchsorted(square, (beside * height + low, beside * height + high + 1)))]
-                for beside in (column - 1, column, column + 1)
-                if beside >= 0 and low <= high
-            ]
-            yield np.sort(np.concatenate(found)) if found else np.zeros(0, dtype=np.int64)
-
-
-@dataclass(frozen=True)
-class _Disc:
-    """One RSU's disc, and what is known while drives through it are looked at."""
-
-    rsu: Rsu
-    open_paths: dict[int, VehiclePath]
-    drives: _Drives
-    observer: Observer
-    tracker: Tracker
-
-    def cross(self, rows: Integers) -> None:
-        """Find who enters, stays, passes through and leaves; ``rows`` may be in the disc or one step away."""
-        drives, rsu = self.drives, self.rsu
-        offset = drives.point[rows, :2] - (rsu.x_m, rsu.y_m)
+    def visits(self, discs: Floats) -> _Visits:
+        """Return who is when in which disc; a row of ``discs`` is x, y and radius (m)."""
+        disc, row = self._near(discs)
+        offset = self.sample[row, 1:3] - discs[disc, :2]
         distance_m2 = offset[:, 0] * offset[:, 0] + offset[:, 1] * offset[:, 1]
-        near = distance_m2 <= (1.001 * (rsu.range_m + drives.reach_m)) ** 2  # a margin for rounding
-        rows, offset, distance_m2 = rows[near], offset[near], distance_m2[near]
-        if not len(rows):
-            return
-        inside = distance_m2 < rsu.range_m * rsu.range_m
-        # whether a row's vehicle drove here from the row before it, which is near as well then
-        came = drives.driven[rows]
-        came[0] = False
-        came[1:] &= rows[1:] == rows[:-1] + 1
-        was_inside = np.concatenate(([False], inside[:-1]))
-        first = inside & ~(came & was_inside)
-        last = inside & ~np.append((came & inside)[1:], False)
-        entered = (came & ~was_inside)[first]
-        left = np.append((came & ~inside)[1:], False)[last]
-        for start, end, crossed, crosses in zip(
-            rows[first].tolist(), rows[last].tolist(), entered.tolist(), left.tolist(), strict=True
-        ):
-            self._stay(start, end, entered=crossed, left=crosses)
-        step = np.zeros_like(offset)
-        step[1:] = offset[1:] - offset[:-1]
+        near = distance_m2 <= (1.001 * (discs[disc, 2] + self.reach_m)) ** 2  # a margin for rounding
+        disc, row, offset, distance_m2 = disc[near], row[near], offset[near], distance_m2[near]
+        range_m = discs[disc, 2]
+        inside = distance_m2 < range_m * range_m
+        # Whether a row's vehicle drove here from the row before it, which is near as well then. Nobody came to the
+        # first row, so that it does not matter that it has the last one before it.
+        came = self.driven[row]
+        came[:1] = False
+        came[1:] &= (row[1:] == row[:-1] + 1) & (disc[1:] == disc[:-1])
+        was_inside = np.roll(inside, 1)
+        first = np.flatnonzero(inside & ~(came & was_inside))
+        last = np.flatnonzero(inside & ~np.roll(came & inside, -1))
+        leaves = np.roll(came & ~inside, -1)[last]
+        step = offset - np.roll(offset, 1, axis=0)
         receding = offset[:, 0] * step[:, 0] + offset[:, 1] * step[:, 1]
         length_m2 = step[:, 0] * step[:, 0] + step[:, 1] * step[:, 1]
-        # Only where the closest approach lies within the step can the segment have cut the disc.
-        for row in rows[came & ~inside & ~was_inside & (receding > 0) & (receding < length_m2)].tolist():
-            self._pass_through(row)
-
-    def _stay(self, start: int, end: int, *, entered: bool, left: bool) -> None:
-        """Record a vehicle that was inside from one row to another, and whether it crossed the rim before and after."""
-        drives = self.drives
-        vehicle = int(drives.vehicle[start])
-        if drives.instant[start] < 0:
-            path = self.open_paths.pop(vehicle)
-            self._extend(path, start + 1, end)
-        else:
-            path = self._opened(start, end, entered=entered)
-        exit_s = float(drives.time_s[end])
-        if drives.instant[end] == drives.instants - 1:
-            self.open_paths[vehicle] = path
-        elif left:
-            point = self._between(end, self._shares(end)[1])
-            if point[0] > path.time_s[-1]:
-                _append(path, point)
-            self.tracker.close(path, point[0], "crossing", self.observer.edge(int(drives.row[end + 1])))
-        elif end + 1 < len(drives.seen) and drives.seen[end + 1]:
-            self.tracker.close(path, exit_s, "teleport", "")
-        else:
-            cause = self.observer.vanished(vehicle, int(drives.instant[end]) + 1)
-            self.tracker.close(path, exit_s, cause, "")
-
-    def _opened(self, start: int, end: int, *, entered: bool) -> VehiclePath:
-        drives, row = self.drives, int(self.drives.row[start])
-        cause: EntryCause
-        if entered:
-            point = self._between(start - 1, self._shares(start - 1)[0])
-            path = self._path(start, "crossing")
-            if point[0] < drives.time_s[start]:
-                _append(path, point)
-        elif drives.seen[start]:
-            path = self._path(start, "teleport")
-        else:
-            # The very first instant cannot tell who departs from who was there all along.
-            cause = "begin" if drives.begins and drives.instant[start] == 0 else self.observer.appeared(row)
-            path = self._path(start, cause)
-        self._extend(path, start, end)
-        self.tracker.enter(path)
-        return path
-
-    def _pass_through(self, row: int) -> None:
-        """Record a vehicle that entered and left within the step that ends in a row."""
-        entry, leaving = self._shares(row - 1)
+        # Only where the closest approach lies within the step can a segment between two rows outside cut the disc.
+        cuts = ~inside & ~was_inside & (receding > 0) & (receding < length_m2)
+        at = np.flatnonzero(came & (cuts | (inside != was_inside)))
+        rim, shares = self._rim(row[at], offset[at - 1], range_m[at])
+        time_s = rim[:, :, 0]
         # Both ends are outside and the closest approach is between them: the chord lies within the step, and a share
-        # a hair outside [0, 1] (an end on the circle) is rounding, which _between takes back.
-        if entry >= leaving:
-            return
-        first, last = self._between(row - 1, entry), self._between(row - 1, leaving)
-        if first[0] >= last[0]:
-            return
-        path = self._path(row, "crossing")
-        _append(path, first)
-        _append(path, last)
-        self.tracker.enter(path)
-        self.tracker.close(path, last[0], "crossing", path.entry_edge)
-
-    def _path(self, place: int, cause: EntryCause) -> VehiclePath:
-        row = int(self.drives.row[place])
-        return VehiclePath(
-            vehicle_id=self.observer.vehicle_id(row),
-            vehicle_type=self.observer.vehicle_type(row),
-            rsu_id=self.rsu.id,
-            entry_cause=cause,
-            entry_edge=self.observer.edge(row),
-            time_s=[],
-            x_m=[],
-            y_m=[],
-            speed_mps=[],
+        # a hair outside [0, 1] (an end on the circle) is rounding, which was taken back.
+        passes = cuts[at] & (shares[:, 0] < shares[:, 1]) & (time_s[:, 0] < time_s[:, 1])
+        # a crossing that rounds to the instant of the sample inside is that sample
+        enters = inside[at] & (time_s[:, 0] < self.sample[row[at], 0])
+        goes = was_inside[at] & (time_s[:, 1] > self.sample[row[at] - 1, 0])
+        kept = np.column_stack((enters | passes, goes | passes))
+        # in order of the rows, crossings before the row that they lead to
+        place = np.concatenate((np.repeat(at, kept.sum(axis=1)), np.flatnonzero(inside)))
+        order = np.argsort(place, kind="stable")
+        points = np.concatenate((rim[kept], self.sample[row[inside]]))[order]
+        place, through = place[order], at[passes]
+        first, last = np.concatenate((first, through)), np.concatenate((last + leaves, through))
+        return _Visits(
+            disc=disc[first],
+            vehicle=self.vehicle[row[first]],
+            first=row[first],
+            last=row[last],
+            begin=np.searchsorted(place, first) + (self.instant[row[first]] < 0),
+            end=np.searchsorted(place, last, side="right"),
+            came=came[first],
+            leaves=np.concatenate((leaves, np.ones_like(through, dtype=np.bool_))),
+            points=np.ascontiguousarray(points.T),
         )
 
-    def _extend(self, path: VehiclePath, start: int, end: int) -> None:
-        """Append the points of some rows, the last included."""
-        points = self.drives.point[start : end + 1]
-        path.time_s += self.drives.time_s[start : end + 1].tolist()
-        path.x_m += points[:, 0].tolist()
-        path.y_m += points[:, 1].tolist()
-        path.speed_mps += points[:, 2].tolist()
+    def _near(self, discs: Floats) -> tuple[Integers, Integers]:
+        """Return discs and the rows that may be in them, or one step away from them, in order.
 
-    def _shares(self, start: int) -> tuple[float, float]:
-        """Return at which shares of the segment that begins in a row its line enters and leaves; equal at a miss."""
-        (x_m, y_m, _), (to_x_m, to_y_m, _) = self.drives.point[start : start + 2].tolist()
-        return crossings(x_m - self.rsu.x_m, y_m - self.rsu.y_m, to_x_m - x_m, to_y_m - y_m, self.rsu.range_m)
+        Rows are sorted into squares, so that a disc looks at those nearby alone.
+        """
+        rows = [np.zeros(0, dtype=np.int64) for _ in discs]
+        if len(self.vehicle):
+            side_m = discs[:, 2].max() + self.reach_m
+            corner = self.sample[:, 1:3].min(axis=0)
+            columns, lines = ((self.sample[:, 1:3] - corner) // side_m).astype(np.int64).T
+            height = int(lines.max()) + 1
+            square = columns * height + lines
+            order = np.argsort(square, kind="stable")
+            square = square[order]
+            places = ((discs[:, :2] - corner) // side_m).astype(np.int64).tolist()
+            for disc, (column, line) in enumerate(places):
+                low, high = max(line - 1, 0), min(line + 1, height - 1)
+                found = [
+                    order[slice(*np.searchsorted(square, (beside * height + low, beside * height + high + 1)))]
+                    for beside in (column - 1, column, column + 1)
+                    if beside >= 0 and low <= high
+                ]
+                if found:
+                    rows[disc] = np.sort(np.concatenate(found))
+        return np.repeat(np.arange(len(discs)), [len(found) for found in rows]), np.concatenate(rows)
 
-    def _between(self, start: int, share: float) -> tuple[float, float, float, float]:
-        """Return time, x, y and speed at a share of the segment that begins in a row, clamped to it."""
-        share = min(max(share, 0.0), 1.0)
-        before_s, now_s = self.drives.time_s[start : start + 2].tolist()
-        before, now = self.drives.point[start : start + 2].tolist()
-        x_m, y_m, speed_mps = (a + share * (b - a) for a, b in zip(before, now, strict=True))
-        return min(before_s + share * (now_s - before_s), now_s), x_m, y_m, speed_mps
+    def _rim(self, row: Integers, offset: Floats, range_m: Floats) -> tuple[Floats, Floats]:
+        """Return where the segments that end in some rows enter and leave a disc.
+
+        Args:
+            row: the rows.
+            offset: of the row before each, from the disc's centre (m), shape (S, 2).
+            range_m: the disc's radius (m).
+
+        Returns:
+            time, x, y and speed at entering and leaving, clamped to the segment, shape (S, 2, 4); and at which shares
+            of the segment that is, not clamped, shape (S, 2).
+        """
+        before, step = self.sample[row - 1], self.sample[row] - self.sample[row - 1]
+        columns = (*offset.T, step[:, 1], step[:, 2], range_m)
+        shares = np.array([crossings(*line) for line in zip(*(c.tolist() for c in columns), strict=True)])
+        shares = shares.reshape(-1, 2)
+        rim = before[:, None] + np.clip(shares, 0.0, 1.0)[:, :, None] * step[:, None]
+        rim[:, :, 0] = np.minimum(rim[:, :, 0], self.sample[row, :1])
+        return rim, shares
 
 
-def _append(path: VehiclePath, point: tuple[float, float, float, float]) -> None:
-    for values, value in zip((path.time_s, path.x_m, path.y_m, path.speed_mps), point, strict=True):
-        values.append(value)
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Visits:
+    """Vehicles in discs, during some drives. An entry a visit, those of a vehicle to a disc in order.
+
+    Args:
+        disc: which disc.
+        vehicle: which vehicle.
+        first: of the drives, the first row inside; of a vehicle that passes through within a step, the row after.
+        last: the last row inside; of one that leaves across the rim, the row after.
+        begin: where its points begin, without that of the instant before, which is known.
+        end: and end.
+        came: whether it came across the rim.
+        leaves: whether it leaves across the rim.
+        points: time, x, y and speed, each in a row, of all visits.
+    """
+
+    disc: Integers
+    vehicle: Integers
+    first: Integers
+    last: Integers
+    begin: Integers
+    end: Integers
+    came: NDArray[np.bool_]
+    leaves: NDArray[np.bool_]
+    points: Floats
+
+    def each(self) -> Iterator[tuple[int, int, int, int, int, int, bool, bool]]:
+        """Yield all but the points of each visit, in the order above."""
+        columns = (self.disc, self.vehicle, self.first, self.last, self.begin, self.end, self.came, self.leaves)
+        return zip(*(column.tolist() for column in columns), strict=True)

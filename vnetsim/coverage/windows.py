@@ -7,7 +7,7 @@ quadratic. Nothing is rounded to the step.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, MutableSequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -26,7 +26,7 @@ ExitCause = Literal["crossing", "arrival", "teleport", "end"]
 class VehiclePath:
     """The path of a vehicle inside one disc, growing while the traffic is read.
 
-    The lists always reach at least to the simulated present: a source yields an event only after it appended every
+    The columns always reach at least to the simulated present: a source yields an event only after it appended every
     point up to that event's time. The first point is the exact entry.
     """
 
@@ -35,10 +35,10 @@ class VehiclePath:
     rsu_id: str
     entry_cause: EntryCause
     entry_edge: str
-    time_s: list[float]
-    x_m: list[float]
-    y_m: list[float]
-    speed_mps: list[float]
+    time_s: MutableSequence[float]
+    x_m: MutableSequence[float]
+    y_m: MutableSequence[float]
+    speed_mps: MutableSequence[float]
 
 
 def position_m(path: VehiclePath, time_s: float) -> tuple[float, float]:
