@@ -50,7 +50,7 @@ def test_replay_equals_live(kind: str, scenario: Path, tmp_path: Path, events_of
         assert type(ours) is type(theirs)
         assert ours.time_s == theirs.time_s
         for field in dataclasses.fields(VehiclePath):
-            assert getattr(ours.path, field.name) == getattr(theirs.path, field.name)
+            np.testing.assert_array_equal(getattr(ours.path, field.name), getattr(theirs.path, field.name))
         if isinstance(ours, Left):
             for field in dataclasses.fields(Window):
                 np.testing.assert_array_equal(getattr(ours.window, field.name), getattr(theirs.window, field.name))

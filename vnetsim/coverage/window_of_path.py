@@ -83,7 +83,7 @@ def _figures(
 ) -> dict[str, Any]:
     """Return what a window says of its path, by the names of its fields."""
     time_s, x_m, y_m, speed_mps = (np.array(values, dtype=np.float64) for values in (times, xs, ys, speeds))
-    length_m = float(np.hypot(np.diff(x_m), np.diff(y_m)).sum())
+    length_m = float(np.hypot(x_m[1:] - x_m[:-1], y_m[1:] - y_m[:-1]).sum())
     enter_s, exit_s = float(time_s[0]), float(time_s[-1])
     return {
         "enter_s": enter_s,

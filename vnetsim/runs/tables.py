@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
+from arro3.core import Array, list_array
 
-from vnetsim.coverage.windows import TrafficInfo, Window
+from vnetsim.coverage.windows import Floats, TrafficInfo, Window
 from vnetsim.experiment.camera import Camera
 from vnetsim.learning import Description
 from vnetsim.storage.table_pieces import TablePieces
@@ -143,12 +144,16 @@ def windows_frame(windows: Sequence[Window], camera: Camera, first: int = 0) -> 
         if column.name == "level_px":
             columns[column.name] = [camera.level_px(window.entry_speed_mps) for window in windows]
         elif column.dtype == REALS:
-            columns[column.name] = pl.Series(
-                column.name, [getattr(window, column.name) for window in windows], dtype=REALS
-            )
+            columns[column.name] = _lists([getattr(window, column.name) for window in windows])
         else:
             columns[column.name] = [getattr(window, column.name) for window in windows]
     return pl.DataFrame(columns, schema_overrides={column.name: column.dtype for column in WINDOWS})
+
+
+def _lists(rows: Sequence[Floats]) -> pl.Series:
+    """Return a column of lists; polars itself would look at one after the other."""
+    ends = np.cumsum([0, *map(len, rows)], dtype=np.int32)
+    return pl.Series(list_array(Array.from_numpy(ends), Array.from_numpy(np.concatenate([[], *rows]))))
 
 
 def map_rows(info: TrafficInfo) -> list[tuple[object, ...]]:
