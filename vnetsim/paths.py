@@ -39,31 +39,19 @@ def resolved(path: Path | str) -> Path:
     """
     try:
         found = Path(path).resolve()
-        fault = _fault(found)
-    except OSError as error:
-        fault = error.errno if error.errno == errno.ENAMETOOLONG else errno.ELOOP
-    except RuntimeError:  # of a circle, in some versions of Python
-        fault = errno.ELOOP
-    except ValueError as error:
-        raise InputError(f"{path!r}: not a path: {error}.") from None
-    if fault == errno.ENAMETOOLONG:
-        raise InputError(f"{str(path)[:_SHOWN]}...: longer than the name of a file or folder may be.")
-    if fault:
-        raise InputError(f"{path}: a link that leads to itself.")
-    try:
         str(found).encode()
+        found.stat()
     except UnicodeEncodeError:
         raise InputError(f"{str(found)!r}: the path is no UTF-8 text; rename it.") from None
+    except ValueError as error:
+        raise InputError(f"{path!r}: not a path: {error}.") from None
+    except (OSError, RuntimeError) as error:
+        fault = error.errno if isinstance(error, OSError) else errno.ELOOP  # of a circle, in some versions of Python
+        if fault == errno.ENAMETOOLONG:
+            raise InputError(f"{str(path)[:_SHOWN]}...: longer than the name of a file or folder may be.") from None
+        if fault == errno.ELOOP:
+            raise InputError(f"{path}: a link that leads to itself.") from None
     return found
-
-
-def _fault(path: Path) -> int:
-    """Return what makes a path none that could ever exist, as the number of an error; 0 for nothing."""
-    try:
-        path.stat()
-    except OSError as error:
-        return error.errno if error.errno in (errno.ELOOP, errno.ENAMETOOLONG) else 0
-    return 0
 
 
 def from_folder(key: tuple[str, ...], value: Any, folder: Path) -> Any:

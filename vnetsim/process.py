@@ -6,7 +6,7 @@ import os
 import sys
 import warnings
 
-from vnetsim.errors import InputError, RunError
+from vnetsim.errors import InputError
 
 RETRIES = 3
 """How often a cell, or a vehicle's training, is begun again when its worker died: it may be what workers die of."""
@@ -32,36 +32,6 @@ def refuse_forked() -> None:
             "processes with multiprocessing.get_context('spawn')."
         )
     _USE["begun"] = True
-
-
-def refuse_few_threads() -> None:
-    """Refuse to begin where the user may have too few threads; OpenBLAS and polars would say so in thousands of lines.
-
-    Raises:
-        RunError: names the limit.
-    """
-    import resource  # noqa: PLC0415 - of no use to who only imports vnetsim
-    import threading  # noqa: PLC0415
-
-    needed = 4 * (os.cpu_count() or 1) + 8  # every library has a pool of its own
-    limit = resource.getrlimit(resource.RLIMIT_NPROC)[0]
-    if limit == resource.RLIM_INFINITY or limit > 1000 + needed:
-        return
-    end = threading.Event()
-    begun: list[threading.Thread] = []
-    try:
-        for _ in range(needed):
-            begun.append(threading.Thread(target=end.wait, daemon=True))
-            begun[-1].start()
-    except RuntimeError:
-        begun.pop()
-        raise RunError(
-            f"the system allows this user {limit} processes and threads, too few to begin; raise it with `ulimit -u`."
-        ) from None
-    finally:
-        end.set()
-        for thread in begun:
-            thread.join()
 
 
 def prepare_process() -> None:

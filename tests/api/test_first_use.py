@@ -122,12 +122,6 @@ def test_windows_say_how_long_they_last(tmp_path: Path) -> None:
     assert traffic.units["windows"]["dwell_s"] == "s"
 
 
-def circle() -> dict[str, Any]:
-    tree: dict[str, Any] = {}
-    tree["round"] = tree
-    return tree
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -146,7 +140,6 @@ def circle() -> dict[str, Any]:
         (lambda: vnetsim.run("gaussian", out="a\0b"), "out: 'a.*' has characters that no name can have"),
         (lambda: vnetsim.run("gaussian", learner="\udc80"), "has characters that no name can have"),
         (lambda: vnetsim.run("gau\0ssian"), "scenario: .*has characters that no name can have"),
-        (lambda: vnetsim.run("gaussian", settings=circle()), "is nested too deep, or holds itself"),
         (lambda: vnetsim.run("gaussian", rsu=3), "traffic.rsu: expected a list of strings"),
         (lambda: vnetsim.compare("gaussian", learners=3), "learners: expected names such as"),
         (lambda: vnetsim.compare("gaussian", learners=[3]), "learners: expected a text, got 3"),

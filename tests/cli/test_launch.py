@@ -9,7 +9,6 @@ import resource
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -259,38 +258,6 @@ def test_a_terminal_that_is_not_utf_8_gets_what_it_can_take(monkeypatch: pytest.
     assert "Median speed at entry" in done.stdout
     assert done.stdout.endswith("? \n") or done.stdout.rstrip().endswith("?")
     assert done.stdout.isascii()
-
-
-def test_without_docstrings_help_is_refused_and_runs_go_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setitem(ENVIRONMENT, "PYTHONOPTIMIZE", "2")
-    for asked in ((), ("--help",), ("run", "--help"), ("settings",), ("learners", "fedavg"), ("plugins",)):
-        done = launched(*asked)
-        assert (done.returncode, done.stdout) == (2, "")
-        assert done.stderr.startswith("vnetsim: PYTHONOPTIMIZE=2 (-OO) removes the texts")
-    assert launched(*SMALL, tmp_path / "out").returncode == 0
-
-
-def test_too_few_threads_are_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """OpenBLAS, or polars, told of it in up to 2,000 lines, the last of which was "interrupted"."""
-    started: list[threading.Thread] = []
-    start = threading.Thread.start
-
-    def starts(thread: threading.Thread) -> None:
-        if len(started) == 5:
-            raise RuntimeError("can't start new thread")
-        started.append(thread)
-        start(thread)
-
-    monkeypatch.setattr(threading.Thread, "start", starts)
-    monkeypatch.setattr(resource, "getrlimit", lambda _: (6, 6))
-    with pytest.raises(SystemExit) as stopped:
-        cli.main(["settings"])
-    assert stopped.value.code == 1
-    said = (
-        "vnetsim: the system allows this user 6 processes and threads, too few to begin; raise it with `ulimit -u`.\n"
-    )
-    assert capsys.readouterr() == ("", said)
-    assert not any(thread.is_alive() for thread in started)
 
 
 FORK = """

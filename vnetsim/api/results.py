@@ -15,6 +15,7 @@ from vnetsim.errors import RunError
 from vnetsim.own_packages import claim
 from vnetsim.scenario.settings_file import read_toml
 from vnetsim.storage.comparison import RECORD
+from vnetsim.storage.records import ComparisonRecord, ManifestRecord
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.storage.tables import (
     COMPARISON,
@@ -120,6 +121,10 @@ class Traffic(Folder):
         return self._files.manifest()
 
     @cached_property
+    def _record(self) -> ManifestRecord:
+        return self._files.manifest_record()
+
+    @cached_property
     def settings(self) -> Mapping[str, Any]:
         """The resolved experiment as nested tables, SI units."""
         return read_toml(self._files.checked("experiment.toml"))
@@ -127,12 +132,12 @@ class Traffic(Folder):
     @property
     def status(self) -> str:
         """``finished``, ``interrupted``, ``failed``, or ``running`` (also after a kill)."""
-        return str(self.manifest["status"])
+        return self._record.status
 
     @property
     def notes(self) -> list[str]:
         """What the simulator had to say of the traffic, for example which junction was taken for an RSU."""
-        return list(self.manifest["traffic"].get("notes", ()))
+        return self._record.traffic.notes
 
     @property
     def units(self) -> Mapping[str, Mapping[str, str]]:
@@ -213,8 +218,7 @@ class Run(Traffic):
 
         The unit ``%`` stands for a fraction in [0, 1]. Round 0 is the untrained model.
         """
-        series = self.manifest.get("series") or ()
-        units = {str(one["name"]): str(one.get("unit", "")) for one in series}
+        units = {series.name: series.unit for series in self._record.series}
         unit = pl.col("name").replace_strict(units, default="", return_dtype=pl.String).alias("unit")
         return self._table("metrics").with_columns(unit)
 
@@ -226,8 +230,7 @@ class Run(Traffic):
     @property
     def learner(self) -> Mapping[str, Any]:
         """What the record says of the learner: name, task, source, settings, cost of a participation."""
-        found: Mapping[str, Any] = self.manifest.get("learner", {})
-        return found
+        return self.manifest.get("learner", {})  # type: ignore[no-any-return]
 
     def model(self, network: type | str | nn.Module | None = None) -> TrainedModel:
         """Return the trained network, ready to use: a ``torch.nn.Module`` that takes images in [0, 1].
@@ -272,10 +275,14 @@ class Study(Folder):
         """What was compared, and what failed: ``comparison.json``."""
         return self._files.comparison()
 
+    @cached_property
+    def _record(self) -> ComparisonRecord:
+        return self._files.comparison_record()
+
     @property
     def failed(self) -> Mapping[str, str]:
         """Why cells failed, one line each, by the name of their folder."""
-        return dict(self.record.get("failed") or {})
+        return self._record.failed
 
     @property
     def units(self) -> Mapping[str, Mapping[str, str]]:
@@ -330,17 +337,17 @@ class Study(Folder):
     @property
     def runs(self) -> Mapping[tuple[str, str, int], Run]:
         """The cells that have finished or begun, by arm, condition and seed."""
-        cells = [(cell, self.path / "cells" / str(cell["folder"])) for cell in self.record.get("cells") or ()]
+        cells = [(cell, self.path / "cells" / cell.folder) for cell in self._record.cells]
         return {
-            (str(cell["arm"]), str(cell["condition"]), int(cell["seed"])): Run(folder)
+            (cell.arm, cell.condition, cell.seed): Run(folder)
             for cell, folder in cells
             if (folder / "manifest.json").is_file()
         }
 
     def summary(self) -> Page:
         """Return what is compared and how much of it there is; no page is written."""
-        cells = self.record.get("cells") or ()
-        arms = ", ".join(dict.fromkeys(str(cell["arm"]) for cell in cells))
+        cells = self._record.cells
+        arms = ", ".join(dict.fromkeys(cell.arm for cell in cells))
         done = f"{len(self.runs)} of {len(cells)}"
         headline = [("Arms", arms), ("Cells", done), ("Failed", str(len(self.failed)))]
         return Page(self.path / "comparison.html", headline=headline)
@@ -377,7 +384,7 @@ def opened(path: Path) -> Run | Traffic | Study:
     """
     if (path / RECORD).is_file():
         study = Study(path)
-        study.record  # noqa: B018 - damage is about now
+        study._record  # noqa: B018, SLF001 - damage is told now
         return study
     run = Run(path)
-    return Traffic(path) if run.manifest["kind"] == "mobility" else run
+    return Traffic(path) if run._record.kind == "mobility" else run  # noqa: SLF001 - as above

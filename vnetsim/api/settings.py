@@ -37,7 +37,6 @@ _OTHER_WORDS = {
     "learning_rate": ("learning__lr",),
 }
 """Settings by what PyTorch's users and the options of the command line call them; units are added below."""
-_DEEPEST = 20
 
 SettingTree = Mapping[str, Any]
 """Settings by dotted key, ``{"round.quorum": 10}``, or as tables, ``{"round": {"quorum": 10}}``."""
@@ -126,8 +125,6 @@ def _short(key: str) -> tuple[str, ...]:
 
 
 def _leaves(tree: Mapping[Any, Any], above: tuple[str, ...]) -> list[Override]:
-    if len(above) > _DEEPEST:
-        raise InputError(f"settings: {'.'.join(above[:3])}... is nested too deep, or holds itself.")
     found: list[Override] = []
     for key, value in tree.items():
         if not isinstance(key, str):
@@ -139,10 +136,8 @@ def _leaves(tree: Mapping[Any, Any], above: tuple[str, ...]) -> list[Override]:
     return found
 
 
-def _plain(value: Any, depth: int = 0) -> Any:
+def _plain(value: Any) -> Any:
     """Return a value as TOML would give it."""
-    if depth > _DEEPEST:
-        raise InputError("settings: a list is nested too deep, or holds itself.")
     if isinstance(value, str):
         return text_of(value, "settings")
     if isinstance(value, np.generic):
@@ -150,7 +145,7 @@ def _plain(value: Any, depth: int = 0) -> Any:
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return [_plain(one, depth + 1) for one in value]
+        return [_plain(one) for one in value]
     return value
 
 

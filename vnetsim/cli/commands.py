@@ -20,7 +20,6 @@ from vnetsim.cli.options import Debug, Gui, TrafficOptions, Trust, WorkerOptions
 from vnetsim.errors import INTERRUPTED, InputError, RunError, VnetsimError
 from vnetsim.own_packages import claim
 from vnetsim.paths import refuse_other_than_text
-from vnetsim.process import refuse_few_threads
 from vnetsim.standard_streams import drop_output, plain, tell, telling
 
 if TYPE_CHECKING:
@@ -66,10 +65,7 @@ def _command() -> list[str]:
     return ["vnetsim", *sys.argv[1:]]
 
 
-_TEXTS = {"--help", "-h", "learners", "plugins", "settings"}
-"""What prints docstrings."""
-
-_LISTINGS = {*_TEXTS, "cite", "init", "--version", "-V"}
+_LISTINGS = {"--help", "-h", "learners", "plugins", "settings", "cite", "init", "--version", "-V"}
 """What prints and computes nothing: whoever has read enough of it may close the pipe."""
 
 _NO_THREADS = "the system allows no more processes or threads here; raise the limit that `ulimit -u` shows."
@@ -99,7 +95,7 @@ def _show_study(study: Study, scenario: str) -> None:
     cells = study.record["cells"]
     if len(study.failed) < len(cells):
         arms = ", ".join(dict.fromkeys(cell["arm"] for cell in cells))
-        _show(study.report(), title=study.record["title"] or f"{arms} on {Path(scenario).name}")
+        _show(study.report(), title=study.record.get("title") or f"{arms} on {Path(scenario).name}")
 
 
 @app.command
@@ -322,8 +318,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _exit_status(tokens: list[str]) -> int:
     try:
         refuse_other_than_text(tokens)
-        _refuse_without_texts(tokens)
-        refuse_few_threads()
         claim("analysis")
         status = app(tokens, exit_on_error=False, print_error=False)
         sys.stdout.flush()
@@ -339,11 +333,6 @@ def _exit_status(tokens: list[str]) -> int:
 def _reader_left(error: BaseException) -> bool:
     """Return whether nobody reads any more what is printed; rich ends a program for that."""
     return isinstance(error.__context__ if isinstance(error, SystemExit) else error, BrokenPipeError)
-
-
-def _refuse_without_texts(tokens: Sequence[str]) -> None:
-    if sys.flags.optimize > 1 and (not tokens or not _TEXTS.isdisjoint(tokens)):
-        raise InputError("PYTHONOPTIMIZE=2 (-OO) removes the texts that explain commands and settings; unset it.")
 
 
 def _told(error: BaseException) -> tuple[str, int]:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from vnetsim import __version__
-from vnetsim.coverage.rsu import Rsu
-from vnetsim.coverage.windows import CoverageEvent, TrafficInfo, TrafficStream
-from vnetsim.errors import InputError, RunError, VnetsimError
+from vnetsim.coverage.windows import CoverageEvent, TrafficStream
+from vnetsim.errors import InputError, VnetsimError
 from vnetsim.experiment import Experiment
 from vnetsim.learning import Cost, Learner
 from vnetsim.paths import resolved
@@ -22,13 +21,13 @@ from vnetsim.runs.assembly import Assembly, assemble
 from vnetsim.runs.checkpoint import Checkpoint
 from vnetsim.runs.clock import Clock
 from vnetsim.runs.manifest import changed_inputs, input_hashes, radio_record, relative
-from vnetsim.runs.opening import ended_as, opened, plugin_files
+from vnetsim.runs.opening import kept, opened, plugin_files
 from vnetsim.runs.ray_cluster import Cluster, connected
 from vnetsim.runs.tables import RunTables, images_of, silo_rows
 from vnetsim.runs.traffic_recording import record
 from vnetsim.runs.writer import Manifest, choose_folder, learner_record, locked, write_model, write_samples
 from vnetsim.scenario.settings_file import load_experiment, read_toml
-from vnetsim.scenario.trust import asks_for_trust, check_resumed
+from vnetsim.scenario.trust import check_resumed
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.storage.tables import to_parquet
 
@@ -204,125 +203,100 @@ def _learn(
         silos = {"silos.parquet": to_parquet("silos", silo_rows(description))}
         manifest = Manifest(run, recorded, traffic, command, kind="run", more=more, others=silos)
         session = _Session(assembly, run, traffic, learner, costs, manifest, clock, progress, on_round)
-        session.play(images_of(description))
+        with kept(run, experiment, session.close, session.how_far):
+            session.play(images_of(description))
 
 
+@dataclass
 class _Session:
     """The simulation of one run, from the untrained model to the last file."""
 
-    def __init__(
-        self,
-        assembly: Assembly,
-        run: RunDirectory,
-        traffic: TrafficStream,
-        learner: Learner,
-        costs: Mapping[int, Cost],
-        manifest: Manifest,
-        clock: Clock,
-        progress: ProgressDisplay,
-        on_round: OnRound | None,
-    ) -> None:
-        self._on_round = on_round
-        self._assembly = assembly
-        self._experiment = assembly.experiment
-        self._run = run
-        self._traffic = traffic
-        self._learner = learner
-        self._costs = costs
-        self._manifest = manifest
-        self._clock = clock
-        self._progress = progress
-        self._log: SimulationLog | None = None
-        self._training: Training | None = None
-        self._tables = RunTables(run, assembly.experiment)
+    assembly: Assembly
+    run: RunDirectory
+    traffic: TrafficStream
+    learner: Learner
+    costs: Mapping[int, Cost]
+    manifest: Manifest
+    clock: Clock
+    progress: ProgressDisplay
+    on_round: OnRound | None
+    log: SimulationLog | None = None
+    training: Training | None = None
+
+    def __post_init__(self) -> None:
+        self.tables = RunTables(self.run, self.assembly.experiment)
+
+    def how_far(self) -> str:
+        finished = 0 if self.training is None else self.training.finished
+        return f"after {finished} of {self.assembly.experiment.rounds} rounds"
+
+    def close(self, status: str) -> None:
+        if self.log is not None and self.training is not None:
+            self.tables.append(self.log, self.training.metric_rows)
+            if len(self.log.rounds) >= self.training.finished:
+                self.tables.save()
+        self.manifest.close(status, time_s=self.traffic.time_s, wall_s=self.clock.stages)
 
     def play(self, images: Mapping[int, int]) -> None:
-        try:
-            self._play(images)
-        except BaseException as error:
-            self._save_what_there_is(ended_as(error))
-            trust = " --trust" if asks_for_trust(self._experiment) else ""
-            resume = f"vnetsim resume {shlex.quote(str(self._run.path))}{trust}"
-            if isinstance(error, KeyboardInterrupt):
-                finished = 0 if self._training is None else self._training.finished
-                raise KeyboardInterrupt(
-                    f"interrupted after {finished} of {self._experiment.rounds} rounds. Go on with: {resume}"
-                ) from error
-            if isinstance(error, RunError):
-                if not (self._run.path / "manifest.json").is_file():  # somebody removed the folder
-                    raise
-                mended = "; after a change of a plug-in's file, with --accept-changed-plugin too" if trust else ""
-                raise RunError(f"{error} Once the cause is removed, go on with: {resume}{mended}") from error
-            raise
-
-    def _play(self, images: Mapping[int, int]) -> None:
         from vnetsim.runs.round_handler import Training  # noqa: PLC0415
         from vnetsim.simulation.loop import simulate  # noqa: PLC0415 - see _learn
 
-        experiment, progress = self._experiment, self._progress
+        experiment, progress = self.assembly.experiment, self.progress
         progress.stage("evaluating the untrained model")
-        self._training = training = Training(
-            self._learner,
-            Checkpoint(self._run),
+        self.training = training = Training(
+            self.learner,
+            Checkpoint(self.run),
             evaluate_every=experiment.evaluate_every,
-            begin_s=self._traffic.info.begin_s,
-            clock=self._clock,
-            costs=self._costs,
+            begin_s=self.traffic.info.begin_s,
+            clock=self.clock,
+            costs=self.costs,
         )
-        self._clock.mark("first evaluation")
+        self.clock.mark("first evaluation")
         progress.stage("running")
 
         def on_progress(*, time_s: float, rounds: int, windows: int) -> None:  # noqa: ARG001 - the protocol's names
             progress.advance(time_s=time_s, done=rounds, total=experiment.rounds)
 
         def on_round(log: SimulationLog) -> bool:
-            self._log = log
-            with self._clock.part("tables"):
-                self._tables.append(log, training.metric_rows)
+            self.log = log
+            with self.clock.part("tables"):
+                self.tables.append(log, training.metric_rows)
                 if len(log.rounds) >= training.finished:  # else they were written before this run was stopped
-                    self._tables.save_now_and_then()
-            if self._on_round is None:
+                    self.tables.save_now_and_then()
+            if self.on_round is None:
                 return True
             done = len(log.rounds)
             measured = {name: value for number, _, name, value in training.metric_rows if number == done}
-            return self._on_round(done, measured) is not False
+            return self.on_round(done, measured) is not False
 
         result = simulate(
             experiment,
-            _Timed(self._traffic, self._clock),
+            cast("TrafficStream", _Timed(self.traffic, self.clock)),
             training,
-            self._assembly.streams,
+            self.assembly.streams,
             progress=on_progress,
             on_round=on_round,
-            plugins=self._assembly.simulation,
+            plugins=self.assembly.simulation,
             images=images,
         )
-        self._log = result.log
-        self._clock.mark("simulation")
+        self.log = result.log
+        self.clock.mark("simulation")
         progress.stage("writing")
-        self._tables.append(result.log, training.metric_rows, last=True)
-        self._tables.join()
-        write_samples(self._run, experiment, self._learner, self._tables.entry_speeds_mps)
-        write_model(self._run, self._learner, rounds=training.finished)
-        self._clock.mark("writing")
+        self.tables.append(result.log, training.metric_rows, last=True)
+        self.tables.join()
+        write_samples(self.run, experiment, self.learner, self.tables.entry_speeds_mps)
+        write_model(self.run, self.learner, rounds=training.finished)
+        self.clock.mark("writing")
         radio = radio_record(result.link_rates, result.sidelink_rates)
-        stages = self._clock.stages
-        facts = self._learner.describe().facts
-        self._manifest.close(
+        stages = self.clock.stages
+        facts = self.learner.describe().facts
+        self.manifest.close(
             "finished", time_s=result.time_s, wall_s=stages, ended_by=result.ended_by, radio=radio, facts=facts
         )
         if result.ended_by == "caller":
             progress.note(f"on_round ended the run after {len(result.log.rounds)} of {experiment.rounds} rounds.")
         if result.ended_by == "traffic":
             progress.note(f"the traffic ended after {len(result.log.rounds)} of {experiment.rounds} rounds.")
-
-    def _save_what_there_is(self, status: str) -> None:
-        with suppress(VnetsimError):  # the disk may be what failed
-            if self._log is not None and self._training is not None:
-                self._tables.append(self._log, self._training.metric_rows)
-                if len(self._log.rounds) >= self._training.finished:
-                    self._tables.save()
-            self._manifest.close(status, time_s=self._traffic.time_s, wall_s=self._clock.stages)
 
 
 class _Timed:
@@ -332,23 +306,11 @@ class _Timed:
         self._traffic = traffic
         self._clock = clock
 
-    @property
-    def rsus(self) -> tuple[Rsu, ...]:
-        return self._traffic.rsus
-
-    @property
-    def info(self) -> TrafficInfo:
-        return self._traffic.info
-
-    @property
-    def time_s(self) -> float:
-        return self._traffic.time_s
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._traffic, name)
 
     def events(self) -> Iterator[CoverageEvent]:
         return self._clock.while_reading(self._traffic.events(), "traffic")
-
-    def close(self) -> None:
-        self._traffic.close()
 
 
 def _seen_from(folder: Path, experiment: Experiment) -> Experiment:

@@ -79,14 +79,15 @@ class RunTables:
             self.entry_speeds_mps.append(window.entry_speed_mps)
             self._windows.append(window)
         log.windows.forget(self._windows.rows)
-        for row in log.participations.since(self._participations.rows):
-            if last or row.round < finished:
-                self._participations.append(row)
-        log.participations.forget(self._participations.rows)
-        for exchange in log.exchanges.since(self._exchanges.rows):
-            if last or exchange.round < finished:
-                self._exchanges.append(exchange)
-        log.exchanges.forget(self._exchanges.rows)
+        growing: list[tuple[Any, TablePieces[Any]]] = [
+            (log.participations, self._participations),
+            (log.exchanges, self._exchanges),
+        ]
+        for rows, table in growing:
+            for row in rows.since(table.rows):
+                if last or row.round < finished:
+                    table.append(row)
+            rows.forget(table.rows)
         for closed in log.rounds[self._rounds.rows :]:
             self._rounds.append(closed)
         for metric in metrics[self._metrics.rows :]:

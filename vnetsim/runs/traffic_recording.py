@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import shlex
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from vnetsim.coverage.windows import Left, TrafficStream
-from vnetsim.errors import RunError, VnetsimError
 from vnetsim.experiment import Experiment
 from vnetsim.progress import ProgressDisplay
 from vnetsim.runs.clock import Clock
-from vnetsim.runs.opening import ended_as, located, opened
+from vnetsim.runs.opening import kept, located, opened
 from vnetsim.runs.tables import window_pieces
 from vnetsim.runs.writer import Manifest, choose_folder, locked
-from vnetsim.scenario.trust import asks_for_trust
 from vnetsim.storage.run_directory import RunDirectory
 
 REPORT_EVERY = 64  # windows between two updates of the progress line
@@ -79,7 +75,12 @@ def record(
         progress.stage("recording the traffic")
         manifest = Manifest(run, experiment, traffic, command, kind="mobility", more=began)
         windows = window_pieces(run, experiment)
-        try:
+
+        def close(status: str) -> None:
+            run.put(windows.unsaved())
+            manifest.close(status, time_s=traffic.time_s, wall_s=clock.stages)
+
+        with kept(run, experiment, close, lambda: f"at {traffic.time_s:g} s of the traffic", go_on):
             safe_s = time.monotonic()
             for event in traffic.events():
                 if not isinstance(event, Left):
@@ -95,20 +96,6 @@ def record(
             run.put(whole, remove=pieces)
             clock.mark("tables")
             manifest.close("finished", time_s=traffic.time_s, wall_s=clock.stages, ended_by="traffic")
-        except BaseException as error:
-            with suppress(VnetsimError):
-                run.put(windows.unsaved())
-                manifest.close(ended_as(error), time_s=traffic.time_s, wall_s=clock.stages)
-            trust = " --trust" if asks_for_trust(experiment) else ""
-            go_on = go_on or f"vnetsim resume {shlex.quote(str(run.path))}{trust}"
-            if isinstance(error, KeyboardInterrupt):
-                raise KeyboardInterrupt(
-                    f"interrupted at {traffic.time_s:g} s of the traffic. Go on with: {go_on}"
-                ) from error
-            # somebody may have removed the folder
-            if isinstance(error, RunError) and (run.path / "manifest.json").is_file():
-                raise RunError(f"{error} Once the cause is removed, go on with: {go_on}") from error
-            raise
 
 
 def _show(progress: ProgressDisplay, traffic: TrafficStream) -> None:

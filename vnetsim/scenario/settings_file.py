@@ -27,9 +27,8 @@ from vnetsim.plugins import Kind, at_folder
 from vnetsim.scenario.kinds import scenario_at
 from vnetsim.scenario.trust import refuse_code
 from vnetsim.setting_checks import check_bounds
-from vnetsim.storage import toml_text
 from vnetsim.storage.folder import Folder
-from vnetsim.storage.records import first_fault, strict_converter
+from vnetsim.storage.records import first_fault, parse_toml, strict_converter
 
 T = TypeVar("T")
 Override = tuple[tuple[str, ...], Any]
@@ -113,7 +112,7 @@ def parse_override(text: str) -> tuple[tuple[str, ...], Any]:
     if not equals or not all(path):
         raise InputError(f"--set {text}: write it as table.key=value, for example --set round.quorum=10.")
     try:
-        return path, toml_text.parse(f"value = {value}")["value"]
+        return path, parse_toml(f"value = {value}")["value"]
     except ValueError:
         return path, value.strip()
 
@@ -143,7 +142,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     """
     refuse_special(path)
     try:
-        return toml_text.parse(path.read_text(encoding="utf-8-sig"))  # Windows marks UTF-8 so
+        return parse_toml(path.read_text(encoding="utf-8-sig"))  # Windows marks UTF-8 so
     except FileNotFoundError:
         raise InputError(f"{path}: no such file.") from None
     except (OSError, UnicodeDecodeError) as error:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,12 +27,14 @@ from cattrs.strategies import configure_union_passthrough
 
 from vnetsim.errors import InputError, unknown_name
 from vnetsim.storage.comparison import Interval
-from vnetsim.storage.toml_text import DEEPEST
 
 T = TypeVar("T")
 
 FORMAT = 1
 """Stands in every manifest and comparison; raised with every change after which the older ones cannot be read."""
+
+DEEPEST = 50
+"""Tables or lists within each other; settings have three, records six."""
 
 LARGEST = 2**63 - 1
 """Whole numbers beyond it are none that vnetsim writes: seeds have up to 63 bits."""
@@ -285,6 +288,18 @@ class ExperimentRecord:
     learning: dict[str, Any] = field(default_factory=dict)
 
 
+def parse_toml(text: str) -> dict[str, Any]:
+    """Return the tables of a TOML document.
+
+    Raises:
+        ValueError: no TOML, or nested too deeply.
+    """
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
 def structured(path: Path, value: Any, kind: type[T]) -> T:
     """Return the record that stands in a file.
 
@@ -330,7 +345,10 @@ def _scalar(kind: type, words: str, *accepted: type) -> Callable[[Any, Any], Any
     def convert(value: Any, _: Any) -> Any:
         if not isinstance(value, accepted) or (isinstance(value, bool) and kind is not bool):
             raise TypeError(f"expected {words}")
-        return kind(value)
+        try:
+            return kind(value)
+        except OverflowError:
+            raise TypeError(f"expected {words} of less than 309 digits") from None
 
     return convert
 

@@ -29,10 +29,9 @@ import polars as pl
 
 from vnetsim import __version__
 from vnetsim.errors import InputError
-from vnetsim.storage import toml_text
 from vnetsim.storage.comparison import RECORD as COMPARISON
 from vnetsim.storage.folder import Folder, is_own, json_bytes
-from vnetsim.storage.records import FORMAT, ComparisonRecord, ExperimentRecord, ManifestRecord, structured
+from vnetsim.storage.records import FORMAT, ComparisonRecord, ExperimentRecord, ManifestRecord, parse_toml, structured
 from vnetsim.storage.tables import REALS, TABLES, Scan, read_parquet, to_parquet
 
 T = TypeVar("T")
@@ -138,7 +137,7 @@ class RunDirectory(Folder):
         content = self.read_bytes(name)
         try:
             text = content.decode()
-            values = toml_text.parse(text)
+            values = parse_toml(text)
         except ValueError as error:
             raise InputError(f"{self.path / name}: unreadable: {error}.") from None
         return values, structured(self.path / name, values, ExperimentRecord), text
