@@ -14,7 +14,8 @@ from analysis.formatting import clean, dimension, percent, quantity
 from vnetsim.coverage.rsu import Rsu
 from vnetsim.errors import InputError
 from vnetsim.experiment.camera import Camera
-from vnetsim.storage.records import ExchangeEntry, ExperimentRecord, ManifestRecord
+from vnetsim.learner_facts import Exchange
+from vnetsim.storage.records import ExperimentRecord, ManifestRecord
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.storage.tables import REALS, TABLES, Scan
 
@@ -73,7 +74,7 @@ class RunData:
         return self.manifest.kind != "mobility"
 
     @property
-    def exchange_plan(self) -> ExchangeEntry | None:
+    def exchange_plan(self) -> Exchange | None:
         """What the learner has vehicles exchange."""
         return self.manifest.learner.cost.exchange if self.manifest.learner else None
 

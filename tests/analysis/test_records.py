@@ -19,8 +19,9 @@ from vnetsim.errors import InputError, VnetsimError
 from vnetsim.experiment import TrafficSettings
 from vnetsim.runs.checkpoint import Checkpoint
 from vnetsim.storage.folder import Folder
-from vnetsim.storage.records import FORMAT, ComparisonRecord, ExperimentRecord, ManifestRecord, structured
+from vnetsim.storage.records import FORMAT, ComparisonRecord, ExperimentRecord, ManifestRecord
 from vnetsim.storage.run_directory import RunDirectory
+from vnetsim.storage.structure import structured
 from vnetsim.traffic.replay import ReplayTraffic
 
 VALUES = st.one_of(

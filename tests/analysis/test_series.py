@@ -8,7 +8,7 @@ from analysis.loading import load
 from analysis.plots.learning import series_panels, silo_panel
 from analysis.report.headline import headline
 from analysis.style import styled
-from vnetsim.storage.records import SeriesEntry
+from vnetsim.learner_facts import Series
 
 LABELS = [f"accuracy on classes {k:02d}" for k in range(12)]
 
@@ -20,7 +20,7 @@ def measured(learning_run):
     def draw(values, unit="%", **declared):
         data = load(learning_run)
         rows = [(r, 0.0, name, value) for name, row in values.items() for r, value in enumerate(row)]
-        series = [SeriesEntry(name=name, label=name, unit=unit, caption="Same.", **declared) for name in values]
+        series = [Series(name=name, label=name, unit=unit, caption="Same.", **declared) for name in values]
         with styled():
             return series_panels(
                 dataclasses.replace(
@@ -55,7 +55,7 @@ def test_a_declared_group_is_the_title(measured):
 def test_two_errors_of_one_model_have_two_names_at_the_top(learning_run):
     data = load(learning_run)
     series = [
-        SeriesEntry(name=unit, label=label, unit=unit, caption="", group="Error")
+        Series(name=unit, label=label, unit=unit, caption="", group="Error")
         for unit, label in (("RMSE", "Average model"), ("MAE", "Average model"), ("rad", "Largest"))
     ]
     rows = [(r, 0.0, one.name, 0.5 - r / 10) for one in series for r in range(3)]

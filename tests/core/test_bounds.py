@@ -15,9 +15,10 @@ from vnetsim.coverage.placement import place_rsus
 from vnetsim.errors import InputError
 from vnetsim.experiment import Experiment
 from vnetsim.learning.registry import find_learner
-from vnetsim.scenario.settings_file import load_experiment, structure
+from vnetsim.scenario.settings_file import load_experiment
 from vnetsim.setting_checks import Within, bounds_of, check_bounds
-from vnetsim.storage.records import ComparisonRecord, ManifestRecord, structured
+from vnetsim.storage.records import ComparisonRecord, ManifestRecord
+from vnetsim.storage.structure import structure, structured
 
 
 def numbers_of(kind: type, table: str = "") -> Iterator[tuple[str, type, Within | None]]:

@@ -12,7 +12,7 @@ from vnetsim.experiment import Experiment
 from vnetsim.plugins import Kind
 from vnetsim.runs.assembly import assemble
 from vnetsim.runs.runner import start_run
-from vnetsim.scenario.settings_file import structure
+from vnetsim.storage.structure import structure
 
 TINY = {"silos": {"count": 10}, "data": {"train_images": 400, "test_images": 50}, "learning": {"steps": 1}}
 

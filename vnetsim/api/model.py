@@ -16,8 +16,9 @@ from vnetsim.learning.kinds import ENCODERS, NoSettings
 from vnetsim.learning.model_record import MODEL_ENTRY, ModelRecord
 from vnetsim.own_packages import claim
 from vnetsim.plugins import plugin_errors
-from vnetsim.scenario.settings_file import read_toml, structure
+from vnetsim.scenario.settings_file import read_toml
 from vnetsim.storage.run_directory import RunDirectory
+from vnetsim.storage.structure import structure
 
 FILE = "model.safetensors"
 

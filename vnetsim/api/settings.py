@@ -17,9 +17,10 @@ from vnetsim.learning.aggregation import AGGREGATIONS
 from vnetsim.learning.kinds import DATA_SETS, ENCODERS
 from vnetsim.learning.registry import LEARNERS
 from vnetsim.radio import RADIO_MODELS
-from vnetsim.scenario.settings_file import load_experiment, merge, read_experiment, structure, to_plain
+from vnetsim.scenario.settings_file import load_experiment, merge, read_experiment, to_plain
 from vnetsim.simulation.pace import PACES
 from vnetsim.simulation.selection import SELECTIONS
+from vnetsim.storage.structure import structure
 
 Override = tuple[tuple[str, ...], Any]
 

@@ -1,18 +1,16 @@
 """What the simulator and a learner promise each other: the protocol; how learners are found and checked."""
 
+from vnetsim.learner_facts import Cost, Exchange, Series
 from vnetsim.learning.protocol import (
     AGGREGATOR,
     Aggregation,
-    Cost,
     Description,
-    Exchange,
     Learner,
     LearnerContext,
     ModelKey,
     Network,
     Participant,
     Peer,
-    Series,
     Update,
 )
 

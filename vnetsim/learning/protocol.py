@@ -14,6 +14,7 @@ import numpy as np
 
 from vnetsim.experiment import BlurSettings, DataSettings, ExchangeSettings
 from vnetsim.experiment.camera import Camera
+from vnetsim.learner_facts import Cost, Series
 from vnetsim.learning.aggregation import SYNC
 from vnetsim.random_streams import Streams
 
@@ -26,48 +27,6 @@ class ModelKey(NamedTuple):
 
     aggregator: str
     version: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Exchange:
-    """What every vehicle of a round sends to each of its neighbours; the simulator settles which exchanges complete.
-
-    A vehicle's peers are those from which it received; where the neighbour works on what it received, or sends
-    something back, they are those from which that came back.
-
-    Args:
-        before_training: vehicles exchange after the download, before their own training; else after it.
-        mutual: whether an exchange counts only when both directions completed.
-        send_bytes: what goes to the neighbour.
-        work_flop: floating-point operations that the neighbour then does for the sender.
-        return_bytes: what it sends back.
-    """
-
-    before_training: bool
-    mutual: bool
-    send_bytes: int
-    work_flop: float = 0.0
-    return_bytes: int = 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Cost:
-    """Payload and work of one participation; properties of the learner, not of its weights.
-
-    Args:
-        download_bytes: what a vehicle receives from the RSU before it trains.
-        upload_bytes: what it sends to the RSU afterwards.
-        work_flop: floating-point operations of its local training.
-        exchange: what it exchanges with other vehicles of the round; None for nothing. All silos have one, or none.
-        steps: local steps into which the work divides equally, for paces that end it after some of them; 0 where
-            a learner cannot do a part of it, or its payload depends on how much it did.
-    """
-
-    download_bytes: int
-    upload_bytes: int
-    work_flop: float
-    exchange: Exchange | None = None
-    steps: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,28 +124,6 @@ class Aggregation:
     weights: Sequence[float]
     metrics: Mapping[str, float]
     exchanges: Mapping[tuple[str, str], float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Series:
-    """A metric that a learner reports, so that the report can draw it without knowing the learner.
-
-    Args:
-        name: key in the dictionaries that ``aggregate`` and ``evaluate`` return.
-        label: axis label.
-        unit: ``"%"`` means the value is a fraction in [0, 1] to be shown in per cent; ``""`` for none.
-        caption: one sentence saying what it is and where it comes from.
-        group: title of the figure that it shares with others of its unit; empty for the labels.
-        result: whether its last value is shown among the headline numbers; False for what explains a run (a learning
-            rate, a constant predictor) and is no result of it.
-    """
-
-    name: str
-    label: str
-    unit: str
-    caption: str
-    group: str = ""
-    result: bool = True
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

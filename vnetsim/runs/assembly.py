@@ -16,8 +16,9 @@ from vnetsim.learning.registry import about, find_learner, made_learner
 from vnetsim.plugins import Kind, is_class, short_name
 from vnetsim.random_streams import Streams
 from vnetsim.runs.opening import located
-from vnetsim.scenario.settings_file import Chosen, chosen, learner_defaults, structure, to_plain
+from vnetsim.scenario.settings_file import Chosen, chosen, learner_defaults, to_plain
 from vnetsim.simulation.plugins import SimulationPlugins, simulation_plugins
+from vnetsim.storage.structure import structure
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,7 @@ from vnetsim.errors import InputError
 from vnetsim.learning import Participant
 from vnetsim.storage.checksums import sha256
 from vnetsim.storage.folder import Folder
-from vnetsim.storage.records import AnyFloat, structured
+from vnetsim.storage.structure import AnyFloat, structured
 
 T = TypeVar("T")
 

@@ -7,16 +7,13 @@ or option it came from.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-import cattrs
 import tomli_w
-from cattrs.errors import BaseValidationError
 
 from vnetsim.errors import InputError, RunError
 from vnetsim.experiment import PLUGIN_KEYS, PLUGIN_TABLES, Experiment
@@ -26,47 +23,11 @@ from vnetsim.paths import FILES, from_folder, refuse_special
 from vnetsim.plugins import Kind, at_folder
 from vnetsim.scenario.kinds import scenario_at
 from vnetsim.scenario.trust import refuse_code
-from vnetsim.setting_checks import check_bounds
 from vnetsim.storage.folder import Folder
-from vnetsim.storage.records import first_fault, parse_toml, strict_converter
+from vnetsim.storage.structure import parse_toml, structure
 
-T = TypeVar("T")
 Override = tuple[tuple[str, ...], Any]
 """A setting: its path, and its value."""
-
-
-def _names(value: Any, _: Any) -> tuple[str, ...]:
-    if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
-        raise TypeError('expected a list of strings such as ["a", "b"]')
-    return tuple(value)
-
-
-@functools.cache
-def _converter() -> cattrs.Converter:
-    converter = strict_converter(forbid_extra_keys=True)
-    converter.register_structure_hook_func(lambda kind: kind == tuple[str, ...], _names)
-    return converter
-
-
-def structure(values: Mapping[str, Any], kind: type[T], where: str, path: tuple[str, ...] = ()) -> T:
-    """Build the settings dataclass ``kind`` from plain ``values``.
-
-    Args:
-        values: keys and values as TOML gives them.
-        kind: a dataclass whose leaves are numbers, strings, booleans, literals or lists of strings.
-        where: file or option to name in errors.
-        path: table the values stand in.
-
-    Raises:
-        InputError: unknown key, wrong type, value out of range.
-    """
-    try:
-        result = _converter().structure(values, kind)
-    except BaseValidationError as error:
-        fault = first_fault(error, path, values)
-        raise InputError(f"{where}: {fault}" if where else str(fault)) from None
-    check_bounds(".".join(path), result)  # also those of a class that does not check them itself
-    return result
 
 
 @dataclass(frozen=True, kw_only=True)

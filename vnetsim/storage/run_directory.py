@@ -31,7 +31,8 @@ from vnetsim import __version__
 from vnetsim.errors import InputError
 from vnetsim.storage.comparison import RECORD as COMPARISON
 from vnetsim.storage.folder import Folder, is_own, json_bytes
-from vnetsim.storage.records import FORMAT, ComparisonRecord, ExperimentRecord, ManifestRecord, parse_toml, structured
+from vnetsim.storage.records import FORMAT, ComparisonRecord, ExperimentRecord, ManifestRecord
+from vnetsim.storage.structure import parse_toml, structured
 from vnetsim.storage.tables import REALS, TABLES, Scan, read_parquet, to_parquet
 
 T = TypeVar("T")

@@ -24,9 +24,10 @@ from vnetsim.paths import from_folder
 from vnetsim.plugins import at_folder, short_name
 from vnetsim.runs.assembly import assemble
 from vnetsim.scenario.kinds import kind_of, names_source, scenario_at, unknown_kind
-from vnetsim.scenario.settings_file import load_experiment, read_experiment, structure, to_plain, to_toml
+from vnetsim.scenario.settings_file import load_experiment, read_experiment, to_plain, to_toml
 from vnetsim.setting_checks import Within
 from vnetsim.storage.comparison import LEAST_FOR_BCA, Interval
+from vnetsim.storage.structure import structure
 from vnetsim.study.plan import Cell, Plan, Skipped
 from vnetsim.study.traffic import DECIDING, deciding_settings
 from vnetsim.traffic.sources import chosen_source

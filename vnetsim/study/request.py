@@ -67,7 +67,8 @@ from vnetsim.errors import InputError, unknown_name
 from vnetsim.paths import path_name, resolved
 from vnetsim.plugins import at_folder
 from vnetsim.scenario.kinds import source_file
-from vnetsim.scenario.settings_file import read_toml, structure
+from vnetsim.scenario.settings_file import read_toml
+from vnetsim.storage.structure import structure
 from vnetsim.study.expansion import Override, StudyTables, expand, placed, seeds_of
 from vnetsim.study.plan import Plan
 

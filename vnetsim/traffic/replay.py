@@ -19,8 +19,8 @@ from vnetsim.coverage.windows import CoverageEvent, Entered, Left, TrafficInfo, 
 from vnetsim.errors import InputError
 from vnetsim.experiment import Experiment, TrafficSettings
 from vnetsim.paths import resolved
-from vnetsim.scenario.settings_file import structure
 from vnetsim.storage.run_directory import RunDirectory
+from vnetsim.storage.structure import structure
 from vnetsim.traffic.opened import OpenedTraffic
 from vnetsim.traffic.vehicle_types import TypeFilter
 

@@ -17,7 +17,7 @@ from analysis.report.page import build_report
 from analysis.report.record import record
 from analysis.style import styled
 from vnetsim.coverage.rsu import Rsu
-from vnetsim.storage.records import SeriesEntry
+from vnetsim.learner_facts import Series
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.storage.tables import EXCHANGES
 
@@ -189,7 +189,7 @@ def test_hostile_names(exchanged):
     rows = [row(0, 1, sender_id=hostile), row(1, 0, receiver_id=hostile)]
     rsus = (Rsu(id=hostile, x_m=400.0, y_m=500.0, range_m=200.0), Rsu(id="b", x_m=9e4, y_m=500.0, range_m=200.0))
     far = row(5, 6, sender_x_m=90_000.0, receiver_x_m=90_020.0)
-    figure = SeriesEntry(name=hostile, label=hostile, unit=hostile, caption=hostile)
+    figure = Series(name=hostile, label=hostile, unit=hostile, caption=hostile)
     for panel in panels(exchanged([*rows, far], figure=figure, rsus=rsus)).values():
         tags = {element.tag.rpartition("}")[2] for element in ET.fromstring(panel.svg).iter()}
         assert "script" not in tags
@@ -197,7 +197,7 @@ def test_hostile_names(exchanged):
 
 
 def test_per_cent_are_shown_as_such(exchanged):
-    figure = SeriesEntry(name="a", label="agreement", unit="%", caption="")
+    figure = Series(name="a", label="agreement", unit="%", caption="")
     run = exchanged([row(0, 1, value=0.25), row(1, 0, value=0.75)], figure=figure)
     with styled():
         panel = value_panel(run)

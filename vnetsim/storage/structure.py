@@ -1,0 +1,207 @@
+"""How plain values of TOML and JSON become dataclasses, settings and records, or one line that says what is wrong.
+
+A record may have been received, so values are held to their types exactly as they stand: nothing is converted but whole
+numbers where reals stand, and what is missing or of another type is named with its key.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, TypeVar, get_args, get_origin
+
+import cattrs
+from cattrs.cols import list_structure_factory
+from cattrs.errors import (
+    AttributeValidationNote,
+    BaseValidationError,
+    ForbiddenExtraKeysError,
+    IterableValidationNote,
+)
+from cattrs.strategies import configure_union_passthrough
+
+from vnetsim.errors import InputError, unknown_name
+from vnetsim.setting_checks import check_bounds
+
+T = TypeVar("T")
+
+DEEPEST = 50
+"""Tables or lists within each other; settings have three, records six."""
+
+LARGEST = 2**63 - 1
+"""Whole numbers beyond it are none that vnetsim writes: seeds have up to 63 bits."""
+
+AnyFloat = Annotated[float, "need not be finite"]
+"""A number that need not be finite, such as the loss of a training that failed."""
+
+
+def _names(value: Any, _: Any) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
+        raise TypeError('expected a list of strings such as ["a", "b"]')
+    return tuple(value)
+
+
+@functools.cache
+def _converter() -> cattrs.Converter:
+    converter = _strict_converter(forbid_extra_keys=True)
+    converter.register_structure_hook_func(lambda kind: kind == tuple[str, ...], _names)
+    return converter
+
+
+def structure(values: Mapping[str, Any], kind: type[T], where: str, path: tuple[str, ...] = ()) -> T:
+    """Build the settings dataclass ``kind`` from plain ``values``.
+
+    Args:
+        values: keys and values as TOML gives them.
+        kind: a dataclass whose leaves are numbers, strings, booleans, literals or lists of strings.
+        where: file or option to name in errors.
+        path: table the values stand in.
+
+    Raises:
+        InputError: unknown key, wrong type, value out of range.
+    """
+    try:
+        result = _converter().structure(values, kind)
+    except BaseValidationError as error:
+        fault = _first_fault(error, path, values)
+        raise InputError(f"{where}: {fault}" if where else str(fault)) from None
+    check_bounds(".".join(path), result)  # also those of a class that does not check them itself
+    return result
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """Return the tables of a TOML document.
+
+    Raises:
+        ValueError: no TOML, or nested too deeply.
+    """
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def structured(path: Path, value: Any, kind: type[T]) -> T:
+    """Return the record that stands in a file.
+
+    Args:
+        path: the file.
+        value: what JSON or TOML says that it holds.
+        kind: dataclass of what it must hold.
+
+    Raises:
+        InputError: names file and key.
+    """
+    try:
+        _refuse_extremes(value, (), 0)
+        return _records().structure(value, kind)
+    except InputError as fault:
+        raise InputError(f"{path}: damaged: {fault}") from None
+    except Exception as error:  # noqa: BLE001 - of whatever kind, it is what a hook or a constructor said of the value
+        raise InputError(f"{path}: damaged: {_first_fault(error, (), value)}") from None
+
+
+def _refuse_extremes(value: Any, place: tuple[str, ...], depth: int) -> None:
+    """Refuse what no page could hold, also in what no dataclass tells of."""
+    if depth > DEEPEST:
+        raise InputError(f"{'.'.join(place)[:60]}: nested too deeply.")
+    if isinstance(value, dict | list):
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            _refuse_extremes(item, (*place, str(key)) if depth < 3 else place, depth + 1)
+    elif isinstance(value, int) and abs(value) > LARGEST:
+        raise InputError(f"{'.'.join(place)}: a whole number of more than 64 bits.")
+
+
+def _strict_converter(*, forbid_extra_keys: bool) -> cattrs.Converter:
+    """Return what makes dataclasses of TOML and JSON values and converts none but whole numbers where reals stand."""
+    converter = cattrs.Converter(forbid_extra_keys=forbid_extra_keys)
+    converter.register_structure_hook(float, _scalar(float, "a number", int, float))
+    converter.register_structure_hook(int, _scalar(int, "a whole number", int))
+    converter.register_structure_hook(bool, _scalar(bool, "true or false", bool))
+    converter.register_structure_hook(str, _scalar(str, "a string", str))
+    return converter
+
+
+def _scalar(kind: type, words: str, *accepted: type) -> Callable[[Any, Any], Any]:
+    def convert(value: Any, _: Any) -> Any:
+        if not isinstance(value, accepted) or (isinstance(value, bool) and kind is not bool):
+            raise TypeError(f"expected {words}")
+        try:
+            return kind(value)
+        except OverflowError:
+            raise TypeError(f"expected {words} of less than 309 digits") from None
+
+    return convert
+
+
+def _is_many(kind: Any) -> bool:
+    made: Any = get_origin(kind)
+    return made is list or (made is tuple and get_args(kind)[-1] is ...)
+
+
+@functools.cache
+def _records() -> cattrs.Converter:
+    converter = _strict_converter(forbid_extra_keys=False)
+    any_float = _scalar(float, "a number", int, float)
+
+    def finite(value: Any, kind: Any) -> float:
+        number: float = any_float(value, kind)
+        if not abs(number) <= 1e300:
+            raise TypeError("expected a finite number")
+        return number
+
+    def text(value: Any, _: Any) -> str:
+        if not isinstance(value, str) or "\0" in value or any("\ud800" <= char <= "\udfff" for char in value):
+            raise TypeError("expected a string")
+        return value
+
+    def many(kind: Any) -> Callable[[Any, Any], Any]:
+        made: Any = get_origin(kind)
+        inner = list_structure_factory(kind, converter)
+
+        def convert(value: Any, _: Any) -> Any:
+            if not isinstance(value, list):
+                raise TypeError("expected a list")
+            return made(inner(value, kind))
+
+        return convert
+
+    converter.register_structure_hook(float, finite)
+    converter.register_structure_hook_func(lambda kind: kind == AnyFloat, any_float)
+    converter.register_structure_hook(str, text)
+    converter.register_structure_hook_factory(_is_many, many)
+    configure_union_passthrough(str | int | None, converter)
+    return converter
+
+
+def _first_fault(error: Exception, path: tuple[str, ...], values: Any) -> InputError:
+    """Return the first thing wrong with ``values``, which stand at ``path``, as one line that names the key."""
+    if isinstance(error, ForbiddenExtraKeysError):
+        names = [field.name for field in dataclasses.fields(error.cl)]
+        return unknown_name("key", min(error.extra_fields), names, where=".".join(path))
+    if isinstance(error, BaseValidationError):
+        inner = error.exceptions[0]
+        notes = [note for note in getattr(inner, "__notes__", ()) if isinstance(note, _NOTES)]
+        if not notes:
+            return _first_fault(inner, path, values)
+        key: Any = notes[0].name if isinstance(notes[0], AttributeValidationNote) else notes[0].index
+        if isinstance(values, Mapping) and key not in values:
+            return InputError(f"{'.'.join((*path, str(key)))}: it has no default and must be given.")
+        if isinstance(values, Mapping | Sequence) and isinstance(key, int) == isinstance(values, Sequence):
+            return _first_fault(inner, (*path, str(key)), values[key])
+        error = inner
+    return error if isinstance(error, InputError) else InputError(f"{'.'.join(path)}{_fault_of(error, values)}")
+
+
+def _fault_of(error: Exception, value: Any) -> str:
+    said = str(error)
+    if "literal" in said.lower():
+        return f": must be one of {said.rpartition('Literal')[2].strip('[]. ')}, got {value!r:.60}."
+    reason = said if isinstance(error, TypeError) and said.startswith("expected") else "expected a table"
+    return f": {reason}, got {value!r:.60}."
+
+
+_NOTES = (AttributeValidationNote, IterableValidationNote)
