@@ -50,6 +50,11 @@ def si(value: float, unit: str, digits: int = 3) -> str:
     return f"{number(value / scale, digits)}{THIN}{prefix}{unit}"
 
 
+def byte_scale(most: float) -> tuple[float, str]:
+    """Return bytes to divide by and their unit, for an axis that reaches ``most``."""
+    return next(((10.0**k, u) for k, u in ((12, "TB"), (9, "GB"), (6, "MB"), (3, "kB")) if most >= 10**k), (1.0, "B"))
+
+
 def quantity(value: float, unit: str, digits: int = 3) -> str:
     """Return ``value`` with its unit, without a prefix."""
     return f"{number(value, digits)}{THIN}{unit}" if unit else number(value, digits)

@@ -74,6 +74,11 @@ class RunData:
         return self.manifest.kind != "mobility"
 
     @property
+    def invited(self) -> pl.DataFrame:
+        """The participations of vehicles that were invited."""
+        return self.participations.filter(pl.col("outcome") != "not_selected")
+
+    @property
     def exchange_plan(self) -> Exchange | None:
         """What the learner has vehicles exchange."""
         return self.manifest.learner.cost.exchange if self.manifest.learner else None
@@ -111,6 +116,11 @@ def _samples(directory: RunDirectory) -> Samples | None:
     if images.ndim != 5 or images.dtype != np.uint8 or not len(images) == len(kernels) == len(speeds):
         raise InputError(f"{path}: images must be uint8 (levels, count, H, W, C), got {images.dtype} {images.shape}.")
     return Samples(images=images, kernels_px=kernels, speeds_mps=speeds) if images.size else None
+
+
+def ends_of(windows: pl.DataFrame, *columns: str) -> pl.DataFrame:
+    """Return ``WINDOW_KEY``, ``exit_s`` and more columns of windows, to be joined to participations."""
+    return windows.select(*WINDOW_KEY, "exit_s", *columns).unique(subset=WINDOW_KEY, keep="first", maintain_order=True)
 
 
 def chord_m() -> pl.Expr:

@@ -4,33 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from analysis.comparison.data import CellData, ComparisonData, Metric
-from analysis.comparison.verdicts import ComparedPair, compare_columns
+from analysis.comparison.verdicts import Family, compare_columns
 from analysis.formatting import shortened
 
 _MOST_NAMED = 4
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Across:
-    """An arm in one metric, under every pair of conditions.
-
-    Args:
-        arm: the arm.
-        metric: measured in the same way under all of these conditions.
-        pairs: of conditions.
-    """
-
-    arm: str
-    metric: Metric
-    pairs: Sequence[ComparedPair]
-
-
-def across_conditions(data: ComparisonData) -> list[Across]:
+def across_conditions(data: ComparisonData) -> list[Family]:
     """Compare conditions, arm by arm, at the seeds that both have; nothing where there is one condition only.
 
     p-values and intervals are corrected over the pairs of conditions of one arm and metric. Only metrics of which
@@ -47,7 +31,7 @@ def across_conditions(data: ComparisonData) -> list[Across]:
             values = np.array([[at.get((name, seed)) for name in names] for seed in data.seeds], dtype=np.float64)
             if len(names) > 1:
                 pairs = compare_columns(names, values.reshape(len(data.seeds), len(names)), data.record.interval)
-                found.append(Across(arm=arm, metric=metric, pairs=pairs))
+                found.append(Family("conditions", arm, metric, pairs))
     return found
 
 
@@ -66,9 +50,9 @@ def _metrics(cells: Sequence[CellData], last: int) -> list[Metric]:
     return [metric for metric in metrics if metric.better] or metrics
 
 
-def what_differs(data: ComparisonData, across: Across) -> str:
+def what_differs(data: ComparisonData, across: Family) -> str:
     """Return what is not the same between the conditions that are compared: settings, traffic and RSUs."""
-    cells = {(cell.condition, cell.seed): cell for cell in data.cells if cell.arm == across.arm}
+    cells = {(cell.condition, cell.seed): cell for cell in data.cells if cell.arm == across.within}
     found: dict[str, list[str]] = {}
     for pair in across.pairs:
         both = [(cells.get((pair.first, seed)), cells.get((pair.second, seed))) for seed in data.seeds]

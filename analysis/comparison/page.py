@@ -10,7 +10,7 @@ from pathlib import Path
 
 import polars as pl
 
-from analysis.comparison.conditions import Across, across_conditions
+from analysis.comparison.conditions import across_conditions
 from analysis.comparison.data import ComparisonData
 from analysis.comparison.loading import load_comparison
 from analysis.comparison.measures import COMPARED, Target, measure_pairs, measure_rows, target_of, target_table
@@ -139,24 +139,24 @@ class _Compared:
         }
         self.costs = {one.name: measure_pairs(one) for one in data.conditions}
         self.targets: dict[str, Target | None] = {one.name: target_of(one) for one in data.conditions}
-        self.across: list[Across] = across_conditions(data)
+        self.across: list[Family] = across_conditions(data)
         self.ranked: list[Ranked] = rank_arms(data, self.targets)
 
     @property
     def in_metrics(self) -> list[Family]:
         """Arms and conditions compared in metrics."""
-        arms: list[Family] = [
-            ("arms", one.name, metric, self.pairs[one.name][metric.name])
+        arms = [
+            Family("arms", one.name, metric, self.pairs[one.name][metric.name])
             for one in self.data.conditions
             for metric in one.metrics
         ]
-        return arms + [("conditions", one.arm, one.metric, one.pairs) for one in self.across]
+        return arms + self.across
 
     @property
     def in_measures(self) -> list[Family]:
         """Arms compared in what commits cost."""
         return [
-            ("arms", one.name, metric, self.costs[one.name][metric.name])
+            Family("arms", one.name, metric, self.costs[one.name][metric.name])
             for one in self.data.conditions
             for metric in COMPARED
         ]

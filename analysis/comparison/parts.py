@@ -12,13 +12,13 @@ from analysis.comparison.bias import (
     spread_over_speeds,
     spread_panel,
 )
-from analysis.comparison.conditions import Across, what_differs
+from analysis.comparison.conditions import what_differs
 from analysis.comparison.data import ComparisonData, ConditionData
 from analysis.comparison.measures import COMPARED, Target, measure_table, target_rows
 from analysis.comparison.plots import curve_panel, difference_panel, outcome_panel, overview_panel
 from analysis.comparison.ranks import Ranked, mean_rank_table, rank_panel, rank_test_table
 from analysis.comparison.tables import final_values, overview_metrics, overview_table, pair_table, verdict_table
-from analysis.comparison.verdicts import ComparedPair
+from analysis.comparison.verdicts import ComparedPair, Family
 from analysis.comparison.warnings import equal_words
 from analysis.formatting import named, shortened
 from analysis.report.page import Section
@@ -153,11 +153,11 @@ def rank_section(ranked: Sequence[Ranked], against: str, noun: str) -> Section |
     )
 
 
-def across_sections(data: ComparisonData, across: Sequence[Across]) -> list[Section]:
+def across_sections(data: ComparisonData, across: Sequence[Family]) -> list[Section]:
     """Return how the conditions compare, a section an arm: a table a metric, and the differences of the first drawn."""
     sections = []
-    for number, arm in enumerate(dict.fromkeys(one.arm for one in across), 1):
-        ours = [one for one in across if one.arm == arm]
+    for number, arm in enumerate(dict.fromkeys(one.within for one in across), 1):
+        ours = [one for one in across if one.within == arm]
         tables = [
             pair_table(one.metric.words_compared, one.metric, one.pairs, "condition", what_differs(data, one) * (not i))
             for i, one in enumerate(ours)

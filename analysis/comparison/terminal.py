@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from analysis.comparison.conditions import Across
 from analysis.comparison.data import ComparisonData, ConditionData, Metric
 from analysis.comparison.tables import grid, overview_metrics, spread
-from analysis.comparison.verdicts import ComparedPair, figures_of, unit_of_difference
+from analysis.comparison.verdicts import ComparedPair, Family, figures_of, unit_of_difference
 from analysis.comparison.warnings import equal_of
 from analysis.formatting import THIN, Table, count, shortened
 from analysis.statistics.paired import LEVEL
@@ -27,7 +26,7 @@ _TESTS = {
 Pairs = Mapping[str, Mapping[str, Sequence[ComparedPair]]]
 
 
-def terminal_tables(data: ComparisonData, pairs: Pairs, across: Sequence[Across]) -> list[Table]:
+def terminal_tables(data: ComparisonData, pairs: Pairs, across: Sequence[Family]) -> list[Table]:
     """Return what the terminal shows.
 
     Args:
@@ -74,14 +73,14 @@ def _means(data: ComparisonData, metric: Metric) -> Table:
     return Table(title=f"{metric.titled}: mean \u00b1 deviation over seeds{of}", head=head, rows=rows)
 
 
-def _differences(data: ComparisonData, metric: Metric, pairs: Pairs, across: Sequence[Across]) -> list[Table]:
+def _differences(data: ComparisonData, metric: Metric, pairs: Pairs, across: Sequence[Family]) -> list[Table]:
     """Return the differences of arms under each condition and of conditions with each arm, if there are any."""
     families = [
         (f"under {shortened(one.name, 60)}" if one.name else "", pairs[one.name].get(metric.name, ()))
         for one in data.conditions
     ]
     families += [
-        (f"{shortened(one.arm, 50)}, conditions", one.pairs)
+        (f"{shortened(one.within, 50)}, conditions", one.pairs)
         for one in across
         if (one.metric.name, one.metric.unit) == (metric.name, metric.unit)
     ]

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,8 +76,20 @@ class ComparedPair:
         return f"{shortened(self.first if self.resolved > 0 else self.second)} higher"
 
 
-Family = tuple[str, str, Metric, Sequence[ComparedPair]]
-"""What is compared, ``arms`` or ``conditions``; under which condition, or with which arm; in what; the pairs."""
+class Family(NamedTuple):
+    """Pairs that are corrected together: of ``arms`` under a condition, or of ``conditions`` with an arm.
+
+    Args:
+        compared: ``arms`` or ``conditions``.
+        within: the condition, or the arm.
+        metric: in what they are compared; measured in the same way throughout.
+        pairs: all of them.
+    """
+
+    compared: str
+    within: str
+    metric: Metric
+    pairs: Sequence[ComparedPair]
 
 
 def unit_of_difference(metric: Metric, *, brackets: bool = False) -> str:

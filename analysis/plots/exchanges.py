@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from analysis.formatting import clean, count, number, percent, plural, quantity, sentence_case, si
+from analysis.formatting import byte_scale, clean, count, number, percent, plural, quantity, sentence_case, si
 from analysis.loading import RunData
 from analysis.plots.contact_graph import contact_graph_panel
 from analysis.style import (
@@ -35,7 +35,6 @@ Floats = NDArray[np.float64]
 _HEIGHT_IN = 3.3
 _MAX_BARS = 120
 _MAX_SILOS = 40
-_UNITS = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
 
 def _by_round(run: RunData) -> tuple[Floats, int, pl.DataFrame]:
@@ -86,7 +85,7 @@ def rounds_panel(run: RunData) -> Drawn:
     layers = [(bars["completed"].to_numpy(), "completed", BLUE), (bars["cut"].to_numpy(), "cut", VERMILION)]
     _stack(upper, edges, layers)
     moved = float(bars.select(pl.sum_horizontal("sidelink", "relay").max()).item())
-    scale, unit = next(((s, u) for s, u in _UNITS if moved >= s), (1.0, "B"))
+    scale, unit = byte_scale(moved)
     traffic = [
         (bars["sidelink"].to_numpy() / scale, "sidelink", SKY),
         (bars["relay"].to_numpy() / scale, "relayed by RSU", ORANGE),

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from analysis.formatting import clean, count, duration, number, plural, shortened
 from analysis.loading import RunData
 from analysis.plots.traffic import NO_TRAFFIC
-from analysis.statistics.windows import Floats, StepCurve, averaged, in_coverage
+from analysis.statistics.windows import Floats, StepCurve, in_coverage
 from analysis.style import BLUE, FULL_IN, Drawn, axes, panel, time_axis
 
 _MAX_RSUS = 12
@@ -20,8 +20,7 @@ _BINS = 600
 def _curves(windows: pl.DataFrame) -> dict[str, StepCurve]:
     """Return the step curve of each RSU that had traffic, the RSU with most windows first."""
     ids = windows.group_by("rsu_id").len().sort("len", "rsu_id", descending=[True, False])["rsu_id"]
-    own = {name: windows.filter(pl.col("rsu_id") == name) for name in ids}
-    return {name: in_coverage(rows["enter_s"].to_numpy(), rows["exit_s"].to_numpy()) for name, rows in own.items()}
+    return {name: in_coverage(windows.filter(pl.col("rsu_id") == name)) for name in ids}
 
 
 def _span(run: RunData) -> tuple[float, float]:
@@ -40,7 +39,7 @@ def _drawn(curve: StepCurve, begin: float, end: float) -> tuple[Floats, Floats]:
     if len(curve.time_s) <= _MAX_STEPS:
         return np.concatenate([[begin], curve.time_s, [end]]), np.concatenate([[0], curve.value, [0]])
     edges = np.linspace(begin, end, _BINS + 1)
-    means = averaged(curve, edges)
+    means = curve.means(edges)
     return edges, np.append(means, means[-1])
 
 
@@ -75,7 +74,7 @@ def occupancy_panel(run: RunData) -> Drawn:
         caption = f"All rows have one scale; the highest curve reaches {plural(peak, 'vehicle')}."
     else:
         name, curve = shown[0]
-        mean = number(curve.mean(begin, end))
+        mean = number(float(curve.means(np.array([begin, end]))[0]))
         caption = f"RSU {clean(name, 24)}: at most {count(curve.peak)}, {mean} on average."
     if any(len(curve.time_s) > _MAX_STEPS for _, curve in shown):
         caption += f" Long curves are drawn as means over {duration((end - begin) / _BINS)}."

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -10,9 +11,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
+from numpy.typing import NDArray
 
-from analysis.formatting import clean, count, number, percent, plural, quantity, shortened, si
-from analysis.loading import WINDOW_KEY, RunData
+from analysis.formatting import byte_scale, clean, count, number, percent, plural, quantity, shortened, si
+from analysis.loading import WINDOW_KEY, RunData, ends_of
 from analysis.style import (
     BLUE,
     FULL_IN,
@@ -27,6 +29,7 @@ from analysis.style import (
     TimeAxis,
     axes,
     legend,
+    named_rows,
     panel,
     scatter,
     time_axis,
@@ -50,12 +53,9 @@ def _look(outcome: str) -> tuple[str, str]:
 
 def _timeline_rows(run: RunData) -> pl.DataFrame:
     """Return the participations of the windows that were invited first, with their windows' exits."""
-    windows = run.windows.select(*WINDOW_KEY, "exit_s").unique(subset=WINDOW_KEY, keep="first", maintain_order=True)
-    joined = run.participations.join(windows, on=WINDOW_KEY, how="left").with_columns(
-        pl.col("exit_s").fill_null(pl.max_horizontal("end_s", "enter_s"))
-    )
-    invited = joined.filter(pl.col("outcome") != "not_selected")
-    shown = joined if invited.is_empty() else invited
+    parts = run.participations if run.invited.is_empty() else run.invited
+    exits = pl.col("exit_s").fill_null(pl.max_horizontal("end_s", "enter_s"))
+    shown = parts.join(ends_of(run.windows), on=WINDOW_KEY, how="left").with_columns(exits)
     first = shown.group_by(WINDOW_KEY).agg(pl.col("start_s").min())
     order = first.sort("start_s", *WINDOW_KEY).head(_TIMELINE_ROWS).select(WINDOW_KEY)
     return shown.join(order.with_row_index("row"), on=WINDOW_KEY).sort("row", "start_s")
@@ -71,52 +71,40 @@ def _row_names(rows: pl.DataFrame) -> list[str]:
     ]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Phase:
-    """A phase of a participation: the column of its seconds, and how to show it."""
+class Bar(NamedTuple):
+    """What a bar shows: the column of its seconds or bytes, what to call it, and its colour."""
 
-    seconds: str
+    column: str
     words: str
     colour: str
 
 
-def phases(run: RunData) -> tuple[Phase, ...]:
-    """Return the phases in this run's order; those of an exchange only if there was one."""
-    download = Phase(seconds="download_s", words="download", colour=BLUE)
-    training = Phase(seconds="train_s", words="training", colour=ORANGE)
-    upload = Phase(seconds="upload_s", words="upload", colour=SKY)
-    spent = run.participations.select(pl.col("wait_s", "exchange_s").fill_null(0).max()).sum_horizontal().item()
-    if not spent:
+def phases(run: RunData) -> tuple[Bar, ...]:
+    """Return the phases of a participation in this run's order; those of an exchange only if there was one."""
+    download = Bar("download_s", "download", BLUE)
+    training, upload = Bar("train_s", "training", ORANGE), Bar("upload_s", "upload", SKY)
+    if not run.participations.select(pl.col("wait_s", "exchange_s").fill_null(0).max()).sum_horizontal().item():
         return download, training, upload
-    exchange = (
-        Phase(seconds="wait_s", words="waiting", colour=GREY),
-        Phase(seconds="exchange_s", words="exchange", colour=PINK),
-    )
+    exchange = Bar("wait_s", "waiting", GREY), Bar("exchange_s", "exchange", PINK)
     if run.exchange_plan and run.exchange_plan.before_training:
         return download, *exchange, training, upload
     return download, training, *exchange, upload
 
 
-def _draw_phases(ax: Axes, rows: pl.DataFrame, order: tuple[Phase, ...], axis: TimeAxis) -> None:
+def _draw_phases(ax: Axes, rows: pl.DataFrame, order: Sequence[Bar], axis: TimeAxis) -> None:
     for row in rows.iter_rows(named=True):
         y, colour = row["row"], _look(row["outcome"])[1]
         ax.plot([axis.of(row["enter_s"]), axis.of(row["exit_s"])], [y, y], color=GREY, linewidth=1.0, zorder=2)
         if row["outcome"] == "not_selected":
             continue
-        ax.barh(
-            y,
-            (row["end_s"] - row["start_s"]) / axis.seconds,
-            left=axis.of(row["start_s"]),
-            height=0.7,
-            color=colour,
-            zorder=3,
-        )
+        spent, left = (row["end_s"] - row["start_s"]) / axis.seconds, axis.of(row["start_s"])
+        ax.barh(y, spent, left=left, height=0.7, color=colour, zorder=3)
         begin, borders = row["start_s"], []
         for phase in order:
-            spent = row[phase.seconds]
+            spent = row[phase.column]
             if spent > 0 and begin > row["start_s"]:
                 borders.append(begin)
-            if phase.seconds == "wait_s":
+            if phase.column == "wait_s":
                 ax.barh(y, spent / axis.seconds, left=axis.of(begin), height=0.7, color="white", alpha=0.6, zorder=3.5)
             begin += spent
         ax.vlines(axis.of(np.array(borders)), y - 0.35, y + 0.35, color="white", linewidth=1.4, zorder=4)
@@ -149,10 +137,10 @@ def timeline_panel(run: RunData) -> Drawn:
         handles.append(Line2D([], [], color=INK, linewidth=0.6, linestyle=(0, (1, 2)), label="round closes"))
     columns = len(handles) if len(handles) <= 6 else (len(handles) + 1) // 2
     ax.legend(handles=handles, loc="lower left", bbox_to_anchor=(-0.14, 1.0), ncols=columns)
-    invited = run.participations.filter(pl.col("outcome") != "not_selected").select(WINDOW_KEY).n_unique()
+    invited = run.invited.select(WINDOW_KEY).n_unique()
     first = f"The first {count(shown)} of {count(invited)} windows with an invitation"
     part = first if invited else "Nobody was invited"
-    names = [f"{phase.words} (pale)" if phase.seconds == "wait_s" else phase.words for phase in order]
+    names = [f"{phase.words} (pale)" if phase.column == "wait_s" else phase.words for phase in order]
     caption = (
         f"{part}, one row per window. A bar runs from invitation to end, coloured by outcome; white gaps "
         f"separate {', '.join(names[:-1])} and {names[-1]}."
@@ -160,9 +148,7 @@ def timeline_panel(run: RunData) -> Drawn:
     return figure, caption
 
 
-def _bin_edges_kmh(
-    speeds: np.ndarray[tuple[int], np.dtype[np.float64]],
-) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def _bin_edges_kmh(speeds: NDArray[np.float64]) -> NDArray[np.float64]:
     top = max(float(speeds.max()), 1.0)
     width = next(w for w in (5, 10, 20, 25, 50, 100, 250, 1000, 1e9) if top / w <= 8)
     first = np.floor(speeds.min() / width)
@@ -203,7 +189,7 @@ def outcome_panel(run: RunData) -> Drawn:
     committed = rows.filter(pl.col("outcome") == "committed")["speed_mps"].median()
     never = int((outcome == "not_selected").sum())
     invited = rows.height - never
-    caption = f"{plural(invited, 'participation')}"
+    caption = plural(invited, "participation")
     if invited:
         caption += f", {percent(float((outcome == 'committed').sum()) / invited, 0)} committed"
     caption += f", at {quantity(float(committed) * 3.6, 'km/h')} in the median." if committed is not None else "."  # type: ignore[arg-type]
@@ -231,71 +217,60 @@ def weight_panel(run: RunData) -> Drawn:
     ax.axhline(1.0, color=INK, linewidth=1, linestyle=(0, (4, 3)), label="equal weights (1)")
     scatter(ax, speed, relative, "update")
     reach = max(float(np.abs(relative - 1).max()) * 1.15, 0.002)
-    ax.set(
-        xlabel="speed at entry (km/h)",
-        ylabel="weight relative to equal",
-        ylim=(1 - reach, 1 + reach),
-    )
+    ax.set(xlabel="speed at entry (km/h)", ylabel="weight relative to equal", ylim=(1 - reach, 1 + reach))
     legend(ax)
     deviation = float(np.sqrt(np.mean((relative - 1) ** 2)))
     caption = (
         f"{plural(rows.height, 'update')} in {plural(rows['round'].n_unique(), 'round')}. "
         f"Weights lie between {number(float(relative.min()), 4)} and {number(float(relative.max()), 4)} "
-        f"times the equal weight; "
-        f"rms deviation {percent(deviation, 2)}."
+        f"times the equal weight; rms deviation {percent(deviation, 2)}."
     )
     return figure, caption
+
+
+def _draw_sums(
+    ax: Axes, names: Sequence[str], rows: Sequence[Mapping[str, float]], bars: Sequence[Bar], divisor: float, label: str
+) -> None:
+    """Draw a row of bars, one behind the other, for each of some outcomes."""
+    start = np.zeros(len(rows))
+    for bar in bars:
+        value = np.array([row[bar.column] for row in rows]) / divisor
+        ax.barh(range(len(rows)), value, 0.7, start, color=bar.colour, label=bar.words)
+        start += value
+    named_rows(ax, names)
+    ax.set(xlim=(0, max(float(start.max()) * 1.05, 1e-9)), xlabel=label)
+    ax.grid(visible=False, axis="y")
+    legend(ax, 3)
 
 
 @panel("spent", "What participations used, by outcome", wide=True)
 def spent_panel(run: RunData) -> Drawn:
     """Draw bytes and vehicle-seconds used by outcome."""
-    rows = run.participations.filter(pl.col("outcome") != "not_selected")
+    rows = run.invited
     if rows.is_empty():
         nobody = "Not drawn: no vehicle was invited."
         return None, NO_PARTICIPATION if run.participations.is_empty() else nobody
     order = outcome_order(rows)
-    phase_bars = tuple((phase.seconds, phase.words, phase.colour) for phase in phases(run))
-    byte_bars = tuple(
-        (column, words, colour)
-        for column, words, colour in (
-            ("download_bytes", "download", BLUE),
-            ("exchange_bytes", "exchange", PINK),
-            ("upload_bytes", "upload", SKY),
-        )
-        if column != "exchange_bytes" or rows[column].sum() > 0
-    )
-    seconds, sizes = [column for column, _, _ in phase_bars], [column for column, _, _ in byte_bars]
+    phase_bars = phases(run)
+    byte_bars = [Bar("download_bytes", "download", BLUE), Bar("upload_bytes", "upload", SKY)]
+    if rows["exchange_bytes"].sum() > 0:
+        byte_bars.insert(1, Bar("exchange_bytes", "exchange", PINK))
+    seconds, sizes = ([bar.column for bar in bars] for bars in (phase_bars, byte_bars))
     sums = rows.group_by("outcome").agg(pl.col(*seconds, *sizes).sum(), n=pl.len())
     table = {row["outcome"]: row for row in sums.iter_rows(named=True)}
     top = 0.18 + 0.16 * -(-len(phase_bars) // 3)
     figure = Figure((FULL_IN, 0.56 + top + 0.3 * len(order)))
     total_bytes = float(rows.select(pl.col(sizes).sum()).sum_horizontal().item())
-    # without data the times have the figure to themselves
-    left = axes(figure, left=1.6, right=FULL_IN / 2 - 0.65, top=top) if total_bytes else None
+    names = [f"{_look(name)[0]} ({count(table[name]['n'])})" for name in order]
+    values = [table[name] for name in order]
+    if total_bytes:  # else the times have the figure to themselves
+        scale, unit = byte_scale(total_bytes)
+        left = axes(figure, left=1.6, right=FULL_IN / 2 - 0.65, top=top)
+        _draw_sums(left, names, values, byte_bars, scale, f"data ({unit})")
+        names = [""] * len(order)
     right = axes(figure, left=FULL_IN / 2 + 0.9 if total_bytes else 1.6, top=top)
-    scale, unit = next(
-        ((s, u) for s, u in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")) if total_bytes >= s), (1.0, "B")
-    )
     span = time_axis(float(rows.select(pl.col(seconds).sum()).sum_horizontal().item()))
-    y = np.arange(len(order))
-    for ax, divisor, parts in ((left, scale, byte_bars), (right, span.seconds, phase_bars)):
-        if ax is None:
-            continue
-        start = np.zeros(len(order))
-        for column, words, colour in parts:
-            value = np.array([table[name][column] for name in order]) / divisor
-            ax.barh(y, value, 0.7, start, color=colour, label=words)
-            start += value
-        ax.set(ylim=(len(order) - 0.5, -0.5), xlim=(0, max(float(start.max()) * 1.05, 1e-9)))
-        ax.grid(visible=False, axis="y")
-        ax.tick_params(axis="y", length=0)
-        legend(ax, 3)
-    (left or right).set_yticks(y, [f"{_look(name)[0]} ({count(table[name]['n'])})" for name in order])
-    if left is not None:
-        right.set_yticks(y, [""] * len(order))
-        left.set_xlabel(f"data ({unit})")
-    right.set_xlabel(f"vehicle time ({span.unit})")
+    _draw_sums(right, names, values, phase_bars, span.seconds, f"vehicle time ({span.unit})")
     useful = table.get("committed")
     if useful is None:
         share = "none of them committed"

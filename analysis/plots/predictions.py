@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from analysis.formatting import count, plural, quantity
-from analysis.loading import WINDOW_KEY, RunData
+from analysis.loading import WINDOW_KEY, RunData, ends_of
 from analysis.statistics.windows import kaplan_meier_median
 from analysis.style import BLACK, FULL_IN, ORANGE, Drawn, panel, scatter
 
@@ -57,10 +57,9 @@ class Predictions:
 
 def predictions(participations: pl.DataFrame, windows: pl.DataFrame) -> list[Predictions]:
     """Return what every predictor said that said anything, from rows of these tables of a run."""
-    ends = windows.select(*WINDOW_KEY, "exit_s", "exit_cause").unique(
-        subset=WINDOW_KEY, keep="first", maintain_order=True
+    rows = participations.filter(pl.col("outcome") != "not_selected").join(
+        ends_of(windows, "exit_cause"), on=WINDOW_KEY
     )
-    rows = participations.filter(pl.col("outcome") != "not_selected").join(ends, on=WINDOW_KEY)
     found = []
     for name in _WORDS:
         told = rows.drop_nulls(f"remaining_{name}_s")

@@ -8,14 +8,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import polars as pl
 
-from analysis.formatting import Table, clean, count, number, percent, plural, quantity, si
+from analysis.formatting import NONE, Table, clean, count, number, percent, plural, quantity, si
 from analysis.loading import RunData
-from analysis.statistics.windows import dwell, entries, in_coverage, merged
+from analysis.statistics.windows import dwell, entries, in_coverage, merged_windows
 from vnetsim.coverage.rsu import Rsu
 
 _MOST_TYPES, _MOST_RSUS = 15, 100
 _TRAFFIC = ("vehicles", "windows", "median speed at entry", "median dwell")
-_NONE = "\u2013"
 _WAYS = {
     "committed": ("committed",),
     "left too soon": ("left_download", "left_training", "left_exchange", "left_upload"),
@@ -25,24 +24,19 @@ _SELDOM = {"round closed first": ("deadline",), "not finite": ("rejected",)}
 """Ways to end that have a column where they occur."""
 
 
-def _speed(windows: pl.DataFrame) -> str:
-    speeds = entries(windows)["entry_speed_mps"]
-    return _NONE if speeds.is_empty() else quantity(float(np.median(speeds.to_numpy())) * 3.6, "km/h")
-
-
-def _dwell(windows: pl.DataFrame) -> str:
-    return _NONE if windows.is_empty() else dwell(windows).median
-
-
 def _traffic(windows: pl.DataFrame) -> tuple[str, ...]:
-    return count(windows["vehicle_id"].n_unique()), count(windows.height), _speed(windows), _dwell(windows)
+    """Return the columns of ``_TRAFFIC``."""
+    speeds = entries(windows)["entry_speed_mps"]
+    speed = NONE if speeds.is_empty() else quantity(float(np.median(speeds.to_numpy())) * 3.6, "km/h")
+    stayed = NONE if windows.is_empty() else dwell(windows).median
+    return count(windows["vehicle_id"].n_unique()), count(windows.height), speed, stayed
 
 
 def _outcomes(parts: pl.DataFrame, ways: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
     """Return how many were invited, and the share of them that ended in each of some ways."""
     invited = parts.filter(pl.col("outcome") != "not_selected")
     if invited.is_empty():
-        return "0", *(_NONE for _ in ways)
+        return "0", *(NONE for _ in ways)
     total = invited.height
     ended = (invited.filter(pl.col("outcome").is_in(outcomes)).height for outcomes in ways.values())
     return count(total), *(percent(some / total, 0) for some in ended)
@@ -65,13 +59,11 @@ def by_type(run: RunData) -> list[Table]:
     ways = _WAYS | {way: outcomes for way, outcomes in _SELDOM.items() if not occurring.isdisjoint(outcomes)}
     rows = []
     for words, members in groups:
-        row: tuple[str, ...] = (words, *_traffic(windows.filter(pl.col("vehicle_type").is_in(members))))
-        if run.learning:
-            row += _outcomes(parts.filter(pl.col("vehicle_type").is_in(members)), ways)
-        rows.append(row)
-    head: tuple[str, ...] = ("type", *_TRAFFIC)
-    if run.learning:
-        head += ("invited", *ways)
+        own = pl.col("vehicle_type").is_in(members)
+        rows.append(
+            (words, *_traffic(windows.filter(own)), *(_outcomes(parts.filter(own), ways) if run.learning else ()))
+        )
+    head = ("type", *_TRAFFIC, *(("invited", *ways) if run.learning else ()))
     return [Table(title="By vehicle type", head=head, rows=rows)]
 
 
@@ -95,9 +87,9 @@ def by_rsu(run: RunData) -> list[Table]:
     rows = []
     for rsu in sorted(run.rsus, key=_in_order)[:_MOST_RSUS]:
         own = run.windows.filter(pl.col("rsu_id") == rsu.id)
-        curve = in_coverage(own["enter_s"].to_numpy(), own["exit_s"].to_numpy())
+        curve = in_coverage(own)
         held = float((own["exit_s"] - own["enter_s"]).sum())
-        mean = number(held / (end - begin)) if end > begin else _NONE
+        mean = number(held / (end - begin)) if end > begin else NONE
         row: tuple[str, ...] = (clean(rsu.id, 200), f"{rsu.range_m:g} m", *_traffic(own), mean, count(curve.peak))
         if run.learning:
             parts = run.participations.filter(pl.col("rsu_id") == rsu.id)
@@ -106,10 +98,10 @@ def by_rsu(run: RunData) -> list[Table]:
     head: tuple[str, ...] = ("RSU", "range", *_TRAFFIC, "mean at once", "most at once")
     if run.learning:
         head += ("committed", "data over its link")
-    enter, leave = merged(run.windows)
+    most = count(in_coverage(merged_windows(run.windows)).peak)
     note = (
-        f"Together the RSUs cover {plural(run.windows['vehicle_id'].n_unique(), 'vehicle')}, at most "
-        f"{count(in_coverage(enter, leave).peak)} at once: here a vehicle in several discs counts once, above for each."
+        f"Together the RSUs cover {plural(run.windows['vehicle_id'].n_unique(), 'vehicle')}, at most {most} at once: "
+        "here a vehicle in several discs counts once, above for each."
     )
     if len(run.rsus) > _MOST_RSUS:
         note += f" {count(len(run.rsus) - _MOST_RSUS)} more RSUs are in the tables of the run directory."

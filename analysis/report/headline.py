@@ -7,44 +7,31 @@ import polars as pl
 
 from analysis.formatting import count, duration, percent, plural, quantity, sentence_case, si, subject
 from analysis.loading import RunData, curves
-from analysis.statistics.windows import dwell, entries, in_coverage, merged
+from analysis.statistics.windows import dwell, entries, in_coverage, merged_windows
 
 
 def _traffic(run: RunData) -> list[tuple[str, str]]:
-    windows = run.windows
-    begin, end = run.manifest.traffic.begin_s, run.manifest.time_s
-    rows = []
-    if end is not None:
-        rows.append(("Simulated time", duration(end - begin)))
+    windows, end = run.windows, run.manifest.time_s
+    rows = [("Simulated time", duration(end - run.manifest.traffic.begin_s))] if end is not None else []
     if windows.is_empty():
-        return [
-            *rows,
-            ("Vehicles in coverage", "none" if run.manifest.status == "finished" else "no window ended yet"),
-        ]
-    enter, leave = merged(windows)
-    vehicles = windows["vehicle_id"].n_unique()
-    entered = entries(windows)
-    speeds = entered["entry_speed_mps"].to_numpy()
-    median_mps = float(np.median(speeds)) if len(speeds) else 0.0
-    return [
-        *rows,
-        ("Vehicles in coverage", f"{count(vehicles)} ({plural(windows.height, 'window')})"),
-        ("Most vehicles at once", count(in_coverage(enter, leave).peak)),
+        nobody = "none" if run.manifest.status == "finished" else "no window ended yet"
+        return [*rows, ("Vehicles in coverage", nobody)]
+    vehicles = count(windows["vehicle_id"].n_unique())
+    rows += [
+        ("Vehicles in coverage", f"{vehicles} ({plural(windows.height, 'window')})"),
+        ("Most vehicles at once", count(in_coverage(merged_windows(windows)).peak)),
         ("Median dwell", dwell(windows).brief),
-        *(
-            [
-                ("Median speed at entry", quantity(median_mps * 3.6, "km/h")),
-                ("Above 100 km/h", percent(float((speeds > 100 / 3.6).mean()))),
-                ("Median blur level", f"{quantity(run.camera.level_px(median_mps), 'px')} (on the sensor)"),
-                (
-                    "Median motion kernel",
-                    f"{quantity(run.camera.kernel_px(median_mps, run.image_px), 'px')} (of {run.image_px} px)",
-                ),
-            ]
-            if len(speeds)
-            else []
-        ),
     ]
+    speeds = entries(windows)["entry_speed_mps"].to_numpy()
+    if len(speeds):
+        median_mps, side = float(np.median(speeds)), run.image_px
+        rows += [
+            ("Median speed at entry", quantity(median_mps * 3.6, "km/h")),
+            ("Above 100 km/h", percent(float((speeds > 100 / 3.6).mean()))),
+            ("Median blur level", f"{quantity(run.camera.level_px(median_mps), 'px')} (on the sensor)"),
+            ("Median motion kernel", f"{quantity(run.camera.kernel_px(median_mps, side), 'px')} (of {side} px)"),
+        ]
+    return rows
 
 
 def _data(run: RunData) -> list[tuple[str, str]]:
@@ -55,16 +42,15 @@ def _data(run: RunData) -> list[tuple[str, str]]:
     by_via = dict(run.exchanges.group_by("via").agg(pl.col("bytes").sum()).iter_rows())
     relayed = by_via.get("relay", 0.0)
     part = f" ({si(relayed, 'B')} of it relayed)" if relayed else ""
+    completed, all_of_them = run.exchanges.filter(pl.col("outcome") == "completed").height, run.exchanges.height
     return [
         ("Data over RSU links", si(links + relayed, "B") + part),
         ("Data over sidelinks", si(by_via.get("sidelink", 0.0), "B")),
-        ("Exchanges completed", _exchanges(run)),
+        (
+            "Exchanges completed",
+            f"{percent(completed / all_of_them, 0)} ({count(completed)} of {count(all_of_them)})",
+        ),
     ]
-
-
-def _exchanges(run: RunData) -> str:
-    completed = run.exchanges.filter(pl.col("outcome") == "completed").height
-    return f"{percent(completed / run.exchanges.height, 0)} ({count(completed)} of {count(run.exchanges.height)})"
 
 
 def _learning(run: RunData) -> list[tuple[str, str]]:
@@ -75,7 +61,7 @@ def _learning(run: RunData) -> list[tuple[str, str]]:
     rows = [("Rounds", f"{done} ({count(empty)} without a commit)" if empty else done)]
     if not parts.is_empty():
         committed = parts.filter(pl.col("outcome") == "committed").height
-        invited = parts.filter(pl.col("outcome") != "not_selected").height
+        invited = run.invited.height
         if invited:
             share = percent(committed / invited, 0)
             rows.append(("Committed", f"{count(committed)} of {count(invited)} ({share} of those invited)"))

@@ -39,14 +39,6 @@ class ReportResult:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Placed:
-    """A panel and its place in the page: ``layout`` is a list of classes of the style sheet."""
-
-    panel: Panel
-    layout: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class Section:
     """A titled part of a page: figures, tables, and a sentence below the tables; ``id`` is its anchor."""
 
@@ -57,16 +49,17 @@ class Section:
     below: str = ""
 
     @property
-    def items(self) -> list[Placed]:
-        """The panels that have a figure, narrow ones in pairs from the end and one left over beside its caption."""
-        placed: list[Placed] = []
+    def items(self) -> list[tuple[Panel, str]]:
+        """The panels that have a figure, and their classes of the style sheet.
+
+        Narrow ones stand in pairs from the end, and one left over beside its caption.
+        """
+        placed = []
         for wide, group in groupby((panel for panel in self.panels if panel.svg), key=lambda panel: panel.wide):
             row = list(group)
-            if wide:
-                placed += [Placed(panel=panel, layout="wide") for panel in row]
-                continue
-            placed += [Placed(panel=panel, layout=f"alone {panel.name}") for panel in row[: len(row) % 2]]
-            placed += [Placed(panel=panel, layout="half") for panel in row[len(row) % 2 :]]
+            odd = len(row) % 2
+            for place, panel in enumerate(row):
+                placed.append((panel, "wide" if wide else f"alone {panel.name}" if place < odd else "half"))
         return placed
 
     @property

@@ -17,8 +17,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from analysis.loading import WINDOW_KEY
-from analysis.statistics.windows import merged_windows
+from analysis.loading import WINDOW_KEY, ends_of
+from analysis.statistics.windows import in_coverage, merged_windows
 
 Floats = NDArray[np.float64]
 Rounds = Sequence[AbstractSet[str]]
@@ -77,7 +77,6 @@ def windows_with_updates(windows: pl.DataFrame, participations: pl.DataFrame) ->
         ``speed_kmh`` at entry, ``approach`` (sector from which the vehicle first came), ``dwell_s`` and ``updates``,
         how many were aggregated from it.
     """
-    exits = windows.select(*WINDOW_KEY, "exit_s").unique(subset=WINDOW_KEY, keep="first", maintain_order=True)
     return (
         participations.group_by(WINDOW_KEY, maintain_order=True)
         .agg(
@@ -86,7 +85,7 @@ def windows_with_updates(windows: pl.DataFrame, participations: pl.DataFrame) ->
             last_s=pl.col("end_s").max(),
             updates=_AGGREGATED.sum().cast(pl.Int64),
         )
-        .join(exits, on=WINDOW_KEY, how="left", maintain_order="left")
+        .join(ends_of(windows), on=WINDOW_KEY, how="left", maintain_order="left")
         .sort("enter_s", maintain_order=True)
         .select(
             "speed_kmh",
@@ -252,18 +251,8 @@ def contested_share(participations: pl.DataFrame, windows: pl.DataFrame, rounds:
     )
     covered = merged_windows(windows)
     both = busy.join(covered, on="vehicle_id").select(
-        begin_s=pl.max_horizontal("start_s", "enter_s"), end_s=pl.min_horizontal("until_s", "exit_s")
+        enter_s=pl.max_horizontal("start_s", "enter_s"), exit_s=pl.min_horizontal("until_s", "exit_s")
     )
-    both = both.filter(pl.col("begin_s") < pl.col("end_s"))
+    both = both.filter(pl.col("enter_s") < pl.col("exit_s"))
     at_s = invited["start_s"].to_numpy()
-    inside = _at(covered["enter_s"].to_numpy(), covered["exit_s"].to_numpy(), at_s)
-    waiting = inside - _at(both["begin_s"].to_numpy(), both["end_s"].to_numpy(), at_s)
-    return float((waiting > 0).mean())
-
-
-def _at(begin_s: NDArray[np.float64], end_s: NDArray[np.float64], at_s: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return how many half-open intervals hold each instant."""
-    found: NDArray[np.int64] = np.searchsorted(np.sort(begin_s), at_s, "right") - np.searchsorted(
-        np.sort(end_s), at_s, "right"
-    )
-    return found
+    return float((in_coverage(covered).at(at_s) > in_coverage(both).at(at_s)).mean())

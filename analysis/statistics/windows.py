@@ -35,40 +35,29 @@ class StepCurve:
         """The largest value."""
         return int(self.value.max(initial=0))
 
-    def mean(self, begin_s: float, end_s: float) -> float:
-        """Return the mean over ``[begin_s, end_s)``; the curve must begin and end inside."""
-        if end_s <= begin_s:
-            return 0.0
-        return float((self.value[:-1] * np.diff(self.time_s)).sum() / (end_s - begin_s))
+    def at(self, instants_s: Floats) -> NDArray[np.int64]:
+        """Return the value at each instant."""
+        return np.append(self.value, 0)[np.searchsorted(self.time_s, instants_s, "right") - 1]
+
+    def means(self, edges_s: Floats) -> Floats:
+        """Return the mean between each two neighbouring ``edges_s``."""
+        integral = np.concatenate([[0.0], np.cumsum(self.value[:-1] * np.diff(self.time_s))])
+        result: Floats = np.diff(np.interp(edges_s, self.time_s, integral)) / np.diff(edges_s)
+        return result
 
 
-def averaged(curve: StepCurve, edges_s: Floats) -> Floats:
-    """Return the curve's mean between each two neighbouring ``edges_s``."""
-    if len(curve.time_s) == 0:
-        return np.zeros(len(edges_s) - 1)
-    integral = np.concatenate([[0.0], np.cumsum(curve.value[:-1] * np.diff(curve.time_s))])
-    result: Floats = np.diff(np.interp(edges_s, curve.time_s, integral)) / np.diff(edges_s)
-    return result
-
-
-def in_coverage(enter_s: Floats, exit_s: Floats) -> StepCurve:
-    """Return how many of the half-open intervals ``[enter_s, exit_s)`` hold each instant."""
-    times = np.concatenate([enter_s, exit_s])
-    change = np.concatenate([np.ones(len(enter_s), np.int64), -np.ones(len(exit_s), np.int64)])
+def in_coverage(windows: pl.DataFrame) -> StepCurve:
+    """Return how many of the half-open intervals from ``enter_s`` to ``exit_s`` hold each instant."""
+    times = np.concatenate([windows["enter_s"].to_numpy(), windows["exit_s"].to_numpy()])
+    change = np.repeat([1, -1], windows.height)
     instants, index = np.unique(times, return_inverse=True)
     total = np.zeros(len(instants), np.int64)
     np.add.at(total, index, change)
     return StepCurve(time_s=instants, value=np.cumsum(total))
 
 
-def merged(windows: pl.DataFrame) -> tuple[Floats, Floats]:
-    """Return when vehicles were covered at all, begin and end (s): a vehicle's windows in overlapping discs are one."""
-    joined = merged_windows(windows)
-    return joined["enter_s"].to_numpy(), joined["exit_s"].to_numpy()
-
-
 def merged_windows(windows: pl.DataFrame) -> pl.DataFrame:
-    """Return ``vehicle_id``, ``enter_s`` and ``exit_s`` of when each vehicle was covered at all; see ``merged``."""
+    """Return ``vehicle_id``, ``enter_s`` and ``exit_s`` of when vehicles were covered, by any disc."""
     rows = windows.select("vehicle_id", "enter_s", "exit_s").sort("vehicle_id", "enter_s")
     before = pl.col("exit_s").cum_max().shift(1).over("vehicle_id")
     new = (pl.col("enter_s") > before).fill_null(value=True)
@@ -117,29 +106,6 @@ class SpeedMap:
     every: int
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Pieces:
-    """Straight pieces of paths: start, displacement (m), time (s), and into how many parts each is cut."""
-
-    x: Floats
-    y: Floats
-    dx: Floats
-    dy: Floats
-    dt: Floats
-    parts: NDArray[np.int64]
-
-
-def _pieces(windows: pl.DataFrame, cell_m: float) -> _Pieces:
-    lengths = windows["path_x_m"].list.len().to_numpy()
-    flat = windows.select(_PATH).explode(_PATH)
-    x, y, t = (flat[name].to_numpy().astype(np.float64) for name in flat.columns)
-    same_window = np.ones(max(len(x) - 1, 0), bool)
-    same_window[np.cumsum(lengths)[:-1] - 1] = False
-    dx, dy, dt = (np.diff(values)[same_window] for values in (x, y, t))
-    parts = np.maximum(np.ceil(np.hypot(dx, dy) / cell_m), 1).astype(np.int64)
-    return _Pieces(x=x[:-1][same_window], y=y[:-1][same_window], dx=dx, dy=dy, dt=dt, parts=parts)
-
-
 def speed_map(windows: pl.DataFrame | Scan, extent_m: tuple[float, float, float, float], cells: int) -> SpeedMap:
     """Return the space-mean speed on the map; each path is drawn three cells wide.
 
@@ -157,11 +123,15 @@ def speed_map(windows: pl.DataFrame | Scan, extent_m: tuple[float, float, float,
     ).row(0)
     every = max(1, int(np.ceil((length_m / cell + points) / MAX_MAP_SAMPLES)))
     drawn = collect(lambda rows: rows.select(_PATH).with_row_index().filter(pl.col("index") % every == 0))
-    paths = _pieces(drawn, cell)
-    parts = paths.parts
+    way = [pl.col(name).shift(-1) - pl.col(name) for name in _PATH]
+    pieces = drawn.explode(_PATH).select("index", "path_x_m", "path_y_m", dx=way[0], dy=way[1], dt=way[2])
+    pieces = pieces.filter(pl.col("index") == pl.col("index").shift(-1)).drop("index")
+    x, y, dx, dy, dt = (column.to_numpy() for column in pieces)
+    length = np.hypot(dx, dy)
+    parts = np.maximum(np.ceil(length / cell), 1).astype(np.int64)
     along = (np.arange(parts.sum()) - np.repeat(np.cumsum(parts) - parts, parts) + 0.5) / np.repeat(parts, parts)
-    column = np.floor((np.repeat(paths.x, parts) + along * np.repeat(paths.dx, parts) - x_min) / cell).astype(np.int64)
-    row = np.floor((np.repeat(paths.y, parts) + along * np.repeat(paths.dy, parts) - y_min) / cell).astype(np.int64)
+    column = np.floor((np.repeat(x, parts) + along * np.repeat(dx, parts) - x_min) / cell).astype(np.int64)
+    row = np.floor((np.repeat(y, parts) + along * np.repeat(dy, parts) - y_min) / cell).astype(np.int64)
     inside = (column >= 0) & (column < columns) & (row >= 0) & (row < rows)
     index = (row * columns + column)[inside]
 
@@ -171,7 +141,7 @@ def speed_map(windows: pl.DataFrame | Scan, extent_m: tuple[float, float, float,
         grid: Floats = np.bincount(index, shared, rows * columns).reshape(rows, columns).astype(np.float64)
         return _thicken(grid)
 
-    distance, time = total(np.hypot(paths.dx, paths.dy)), total(paths.dt)
+    distance, time = total(length), total(dt)
     mean = np.divide(distance, time, out=np.full_like(time, np.nan), where=time > 0)
     return SpeedMap(mean_mps=mean, cell_m=cell, every=every)
 

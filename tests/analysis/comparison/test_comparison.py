@@ -6,9 +6,10 @@ from xml.etree import ElementTree as ET
 import numpy as np
 import polars as pl
 import pytest
+from made_cells import ACCURACY, LOSS, cell, comparison, condition
 from scipy import stats
 
-from analysis.comparison.data import CellData, ComparisonData, ConditionData, Metric, RecordedTraffic
+from analysis.comparison.data import CellData, ConditionData, Metric, RecordedTraffic
 from analysis.comparison.loading import with_metrics
 from analysis.comparison.plots import (
     curve,
@@ -39,58 +40,8 @@ from analysis.comparison.warnings import differing_settings, notices_of, warning
 from analysis.formatting import NONE, shortened
 from analysis.statistics.paired import LEVEL
 from analysis.style import styled
-from vnetsim.storage.records import ComparisonRecord
 
-ACCURACY = Metric(name="accuracy", label="Accuracy", unit="%", caption="On images that no vehicle holds.")
-LOSS = Metric(name="loss", label="Loss", unit="", caption="")
 ERROR = Metric(name="rmse", label="Error", unit="rad", caption="")
-
-
-def cell(arm: str, seed: int, values: list[float], **more: object) -> CellData:
-    rows = [(round_, 10.0 * round_, "accuracy", value) for round_, value in enumerate(values)]
-    given: dict[str, object] = {
-        "name": f"{arm}-seed{seed}",
-        "arm": arm,
-        "condition": "",
-        "learner": arm,
-        "seed": seed,
-        "traffic_sha256": "abc",
-        "rsus": "centre (0, 0), 250 m",
-        "ended_by": "rounds",
-        "rounds": len(values) - 1,
-        "wanted_rounds": len(values) - 1,
-        "begin_s": 0.0,
-        "time_s": 100.0,
-        "metrics": pl.DataFrame(rows, schema=["round", "time_s", "name", "value"], orient="row"),
-        "outcomes": {"committed": 3, "deadline": 1},
-        "spent": pl.DataFrame({"end_s": [5.0], "bytes": [1e6], "train_s": [2.0]}),
-        "windows": pl.DataFrame(),
-        "participants": (),
-        "series": {"accuracy": ACCURACY},
-        "settings": {"rounds": 3},
-    }
-    return CellData(**{**given, **more})  # type: ignore[arg-type]
-
-
-def condition(cells: list[CellData], arms: tuple[str, ...] = ("a", "b", "c"), name: str = "") -> ConditionData:
-    return ConditionData(
-        name=name,
-        arms=arms,
-        looks={arm: place for place, arm in enumerate(arms)},
-        seeds=tuple(dict.fromkeys(one.seed for one in cells)),
-        cells=tuple(cells),
-        metrics=(ACCURACY,),
-    )
-
-
-def comparison(*conditions: ConditionData) -> ComparisonData:
-    return ComparisonData(
-        record=ComparisonRecord(vnetsim="0.1.0", traffic=[]),
-        arms=tuple(dict.fromkeys(arm for one in conditions for arm in one.arms)),
-        seeds=tuple(dict.fromkeys(seed for one in conditions for seed in one.seeds)),
-        conditions=conditions,
-        traffics=(),
-    )
 
 
 @pytest.fixture
@@ -259,7 +210,7 @@ def test_warnings_name_the_condition_unless_they_hold_under_all(ten: ConditionDa
     )
     alone = comparison(condition(few, name="y"))
     assert warnings_of(alone)[0].startswith("4 seeds can resolve no difference")
-    assert warnings_of(comparison(replace(ten, name="x"), condition([], name="y"))) == [
+    assert warnings_of(comparison(replace(ten, name="x"), condition([], "abc", name="y"))) == [
         "Under y: no cell has finished."
     ]
 
@@ -298,12 +249,12 @@ def test_differences_in_two_groups_are_warned_of() -> None:
         cell(arm, seed, [value]) for arm, column in zip("ac", near.T, strict=True) for seed, value in enumerate(column)
     ]
     cells += [cell("b", seed, [0.9 if seed in {2, 5} else 0.25]) for seed in range(8)]
-    data = condition(cells)
+    data = condition(cells, "abc")
     families = [("arms", "", ACCURACY, compare_pairs(data, ACCURACY))]
     (line,) = warnings_of(comparison(data), families)
     assert "seeds only: a \u2212 b in accuracy; b \u2212 c in accuracy. An interval" in line
     assert "74, 83 and 89 %" in line
-    few = condition([one for one in cells if one.seed < 5 or one.arm != "b"])
+    few = condition([one for one in cells if one.seed < 5 or one.arm != "b"], "abc")
     families = [("arms", "", ACCURACY, compare_pairs(few, ACCURACY))]
     assert not warnings_of(comparison(few), families), "five pairs have no interval"
 

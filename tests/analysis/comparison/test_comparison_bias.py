@@ -4,6 +4,7 @@ from xml.etree import ElementTree as ET
 
 import polars as pl
 import pytest
+from made_cells import cell, condition
 
 from analysis.comparison.bias import (
     misplaced_table,
@@ -17,51 +18,23 @@ from analysis.formatting import NONE
 from analysis.style import styled
 
 
-def cell(arm: str, seed: int, participants: tuple[str, ...], updates: list[int]) -> CellData:
+def of(arm: str, seed: int, participants: tuple[str, ...], updates: list[int]) -> CellData:
     """Four windows: two slow ones from the north, 30 s each, and two fast ones from the east, 10 s each."""
-    return CellData(
-        name=f"{arm}-{seed}",
-        arm=arm,
-        condition="",
-        learner=arm,
-        seed=seed,
-        traffic_sha256="abc",
-        rsus="centre (0, 0), 250 m",
-        ended_by="rounds",
-        rounds=len(participants),
-        wanted_rounds=len(participants),
-        begin_s=0.0,
-        time_s=100.0,
-        metrics=pl.DataFrame(),
-        outcomes={},
-        spent=pl.DataFrame(),
-        windows=pl.DataFrame(
-            {
-                "speed_kmh": [31.0, 33.0, 38.0, 39.0],
-                "approach": [0, 0, 1, 1],
-                "dwell_s": [30.0, 30.0, 10.0, 10.0],
-                "updates": updates,
-            }
-        ),
-        participants=tuple(map(frozenset, participants)),
-        series={},
-        settings={"silos.approaches": 2},
-    )
+    windows = {"speed_kmh": [31.0, 33.0, 38.0, 39.0], "approach": [0, 0, 1, 1], "dwell_s": [30.0, 30.0, 10.0, 10.0]}
+    rounds = tuple(map(frozenset, participants))
+    table = pl.DataFrame({**windows, "updates": updates})
+    return cell(arm, seed, [], participants=rounds, windows=table, settings={"silos.approaches": 2})
 
 
 @pytest.fixture
 def two() -> ConditionData:
-    return ConditionData(
-        name="",
-        arms=("a", "</svg>b", "c"),
-        looks={"a": 0, "</svg>b": 1, "c": 2},
-        seeds=(0, 1),
-        cells=(
-            cell("a", 0, ("vw", "vx"), [1, 1, 1, 1]),
-            cell("a", 1, ("vw", "vw"), [1, 1, 1, 1]),
-            cell("</svg>b", 0, ("vw", "xy"), [2, 2, 0, 0]),
-            cell("c", 1, ("", ""), [0, 0, 0, 0]),
-        ),
+    return condition(
+        [
+            of("a", 0, ("vw", "vx"), [1, 1, 1, 1]),
+            of("a", 1, ("vw", "vw"), [1, 1, 1, 1]),
+            of("</svg>b", 0, ("vw", "xy"), [2, 2, 0, 0]),
+            of("c", 1, ("", ""), [0, 0, 0, 0]),
+        ]
     )
 
 
@@ -77,7 +50,7 @@ def test_overlaps_pair_the_seeds_that_both_have(two: ConditionData) -> None:
 
 
 def test_an_arm_alone_is_compared_with_itself_over_rounds_only(two: ConditionData) -> None:
-    alone = ConditionData(name="", arms=("a",), looks={"a": 0}, seeds=(0,), cells=two.cells[:1])
+    alone = condition(two.cells[:1])
     assert overlap_table(alone, "arm").rows == [("a", "4", "50.0")]
 
 
@@ -101,7 +74,7 @@ def test_updates_out_of_proportion(two: ConditionData) -> None:
 def test_the_figure_holds_any_name_and_needs_updates(two: ConditionData) -> None:
     with styled():
         panel = spread_panel(two, spread_over_speeds(two), name="bias-speed", what="speed", axis="speed")
-        last = ConditionData(name="", arms=("c",), looks={"c": 0}, seeds=(1,), cells=two.cells[3:])
+        last = condition(two.cells[3:])
         none = spread_panel(last, spread_over_speeds(last), name="bias-speed", what="speed", axis="speed")
     texts = [element.text for element in ET.fromstring(panel.svg).iter() if element.tag.endswith("}text")]
     assert "updates, </svg>b" in texts

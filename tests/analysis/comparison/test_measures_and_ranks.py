@@ -5,8 +5,9 @@ from xml.etree import ElementTree as ET
 
 import polars as pl
 import pytest
+from made_cells import ACCURACY, cell, comparison, condition
 
-from analysis.comparison.data import CellData, ComparisonData, ConditionData, Metric
+from analysis.comparison.data import ConditionData
 from analysis.comparison.measures import (
     measure_pairs,
     measure_rows,
@@ -22,65 +23,23 @@ from analysis.comparison.warnings import warnings_of
 from analysis.formatting import NONE
 from analysis.statistics.participation import RunMeasures
 from analysis.style import styled
-from vnetsim.storage.records import ComparisonRecord
 
-ACCURACY = Metric(name="accuracy", label="Accuracy", unit="%", caption="")
 ARMS = ("a", "b", "</svg>c")
 WINDOWS = {"speed_kmh": [31.0, 33.0, 38.0, 39.0], "approach": [0, 0, 1, 1], "dwell_s": [9.0] * 4}
 
 
-def cell(arm: str, seed: int, value: float, commits_per_h: float = 60.0, name: str = "") -> CellData:
-    rows = [(0, 0.0, "accuracy", 0.1), (1, 10.0, "accuracy", value)]
-    return CellData(
-        name=f"{name}{arm}-{seed}",
-        arm=arm,
-        condition=name,
-        learner="x",
-        seed=seed,
-        traffic_sha256="abc",
-        rsus="centre (0, 0), 250 m",
-        ended_by="rounds",
-        rounds=1,
-        wanted_rounds=1,
-        begin_s=0.0,
-        time_s=10.0,
-        metrics=pl.DataFrame(rows, schema=["round", "time_s", "name", "value"], orient="row"),
-        outcomes={},
-        spent=pl.DataFrame({"end_s": [5.0], "bytes": [1e6], "train_s": [2.0]}),
-        windows=pl.DataFrame({**WINDOWS, "updates": [3, 0, 1, 0]}),
-        participants=(),
-        series={"accuracy": ACCURACY},
-        settings={"silos.approaches": 2},
-        measures=RunMeasures(commits=4, commits_per_h=commits_per_h, bytes_per_commit=2.5e6, wasted_train_share=0.25),
-    )
-
-
-def condition(name: str, values: dict[str, list[float]], **more: object) -> ConditionData:
+def under(name: str, values: dict[str, list[float]], **more: object) -> ConditionData:
     """Cells with these values by arm and seed, and as many commits an hour as a thousand times that."""
-    seeds = range(max(map(len, values.values())))
+    windows = pl.DataFrame({**WINDOWS, "updates": [3, 0, 1, 0]})
+    measures = RunMeasures(commits=4, bytes_per_commit=2.5e6, wasted_train_share=0.25)
+    settings = {"silos.approaches": 2}
     cells = [
-        cell(arm, seed, row[seed], 1000 * row[seed], name) for seed in seeds for arm, row in values.items()
-        if seed < len(row)
+        cell(arm, seed, [0.1, value], condition=name, settings=settings, windows=windows,
+             measures=replace(measures, commits_per_h=1000 * value))
+        for arm, row in values.items() for seed, value in enumerate(row)
     ]  # fmt: skip
-    given = ConditionData(
-        name=name,
-        arms=ARMS,
-        looks={arm: place for place, arm in enumerate(ARMS)},
-        seeds=tuple(seeds),
-        cells=tuple(cells),
-        metrics=(ACCURACY,),
-    )
-    return replace(given, **more)  # type: ignore[arg-type]
-
-
-def comparison(*conditions: ConditionData, against: str = "") -> ComparisonData:
-    return ComparisonData(
-        record=ComparisonRecord(vnetsim="0.1.0", traffic=[], against=against),
-        arms=ARMS,
-        seeds=tuple(range(max(len(one.seeds) for one in conditions))),
-        conditions=tuple(replace(one, against=against) for one in conditions),
-        traffics=(),
-    )
+    seeds = tuple(range(max(map(len, values.values()))))
+    return condition(cells, ARMS, name=name, seeds=seeds, **more)
 
 
 RISING = {"a": [0.1, 0.2, 0.3, 0.1], "b": [0.2, 0.3, 0.4, 0.2], "</svg>c": [0.3, 0.4, 0.5, 0.3]}
@@ -94,7 +53,7 @@ def ranked(*conditions: ConditionData, against: str = "") -> list[object]:
 
 def test_the_frame_of_measures() -> None:
     """Three of four updates are of the slow first window from the north, one of the third."""
-    rows = measure_rows(condition("x", {"a": [0.06], "b": [0.2]}))
+    rows = measure_rows(under("x", {"a": [0.06], "b": [0.2]}))
     mine = rows.filter(arm="a")
     values = dict(mine.filter(bin="").select("measure", "value").iter_rows())
     assert values["commits_per_h"] == pytest.approx(60)
@@ -108,7 +67,7 @@ def test_the_frame_of_measures() -> None:
 
 
 def test_the_table_of_measures() -> None:
-    data = condition("", {"a": [0.1] * 6, "b": [0.2, 0.21, 0.22, 0.23, 0.24, 0.25]}, against="a")
+    data = under("", {"a": [0.1] * 6, "b": [0.2, 0.21, 0.22, 0.23, 0.24, 0.25]}, against="a")
     pairs = measure_pairs(data)
     assert [(one.first, one.second) for one in pairs["commits_per_h"]] == [("b", "a")]
     table = measure_table(data, pairs, "arm")
@@ -123,7 +82,7 @@ def test_the_table_of_measures() -> None:
 
 def test_against_one_arm_there_are_fewer_pairs() -> None:
     """Three pairs of three arms, two against one: the correction is for two, and differences are from that arm."""
-    data = condition("", RISING)
+    data = under("", RISING)
     assert [(one.first, one.second) for one in compare_pairs(data, ACCURACY)] == [
         ("a", "b"), ("a", "</svg>c"), ("b", "</svg>c"),
     ]  # fmt: skip
@@ -138,7 +97,7 @@ def test_against_one_arm_there_are_fewer_pairs() -> None:
 
 def test_the_overview_is_against_that_arm() -> None:
     nine = {"a": [0.1] * 9, "b": [0.2 + 0.01 * seed for seed in range(9)]}
-    data = comparison(condition("x", nine), condition("y", nine), against="b")
+    data = comparison(under("x", nine), under("y", nine), against="b")
     pairs = {one.name: {"accuracy": compare_pairs(one, ACCURACY)} for one in data.conditions}
     table = overview_table(data, ACCURACY, pairs)
     assert [row[1].replace("\u00a0", " ") for row in table.rows] == ["10.0 \u00b1 0, lower", "24.0 \u00b1 2.7"]
@@ -147,7 +106,7 @@ def test_the_overview_is_against_that_arm() -> None:
 
 def test_ranks_by_hand() -> None:
     """Under x c is first and a last at every seed; under y b is first at seeds 0 to 2, c at seed 3."""
-    found, times, commits, *costs = ranked(condition("x", RISING), condition("y", MIXED))
+    found, times, commits, *costs = ranked(under("x", RISING), under("y", MIXED))
     assert (found.metric.name, times.metric.name, commits.metric.name) == (
         "accuracy",
         "time_to_target",
@@ -168,18 +127,18 @@ def test_ranks_by_hand() -> None:
 
 def test_fewer_arms_or_conditions_are_not_ranked() -> None:
     two = {arm: RISING[arm] for arm in ("a", "b")}
-    assert ranked(condition("x", RISING)) == []
-    assert ranked(condition("x", two), condition("y", two)) == []
-    assert ranked(condition("x", RISING), condition("y", two)) == [], "one condition had them all"
+    assert ranked(under("x", RISING)) == []
+    assert ranked(under("x", two), under("y", two)) == []
+    assert ranked(under("x", RISING), under("y", two)) == [], "one condition had them all"
     short = {**RISING, "b": [0.2, 0.3]}
-    (found, *_) = ranked(condition("x", RISING), condition("y", short))
+    (found, *_) = ranked(under("x", RISING), under("y", short))
     assert found.by_seed.blocks == 2
     assert verdict(found, "", "arm") == "2 seeds: too few, at least 3 are needed"
 
 
 def test_who_never_reached_the_target_is_last() -> None:
     """The worst arm's mean, 17.5 %, is the target; a is below it at the seeds 0 and 3."""
-    one = condition("x", RISING)
+    one = under("x", RISING)
     found = times_to_target(one, target_of(one))
     assert found[:, 0].tolist() == [float("inf"), 10.0, 10.0, float("inf")]
     assert set(found[:, 1:].ravel().tolist()) == {10.0}
@@ -200,7 +159,7 @@ def seven(order: str) -> dict[str, list[float]]:
 )
 def test_verdicts_in_words(against: str, words: str) -> None:
     """a, b, c at all of seven seeds: mean ranks 3, 2, 1 and a critical difference of 1.25 for three; see below."""
-    found = ranked(condition("x", seven("abc")), condition("y", seven("abc")), against=against)[0]
+    found = ranked(under("x", seven("abc")), under("y", seven("abc")), against=against)[0]
     assert found.by_seed.mean.tolist() == [3, 2, 1]
     assert found.by_seed.critical == pytest.approx(2.343 * (3 * 4 / (6 * 7)) ** 0.5, abs=0.001)
     assert verdict(found, against, "arm") == words
@@ -212,14 +171,14 @@ def test_verdicts_in_words(against: str, words: str) -> None:
 
 def test_what_the_test_does_not_tell_apart() -> None:
     turns = {"a": [0.1, 0.2, 0.3], "b": [0.2, 0.3, 0.1], "</svg>c": [0.3, 0.1, 0.2]}
-    found = ranked(condition("x", turns), condition("y", turns), against="a")[0]
+    found = ranked(under("x", turns), under("y", turns), against="a")[0]
     assert verdict(found, "a", "arm") == "not told apart"
     equal = {arm: [0.1, 0.2, 0.3] for arm in ARMS}
-    assert verdict(ranked(condition("x", equal), condition("y", equal))[0], "", "arm") == "all arms are equal"
+    assert verdict(ranked(under("x", equal), under("y", equal))[0], "", "arm") == "all arms are equal"
 
 
 def test_the_figure_of_ranks() -> None:
-    found = ranked(condition("x", seven("abc")), condition("y", seven("abc")), against="a")[0]
+    found = ranked(under("x", seven("abc")), under("y", seven("abc")), against="a")[0]
     with styled():
         panel = rank_panel(found, "a", "ranks-1", "arm")
     texts = [element.text for element in ET.fromstring(panel.svg).iter() if element.tag.endswith("}text")]

@@ -2,59 +2,18 @@
 
 from dataclasses import replace
 
-import polars as pl
 import pytest
+from made_cells import ACCURACY, LOSS, cell, condition
 
-from analysis.comparison.data import CellData, ConditionData, Metric
+from analysis.comparison.data import ConditionData, Metric
 from analysis.comparison.measures import Reached, first_reached, target_of, target_rows, target_table
 from analysis.formatting import NONE
 
-ACCURACY = Metric(name="accuracy", label="Accuracy", unit="%", caption="")
 ERROR = Metric(name="rmse", label="Average model", unit="RMSE", caption="")
-LOSS = Metric(name="loss", label="Loss", unit="", caption="")
-
-
-def cell(arm: str, seed: int, values: list[float], name: str = "accuracy") -> CellData:
-    """A cell that begins at 100 s, closes a round every 10 s, and in each moves 1 kB in 3 s of training."""
-    rows = [(round_, 100.0 + 10 * round_, name, value) for round_, value in enumerate(values)]
-    ends = [100.0 + 10 * round_ for round_ in range(1, len(values))]
-    return CellData(
-        name=f"{arm}-{seed}",
-        arm=arm,
-        condition="",
-        learner=arm,
-        seed=seed,
-        traffic_sha256="abc",
-        rsus="centre (0, 0), 250 m",
-        ended_by="rounds",
-        rounds=len(values) - 1,
-        wanted_rounds=len(values) - 1,
-        begin_s=100.0,
-        time_s=ends[-1],
-        metrics=pl.DataFrame(rows, schema=["round", "time_s", "name", "value"], orient="row"),
-        outcomes={},
-        spent=pl.DataFrame({"end_s": ends, "bytes": [1e3] * len(ends), "train_s": [3.0] * len(ends)}),
-        windows=pl.DataFrame(),
-        participants=(),
-        series={},
-        settings={},
-    )
-
-
-def condition(cells: list[CellData], *metrics: Metric) -> ConditionData:
-    arms = tuple(dict.fromkeys(one.arm for one in cells))
-    return ConditionData(
-        name="",
-        arms=arms,
-        looks={arm: place for place, arm in enumerate(arms)},
-        seeds=tuple(dict.fromkeys(one.seed for one in cells)),
-        cells=tuple(cells),
-        metrics=metrics,
-    )
 
 
 def test_the_first_measurement_that_is_good_enough() -> None:
-    rising = cell("a", 0, [0.1, 0.3, 0.5, 0.4])
+    rising = cell("a", 0, [0.1, 0.3, 0.5, 0.4], begin_s=100.0)
     assert first_reached(rising, ACCURACY, 0.3) == Reached(round=1, time_s=10.0, moved_bytes=1e3, device_s=3.0)
     assert first_reached(rising, ACCURACY, 0.4) == Reached(round=2, time_s=20.0, moved_bytes=2e3, device_s=6.0)
     assert first_reached(rising, ACCURACY, 0.1) == Reached(round=0, time_s=0.0, moved_bytes=0.0, device_s=0.0)
@@ -62,11 +21,11 @@ def test_the_first_measurement_that_is_good_enough() -> None:
 
 
 def test_of_errors_smaller_is_better() -> None:
-    falling = cell("a", 0, [0.9, 0.5, 0.2], "rmse")
+    falling = cell("a", 0, [0.9, 0.5, 0.2], metric="rmse")
     found = first_reached(falling, ERROR, 0.5)
     assert found is not None
     assert found.round == 1
-    worst = target_of(condition([falling, cell("b", 0, [0.9, 0.8, 0.6], "rmse")], LOSS, ERROR))
+    worst = target_of(condition([falling, cell("b", 0, [0.9, 0.8, 0.6], metric="rmse")], (), LOSS, ERROR))
     assert worst is not None
     assert (worst.arm, worst.value, worst.metric) == ("b", 0.6, ERROR)
     assert target_rows(worst, "arm").title == "RMSE, average model: first at most 0.600"
@@ -75,7 +34,7 @@ def test_of_errors_smaller_is_better() -> None:
 def test_a_target_that_no_learning_was_needed_for_is_told() -> None:
     falls, rises = cell("a", 0, [0.4, 0.2]), cell("b", 0, [0.1, 0.3])
     for first, untrained in ((falls, True), (cell("a", 0, [0.1, 0.2]), False)):
-        target = target_of(condition([first, rises], ACCURACY))
+        target = target_of(condition([first, rises], (), ACCURACY))
         assert target is not None
         assert target.value == 0.2
         assert ("the untrained model met it" in target_rows(target, "arm").note) == untrained
@@ -91,6 +50,7 @@ def two() -> ConditionData:
             cell("b", 0, [0.1, 0.2, 0.3]),
             cell("b", 1, [0.1, 0.2, 0.4]),
         ],
+        (),
         LOSS,
         ACCURACY,
     )
@@ -124,7 +84,7 @@ def test_a_seed_that_one_arm_lacks(two: ConditionData) -> None:
 
 def test_nobody_reaches_a_target_that_is_passed_before_and_lost() -> None:
     """The last values count for the target, the first for reaching it."""
-    target = target_of(condition([cell("a", 0, [0.1, 0.9, 0.2]), cell("b", 0, [0.1, 0.15, 0.3])], ACCURACY))
+    target = target_of(condition([cell("a", 0, [0.1, 0.9, 0.2]), cell("b", 0, [0.1, 0.15, 0.3])], (), ACCURACY))
     assert target is not None
     assert target.reached["a"] == [Reached(round=1, time_s=10.0, moved_bytes=1e3, device_s=3.0)]
     none = replace(target, reached={"a": [None]})

@@ -9,7 +9,6 @@ from analysis.plots.learning import silo_panel
 from analysis.plots.participation import outcome_panel, spent_panel, timeline_panel, weight_panel
 from analysis.report.breakdown import by_rsu, by_type
 from analysis.report.headline import headline
-from analysis.statistics.windows import in_coverage, merged
 from analysis.style import clock, log_ticks, reach, styled, time_axis
 from vnetsim.storage.records import RoundEntry
 
@@ -84,13 +83,6 @@ def test_ways_to_end_add_up_to_all_who_were_invited(run):
             assert sum(float(row[name].split("\u202f")[0]) for name in ways) == pytest.approx(100, abs=2)
 
 
-def test_overlapping_windows_of_a_vehicle_are_one():
-    rows = [("a", 0.0, 10.0), ("a", 5.0, 8.0), ("a", 9.0, 12.0), ("b", 3.0, 4.0), ("a", 20.0, 21.0)]
-    enter, leave = merged(pl.DataFrame(rows, schema=["vehicle_id", "enter_s", "exit_s"], orient="row"))
-    assert sorted(zip(enter.tolist(), leave.tolist(), strict=True)) == [(0.0, 12.0), (3.0, 4.0), (20.0, 21.0)]
-    assert in_coverage(enter, leave).peak == 2
-
-
 def test_time_counts_from_the_beginning_with_its_clock():
     axis = time_axis(900.0, 54000.0)
     assert axis.label == "simulated time since 15:00 h (min)"
@@ -151,6 +143,15 @@ def test_the_figure_of_what_was_used_says_what_drops_vehicles(run):
         at_once, later = (spent_panel(one).caption for one in found)
     assert f"{stale} were still at work when their round had its quorum, and were dropped" in at_once
     assert "were dropped" not in later
+
+
+def test_nothing_is_said_of_bytes_that_never_moved(run):
+    parts = run.participations.with_columns(download_bytes=pl.lit(0.0), upload_bytes=pl.lit(0.0))
+    with styled():
+        panel = spent_panel(dataclasses.replace(run, participations=parts))
+    assert f"moved no data, {(parts['outcome'] == 'committed').sum()} of them committed" in panel.caption
+    assert "data (B)" not in panel.svg
+    assert "vehicle time (" in panel.svg
 
 
 def test_the_timeline_names_the_rsu_of_a_vehicle_that_has_rows_at_several(run):

@@ -1,0 +1,225 @@
+"""Paired statistics, their power and ranks: by hand, against published examples, simulation and the laws they obey."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy import optimize, stats
+
+from analysis.statistics.paired import (
+    LEVEL,
+    critical_difference,
+    friedman,
+    least_seeds_of_sign_flips,
+    paired_difference,
+    power_of,
+    power_of_paired_t,
+    seed_ranks,
+    seeds_needed,
+    smallest_effect,
+)
+from analysis.statistics.sign_flips import sign_flips
+
+
+def test_figures_worked_by_hand():
+    """Differences 1, 2, 3: of 8 sign patterns +++ and --- are as far out. -1, 2, 3, 4 sums to 8: so do 4 of 16."""
+    found = paired_difference([2, 4, 6], [1, 2, 3])
+    assert (found.count, found.mean, found.deviation, found.effect) == (3, 2.0, 1.0, 2.0)
+    assert found.p_value == pytest.approx(2 / 8)
+    assert paired_difference([-1, 2, 3, 4], [0, 0, 0, 0]).p_value == pytest.approx(4 / 16)
+
+
+def test_students_figures_worked_by_hand():
+    """1, 2, 3 over 0: t = 2 sqrt(3) with 2 degrees of freedom, whose quantile at 97.5 % is 4.3027."""
+    found = paired_difference([1, 2, 3], [0, 0, 0], method="t")
+    assert (found.low, found.high) == pytest.approx((2 - 4.30265 / math.sqrt(3), 2 + 4.30265 / math.sqrt(3)), rel=1e-5)
+    assert found.p_value == pytest.approx(0.0741799, rel=1e-5)
+    assert found.resolved == 0
+    assert paired_difference([1, 2, 3], [0, 0, 0], method="t", level=0.08).resolved == 1
+
+
+def test_bca_is_resolved_only_where_test_and_interval_agree():
+    rng = np.random.default_rng(3)
+    found = [paired_difference(row, np.zeros(15), method="bca") for row in rng.normal(0.5, 1, (40, 15))]
+    apart = [one for one in found if (one.p_value <= 0.05) != (one.low > 0 or one.high < 0)]
+    assert apart, "BCa is shorter"
+    assert not any(one.resolved for one in apart)
+    assert any(one.resolved for one in found)
+
+
+VALUES = st.lists(
+    st.tuples(st.floats(-100, 100, allow_subnormal=False), st.floats(-100, 100, allow_subnormal=False)),
+    min_size=3,
+    max_size=8,
+)
+
+
+@settings(max_examples=15)
+@given(VALUES)
+def test_exchanging_the_learners_turns_the_sign(pairs):
+    first, second = np.array(pairs).T
+    there, back = paired_difference(first, second), paired_difference(second, first)
+    assert back.mean == -there.mean
+    assert (back.low, back.high) == (-there.high, -there.low)
+    assert back.p_value == there.p_value
+    assert back.effect == (None if there.effect is None else -there.effect)
+
+
+def test_a_common_shift_changes_nothing():
+    rng = np.random.default_rng(3)
+    first, second, shift = np.round(rng.normal(size=(3, 8)) * 256) / 256  # sums of such numbers are exact
+    assert paired_difference(first, second) == paired_difference(first + shift, second + shift)
+
+
+def test_equal_differences_have_no_effect_size():
+    found = paired_difference([0.3, 0.4, 0.5, 0.6], [0.1, 0.2, 0.3, 0.4])
+    assert (found.deviation, found.effect) == (0.0, None)
+    assert found.p_value == pytest.approx(2 / 16)
+    assert not found.bounded
+    ten = paired_difference(np.arange(10) / 10 + 0.2, np.arange(10) / 10)
+    assert (ten.low, ten.high) == (pytest.approx(0.2), pytest.approx(0.2))
+    assert ten.resolved == 1
+    none = paired_difference(np.arange(6), np.arange(6))
+    assert (none.mean, none.low, none.high, none.p_value, none.effect) == (0, 0, 0, 1, None)
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 5])
+def test_few_pairs_give_no_interval(count):
+    found = paired_difference(np.arange(count) * 2.0, np.zeros(count))
+    assert (found.count, found.low, found.high, found.bounded) == (count, -math.inf, math.inf, False)
+    assert (found.p_value is None) == (count < 2)
+    assert found.resolved == 0
+    assert math.isnan(found.mean) == (count == 0)
+
+
+def test_what_is_not_paired_is_refused():
+    with pytest.raises(ValueError, match="one shape"):
+        paired_difference([1, 2, 3], [1, 2])
+    with pytest.raises(ValueError, match="finite"):
+        paired_difference([1, 2, math.nan], [1, 2, 3])
+
+
+def test_power_is_what_simulation_gives() -> None:
+    """Cohen's table: d = 0.5 needs 34 pairs for 80 %; a simulated t-test agrees."""
+    for student in (True, False):
+        assert seeds_needed(0.5, level=LEVEL, student=student) == 34
+        assert seeds_needed(-0.5, level=LEVEL, student=student) == 34
+    draws = np.random.default_rng(4).normal(0.5, 1.0, size=(20000, 34))
+    t = draws.mean(1) / (draws.std(1, ddof=1) / math.sqrt(34))
+    assert np.mean(np.abs(t) > 2.0345) == pytest.approx(power_of_paired_t(0.5, 34, LEVEL), abs=0.01)
+
+
+def test_what_ten_and_twenty_seeds_see_of_three_pairs() -> None:
+    """d_z 1.23 and .79 with Student's t at 5/3 %, rounded up; the sign-flip test sees a little less at ten."""
+    found = [smallest_effect(count, LEVEL / 3, student=True) for count in (10, 20)]
+    assert [math.ceil(100 * effect) / 100 for effect in found if effect] == [1.23, 0.79]
+    assert smallest_effect(10, LEVEL / 3) == pytest.approx(1.26, abs=0.03)
+    assert smallest_effect(20, LEVEL / 3) == pytest.approx(0.784, abs=0.01)
+
+
+@pytest.mark.parametrize(("count", "level"), [(6, 0.05), (7, 0.05 / 3)])
+def test_where_only_equal_signs_are_rejected_the_power_is_known(count: int, level: float) -> None:
+    """All of n normal differences are above 0 with the probability Phi(d)^n."""
+    d = optimize.brentq(lambda d: stats.norm.cdf(d) ** count + stats.norm.cdf(-d) ** count - 0.8, 0, 5)
+    assert smallest_effect(count, level) == pytest.approx(d, rel=0.03)
+    assert power_of(d, count, level) == pytest.approx(0.8, abs=0.02)
+
+
+def test_the_simulated_power_goes_over_into_that_of_t() -> None:
+    """At 11 pairs the t-test's is taken; a simulated sign-flip test of the effect it sees agrees to 3 points."""
+    effect = smallest_effect(11, LEVEL)
+    assert effect is not None
+    draws = np.random.default_rng(3).normal(effect, 1.0, size=(1500, 11))
+    assert np.mean([sign_flips(row, level=LEVEL).p_value <= LEVEL for row in draws]) == pytest.approx(0.8, abs=0.03)
+
+
+@pytest.mark.parametrize("student", [True, False])
+def test_seeds_needed_are_the_fewest(student: bool) -> None:
+    for effect in (0.07, 0.9, 1.3):
+        for level in (0.05, 0.05 / 3):
+            needed = seeds_needed(effect, level=level, student=student)
+            assert needed is not None
+            assert power_of(effect, needed, level, student=student) >= 0.8
+            assert power_of(effect, needed - 1, level, student=student) < 0.8
+
+
+def test_what_no_number_of_seeds_resolves_and_what_the_fewest_do() -> None:
+    for effect in (0.0, None, 1e-6):
+        assert seeds_needed(effect, level=LEVEL) is None
+    assert smallest_effect(5, LEVEL) is None, "five pairs of equal sign have p = 1/16"
+    assert smallest_effect(6, LEVEL / 3) is None
+    assert [least_seeds_of_sign_flips(level) for level in (0.05, 0.05 / 3)] == [6, 7]
+    assert least_seeds_of_sign_flips(1 / 32) == 6, "a p-value of the level is enough"
+    assert seeds_needed(50.0, level=LEVEL) == 6
+
+
+AUC = [
+    [0.763, 0.768, 0.771, 0.798], [0.599, 0.591, 0.590, 0.569], [0.954, 0.971, 0.968, 0.967],
+    [0.628, 0.661, 0.654, 0.657], [0.882, 0.888, 0.886, 0.898], [0.936, 0.931, 0.916, 0.931],
+    [0.661, 0.668, 0.609, 0.685], [0.583, 0.583, 0.563, 0.625], [0.775, 0.838, 0.866, 0.875],
+    [1.000, 1.000, 1.000, 1.000], [0.940, 0.962, 0.965, 0.962], [0.619, 0.666, 0.614, 0.669],
+    [0.972, 0.981, 0.9751, 0.975], [0.957, 0.978, 0.946, 0.970],
+]  # fmt: skip
+"""Four classifiers on 14 data sets: Demsar (2006), JMLR 7, Table 6; two that are equal there after rounding have ranks
+2 and 3."""
+
+
+def test_demsars_example() -> None:
+    """Its mean ranks, statistic and critical differences; the paper's statistic does not allow for ties, this does."""
+    ranks = seed_ranks([AUC], 1)
+    blocks, k = ranks.shape
+    mean = ranks.mean(axis=0)
+    assert mean == pytest.approx([3.143, 2.000, 2.893, 1.964], abs=5e-4)
+    without_ties = 12 * blocks / (k * (k + 1)) * ((mean**2).sum() - k * (k + 1) ** 2 / 4)
+    assert without_ties == pytest.approx(9.28, abs=0.005)
+    ties = sum(t**3 - t for row in ranks for t in np.unique(row, return_counts=True)[1])
+    found = friedman(ranks)
+    assert found is not None
+    assert found[0] == pytest.approx(without_ties / (1 - ties / (blocks * (k**3 - k))))
+    assert found[1] == pytest.approx(stats.chi2.sf(found[0], k - 1))
+    assert critical_difference(4, 14, 0.05) == pytest.approx(1.25, abs=0.005)
+    assert critical_difference(4, 14, 0.10) == pytest.approx(1.12, abs=0.005)
+
+
+def test_friedman_needs_three_of_each_and_a_difference():
+    assert friedman(np.ones((5, 3))) is None
+    assert friedman([[1, 2], [2, 1], [1, 2]]) is None
+    assert friedman([[1, 2, 3], [3, 1, 2]]) is None
+
+
+def test_a_seeds_ranking_is_that_of_its_mean_ranks_over_conditions() -> None:
+    """At the first seed the arms have ranks 1 2 3 and 2 1 3, means 1.5 1.5 3; at the second 3 2 1 and 3 1 2."""
+    values = [[[9, 8, 7], [1, 2, 3]], [[5, 6, 1], [0, 9, 8]]]
+    assert seed_ranks(values, 1).tolist() == [[1.5, 1.5, 3], [3, 1.5, 1.5]]
+    never = [[[30.0, np.inf, 10.0, np.inf]]]
+    assert seed_ranks(never, -1).tolist() == [[2, 3.5, 1, 3.5]], "lower is better, never is last"
+
+
+def alike(rng: np.random.Generator, seeds: int, arms: int) -> NDArray[np.float64]:
+    """Six conditions, no arm better than another; an arm's luck at a seed is mostly that of all conditions."""
+    luck = rng.normal(size=(1, seeds, arms))
+    return luck + 0.5 * rng.normal(size=(6, seeds, arms))
+
+
+@pytest.mark.parametrize(("seeds", "arms"), [(6, 4), (9, 11)])
+def test_arms_that_are_alike_are_told_apart_as_seldom_as_the_level_says(seeds: int, arms: int) -> None:
+    """With seeds as blocks, 5 % at most; with every condition and seed as a block, one luck counts six times."""
+    rng = np.random.default_rng(7)
+    critical = critical_difference(arms, seeds, 0.05)
+    rejected, apart, wrong = 0, 0, 0
+    repeats = 300
+    for _ in range(repeats):
+        values = alike(rng, seeds, arms)
+        ranks = seed_ranks(values, 1)
+        found, naive = friedman(ranks), friedman(values.reshape(-1, arms))
+        assert found is not None
+        assert naive is not None
+        rejected += found[1] <= 0.05
+        apart += np.ptp(ranks.mean(axis=0)) >= critical
+        wrong += naive[1] <= 0.05
+    most = stats.binom.ppf(0.999, repeats, 0.05)
+    assert max(rejected, apart) <= most
+    assert wrong > 3 * most

@@ -1,0 +1,188 @@
+"""Who takes part, what commits cost, what was wasted and whether there was a choice, counted by hand."""
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analysis.statistics.participation import (
+    RunMeasures,
+    contested_share,
+    dice,
+    gini,
+    misplaced,
+    overlap_between_rounds,
+    overlap_between_runs,
+    participants_by_round,
+    run_measures,
+    shares,
+    speed_bins,
+    speed_edges_kmh,
+    windows_with_updates,
+)
+
+PARTICIPATIONS = pl.DataFrame(
+    [
+        # vehicle, window from, round, outcome, weight, speed, approach, end
+        ("a", 0.0, 0, "committed", 0.5, 10.0, 0, 5.0),
+        ("b", 1.0, 0, "committed", 0.5, 20.0, 1, 6.0),
+        ("a", 0.0, 1, "committed", 1.0, 10.0, 0, 9.0),
+        ("c", 2.0, 1, "committed", 0.0, 30.0, 2, 9.5),
+        ("d", 3.0, 1, "left_upload", None, 30.0, 3, 9.7),
+        ("b", 1.0, 2, "rejected", None, 20.0, 1, 11.0),
+        ("e", 11.0, 2, "not_selected", None, 30.0, 3, 12.5),
+    ],
+    schema=["vehicle_id", "enter_s", "round", "outcome", "weight", "speed_mps", "approach", "end_s"],
+    orient="row",
+).with_columns(rsu_id=pl.lit("r"))
+WINDOWS = pl.DataFrame(
+    {
+        "vehicle_id": ["a", "b", "c", "d"],
+        "rsu_id": ["r"] * 4,
+        "enter_s": [0.0, 1.0, 2.0, 3.0],
+        "exit_s": [10.0, 13.0, 10.0, 10.0],
+    }
+)
+
+
+def test_participants_are_those_whose_update_weighs_something() -> None:
+    assert participants_by_round(PARTICIPATIONS, 3) == (frozenset("ab"), frozenset("a"), frozenset())
+    assert participants_by_round(PARTICIPATIONS, 1) == (frozenset("ab"),)
+
+
+def test_overlaps_counted_by_hand() -> None:
+    """2 * 1 / (2 + 1); against {a, c}: 2 * 1 / 4."""
+    rounds = participants_by_round(PARTICIPATIONS, 3)
+    assert overlap_between_rounds(rounds) == pytest.approx((2 / 3 + 0) / 2)
+    assert overlap_between_runs(rounds, [{"a", "c"}, {"c"}, set(), {"z"}]) == pytest.approx((2 / 4 + 0) / 2)
+    assert dice(set(), set()) is None
+    assert overlap_between_rounds([{"a"}]) is None
+    assert overlap_between_rounds([set(), set(), {"a"}]) == 0
+
+
+def test_windows_with_their_updates() -> None:
+    """a commits twice from one window; e's window has not ended and counts until its participation did."""
+    table = windows_with_updates(WINDOWS, PARTICIPATIONS)
+    assert table.columns == ["speed_kmh", "approach", "dwell_s", "updates"]
+    assert table["speed_kmh"].to_list() == [36.0, 72.0, 108.0, 108.0, 108.0]
+    assert table["approach"].to_list() == [0, 1, 2, 3, 3]
+    assert table["dwell_s"].to_list() == [10.0, 12.0, 8.0, 7.0, 1.5]
+    assert table["updates"].to_list() == [2, 1, 0, 0, 0]
+
+
+def test_shares_counted_by_hand() -> None:
+    """Two slow windows of 22 s hold all updates; three fast ones of 16.5 s hold none."""
+    found = shares(windows_with_updates(WINDOWS, PARTICIPATIONS), np.array([0, 0, 1, 1, 1]), 2)
+    assert found.windows.tolist() == [0.4, 0.6]
+    assert found.dwell == pytest.approx(np.array([22, 16.5]) / 38.5)
+    assert found.updates.tolist() == [1.0, 0.0]
+    assert misplaced(found.updates, found.windows) == pytest.approx(0.6)
+    assert misplaced(np.zeros(2), found.windows) is None
+
+
+def test_speed_bins_are_round_and_at_most_eight() -> None:
+    assert speed_edges_kmh(np.array([61.0, 149.0])).tolist() == [60, 80, 100, 120, 140, 160]
+    assert speed_edges_kmh(np.array([50.0])).tolist() == [50, 55]
+    assert speed_edges_kmh(np.array([])).tolist() == [0, 5]
+    assert speed_bins(np.array([60.0, 79.9, 80.0, 149.0]), np.array([60.0, 80.0, 160.0])).tolist() == [0, 0, 1, 1]
+
+
+@given(st.lists(st.floats(0, 400), min_size=1, max_size=20))
+def test_every_speed_is_in_its_bin(speeds: list[float]) -> None:
+    values = np.array(speeds)
+    edges = speed_edges_kmh(values)
+    assert len(edges) <= 9
+    index = speed_bins(values, edges)
+    assert (edges[index] <= values).all()
+    assert (values < edges[index + 1]).all()
+
+
+PARTS = pl.DataFrame(
+    [
+        # round, base, vehicle, silo, outcome, start, end, train, down, up, exchange
+        (0, 0, "a", 0, "committed", 0.0, 10.0, 4.0, 100.0, 100.0, 0.0),
+        (0, 0, "b", 1, "left_training", 0.0, 8.0, 3.0, 100.0, 0.0, 50.0),
+        (0, 0, "c", 2, "not_selected", 1.0, 6.0, 0.0, 0.0, 0.0, 0.0),
+        (0, 0, "d", 0, "committed", 8.0, 20.0, 5.0, 100.0, 100.0, 0.0),
+        (1, 1, "a", 1, "stale", 20.0, 30.0, 6.0, 100.0, 50.0, 0.0),
+        (1, 1, "d", 0, "committed", 20.0, 36.0, 6.0, 100.0, 100.0, 0.0),
+    ],
+    schema=["round", "base_round", "vehicle_id", "silo", "outcome", "start_s", "end_s", "train_s", "download_bytes",
+            "upload_bytes", "exchange_bytes"],
+    orient="row",
+)  # fmt: skip
+ROUNDS = pl.DataFrame({"round": [0, 1], "close_s": [20.0, 36.0]})
+COVERED = pl.DataFrame(
+    {
+        "vehicle_id": ["a", "b", "c", "d"],
+        "enter_s": [0.0, 0.0, 1.0, 7.0],
+        "exit_s": [36.0, 8.0, 6.0, 36.0],
+    }
+)
+
+
+def test_a_run_counted_by_hand() -> None:
+    """Three commits in 36 s; 24 s of training, 9 of them for nothing; 900 B, 300 for nothing; silo 0 has them all."""
+    found = run_measures(PARTS, COVERED, ROUNDS, span_s=36.0, silos=4)
+    assert found == RunMeasures(
+        commits=3,
+        commits_per_h=pytest.approx(300.0),
+        bytes_per_commit=300.0,
+        wasted_train_s=9.0,
+        wasted_train_share=pytest.approx(9 / 24),
+        wasted_bytes=300.0,
+        wasted_bytes_share=pytest.approx(1 / 3),
+        gini=0.75,
+        contested_share=0.0,
+    )
+
+
+def test_without_a_commit_there_is_nothing_to_divide_by() -> None:
+    none = run_measures(PARTS.filter(outcome="not_selected"), COVERED, ROUNDS, span_s=36.0, silos=4)
+    assert none == RunMeasures(commits_per_h=0.0)
+
+
+@pytest.mark.parametrize(
+    ("counts", "expected"), [([2, 2, 2], 0.0), ([0, 0, 6], 2 / 3), ([1, 3], 0.25), ([3, 1], 0.25), ([0, 0], None)]
+)
+def test_gini(counts: list[int], expected: float | None) -> None:
+    """Of 1 and 3: the mean absolute difference of two drawn with replacement is 1, over twice the mean, 4."""
+    found = gini(np.array(counts))
+    assert found == (None if expected is None else pytest.approx(expected))
+
+
+def contested(windows: pl.DataFrame) -> float | None:
+    return contested_share(PARTS, windows, ROUNDS)
+
+
+def with_vehicle(enter_s: float, exit_s: float) -> pl.DataFrame:
+    return pl.concat([COVERED, pl.DataFrame({"vehicle_id": ["e"], "enter_s": [enter_s], "exit_s": [exit_s]})])
+
+
+@pytest.mark.parametrize(
+    ("enter_s", "exit_s", "expected"),
+    [
+        (0.0, 0.5, 2 / 5),  # there when a and b were invited
+        (0.0, 8.0, 2 / 5),  # gone when d was
+        (0.0, 8.5, 3 / 5),
+        (9.0, 19.0, 0.0),  # nobody was invited then
+        (9.0, 40.0, 2 / 5),  # a and d again
+    ],
+)
+def test_an_invitation_is_contested_where_somebody_stays_behind(enter_s: float, exit_s: float, expected: float) -> None:
+    assert contested(with_vehicle(enter_s, exit_s)) == pytest.approx(expected)
+
+
+def test_who_was_in_the_round_already_does_not_wait() -> None:
+    """a is done at 10 s and inside, but was in the open round: it waits for none of the places that come free in it."""
+    later = PARTS.with_columns(start_s=pl.when(pl.col("vehicle_id") == "d").then(pl.lit(12.0)).otherwise("start_s"))
+    at_12 = later.filter(round=0)
+    assert contested_share(at_12, COVERED, ROUNDS) == 0
+    assert contested_share(at_12, COVERED, ROUNDS.with_columns(close_s=pl.lit(11.0))) == pytest.approx(1 / 3)
+
+
+def test_a_vehicle_in_two_discs_waits_once() -> None:
+    windows = pl.concat([COVERED, pl.DataFrame({"vehicle_id": ["a"], "enter_s": [2.0], "exit_s": [50.0]})])
+    assert contested(windows) == 0.0
+    assert contested_share(PARTS.filter(outcome="not_selected"), windows, ROUNDS) is None

@@ -1,0 +1,57 @@
+"""Cells, conditions and comparisons made up for the tests of a comparison's page."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import polars as pl
+
+from analysis.comparison.data import CellData, ComparisonData, ConditionData, Metric
+from vnetsim.storage.records import ComparisonRecord
+
+ACCURACY = Metric(name="accuracy", label="Accuracy", unit="%", caption="On images that no vehicle holds.")
+LOSS = Metric(name="loss", label="Loss", unit="", caption="")
+
+
+def cell(arm: str, seed: int, values: Sequence[float], *, metric: str = "accuracy", **more: object) -> CellData:
+    """A cell that measured ``values`` after 0, 1, ... rounds of 10 s; each round moves 1 kB in 3 s of training."""
+    begin_s = more.get("begin_s", 0.0)
+    assert isinstance(begin_s, float)
+    rows = [(round_, begin_s + 10.0 * round_, metric, value) for round_, value in enumerate(values)]
+    ends = [time_s for _, time_s, _, _ in rows[1:]]
+    given: dict[str, object] = {
+        "name": f"{arm}-seed{seed}", "arm": arm, "condition": "", "learner": arm, "seed": seed,
+        "traffic_sha256": "abc", "rsus": "centre (0, 0), 250 m", "ended_by": "rounds", "rounds": len(values) - 1,
+        "wanted_rounds": len(values) - 1, "begin_s": 0.0, "time_s": 100.0,
+        "metrics": pl.DataFrame(rows, schema=["round", "time_s", "name", "value"], orient="row"),
+        "outcomes": {"committed": 3, "deadline": 1},
+        "spent": pl.DataFrame({"end_s": ends, "bytes": [1e3] * len(ends), "train_s": [3.0] * len(ends)}),
+        "windows": pl.DataFrame(), "participants": (), "series": {metric: ACCURACY}, "settings": {"rounds": 3},
+    }  # fmt: skip
+    return CellData(**{**given, **more})  # type: ignore[arg-type]
+
+
+def condition(cells: Sequence[CellData], arms: Sequence[str] = (), *metrics: Metric, **more: object) -> ConditionData:
+    """A condition of these cells, in which the accuracy is compared."""
+    arms = tuple(arms or dict.fromkeys(one.arm for one in cells))
+    made = ConditionData(
+        name="",
+        arms=arms,
+        looks={arm: place for place, arm in enumerate(arms)},
+        seeds=tuple(dict.fromkeys(one.seed for one in cells)),
+        cells=tuple(cells),
+        metrics=metrics or (ACCURACY,),
+    )
+    return dataclasses.replace(made, **more)  # type: ignore[arg-type]
+
+
+def comparison(*conditions: ConditionData, against: str = "") -> ComparisonData:
+    """A comparison under these conditions."""
+    return ComparisonData(
+        record=ComparisonRecord(vnetsim="0.1.0", traffic=[], against=against),
+        arms=tuple(dict.fromkeys(arm for one in conditions for arm in one.arms)),
+        seeds=tuple(dict.fromkeys(seed for one in conditions for seed in one.seeds)),
+        conditions=tuple(dataclasses.replace(one, against=against) if against else one for one in conditions),
+        traffics=(),
+    )
