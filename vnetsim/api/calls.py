@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,7 +10,16 @@ from pathlib import Path
 from typing import Any, Literal
 
 from vnetsim.api.results import CellsFailedError, Run, Study, Traffic, opened
-from vnetsim.api.settings import SettingTree, experiment_of, folder_of, overrides_of, path_of, text_of
+from vnetsim.api.settings import (
+    SettingTree,
+    experiment_of,
+    folder_of,
+    learners_of,
+    overrides_of,
+    path_of,
+    seeds_of,
+    text_of,
+)
 from vnetsim.display import progress_display
 from vnetsim.errors import InputError
 from vnetsim.experiment import Experiment as Settings
@@ -19,17 +27,12 @@ from vnetsim.learning.registry import LEARNERS
 from vnetsim.plugins import is_given, short_name
 from vnetsim.progress import ProgressDisplay
 from vnetsim.runs.assembly import assemble
-from vnetsim.runs.opening import SUMO
 from vnetsim.runs.ray_cluster import cluster_of_run
 from vnetsim.runs.runner import OnRound, resume_run, start_run
 from vnetsim.runs.traffic_recording import record_mobility
-from vnetsim.runs.writer import has_not_begun, locked
-from vnetsim.storage.checksums import RECORD
-from vnetsim.storage.folder import LOCK, is_leftover
-from vnetsim.storage.run_directory import RunDirectory
+from vnetsim.runs.writer import folder_to_make
 from vnetsim.study.request import Request
 from vnetsim.study.runner import compare as run_comparison
-from vnetsim.traffic.sumo.outputs import output_names
 
 Scenario = str | os.PathLike[str] | Settings
 Show = bool | ProgressDisplay | None
@@ -112,7 +115,10 @@ def run(
         named = _overrides(settings, rsu, learner=learner, rounds=rounds, device=device, seed=seed, **keys)
         assembly = assemble(*experiment_of(scenario, named, trust=trust))
         _refuse_other_defaults()
-        command, folder = command or _call("run", scenario, out, named), _folder(out, overwrite=overwrite)
+        command, folder = (
+            command or _call("run", scenario, out, named),
+            folder_to_make(folder_of(out), overwrite=overwrite),
+        )
         made = start_run(assembly, folder, command=command, progress=display, cluster=cluster, on_round=on_round)
         return Run(made)
 
@@ -160,7 +166,7 @@ def mobility(
         named = _overrides(settings, rsu, seed=seed, **keys)
         experiment, _ = experiment_of(scenario, named, learns=False)
         command = command or _call("mobility", scenario, out, named)
-        folder = _folder(out, overwrite=overwrite)
+        folder = folder_to_make(folder_of(out), overwrite=overwrite)
         return Traffic(record_mobility(experiment, folder, command=command, progress=display))
 
 
@@ -231,8 +237,8 @@ def compare(
         raise InputError(f"workers: expected a whole number, got {workers!r}.")
     request = Request(
         scenario=path_of(scenario),
-        learners=_learners(learners),
-        seeds=_seeds(seeds),
+        learners=learners_of(learners),
+        seeds=seeds_of(seeds),
         size=None if size is None else text_of(size, "size"),
         equal_schedule=None if equal_schedule is None else text_of(equal_schedule, "equal_schedule"),
         yes=yes,
@@ -358,56 +364,6 @@ def _overrides(settings: SettingTree | None, rsu: Rsus, **given: object) -> list
     return overrides_of(settings, traffic__rsu=placed, **given)
 
 
-_DRAWN = re.compile(r'id="figure-([a-z0-9-]+)"')
-"""How a page names its figures, each of which stands in ``figures/`` as well."""
-
-
-def _folder(out: str | os.PathLike[str] | None, *, overwrite: bool) -> Path | None:
-    """Return the folder to make; with ``overwrite``, clear the run directory that is there.
-
-    Raises:
-        InputError: it holds something that vnetsim did not write, or another process writes to it.
-    """
-    folder = folder_of(out)
-    if not overwrite or folder is None or not folder.is_dir() or has_not_begun(folder):
-        return folder
-    old = opened(folder)
-    run = RunDirectory(folder)
-    if isinstance(old, Study):
-        raise InputError(f"{folder}: is a comparison; overwrite=True removes a run directory alone.")
-    for name in _names_not_recorded(run):
-        raise InputError(f"{folder}: holds {name}, of which no record says that vnetsim wrote it; take it away first.")
-    with locked(run, fresh=False):
-        run.clear()
-        for path in folder.iterdir():  # pages, and folders of tables that are empty by now
-            if path.name != LOCK:
-                run.remove(path.name)
-    return folder
-
-
-def _names_not_recorded(run: RunDirectory) -> Iterator[str]:
-    """Yield what stands in a run directory that neither vnetsim nor its SUMO is known to have written."""
-    page = run.path / "report.html"
-    drawn = _DRAWN.findall(page.read_text("utf-8", "replace")) if page.is_file() else []
-    made = {LOCK, RECORD, page.name, *(f"figures/{name}.svg" for name in drawn)}
-    written_by_sumo = output_names(Path(run.settings()[0]["scenario"]))
-    for path in sorted(run.path.rglob("*")):
-        name = path.relative_to(run.path).as_posix()
-        ours = name in made or run.wrote(name) or is_leftover(path.name)
-        ours = ours or (path.parent == run.path / SUMO and written_by_sumo.fullmatch(path.name) is not None)
-        if not ours and (path.is_symlink() or not path.is_dir()):
-            yield name
-
-
-def _learners(learners: str | Iterable[str | type] | None) -> str | None:
-    if learners is None or isinstance(learners, str):
-        return learners
-    if not isinstance(learners, Iterable):
-        raise InputError(f"learners: expected names such as ['flsimco', 'fedavg'], got {learners!r}.")
-    names = [LEARNERS.name_of(one) if isinstance(one, type) else text_of(one, "learners") for one in learners]
-    return ",".join(names)
-
-
 def _refuse_given_classes(experiments: Iterable[Settings]) -> None:
     for experiment in experiments:
         for key, name in experiment.plugins().items():
@@ -429,16 +385,6 @@ def _refuse_other_defaults() -> None:
             f"torch makes {kind} tensors on {device} by default in this process; vnetsim needs torch.float32 on the "
             "CPU: call torch.set_default_dtype(torch.float32) and torch.set_default_device('cpu')."
         )
-
-
-def _seeds(seeds: str | int | Iterable[int] | None) -> str | None:
-    if seeds is None or isinstance(seeds, str):
-        return seeds
-    if isinstance(seeds, int):
-        return str(seeds)
-    if isinstance(seeds, Iterable):
-        return ",".join(str(seed) for seed in seeds)
-    raise InputError(f"seeds: expected numbers such as range(8), got {seeds!r}.")
 
 
 def _call(name: str, scenario: Scenario, out: object, named: Sequence[tuple[tuple[str, ...], Any]]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +76,27 @@ def folder_of(out: object) -> Path | None:
         InputError: it is no path.
     """
     return None if out is None else Path(path_of(out, "out"))
+
+
+def learners_of(learners: str | Iterable[str | type] | None) -> str | None:
+    """Return learners, by name or as classes, as the option ``--learners`` names them."""
+    if learners is None or isinstance(learners, str):
+        return learners
+    if not isinstance(learners, Iterable):
+        raise InputError(f"learners: expected names such as ['flsimco', 'fedavg'], got {learners!r}.")
+    names = [LEARNERS.name_of(one) if isinstance(one, type) else text_of(one, "learners") for one in learners]
+    return ",".join(names)
+
+
+def seeds_of(seeds: str | int | Iterable[int] | None) -> str | None:
+    """Return seeds as the option ``--seeds`` names them."""
+    if seeds is None or isinstance(seeds, str):
+        return seeds
+    if isinstance(seeds, int):
+        return str(seeds)
+    if isinstance(seeds, Iterable):
+        return ",".join(str(seed) for seed in seeds)
+    raise InputError(f"seeds: expected numbers such as range(8), got {seeds!r}.")
 
 
 def overrides_of(settings: SettingTree | None, **given: object) -> list[Override]:

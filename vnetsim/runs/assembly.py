@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from vnetsim.errors import InputError
@@ -13,9 +13,11 @@ from vnetsim.learning import Cost, Exchange, Learner, LearnerContext
 from vnetsim.learning.aggregation import AGGREGATIONS, SYNC
 from vnetsim.learning.kinds import DATA_SETS, ENCODERS
 from vnetsim.learning.registry import about, find_learner, made_learner
-from vnetsim.plugins import Kind, is_class, short_name
+from vnetsim.paths import FILES, PLUGIN_FILES, resolved
+from vnetsim.plugins import Kind, at_folder, code_file, is_class, short_name
 from vnetsim.random_streams import Streams
-from vnetsim.runs.opening import located
+from vnetsim.runs.manifest import relative
+from vnetsim.scenario.kinds import scenario_anywhere
 from vnetsim.scenario.settings_file import Chosen, chosen, learner_defaults, to_plain
 from vnetsim.simulation.plugins import SimulationPlugins, simulation_plugins
 from vnetsim.storage.structure import structure
@@ -64,7 +66,7 @@ class Assembly:
             silos=given.silos.count,
             approaches=given.silos.approaches,
             max_staleness=given.round.max_staleness,
-            data=given.data if fetch else dataclasses.replace(given.data, download=False),
+            data=given.data if fetch else replace(given.data, download=False),
             blur=given.blur,
             camera=given.camera,
             exchange=given.exchange,
@@ -87,7 +89,7 @@ class Assembly:
         learner = made_learner(self.learner.found, context, self.learner.settings)
         if self.schedule is None:
             return learner, {}
-        its_own = dataclasses.replace(context, rule=SYNC, aggregation=None)
+        its_own = replace(context, rule=SYNC, aggregation=None)
         reference = made_learner(self.schedule.found, its_own, self.schedule.settings)
         costs = {silo: reference.cost(silo) for silo in range(context.silos)}
         own, given = _manner(learner.cost(0).exchange), _manner(costs[0].exchange)
@@ -117,8 +119,8 @@ def assemble(experiment: Experiment, learner: type[Learner] | None = None) -> As
     schedule = _scheduled(experiment.schedule, found)
     spelt_out: dict[str, Any] = {"learning": to_plain(settings)}
     if schedule is not None:
-        spelt_out["schedule"] = dataclasses.replace(experiment.schedule, learning=to_plain(schedule.settings))
-    experiment = dataclasses.replace(experiment, **spelt_out)
+        spelt_out["schedule"] = replace(experiment.schedule, learning=to_plain(schedule.settings))
+    experiment = replace(experiment, **spelt_out)
     simulation = simulation_plugins(experiment)
     others = {
         DATA_SETS.table: _other(DATA_SETS, experiment, experiment.dataset),
@@ -183,3 +185,39 @@ def _manner(exchange: Exchange | None) -> str:
     both = ", in both directions or not at all" if exchange.mutual else ""
     back = ", and takes something back" if exchange.work_flop > 0 or exchange.return_bytes > 0 else ""
     return f"exchanges with neighbours {when} training{both}{back}"
+
+
+def plugin_files(experiment: Experiment) -> dict[str, str]:
+    """Return the files that settings of plug-ins name as ``file``, by the tables they stand in."""
+    named = {table: getattr(experiment, table).get(key) for table, key in sorted(PLUGIN_FILES)}
+    return {table: file for table, file in named.items() if isinstance(file, str) and file}
+
+
+def located(experiment: Experiment) -> Experiment:
+    """Return the experiment with paths that hold from any working directory.
+
+    Raises:
+        InputError: one of them could never exist; whether it does is said by who opens it.
+    """
+    changes: dict[str, Any] = {"scenario": scenario_anywhere(experiment.scenario)}
+    for table, key in sorted(FILES):
+        settings = changes.get(table, getattr(experiment, table))
+        value = settings.get(key) if isinstance(settings, Mapping) else getattr(settings, key)
+        if isinstance(value, str) and value:
+            try:
+                found = {key: str(resolved(value))}
+            except InputError as error:
+                raise InputError(f"{table}.{key}: {error}") from None
+            changes[table] = {**settings, **found} if isinstance(settings, Mapping) else replace(settings, **found)
+    plugins = {key: at_folder(name, Path.cwd()) for key, name in experiment.plugins().items()}
+    return replace(experiment, **changes).with_plugins(plugins)
+
+
+def seen_from(folder: Path, experiment: Experiment) -> Experiment:
+    """Return an experiment that replays traffic, with the paths of that and of plug-ins' files as ``folder`` sees."""
+    seen = {
+        key: f"{relative(file, folder)}:{short_name(name)}"
+        for key, name in experiment.plugins().items()
+        if (file := code_file(name)) is not None
+    }
+    return replace(experiment, scenario=relative(Path(experiment.scenario), folder)).with_plugins(seen)

@@ -5,17 +5,28 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from vnetsim import __version__
 from vnetsim.coverage.rsu import Rsu
-from vnetsim.coverage.windows import TrafficInfo
+from vnetsim.coverage.windows import TrafficInfo, TrafficStream
 from vnetsim.errors import InputError
+from vnetsim.experiment import Experiment
+from vnetsim.learning import Learner
+from vnetsim.learning.device import peak_memory
 from vnetsim.paths import refuse_special
 from vnetsim.radio.channel import RateUse
+from vnetsim.runs.tables import map_rows
+from vnetsim.scenario.settings_file import to_plain, to_toml
+from vnetsim.storage.folder import json_bytes
+from vnetsim.storage.records import FORMAT
+from vnetsim.storage.run_directory import RunDirectory
+from vnetsim.storage.tables import to_parquet
 
 PACKAGES = ("eclipse-sumo", "traci", "simpy", "numpy", "scipy", "polars", "torch", "torchvision")
 
@@ -99,3 +110,106 @@ def radio_record(links: RateUse, sidelinks: RateUse) -> dict[str, Any]:
         return {"looked_up": use.looked_up, "capped": use.capped}
 
     return {"cap_bps": links.cap_bps, "links": counts(links), "sidelinks": counts(sidelinks)}
+
+
+class Manifest:
+    """``manifest.json`` of a run under way; written at once, then at its end.
+
+    Args:
+        run: where.
+        experiment: written beside it, resolved, as ``experiment.toml``.
+        traffic: the opened traffic.
+        command: the command line.
+        kind: ``"run"`` or ``"mobility"``.
+        more: further entries.
+        others: files to be there before the manifest is, by name; among those of ``FIRST``.
+    """
+
+    def __init__(
+        self,
+        run: RunDirectory,
+        experiment: Experiment,
+        traffic: TrafficStream,
+        command: Sequence[str],
+        *,
+        kind: str,
+        more: Mapping[str, Any] | None = None,
+        others: Mapping[str, bytes] | None = None,
+    ) -> None:
+        self._run = run
+        self._traffic = traffic
+        self._record: dict[str, Any] = {
+            "vnetsim": __version__,
+            "format": FORMAT,
+            "kind": kind,
+            "command": list(command),
+            "created": _now(),
+            "finished": None,
+            "status": "running",
+            "ended_by": None,
+            "seed": experiment.seed,
+            "traffic": traffic_record(traffic.info),
+            "rsus": rsu_records(traffic.rsus),
+            "inputs": input_hashes(traffic.info.inputs),
+            **environment(),
+            **(more or {}),
+        }
+        rows = to_parquet("map", map_rows(traffic.info))
+        files = {"experiment.toml": to_toml(experiment).encode(), "map.parquet": rows, **(others or {})}
+        run.put({**files, "manifest.json": json_bytes(self._record)})
+
+    def close(
+        self,
+        status: str,
+        *,
+        time_s: float,
+        wall_s: Mapping[str, float],
+        ended_by: str | None = None,
+        radio: Mapping[str, Any] | None = None,
+        facts: Mapping[str, str] | None = None,
+    ) -> None:
+        """Record how it ended: status, simulated time (s), wall time by stage (s), rates, the most memory it held.
+
+        ``facts`` are the learner's, which may tell more than at the beginning.
+        """
+        # what the traffic tells may have grown while it was read
+        ending: dict[str, Any] = {
+            "status": status,
+            "finished": _now(),
+            "time_s": time_s,
+            "wall_s": dict(wall_s),
+            "ended_by": ended_by,
+            "radio": dict(radio or {}),
+        }
+        ending["peak_memory_bytes"] = peak_memory()
+        learner = {"learner": {**self._record["learner"], "facts": dict(facts)}} if facts else {}
+        record = {**self._record, "traffic": traffic_record(self._traffic.info), **learner, **ending}
+        self._run.write_json("manifest.json", record)
+        self._run.settle()
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def learner_record(learner: Learner, settings: Any, device: str) -> dict[str, Any]:
+    """Return the manifest's entries on learner, its series and the device."""
+    from vnetsim.learning.device import device_record  # noqa: PLC0415 - the traffic command needs no torch
+
+    description = learner.describe()
+    return {
+        "device": device_record(device),
+        "learner": {
+            "name": learner.name,
+            "task": learner.task,
+            "paper": learner.paper,
+            "encoder": description.encoder,
+            "parameters": description.parameters,
+            "image_shape": list(description.image_shape),
+            "facts": dict(description.facts),
+            "settings": to_plain(settings),
+            "cost": asdict(learner.cost(0)),
+        },
+        "series": [asdict(series) for series in learner.series()],
+        "exchange": None if description.exchange is None else asdict(description.exchange),
+    }

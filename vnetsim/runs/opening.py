@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 from vnetsim.coverage.windows import TrafficStream
-from vnetsim.errors import InputError, RunError, VnetsimError
+from vnetsim.errors import RunError, VnetsimError
 from vnetsim.experiment import Experiment
-from vnetsim.paths import FILES, PLUGIN_FILES, resolved
-from vnetsim.plugins import at_folder
 from vnetsim.progress import ProgressDisplay
-from vnetsim.scenario.kinds import scenario_anywhere
 from vnetsim.scenario.trust import asks_for_trust
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.traffic import open_traffic
@@ -74,29 +68,3 @@ def kept(
             mended = "; after a change of a plug-in's file, with --accept-changed-plugin too" if trust else ""
             raise RunError(f"{error} Once the cause is removed, go on with: {command}{mended}") from error
         raise
-
-
-def plugin_files(experiment: Experiment) -> dict[str, str]:
-    """Return the files that settings of plug-ins name as ``file``, by the tables they stand in."""
-    named = {table: getattr(experiment, table).get(key) for table, key in sorted(PLUGIN_FILES)}
-    return {table: file for table, file in named.items() if isinstance(file, str) and file}
-
-
-def located(experiment: Experiment) -> Experiment:
-    """Return the experiment with paths that hold from any working directory.
-
-    Raises:
-        InputError: one of them could never exist; whether it does is said by who opens it.
-    """
-    changes: dict[str, Any] = {"scenario": scenario_anywhere(experiment.scenario)}
-    for table, key in sorted(FILES):
-        settings = changes.get(table, getattr(experiment, table))
-        value = settings.get(key) if isinstance(settings, Mapping) else getattr(settings, key)
-        if isinstance(value, str) and value:
-            try:
-                found = {key: str(resolved(value))}
-            except InputError as error:
-                raise InputError(f"{table}.{key}: {error}") from None
-            changes[table] = {**settings, **found} if isinstance(settings, Mapping) else replace(settings, **found)
-    plugins = {key: at_folder(name, Path.cwd()) for key, name in experiment.plugins().items()}
-    return replace(experiment, **changes).with_plugins(plugins)

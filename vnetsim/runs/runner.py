@@ -17,15 +17,15 @@ from vnetsim.learning import Cost, Learner
 from vnetsim.paths import resolved
 from vnetsim.plugins import code_file, short_name
 from vnetsim.progress import ProgressDisplay
-from vnetsim.runs.assembly import Assembly, assemble
+from vnetsim.runs.assembly import Assembly, assemble, plugin_files, seen_from
 from vnetsim.runs.checkpoint import Checkpoint
 from vnetsim.runs.clock import Clock
-from vnetsim.runs.manifest import changed_inputs, input_hashes, radio_record, relative
-from vnetsim.runs.opening import kept, opened, plugin_files
+from vnetsim.runs.manifest import Manifest, changed_inputs, input_hashes, learner_record, radio_record
+from vnetsim.runs.opening import kept, opened
 from vnetsim.runs.ray_cluster import Cluster, connected
 from vnetsim.runs.tables import RunTables, images_of, silo_rows
 from vnetsim.runs.traffic_recording import record
-from vnetsim.runs.writer import Manifest, choose_folder, learner_record, locked, write_model, write_samples
+from vnetsim.runs.writer import choose_folder, locked, write_model, write_samples
 from vnetsim.scenario.settings_file import load_experiment, read_toml
 from vnetsim.scenario.trust import check_resumed
 from vnetsim.storage.run_directory import RunDirectory
@@ -199,7 +199,7 @@ def _learn(
         named = [*traffic.info.inputs, *(str(file) for file in files if file is not None), *data_files]
         inputs = input_hashes(named, seen_from=run.path if portable else None)
         more = {**record, **assembly.record, "inputs": inputs, **(began or {})}
-        recorded = _seen_from(run.path, experiment) if portable else experiment
+        recorded = seen_from(run.path, experiment) if portable else experiment
         silos = {"silos.parquet": to_parquet("silos", silo_rows(description))}
         manifest = Manifest(run, recorded, traffic, command, kind="run", more=more, others=silos)
         session = _Session(assembly, run, traffic, learner, costs, manifest, clock, progress, on_round)
@@ -311,13 +311,3 @@ class _Timed:
 
     def events(self) -> Iterator[CoverageEvent]:
         return self._clock.while_reading(self._traffic.events(), "traffic")
-
-
-def _seen_from(folder: Path, experiment: Experiment) -> Experiment:
-    """Return an experiment that replays traffic, with the paths of that and of plug-ins' files as ``folder`` sees."""
-    seen = {
-        key: f"{relative(file, folder)}:{short_name(name)}"
-        for key, name in experiment.plugins().items()
-        if (file := code_file(name)) is not None
-    }
-    return dataclasses.replace(experiment, scenario=relative(Path(experiment.scenario), folder)).with_plugins(seen)

@@ -11,10 +11,12 @@ from typing import Any
 from vnetsim.coverage.windows import Left, TrafficStream
 from vnetsim.experiment import Experiment
 from vnetsim.progress import ProgressDisplay
+from vnetsim.runs.assembly import located
 from vnetsim.runs.clock import Clock
-from vnetsim.runs.opening import kept, located, opened
+from vnetsim.runs.manifest import Manifest
+from vnetsim.runs.opening import kept, opened
 from vnetsim.runs.tables import window_pieces
-from vnetsim.runs.writer import Manifest, choose_folder, locked
+from vnetsim.runs.writer import choose_folder, locked
 from vnetsim.storage.run_directory import RunDirectory
 
 REPORT_EVERY = 64  # windows between two updates of the progress line

@@ -7,32 +7,25 @@ import errno
 import fcntl
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 
-from vnetsim import __version__
-from vnetsim.coverage.windows import TrafficStream
 from vnetsim.errors import InputError, RunError, VnetsimError
 from vnetsim.experiment import Experiment
 from vnetsim.learning import Learner
-from vnetsim.learning.device import peak_memory
 from vnetsim.learning.model_record import MODEL_ENTRY, model_record
 from vnetsim.paths import path_name, resolved
 from vnetsim.process import refuse_forked
-from vnetsim.runs.manifest import environment, input_hashes, rsu_records, traffic_record
 from vnetsim.runs.opening import SUMO
-from vnetsim.runs.tables import map_rows
-from vnetsim.scenario.settings_file import to_plain, to_toml
 from vnetsim.storage.checksums import RECORD
-from vnetsim.storage.folder import LOCK, Folder, is_leftover, json_bytes
-from vnetsim.storage.records import FORMAT
+from vnetsim.storage.folder import LOCK, Folder, is_leftover
 from vnetsim.storage.run_directory import RunDirectory
-from vnetsim.storage.tables import to_parquet
+from vnetsim.traffic.sumo.outputs import output_names
 
 SAMPLES = 8  # example images a row of the report shows
 QUARTILES = (0.25, 0.5, 0.75)
@@ -143,109 +136,6 @@ def _refuse_filled(folder: Path) -> None:
         raise InputError(f"{folder}: the output directory is not empty; name a new one with --out.")
 
 
-class Manifest:
-    """``manifest.json`` of a run under way; written at once, then at its end.
-
-    Args:
-        run: where.
-        experiment: written beside it, resolved, as ``experiment.toml``.
-        traffic: the opened traffic.
-        command: the command line.
-        kind: ``"run"`` or ``"mobility"``.
-        more: further entries.
-        others: files to be there before the manifest is, by name; among those of ``FIRST``.
-    """
-
-    def __init__(
-        self,
-        run: RunDirectory,
-        experiment: Experiment,
-        traffic: TrafficStream,
-        command: Sequence[str],
-        *,
-        kind: str,
-        more: Mapping[str, Any] | None = None,
-        others: Mapping[str, bytes] | None = None,
-    ) -> None:
-        self._run = run
-        self._traffic = traffic
-        self._record: dict[str, Any] = {
-            "vnetsim": __version__,
-            "format": FORMAT,
-            "kind": kind,
-            "command": list(command),
-            "created": _now(),
-            "finished": None,
-            "status": "running",
-            "ended_by": None,
-            "seed": experiment.seed,
-            "traffic": traffic_record(traffic.info),
-            "rsus": rsu_records(traffic.rsus),
-            "inputs": input_hashes(traffic.info.inputs),
-            **environment(),
-            **(more or {}),
-        }
-        rows = to_parquet("map", map_rows(traffic.info))
-        files = {"experiment.toml": to_toml(experiment).encode(), "map.parquet": rows, **(others or {})}
-        run.put({**files, "manifest.json": json_bytes(self._record)})
-
-    def close(
-        self,
-        status: str,
-        *,
-        time_s: float,
-        wall_s: Mapping[str, float],
-        ended_by: str | None = None,
-        radio: Mapping[str, Any] | None = None,
-        facts: Mapping[str, str] | None = None,
-    ) -> None:
-        """Record how it ended: status, simulated time (s), wall time by stage (s), rates, the most memory it held.
-
-        ``facts`` are the learner's, which may tell more than at the beginning.
-        """
-        # what the traffic tells may have grown while it was read
-        ending: dict[str, Any] = {
-            "status": status,
-            "finished": _now(),
-            "time_s": time_s,
-            "wall_s": dict(wall_s),
-            "ended_by": ended_by,
-            "radio": dict(radio or {}),
-        }
-        ending["peak_memory_bytes"] = peak_memory()
-        learner = {"learner": {**self._record["learner"], "facts": dict(facts)}} if facts else {}
-        record = {**self._record, "traffic": traffic_record(self._traffic.info), **learner, **ending}
-        self._run.write_json("manifest.json", record)
-        self._run.settle()
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def learner_record(learner: Learner, settings: Any, device: str) -> dict[str, Any]:
-    """Return the manifest's entries on learner, its series and the device."""
-    from vnetsim.learning.device import device_record  # noqa: PLC0415 - the traffic command needs no torch
-
-    description = learner.describe()
-    return {
-        "device": device_record(device),
-        "learner": {
-            "name": learner.name,
-            "task": learner.task,
-            "paper": learner.paper,
-            "encoder": description.encoder,
-            "parameters": description.parameters,
-            "image_shape": list(description.image_shape),
-            "facts": dict(description.facts),
-            "settings": to_plain(settings),
-            "cost": dataclasses.asdict(learner.cost(0)),
-        },
-        "series": [dataclasses.asdict(series) for series in learner.series()],
-        "exchange": None if description.exchange is None else dataclasses.asdict(description.exchange),
-    }
-
-
 def write_samples(
     run: RunDirectory, experiment: Experiment, learner: Learner, entry_speeds_mps: Sequence[float]
 ) -> None:
@@ -286,3 +176,41 @@ def write_model(run: RunDirectory, learner: Learner, *, rounds: int) -> None:
         raise RunError(f"learner '{learner.name}' keeps no tensors under 'model.'; nothing to save as its model.")
     metadata = {MODEL_ENTRY: json.dumps(dataclasses.asdict(model_record(learner.describe(), rounds)))}
     run.put({"model.safetensors": save(model, metadata=metadata)})
+
+
+_DRAWN = re.compile(r'id="figure-([a-z0-9-]+)"')
+"""How a page names its figures, each of which stands in ``figures/`` as well."""
+
+
+def folder_to_make(folder: Path | None, *, overwrite: bool) -> Path | None:
+    """Return the folder that was asked for; with ``overwrite``, clear the run directory that is there.
+
+    Raises:
+        InputError: it is none, it holds something that vnetsim did not write, or another process writes to it.
+    """
+    if not overwrite or folder is None or not folder.is_dir() or has_not_begun(folder):
+        return folder
+    run = RunDirectory(folder)
+    run.manifest_record()
+    for name in _names_not_recorded(run):
+        raise InputError(f"{folder}: holds {name}, of which no record says that vnetsim wrote it; take it away first.")
+    with locked(run, fresh=False):
+        run.clear()
+        for path in folder.iterdir():  # pages, and folders of tables that are empty by now
+            if path.name != LOCK:
+                run.remove(path.name)
+    return folder
+
+
+def _names_not_recorded(run: RunDirectory) -> Iterator[str]:
+    """Yield what stands in a run directory that neither vnetsim nor its SUMO is known to have written."""
+    page = run.path / "report.html"
+    drawn = _DRAWN.findall(page.read_text("utf-8", "replace")) if page.is_file() else []
+    made = {LOCK, RECORD, page.name, *(f"figures/{name}.svg" for name in drawn)}
+    written_by_sumo = output_names(Path(run.settings()[0]["scenario"]))
+    for path in sorted(run.path.rglob("*")):
+        name = path.relative_to(run.path).as_posix()
+        ours = name in made or run.wrote(name) or is_leftover(path.name)
+        ours = ours or (path.parent == run.path / SUMO and written_by_sumo.fullmatch(path.name) is not None)
+        if not ours and (path.is_symlink() or not path.is_dir()):
+            yield name
