@@ -17,7 +17,7 @@ from vnetsim.learning.aggregation import AGGREGATIONS
 from vnetsim.learning.kinds import DATA_SETS, ENCODERS
 from vnetsim.learning.registry import LEARNERS
 from vnetsim.radio import RADIO_MODELS
-from vnetsim.scenario.settings_file import load_experiment, merge, read_experiment, to_plain
+from vnetsim.scenario.settings_file import changed, load_experiment, read_experiment, to_plain
 from vnetsim.simulation.pace import PACES
 from vnetsim.simulation.selection import SELECTIONS
 from vnetsim.storage.structure import structure
@@ -230,13 +230,14 @@ def experiment_of(
     Raises:
         InputError: see ``Experiment``; or another learner for an experiment.
     """
-    if not isinstance(scenario, Settings):
-        if learns:
-            return read_experiment(path_of(scenario), overrides, trust=trust)
-        return load_experiment(path_of(scenario), overrides), None
-    values = to_plain(scenario)
-    for path, value in overrides:
-        if path == ("learner",) and value != scenario.learner:
-            raise InputError(f"learner: the experiment has {scenario.learner}; make another Experiment for {value}.")
-        values = merge(values, path, value)
-    return structure(values, Settings, ""), None
+    if isinstance(scenario, Settings):
+        for path, value in overrides:
+            if path == ("learner",) and value != scenario.learner:
+                raise InputError(
+                    f"learner: the experiment has {scenario.learner}; make another Experiment for {value}."
+                )
+        return changed(scenario, overrides), None
+    text = path_of(scenario)
+    if learns:
+        return read_experiment(text, overrides, trust=trust)
+    return load_experiment(text, overrides), None

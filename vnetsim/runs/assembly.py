@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from vnetsim.experiment import Experiment, ScheduleSettings
 from vnetsim.learning import Cost, Exchange, Learner, LearnerContext
 from vnetsim.learning.aggregation import AGGREGATIONS, SYNC
 from vnetsim.learning.kinds import DATA_SETS, ENCODERS
-from vnetsim.learning.registry import about, find_learner, made_learner
+from vnetsim.learning.registry import find_learner, made_learner
 from vnetsim.paths import FILES, PLUGIN_FILES, resolved
 from vnetsim.plugins import Kind, at_folder, code_file, is_class, short_name
 from vnetsim.random_streams import Streams
@@ -121,37 +121,38 @@ def assemble(experiment: Experiment, learner: type[Learner] | None = None) -> As
     if schedule is not None:
         spelt_out["schedule"] = replace(experiment.schedule, learning=to_plain(schedule.settings))
     experiment = replace(experiment, **spelt_out)
-    simulation = simulation_plugins(experiment)
-    others = {
-        DATA_SETS.table: _other(DATA_SETS, experiment, experiment.dataset),
-        ENCODERS.table: _other(ENCODERS, experiment, experiment.encoder),
-        AGGREGATIONS.table: chosen_rule(experiment, found),
-    }
     return Assembly(
         experiment=experiment,
         learner=Chosen(found=found, settings=settings),
         schedule=schedule,
-        simulation=simulation,
-        others={table: other for table, other in others.items() if other is not None},
+        simulation=simulation_plugins(experiment),
+        others={kind.table: chosen(kind, name, values) for kind, name, values in _named(experiment, found)},
     )
 
 
-def chosen_rule(experiment: Experiment, learner: type[Learner]) -> Chosen | None:
-    """Return the aggregation rule; None for ``sync`` as it is.
+def _named(experiment: Experiment, learner: type[Learner]) -> Iterator[tuple[Kind, str, Mapping[str, Any]]]:
+    """Yield data set, encoder and aggregation rule, but for those where the learner's own default holds.
 
     Raises:
-        InputError: there is no such rule, its settings are wrong, or the learner folds uploads in its own way.
-        RunError: an installed one is at fault.
+        InputError: settings of one that the learner does not have, or it folds uploads in its own way.
     """
-    name, values = experiment.round.aggregation, experiment.aggregation
-    if name == SYNC and not values:
-        return None
-    if not about(learner).takes_aggregation_rule:
+    named = experiment.plugins()
+    for kind, values in ((DATA_SETS, experiment.dataset), (ENCODERS, experiment.encoder)):
+        name = named[kind.key]
+        if not values and (not name or (not is_class(name) and name not in kind.names())):
+            continue  # none at all, or what the learner itself knows or refuses
+        if not name:
+            raise InputError(f"{kind.table}: the learner has no setting {kind.key}, whose settings these would be.")
+        yield kind, name, values
+    rule, values = experiment.round.aggregation, experiment.aggregation
+    if rule == SYNC and not values:
+        return
+    if not getattr(learner, "takes_aggregation_rule", False):
         raise InputError(
-            f"{AGGREGATIONS.key}: '{short_name(name)}' is not for the learner {learner.name}, which makes one model of "
+            f"{AGGREGATIONS.key}: '{short_name(rule)}' is not for the learner {learner.name}, which makes one model of "
             f"its uploads in a way of its own; leave it at '{SYNC}', without a table {AGGREGATIONS.table}."
         )
-    return chosen(AGGREGATIONS, name, values)
+    yield AGGREGATIONS, rule, values
 
 
 def _scheduled(schedule: ScheduleSettings, learner: type[Learner]) -> Chosen | None:
@@ -166,15 +167,6 @@ def _scheduled(schedule: ScheduleSettings, learner: type[Learner]) -> Chosen | N
             f"schedule.learner: {kind.name} learns another task ({kind.task}) than {learner.name} ({learner.task})."
         )
     return Chosen(found=kind, settings=structure(schedule.learning, kind.Settings, "", ("schedule", "learning")))
-
-
-def _other(kind: Kind, experiment: Experiment, values: Mapping[str, Any]) -> Chosen | None:
-    name = experiment.plugins()[kind.key]
-    if not values and (not name or (not is_class(name) and name not in kind.names())):
-        return None  # none at all, or what the learner itself knows or refuses
-    if not name:
-        raise InputError(f"{kind.table}: the learner has no setting {kind.key}, whose settings these would be.")
-    return chosen(kind, name, values)
 
 
 def _manner(exchange: Exchange | None) -> str:

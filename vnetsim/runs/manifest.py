@@ -22,7 +22,7 @@ from vnetsim.learning.device import peak_memory
 from vnetsim.paths import refuse_special
 from vnetsim.radio.channel import RateUse
 from vnetsim.runs.tables import map_rows
-from vnetsim.scenario.settings_file import to_plain, to_toml
+from vnetsim.scenario.settings_file import to_toml
 from vnetsim.storage.folder import json_bytes
 from vnetsim.storage.records import FORMAT
 from vnetsim.storage.run_directory import RunDirectory
@@ -192,7 +192,7 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def learner_record(learner: Learner, settings: Any, device: str) -> dict[str, Any]:
+def learner_record(learner: Learner, settings: Mapping[str, Any], device: str) -> dict[str, Any]:
     """Return the manifest's entries on learner, its series and the device."""
     from vnetsim.learning.device import device_record  # noqa: PLC0415 - the traffic command needs no torch
 
@@ -207,7 +207,7 @@ def learner_record(learner: Learner, settings: Any, device: str) -> dict[str, An
             "parameters": description.parameters,
             "image_shape": list(description.image_shape),
             "facts": dict(description.facts),
-            "settings": to_plain(settings),
+            "settings": dict(settings),
             "cost": asdict(learner.cost(0)),
         },
         "series": [asdict(series) for series in learner.series()],

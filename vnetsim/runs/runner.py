@@ -185,7 +185,7 @@ def _learn(
         context = assembly.context(device, on_ray=bool(workers), fetch=fetch)
         learner, costs = assembly.made(context)
         description = learner.describe()
-        record = learner_record(learner, assembly.learner.settings, device)
+        record = learner_record(learner, experiment.learning, device)
         record["device"] |= {**dataclasses.asdict(experiment.arithmetic), **workers}
         simulation = assembly.simulation
         simulation.check_learner(learner.name, learner.cost(0), experiment.round)

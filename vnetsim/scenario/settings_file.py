@@ -334,3 +334,15 @@ def _build(values: dict[str, Any], overrides: Sequence[Override], file: Path | N
         if file is not None:
             structure(values, Experiment, str(file))  # so that a fault of the file is not blamed on an option
         raise
+
+
+def changed(experiment: Experiment, overrides: Sequence[Override]) -> Experiment:
+    """Return an experiment with ``overrides`` on top.
+
+    Raises:
+        InputError: an unknown key, or a wrong value.
+    """
+    values = to_plain(experiment)
+    for path, value in overrides:
+        values = merge(values, path, value)
+    return structure(values, Experiment, "")
