@@ -5,12 +5,12 @@ Run with ``pytest tests/benchmarks --benchmark-only -s``; prints, and asserts no
 
 from __future__ import annotations
 
-import heapq
+import gc
+import os
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from vnetsim.experiment import Experiment, LinkSettings
 from vnetsim.learning import Cost, Participant
 from vnetsim.random_streams import Streams
 from vnetsim.simulation.log import RoundResult, RoundSummary
-from vnetsim.simulation.loop import simulate
+from vnetsim.simulation.loop import SimulationResult, simulate
 from vnetsim.simulation.plugins import simulation_plugins
 from vnetsim.simulation.selection import SELECTIONS
 from vnetsim.simulation.world import World
@@ -34,48 +34,33 @@ COST = Cost(download_bytes=700_000, upload_bytes=700_000, work_flop=2e12)
 
 
 class SteadyTraffic:
-    """One vehicle every two seconds, 20 to 40 s in coverage; its events are made beforehand."""
+    """Vehicles at equal intervals, 20 to 40 s in coverage, at one RSU after the other; all is made beforehand."""
 
-    rsus = (Rsu(id="r", x_m=0.0, y_m=0.0, range_m=250.0),)
     info = TrafficInfo(kind="replay", begin_s=0.0, end_s=None, step_s=None, seed=None)
     time_s = 0.0
 
-    def __init__(self, windows: int) -> None:
-        dwell_s = np.random.default_rng(0).uniform(20, 40, windows)
-        self._events: list[CoverageEvent] = []
-        leaving: list[tuple[float, int, Left]] = []
-        for index in range(windows):
-            enter_s = 2.0 * index
-            while leaving and leaving[0][0] <= enter_s:
-                self._events.append(heapq.heappop(leaving)[2])
-            path, left = self._pass(f"v{index}", enter_s, enter_s + float(dwell_s[index]))
-            self._events.append(Entered(time_s=enter_s, path=path))
-            heapq.heappush(leaving, (left.time_s, index, left))
-        self._events.extend(heapq.heappop(leaving)[2] for _ in range(len(leaving)))
+    def __init__(self, windows: int, rsus: int = 1, interval_s: float = 2.0) -> None:
+        self.rsus = tuple(Rsu(id=f"r{i}", x_m=1000.0 * i, y_m=0.0, range_m=250.0) for i in range(rsus))
+        dwell_s = np.random.default_rng(0).uniform(20, 40, windows).tolist()
+        passes = (
+            self._pass(f"v{i}", self.rsus[i % rsus], interval_s * i, interval_s * i + dwell_s[i])
+            for i in range(windows)
+        )
+        self._events: list[CoverageEvent] = [event for both in passes for event in both]
+        self._events.sort(key=attrgetter("time_s"))
 
     @staticmethod
-    def _pass(vehicle_id: str, enter_s: float, exit_s: float) -> tuple[VehiclePath, Left]:
-        t, x, y, v = [enter_s, exit_s], [-250.0, 250.0], [0.0, 0.0], [500.0 / (exit_s - enter_s)] * 2
-        path = VehiclePath(
-            vehicle_id=vehicle_id,
-            vehicle_type="car",
-            rsu_id="r",
-            entry_cause="crossing",
-            entry_edge="",
-            time_s=t,
-            x_m=x,
-            y_m=y,
-            speed_mps=v,
-        )
+    def _pass(vehicle_id: str, rsu: Rsu, enter_s: float, exit_s: float) -> tuple[Entered, Left]:
+        t, x, y, v = [enter_s, exit_s], [rsu.x_m - 250, rsu.x_m + 250], [0.0, 0.0], [500.0 / (exit_s - enter_s)] * 2
+        who: Any = {"vehicle_id": vehicle_id, "vehicle_type": "car", "rsu_id": rsu.id}
+        entry: Any = {"entry_cause": "crossing", "entry_edge": ""}
+        path = VehiclePath(**who, **entry, time_s=t, x_m=x, y_m=y, speed_mps=v)
         window = Window(
-            vehicle_id=vehicle_id,
-            vehicle_type="car",
-            rsu_id="r",
+            **who,
+            **entry,
             enter_s=enter_s,
             exit_s=exit_s,
-            entry_cause="crossing",
             exit_cause="crossing",
-            entry_edge="",
             exit_edge="",
             entry_speed_mps=v[0],
             mean_speed_mps=v[0],
@@ -86,7 +71,7 @@ class SteadyTraffic:
             path_y_m=np.array(y),
             path_speed_mps=np.array(v),
         )
-        return path, Left(time_s=exit_s, path=path, window=window)
+        return Entered(time_s=enter_s, path=path), Left(time_s=exit_s, path=path, window=window)
 
     def events(self) -> Iterator[CoverageEvent]:
         return iter(self._events)
@@ -108,34 +93,66 @@ class NoLearning:
         return RoundResult(weights=[1.0] * len(participants), losses=[0.0] * len(participants))
 
 
+def played(
+    experiment: Experiment, traffic: SteadyTraffic, learning: NoLearning, **more: Any
+) -> tuple[SimulationResult, float]:
+    """Return what a simulation came to, and the processor time that it took (s)."""
+    gc.collect()  # not what was left by the one before
+    start_s = time.process_time()
+    result = simulate(experiment, traffic, learning, Streams(seed=0), **more)
+    return result, time.process_time() - start_s
+
+
 def test_growth_of_the_loop_with_windows(benchmark: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    seconds = {}
-    for size in SIZES[:-1]:
-        traffic = SteadyTraffic(size)
-        start = time.perf_counter()
-        simulate(EXPERIMENT, traffic, NoLearning(), Streams(seed=0))
-        seconds[size] = time.perf_counter() - start
-    size = SIZES[-1]
-    traffic = SteadyTraffic(size)
-    start = time.perf_counter()
-    result = benchmark.pedantic(
-        simulate, args=(EXPERIMENT, traffic, NoLearning(), Streams(seed=0)), rounds=1, iterations=1
-    )
-    seconds[size] = time.perf_counter() - start
-    assert len(result.log.windows) == size
+    def grow() -> list[str]:
+        lines, before_s = [], None
+        for size in SIZES:
+            result, taken_s = played(EXPERIMENT, SteadyTraffic(size), NoLearning())
+            assert len(result.log.windows) == size
+            growth = "" if before_s is None else f"; 10 x the windows: {taken_s / before_s:.1f} x the time"
+            lines.append(f"{size:>7} windows: {taken_s:8.3f} s, {size / taken_s:8.0f} windows/s{growth}")
+            before_s = taken_s
+        return lines
+
+    lines = benchmark.pedantic(grow, rounds=1, iterations=1)
     with capsys.disabled():
-        print()
-        for size, elapsed in seconds.items():
-            print(f"{size:>7} windows: {elapsed:8.3f} s, {size / elapsed:8.0f} windows/s")
-        for small, large in pairwise(SIZES):
-            growth = seconds[large] / seconds[small]
-            print(f"{large // small} x the windows from {small} on: {growth:.2f} x the time")
-        ended = Counter(record.outcome for record in result.log.participations)
-        print(f"{ended.total() / seconds[size]:.0f} participations/s, {dict(ended)}")
+        print("", *lines, sep="\n")
 
 
 CAN_COMMIT = Cost(download_bytes=700_000, upload_bytes=700_000, work_flop=2e10)
 """For policies that look at durations: as much work as most vehicles can do within their windows."""
+
+
+def test_growth_of_the_loop_with_rsus(benchmark: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """One RSU against a hundred: the same traffic among them, and that of each as dense as at the one.
+
+    Where there is a hundred times the traffic, there are a hundred times the places too, or as many as before.
+    """
+    size, many = int(os.environ.get("VNETSIM_WINDOWS", SIZES[-1])), 100
+    rules = EXPERIMENT.round
+    wide = replace(EXPERIMENT, round=replace(rules, invited=many * rules.invited, quorum=many * rules.quorum))
+    cases = {
+        "the same traffic": (EXPERIMENT, 2.0),
+        f"{many} x the traffic": (EXPERIMENT, 2.0 / many),
+        f"{many} x the traffic and places": (wide, 2.0 / many),
+    }
+
+    def grow() -> list[str]:
+        lines = []
+        for case, (experiment, interval_s) in cases.items():
+            # side by side: how fast the machine is changes with what else it does
+            one, one_s = played(EXPERIMENT, SteadyTraffic(size), NoLearning(CAN_COMMIT))
+            result, taken_s = played(experiment, SteadyTraffic(size, many, interval_s), NoLearning(CAN_COMMIT))
+            assert len(one.log.windows) == len(result.log.windows) == size
+            lines.append(
+                f"{many} RSUs, {case}: {size / taken_s:.0f} windows/s, {size / one_s:.0f} with one RSU: "
+                f"{taken_s / one_s:.2f} x the time"
+            )
+        return lines
+
+    lines = benchmark.pedantic(grow, rounds=1, iterations=1)
+    with capsys.disabled():
+        print("", *lines, sep="\n")
 
 
 @dataclass
@@ -162,9 +179,9 @@ class Timed:
         self._timed(lambda: self.policy.after_round(records))
 
     def _timed(self, call: Callable[[], Any]) -> Any:
-        self._begun = begun = time.perf_counter()  # plain calls: a context manager takes as long as a quick policy
+        self._begun = begun = time.process_time()  # plain calls: a context manager takes as long as a quick policy
         found = call()
-        self.seconds += time.perf_counter() - begun
+        self.seconds += time.process_time() - begun
         self._begun = None
         return found
 
@@ -172,10 +189,10 @@ class Timed:
         """Return a method of ``World`` whose time counts when the policy is who calls it."""
 
         def called(*arguments: Any) -> Any:
-            start = time.perf_counter()
+            start = time.process_time()
             found = make(*arguments)
             if self._begun is not None:
-                self.made += time.perf_counter() - start
+                self.made += time.process_time() - start
             return found
 
         return called
@@ -192,20 +209,17 @@ def _share_and_growth(selection: str) -> str:
     seconds, shares, made = {}, {}, {}
     for size in SIZES[:2]:
         plugins = simulation_plugins(settings)
-        timed, traffic = Timed(plugins.selection), SteadyTraffic(size)
+        timed = Timed(plugins.selection)
         with pytest.MonkeyPatch.context() as patch:
             for name in ("link", "train_s"):
                 patch.setattr(World, name, timed.watching(getattr(World, name)))
-            start = time.perf_counter()
-            result = simulate(
+            result, seconds[size] = played(
                 settings,
-                traffic,
+                SteadyTraffic(size),
                 NoLearning(CAN_COMMIT),
-                Streams(seed=0),
                 plugins=replace(plugins, selection=timed),
                 images=dict.fromkeys(range(95), 100),
             )
-            seconds[size] = time.perf_counter() - start
         shares[size] = (timed.seconds - timed.made) / seconds[size]
         made[size] = timed.made / seconds[size]
         assert len(result.log.windows) == size
