@@ -125,7 +125,7 @@ class Aggregator:
         self._open = OpenRound(
             index=self._open.index + 1,
             open_s=self._world.env.now,
-            taken={vehicle.binding.silo for vehicle in self._in_flight},
+            taken={vehicle.silo for vehicle in self._in_flight},
         )
         self._outbox.idle.extend(self._invitations.rested())
         self._set_deadline(self._pace.deadline_s(self._state()))
@@ -237,7 +237,7 @@ class Aggregator:
         if (length_s := self._invitations.length_s(self._state())) is not None:
             self._set_deadline(length_s)
         for window in self._invitations.chosen(free, self._state(), self._open.close_s):
-            if self._world.experiment.round.distinct_silos and window.vehicle.binding.silo in self._open.taken:
+            if self._world.experiment.round.distinct_silos and window.vehicle.silo in self._open.taken:
                 self._invitations.rest(window.vehicle)
                 continue
             self._invite(window)
@@ -249,12 +249,12 @@ class Aggregator:
         invitation = Invitation(
             coverage=self._world.coverage(window),
             base_round=self.round,
-            cost=self._world.cost(vehicle.binding.silo),
+            cost=self._world.cost(vehicle.silo),
             predicted=self._invitations.predicted(window),
             train_s=self._world.train_s(window),
         )
         self._in_flight[vehicle] = Participation(env=self._world.env, invitation=invitation, owner=self)
-        self._open.taken.add(vehicle.binding.silo)
+        self._open.taken.add(vehicle.silo)
         self._open.invited += 1
         self._invitations.took_part(vehicle, self.round)
         window.invited = True
@@ -334,6 +334,6 @@ class Aggregator:
         if outcome != "committed":  # else the caller looks, once it counts
             self._close_if_over()
         vehicle.served_by = ""
-        row = self._recorder.ended(participation, outcome, self.round, time_s)
+        row = self._recorder.ended(participation.window, participation, outcome, self.round, time_s)
         self._outbox.idle.append(vehicle)
         return row

@@ -66,8 +66,8 @@ class Fleet:
         rsu = self._rsus[path.rsu_id]
         vehicle = self._vehicles.get(path.vehicle_id)
         if vehicle is None:
-            binding = self._binder.bind(path.x_m[0], path.y_m[0], rsu)
-            vehicle = self._vehicles[path.vehicle_id] = Vehicle(id=path.vehicle_id, binding=binding)
+            silo, approach = self._binder.bind(path.x_m[0], path.y_m[0], rsu)
+            vehicle = self._vehicles[path.vehicle_id] = Vehicle(id=path.vehicle_id, silo=silo, approach=approach)
         earlier = vehicle.entries.get(rsu.id, 0)
         vehicle.entries[rsu.id] = earlier + 1
         window = OpenWindow(index=self._entered, vehicle=vehicle, rsu=rsu, path=path, earlier_windows=earlier)
@@ -89,7 +89,7 @@ class Fleet:
         if vehicle.served_by:
             self._by_name[vehicle.served_by].uncovered(window, event.time_s)
         if not window.invited:
-            self._recorder.uninvited(window, aggregator.round, event.time_s)
+            self._recorder.ended(window, None, "not_selected", aggregator.round, event.time_s)
         self.idle(vehicle)
 
     def idle(self, vehicle: Vehicle) -> None:

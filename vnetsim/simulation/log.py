@@ -36,6 +36,7 @@ LEFT: Mapping[Stage, Outcome] = {
     "upload": "left_upload",
 }
 """The outcome of a participation that ends because the vehicle left coverage, by what it was doing."""
+_NOTHING: tuple[Mapping[Stage, float], ...] = dict.fromkeys(LEFT, 0.0), dict.fromkeys(LEFT, 0.0)
 Row = TypeVar("Row")
 ClosedBy = Literal["quorum", "everyone", "deadline", "traffic_end"]
 
@@ -232,20 +233,12 @@ class Recorder:
         """Record a window that closed."""
         self._log.windows.append(window)
 
-    def ended(self, participation: Participation, outcome: Outcome, round_index: int, end_s: float) -> int:
-        """Record a participation that ended at ``end_s`` (s) while a round was open; return the row's index."""
-        return self._append(participation.window, participation, outcome, round_index, end_s)
-
-    def uninvited(self, window: OpenWindow, round_index: int, end_s: float) -> None:
-        """Record that a window ended at ``end_s`` (s) without an invitation."""
-        self._append(window, None, "not_selected", round_index, end_s)
-
     def cut_off(self, open_windows: Iterable[OpenWindow], round_index: int, end_s: float) -> None:
         """Record windows that the end of the run, at ``end_s`` (s), leaves open, as far as their paths are known."""
         windows = []
         for window in open_windows:
             if not window.invited:
-                self.uninvited(window, round_index, end_s)
+                self.ended(window, None, "not_selected", round_index, end_s)
             windows.append(cut_window(window.path, end_s))
         self._log.windows.extend(sorted(windows, key=lambda cut: cut.exit_s))
 
@@ -259,8 +252,8 @@ class Recorder:
                 round=round_index,
                 sender_id=sender.id,
                 receiver_id=receiver.id,
-                sender_silo=sender.binding.silo,
-                receiver_silo=receiver.binding.silo,
+                sender_silo=sender.silo,
+                receiver_silo=receiver.silo,
                 via=exchange.via,
                 outcome=exchange.outcome,
                 start_s=exchange.start_s,
@@ -309,46 +302,52 @@ class Recorder:
             )
         )
 
-    def _append(
+    def ended(
         self, window: OpenWindow, used: Participation | None, outcome: Outcome, round_index: int, end_s: float
     ) -> int:
+        """Record how it ended at a time (s), while a round was open, and return the row's index.
+
+        Args:
+            window: where it was invited, or was not.
+            used: the participation; None for a window that ended without an invitation.
+            outcome: how it ended.
+            round_index: the round.
+            end_s: the time (s).
+        """
         row = self._log.participations.total
-        binding = window.vehicle.binding
+        vehicle = window.vehicle
+        segments = used.segments if used else []
+        seconds, moved_bytes = used.spent() if used else _NOTHING
         self._log.participations.append(
             ParticipationRecord(
                 participation=row,
                 round=round_index,
                 base_round=used.invitation.base_round if used else round_index,
-                vehicle_id=window.vehicle.id,
+                vehicle_id=vehicle.id,
                 rsu_id=window.rsu.id,
-                silo=binding.silo,
-                approach=binding.approach,
+                silo=vehicle.silo,
+                approach=vehicle.approach,
                 enter_s=window.enter_s,
                 outcome=outcome,
-                start_s=used.segments[0].begin_s if used else window.enter_s,
+                start_s=segments[0].begin_s if segments else window.enter_s,
                 end_s=end_s,
-                download_s=used.seconds("download") if used else 0.0,
-                train_s=used.seconds("training") if used else 0.0,
-                upload_s=used.seconds("upload") if used else 0.0,
-                wait_s=used.seconds("waiting") if used else 0.0,
-                exchange_s=used.seconds("exchange") if used else 0.0,
-                download_bytes=used.moved_bytes("download") if used else 0.0,
-                upload_bytes=used.moved_bytes("upload") if used else 0.0,
-                exchange_bytes=used.moved_bytes("exchange") if used else 0.0,
+                download_s=seconds["download"],
+                train_s=seconds["training"],
+                upload_s=seconds["upload"],
+                wait_s=seconds["waiting"],
+                exchange_s=seconds["exchange"],
+                download_bytes=moved_bytes["download"],
+                upload_bytes=moved_bytes["upload"],
+                exchange_bytes=moved_bytes["exchange"],
                 speed_mps=window.speed_mps,
                 level_px=self._camera.level_px(window.speed_mps),
                 weight=None,
                 loss=None,
                 work_share=used.work_share if used else None,
-                outside_s=used.seconds("outside") if used else 0.0,
-                upload_rsu_id=_upload_rsu_id(used) if used else None,
+                outside_s=seconds["outside"],
+                upload_rsu_id=next((part.rsu_id for part in reversed(segments) if part.stage == "upload"), None),
                 remaining_straight_s=used.invitation.predicted.straight_s if used else None,
                 remaining_history_s=used.invitation.predicted.history_s if used else None,
             )
         )
         return row
-
-
-def _upload_rsu_id(participation: Participation) -> str | None:
-    """Return the RSU that its upload went to, None where that never began."""
-    return next((part.rsu_id for part in reversed(participation.segments) if part.stage == "upload"), None)

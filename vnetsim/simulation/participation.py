@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
@@ -162,13 +164,14 @@ class Participation:
         cost = self.invitation.cost
         return cost.exchange is None or cost.exchange.before_training or cost.upload_bytes > 0
 
-    def seconds(self, stage: Stage) -> float:
-        """Return how long it was in a stage (s)."""
-        return sum((segment.seconds for segment in self.segments if segment.stage == stage), 0.0)
-
-    def moved_bytes(self, stage: Stage) -> float:
-        """Return the bytes that it moved in a stage (B)."""
-        return sum((segment.moved_bytes for segment in self.segments if segment.stage == stage), 0.0)
+    def spent(self) -> tuple[Mapping[Stage, float], Mapping[Stage, float]]:
+        """Return how long it was in each stage (s), and the bytes that it moved in it (B); 0 for others."""
+        seconds: dict[Stage, float] = defaultdict(float)
+        moved_bytes: dict[Stage, float] = defaultdict(float)
+        for segment in self.segments:
+            seconds[segment.stage] += segment.seconds
+            moved_bytes[segment.stage] += segment.moved_bytes
+        return seconds, moved_bytes
 
     def begin_exchange(self, neighbours: int) -> None:
         """Stop waiting: the round's exchange, with so many others, begins now."""
@@ -282,20 +285,20 @@ def participant_of(participation: Participation, round_index: int, camera: Camer
         round_index: the round for which it counts.
         camera: gives the blur level.
     """
-    window = participation.window
+    window, (seconds, _) = participation.window, participation.spent()
     return Participant(
         round=round_index,
         base=ModelKey(AGGREGATOR, participation.invitation.base_round),
         vehicle_id=window.vehicle.id,
         rsu_id=window.rsu.id,
-        silo=window.vehicle.binding.silo,
+        silo=window.vehicle.silo,
         speed_mps=window.speed_mps,
         level_px=camera.level_px(window.speed_mps),
         peers=tuple(_peer(peer, camera) for peer in participation.peers),
         neighbours=participation.neighbours,
-        download_s=participation.seconds("download"),
-        train_s=participation.seconds("training"),
-        upload_s=participation.seconds("upload"),
+        download_s=seconds["download"],
+        train_s=seconds["training"],
+        upload_s=seconds["upload"],
         work_share=1.0 if participation.work_share is None else participation.work_share,
     )
 
@@ -304,7 +307,7 @@ def _peer(participation: Participation, camera: Camera) -> Peer:
     window = participation.window
     return Peer(
         vehicle_id=window.vehicle.id,
-        silo=window.vehicle.binding.silo,
+        silo=window.vehicle.silo,
         speed_mps=window.speed_mps,
         level_px=camera.level_px(window.speed_mps),
         neighbours=participation.neighbours,

@@ -22,7 +22,8 @@ class Vehicle:
 
     Args:
         id: the vehicle's id.
-        binding: silo and approach.
+        silo: what it carries.
+        approach: the sector from which it first came.
         entries: windows it had so far, by RSU.
         windows: its open windows, the earliest first.
         served_by: the aggregator in whose participation it is; empty while it is idle.
@@ -30,7 +31,8 @@ class Vehicle:
     """
 
     id: str
-    binding: Binding
+    silo: int
+    approach: int
     entries: dict[str, int] = field(default_factory=dict)
     windows: list[OpenWindow] = field(default_factory=list)
     served_by: str = ""
@@ -90,14 +92,6 @@ def approach_of(x_m: float, y_m: float, rsu: Rsu, approaches: int) -> int:
     return math.floor(turns * approaches + 0.5) % approaches
 
 
-@dataclass(frozen=True, kw_only=True)
-class Binding:
-    """What a vehicle brings along: its ``silo``, and the sector (``approach``) from which it first came."""
-
-    silo: int
-    approach: int
-
-
 class SiloBinder:
     """Deals silos to vehicles in the order of their first entries.
 
@@ -109,12 +103,12 @@ class SiloBinder:
         self._settings = settings
         self._dealt = [0] * (settings.approaches if settings.by == "approach" else 1)
 
-    def bind(self, x_m: float, y_m: float, rsu: Rsu) -> Binding:
-        """Return what a vehicle carries that enters coverage for the first time, at ``x_m``, ``y_m`` (m)."""
+    def bind(self, x_m: float, y_m: float, rsu: Rsu) -> tuple[int, int]:
+        """Return silo and approach of a vehicle that enters coverage for the first time, at ``x_m``, ``y_m`` (m)."""
         settings = self._settings
         approach = approach_of(x_m, y_m, rsu, settings.approaches)
         first, stride = (approach, settings.approaches) if settings.by == "approach" else (0, 1)
         silos = range(first, settings.count, stride)
         silo = silos[self._dealt[first] % len(silos)]
         self._dealt[first] += 1
-        return Binding(silo=silo, approach=approach)
+        return silo, approach

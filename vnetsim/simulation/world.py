@@ -53,7 +53,7 @@ class World:
             vehicle = window.vehicle
             if vehicle.flops is None:
                 vehicle.flops = vehicle_flops(self.experiment.compute, vehicle.id, self.streams)
-            window.train_s = training_s(self.cost(vehicle.binding.silo).work_flop, vehicle.flops)
+            window.train_s = training_s(self.cost(vehicle.silo).work_flop, vehicle.flops)
         return window.train_s
 
     def coverage(self, window: OpenWindow) -> Coverage:

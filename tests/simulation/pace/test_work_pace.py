@@ -31,7 +31,7 @@ def invitations(**answers: Any) -> tuple[Invitations, Any]:
     steps = answers.get("steps", 8)
     known = SimpleNamespace(cost=lambda _: SimpleNamespace(steps=steps))
     knowledge: Any = SimpleNamespace(at=lambda *_: known)
-    window: Any = SimpleNamespace(vehicle=SimpleNamespace(binding=SimpleNamespace(silo=0)), path=None)
+    window: Any = SimpleNamespace(vehicle=SimpleNamespace(silo=0), path=None)
     pace: Any = checked(Mine(), "pace", Pace)
     return Invitations(
         policy=ArrivalSelection(), generator=np.random.default_rng(0), pace=pace, knowledge=knowledge

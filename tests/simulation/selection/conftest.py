@@ -16,7 +16,7 @@ from vnetsim.experiment.camera import Camera
 from vnetsim.learning import Cost
 from vnetsim.simulation.selection import Candidate, DwellHistory, SelectionContext
 from vnetsim.simulation.selection.candidate import Known
-from vnetsim.simulation.vehicle import Binding, OpenWindow, Vehicle
+from vnetsim.simulation.vehicle import OpenWindow, Vehicle
 
 RSU = Rsu(id="r", x_m=30.0, y_m=-40.0, range_m=250.0)
 
@@ -69,7 +69,7 @@ def open_window(path: Sequence[tuple[float, float, float, float]], *, approach: 
         y_m=y,
         speed_mps=v,
     )
-    vehicle = Vehicle(id="v", binding=Binding(silo=7, approach=approach))
+    vehicle = Vehicle(id="v", silo=7, approach=approach)
     return OpenWindow(index=0, vehicle=vehicle, rsu=rsu, path=path, earlier_windows=0)
 
 

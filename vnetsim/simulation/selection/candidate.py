@@ -35,13 +35,13 @@ class DwellHistory:
     def add(self, vehicle: Vehicle, window: Window) -> None:
         """Take note of a window that ended; one that the end of the traffic cut off tells nothing."""
         if window.exit_cause != "end":
-            key = window.rsu_id, vehicle.binding.approach
+            key = window.rsu_id, vehicle.approach
             count, total_s = self._sums.get(key, (0, 0.0))
             self._sums[key] = count + 1, total_s + window.exit_s - window.enter_s
 
     def mean_s(self, window: OpenWindow) -> float | None:
         """Return the mean length of the windows from the same approach (s), None where there was none yet."""
-        count, total_s = self._sums.get((window.rsu.id, window.vehicle.binding.approach), (0, 0.0))
+        count, total_s = self._sums.get((window.rsu.id, window.vehicle.approach), (0, 0.0))
         return total_s / count if count else None
 
 
@@ -99,12 +99,12 @@ class Candidate:
     @property
     def silo(self) -> int:
         """The silo that it carries."""
-        return self._window.vehicle.binding.silo
+        return self._window.vehicle.silo
 
     @property
     def approach(self) -> int:
         """The sector from which it first came."""
-        return self._window.vehicle.binding.approach
+        return self._window.vehicle.approach
 
     @property
     def rsu_id(self) -> str:
@@ -150,12 +150,12 @@ class Candidate:
     @property
     def images(self) -> int | None:
         """Images in its silo, None where the task does not tell."""
-        return self._known.images.get(self._window.vehicle.binding.silo)
+        return self._known.images.get(self._window.vehicle.silo)
 
     @property
     def loss(self) -> float | None:
         """Mean training loss of its silo's last update that counted, None before the first."""
-        found = self._known.losses.get(self._window.vehicle.binding.silo)
+        found = self._known.losses.get(self._window.vehicle.silo)
         return None if found is None else found[0]
 
     @property
@@ -167,7 +167,7 @@ class Candidate:
     @property
     def loss_and_round(self) -> tuple[float, int] | None:
         """``loss`` and ``loss_round``, for policies that need both of every candidate; None before the first."""
-        return self._known.losses.get(self._window.vehicle.binding.silo)
+        return self._known.losses.get(self._window.vehicle.silo)
 
     @property
     def download_s(self) -> float:
@@ -241,7 +241,7 @@ class Candidate:
     def _transfers_s(self) -> tuple[float, float]:
         """Return the time of download and upload (s), to be looked up once where rates never change."""
         known, window = self._known, self._window
-        cost, link = known.cost(window.vehicle.binding.silo), known.link(window)
+        cost, link = known.cost(window.vehicle.silo), known.link(window)
         found = (
             8 * cost.download_bytes / link.downlink_bps(known.now_s),
             8 * cost.upload_bytes / link.uplink_bps(known.now_s),
