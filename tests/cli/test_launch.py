@@ -18,7 +18,7 @@ import pytest
 from vnetsim.api import Page
 from vnetsim.cli import commands as cli
 from vnetsim.cli import terminal
-from vnetsim.display.terminal import live_line
+from vnetsim.display import live_line
 from vnetsim.standard_streams import panics_unheard, tell, telling
 
 ROOT = Path(__file__).resolve().parents[2]

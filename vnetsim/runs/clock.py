@@ -40,18 +40,13 @@ class Clock:
             self._last += seconds
 
     def while_reading(self, items: Iterable[Item], stage: str) -> Iterator[Item]:
-        """Return the items, and count the time that each takes to come as a part."""
+        """Return the items, none of them None, and count the time that each takes to come as a part."""
         iterator = iter(items)
         while True:
-            begin = time.perf_counter()
-            try:
-                item = next(iterator)
-            except StopIteration:
+            with self.part(stage):
+                item = next(iterator, None)
+            if item is None:
                 return
-            finally:
-                seconds = time.perf_counter() - begin
-                self._add(stage, seconds)
-                self._last += seconds
             yield item
 
     def _add(self, stage: str, seconds: float) -> None:

@@ -20,7 +20,6 @@ import io
 import json
 import math
 import zipfile
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -33,7 +32,7 @@ from vnetsim.storage.comparison import RECORD as COMPARISON
 from vnetsim.storage.folder import Folder, is_own, json_bytes
 from vnetsim.storage.records import FORMAT, ComparisonRecord, ExperimentRecord, ManifestRecord
 from vnetsim.storage.structure import parse_toml, structured
-from vnetsim.storage.tables import REALS, TABLES, Scan, read_parquet, to_parquet
+from vnetsim.storage.tables import REALS, TABLES, Scan, to_parquet
 
 T = TypeVar("T")
 
@@ -153,11 +152,7 @@ class RunDirectory(Folder):
 
     def write(self, table: str, rows: Rows) -> None:
         """Write a table of ``vnetsim.storage.tables.TABLES``."""
-        self.write_tables({table: rows})
-
-    def write_tables(self, tables: Mapping[str, Rows]) -> None:
-        """Write several tables at once, which takes less time than one by one."""
-        self.put({f"{name}.parquet": to_parquet(name, rows) for name, rows in tables.items()})
+        self.put({f"{table}.parquet": to_parquet(table, rows)})
 
     def read(self, table: str) -> pl.DataFrame:
         """Return a table with exactly the columns of ``vnetsim.storage.tables``.
@@ -165,18 +160,7 @@ class RunDirectory(Folder):
         Raises:
             InputError: when it is missing, damaged or has other columns.
         """
-        name = f"{table}.parquet"
-        pieces = [] if self.holds(name) else self.pieces(table)
-        frames = [self._frame(piece, table) for piece in pieces or [name]]
-        return pl.concat(frames) if pieces else frames[0]
-
-    def _frame(self, name: str, table: str) -> pl.DataFrame:
-        path = self.checked(name)
-        frame = read_parquet(path)
-        _expect_columns(path, table, frame.schema)
-        if table == "windows":
-            _refuse_impossible(path, Scan((path,)))
-        return frame
+        return self.scan(table).collect(lambda rows: rows)
 
     def scan(self, table: str) -> Scan:
         """Return a table to be read in part, with the columns that it was written with.

@@ -312,17 +312,6 @@ def parquet(columns: Sequence[Column], rows: pl.DataFrame | list[tuple[object, .
     return buffer.getvalue()
 
 
-def read_parquet(path: Path) -> pl.DataFrame:
-    """Return what a Parquet file holds.
-
-    Raises:
-        InputError: it cannot be read, or is damaged.
-    """
-    with _damage_as_input_error(path):
-        _refuse_bomb((path,))
-        return pl.read_parquet(path, glob=False)
-
-
 @dataclass(frozen=True)
 class Scan:
     """Parquet files, one after the other as one table, of which only what is asked for comes into memory."""

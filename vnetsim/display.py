@@ -1,0 +1,187 @@
+"""Progress, shown where there is somebody to see it: on a terminal, in a notebook, or as lines in a pipe."""
+
+from __future__ import annotations
+
+import html
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+from vnetsim.progress import ProgressDisplay, TimeLeft, clock
+from vnetsim.standard_streams import plain, tell
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+FIRST_S = 10.0
+"""Wall time after which it can be told how long the rest takes, once a round or run is done."""
+EVERY_S = 60.0
+"""Wall time between two lines in a pipe."""
+SHOW_EVERY_S = 0.2
+"""Wall time between two looks of a notebook's line."""
+
+
+class _Lines:
+    """In a pipe: notes, a line when it is known how long the rest takes, and a line a minute."""
+
+    def __init__(self) -> None:
+        self._stage = ""
+        self._time = TimeLeft()
+        self._told_s = 0.0
+
+    def stage(self, text: str) -> None:
+        self._stage = text.partition("\n")[0]
+        self._tell()
+
+    def note(self, text: str) -> None:
+        tell(text)
+
+    def advance(self, *, time_s: float, done: float, total: float | None) -> None:  # noqa: ARG002 - the protocol's name
+        self._time.see(done, total)
+        self._tell()
+
+    def _tell(self) -> None:
+        now_s, left_s = self._time.elapsed_s, self._time.left_s
+        estimated = not self._told_s and now_s >= FIRST_S and left_s is not None and left_s >= EVERY_S
+        if not estimated and now_s < self._told_s + EVERY_S:
+            return
+        self._told_s = now_s
+        share = "" if self._time.share is None else f"{self._time.share:.0%} done"
+        rest = "" if left_s is None else f"about {clock(left_s)} left"
+        tell(", ".join(filter(None, (self._stage, share, f"{clock(now_s)} elapsed", rest))))
+
+
+class _Silent:
+    """Nothing at all."""
+
+    def stage(self, text: str) -> None:
+        pass
+
+    def note(self, text: str) -> None:
+        pass
+
+    def advance(self, *, time_s: float, done: float, total: float | None) -> None:
+        pass
+
+
+class _Bar:
+    """On a terminal: one line with stage, simulated time, bar, elapsed and remaining time."""
+
+    def __init__(self, progress: Progress, task: TaskID) -> None:
+        self._progress = progress
+        self._task = task
+
+    def stage(self, text: str) -> None:
+        self._progress.update(self._task, description=plain(text))
+
+    def note(self, text: str) -> None:
+        self._progress.console.print(plain(f"vnetsim: {text}"), markup=False, highlight=False)
+
+    def advance(self, *, time_s: float, done: float, total: float | None) -> None:
+        self._progress.update(self._task, completed=done, total=total, clock=f"simulated {time_s:,.0f} s")
+
+
+@contextmanager
+def live_line() -> Iterator[ProgressDisplay]:
+    """Give a display that is one line on standard error, gone when it is left."""
+    from rich import progress as rich_progress  # noqa: PLC0415 - takes a while
+    from rich.console import Console  # noqa: PLC0415
+    from rich.table import Column  # noqa: PLC0415
+
+    def words(text: str) -> rich_progress.TextColumn:
+        return rich_progress.TextColumn(text, table_column=Column(no_wrap=True))
+
+    columns = (
+        # the one that may take several lines
+        rich_progress.TextColumn("{task.description}", markup=False, table_column=Column()),
+        rich_progress.BarColumn(bar_width=10),
+        words("{task.fields[clock]}"),
+        rich_progress.TimeElapsedColumn(table_column=Column(no_wrap=True)),
+        words("elapsed,"),
+        rich_progress.TimeRemainingColumn(table_column=Column(no_wrap=True)),
+        words("left"),
+    )
+    with rich_progress.Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        yield _Bar(progress, progress.add_task("starting", total=None, clock=""))
+
+
+def _in_notebook() -> bool:
+    """Return whether a Jupyter kernel runs this process; IPython is not loaded to find out."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    return shell is not None and hasattr(shell, "kernel")
+
+
+class _CellLine:
+    """A line that is shown again and again in the same place, and the notes above it.
+
+    Args:
+        handle: of IPython's display, with ``update``.
+    """
+
+    def __init__(self, handle: Any) -> None:
+        self._handle = handle
+        self._time = TimeLeft()
+        self._due_s = 0.0
+        self._stage, self._clock, self._done, self._total = "", "", 0.0, 0.0
+        self._notes: list[str] = []
+
+    def stage(self, text: str) -> None:
+        self._stage = text
+        self._show()
+
+    def note(self, text: str) -> None:
+        self._notes.append(text)
+        self.show()
+
+    def advance(self, *, time_s: float, done: float, total: float | None) -> None:
+        self._clock, self._done, self._total = f"simulated {time_s:,.0f} s", done, total or 0.0
+        self._time.see(done, total)
+        self._show()
+
+    def end(self) -> None:
+        """Leave the notes alone."""
+        self._stage = ""
+        self.show()
+
+    def _show(self) -> None:
+        if time.monotonic() >= self._due_s:
+            self._due_s = time.monotonic() + SHOW_EVERY_S
+            self.show()
+
+    def show(self) -> None:
+        lines = [html.escape(note) for note in self._notes]
+        if self._stage:
+            share = f'<progress value="{self._done:g}" max="{self._total:g}"></progress>' if self._total else ""
+            left = "" if self._time.left_s is None else f"about {clock(self._time.left_s)} left"
+            words = [html.escape(self._stage), share, self._clock, f"{clock(self._time.elapsed_s)} elapsed", left]
+            lines.append(" ".join(filter(None, words)))
+        self._handle.update({"text/html": "<br>".join(lines), "text/plain": "\n".join(lines)}, raw=True)
+
+
+@contextmanager
+def cell_line() -> Iterator[ProgressDisplay]:
+    """Give a display below the notebook's cell."""
+    from IPython.display import display  # type: ignore[import-not-found]  # noqa: PLC0415 - there, see _in_notebook
+
+    line = _CellLine(display({"text/html": "", "text/plain": ""}, raw=True, display_id=True))
+    try:
+        yield line
+    finally:
+        line.end()
+
+
+def progress_display(show: bool | None = None) -> AbstractContextManager[ProgressDisplay]:
+    """Give a display.
+
+    Args:
+        show: None for a live line in a notebook or when standard error is a terminal, and notes and a line a minute
+            otherwise; True for a live line everywhere; False for nothing, not even notes.
+    """
+    if show is False:
+        return nullcontext(_Silent())
+    if _in_notebook():
+        return cell_line()
+    return live_line() if show or sys.stderr.isatty() else nullcontext(_Lines())
