@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
+from matplotlib.figure import Figure
 
 from vnetsim.cli.commands import main
 from vnetsim.learning import Aggregation, Cost, Description, LearnerContext, Participant, Series, Update
@@ -61,6 +62,27 @@ Cli = Callable[..., Done]
 _made: dict[tuple[object, ...], tuple[Path, Done]] = {}
 
 
+def _undrawn(_: Figure, file: io.StringIO, **__: object) -> None:
+    file.write('<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1 1"></svg>')
+
+
+_DRAWN = Figure.savefig
+
+
+@pytest.fixture(scope="module", autouse=True)
+def undrawn() -> Iterator[None]:
+    """Leave the figures of pages empty, which takes half of a small run; tests/analysis looks at figures."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Figure, "savefig", _undrawn)
+        yield
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw the figures of pages after all."""
+    monkeypatch.setattr(Figure, "savefig", _DRAWN)
+
+
 @pytest.fixture(scope="session")
 def cli() -> Cli:
     """``cli("run", scenario, ...)`` gives status, standard output and standard error."""
@@ -83,7 +105,7 @@ def small_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., tuple[P
     """Runs a shipped scenario small, once per set of options: ``small_run("gaussian.toml")``. Do not change it."""
 
     def run(scenario: str, *options: object) -> tuple[Path, Done]:
-        key = scenario, *options
+        key = Figure.savefig, scenario, *options
         if key not in _made:
             folder = tmp_path_factory.mktemp("runs") / "run"
             done = execute("run", SCENARIOS / scenario, *SMALL, *options, "--out", folder)

@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from commands import Command
 from crash_disk import CrashDisk, Watched
+from small_runs import undrawn
 
 from vnetsim.errors import VnetsimError
 from vnetsim.runs import traffic_recording, writer
@@ -24,6 +25,8 @@ from vnetsim.storage import table_pieces
 from vnetsim.storage.checked_folder import file_sha256
 from vnetsim.storage.folder import is_leftover
 from vnetsim.storage.run_directory import RunDirectory
+
+__all__ = ["undrawn"]
 
 TOLD = {"manifest.json", "checksums.sha256", "report.html", "comparison.html", ".lock"}
 """Files that tell when something was run."""

@@ -1,4 +1,4 @@
-"""Every kill, power cut, full disk and failing disk at every change: recordings, runs, reports."""
+"""Every kill, power cut, full disk and failing disk at every change: recordings, runs, reports, each learner."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from commands import MOBILITY, RUN, Command
+from commands import LEARNERS, MOBILITY, RUN, Command, run_of
 
 from analysis.report import page
 from analysis.report.page import build_report
@@ -53,3 +53,15 @@ def test_a_stop_at_every_change_of_a_report(report: Command, killed_everywhere: 
 @pytest.mark.parametrize("how", ["full", "error"])
 def test_an_error_at_every_change_of_a_report(report: Command, how: str, failed_everywhere: Failed) -> None:
     assert failed_everywhere(how, report) > 20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("learner", LEARNERS)
+def test_a_stop_at_every_change_of_a_learner(learner: str, killed_everywhere: Killed, tmp_path: Path) -> None:
+    assert killed_everywhere(run_of(learner, tmp_path)) > 100
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("learner", LEARNERS)
+def test_an_error_at_every_change_of_a_learner(learner: str, failed_everywhere: Failed, tmp_path: Path) -> None:
+    assert failed_everywhere("both", run_of(learner, tmp_path)) > 100

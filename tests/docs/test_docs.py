@@ -253,6 +253,12 @@ def test_documentation_is_built_with_what_set_up_installed() -> None:
     }
 
 
+def test_files_that_are_mutated_are_there() -> None:
+    mutated = project()["tool"]["mutmut"]
+    for name in (*mutated["only_mutate"], *mutated["pytest_add_cli_args_test_selection"]):
+        assert list(ROOT.glob(name)), name
+
+
 def test_the_notebook_is_named_where_one_looks() -> None:
     for page in ("README.md", "docs/tutorial.md", "scenarios/README.md"):
         assert "tutorial.ipynb)" in (ROOT / page).read_text(encoding="utf-8"), page

@@ -170,19 +170,15 @@ SCENARIO_FAULTS: dict[str, tuple[Callable[[str], str], str]] = {
 }
 
 
-@pytest.mark.parametrize("command", [("mobility",), ("run", "--learner", "toy")])
 @pytest.mark.parametrize("fault", SCENARIO_FAULTS)
-@pytest.mark.usefixtures("toy")
-def test_a_faulty_scenario(
-    fault: str, command: tuple[str, ...], refused: Refused, scenarios: Path, tmp_path: Path
-) -> None:
+def test_a_faulty_scenario(fault: str, refused: Refused, scenarios: Path, tmp_path: Path) -> None:
     change, message = SCENARIO_FAULTS[fault]
     (tmp_path / "cut.xml").write_text(CUT)
     text = (scenarios / "urban.sumocfg").read_text()
     text = text.replace('value="intersection/', f'value="{scenarios}/intersection/')
     config = tmp_path / "faulty.sumocfg"
     config.write_text(change(text))
-    line = refused(*command, config, "--out", tmp_path / "run")
+    line = refused("mobility", config, "--out", tmp_path / "run")
     assert message in line
     assert line.startswith(f"vnetsim: {config}: ")
     assert not (tmp_path / "run").exists()
@@ -192,25 +188,6 @@ def test_a_missing_scenario_leaves_nothing(refused: Refused, tmp_path: Path) -> 
     config = tmp_path / "gone.sumocfg"
     assert refused("mobility", config, "--out", tmp_path / "run") == f"vnetsim: {config}: no such file.\n"
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        (["gaussian.v_min_kmh=160"], "gaussian.v_min_kmh must be below gaussian.v_max_kmh, got 160.0 and 150.0."),
-        (["gaussian.sd_kmh=nan"], "gaussian.sd_kmh must be between"),
-        (["gaussian.v_min_mps=10"], "gaussian: unknown key 'v_min_mps'. Did you mean 'v_min_kmh'?"),
-        (["gaussian.range_m=500m"], "gaussian.range_m: expected a number, got '500m'."),
-    ],
-)
-def test_settings_without_meaning(
-    settings: list[str], message: str, refused: Refused, scenarios: Path, tmp_path: Path
-) -> None:
-    options = [text for setting in settings for text in ("--set", setting)]
-    for command in ("run", "mobility"):
-        line = refused(command, scenarios / "gaussian.toml", *options, "--out", tmp_path / "run")
-        assert message in line
-    assert not (tmp_path / "run").exists()
 
 
 def test_a_faulty_experiment_file_is_named(refused: Refused, tmp_path: Path) -> None:
@@ -230,7 +207,7 @@ def test_a_faulty_experiment_file_is_named(refused: Refused, tmp_path: Path) -> 
     [
         (("--learner", "flsimko"), "Did you mean 'flsimco'? Available: cdl, discard, "),
         (("--set", "data.train_images=50"), "50"),
-        (("--set", "data.min_images=100000"), "100000"),
+        (("--set", "data.min_images=100000", "--set", "data.train_images=400"), "100000"),
         (("--data", "cifar10", "--data-root", "gone"), "data.root: "),
         (
             ("--learner", "cdl", "--set", "round.participation=coverage", "--set", "data.train_images=110"),

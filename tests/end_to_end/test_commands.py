@@ -104,6 +104,7 @@ def test_several_rsus_and_the_busiest_junction(cli: Cli, scenarios: Path, tmp_pa
     assert "took junction" in str(RunDirectory(tmp_path / "again").manifest()["traffic"]["notes"])
 
 
+@pytest.mark.usefixtures("drawn")
 def test_a_report_is_rebuilt_to_the_same_bytes(cli: Cli, small_run: SmallRun) -> None:
     runs = [small_run(scenario)[0] for scenario in ("gaussian.toml", "expressway.sumocfg")]
 
@@ -130,7 +131,7 @@ def test_learners_are_listed_and_explained(cli: Cli) -> None:
     one = cli("learners", "discard")
     assert one.status == 0
     assert "limit_kmh" in one.out
-    assert "100.0" in one.out
+    assert "learning.limit_kmh = 100\n" in one.out
     assert "FedAvg over the vehicles at or below a speed limit" in one.out
 
 

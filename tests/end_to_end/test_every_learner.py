@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -29,33 +30,25 @@ def quick(learner: str) -> tuple[str, ...]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scenario", SCENARIOS)
-@pytest.mark.parametrize("learner", learner_names())
-def test_it_runs_everywhere(learner: str, scenario: str, cli: Cli, scenarios: Path, tmp_path: Path) -> None:
-    done = cli("run", scenarios / scenario, "--learner", learner, *quick(learner), "--out", tmp_path / "run")
-    assert done.status == 0, done.err
-    run = RunDirectory(tmp_path / "run")
-    assert run.manifest()["status"] == "finished"
-    assert run.read("rounds").height == 3
-    metrics = set(run.read("metrics")["name"])
-    assert metrics <= {series["name"] for series in run.manifest()["series"]}
-    exchanges = run.manifest()["learner"]["cost"]["exchange"] is not None
-    assert run.has("exchanges") == exchanges
-    assert (run.path / "model.safetensors").stat().st_size > 1000
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("learner", learner_names())
-def test_interrupted_it_goes_on_to_the_same_bits(
+@pytest.mark.parametrize(("learner", "scenario"), list(zip(learner_names(), cycle(SCENARIOS), strict=False)))
+def test_it_runs_and_interrupted_it_goes_on_to_the_same_bits(
     learner: str,
+    scenario: str,
     cli: Cli,
     scenarios: Path,
     tmp_path: Path,
     results_of: Callable[[Path], dict[str, bytes]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    command = ("run", scenarios / "gaussian.toml", "--learner", learner, *quick(learner))
-    assert cli(*command, "--out", tmp_path / "whole").status == 0
+    command = ("run", scenarios / scenario, "--learner", learner, *quick(learner))
+    done = cli(*command, "--out", tmp_path / "whole")
+    assert done.status == 0, done.err
+    run = RunDirectory(tmp_path / "whole")
+    assert run.manifest()["status"] == "finished"
+    assert run.read("rounds").height == 3
+    assert set(run.read("metrics")["name"]) <= {series["name"] for series in run.manifest()["series"]}
+    assert run.has("exchanges") == (run.manifest()["learner"]["cost"]["exchange"] is not None)
+    assert (run.path / "model.safetensors").stat().st_size > 1000
     kind = find_learner(learner)
     original, calls = kind.train, iter(range(10**6))
 

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import quoteattr
 
+import pytest
+
 from vnetsim.storage.run_directory import RunDirectory
 
 Cli = Callable[..., Any]
@@ -68,6 +70,7 @@ def recording(path: Path) -> Path:
     return path
 
 
+@pytest.mark.usefixtures("drawn")
 def test_in_a_recording(cli: Cli, toy: type, tmp_path: Path) -> None:
     trace = recording(tmp_path / "<script>alert(2)<b>.xml")
     run = tmp_path / "deep" / "down" / "run"
@@ -84,27 +87,3 @@ def test_in_a_recording(cli: Cli, toy: type, tmp_path: Path) -> None:
     replay = cli("mobility", trace, "--rsu", "0,0:100", "--out", tmp_path / "traffic")
     assert replay.status == 0
     check(tmp_path / "traffic", set(NAMES))
-
-
-def test_in_a_route_file(cli: Cli, scenarios: Path, toy: type, tmp_path: Path) -> None:
-    names = ("../../x", "a/b", "/etc/x", "$x^2$", "größe", "{{7*7}}")  # SUMO itself refuses < and &
-    routes = "".join(
-        f'<vehicle id={quoteattr(name)} depart="{k}"><route edges="east_in east_bay west_out"/></vehicle>'
-        for k, name in enumerate(names)
-    )
-    (tmp_path / "routes.xml").write_text(
-        f'<?xml version="1.0" encoding="UTF-8"?><routes>{routes}</routes>', encoding="utf-8"
-    )
-    config = tmp_path / "names.sumocfg"
-    config.write_text(
-        f'<configuration><input><net-file value="{scenarios}/intersection/intersection.net.xml"/>'
-        '<route-files value="routes.xml"/></input><time><end value="120"/></time></configuration>'
-    )
-    before = files_below(tmp_path)
-    run = tmp_path / "deep" / "run"
-    options = ("--rsu", "0,0:100", "--learner", toy.name, "--rounds", "2", "--set", "traffic.repeat=false")
-    done = cli("run", config, *options, "--out", run)
-    assert done.status == 0, done.err
-    assert all(path.is_relative_to(run) for path in files_below(tmp_path) - before)
-    assert set(RunDirectory(run).read("windows")["vehicle_id"]) <= set(names)
-    check(run, set(RunDirectory(run).read("windows")["vehicle_id"]))

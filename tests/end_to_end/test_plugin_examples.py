@@ -66,19 +66,6 @@ def test_a_learner_with_a_task_of_its_own(
     assert {name for name in first if first[name] != again[name]} == set()
 
 
-def test_it_learns_and_is_refused_settings_it_does_not_know(cli: Cli, scenarios: Path, tmp_path: Path) -> None:
-    learner = f"{FOLDER / 'rotation.py'}:RotNet"
-    refused = cli("run", scenarios / "gaussian.toml", "--learner", learner, "--set", "learning.bank=5")
-    assert refused.status == 2
-    assert "learning: unknown key 'bank'." in refused.err
-    more = ("--set", "learning.steps=20", "--set", "learning.lr=0.1", "--set", "data.train_images=60")
-    done = cli("run", scenarios / "gaussian.toml", "--learner", learner, *QUICK, *more, "--out", tmp_path / "run")
-    assert done.status == 0
-    metrics = RunDirectory(tmp_path / "run").read("metrics")
-    losses = metrics.filter(metrics["name"] == "loss").sort("round")["value"].to_list()
-    assert losses[-1] < losses[0]
-
-
 GRATINGS = ("--set", f"data.name={FOLDER / 'gratings.py'}:Gratings")
 PLAIN_CNN = ("--set", f"learning.encoder={FOLDER / 'plain_cnn.py'}:PlainCnn")
 CONTRASTIVE = ("--set", "learning.bank=60", "--set", "learning.linear_probe=never")
@@ -108,19 +95,6 @@ def test_a_data_set_and_an_encoder_are_used_and_recorded(both: Path) -> None:
     # three convolutions of 8, 16 and 32 channels with their norms, and the projection
     convolutions = sum(9 * a * b + b + 2 * b for a, b in ((3, 8), (8, 16), (16, 32)))
     assert manifest["learner"]["parameters"] == convolutions + 32 * 128 + 128
-
-
-def test_what_a_received_folder_names_is_not_run(both: Path, refused: Callable[..., str], cli: Cli) -> None:
-    assert "data.name: the folder wants the code of" in refused("run", both, "--out", both.parent / "no")
-    other = ("--set", "data.name=signs", "--set", "dataset={}")
-    assert "learning.encoder: the folder wants the code of" in refused("run", both, *other, "--out", both.parent / "no")
-    manifest = RunDirectory(both).manifest()
-    RunDirectory(both).write_json("manifest.json", manifest | {"status": "interrupted"})
-    try:
-        assert "data.name: the folder wants the code of" in refused("resume", both)
-        assert cli("resume", both, "--trust").status == 0
-    finally:
-        RunDirectory(both).write_json("manifest.json", manifest)
 
 
 @pytest.mark.parametrize(

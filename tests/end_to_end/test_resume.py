@@ -49,10 +49,7 @@ def interrupt_at(monkeypatch: pytest.MonkeyPatch, target: Any, name: str, call: 
     ("name", "call", "finished"),
     [
         ("evaluate", 0, 0),
-        ("train", 0, 0),
-        ("train", 1, 1),
         ("aggregate", 1, 1),
-        ("train", 2, 2),
         ("evaluate", 3, 2),
         ("sample_images", 0, 3),
     ],
@@ -391,3 +388,30 @@ def test_a_finished_run_in_a_folder_that_may_not_be_written_has_nothing_to_do(
     done = cli("resume", folder)
     assert (done.status, done.err) == (0, f"vnetsim: {folder}: the run had already finished; nothing to do.\n")
     assert "Vehicles in coverage" in done.out
+
+
+MINE = "what the user had\n"
+
+
+def test_run_resume_and_replay(
+    cli: Cli, small: tuple[str, ...], scenarios: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(scenarios / "intersection", tmp_path / "scenario" / "intersection")
+    config = tmp_path / "scenario" / "intersection.sumocfg"
+    mine = tmp_path / "tripinfos.xml"
+    mine.write_text(MINE)
+    text = (scenarios / config.name).read_text()
+    config.write_text(text.replace("<time>", f'<output><tripinfo-output value="{mine}"/></output><time>'))
+    assert config.read_text() != text
+    options, out = (*small, "--end", 150), tmp_path / "run"
+    with monkeypatch.context() as patched:
+        patched.setattr(ContrastiveLearner, "train", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        stopped = cli("run", config, *options, "--out", out)
+    assert stopped.status == 130
+    assert f"go to {out / 'sumo'}" in stopped.err
+    for command in (("resume", out), ("run", out, *options, "--out", tmp_path / "replayed")):
+        done = cli(*command)
+        assert done.status == 0, done.err
+        assert mine.read_text() == MINE
+    assert b"</tripinfos>" in (out / "sumo" / "tripinfos.xml").read_bytes()
+    assert not (tmp_path / "replayed" / "sumo").exists()

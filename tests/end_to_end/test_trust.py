@@ -13,7 +13,7 @@ import tomli_w
 
 from vnetsim.display import progress_display
 from vnetsim.errors import InputError
-from vnetsim.experiment import PLUGIN_KEYS, Experiment
+from vnetsim.experiment import PLUGIN_KEYS
 from vnetsim.plugins import Kind
 from vnetsim.runs.runner import resume_run
 from vnetsim.scenario.settings_file import load_experiment, merge, read_experiment
@@ -141,25 +141,6 @@ def test_resume_starts_no_sumo_on_what_came_with_the_folder(
     received.unfinish()
     received.change(scenario=names[way])
     assert "the folder wants SUMO to be started on" in refused("resume", "received")
-
-
-@pytest.mark.parametrize(
-    ("changes", "asks"),
-    [
-        ({}, False),
-        ({"learner": "my.py:X"}, True),
-        ({"scenario": "/my.py:X"}, True),
-        ({"scenario": "/my.sumocfg"}, False),
-    ],
-)
-def test_who_is_told_how_to_go_on_is_told_of_the_word_that_it_takes(changes: dict[str, Any], asks: bool) -> None:
-    experiment = Experiment(**{"scenario": "gaussian", **changes})
-    assert asks_for_trust(experiment) == asks
-    if not asks:
-        check_resumed(experiment, Path("/run/experiment.toml"), scenario=experiment.scenario, learner=None)
-    else:
-        with pytest.raises(InputError, match="--trust"):
-            check_resumed(experiment, Path("/run/experiment.toml"), scenario=experiment.scenario, learner=None)
 
 
 def test_ones_own_live_run_is_resumed_without_a_word(

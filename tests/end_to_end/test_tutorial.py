@@ -3,6 +3,8 @@
 import json
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -100,3 +102,27 @@ def test_the_commands_do_what_is_said_of_them(mine: Path, cli: Callable[..., Any
     assert "mean of the last 3 evaluations" in studied
     assert studied.count("took junction") == 1
     assert {cell["condition"] for cell in study["cells"]} == {"mixed", "by direction"}
+
+
+NOTEBOOK = Path(__file__).resolve().parents[2] / "scenarios" / "tutorial.ipynb"
+RUN = """
+import json, sys
+space = {}
+for cell in json.load(open(sys.argv[1]))["cells"]:
+    if cell["cell_type"] == "code":
+        exec(compile("".join(cell["source"]), cell["id"], "exec"), space)
+print(space["study"].differences.height, space["page"].path, len(space["run"].windows))
+"""
+
+
+def test_the_tutorial_runs_and_holds_no_output(tmp_path: Path) -> None:
+    told = json.loads(NOTEBOOK.read_text())
+    assert (told["nbformat"], told["nbformat_minor"]) == (4, 5)
+    assert all(cell.get("outputs", []) == [] for cell in told["cells"])
+    command = [sys.executable, "-c", RUN, str(NOTEBOOK)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    differences, page, windows = done.stdout.split()
+    assert int(differences) > 0
+    assert int(windows) > 0
+    assert (tmp_path / page).is_file()

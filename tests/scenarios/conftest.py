@@ -1,0 +1,5 @@
+"""Studies are run without their figures."""
+
+from small_runs import undrawn
+
+__all__ = ["undrawn"]
