@@ -2,9 +2,8 @@
 
 Run with ``pytest tests/benchmarks/test_training_benchmarks.py --benchmark-only -s`` or, where there is no pytest, as a
 script with the repository and its ``tests/`` on PYTHONPATH. Options of the script: ``--device cuda``, ``--quick``
-(leaves out ResNet-18 on a CPU), ``--large bfloat16`` (only the round of 95 ResNet-18 vehicles, in that precision),
-``--profile`` (tables of torch.profiler: a round of small vehicles under each engine, one ResNet-18 vehicle in each
-precision). Prints ratios, and asserts nothing about time. Images are random: their content costs nothing.
+(leaves out ResNet-18 on a CPU), ``--large bfloat16`` (only the round of 95 ResNet-18 vehicles, in that precision).
+Prints ratios, and asserts nothing about time. Images are random: their content costs nothing.
 """
 
 from __future__ import annotations
@@ -37,8 +36,6 @@ from device_checks.training_work import (
 from torch import Tensor
 
 from learners.engines.optimizers import Sgd
-from learners.flsimco import FLSimCo
-from vnetsim.learning import Participant
 from vnetsim.process import keep_freed_memory
 
 
@@ -146,40 +143,12 @@ def large_round(device: str, *, precision: str = "float32", steps: int = 1) -> N
         print(f"  of the measured bf16 matrix peak: {100 * flop / wall_s / matrix_peak(device):.1f} %")
 
 
-def profile(device: str) -> None:
-    """Where the time of a round of 50 small vehicles goes, under each engine, and of a ResNet-18 vehicle."""
-    small = contrastive(device, silos=50, per_silo=64, encoder="small", batch=64, steps=1)
-    table("50 small vehicles, sequential", small["sequential"], vehicles(50), device)
-    table("50 small vehicles, batched", small["batched"], vehicles(50), device)
-    for precision in ("float32", "bfloat16"):
-        one = contrastive(device, silos=1, per_silo=520, encoder="resnet18", batch=128, steps=1, precision=precision)
-        table(f"one ResNet-18 vehicle x 128 images, {precision}", one["batched"], vehicles(1), device)
-
-
-def table(name: str, learner: FLSimCo, joined: Sequence[Participant], device: str) -> None:
-    kinds = [torch.profiler.ProfilerActivity.CPU]
-    if device.startswith("cuda"):
-        kinds.append(torch.profiler.ProfilerActivity.CUDA)
-    learner.train(joined)
-    # without this the threads of the engine would not be seen
-    everywhere = torch._C._profiler._ExperimentalConfig(profile_all_threads=True)
-    with torch.profiler.profile(activities=kinds, experimental_config=everywhere) as recorded:
-        begin_s = time.perf_counter()
-        learner.train(joined)
-        wall_s = time.perf_counter() - begin_s
-    print(f"{name}: {wall_s:.2f} s")
-    print(recorded.key_averages().table(sort_by="self_cpu_time_total", row_limit=12, max_name_column_width=40))
-
-
 def main(arguments: Sequence[str]) -> None:
     keep_freed_memory()  # as vnetsim does
     device = arguments[arguments.index("--device") + 1] if "--device" in arguments else "cpu"
     cpu = device == "cpu"
     name = platform.processor() or platform.machine() if cpu else torch.cuda.get_device_name(device)
     print(f"{name}, {os.cpu_count()} cores, torch {torch.__version__} with {torch.get_num_threads()} threads")
-    if "--profile" in arguments:
-        profile(device)
-        return
     if "--large" in arguments:
         large_round(device, precision=arguments[arguments.index("--large") + 1])
         return

@@ -83,14 +83,6 @@ def test_two_vehicles_swap_models_over_a_shared_sidelink(scene: Any, play: Any) 
     assert (first.sender_x_m, first.receiver_x_m) == (pytest.approx(40.0), pytest.approx(60.0))
 
 
-def test_who_is_out_of_range_has_no_contact(scene: Any, play: Any) -> None:
-    far = [scene.window("a", 0, 20), scene.window("b", 0, 20, start=(0.0, -100.0))]
-    result, (participants,) = play(far, MIX, quorum=2)
-    assert result.log.exchanges == []
-    assert peers(participants) == {"a": [], "b": []}
-    assert [p.end_s for p in result.log.participations] == [3.0, 3.0]
-
-
 @pytest.mark.parametrize(("topology", "relay"), [("contact", True), ("star", False)])
 def test_the_rsu_relays_over_two_hops(scene: Any, play: Any, topology: str, relay: bool) -> None:
     far = [scene.window("a", 0, 20), scene.window("b", 0, 20, start=(0.0, -100.0))]
@@ -192,14 +184,6 @@ def test_a_guest_that_leaves_frees_its_host(scene: Any, play: Any) -> None:
     assert [(p.neighbours, p.peers[0].neighbours) for p in participants] == [(2, 2), (2, 2)], "a had been there"
 
 
-def test_what_is_not_complete_at_the_limit_is_cut(scene: Any, play: Any) -> None:
-    windows = [scene.window(name, 0, 60, start=(10.0 * i, 0.0), speed_mps=1.0) for i, name in enumerate("abc")]
-    result, (participants,) = play(windows, OVERSEAS, quorum=3, exchange={"limit_s": 14.0})
-    assert Counter(e.outcome for e in result.log.exchanges) == {"completed": 3, "cut": 3}
-    assert max(e.end_s for e in result.log.exchanges) == 17.0
-    assert sum(len(p.peers) for p in participants) == 3
-
-
 def test_a_mutual_exchange_needs_both_directions(scene: Any, play: Any) -> None:
     """With a directed ring of three, one direction of every pair is never sent."""
     windows = [scene.window(name, 0, 60, start=(10.0 * i, 0.0), speed_mps=1.0) for i, name in enumerate("abc")]
@@ -237,14 +221,6 @@ def test_nobody_is_invited_while_others_exchange(scene: Any, play: Any) -> None:
     assert [sorted(peers(r)) for r in rounds] == [["a", "b"], ["c", "d"]] or len(rounds) == 2
     starts = {p.vehicle_id: p.start_s for p in result.log.participations if p.round == 1}
     assert min(starts.values()) == result.log.rounds[0].close_s == 5.0
-
-
-def test_a_silo_takes_part_once_a_round(scene: Any, play: Any) -> None:
-    windows = [scene.window(name, 0, 60, start=(5.0 * i, 100.0)) for i, name in enumerate("abcdefgh")]
-    result, rounds = play(windows, MIX, quorum=4, silos=4, invited=8, distinct_silos=True, rounds=3)
-    assert [sorted(p.silo for p in participants) for participants in rounds] == [[0, 1, 2, 3]] * 3
-    result, _ = play(windows, MIX, quorum=8, silos=4, invited=8, distinct_silos=False)
-    assert sorted(p.silo for p in result.log.participations) == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
 def test_values_come_back_to_their_exchanges(scene: Any) -> None:
@@ -344,15 +320,6 @@ def vehicle_path(points: list[tuple[float, float, float]]) -> VehiclePath:
         vehicle_id="v", vehicle_type="", rsu_id="r", entry_cause="crossing", entry_edge="", time_s=t, x_m=x, y_m=y,
         speed_mps=[0.0] * len(t),
     )  # fmt: skip
-
-
-def test_contact_time_is_exact_between_the_points() -> None:
-    still = vehicle_path([(0, 0, 0), (100, 0, 0)])
-    passing = vehicle_path([(0, -200, 30), (40, 200, 30)])  # 10 m/s past it at 30 m
-    assert contact_time_s(still, passing, 50.0, 0.0, 40.0) == pytest.approx(2 * 40 / 10, rel=1e-12)
-    assert contact_time_s(still, passing, 50.0, 20.0, 40.0) == pytest.approx(4.0)
-    assert contact_time_s(still, passing, 30.0, 0.0, 40.0) == 0.0
-    assert contact_time_s(still, still, 1.0, 3.0, 8.0) == 5.0
 
 
 @given(seed=st.integers(0, 10**6), range_m=st.floats(5, 100))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from vnetsim.coverage.rsu import Rsu
-from vnetsim.simulation.log import OUTCOMES, ParticipationRecord, RoundRecord
+from vnetsim.simulation.log import ParticipationRecord, RoundRecord
 from vnetsim.storage.tables import PARTICIPATIONS, ROUNDS, TABLES, to_parquet
 
 
@@ -147,20 +147,6 @@ def test_rejected(scene: Any) -> None:
     assert a.upload_bytes == 2e6
     (round_,) = result.log.rounds
     assert (round_.committed, round_.rejected, round_.loss) == (1, 1, 0.5)
-
-
-def test_the_scenes_above_and_of_exchange_produce_every_outcome() -> None:
-    assert set(OUTCOMES) == {
-        "left_exchange",
-        "committed",
-        "left_download",
-        "left_training",
-        "left_upload",
-        "deadline",
-        "stale",
-        "not_selected",
-        "rejected",
-    }
 
 
 def test_a_repeated_vehicle_is_a_new_vehicle(scene: Any) -> None:

@@ -233,6 +233,18 @@ def test_a_round_is_handed_over_complete(scene: Any) -> None:
     assert [s["time_s"] for s in shown] == [0, 1]
 
 
+def test_a_run_that_its_caller_ends_invites_nobody_any_more(scene: Any) -> None:
+    result = simulate(
+        scene.experiment(rounds=9),
+        scene.traffic([scene.window("a", 0, 90)]),
+        scene.learning(),
+        Streams(seed=0),
+        on_round=lambda log: len(log.rounds) < 2,
+    )
+    assert (result.ended_by, result.time_s, len(result.log.rounds)) == ("caller", 12.0, 2)
+    assert [(r.round, r.outcome) for r in result.log.participations] == [(0, "committed"), (1, "committed")]
+
+
 def coverage(scene: Any, windows: list[Any], **settings: Any) -> Any:
     return scene.run(windows, participation="coverage", quorum=1, invited=1, **settings)
 

@@ -1,12 +1,10 @@
-"""Every setting of an experiment changes what it says of a simulation, by the amount it says, and nothing else."""
+"""Settings change what they say of a simulation, by the amount they say, and nothing else."""
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable
-from dataclasses import dataclass, fields, is_dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +12,6 @@ import pytest
 
 from vnetsim.coverage.rsu import Rsu
 from vnetsim.experiment import (
-    PLUGIN_TABLES,
     Camera,
     ComputeSettings,
     ExchangeSettings,
@@ -26,47 +23,6 @@ from vnetsim.experiment import (
 from vnetsim.learning import Cost, Exchange
 from vnetsim.random_streams import Streams
 from vnetsim.simulation.loop import simulate
-
-TESTS = Path(__file__).parents[1]
-ELSEWHERE = {
-    "scenario": "test_what_is_no_scenario",
-    "seed": "test_another_seed_gives_another_run",
-    "rounds": "test_the_next_round_opens_when_the_previous_closes",
-    "device": "test_the_device_is_the_one_asked_for",
-    "learner": "test_another_learner_meets_the_same_vehicles",
-    "evaluate_every": "test_evaluations_are_as_often_as_asked",
-    "arithmetic.deterministic": "test_arithmetic_is_set_for_the_run_recorded_and_put_back",
-    "arithmetic.tf32": "test_arithmetic_is_set_for_the_run_recorded_and_put_back",
-    "round.aggregation": "test_a_rule_is_used_recorded_and_resumed",
-    "learning": "test_another_learner_keeps_the_recorded_settings_that_it_knows",
-    "schedule.learner": "test_who_commits_is_the_schedules_and_what_is_learnt_the_runs",
-    "schedule.learning": "test_who_commits_is_the_schedules_and_what_is_learnt_the_runs",
-    "round.training_outside": "test_it_uploads_when_it_is_covered_again",
-    "traffic.gui": "test_a_window_without_a_display",
-    "traffic.seed": "test_seed_of_the_settings_overrides_the_scenario",
-    "traffic.repeat": "test_repeat_plays_on_with_the_next_seed",
-    "traffic.rsu": "test_specifications",
-    "traffic.rsu_file": "test_a_file_of_rsus",
-    "traffic.rsu_spacing_m": "test_all_signalised_junctions",
-    "traffic.range_m": "test_specifications",
-    "traffic.net": "test_the_net_gives_lanes_and_boundary",
-    "traffic.begin_s": "test_a_later_begin_is_sumos_own",
-    "traffic.end_s": "test_a_recording_gives_the_same_stretch",
-    "traffic.warmup_s": "test_windows_begin_after_the_warm_up",
-    "traffic.vehicle_types": "test_types_and_classes",
-    **{f"data.{name}": "test_a_setting_changes_what_it_is_for" for name in (
-        "name", "root", "download", "train_images", "test_images", "image_px", "side_correction",
-        "partition", "alpha", "unseen_share", "min_images",
-    )},
-    **{f"gaussian.{name}": "test_what_the_gaussian_model_does" for name in (
-        "v_min_kmh", "v_max_kmh", "mean_kmh", "sd_kmh", "arrivals_per_s", "directions", "lateral_m", "duration_s",
-        "range_m",
-    )},
-    "blur.threshold_kmh": "test_images_blur_by_what_blur_and_camera_say",
-    "blur.fraction": "test_images_blur_by_what_blur_and_camera_say",
-    "camera.scene_width_m": "test_images_blur_by_what_blur_and_camera_say",
-}  # fmt: skip
-"""Tests of other modules."""
 
 RSU = Rsu(id="r", x_m=0.0, y_m=0.0, range_m=2000.0)
 AWAY_M = 300.0
@@ -348,27 +304,3 @@ def test_what_an_exchange_does(change: Change, amounts_to: Callable[[Scene], boo
     before, after = play(**change.beside), play(**(change.beside | {change.key: change.value}))
     assert {what for what in before if before[what] != after[what]} == change.changes, (before, after)
     assert amounts_to(after), after
-
-
-# -- all of them -------------------------------------------------------------------------------------------------------
-
-
-def leaves(kind: Any, prefix: str = "") -> set[str]:
-    """Return the dotted keys of all settings of an experiment."""
-    keys = set()
-    for one in fields(kind):
-        table = one.default_factory if callable(one.default_factory) else None
-        inner = is_dataclass(table)
-        keys |= leaves(table, f"{prefix}{one.name}.") if inner else {f"{prefix}{one.name}"}
-    return keys
-
-
-def test_every_setting_is_looked_at() -> None:
-    here = {change.key for change in ALONE} | {change.key for change, _ in (*ROUNDS, *EXCHANGES)}
-    here |= {"link.update_s"}
-    # a plug-in's own table holds whatever its Settings declare
-    assert leaves(Experiment) - set(PLUGIN_TABLES) == here | ELSEWHERE.keys()
-    assert not here & ELSEWHERE.keys()
-    written = "".join(path.read_text() for path in TESTS.rglob("test_*.py"))
-    missing = {name for name in ELSEWHERE.values() if not re.search(rf"^def {name}\(", written, flags=re.MULTILINE)}
-    assert not missing
