@@ -38,16 +38,12 @@ class RunData:
 
     Args:
         manifest: ``manifest.json``.
-        experiment: ``experiment.toml``, ``experiment_text`` as written.
-        experiment_text: see ``experiment``.
+        experiment: ``experiment.toml``.
+        experiment_text: the same file, as written.
         rsus: the RSUs, at least one.
         camera: the vehicles' camera.
-        windows: tables of ``vnetsim.storage.tables``, like those that follow; here ``chord_m`` instead of the paths.
-        participations: empty for a mobility-only run.
-        exchanges: between vehicles; empty for learners without any.
-        rounds: likewise.
-        metrics: likewise.
-        silos: likewise.
+        windows: the table of that name, as all that follow; with ``chord_m`` instead of the paths.
+        exchanges: between vehicles.
         lanes: the table ``map``.
         samples: example images, None when there are none.
         paths: the table ``windows`` as it was written, to be read in part; None when there is none.

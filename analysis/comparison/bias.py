@@ -40,7 +40,7 @@ class Spread:
         by_arm: shares of each arm, all its cells together.
         windows: share of the coverage windows of all arms together, shape (bins,); their runs may have ended at
             different times.
-        dwell: share of the time in coverage, likewise.
+        dwell: share of the time in coverage of all arms together.
         index_of: returns the bin of each row of a table of ``windows_with_updates``.
     """
 

@@ -137,7 +137,11 @@ def overview(data: ComparisonData, pairs: Mapping[str, Pairs]) -> Section | None
         id="overview",
         title="Overview",
         tables=[overview_table(data, metric, pairs) for metric in metrics],
-        panels=[overview_panel(data, metric, f"overview-{i}") for i, metric in enumerate(metrics, 1)],
+        panels=[
+            overview_panel(data, metric, f"overview-{i}")
+            for i, metric in enumerate(metrics, 1)
+            if any(metric in one.metrics for one in data.conditions)
+        ],
     )
 
 

@@ -35,7 +35,7 @@ Values = NDArray[np.float64]
 
 _ABOUT_TESTS = (
     "Blocks are the seeds: they are independent, while conditions share the traffic, silos and initial weights of a "
-    "seed. So it is told what holds for other seeds under these conditions. The last column takes conditions as "
+    "seed. So this says what holds for other seeds under these conditions. The last column takes conditions as "
     "blocks, and asks whether the order would hold under others; they were chosen, not drawn, and are not independent, "
     "so that it is exploratory. Where p is at most {level:g}, {noun}s whose mean ranks differ by the critical "
     "difference (Nemenyi) or more are told apart; all their pairs are allowed for, the number of rows here is not."

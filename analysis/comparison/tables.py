@@ -191,13 +191,13 @@ def overview_table(
 
     conditions, arms = data.measuring(metric)
     head, rows = grid(data, metric, cell, across=len(conditions) <= len(arms))  # the longer list goes down the page
-    return Table(
-        title=metric.titled,
-        head=head,
-        rows=rows,
-        note=f"Mean \u00b1 standard deviation over seeds of the {compared_words([metric])}. Higher, lower, not "
-        f"resolved: against {shortened(first)} under the same condition (corrected p at most {LEVEL:g}).",
-    )
+    note = f"Mean \u00b1 standard deviation over seeds of the {compared_words([metric])}."
+    if any(metric in one.metrics for one in conditions):
+        note += (
+            f" Higher, lower, not resolved: against {shortened(first)} under the same condition (corrected p at most "
+            f"{LEVEL:g})."
+        )
+    return Table(title=metric.titled, head=head, rows=rows, note=note)
 
 
 def traffic_table(data: ComparisonData) -> Table:

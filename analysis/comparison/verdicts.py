@@ -146,6 +146,8 @@ def verdict_sentences(pairs: Sequence[ComparedPair], metric: Metric, most: int =
     unresolved = [pair for pair in pairs if not pair.resolved]
     if len(unresolved) == 1:
         lines.append(f"{metric.subject}: the difference {unresolved[0].words} is not resolved.")
+    elif len(unresolved) == len(pairs):
+        lines.append(f"{metric.subject}: none of the {count(len(pairs))} differences is resolved.")
     elif unresolved:
         lines.append(f"{metric.subject}: {count(len(unresolved))} of {count(len(pairs))} differences are not resolved.")
     return lines

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from analysis.comparison.data import CellData, ComparisonData, ConditionData, Metric, RecordedTraffic
 from analysis.comparison.verdicts import Family, pairs_of
-from analysis.formatting import MOST_NAMED, THIN, clean, count, duration, named, plural, shortened
+from analysis.formatting import MOST_NAMED, THIN, clean, count, decapitalised, duration, named, plural, shortened
 from analysis.statistics.paired import LEAST_SEEDS, LEVEL, least_seeds_of_sign_flips
 from analysis.statistics.sign_flips import LEAST_FOR_GROUPS, in_two_groups
 
@@ -178,7 +178,7 @@ def _take(seeds: int, least: int, of: str) -> str:
 def _grouped(families: Sequence[Family]) -> list[str]:
     """Warn of intervals that say too much, because differences lie in two groups."""
     found = [
-        f"{pair.words} in {metric.label.lower()}{f' ({shortened(within)})' * bool(within)}"
+        f"{pair.words} in {decapitalised(metric.label)}{f' ({shortened(within)})' * bool(within)}"
         for _, within, metric, pairs in families
         for pair in pairs
         if len(pair.differences) >= LEAST_FOR_GROUPS and in_two_groups(pair.differences)

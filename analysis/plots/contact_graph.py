@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -122,48 +121,31 @@ def _fitted(bounds: Extent, aspect: float) -> Extent:
     return x - width / 2, x + width / 2, y - height / 2, y + height / 2
 
 
-@dataclass(frozen=True, kw_only=True)
-class Facets:
-    """A figure with one map for each round, side by side or, when they are flat, one above the other."""
-
-    figure: Figure
-    maps: tuple[Axes, ...]
-    stacked: bool
-
-
-def _facets(aspect: float, number: int) -> Facets:
+def _facets(aspect: float, number: int) -> tuple[Figure, list[Axes], bool]:
+    """Return a figure with a map for each round, side by side or, when they are flat, stacked; and whether they are."""
     left, right, bottom, top, title = 0.72, 0.12, 0.48, 0.3, 0.24
     stacked = aspect > 2.2
     gap = 0.28 if stacked else 0.45
-    across = 1 if stacked else number
+    down, across = (number, 1) if stacked else (1, number)
     width = min((FULL_IN - left - right - (across - 1) * gap) / across, 3.6 * aspect)
     height = width / aspect
-    down = number if stacked else 1
     total = top + down * (height + title) + (down - 1) * gap + bottom
     figure = Figure((FULL_IN, total))
-    maps = []
-    for i in range(number):
-        x = left if stacked else left + i * (width + gap)
-        y = bottom + (number - 1 - i) * (height + title + gap) if stacked else bottom
-        maps.append(figure.add_axes((x / FULL_IN, y / total, width / FULL_IN, height / total)))
-    return Facets(figure=figure, maps=tuple(maps), stacked=stacked)
-
-
-def _near_lanes(run: RunData, extent: Extent) -> pl.DataFrame:
-    """Return the lanes that may be seen."""
-    if run.lanes.is_empty():
-        return run.lanes
-    x, y = pl.col("x_m").list, pl.col("y_m").list
-    return run.lanes.filter(
-        (x.max() >= extent[0]) & (x.min() <= extent[1]) & (y.max() >= extent[2]) & (y.min() <= extent[3])
-    )
+    room = {
+        "left": left / FULL_IN, "right": (left + across * width + (across - 1) * gap) / FULL_IN,
+        "bottom": bottom / total, "top": 1 - (top + title) / total,
+        "wspace": gap / width, "hspace": (title + gap) / height,
+    }  # fmt: skip
+    return figure, list(figure.subplots(down, across, squeeze=False, gridspec_kw=room).flat), stacked
 
 
 def _draw_ground(ax: Axes, run: RunData, extent: Extent) -> None:
-    lanes = _near_lanes(run, extent)
+    """Draw RSUs and the lanes that may be seen."""
+    x, y = pl.col("x_m").list, pl.col("y_m").list
+    near = (x.max() >= extent[0]) & (x.min() <= extent[1]) & (y.max() >= extent[2]) & (y.min() <= extent[3])
+    lanes = run.lanes.filter(near)
     if not lanes.is_empty():
-        x, y = joined(lanes)
-        ax.plot(x, y, color=PALE, linewidth=0.8, zorder=1)
+        ax.plot(*joined(lanes), color=PALE, linewidth=0.8, zorder=1)
     for rsu in run.rsus:
         place = (rsu.x_m, rsu.y_m)
         disc = Circle(place, rsu.range_m, fill=False, edgecolor=GREY, linewidth=0.8, linestyle=(0, (5, 3)), zorder=1)
@@ -187,7 +169,7 @@ def _draw_graph(ax: Axes, edges: pl.DataFrame, bulge: float) -> None:
     ax.plot(*dots.T, "o", color=INK, markersize=4.4, markeredgecolor="white", markeredgewidth=0.6, zorder=7)
 
 
-def _legend(facets: Facets, edges: pl.DataFrame) -> None:
+def _legend(figure: Figure, left: float, edges: pl.DataFrame) -> None:
     present = set(edges["state"].unique())
     handles = [
         Line2D([], [], color=colour, linestyle=dashes, label=words)
@@ -199,10 +181,7 @@ def _legend(facets: Facets, edges: pl.DataFrame) -> None:
         handles.append(marker(marker="D", color="white", markeredgecolor=INK, label="relayed"))
     handles.append(marker(marker="o", color=INK, label="vehicle"))
     handles.append(marker(marker="^", color=BLACK, label="RSU"))
-    corner = facets.maps[0].get_position()
-    facets.figure.legend(
-        handles=handles, loc="upper left", bbox_to_anchor=(corner.x0, 1.0), ncols=len(handles), handlelength=2.4
-    )
+    figure.legend(handles=handles, loc="upper left", bbox_to_anchor=(left, 1.0), ncols=len(handles), handlelength=2.4)
 
 
 def _words(edges: pl.DataFrame) -> str:
@@ -239,15 +218,15 @@ def contact_graph_panel(run: RunData) -> Drawn:
     bulge = _BULGE_ON_A_ROAD if right - left > 4 * (high - low) else _BULGE
     everything = _bounds(drawn, bulge)
     aspect = _aspect(everything)
-    facets = _facets(aspect, len(shown))
-    for i, (number, ax) in enumerate(zip(shown, facets.maps, strict=True)):
+    figure, maps, stacked = _facets(aspect, len(shown))
+    for i, (number, ax) in enumerate(zip(shown, maps, strict=True)):
         here = drawn.filter(pl.col("round") == number)
         extent = _fitted(everything if here.is_empty() else _bounds(here, bulge), aspect)
         _draw_ground(ax, run, extent)
         _draw_graph(ax, here, bulge)
         ax.set_title(f"round {count(number + 1)}: {plural(here.height, 'pair')}", fontsize=8.5, loc="left", pad=4)
-        frame(ax, extent, x=not facets.stacked or i == len(shown) - 1, y=facets.stacked or i == 0)
-    _legend(facets, drawn)
+        frame(ax, extent, x=not stacked or i == len(shown) - 1, y=stacked or i == 0)
+    _legend(figure, maps[0].get_position().x0, drawn)
     caption = (
         "Vehicles where they were when the round's exchange began, and an arc for each pair that was to exchange: "
         "solid where both directions completed, dashed where one did, dotted where none did"
@@ -262,4 +241,4 @@ def contact_graph_panel(run: RunData) -> Drawn:
     rest = [f"Round {count(number + 1)}: {_words(edges.filter(pl.col('round') == number))}." for number in shown]
     if len(rounds) > len(shown):
         rest.append(f"All {overall}")
-    return facets.figure, " ".join([f"{caption}.", *rest])
+    return figure, " ".join([f"{caption}.", *rest])

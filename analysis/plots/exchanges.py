@@ -82,15 +82,11 @@ def rounds_panel(run: RunData) -> Drawn:
     edges, width, bars = _by_round(run)
     figure = Figure((HALF_IN, _HEIGHT_IN))
     upper, lower = axes(figure, bottom=1.5, top=0.34), axes(figure, bottom=0.48, top=2.14)
-    layers = [(bars["completed"].to_numpy(), "completed", BLUE), (bars["cut"].to_numpy(), "cut", VERMILION)]
-    _stack(upper, edges, layers)
     moved = float(bars.select(pl.sum_horizontal("sidelink", "relay").max()).item())
     scale, unit = byte_scale(moved)
-    traffic = [
-        (bars["sidelink"].to_numpy() / scale, "sidelink", SKY),
-        (bars["relay"].to_numpy() / scale, "relayed by RSU", ORANGE),
-    ]
-    _stack(lower, edges, traffic)
+    done, cut, sidelink, relay = (bars[name].to_numpy() for name in ("completed", "cut", "sidelink", "relay"))
+    _stack(upper, edges, [(done, "completed", BLUE), (cut, "cut", VERMILION)])
+    _stack(lower, edges, [(sidelink / scale, "sidelink", SKY), (relay / scale, "relayed by RSU", ORANGE)])
     upper.set_ylabel("exchanges" if width == 1 else "exchanges (mean)")
     upper.tick_params(labelbottom=False)
     upper.yaxis.set_major_locator(MaxNLocator(nbins=5, integer=width == 1))
@@ -106,13 +102,12 @@ def rounds_panel(run: RunData) -> Drawn:
         legend(lower)
     rows = run.exchanges
     completed = float((rows["outcome"] == "completed").mean())  # type: ignore[arg-type]
-    by_via = dict(rows.group_by("via").agg(pl.col("bytes").sum()).iter_rows())
+    relayed = float(rows.filter(pl.col("via") == "relay")["bytes"].sum())
     rounds, total = int(edges[-1] - 0.5), float(rows["bytes"].sum())
     caption = (
         f"{plural(rows.height, 'exchange')}, each from one vehicle to another, {percent(completed, 0)} completed. "
         f"They moved {si(total, 'B')} over the air, {si(total / rounds, 'B')} per round on average"
     )
-    relayed = by_via.get("relay", 0.0)
     caption += f", {si(relayed, 'B')} of it relayed by RSUs, both hops counted." if relayed else "."
     if width > 1:
         caption += f" Bars are means over {count(width)} rounds."

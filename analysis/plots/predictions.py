@@ -62,16 +62,16 @@ def predictions(participations: pl.DataFrame, windows: pl.DataFrame) -> list[Pre
     )
     found = []
     for name in _WORDS:
-        told = rows.drop_nulls(f"remaining_{name}_s")
-        finite = told.filter(pl.col(f"remaining_{name}_s").is_finite())
-        if not told.is_empty():
+        said = rows.drop_nulls(f"remaining_{name}_s")
+        finite = said.filter(pl.col(f"remaining_{name}_s").is_finite())
+        if not said.is_empty():
             found.append(
                 Predictions(
                     name=name,
                     predicted_s=finite[f"remaining_{name}_s"].to_numpy(),
                     actual_s=(finite["exit_s"] - finite["start_s"]).to_numpy(),
                     cut=(finite["exit_cause"] == "end").to_numpy(),
-                    standing=told.height - finite.height,
+                    standing=said.height - finite.height,
                 )
             )
     return found
@@ -80,15 +80,15 @@ def predictions(participations: pl.DataFrame, windows: pl.DataFrame) -> list[Pre
 @panel("predictions", "Predicted and actual rest of the window, when invited", wide=True)
 def prediction_panel(run: RunData) -> Drawn:
     """Draw, for each predictor, the rest of the windows of invited vehicles against what it said."""
-    told = [one for one in predictions(run.participations, run.windows) if len(one.predicted_s)]
-    if not told:
+    said = [one for one in predictions(run.participations, run.windows) if len(one.predicted_s)]
+    if not said:
         caption = "Not drawn: no prediction was recorded for a window that has ended."
         return None, caption
     figure = Figure((FULL_IN, 3.0))
-    top = max(float(one.actual_s.max()) for one in told) * 1.05
-    for place, one in enumerate(told):
-        _draw(figure, place, len(told), one, top)
-    return figure, _caption(told, top)
+    top = max(float(one.actual_s.max()) for one in said) * 1.05
+    for place, one in enumerate(said):
+        _draw(figure, place, len(said), one, top)
+    return figure, _caption(said, top)
 
 
 def _draw(figure: Figure, place: int, places: int, one: Predictions, top: float) -> None:
@@ -110,18 +110,18 @@ def _draw(figure: Figure, place: int, places: int, one: Predictions, top: float)
         figure.legend(handles, names, loc="upper left", bbox_to_anchor=(0.55 / width, 1.0), ncols=3)
 
 
-def _caption(told: Sequence[Predictions], top: float) -> str:
-    sentences = [f"{_error(one)}" for one in told]
-    cut = int(told[0].cut.sum())
+def _caption(said: Sequence[Predictions], top: float) -> str:
+    sentences = [f"{_error(one)}" for one in said]
+    cut = int(said[0].cut.sum())
     if cut:
         sentences.append(
-            f"{plural(cut, 'window')} of {count(len(told[0].cut))} were cut off by the end of the run: they lasted at "
+            f"{plural(cut, 'window')} of {count(len(said[0].cut))} were cut off by the end of the run: they lasted at "
             "least as long as drawn, and medians take them so (Kaplan\u2013Meier)."
         )
-    standing = sum(one.standing for one in told)
+    standing = sum(one.standing for one in said)
     if standing:
         sentences.append(f"{plural(standing, 'prediction')} that a standing vehicle never leaves are left out.")
-    outside = sum(int((one.predicted_s > top).sum()) for one in told)
+    outside = sum(int((one.predicted_s > top).sum()) for one in said)
     if outside:
         sentences.append(
             f"{plural(outside, 'prediction')} longer than any window, of vehicles that hardly moved, at the right edge."

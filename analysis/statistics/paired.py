@@ -59,9 +59,8 @@ class PairedDifference:
         count: number of pairs.
         mean: mean difference; NaN without any pair.
         deviation: standard deviation of the differences (n - 1 in the denominator).
-        low: lower end of the interval of the mean with the confidence 1 - ``level``; minus infinity where so few pairs
-            give none.
-        high: upper end, likewise.
+        low: lower end of the interval of the mean with the confidence 1 - ``level``.
+        high: upper end; both are infinite where so few pairs give none.
         p_value: two-sided, of the test by itself.
         effect: d_z, mean over standard deviation; None also when the deviation is zero.
         level: of the test.

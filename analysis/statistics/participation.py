@@ -71,7 +71,7 @@ def windows_with_updates(windows: pl.DataFrame, participations: pl.DataFrame) ->
 
     Args:
         windows: the table of that name; a window that is not in it has lasted as long as its participations.
-        participations: likewise.
+        participations: the table of that name.
 
     Returns:
         ``speed_kmh`` at entry, ``approach`` (sector from which the vehicle first came), ``dwell_s`` and ``updates``,
@@ -194,8 +194,8 @@ def run_measures(
 
     Args:
         participations: the table of that name.
-        windows: likewise.
-        rounds: likewise.
+        windows: the table of that name.
+        rounds: the table of that name.
         span_s: simulated time from the run's beginning to its end (s).
         silos: how many there are.
     """

@@ -35,7 +35,7 @@ class SpeedFit:
         low: lower bound, in the values' unit like all that follows.
         high: upper bound.
         mean: mean of the untruncated Gaussian; NaN when the values spread wider than any Gaussian on these bounds.
-        sd: its standard deviation; NaN likewise.
+        sd: its standard deviation; NaN where ``mean`` is.
         ks: Kolmogorov-Smirnov distance between the values and the fit, in [0, 1].
         p_value: by parametric bootstrap: share of samples of the fitted model that, fitted again, lie as far away.
         eta: natural parameters on the scaled axis.
@@ -128,7 +128,7 @@ def fit_truncated_gaussian(
     """Fit a truncated Gaussian and measure its goodness of fit.
 
     The p-value accounts for the parameters having been fitted to the same values: samples of the fitted model (of the
-    same size, at most ``BOOTSTRAP_SIZE``; distances are compared times the root of the size) are fitted again likewise.
+    same size, at most ``BOOTSTRAP_SIZE``; distances are compared times the root of the size) are fitted again.
 
     Args:
         values: finite values, shape (n,).

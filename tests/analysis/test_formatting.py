@@ -10,19 +10,11 @@ from analysis.formatting import THIN, clean, count, duration, number, percent, p
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        (0, "0"),
-        (1, "1.00"),
-        (12.345, "12.3"),
-        (0.00012345, "0.000123"),
-        (9.999, "10.0"),
-        (999.6, f"1{THIN}000"),
-        (123456.0, f"123{THIN}000"),
-        (-2.5, "\u22122.50"),
-        (1.5e9, f"1.50{THIN}\u00d7{THIN}10\u2079"),
-        (3e-7, f"3.00{THIN}\u00d7{THIN}10\u207b\u2077"),
-        (math.nan, "\u2013"),
+        (0, "0"), (12.345, "12.3"), (0.00012345, "0.000123"), (9.999, "10.0"), (999.6, f"1{THIN}000"),
+        (123456.0, f"123{THIN}000"), (-2.5, "\u22122.50"), (1.5e9, f"1.50{THIN}\u00d7{THIN}10\u2079"),
+        (3e-7, f"3.00{THIN}\u00d7{THIN}10\u207b\u2077"), (math.nan, "\u2013"),
     ],
-)
+)  # fmt: skip
 def test_number(value, words):
     assert number(value) == words
 
@@ -33,37 +25,12 @@ def test_number_is_within_half_a_unit_of_its_last_digit(value):
     assert abs(read_back - value) <= 0.5 * 10 ** (math.floor(math.log10(value)) - 2) * (1 + 1e-9)
 
 
-@pytest.mark.parametrize(
-    ("value", "unit", "words"),
-    [
-        (44_937_984, "B", "44.9 MB"),
-        (1.11e9, "FLOP", "1.11 GFLOP"),
-        (999_999, "B", "1.00 MB"),
-        (0, "B", "0 B"),
-        (512, "B", "512 B"),
-        (0.002, "s", "2.00 ms"),
-        (3e16, "FLOP", "30.0 PFLOP"),
-    ],
-)
-def test_si_prefix(value, unit, words):
-    assert si(value, unit).replace(THIN, " ") == words
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [
-        (3.21, "3.21 s"),
-        (900, "15 min"),
-        (973, "16 min 13 s"),
-        (7199.7, "2 h"),
-        (3600, "1 h"),
-        (6960, "1 h 56 min"),
-        (9000, "2 h 30 min"),
-        (math.inf, "\u2013"),
-    ],
-)
-def test_duration(seconds, words):
-    assert duration(seconds).replace(THIN, " ") == words
+def test_units_and_spans_of_time():
+    sizes = {44_937_984: "44.9 MB", 1.11e9: "1.11 GB", 999_999: "1.00 MB", 0: "0 B", 512: "512 B", 3e16: "30.0 PB"}
+    assert {value: si(value, "B").replace(THIN, " ") for value in sizes} == sizes
+    assert si(0.002, "s") == f"2.00{THIN}ms"
+    spans = {3.21: "3.21 s", 900: "15 min", 973: "16 min 13 s", 7199.7: "2 h", 6960: "1 h 56 min", math.inf: "\u2013"}
+    assert {seconds: duration(seconds).replace(THIN, " ") for seconds in spans} == spans
 
 
 def test_counts_and_shares():

@@ -89,19 +89,6 @@ def test_pairs_count_directions():
     assert table["bytes"].to_list() == [2e6, 2e6, 2e6, 2e6]
 
 
-def test_pairs_equal_brute_force(exchange_run):
-    rows = load(exchange_run).exchanges
-    done = {}
-    for r in rows.iter_rows(named=True):
-        key = (r["round"], *sorted((r["sender_id"], r["receiver_id"])))
-        done[key] = done.get(key, 0) + (r["outcome"] == "completed")
-    table = pairs(rows)
-    states = dict(table["state"].value_counts().iter_rows())
-    expected = list(done.values())
-    assert states == {"both": expected.count(2), "one": expected.count(1), "none": expected.count(0)}
-    assert table["bytes"].sum() == pytest.approx(rows["bytes"].sum())
-
-
 def test_captions_and_headline_hold_the_numbers(exchanged):
     rows = [row(0, 1), row(1, 0), row(0, 2, outcome="cut", via="relay", bytes=2e6, contact_s=7.0, value=None)]
     run = exchanged(rows)
@@ -122,12 +109,9 @@ def test_captions_and_headline_hold_the_numbers(exchanged):
     assert "Data moved" not in numbers
 
 
-def test_rounds_without_exchange_count_for_the_mean(exchanged):
+def test_rounds_without_exchange_count_for_the_mean_and_many_are_drawn_as_means(exchanged):
     caption = panels(exchanged([row(0, 1, round=3)]))["exchange-rounds"].caption
     assert "1.00 MB over the air, 250 kB per round" in plain(caption)
-
-
-def test_many_rounds_are_drawn_as_means(exchanged):
     panel = panels(exchanged([row(0, 1, round=r) for r in range(600)]))["exchange-rounds"]
     assert "Bars are means over 10 rounds." in panel.caption
     assert "exchanges (mean)" in words_of(panel)
@@ -142,10 +126,6 @@ def test_no_exchange_no_section_but_a_warning(tmp_path, make_run):
     assert "No exchange between vehicles took place" in page
     assert "Exchanges completed" not in numbers
     assert "Data moved" in numbers
-
-
-def test_learners_without_exchange_do_not_hear_of_it(learning_run):
-    assert "xchange" not in (learning_run / "report.html").read_text(encoding="utf-8")
 
 
 CUT = {"outcome": "cut", "value": None}
@@ -173,13 +153,6 @@ def test_odd_tables(exchanged, rows, figures):
     assert all(panel.caption for panel in found.values())
 
 
-def test_a_round_without_record_is_drawn(tmp_path, make_run):
-    run = make_run(tmp_path / "run", vehicles=40, rounds=4, exchange=True)
-    RunDirectory(run).write("exchanges", [tuple(row(0, 1, round=9).values())])
-    build_report(run)
-    assert "round 10: 1 pair" in (run / "report.html").read_text(encoding="utf-8")
-
-
 def test_no_figure_declared(exchanged):
     assert set(panels(exchanged([row(0, 1)], figure=None))) == FIGURES - {"exchange-value"}
 
@@ -205,17 +178,13 @@ def test_per_cent_are_shown_as_such(exchanged):
     assert "agreement (%)" in words_of(panel)
 
 
-def test_many_silos_give_a_distribution(exchanged):
+def test_silos_are_a_matrix_of_those_that_occur_or_a_distribution(exchanged):
     with styled():
-        panel = value_panel(exchanged([row(k, k + 1, value=k / 60) for k in range(60)]))
-    assert "61 silos are too many for a matrix" in panel.caption
-
-
-def test_matrix_shows_only_silos_that_occur(exchanged):
-    with styled():
-        panel = value_panel(exchanged([row(3, 90), row(90, 3, value=0.25)]))
-    assert {"3", "90", "silo of the sender", "silo of the receiver", "mixing weight"} <= set(words_of(panel))
-    assert "2 pairs of sender and receiver among 2 silos" in panel.caption
+        few = value_panel(exchanged([row(3, 90), row(90, 3, value=0.25)]))
+        many = value_panel(exchanged([row(k, k + 1, value=k / 60) for k in range(60)]))
+    assert {"3", "90", "silo of the sender", "silo of the receiver", "mixing weight"} <= set(words_of(few))
+    assert "2 pairs of sender and receiver among 2 silos" in few.caption
+    assert "61 silos are too many for a matrix" in many.caption
 
 
 def test_far_rsus_draw_the_busiest_surroundings(exchanged):
@@ -251,15 +220,13 @@ def test_very_many_rows_stay_small_and_readable(exchanged):
     assert sum(len(panel.svg) for panel in found.values()) < 1_000_000
 
 
-def test_phases_of_a_participation(exchange_run, learning_run):
-    page = (exchange_run / "report.html").read_text(encoding="utf-8")
+def test_phases_of_a_participation(exchange_run, learning_run, exchanged):
+    page, other = ((run / "report.html").read_text(encoding="utf-8") for run in (exchange_run, learning_run))
     assert "separate download, training, waiting (pale), exchange and upload" in page
     assert "left in exchange" in page
     assert "were exchanged between vehicles" in page
-    assert "separate download, training and upload" in (learning_run / "report.html").read_text(encoding="utf-8")
-
-
-def test_phases_of_an_exchange_before_the_training(exchanged):
+    assert "separate download, training and upload" in other
+    assert "xchange" not in other
     run = exchanged([row(0, 1)], plan={"before_training": True})
     assert [phase.words for phase in phases(run)] == ["download", "waiting", "exchange", "training", "upload"]
 
@@ -268,22 +235,14 @@ def facts(run):
     return {name: plain(value) for table in record(run) for name, value, _ in table.rows}
 
 
-def test_record_says_what_is_exchanged(exchanged):
+def test_the_record_says_what_is_exchanged(exchanged, learning_run):
     run = exchanged([row(0, 1)])
-    assert (
-        facts(run)["exchange between vehicles"]
-        == "1.26 MB to each neighbour, after its own training; counts only when both directions completed"
+    assert facts(run)["exchange between vehicles"] == (
+        "1.26 MB to each neighbour, after its own training; counts only when both directions completed"
     )
     assert "topology = contact, range_m = 150.0" in facts(run)["its settings"]
-
-
-def test_record_of_work_at_the_neighbour(exchanged):
     plan = {"before_training": True, "mutual": False, "work_flop": 2.1e12, "return_bytes": 5_000_000}
-    run = exchanged([row(0, 1)], plan=plan)
-    assert facts(run)["exchange between vehicles"] == (
+    assert facts(exchanged([row(0, 1)], plan=plan))["exchange between vehicles"] == (
         "1.26 MB to each neighbour, 2.10 TFLOP there, 5.00 MB back, before its own training; counts each way on its own"
     )
-
-
-def test_record_of_learners_without_exchange(learning_run):
     assert not {"exchange between vehicles", "its settings"} & set(facts(load(learning_run)))
