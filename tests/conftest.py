@@ -19,7 +19,6 @@ ALL_ONLY = (
     "analysis/report/test_own_figure.py",
     "benchmarks",
     "crashes",
-    "end_to_end/test_compare_ray.py",
     "end_to_end/test_compare_workers.py",
     "end_to_end/test_equal_schedule.py",
     "end_to_end/test_every_learner.py",

@@ -54,14 +54,14 @@ def two_cells_by_turns(jobs: Sequence[CellJob], display: StudyProgress) -> Itera
     def run(job: CellJob) -> None:
         wait(job.name)
         try:
-            outcomes[job.name] = play(job, CellProgress(display, job.name))
+            outcomes[job.name] = play(job, CellProgress(partial(display.show, job)))
         except BaseException as stop:  # noqa: BLE001 - raised again below
             stops.append(stop)
         finally:
             hand_on(job.name, ends=True)
 
     for job in jobs:
-        display.begin(job)
+        display.show(job)
     with pytest.MonkeyPatch.context() as patch:
         for name in CHANGES:
             patch.setattr(disk, name, partial(by_turns, name))

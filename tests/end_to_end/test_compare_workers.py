@@ -1,14 +1,20 @@
-"""Comparisons whose cells run in several processes: same bits, no orphans, and a process that dies harms one cell."""
+"""Comparisons whose cells run in several processes, of this machine or of a Ray cluster on it.
+
+Same bits, no orphans, and a process that dies harms one cell at most.
+"""
 
 from __future__ import annotations
 
+import importlib.util
 import os
-import random
 import signal
+import socket
 import subprocess
 import sys
 import time
+import types
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +25,32 @@ from small_runs import group_is_gone
 
 from vnetsim.experiment import Experiment
 from vnetsim.learning.device import CORES
+from vnetsim.storage.folder import Folder, disk
 from vnetsim.storage.run_directory import RunDirectory
-from vnetsim.study import workers
+from vnetsim.study import workers, workers_ray
 from vnetsim.study.cells import CellJob
-from vnetsim.study.progress import StudyProgress
+from vnetsim.study.progress import CellProgress, News, NotesOnce, StudyProgress
 
-Cli = Callable[..., Any]
 Refused = Callable[..., str]
 
 WALKS = Path(__file__).with_name("walk_learners.py")
 SHORT = ("--rounds", "4", "--device", "cpu", "--set", "gaussian.duration_s=120")
-PAGE = ("comparison.parquet", "comparison.csv", "comparison.html")
+PAGE = ("comparison.parquet", "comparison.csv")
 TWO = ("--workers", "2")
+RAY = ("--engine", "ray", "--workers", "2")
+
+needs_ray = pytest.mark.skipif(
+    importlib.util.find_spec("ray") is None, reason="Ray is not installed (pip install 'vnetsim[ray]')"
+)
+
+IN_PLACE = "from vnetsim.launch import main; main()"
+SENT = f"""
+import contextlib
+import vnetsim.study.workers_ray
+vnetsim.study.workers_ray._shared_folder_mark = lambda root: contextlib.nullcontext(".seen-nowhere")
+{IN_PLACE}
+"""
+"""A driver whose folder no worker sees, so that files are sent and come back."""
 
 
 def command(*options: str) -> tuple[str, ...]:
@@ -39,12 +59,12 @@ def command(*options: str) -> tuple[str, ...]:
     return "compare", "gaussian", "--learners", learners, "--seeds", "0:2", *SHORT, *options, "--out", "all"
 
 
-def start(where: Path, *options: str, trouble: str = "") -> subprocess.Popen[str]:
+def start(where: Path, *options: str, trouble: str = "", driver: str = IN_PLACE) -> subprocess.Popen[str]:
     """Start a real ``vnetsim`` with a process group of its own, as a shell does."""
     where.mkdir(exist_ok=True)
     (where / "trouble").write_text(trouble)
     return subprocess.Popen(
-        [sys.executable, "-c", "from vnetsim.launch import main; main()", *command(*options)],
+        [sys.executable, "-c", driver, *command(*options)],
         cwd=where,
         text=True,
         stdout=subprocess.PIPE,
@@ -59,13 +79,20 @@ def start(where: Path, *options: str, trouble: str = "") -> subprocess.Popen[str
     )
 
 
+def begun(process: subprocess.Popen[str], where: Path, cells: int) -> None:
+    """Wait until so many cells have finished a round."""
+    while len({path.parts[-3] for path in (where / "all" / "cells").glob("*/rounds/*")}) < cells:
+        assert process.poll() is None
+        time.sleep(0.02)
+
+
 WARNINGS = ("can resolve no difference", "The runs saw little", "The rounds were over", "All images stay sharp")
 PROGRESS = " elapsed"  # of a machine that takes a minute
 
 
-def run(where: Path, *options: str, trouble: str = "") -> tuple[int, list[str]]:
-    """Return exit status and lines on standard error; what a page warns of is left out."""
-    process = start(where, *options, trouble=trouble)
+def run(where: Path, *options: str, **more: str) -> tuple[int, list[str]]:
+    """Return exit status and lines on standard error; what a page warns of, and progress, is left out."""
+    process = start(where, *options, **more)
     lines = process.communicate()[1].splitlines()
     return process.returncode, [line for line in lines if not any(words in line for words in (*WARNINGS, PROGRESS))]
 
@@ -75,8 +102,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
     cells = [path for path in (folder / "cells").rglob("*") if path.is_file()]
     told = {"manifest.json", "checksums.sha256", ".lock"}  # when and how a cell ran
     kept = [path for path in cells if path.name not in told] + [folder / name for name in PAGE]
-    # the page names the command
-    return {str(path.relative_to(folder)): path.read_bytes().replace(b" --workers 2", b"") for path in kept}
+    return {str(path.relative_to(folder)): path.read_bytes() for path in kept}
 
 
 @pytest.fixture(scope="module")
@@ -85,12 +111,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     where = tmp_path_factory.mktemp("whole")
     assert run(where) == (0, [])
     return files_of(where / "all")
-
-
-@pytest.mark.slow
-def test_two_workers_give_the_bits_of_one_process(whole: dict[str, bytes], tmp_path: Path) -> None:
-    assert run(tmp_path / "a", *TWO) == (0, [])
-    assert files_of(tmp_path / "a" / "all") == whole
 
 
 @pytest.mark.slow
@@ -135,68 +155,139 @@ def test_a_full_disk_stops_all_cells(whole: dict[str, bytes], tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_a_signal_leaves_no_process(whole: dict[str, bytes], tmp_path: Path) -> None:
-    process = start(tmp_path / "a", *TWO, trouble="hold")
-    # each of two cells has begun; one of them may have several files by then
-    while len({path.parts[-3] for path in (tmp_path / "a" / "all" / "cells").glob("*/rounds/*")}) < 2:
-        assert process.poll() is None
-        time.sleep(0.02)
-    os.killpg(process.pid, signal.SIGTERM)  # as a batch system does; Ctrl-C and SIGHUP: below
-    error = process.communicate()[1]
-    assert process.returncode == 130
-    assert error.startswith("vnetsim: interrupted after 0 of 4 cells. What is finished is kept. Go on with the same")
-    assert error.count("\n") == 1
+@pytest.mark.parametrize(
+    "stop", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL], ids=lambda one: one.name
+)
+def test_no_signal_leaves_a_process(
+    stop: signal.Signals, whole: dict[str, bytes], refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sent to the group, as terminals and batch systems do, but for SIGKILL, which reaches the parent alone."""
+    where = tmp_path / "a"
+    process = start(where, *TWO, trouble="hold")
+    begun(process, where, 2)
+    if stop == signal.SIGKILL:
+        monkeypatch.chdir(where)
+        assert refused(*command()) == "vnetsim: all: another vnetsim process is writing there.\n"
+        process.kill()
+        process.communicate()
+    else:
+        os.killpg(process.pid, stop)
+        error = process.communicate()[1]
+        assert process.returncode == 130
+        assert error.startswith(
+            "vnetsim: interrupted after 0 of 4 cells. What is finished is kept. Go on with the same"
+        )
+        assert error.count("\n") == 1
     assert group_is_gone(process.pid)
-    cells = list((tmp_path / "a" / "all" / "cells").iterdir())
+    cells = list((where / "all" / "cells").iterdir())
     assert {RunDirectory(cell).manifest()["status"] for cell in cells} == {"running"}, "as after kill -9"
     assert len(cells) == 2
-    assert run(tmp_path / "a", *TWO) == (0, [])
-    assert files_of(tmp_path / "a" / "all") == whole
+    if stop in {signal.SIGHUP, signal.SIGKILL}:
+        assert run(where, *(TWO if stop == signal.SIGHUP else ())) == (0, [])
+        assert files_of(where / "all") == whole
 
 
+@needs_ray
 @pytest.mark.slow
-def test_kill_9_of_the_parent_leaves_no_process(refused: Refused, tmp_path: Path, monkeypatch: Any) -> None:
-    process = start(tmp_path / "a", *TWO, trouble="hold")
-    while not list((tmp_path / "a" / "all" / "cells").glob("*/rounds/*")):
-        assert process.poll() is None
-        time.sleep(0.02)
-    monkeypatch.chdir(tmp_path / "a")
-    assert refused(*command()) == "vnetsim: all: another vnetsim process is writing there.\n"
-    process.kill()
-    process.communicate()
+@pytest.mark.parametrize("driver", [IN_PLACE, SENT], ids=["folder seen by the workers", "files sent"])
+def test_two_workers_one_killed_midway(driver: str, whole: dict[str, bytes], tmp_path: Path) -> None:
+    where = tmp_path / "a"
+    assert run(where, *RAY, trouble="kill Walk 1 once", driver=driver) == (0, [])
+    assert not (where / "trouble").exists(), "the worker killed itself in its third round"
+    assert files_of(where / "all") == whole
+    assert not list((where / "all").glob(".seen-*"))
+    before = {path: path.stat().st_mtime_ns for path in (where / "all" / "cells").rglob("*.parquet")}
+    assert run(where) == (0, []), "what Ray ran is finished for this machine"
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+
+
+@needs_ray
+@pytest.mark.slow
+def test_a_cell_that_always_dies_fails_alone(tmp_path: Path) -> None:
+    status, lines = run(tmp_path / "a", *RAY, trouble="kill Walk 1")
+    assert status == 1
+    assert "(Walk, seed 1) failed: its task on the Ray cluster was lost: " in lines[0]
+    assert lines[-1] == "vnetsim: 1 of 4 cells failed; the same command runs them again."
+    assert pl.read_parquet(tmp_path / "a" / "all" / "comparison.parquet").height == 3
+
+
+@needs_ray
+@pytest.mark.slow
+def test_ctrl_c_ends_the_cluster(whole: dict[str, bytes], tmp_path: Path) -> None:
+    process = start(tmp_path / "a", *RAY, trouble="hold")
+    begun(process, tmp_path / "a", 1)
+    os.killpg(process.pid, signal.SIGINT)
+    error = process.communicate()[1]
+    assert process.returncode == 130
+    assert error.startswith("vnetsim: interrupted after 0 of 4 cells.")
+    assert error.count("\n") == 1, error
     assert group_is_gone(process.pid)
-
-
-@pytest.mark.slow
-def test_interrupted_at_random_moments(whole: dict[str, bytes], tmp_path: Path) -> None:
-    """Drawn from the first round that a process finishes on; one process and two workers in turn.
-
-    A round takes half a second or more, so that 16 of them are never over before the last moment.
-    """
-    draws = random.Random(1)
-    for moment in range(3):  # tests/crashes stops a comparison at every change
-        before = rounds_of(tmp_path / "a")
-        process = start(tmp_path / "a", *(TWO if moment % 2 else ()), trouble="pause")
-        while rounds_of(tmp_path / "a") <= before:
-            assert process.poll() is None
-            time.sleep(0.02)
-        time.sleep(draws.uniform(0, 0.8))
-        if moment == 2:
-            process.kill()
-        else:
-            os.killpg(process.pid, (signal.SIGINT, signal.SIGHUP)[moment])
-        error = process.communicate()[1]
-        assert group_is_gone(process.pid)
-        assert process.returncode in (130, -signal.SIGINT, -signal.SIGHUP, -signal.SIGKILL)
-        if process.returncode == 130:
-            assert error.count("\n") == 1, error
-    assert run(tmp_path / "a", *TWO) == (0, [])
+    assert run(tmp_path / "a") == (0, [])
     assert files_of(tmp_path / "a" / "all") == whole
 
 
-def rounds_of(where: Path) -> set[Path]:
-    """Return the files that the rounds of all cells have left."""
-    return set((where / "all" / "cells").glob("*/rounds/*"))
+def refusal(refused: Refused, tmp_path: Path, *options: object) -> str:
+    learners = ("--learners", f"{WALKS}:Walk,{WALKS}:Shifted")
+    line = refused("compare", "gaussian", *learners, "--engine", "ray", *options, "--out", tmp_path / "all")
+    assert not (tmp_path / "all").exists()
+    return line
+
+
+def test_without_ray(refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert "Ray is not installed; do that with: pip install 'vnetsim[ray]'." in refusal(refused, tmp_path)
+
+
+def test_addresses_at_which_there_is_no_cluster(
+    refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", types.ModuleType("ray"))
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))  # and does not listen
+        address = f"127.0.0.1:{bound.getsockname()[1]}"
+        line = refusal(refused, tmp_path, "--address", address)
+    assert f"--address {address}: no Ray cluster answers there: " in line
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        monkeypatch.setattr("vnetsim.runs.ray_cluster.JOIN_S", 0.5)
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        line = refusal(refused, tmp_path, "--address", address)
+    assert f"--address {address}: something listens there, but no Ray cluster" in line
+    for wrong in ("somewhere", "ray://127.0.0.1:10001", "127.0.0.1:"):
+        assert "write HOST:PORT of the cluster's head" in refusal(refused, tmp_path, "--address", wrong)
+    line = refusal(refused, tmp_path, "--address", "auto", "--workers", "3")
+    assert "the cluster of --address decides how many cells run at once" in line
+
+
+@needs_ray
+@pytest.mark.slow
+def test_no_cluster_to_be_found(tmp_path: Path) -> None:
+    status, lines = run(tmp_path / "a", "--engine", "ray", "--address", "auto", driver=ALONE)
+    assert status == 2
+    assert len(lines) == 1
+    assert lines[0].startswith("vnetsim: --address auto: no Ray cluster answers: Could not find any running Ray")
+
+
+def test_files_written_last_say_that_all_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[str] = []
+    replace = disk.replace
+
+    def watched(source: Path, target: Path) -> None:
+        written.append(target.name)
+        replace(source, target)
+
+    monkeypatch.setattr(disk, "replace", watched)
+    names = ("checksums.sha256", "a.parquet", "manifest.json", "checkpoint/z")
+    workers_ray._write(Folder(tmp_path), "cells/x", {f"cells/x/{name}": b"" for name in names})
+    assert written == ["checksums.sha256", "a.parquet", "z", "manifest.json"]
+
+
+def test_another_version_on_the_machine(tmp_path: Path) -> None:
+    experiment = Experiment(scenario="traffic/x")
+    job = CellJob(name="a", where="", words="", root=tmp_path, experiment=experiment, command=())
+    board: Any = None
+    outcome, files = workers_ray._cell(job, "", "0.0.1", board, [])
+    assert "install the same version on all machines" in outcome.error
+    assert not files
 
 
 def job(name: str = "a", device: str = "auto") -> CellJob:
@@ -223,6 +314,7 @@ def test_workers_take_gpus_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
 class Shown:
     def __init__(self) -> None:
         self.text = ""
+        self.notes: list[str] = []
         self.done: tuple[float, float | None] = 0.0, None
         self.time_s = 0.0
 
@@ -230,7 +322,7 @@ class Shown:
         self.text = text
 
     def note(self, text: str) -> None:
-        raise AssertionError(text)
+        self.notes.append(text)
 
     def advance(self, *, time_s: float, done: float, total: float | None) -> None:
         self.time_s, self.done = time_s, (done, total)
@@ -240,23 +332,33 @@ def test_one_display_for_all_cells() -> None:
     shown = Shown()
     display = StudyProgress(shown, total=12, done=3)
     assert display.place == "after 3 of 12 cells"
-    display.begin(job("walk, seed 0"))
+    display.show(job("walk, seed 0"))
     assert display.place == "in cell 1 of 2 (walk, seed 0)"
-    display.begin(job("shifted, seed 0"))
-    display.advance("walk, seed 0", time_s=20.0, done=5, total=20)
-    display.stage("shifted, seed 0", "preparing the data")
+    display.show(job("shifted, seed 0"))
+    walk, shifted = (CellProgress(partial(display.show, job(f"{name}, seed 0"))) for name in ("walk", "shifted"))
+    walk.advance(time_s=20.0, done=5, total=20)
+    shifted.stage("preparing the data")
+    shifted.note("shown for no cell")
     assert shown.text.splitlines() == [
         "3 of 12 cells",
         "  walk, seed 0: round 5 of 20",
         "  shifted, seed 0: preparing the data",
     ]
-    assert (shown.done, shown.time_s) == ((3.25, 12), 20.0)
+    assert (shown.done, shown.time_s, shown.notes) == ((3.25, 12), 20.0, [])
     display.end(job("walk, seed 0"))
     assert (shown.done, shown.time_s) == ((4.0, 12), 20.0)
     assert display.place == "in cell 1 of 2 (shifted, seed 0)"
     for number in range(20):
-        display.begin(job(str(number)))
+        display.show(job(str(number)), News())
     assert shown.text.splitlines()[-1] == "  and 13 more"
+
+
+def test_a_note_of_all_traffics_is_shown_once() -> None:
+    shown = Shown()
+    once = NotesOnce(shown)
+    for text in ("no RSU", "no RSU", "go to /x/traffic/0123456789ab/sumo.", "go to /x/traffic/ba9876543210/sumo."):
+        once.note(text)
+    assert shown.notes == ["no RSU", "go to /x/traffic/0123456789ab/sumo."]
 
 
 @pytest.mark.parametrize(

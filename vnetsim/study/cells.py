@@ -8,22 +8,19 @@ from __future__ import annotations
 import dataclasses
 import errno
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from vnetsim import __version__
 from vnetsim.errors import InputError, VnetsimError, one_line
 from vnetsim.experiment import Experiment
 from vnetsim.learning.device import CORES
-from vnetsim.paths import resolved
 from vnetsim.plugins import at_folder
 from vnetsim.progress import ProgressDisplay
 from vnetsim.runs.assembly import assemble
 from vnetsim.runs.runner import resume_run, start_run
-from vnetsim.scenario.settings_file import load_experiment, to_plain
 from vnetsim.storage.comparison import COMPARED
 from vnetsim.storage.folder import Folder
 from vnetsim.storage.run_directory import RunDirectory
@@ -53,6 +50,11 @@ class CellJob:
     def folder(self) -> Path:
         """Its run directory."""
         return self.root / "cells" / self.name
+
+    @property
+    def may_use_gpu(self) -> bool:
+        """Whether its settings leave open which GPU it has, or whether any."""
+        return self.experiment.device in {"auto", "cuda"}
 
     def located(self) -> Experiment:
         """Return its settings with the paths as they are on this machine."""
@@ -97,16 +99,19 @@ def play(job: CellJob, progress: ProgressDisplay) -> CellResult:
 
 
 def _play(job: CellJob, progress: ProgressDisplay) -> None:
-    experiment, whole = job.located(), Folder(job.root)
+    whole = Folder(job.root)
     folder = whole.path_of(f"cells/{job.name}/manifest.json").parent
     if (folder / "manifest.json").is_file():
-        _refuse_other_settings(folder, experiment)
+        try:
+            RunDirectory(folder).checked("experiment.toml")
+        except InputError as error:
+            raise InputError(f"{error} Or {_cure(folder)}") from None
         # all that the folder names is what this comparison names
         resume_run(folder, command=job.command, progress=progress, trust=True)
     else:
         if folder.exists():  # killed before it had begun
             whole.remove(f"cells/{job.name}")
-        start_run(assemble(experiment), folder, command=job.command, progress=progress, portable=True)
+        start_run(assemble(job.located()), folder, command=job.command, progress=progress, portable=True)
 
 
 @contextmanager
@@ -150,31 +155,6 @@ def is_finished(folder: Path) -> bool:
 
 def _cure(folder: Path) -> str:
     return f"delete {folder} and call the same `vnetsim compare` again to run the cell anew."
-
-
-def _refuse_other_settings(folder: Path, experiment: Experiment) -> None:
-    """Refuse to resume a cell whose ``experiment.toml`` is no longer what the comparison wants; its name says it is."""
-    try:
-        file = RunDirectory(folder).checked("experiment.toml")
-    except InputError as error:
-        raise InputError(f"{error} Or {_cure(folder)}") from None
-    recorded = _flat(to_plain(load_experiment(str(file))))
-    recorded["scenario"] = str(resolved(recorded["scenario"]))
-    wanted = {**_flat(to_plain(experiment)), "scenario": str(resolved(experiment.scenario))}
-    for key, value in wanted.items():
-        found = recorded.get(key)
-        if found != value:  # the record also spells out defaults
-            raise InputError(
-                f"{folder / 'experiment.toml'}: {key} was altered since the cell began (from {value!r} to {found!r}); "
-                f"put it back, or {_cure(folder)}"
-            )
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    result: dict[str, Any] = {}
-    for key, value in values.items():
-        result |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
-    return result
 
 
 def is_disk_full(error: BaseException | None) -> bool:

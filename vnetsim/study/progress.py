@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from vnetsim.progress import ProgressDisplay
 from vnetsim.study.cells import CellJob
@@ -11,6 +14,22 @@ _FOLDER = re.compile(r"\S*traffic/[0-9a-f]{12}")
 """That of a traffic, in notes."""
 MOST_SHOWN = 8
 """Running cells that get a line each."""
+REPORT_EVERY_S = 0.2
+
+
+@dataclass(frozen=True, kw_only=True)
+class News:
+    """How far a cell is.
+
+    Args:
+        stage: what it does.
+        share: of its rounds that are done.
+        time_s: simulated time (s).
+    """
+
+    stage: str = "starting"
+    share: float = 0.0
+    time_s: float = 0.0
 
 
 class StudyProgress:
@@ -28,65 +47,69 @@ class StudyProgress:
         self._progress = progress
         self._total = total
         self._done = done
-        self._running: dict[str, _Running] = {}
+        self._running: dict[str, tuple[CellJob, News]] = {}
         self._simulated_s = 0.0  # of cells that ended
-
-    @property
-    def running(self) -> list[CellJob]:
-        """The cells that have begun and not ended."""
-        return [running.job for running in self._running.values()]
 
     @property
     def place(self) -> str:
         """Where the comparison is, for the message of an interruption."""
-        jobs = self.running
+        jobs = [job for job, _ in self._running.values()]
         return f"in {jobs[0].where}" if len(jobs) == 1 else f"after {self._done} of {self._total} cells"
 
-    def begin(self, job: CellJob) -> None:
-        """Show a cell from now on."""
-        self._running[job.name] = _Running(job)
-        self._show()
+    def show(self, job: CellJob, news: News = News()) -> None:
+        """Show a cell, which may have begun with it."""
+        self._running[job.name] = job, news
+        self._refresh()
 
     def end(self, job: CellJob) -> None:
         """Count a cell as done, whether it finished or failed."""
-        self._simulated_s += self._running.pop(job.name).time_s
+        _, news = self._running.pop(job.name, (job, News()))
+        self._simulated_s += news.time_s
         self._done += 1
-        self._show()
+        self._refresh()
 
-    def stage(self, name: str, text: str) -> None:
-        """Show what the cell of this name does now."""
-        self._running[name].stage = text
-        self._show()
-
-    def advance(self, name: str, *, time_s: float, done: float, total: float | None) -> None:
-        """Show the simulated time (s) and the rounds of the cell of this name."""
-        running = self._running[name]
-        running.time_s = time_s
-        if total:
-            running.stage = f"round {done:.0f} of {total:.0f}"
-            running.share = min(done / total, 1.0)
-        self._show()
-
-    def _show(self) -> None:
+    def _refresh(self) -> None:
         running = list(self._running.values())
         lines = [f"{self._done} of {self._total} cells"]
-        lines += [f"  {one.job.words}: {one.stage}" for one in running[:MOST_SHOWN]]
+        lines += [f"  {job.words}: {news.stage}" for job, news in running[:MOST_SHOWN]]
         if len(running) > MOST_SHOWN:
             lines.append(f"  and {len(running) - MOST_SHOWN} more")
         self._progress.stage("\n".join(lines))
-        time_s = self._simulated_s + sum(one.time_s for one in running)
-        shares = sum(one.share for one in running)
-        self._progress.advance(time_s=time_s, done=self._done + shares, total=self._total)
+        time_s = self._simulated_s + sum(news.time_s for _, news in running)
+        done = self._done + sum(news.share for _, news in running)
+        self._progress.advance(time_s=time_s, done=done, total=self._total)
 
 
-class _Running:
-    """A cell that runs."""
+class CellProgress:
+    """The display that a cell writes to, in whichever process.
 
-    def __init__(self, job: CellJob) -> None:
-        self.job = job
-        self.stage = "starting"
-        self.share = 0.0
-        self.time_s = 0.0
+    Args:
+        tell: brings news to where the display of all cells is.
+    """
+
+    def __init__(self, tell: Callable[[News], object]) -> None:
+        self._tell = tell
+        self._news = News()
+        self._due_s = 0.0
+
+    def stage(self, text: str) -> None:
+        """Tell what the cell does."""
+        self._news = replace(self._news, stage=text)
+        self._tell(self._news)
+
+    def note(self, text: str) -> None:
+        """Keep silent: notes of the traffic were shown once, and the comparison says how each cell ended."""
+
+    def advance(self, *, time_s: float, done: float, total: float | None) -> None:
+        """Tell the simulated time (s) and the rounds, unless that was done a moment ago."""
+        now_s = time.monotonic()
+        if now_s < self._due_s:
+            return
+        self._due_s = now_s + REPORT_EVERY_S
+        self._news = replace(self._news, time_s=time_s)
+        if total:
+            self._news = replace(self._news, stage=f"round {done:.0f} of {total:.0f}", share=min(done / total, 1.0))
+        self._tell(self._news)
 
 
 class NotesOnce:
@@ -97,12 +120,10 @@ class NotesOnce:
     """
 
     def __init__(self, progress: ProgressDisplay) -> None:
+        self.stage = progress.stage
+        self.advance = progress.advance
         self._progress = progress
         self._said: set[str] = set()
-
-    def stage(self, text: str) -> None:
-        """Show what is being done."""
-        self._progress.stage(text)
 
     def note(self, text: str) -> None:
         """Show a note that was not shown before."""
@@ -110,31 +131,3 @@ class NotesOnce:
         if what not in self._said:
             self._said.add(what)
             self._progress.note(text)
-
-    def advance(self, *, time_s: float, done: float, total: float | None) -> None:
-        """Show the simulated time (s) and the share done."""
-        self._progress.advance(time_s=time_s, done=done, total=total)
-
-
-class CellProgress:
-    """The display that a cell of this process writes to.
-
-    Args:
-        whole: the display of the comparison.
-        name: of the cell.
-    """
-
-    def __init__(self, whole: StudyProgress, name: str) -> None:
-        self._whole = whole
-        self._name = name
-
-    def stage(self, text: str) -> None:
-        """Show what the cell does."""
-        self._whole.stage(self._name, text)
-
-    def note(self, text: str) -> None:
-        """Keep silent: notes of the traffic were shown once, and the comparison says how each cell ended."""
-
-    def advance(self, *, time_s: float, done: float, total: float | None) -> None:
-        """Show the simulated time (s) and the rounds."""
-        self._whole.advance(self._name, time_s=time_s, done=done, total=total)

@@ -11,10 +11,10 @@ import multiprocessing
 import os
 import signal
 import threading
-import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -23,12 +23,7 @@ from typing import Any
 from vnetsim.learning.device import CORES
 from vnetsim.process import prepare_process
 from vnetsim.study.cells import CellJob, CellResult, play
-from vnetsim.study.progress import CellProgress, StudyProgress
-
-REPORT_EVERY_S = 0.2
-
-Message = tuple[str, dict[str, Any]]
-"""A method of ``StudyProgress`` and its arguments besides the cell's name."""
+from vnetsim.study.progress import CellProgress, News, StudyProgress
 
 _context = multiprocessing.get_context("spawn")
 
@@ -36,8 +31,8 @@ _context = multiprocessing.get_context("spawn")
 def run_here(jobs: Sequence[CellJob], display: StudyProgress) -> Generator[CellResult, None, None]:
     """Run cells one after the other in this process; yield how each ended."""
     for job in jobs:
-        display.begin(job)
-        outcome = play(job, CellProgress(display, job.name))
+        display.show(job)
+        outcome = play(job, CellProgress(partial(display.show, job)))
         display.end(job)
         yield outcome
 
@@ -52,30 +47,30 @@ def run_in_processes(
     waiting = deque(jobs)
     pool = [_Worker(environment) for environment in _environments(jobs, min(workers, len(jobs)))]
     try:
-        while waiting or any(worker.job for worker in pool):
+        while True:
             for worker in pool:
                 if waiting and worker.job is None:
-                    display.begin(waiting[0])
+                    display.show(waiting[0])
                     worker.give(waiting.popleft())
-            for job, outcome in _heard(pool, display):
-                display.end(job)
-                yield outcome
+            busy = [
+                (one.connection, one, one.job) for one in pool if one.connection is not None and one.job is not None
+            ]
+            if not busy:
+                return
+            ready = wait([connection for connection, _, _ in busy])
+            for worker, job in ((worker, job) for connection, worker, job in busy if connection in ready):
+                message = worker.hear()
+                if isinstance(message, News):
+                    display.show(job, message)
+                else:
+                    display.end(job)
+                    yield message
     finally:
-        _stop(pool)
-
-
-def _heard(pool: Sequence[_Worker], display: StudyProgress) -> Iterator[tuple[CellJob, CellResult]]:
-    """Wait for news of the workers, show them, and yield the cells that ended."""
-    news = wait([worker.connection for worker in pool if worker.connection is not None and worker.job is not None])
-    for worker in pool:
-        if worker.connection not in news or worker.job is None:
-            continue
-        job, message = worker.job, worker.hear()
-        if isinstance(message, CellResult):
-            yield job, message
-        else:
-            method, values = message
-            getattr(display, method)(job.name, **values)
+        processes = [worker.process for worker in pool if worker.process is not None]
+        for process in processes:
+            process.kill()
+        for process in processes:
+            process.join()
 
 
 class _Worker:
@@ -96,7 +91,7 @@ class _Worker:
         if self.connection is None:
             self.connection, theirs = _context.Pipe()
             process = _context.Process(target=_work, args=(theirs,))
-            with _no_interrupt(), _changed_environment(self._environment):
+            with _sheltered(self._environment):
                 process.start()
                 self.process = process
             theirs.close()
@@ -104,12 +99,12 @@ class _Worker:
         with suppress(OSError):  # it is dead: reading from it will fail
             self.connection.send(job)
 
-    def hear(self) -> CellResult | Message:
-        """Return what it says: a method of the display and its arguments, or how its cell ended, also with it."""
+    def hear(self) -> CellResult | News:
+        """Return what it says: how far its cell is, or how that ended, also with it."""
         assert self.connection is not None
         assert self.job is not None
         try:
-            message: CellResult | Message = self.connection.recv()
+            message: CellResult | News = self.connection.recv()
         except (EOFError, OSError):
             message = CellResult(name=self.job.name, error=self._exit_reason())
         if isinstance(message, CellResult):
@@ -130,21 +125,12 @@ class _Worker:
         return f"its process was ended by {signal.Signals(-code).name}{cause}. Its finished rounds are kept."
 
 
-def _stop(pool: Sequence[_Worker]) -> None:
-    """End all processes at once."""
-    processes = [worker.process for worker in pool if worker.process is not None]
-    for process in processes:
-        process.kill()
-    for process in processes:
-        process.join()
-
-
 def _environments(jobs: Sequence[CellJob], workers: int) -> list[dict[str, str]]:
     """Return the environment variables of each worker that differ from this process's: its share of cores, its GPU."""
     import torch  # noqa: PLC0415 - loaded already, by the learners
 
     share = {CORES: str(max(1, torch.get_num_threads() // max(1, workers)))}
-    gpus = _gpus() if all(job.experiment.device in {"auto", "cuda"} for job in jobs) else []
+    gpus = _gpus() if all(job.may_use_gpu for job in jobs) else []
     return [share | ({"CUDA_VISIBLE_DEVICES": gpus[index % len(gpus)]} if gpus else {}) for index in range(workers)]
 
 
@@ -158,58 +144,24 @@ def _gpus() -> list[str]:
 
 
 @contextmanager
-def _changed_environment(changes: Mapping[str, str]) -> Iterator[None]:
-    """Change variables for a process that is started meanwhile, before anything in it can read them."""
-    before = {name: os.environ.get(name) for name in changes}
-    os.environ.update(changes)
+def _sheltered(environment: Mapping[str, str]) -> Iterator[None]:
+    """Start a process with some variables, before anything in it can read them, and out of reach of all signals.
+
+    Neither Ctrl-C nor the end of a terminal or a session reaches it, for its parent ends it. A signal that comes
+    meanwhile reaches this process afterwards.
+    """
+    resource_tracker.ensure_running()  # if ``start`` had to do this, it would unblock the signal
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+    before = {name: os.environ.get(name) for name in environment}
+    os.environ.update(environment)
     try:
         yield
     finally:
         for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
+            del os.environ[name]
+            if value is not None:
                 os.environ[name] = value
-
-
-@contextmanager
-def _no_interrupt() -> Iterator[None]:
-    """Start a process that neither Ctrl-C nor the end of a terminal or a session reaches, for its parent ends it.
-
-    A signal that comes meanwhile reaches this process afterwards.
-    """
-    resource_tracker.ensure_running()  # if ``start`` had to do this, it would unblock the signal
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-class ProgressSender:
-    """The display of a cell, in its worker: sends what is to be shown.
-
-    Args:
-        send: sends the name of a method of ``StudyProgress`` and its arguments besides the cell's name.
-    """
-
-    def __init__(self, send: Callable[[Message], object]) -> None:
-        self._send = send
-        self._due_s = 0.0
-
-    def stage(self, text: str) -> None:
-        """Send what the cell does."""
-        self._send(("stage", {"text": text}))
-
-    def note(self, text: str) -> None:
-        """Keep silent; see ``CellProgress``."""
-
-    def advance(self, *, time_s: float, done: float, total: float | None) -> None:
-        """Send the simulated time (s) and the rounds, unless that was done a moment ago."""
-        now_s = time.monotonic()
-        if now_s >= self._due_s:
-            self._due_s = now_s + REPORT_EVERY_S
-            self._send(("advance", {"time_s": time_s, "done": done, "total": total}))
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def _work(connection: Connection[Any, Any]) -> None:
@@ -218,7 +170,7 @@ def _work(connection: Connection[Any, Any]) -> None:
     prepare_process()
     with suppress(EOFError, OSError):  # the parent is gone
         while True:
-            connection.send(play(connection.recv(), ProgressSender(connection.send)))
+            connection.send(play(connection.recv(), CellProgress(connection.send)))
 
 
 def _end_with_parent() -> None:

@@ -12,8 +12,7 @@ import secrets
 import shutil
 import socket
 import tempfile
-from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -26,8 +25,7 @@ from vnetsim.runs.ray_cluster import PATIENCE_S, cluster_options, connected
 from vnetsim.storage.checksums import RECORD
 from vnetsim.storage.folder import LOCK, Folder
 from vnetsim.study.cells import CellJob, CellResult, play
-from vnetsim.study.progress import StudyProgress
-from vnetsim.study.workers import ProgressSender
+from vnetsim.study.progress import CellProgress, StudyProgress
 
 SHOW_EVERY_S = 1.0
 
@@ -55,29 +53,25 @@ def _run(
 ) -> Generator[CellResult, None, None]:
     """Run cells on a cluster; yield how each ended, in the order in which they do."""
     import ray  # noqa: PLC0415
+    from ray.util.queue import Queue  # noqa: PLC0415
 
     if not jobs:
         return
     with connected(init), _shared_folder_mark(jobs[0].root) as mark:
-        total = ray.cluster_resources()
-        gpus = 1 if total.get("GPU") and all(_wants_gpu(job) for job in jobs) else 0
-        at_once = max(1, int(total.get("GPU" if gpus else "CPU", 1)))
+        gpus = 1 if ray.cluster_resources().get("GPU") and all(job.may_use_gpu for job in jobs) else 0
         task = ray.remote(_cell).options(num_cpus=1, num_gpus=gpus, max_retries=RETRIES, retry_exceptions=False)
-        board = ray.remote(_Board).options(num_cpus=0).remote()
-        files: dict[str, Any] = {}
-        waiting, running = deque(jobs), dict[Any, CellJob]()
+        news = Queue(actor_options={"num_cpus": 0})  # not to wait for a cell that ends
+        traffics = {job.experiment.scenario: job.root for job in jobs}
+        files = {traffic: ray.put(_files(root, traffic, "learners")) for traffic, root in traffics.items()}
+        running = {
+            # what stands in a list is fetched only where it is asked for
+            task.remote(job, mark, __version__, news, [files[job.experiment.scenario]]): job
+            for job in jobs
+        }
         try:
-            while waiting or running:
-                while waiting and len(running) < at_once:
-                    job = waiting.popleft()
-                    traffic = job.experiment.scenario
-                    if traffic not in files:
-                        files[traffic] = ray.put(_files(job.root, traffic, "learners"))
-                    # what stands in a list is fetched only where it is asked for
-                    running[task.remote(job, mark, __version__, board, [files[traffic]])] = job
-                    display.begin(job)
+            while running:
                 ready, _ = ray.wait(list(running), num_returns=1, timeout=SHOW_EVERY_S)
-                _show(board, running.values(), display)
+                _show(news, {job.name: job for job in running.values()}, display)
                 for reference in ready:
                     job = running.pop(reference)
                     outcome = _received(job, reference)
@@ -90,34 +84,13 @@ def _run(
                 ray.wait(list(running), num_returns=len(running), timeout=PATIENCE_S)
 
 
-class _Board:
-    """An actor that holds the newest progress of each cell, for the driver to read."""
-
-    def __init__(self) -> None:
-        self._news: dict[str, tuple[str, dict[str, Any]]] = {}
-
-    def put(self, name: str, message: tuple[str, dict[str, Any]]) -> None:
-        """Keep the newest progress of a cell."""
-        self._news[name] = message
-
-    def read(self) -> dict[str, tuple[str, dict[str, Any]]]:
-        """Return and forget what is kept."""
-        news, self._news = self._news, {}
-        return news
-
-
-def _show(board: Any, running: Iterable[CellJob], display: StudyProgress) -> None:
+def _show(news: Any, running: Mapping[str, CellJob], display: StudyProgress) -> None:
     import ray  # noqa: PLC0415
 
-    names = {job.name for job in running}
     with suppress(ray.exceptions.RayError):  # its machine may be gone; the cells go on
-        for name, (method, values) in ray.get(board.read.remote(), timeout=PATIENCE_S).items():
-            if name in names:
-                getattr(display, method)(name, **values)
-
-
-def _wants_gpu(job: CellJob) -> bool:
-    return job.experiment.device in {"auto", "cuda"}
+        for name, latest in dict(news.get_nowait_batch(news.qsize())).items():
+            if name in running:
+                display.show(running[name], latest)
 
 
 def _received(job: CellJob, reference: Any) -> CellResult:
@@ -161,13 +134,14 @@ def _write(whole: Folder, name: str, files: Files) -> None:
     Folder(whole.path_of(f"{name}/x").parent).put({path: inside[path] for path in own})
 
 
-def _cell(job: CellJob, mark: str, version: str, board: Any, sent: Sequence[Any]) -> tuple[CellResult, Files]:
+def _cell(job: CellJob, mark: str, version: str, news: Any, sent: Sequence[Any]) -> tuple[CellResult, Files]:
     """Run a cell; the function of a task. Return how it ended, and its files if the folder is not seen from here."""
     if version != __version__:
         where = f"{socket.gethostname()} has vnetsim {__version__}, the comparison is made by {version}"
         return CellResult(name=job.name, error=f"{where}; install the same version on all machines."), {}
     prepare_process()
-    progress = ProgressSender(partial(board.put.remote, job.name))
+    # nothing waits for the queue, which may be gone with its machine
+    progress = CellProgress(lambda latest: news.actor.put_nowait.remote((job.name, latest)))
     if (job.root / mark).is_file():
         return play(job, progress), {}
     import ray  # noqa: PLC0415
