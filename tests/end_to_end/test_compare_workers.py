@@ -51,6 +51,12 @@ vnetsim.study.workers_ray._shared_folder_mark = lambda root: contextlib.nullcont
 {IN_PLACE}
 """
 """A driver whose folder no worker sees, so that files are sent and come back."""
+ALONE = f"""
+import ray._private.services as services
+services._find_address_from_flag, services.find_bootstrap_address = lambda _: set(), lambda _: None
+{IN_PLACE}
+"""
+"""A driver that sees no cluster on this machine, such as another test's: ``auto`` would join it."""
 
 
 def command(*options: str) -> tuple[str, ...]:
