@@ -1,12 +1,10 @@
 """The run directory: atomic writes, tables with units, one-line errors."""
 
 import base64
-import fcntl
 import os
 import zipfile
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -15,7 +13,6 @@ import pytest
 from learners.data.image_files import read_archive
 from vnetsim.errors import InputError, RunError
 from vnetsim.runs.writer import locked
-from vnetsim.storage import disk
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.storage.tables import TABLES, to_parquet
 
@@ -72,25 +69,6 @@ def test_a_folder_that_is_no_run_directory_is_named(tmp_path: Path) -> None:
         RunDirectory(tmp_path).manifest()
 
 
-def test_a_lock_that_was_removed_while_it_was_opened_does_not_count(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """Between opening and locking, a process that was refused may have removed the lock that it had made."""
-    true, removed = fcntl.flock, []
-
-    def then_removed(file: Any, how: int) -> None:
-        true(file, how)
-        if not removed:
-            removed.append(tmp_path / ".lock")
-            removed[0].unlink()
-
-    monkeypatch.setattr(fcntl, "flock", then_removed)
-    with locked(RunDirectory(tmp_path), fresh=True):
-        assert removed
-        with (tmp_path / ".lock").open() as found, pytest.raises(BlockingIOError):
-            true(found, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-
 @pytest.mark.parametrize("left", ["nothing", "a file of another", "a link in place of a folder"])
 def test_folders_that_were_made_to_hold_a_run_go_with_it_where_nothing_stands_in_them(
     left: str, tmp_path: Path
@@ -120,25 +98,6 @@ def test_a_folder_that_cannot_be_made_leaves_none_above_it(tmp_path: Path) -> No
     with pytest.raises(InputError, match="cannot be made or written"), locked(run, fresh=True):
         pass
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_folder_above_that_another_process_has_just_removed_is_made_again(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """Two runs below a new ``runs`` begin at once, and the one that made it ends in an error."""
-    true = disk.make_folder
-    removed: list[Path] = []
-
-    def then_removed(path: Path) -> None:
-        if path.name == "run" and not removed:
-            removed.append(path.parent)
-            path.parent.rmdir()
-        true(path)
-
-    monkeypatch.setattr(disk, "make_folder", then_removed)
-    RunDirectory(tmp_path / "runs" / "run").make()
-    assert removed
-    assert (tmp_path / "runs" / "run").is_dir()
 
 
 @pytest.mark.parametrize("what", ["pipe", "symbolic link"])

@@ -108,20 +108,15 @@ def _opened_lock(path: Path) -> tuple[IO[str], bool]:
         InputError: another process holds it.
         OSError: it cannot be made, or is a symbolic link.
     """
-    while True:
-        new = not os.path.lexists(path)
-        # never through a link, without cutting what is there, and without waiting for who reads a pipe
-        file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644), "w")
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            file.close()
-            raise InputError(f"{path.parent}: another vnetsim process is writing there.") from None
-        # who is refused removes the lock that it made: held is only one that others will find
-        with suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(file.fileno()), path.stat()):
-                return file, new
+    new = not os.path.lexists(path)
+    # never through a link, without cutting what is there, and without waiting for who reads a pipe
+    file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644), "w")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
         file.close()
+        raise InputError(f"{path.parent}: another vnetsim process is writing there.") from None
+    return file, new
 
 
 def has_not_begun(folder: Path) -> bool:

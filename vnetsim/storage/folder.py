@@ -130,21 +130,15 @@ class Folder(CheckedFolder):
             OSError: it cannot be made; nothing that was made is left.
         """
         self._refuse_links_above()
-        for last in (False, True):
-            missing = [self.path, *self.path.parents]
-            missing = missing[: next(i for i, path in enumerate(missing) if path.exists())]
-            try:
-                for path in reversed(missing):
+        try:
+            for path in reversed([self.path, *self.path.parents]):
+                if not path.exists():
                     disk.make_folder(path)
                     self._made.append(path)
                     disk.sync(path.parent)
-            except OSError as error:
-                self.unmake()
-                # another process may have removed a folder that it made, in vain, to hold one of its own
-                if last or not isinstance(error, FileNotFoundError):
-                    raise
-            else:
-                return
+        except OSError:
+            self.unmake()
+            raise
 
     def unmake(self) -> None:
         """Remove what ``make`` made, this folder and those above it, as far as nothing stands in them."""
