@@ -38,33 +38,24 @@ class Spread:
     Args:
         labels: of the bins.
         by_arm: shares of each arm, all its cells together.
-        windows: share of the coverage windows of all arms together, shape (bins,); their runs may have ended at
-            different times.
-        dwell: share of the time in coverage of all arms together.
-        index_of: returns the bin of each row of a table of ``windows_with_updates``.
+        together: of all arms; their runs may have ended at different times.
+        of: returns the shares of a table of ``windows_with_updates``.
     """
 
     labels: tuple[str, ...]
     by_arm: Mapping[str, Shares]
-    windows: Floats
-    dwell: Floats
-    index_of: Callable[[pl.DataFrame], NDArray[np.int64]]
+    together: Shares
+    of: Callable[[pl.DataFrame], Shares]
 
 
 def _spread(
     tables: Mapping[str, pl.DataFrame], labels: Sequence[str], bins_of: Callable[[pl.DataFrame], NDArray[np.int64]]
 ) -> Spread:
-    def found(table: pl.DataFrame) -> Shares:
+    def of(table: pl.DataFrame) -> Shares:
         return shares(table, bins_of(table), len(labels))
 
-    together = found(pl.concat(list(tables.values())))
-    return Spread(
-        labels=tuple(labels),
-        by_arm={arm: found(table) for arm, table in tables.items()},
-        windows=together.windows,
-        dwell=together.dwell,
-        index_of=bins_of,
-    )
+    by_arm = {arm: of(table) for arm, table in tables.items()}
+    return Spread(labels=tuple(labels), by_arm=by_arm, together=of(pl.concat(list(tables.values()))), of=of)
 
 
 def _speeds_kmh(table: pl.DataFrame) -> Floats:
@@ -161,11 +152,11 @@ def spread_panel(data: ConditionData, spread: Spread, *, name: str, what: str, a
     columns = 2 if max(map(len, arms)) < 18 else 1
     figure = Figure((HALF_IN, 2.75 + 0.16 * -(-(len(arms) + 2) // columns)))
     ax = axes(figure, bottom=0.6, top=0.18 + 0.16 * -(-(len(arms) + 2) // columns))
-    bars = ax.bar(places, spread.windows * 100, 0.86, color=GREY, alpha=0.4, label="windows")
-    handles: list[Any] = [bars]
-    handles += [
-        ax.hlines(spread.dwell * 100, places - 0.43, places + 0.43, color=INK, linewidth=1.6, label="time in coverage")
-    ]
+    together = spread.together
+    bars = ax.bar(places, together.windows * 100, 0.86, color=GREY, alpha=0.4, label="windows")
+    ends = (places - 0.43, places + 0.43)
+    lines = ax.hlines(together.dwell * 100, *ends, color=INK, linewidth=1.6, label="time in coverage")
+    handles: list[Any] = [bars, lines]
     offsets = (np.arange(len(arms)) - (len(arms) - 1) / 2) * 0.7 / len(arms)
     for offset, arm in zip(offsets, arms, strict=True):
         colour, style = look(data, arm)

@@ -14,7 +14,6 @@ from analysis.comparison.data import CellData, ConditionData, Metric
 from analysis.comparison.tables import frame, spread
 from analysis.comparison.verdicts import ComparedPair, compare_columns, verdict_against
 from analysis.formatting import NONE, Table, count, duration, number, quantity, shortened, si
-from analysis.statistics.participation import shares
 from vnetsim.storage.tables import COMPARISON_MEASURES, COMPARISON_TARGETS
 
 
@@ -93,30 +92,13 @@ def measure_rows(data: ConditionData) -> pl.DataFrame:
             (*head, one.name, one.unit, "", "", getattr(cell.measures, one.name, None), cell.name) for one in MEASURES
         ]
         for name, (found, bin_unit) in spreads.items():
-            updates = shares(cell.windows, found.index_of(cell.windows), len(found.labels)).updates
+            updates = found.of(cell.windows).updates
             values = updates.tolist() if updates.any() else [None] * len(updates)
             rows += [
                 (*head, name, "%", label, bin_unit, value, cell.name)
                 for label, value in zip(found.labels, values, strict=True)
             ]
     return frame(COMPARISON_MEASURES, rows)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Reached:
-    """What a run had used when it first reached a target.
-
-    Args:
-        round: rounds aggregated before the measurement that reached it.
-        time_s: simulated time since the beginning (s).
-        moved_bytes: of the participations and exchanges that had ended by then (B).
-        device_s: training time on board of those participations, summed over vehicles (s).
-    """
-
-    round: int
-    time_s: float
-    moved_bytes: float
-    device_s: float
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -127,26 +109,29 @@ class Target:
         metric: of which.
         value: the target, in the metric's recorded unit.
         arm: the arm whose mean final value it is.
-        reached: by arm, one for each of its cells; None for a cell that never did.
+        reached: a row for each cell, as in the table ``comparison_targets``; nothing in those that never did.
     """
 
     metric: Metric
     value: float
     arm: str
-    reached: dict[str, list[Reached | None]]
+    reached: pl.DataFrame
 
 
-def first_reached(cell: CellData, metric: Metric, target: float) -> Reached | None:
-    """Return when a cell first measured a value at least as good as the target, None if never."""
+def first_reached(cell: CellData, metric: Metric, target: float) -> tuple[float | None, ...]:
+    """Return when a cell first measured a value at least as good as the target, and what it had used by then.
+
+    Returns:
+        rounds aggregated before, simulated time (s), bytes and training time on board (s) of the participations and
+        exchanges that had ended by then; None for each if it never did.
+    """
     values = cell.measured(metric.name)
     good = values.filter(pl.col("value") * metric.better >= target * metric.better)
     if good.is_empty():
-        return None
+        return (None,) * 4
     round_, time_s, _ = good.row(0)
     used = cell.spent.filter(pl.col("end_s") <= time_s).select(pl.col("bytes", "train_s").sum()).row(0)
-    return Reached(
-        round=int(round_), time_s=float(time_s) - cell.begin_s, moved_bytes=float(used[0]), device_s=float(used[1])
-    )
+    return (round_, time_s - cell.begin_s, *map(float, used))
 
 
 def target_of(data: ConditionData) -> Target | None:
@@ -157,66 +142,48 @@ def target_of(data: ConditionData) -> Target | None:
     means = np.nanmean(data.finals(metric), axis=0)
     worst = int(np.argmin(means * metric.better))
     target = float(means[worst])
-    return Target(
-        metric=metric,
-        value=target,
-        arm=data.present[worst],
-        reached={arm: [first_reached(cell, metric, target) for cell in data.of(arm)] for arm in data.present},
-    )
+    rows = [
+        (arm, data.name, cell.learner, cell.seed, metric.name, metric.unit, target,
+         *first_reached(cell, metric, target), cell.name)
+        for arm in data.present
+        for cell in data.of(arm)
+    ]  # fmt: skip
+    return Target(metric=metric, value=target, arm=data.present[worst], reached=frame(COMPARISON_TARGETS, rows))
 
 
-def target_table(data: ConditionData, target: Target | None) -> pl.DataFrame:
+def target_table(target: Target | None) -> pl.DataFrame:
     """Return the rows of the table ``comparison_targets``: one for each finished cell."""
-    rows: list[tuple[object, ...]] = []
-    for arm, found in target.reached.items() if target else ():
-        assert target is not None
-        for cell, one in zip(data.of(arm), found, strict=True):
-            used = (one.round, one.time_s, one.moved_bytes, one.device_s) if one else (None,) * 4
-            rows.append(
-                (arm, data.name, cell.learner, cell.seed, target.metric.name, target.metric.unit, target.value, *used,
-                 cell.name)
-            )  # fmt: skip
-    return frame(COMPARISON_TARGETS, rows)
+    return target.reached if target else frame(COMPARISON_TARGETS, [])
 
 
 def target_rows(target: Target, noun: str) -> Table:
     """Return when each arm reached the target: medians over the seeds that did."""
     metric = target.metric
     rows = []
-    for arm, found in target.reached.items():
-        known = [one for one in found if one is not None]
-        medians = _medians(known) if known else (NONE,) * 4
-        rows.append((shortened(arm), f"{count(len(known))} of {count(len(found))}", *medians))
+    for (arm,), found in target.reached.group_by("arm", maintain_order=True):
+        known = found.drop_nulls("round")
+        head = (shortened(arm), f"{count(known.height)} of {count(found.height)}")
+        if known.is_empty():
+            rows.append((*head, *[NONE] * 4))
+            continue
+        rounds, time_s, moved, device_s = known.select(pl.median("round", "simulated_s", "bytes", "device_s")).row(0)
+        rows.append((*head, f"{rounds:g}", duration(time_s), si(moved, "B"), number(device_s)))
     value = quantity(target.value * metric.factor, metric.dimension)
     side = "at least" if metric.better > 0 else "at most"
-    at_once = any(one is not None and one.round == 0 for found in target.reached.values() for one in found)
-    untrained = " Zero rounds: the untrained model met it, and nothing was learned for it." if at_once else ""
+    untrained = " Zero rounds: the untrained model met it, and nothing was learned for it."
     return Table(
         title=f"{metric.subject}: first {side} {value}",
         head=(noun, "reached in seeds", "rounds", "simulated time", "data moved", "device-seconds"),
         rows=rows,
         note=f"The target is the mean of the worst {noun} here, {shortened(target.arm)}. Medians over the "
         "seeds that reached it, at the first measurement that did. Data and device-seconds (training time on board, "
-        "summed over vehicles) are those of participations that had ended by then, whatever their outcome." + untrained,
-    )
-
-
-def _medians(known: Sequence[Reached]) -> tuple[str, ...]:
-    def median(name: str) -> float:
-        return float(np.median([float(getattr(one, name)) for one in known]))
-
-    return (
-        f"{median('round'):g}",
-        duration(median("time_s")),
-        si(median("moved_bytes"), "B"),
-        number(median("device_s")),
+        "summed over vehicles) are those of participations that had ended by then, whatever their outcome."
+        + untrained
+        * bool((target.reached["round"] == 0).any()),
     )
 
 
 def times_to_target(data: ConditionData, target: Target | None) -> NDArray[np.float64]:
     """Return the simulated time of every run to the condition's target (s), as ``measured``; infinite for never."""
-    found: dict[tuple[int, str], float | None] = {}
-    for arm, reached in target.reached.items() if target else ():
-        for cell, one in zip(data.of(arm), reached, strict=True):
-            found[cell.seed, arm] = one.time_s if one else np.inf
-    return data.by_seed(found)
+    rows = target_table(target).select("seed", "arm", pl.col("simulated_s").fill_null(np.inf)).iter_rows()
+    return data.by_seed({(seed, arm): time_s for seed, arm, time_s in rows})

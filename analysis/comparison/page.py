@@ -168,7 +168,7 @@ class _Compared:
         return {
             "comparison": cell_table(self.data),
             "comparison_differences": difference_table(self.in_metrics),
-            "comparison_targets": pl.concat([target_table(one, self.targets[one.name]) for one in conditions]),
+            "comparison_targets": pl.concat([target_table(self.targets[one.name]) for one in conditions]),
             "comparison_measures": pl.concat([measure_rows(one) for one in conditions]),
             "comparison_measure_differences": difference_table(self.in_measures),
             "comparison_ranks": rank_rows(self.ranked),

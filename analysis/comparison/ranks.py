@@ -9,7 +9,7 @@ conditions is asked with conditions as blocks, which is exploratory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -93,25 +93,25 @@ def rank_arms(data: ComparisonData, targets: Mapping[str, Target | None]) -> lis
     Returns:
         nothing for fewer than three arms, or two conditions that had them all.
     """
-
-    def learnt(one: ConditionData, metric: Metric) -> Values | None:
-        own = one.own(metric)
-        return one.finals(own) if own in one.metrics else None
-
-    ways: list[tuple[Metric, Callable[[ConditionData, Metric], Values | None]]]
-    ways = [(metric, learnt) for metric in overview_metrics(data) if metric.better]
-    ways.append((TO_TARGET, lambda one, _: times_to_target(one, targets[one.name])))
-    ways += [(metric, lambda one, metric: measured(one, metric.name)) for metric in COMPARED]
-    return [found for metric, values in ways if (found := _ranked(data, metric, values)) is not None]
+    metrics = [*(metric for metric in overview_metrics(data) if metric.better), TO_TARGET, *COMPARED]
+    return [found for metric in metrics if (found := _ranked(data, metric, targets)) is not None]
 
 
-def _ranked(
-    data: ComparisonData, metric: Metric, values_of: Callable[[ConditionData, Metric], Values | None]
-) -> Ranked | None:
+def _values(one: ConditionData, metric: Metric, target: Target | None) -> Values | None:
+    """Return what a condition has of a metric, shape (seeds, arms present)."""
+    if metric is TO_TARGET:
+        return times_to_target(one, target)
+    if metric in COMPARED:
+        return measured(one, metric.name)
+    own = one.own(metric)
+    return one.finals(own) if own in one.metrics else None
+
+
+def _ranked(data: ComparisonData, metric: Metric, targets: Mapping[str, Target | None]) -> Ranked | None:
     arms = tuple(arm for arm in data.arms if any(arm in one.present for one in data.conditions))
     tables = []
     for one in data.conditions:
-        values = values_of(one, metric) if set(arms) <= set(one.present) else None
+        values = _values(one, metric, targets[one.name]) if set(arms) <= set(one.present) else None
         if values is None or np.isnan(values).all(axis=0).any():
             continue
         rows = dict(zip(one.seeds, values, strict=True))

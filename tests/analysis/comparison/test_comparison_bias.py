@@ -58,8 +58,8 @@ def test_updates_out_of_proportion(two: ConditionData) -> None:
     """Half of the windows and 60 of 80 s are slow; all updates of b are: a half and a quarter are too many."""
     speeds = spread_over_speeds(two)
     assert speeds.labels == ("30\u201335", "35\u201340")
-    assert speeds.windows.tolist() == [0.5, 0.5]
-    assert speeds.dwell.tolist() == [0.75, 0.25]
+    assert speeds.together.windows.tolist() == [0.5, 0.5]
+    assert speeds.together.dwell.tolist() == [0.75, 0.25]
     directions = spread_over_directions(two)
     assert directions.labels == ("0\u00b0", "180\u00b0")
     table = misplaced_table(two, {"speed": speeds, "direction": directions}, "arm")

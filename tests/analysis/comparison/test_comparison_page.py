@@ -103,22 +103,9 @@ def test_the_page_of_hostile_names(folder: Path) -> None:
     (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)
     assert policy.startswith("default-src 'none'; style-src 'unsafe-inline'; img-src data:; ")
     assert "script-src" not in policy
-    assert sorted(path.name for path in folder.glob("comparison*.*")) == [
-        "comparison.csv",
-        "comparison.html",
-        "comparison.json",
-        "comparison.parquet",
-        "comparison_differences.csv",
-        "comparison_differences.parquet",
-        "comparison_measure_differences.csv",
-        "comparison_measure_differences.parquet",
-        "comparison_measures.csv",
-        "comparison_measures.parquet",
-        "comparison_ranks.csv",
-        "comparison_ranks.parquet",
-        "comparison_targets.csv",
-        "comparison_targets.parquet",
-    ]
+    tables = ("", "_differences", "_measure_differences", "_measures", "_ranks", "_targets")
+    files = {f"comparison{name}.{kind}" for name in tables for kind in ("csv", "parquet")}
+    assert {path.name for path in folder.glob("comparison*.*")} == files | {"comparison.html", "comparison.json"}
     before = everything(folder)
     build_comparison(folder)
     assert before == everything(folder)
@@ -156,15 +143,8 @@ def test_several_conditions(built_study: ComparisonResult) -> None:
     assert "kNN accuracy: differences (points)" in [table.title for table in built_study.tables]
     rows = [row[0] for table in built_study.tables for row in table.rows]
     assert {"under dense & slow:", "under sparse:", "fedavg, conditions:", "  dense & slow \u2212 sparse"} <= set(rows)
-    figures = {path.name for path in (study / "figures").iterdir()}
-    assert {
-        "overview-1.svg",
-        "conditions-1.svg",
-        "conditions-2.svg",
-        "c1-curves-1.svg",
-        "c2-bias-speed.svg",
-        "c2-outcomes.svg",
-    } <= figures
+    figures = {path.stem for path in (study / "figures").iterdir()}
+    assert {"overview-1", "conditions-1", "conditions-2", "c1-curves-1", "c2-bias-speed", "c2-outcomes"} <= figures
     assert page.count("<svg") == len(figures)
 
 
@@ -210,12 +190,10 @@ def test_figures_no_longer_drawn_are_removed(study: Path) -> None:
 
 
 def test_seeds_at_which_the_traffic_differs_are_left_out(made: Make) -> None:
-    mixed = made(
-        [("a", "", 0, "t0"), ("bb", "", 0, "t0"), ("a", "", 1, "t0"), ("bb", "", 1, "t1")], title="Two traffics"
-    )
-    result = build_comparison(mixed)
+    entries = [(arm, "", seed, "t1" if (arm, seed) == ("bb", 1) else "t0") for seed in (0, 1) for arm in ("a", "bb")]
+    result = build_comparison(made(entries, title="Two traffics"))
     assert "Left out, because not all learners replayed the same traffic there: seed 1." in result.warnings
-    assert set(pl.read_parquet(mixed / "comparison.parquet")["seed"]) == {0}
+    assert set(pl.read_parquet(result.path.with_name("comparison.parquet"))["seed"]) == {0}
 
 
 def test_one_arm_alone(made: Make) -> None:
@@ -301,22 +279,20 @@ def test_a_condition_of_which_nothing_has_finished(study: Path) -> None:
     assert not [row for row in rows if row.endswith("conditions:")]
 
 
-def test_cells_of_another_version_are_named_and_left_out(folder: Path) -> None:
-    run = RunDirectory(folder / "cells" / "cell0-seed0")
-    run.write_json("manifest.json", {**run.manifest(), "vnetsim": "0.0.9"})
-    result = build_comparison(folder)
-    assert "Left out, because another version of vnetsim ran them: cell0-seed0." in result.warnings
-    assert "cell0-seed0" not in set(pl.read_parquet(folder / "comparison.parquet")["cell"])
-
-
-def test_altered_cells_are_named_and_left_out(folder: Path) -> None:
-    assert not [line for line in build_comparison(folder).warnings if line.startswith("Left out")]
-    metrics = folder / "cells" / "cell2-seed1" / "metrics.parquet"
+def test_cells_that_are_left_out_are_named(folder: Path) -> None:
+    """One of another version, one that was altered, one that was interrupted."""
+    older, altered, stopped = (
+        RunDirectory(folder / "cells" / f"cell{number}") for number in ("0-seed0", "2-seed1", "4-seed2")
+    )
+    older.write_json("manifest.json", {**older.manifest(), "vnetsim": "0.0.9"})
+    metrics = altered.path / "metrics.parquet"
     metrics.write_bytes(metrics.read_bytes() + b" ")
-    result = build_comparison(folder)
-    (line,) = [line for line in result.warnings if line.startswith("Left out")]
-    assert f"{metrics}: altered" in line
-    assert "cell2-seed1" not in set(pl.read_parquet(folder / "comparison.parquet")["cell"])
+    stopped.write_json("manifest.json", {**stopped.manifest(), "status": "interrupted"})
+    lines = build_comparison(folder).warnings
+    assert "Left out, because another version of vnetsim ran them: cell0-seed0." in lines
+    assert any(line.startswith(f"Left out: {metrics}: altered") for line in lines)
+    assert "Not finished, and missing here: cell4-seed2." in lines
+    assert set(pl.read_parquet(folder / "comparison.parquet")["cell"]) == {"cell1-seed0", "cell3-seed1", "cell5-seed2"}
 
 
 def test_a_cell_of_other_traffic_is_named(folder: Path) -> None:
@@ -324,13 +300,6 @@ def test_a_cell_of_other_traffic_is_named(folder: Path) -> None:
     run.write_json("manifest.json", {**run.manifest(), "inputs": {"/x/windows.parquet": "abd"}})
     with pytest.raises(InputError, match="cell2-seed1: replayed other traffic"):
         load_comparison(folder)
-
-
-def test_what_is_unfinished_is_told(folder: Path) -> None:
-    run = RunDirectory(folder / "cells" / "cell2-seed1")
-    run.write_json("manifest.json", {**run.manifest(), "status": "interrupted"})
-    (line,) = [line for line in build_comparison(folder).warnings if line.startswith("Not finished")]
-    assert "cell2-seed1" in line
 
 
 @pytest.mark.parametrize(

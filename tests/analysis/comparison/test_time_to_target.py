@@ -2,11 +2,12 @@
 
 from dataclasses import replace
 
+import polars as pl
 import pytest
 from made_cells import ACCURACY, LOSS, cell, condition
 
 from analysis.comparison.data import ConditionData, Metric
-from analysis.comparison.measures import Reached, first_reached, target_of, target_rows, target_table
+from analysis.comparison.measures import first_reached, target_of, target_rows, target_table
 from analysis.formatting import NONE
 
 ERROR = Metric(name="rmse", label="Average model", unit="RMSE", caption="")
@@ -14,17 +15,15 @@ ERROR = Metric(name="rmse", label="Average model", unit="RMSE", caption="")
 
 def test_the_first_measurement_that_is_good_enough() -> None:
     rising = cell("a", 0, [0.1, 0.3, 0.5, 0.4], begin_s=100.0)
-    assert first_reached(rising, ACCURACY, 0.3) == Reached(round=1, time_s=10.0, moved_bytes=1e3, device_s=3.0)
-    assert first_reached(rising, ACCURACY, 0.4) == Reached(round=2, time_s=20.0, moved_bytes=2e3, device_s=6.0)
-    assert first_reached(rising, ACCURACY, 0.1) == Reached(round=0, time_s=0.0, moved_bytes=0.0, device_s=0.0)
-    assert first_reached(rising, ACCURACY, 0.51) is None
+    assert first_reached(rising, ACCURACY, 0.3) == (1, 10.0, 1e3, 3.0)
+    assert first_reached(rising, ACCURACY, 0.4) == (2, 20.0, 2e3, 6.0)
+    assert first_reached(rising, ACCURACY, 0.1) == (0, 0.0, 0.0, 0.0)
+    assert first_reached(rising, ACCURACY, 0.51) == (None,) * 4
 
 
 def test_of_errors_smaller_is_better() -> None:
     falling = cell("a", 0, [0.9, 0.5, 0.2], metric="rmse")
-    found = first_reached(falling, ERROR, 0.5)
-    assert found is not None
-    assert found.round == 1
+    assert first_reached(falling, ERROR, 0.5)[0] == 1
     worst = target_of(condition([falling, cell("b", 0, [0.9, 0.8, 0.6], metric="rmse")], (), LOSS, ERROR))
     assert worst is not None
     assert (worst.arm, worst.value, worst.metric) == ("b", 0.6, ERROR)
@@ -60,8 +59,7 @@ def test_the_worst_arm_sets_the_target(two: ConditionData) -> None:
     target = target_of(two)
     assert target is not None
     assert (target.arm, target.value) == ("b", pytest.approx(0.35))
-    assert [one and one.round for one in target.reached["a"]] == [2, 1]
-    assert [one and one.round for one in target.reached["b"]] == [None, 2]
+    assert target.reached["round"].to_list() == [2, 1, None, 2]
     table = target_rows(target, "arm")
     assert table.title == "Accuracy: first at least 35.0\u202f%"
     assert table.rows == [
@@ -69,7 +67,7 @@ def test_the_worst_arm_sets_the_target(two: ConditionData) -> None:
         ("b", "1 of 2", "2", "20.0\u202fs", "2.00\u202fkB", "6.00"),
     ]
     assert "worst arm here, b" in table.note
-    rows = target_table(two, target).select("arm", "seed", "round", "simulated_s", "bytes", "device_s").rows()
+    rows = target_table(target).select("arm", "seed", "round", "simulated_s", "bytes", "device_s").rows()
     assert rows[2] == ("b", 0, None, None, None, None)
     assert rows[3] == ("b", 1, 2, 20.0, 2e3, 6.0)
 
@@ -86,12 +84,12 @@ def test_nobody_reaches_a_target_that_is_passed_before_and_lost() -> None:
     """The last values count for the target, the first for reaching it."""
     target = target_of(condition([cell("a", 0, [0.1, 0.9, 0.2]), cell("b", 0, [0.1, 0.15, 0.3])], (), ACCURACY))
     assert target is not None
-    assert target.reached["a"] == [Reached(round=1, time_s=10.0, moved_bytes=1e3, device_s=3.0)]
-    none = replace(target, reached={"a": [None]})
+    assert target.reached.row(0)[7:11] == (1, 10.0, 1e3, 3.0)
+    none = replace(target, reached=target.reached.head(1).with_columns(round=pl.lit(None, pl.Int64)))
     assert target_rows(none, "arm").rows == [("a", "0 of 1", NONE, NONE, NONE, NONE)]
 
 
 def test_without_a_known_direction_there_is_no_target(two: ConditionData) -> None:
     unknown = replace(two, metrics=(LOSS,))
     assert target_of(unknown) is None
-    assert target_table(unknown, None).height == 0
+    assert target_table(None).height == 0

@@ -83,15 +83,11 @@ def test_ways_to_end_add_up_to_all_who_were_invited(run):
             assert sum(float(row[name].split("\u202f")[0]) for name in ways) == pytest.approx(100, abs=2)
 
 
-def test_time_counts_from_the_beginning_with_its_clock():
+def test_axes_count_from_the_beginning_and_are_stretched_by_no_outlier():
     axis = time_axis(900.0, 54000.0)
-    assert axis.label == "simulated time since 15:00 h (min)"
-    assert axis.of(54060.0) == 1.0
+    assert (axis.label, axis.of(54060.0)) == ("simulated time since 15:00 h (min)", 1.0)
     assert time_axis(900.0).label == "simulated time (min)"
     assert clock(3661.0) == "1:01:01"
-
-
-def test_axes_that_no_outlier_stretches_and_labels_that_do_not_collide():
     assert reach(pl.Series([*[1.0] * 300, 150.0]).to_numpy()) < 2
     assert reach(pl.Series([1.0, 2.0, 2.9]).to_numpy()) > 2.9
     assert log_ticks(3.0, 40.0) == [5.0, 10.0, 20.0]
