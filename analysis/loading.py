@@ -67,6 +67,11 @@ class RunData:
     @property
     def learning(self) -> bool:
         """Whether the run was meant to train (not mobility alone)."""
+        return self.manifest.kind == "run"
+
+    @property
+    def takes_part(self) -> bool:
+        """Whether vehicles were invited to rounds, trained or not."""
         return self.manifest.kind != "mobility"
 
     @property

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from analysis.formatting import clean, count, number, plural, shortened
 from analysis.loading import RunData
 from analysis.statistics.windows import speed_map
-from analysis.style import BLACK, FULL_IN, GREY, PALE, SKY, VIRIDIS, Panel, group_digits, to_svg
+from analysis.style import BLACK, FULL_IN, GREY, HALF_IN, PALE, SKY, VIRIDIS, Panel, axes, group_digits, to_svg
 from vnetsim.coverage.rsu import Rsu
 
 _CELLS = 640
@@ -171,6 +171,20 @@ def _figure(extent: tuple[float, float, float, float]) -> tuple[Figure, Axes, Ax
     ax = figure.add_axes((left / width, bottom / height, plot_width / width, plot_height / height))
     bar = figure.add_axes(((left + plot_width + 0.12) / width, bottom / height, 0.13 / width, plot_height / height))
     return figure, ax, bar, wide
+
+
+def map_axes(run: RunData) -> tuple[Figure, Axes]:
+    """Return a figure with lanes and RSU discs in equal scale, and its axes, to draw on."""
+    extent = _extent(run)
+    aspect = (extent[1] - extent[0]) / (extent[3] - extent[2])
+    wide = min(HALF_IN - 0.8, 4.6 * aspect)
+    figure = Figure((HALF_IN, wide / aspect + 1.0))
+    ax = axes(figure, top=0.52, right=HALF_IN - 0.68 - wide)
+    if not run.lanes.is_empty():
+        ax.plot(*joined(run.lanes), color=PALE, linewidth=0.8)
+    _draw_rsus(ax, run, extent)
+    frame(ax, extent)
+    return figure, ax
 
 
 def map_panel(run: RunData) -> Panel:

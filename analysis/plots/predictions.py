@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from analysis.formatting import count, plural, quantity
 from analysis.loading import WINDOW_KEY, RunData, ends_of
-from analysis.statistics.windows import kaplan_meier_median
+from analysis.statistics.windows import survival
 from analysis.style import BLACK, FULL_IN, ORANGE, Drawn, panel, scatter
 
 _WORDS = {"straight": "straight on", "history": "history"}
@@ -51,7 +51,7 @@ class Predictions:
             return -float(np.median(over_s))
         if 2 * int(self.cut.sum()) > len(self.cut):
             return math.nan
-        median = kaplan_meier_median(over_s, self.cut)
+        median = survival(over_s, self.cut).quantile_s(0.5)
         return -median if math.isfinite(median) else math.nan
 
 

@@ -55,15 +55,15 @@ def by_type(run: RunData) -> list[Table]:
     groups = [(clean(name, 200) or "unknown", [name]) for name in shown]
     if rest := names[len(shown) :]:
         groups.append((f"{count(len(rest))} other types", rest))
-    occurring = set(parts["outcome"].unique()) if run.learning else set()
+    occurring = set(parts["outcome"].unique()) if run.takes_part else set()
     ways = _WAYS | {way: outcomes for way, outcomes in _SELDOM.items() if not occurring.isdisjoint(outcomes)}
     rows = []
     for words, members in groups:
         own = pl.col("vehicle_type").is_in(members)
         rows.append(
-            (words, *_traffic(windows.filter(own)), *(_outcomes(parts.filter(own), ways) if run.learning else ()))
+            (words, *_traffic(windows.filter(own)), *(_outcomes(parts.filter(own), ways) if run.takes_part else ()))
         )
-    head = ("type", *_TRAFFIC, *(("invited", *ways) if run.learning else ()))
+    head = ("type", *_TRAFFIC, *(("invited", *ways) if run.takes_part else ()))
     return [Table(title="By vehicle type", head=head, rows=rows)]
 
 
@@ -91,12 +91,12 @@ def by_rsu(run: RunData) -> list[Table]:
         held = float((own["exit_s"] - own["enter_s"]).sum())
         mean = number(held / (end - begin)) if end > begin else NONE
         row: tuple[str, ...] = (clean(rsu.id, 200), f"{rsu.range_m:g} m", *_traffic(own), mean, count(curve.peak))
-        if run.learning:
+        if run.takes_part:
             parts = run.participations.filter(pl.col("rsu_id") == rsu.id)
             row += (count(parts.filter(pl.col("outcome") == "committed").height), _bytes(run.participations, rsu.id))
         rows.append(row)
     head: tuple[str, ...] = ("RSU", "range", *_TRAFFIC, "mean at once", "most at once")
-    if run.learning:
+    if run.takes_part:
         head += ("committed", "data over its link")
     most = count(in_coverage(merged_windows(run.windows)).peak)
     note = (

@@ -7,6 +7,7 @@ import polars as pl
 
 from analysis.formatting import count, duration, percent, plural, quantity, sentence_case, si, subject
 from analysis.loading import RunData, curves
+from analysis.report import possible
 from analysis.statistics.windows import dwell, entries, in_coverage, merged_windows
 
 
@@ -55,7 +56,7 @@ def _data(run: RunData) -> list[tuple[str, str]]:
 
 def _learning(run: RunData) -> list[tuple[str, str]]:
     parts = run.participations
-    wanted = run.experiment.rounds
+    wanted = run.experiment.rounds if run.learning else 0
     done = f"{count(run.rounds.height)} of {count(wanted)}" if wanted else count(run.rounds.height)
     empty = run.rounds.filter(pl.col("committed") == 0).height
     rows = [("Rounds", f"{done} ({count(empty)} without a commit)" if empty else done)]
@@ -83,12 +84,22 @@ def _results(run: RunData) -> list[tuple[str, str]]:
 
 def headline(run: RunData) -> list[tuple[str, str]]:
     """Return labels and values with units, what came out of the run first."""
-    rows = [*_results(run), *_learning(run), *_traffic(run)] if run.learning else _traffic(run)
+    rows = [*possible.headline(run), *_learning(run)] if run.takes_part and not run.learning else []
+    rows += [*_results(run), *_learning(run)] if run.learning else []
+    rows += _traffic(run)
     wall = sum(run.manifest.wall_s.values())
     return [*rows, ("Wall time", duration(wall))] if wall > 0 else rows
 
 
-_LEADING = {"Committed", "Vehicles in coverage", "Median dwell", "Median speed at entry"}
+_LEADING = {
+    "Covered long enough",
+    "Vehicles that committed",
+    "A participation takes",
+    "Committed",
+    "Vehicles in coverage",
+    "Median dwell",
+    "Median speed at entry",
+}
 _MOST_LEADING = 4
 
 

@@ -24,6 +24,7 @@ from analysis.plots.traffic import chord_panel, dwell_panel, speed_panel
 from analysis.report.breakdown import by_rsu, by_type
 from analysis.report.headline import headline, leading
 from analysis.report.notices import notices
+from analysis.report.possible import failed_panel, survival_panel, tables
 from analysis.report.record import record
 from analysis.style import Panel, inline, styled
 from vnetsim.storage.folder import Folder
@@ -80,11 +81,16 @@ def sections(run: RunData) -> list[Section]:
             ),
             Section(id="blur", title="Blur", panels=[level_panel(run), blur_speed_panel(run)]),
         ]
-        if not run.learning:
+        if not run.takes_part:
             return found
+        if not run.learning:
+            could = [survival_panel(run), failed_panel(run)]
+            found.insert(0, Section(id="possible", title="Who could take part", panels=could, tables=tables(run)))
         found.append(Section(id="participations", title="Who takes part", panels=[draw(run) for draw in takes_part]))
         if not run.exchanges.is_empty():
             found.append(Section(id="exchanges", title="Exchange between vehicles", panels=exchange_panels(run)))
+        if not run.learning:
+            return found
         found.append(Section(id="learning", title="Learning", panels=series_panels(run)))
         found.append(Section(id="data", title="Data", panels=[silo_panel(run)]))
     return found
@@ -105,6 +111,9 @@ def environment() -> jinja2.Environment:
     return result
 
 
+_KINDS = {"run": "Learning run", "timing": "Rounds without training", "mobility": "Mobility run"}
+
+
 def tile(label: str, value: str) -> tuple[str, str, str]:
     """Split what stands in brackets from a headline value, to be shown smaller."""
     main, bracket, detail = value.partition(" (")
@@ -113,8 +122,10 @@ def tile(label: str, value: str) -> tuple[str, str, str]:
 
 def _title(run: RunData) -> str:
     scenario = clean(Path(run.experiment.scenario.replace("\\", "/")).name or "run", 60)
-    if not run.learning:
+    if not run.takes_part:
         return f"{scenario}: traffic and blur"
+    if not run.learning:
+        return f"{scenario}: who could take part"
     return f"{scenario}: {clean(run.manifest.learner.name if run.manifest.learner else run.experiment.learner, 40)}"
 
 
@@ -148,7 +159,7 @@ def build_report(run: Path) -> ReportResult:
         .render(
             title=_title(data),
             created=timestamp(data.manifest.created),
-            kind="Learning run" if data.learning else "Mobility run",
+            kind=_KINDS[data.manifest.kind],
             manifest=data.manifest,
             leading=[tile(label, value) for label, value in numbers if label in large],
             # how long it took on this machine stands under "What was run"

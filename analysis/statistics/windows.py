@@ -197,21 +197,37 @@ class Dwell:
         return f"{words}."
 
 
-def kaplan_meier_median(values: Floats, cut: NDArray[np.bool_]) -> float:
-    """Return the first value at which the Kaplan-Meier estimate (1958, Eq. 2b) of the survival is 1/2 or less.
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Survival:
+    """The share that lasts longer than each of some times (s), a right-continuous step function; 1 before the first."""
+
+    time_s: Floats
+    share: Floats
+
+    def at(self, time_s: float) -> float:
+        """Return the share that lasts longer than a time (s)."""
+        place = int(np.searchsorted(self.time_s, time_s, side="right"))
+        return float(self.share[place - 1]) if place else 1.0
+
+    def quantile_s(self, below: float) -> float:
+        """Return the first time (s) that a share lasts no longer than; infinity where so many were cut that none is."""
+        reached = np.flatnonzero(self.share <= 1 - below + 1e-12)  # that share, but for rounding
+        return float(self.time_s[reached[0]]) if len(reached) else math.inf
+
+
+def survival(values: Floats, cut: NDArray[np.bool_]) -> Survival:
+    """Return the Kaplan-Meier estimate (1958, Eq. 2b) of how long something lasts.
 
     Args:
-        values: what was seen, shape (N,).
-        cut: of which values only a bound is known, as they are larger, shape (N,).
-
-    Returns:
-        infinity when so many were cut that the median lies beyond what was seen.
+        values: what was seen (s), shape (N,).
+        cut: of which values only a bound is known, as they are longer, shape (N,).
     """
     at, index = np.unique(values, return_inverse=True)
     ended = np.bincount(index, ~cut, len(at))
     left = np.cumsum(np.bincount(index, minlength=len(at))[::-1])[::-1]  # those cut at a value are still there
-    reached = np.flatnonzero((np.cumprod(1 - ended / left) <= 0.5 + 1e-12) & (ended > 0))  # a half, but for rounding
-    return float(at[reached[0]]) if len(reached) else math.inf
+    seen = ended > 0
+    share = np.cumprod(1 - ended / left)[seen].astype(np.float64)
+    return Survival(time_s=at[seen], share=share)
 
 
 def dwell(windows: pl.DataFrame) -> Dwell:
@@ -231,7 +247,7 @@ def dwell(windows: pl.DataFrame) -> Dwell:
     if len(seconds) == 0:
         return Dwell(windows=0, cut=0, begun=begun, median_s=math.nan, at_least_s=math.nan)
     seen = float(np.median(seconds))
-    median = kaplan_meier_median(seconds, cut) if cut.any() else seen
+    median = survival(seconds, cut).quantile_s(0.5) if cut.any() else seen
     return Dwell(windows=len(seconds), cut=int(cut.sum()), begun=begun, median_s=median, at_least_s=seen)
 
 

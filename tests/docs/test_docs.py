@@ -222,7 +222,7 @@ def test_settings_that_pages_name_exist(page: Path) -> None:
     if page.name == "CHANGELOG.md":
         return  # of other versions too
     known = {text.key for text in setting_texts(Experiment)}
-    assert set(KEY.findall(page.read_text(encoding="utf-8"))) - {"gaussian.toml"} <= known
+    assert set(KEY.findall(page.read_text(encoding="utf-8"))) - {"gaussian.toml", "schedule.csv"} <= known
 
 
 def test_contributing_has_the_layers_of_the_import_contracts() -> None:

@@ -38,6 +38,8 @@ Scenario = str | os.PathLike[str] | Settings
 Show = bool | ProgressDisplay | None
 Rsus = str | Sequence[str] | None
 Engine = Literal["local", "ray"]
+ALL_ROUNDS = 1_000_000
+"""More than any traffic has; what is timed alone is over with its traffic."""
 
 
 def run(
@@ -57,6 +59,7 @@ def run(
     engine: Engine = "local",
     address: str | None = None,
     trust: bool = False,
+    timing_only: bool = False,
     command: Sequence[str] | None = None,
     **keys: Any,
 ) -> Run:
@@ -84,6 +87,8 @@ def run(
         engine: ``"local"`` trains in this process; ``"ray"`` on a Ray cluster.
         address: of the Ray cluster; default a new one of this machine.
         trust: let a run directory name code that is run, and fetch data.
+        timing_only: play the rounds without training anybody: who could take part, over all of the traffic unless
+            ``rounds`` says how many; ``Run.schedule`` then tells who would train when.
         command: the words by which the record tells what made the run; default this call.
         keys: further settings, with two underscores for the dot: ``round__quorum=10``. Plug-ins may be given by the
             name of their table, and as classes: ``selection="oort"``, ``encoder=MyEncoder``.
@@ -112,6 +117,8 @@ def run(
     with _display(progress) as display:
         display.stage("loading")
         cluster = cluster_of_run(workers, engine, address)
+        if timing_only:
+            rounds, keys = rounds or ALL_ROUNDS, {"traffic__repeat": False, **keys}
         named = _overrides(settings, rsu, learner=learner, rounds=rounds, device=device, seed=seed, **keys)
         assembly = assemble(*experiment_of(scenario, named, trust=trust))
         _refuse_other_defaults()
@@ -119,7 +126,15 @@ def run(
             command or _call("run", scenario, out, named),
             folder_to_make(folder_of(out), overwrite=overwrite),
         )
-        made = start_run(assembly, folder, command=command, progress=display, cluster=cluster, on_round=on_round)
+        made = start_run(
+            assembly,
+            folder,
+            command=command,
+            progress=display,
+            cluster=cluster,
+            on_round=on_round,
+            timing_only=timing_only,
+        )
         return Run(made)
 
 

@@ -13,6 +13,7 @@ import polars as pl
 
 from vnetsim.errors import RunError
 from vnetsim.own_packages import claim
+from vnetsim.runs.timing import schedule
 from vnetsim.scenario.settings_file import read_toml
 from vnetsim.storage.comparison import RECORD
 from vnetsim.storage.records import ComparisonRecord, ManifestRecord
@@ -226,6 +227,16 @@ class Run(Traffic):
     def silos(self) -> pl.DataFrame:
         """Images per silo and class."""
         return self._table("silos")
+
+    @cached_property
+    def schedule(self) -> pl.DataFrame:
+        """Who trains for which round, from which model, with which weight and when: all a learner need know of traffic.
+
+        One row an update, as in ``schedule.csv`` of a run with ``timing_only``, where the weight is the share of the
+        round's images; else it is the one that the learner gave.
+        """
+        images = self.silos.group_by("silo").agg(pl.col("images").sum())
+        return schedule(self.participations, dict(images.iter_rows()))
 
     @property
     def learner(self) -> Mapping[str, Any]:

@@ -125,6 +125,14 @@ def run(
     traffic: TrafficOptions = NO_TRAFFIC_OPTIONS,
     gui: Gui = False,
     set_: Set = (),
+    timing_only: Annotated[
+        bool,
+        Parameter(
+            group=LEARNING,
+            negative="",
+            help="Train nobody: play the rounds over all of the traffic and report who could take part, and when.",
+        ),
+    ] = False,
     trust: Trust = False,
     where: WorkerOptions = HERE,
     out: Out = None,
@@ -142,6 +150,7 @@ def run(
         data__download=data_download or None,
         **traffic.settings(gui=gui),
         settings=_settings(set_),
+        timing_only=timing_only,
         trust=trust,
         workers=where.workers,
         engine=where.engine,

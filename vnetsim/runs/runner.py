@@ -24,7 +24,8 @@ from vnetsim.runs.manifest import Manifest, changed_inputs, input_hashes, learne
 from vnetsim.runs.opening import kept, opened
 from vnetsim.runs.ray_cluster import Cluster, connected
 from vnetsim.runs.tables import RunTables, images_of, silo_rows
-from vnetsim.runs.traffic_recording import record
+from vnetsim.runs.timing import SCHEDULE, Untrained, refuse_losses, schedule
+from vnetsim.runs.traffic_recording import record, show
 from vnetsim.runs.writer import choose_folder, locked, write_model, write_samples
 from vnetsim.scenario.settings_file import load_experiment, read_toml
 from vnetsim.scenario.trust import check_resumed
@@ -49,6 +50,7 @@ def start_run(
     portable: bool = False,
     cluster: Cluster | None = None,
     on_round: OnRound | None = None,
+    timing_only: bool = False,
 ) -> Path:
     """Simulate and train; return the run directory.
 
@@ -61,6 +63,7 @@ def start_run(
             recorded as seen from the run directory.
         cluster: of Ray, whose workers are to train; None for this process.
         on_round: see ``vnetsim.run``.
+        timing_only: see ``vnetsim.run``.
 
     Raises:
         InputError: the input is at fault; nothing was written, unless it showed after a round had finished.
@@ -68,8 +71,8 @@ def start_run(
         KeyboardInterrupt: with the way to resume as its message.
     """
     experiment = assembly.experiment
-    run = RunDirectory(choose_folder(experiment, out, short_name(experiment.learner)))
-    more: dict[str, Any] = {"portable": portable, "cluster": cluster, "on_round": on_round}
+    run = RunDirectory(choose_folder(experiment, out, f"{short_name(experiment.learner)}{'-timing' * timing_only}"))
+    more: dict[str, Any] = {"portable": portable, "cluster": cluster, "on_round": on_round, "timing_only": timing_only}
     _learn(assembly, run, command=command, progress=progress, **more)
     return run.path
 
@@ -114,7 +117,8 @@ def resume_run(
     file = run.checked("experiment.toml")
     experiment = load_experiment(str(file))
     accepted = _accepted(experiment, inputs, folder, accept_changed_plugin=accept_changed_plugin)
-    if run.has("rounds") and not Checkpoint(run).exists:
+    timing_only = manifest["kind"] == "timing"
+    if run.has("rounds") and not timing_only and not Checkpoint(run).exists:
         raise InputError(f"{folder / 'checkpoint'}: the checkpoint is missing; start the run again with `vnetsim run`.")
     began: dict[str, Any] = {key: manifest[key] for key in ("created", "command", "changed_plugins") if key in manifest}
     if accepted:
@@ -125,7 +129,7 @@ def resume_run(
         record(experiment, run, command=command, progress=progress, began=began)
         return False
     portable = any(not Path(name).is_absolute() for name in inputs)
-    more: dict[str, Any] = {"began": began, "fetch": trust, "cluster": cluster}
+    more: dict[str, Any] = {"began": began, "fetch": trust, "cluster": cluster, "timing_only": timing_only}
     _learn(assemble(experiment), run, command=command, progress=progress, portable=portable, **more)
     return False
 
@@ -163,6 +167,7 @@ def _learn(
     fetch: bool = True,
     cluster: Cluster | None = None,
     on_round: OnRound | None = None,
+    timing_only: bool = False,
 ) -> None:
     """Run or resume; ``began`` holds the manifest's entries of a resumed run that stay, ``fetch`` allows downloads."""
     from vnetsim.learning.device import resolve_device  # noqa: PLC0415 - brings torch, which the traffic command does without
@@ -170,7 +175,9 @@ def _learn(
     clock = Clock()
     progress.stage("loading")
     experiment = assembly.experiment  # the record holds the defaults too
-    device = resolve_device(experiment.device)
+    if timing_only:
+        refuse_losses(assembly)
+    device = resolve_device("cpu" if timing_only else experiment.device)
     clock.mark("imports")
     progress.stage("opening the traffic")
     joined: AbstractContextManager[dict[str, Any]] = connected(cluster) if cluster else nullcontext({})
@@ -201,8 +208,11 @@ def _learn(
         more = {**record, **assembly.record, "inputs": inputs, **(began or {})}
         recorded = seen_from(run.path, experiment) if portable else experiment
         silos = {"silos.parquet": to_parquet("silos", silo_rows(description))}
-        manifest = Manifest(run, recorded, traffic, command, kind="run", more=more, others=silos)
-        session = _Session(assembly, run, traffic, learner, costs, manifest, clock, progress, on_round)
+        manifest = Manifest(
+            run, recorded, traffic, command, kind="timing" if timing_only else "run", more=more, others=silos
+        )
+        handler = Untrained(learner, costs) if timing_only else None
+        session = _Session(assembly, run, traffic, learner, costs, manifest, clock, progress, on_round, handler)
         with kept(run, experiment, session.close, session.how_far):
             session.play(images_of(description))
 
@@ -220,8 +230,8 @@ class _Session:
     clock: Clock
     progress: ProgressDisplay
     on_round: OnRound | None
+    training: Training | Untrained | None
     log: SimulationLog | None = None
-    training: Training | None = None
 
     def __post_init__(self) -> None:
         self.tables = RunTables(self.run, self.assembly.experiment)
@@ -242,20 +252,25 @@ class _Session:
         from vnetsim.simulation.loop import simulate  # noqa: PLC0415 - see _learn
 
         experiment, progress = self.assembly.experiment, self.progress
-        progress.stage("evaluating the untrained model")
-        self.training = training = Training(
-            self.learner,
-            Checkpoint(self.run),
-            evaluate_every=experiment.evaluate_every,
-            begin_s=self.traffic.info.begin_s,
-            clock=self.clock,
-            costs=self.costs,
-        )
-        self.clock.mark("first evaluation")
+        if self.training is None:
+            progress.stage("evaluating the untrained model")
+            self.training = Training(
+                self.learner,
+                Checkpoint(self.run),
+                evaluate_every=experiment.evaluate_every,
+                begin_s=self.traffic.info.begin_s,
+                clock=self.clock,
+                costs=self.costs,
+            )
+            self.clock.mark("first evaluation")
+        training = self.training
         progress.stage("running")
 
         def on_progress(*, time_s: float, rounds: int, windows: int) -> None:  # noqa: ARG001 - the protocol's names
-            progress.advance(time_s=time_s, done=rounds, total=experiment.rounds)
+            if isinstance(training, Untrained):
+                show(progress, self.traffic)
+            else:
+                progress.advance(time_s=time_s, done=rounds, total=experiment.rounds)
 
         def on_round(log: SimulationLog) -> bool:
             self.log = log
@@ -284,8 +299,12 @@ class _Session:
         progress.stage("writing")
         self.tables.append(result.log, training.metric_rows, last=True)
         self.tables.join()
-        write_samples(self.run, experiment, self.learner, self.tables.entry_speeds_mps)
-        write_model(self.run, self.learner, rounds=training.finished)
+        if isinstance(training, Untrained):
+            rows = schedule(self.run.read("participations"), images)
+            self.run.put({SCHEDULE: rows.write_csv().encode()})
+        else:
+            write_samples(self.run, experiment, self.learner, self.tables.entry_speeds_mps)
+            write_model(self.run, self.learner, rounds=training.finished)
         self.clock.mark("writing")
         radio = radio_record(result.link_rates, result.sidelink_rates)
         stages = self.clock.stages
@@ -295,7 +314,7 @@ class _Session:
         )
         if result.ended_by == "caller":
             progress.note(f"on_round ended the run after {len(result.log.rounds)} of {experiment.rounds} rounds.")
-        if result.ended_by == "traffic":
+        if result.ended_by == "traffic" and not isinstance(training, Untrained):
             progress.note(f"the traffic ended after {len(result.log.rounds)} of {experiment.rounds} rounds.")
 
 

@@ -89,7 +89,7 @@ def record(
                     continue
                 windows.append(event.window)
                 if windows.rows % REPORT_EVERY == 0:
-                    _show(progress, traffic)
+                    show(progress, traffic)
                 if time.monotonic() - safe_s >= SAFE_EVERY_S:
                     run.put(windows.unsaved())
                     safe_s = time.monotonic()
@@ -100,7 +100,8 @@ def record(
             manifest.close("finished", time_s=traffic.time_s, wall_s=clock.stages, ended_by="traffic")
 
 
-def _show(progress: ProgressDisplay, traffic: TrafficStream) -> None:
+def show(progress: ProgressDisplay, traffic: TrafficStream) -> None:
+    """Show how much of the traffic has passed."""
     info = traffic.info
     total_s = None if info.end_s is None else info.end_s - info.begin_s
     progress.advance(time_s=traffic.time_s, done=traffic.time_s - info.begin_s, total=total_s)

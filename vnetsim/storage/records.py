@@ -87,7 +87,7 @@ class ManifestRecord:
     """``manifest.json``; what only a run that learns, or one that came to an end, has is empty or null elsewhere."""
 
     vnetsim: str
-    kind: Literal["run", "mobility"]
+    kind: Literal["run", "timing", "mobility"]
     status: Literal["running", "finished", "interrupted", "failed"]
     seed: int
     traffic: TrafficEntry

@@ -1,0 +1,131 @@
+"""Rounds without training: the participations that training has, who could take part, and a schedule to replay."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+
+import vnetsim
+from analysis.loading import load
+from analysis.report.possible import needed, vehicles
+from vnetsim.errors import InputError
+
+Cli = Callable[..., Any]
+ROUNDS = 3
+LEARNED = ("weight", "loss")
+
+
+@pytest.fixture(scope="module")
+def timed(cli: Cli, small: tuple[str, ...], scenarios: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All rounds of a small scenario, by the command line."""
+    folder = tmp_path_factory.mktemp("timing") / "timed"
+    done = cli("run", scenarios / "gaussian.toml", *small, "--timing-only", "--out", folder)
+    assert (done.status, done.err) == (0, "")
+    assert "Covered long enough" in done.out
+    return folder
+
+
+def test_it_is_what_training_would_have_been(timed: Path, small_run: Any) -> None:
+    trained = vnetsim.load(small_run("gaussian.toml")[0])
+    run = vnetsim.load(timed)
+    assert isinstance(run, vnetsim.Run)
+    assert isinstance(trained, vnetsim.Run)
+    assert run.rounds.height > ROUNDS, "all of the traffic, not the rounds of a training run"
+    both = [one.participations.filter(pl.col("round") < ROUNDS).drop(LEARNED) for one in (run, trained)]
+    assert both[0].equals(both[1])
+    assert run.metrics.is_empty()
+    assert not (timed / "model.safetensors").exists()
+
+
+def test_a_part_of_it_goes_on_to_the_same_bits(
+    timed: Path, cli: Cli, small: tuple[str, ...], scenarios: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from vnetsim.runs import timing  # noqa: PLC0415
+
+    close_round, closed = timing.Untrained.close_round, []
+
+    def interrupted(self: timing.Untrained, *arguments: Any) -> Any:
+        closed.append(arguments)
+        if len(closed) == 4:
+            raise KeyboardInterrupt
+        return close_round(self, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(timing.Untrained, "close_round", interrupted)
+        options = (*small, "--timing-only", "--out", tmp_path / "a")
+        done = cli("run", scenarios / "gaussian.toml", *options)
+    assert done.status == 130
+    assert f"Go on with: vnetsim resume {tmp_path / 'a'}" in done.err
+    assert cli("resume", tmp_path / "a").status == 0
+    for name in ("participations.parquet", "rounds.parquet", "windows.parquet", "schedule.csv"):
+        assert (tmp_path / "a" / name).read_bytes() == (timed / name).read_bytes(), name
+
+
+def test_choosing_by_losses_is_refused(scenarios: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"round\.selection: 'oort' chooses vehicles by their training losses"):
+        vnetsim.run(scenarios / "gaussian.toml", timing_only=True, selection="oort", out=tmp_path / "a")
+    assert not (tmp_path / "a").exists()
+
+
+def test_the_schedule_has_every_update_once_and_weights_that_sum_to_one(timed: Path, small_run: Any) -> None:
+    run, trained = vnetsim.load(timed), vnetsim.load(small_run("gaussian.toml")[0])
+    assert isinstance(run, vnetsim.Run)
+    assert isinstance(trained, vnetsim.Run)
+    committed = run.participations.filter(outcome="committed")
+    written = pl.read_csv(timed / "schedule.csv")
+    assert written.rows() == run.schedule.rows()
+    assert sorted(zip(written["round"], written["vehicle_id"], strict=True)) == sorted(
+        zip(committed["round"], committed["vehicle_id"], strict=True)
+    )
+    sums = written.group_by("round").agg(pl.col("weight").sum())["weight"]
+    assert sums.to_numpy() == pytest.approx(np.ones(len(sums)), abs=1e-12)
+    learned = trained.participations.filter(outcome="committed").sort("round", "participation")
+    assert trained.schedule["weight"].to_list() == learned["weight"].to_list()
+
+
+def test_the_recipe_of_the_documentation_replays_it(timed: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs/how-to/timing.md").read_text()
+    recipe = re.findall(r"```python\n(.*?)```", page, re.DOTALL)[-1]
+    names: dict[str, Any] = {}
+    exec(recipe, names)
+    generator = torch.Generator().manual_seed(1)
+    labels = torch.arange(60) % 3
+    images = torch.nn.functional.one_hot(labels, 3).float() + 0.1 * torch.randn(60, 3, generator=generator)
+    silos = {silo: (images[silo::10], labels[silo::10]) for silo in range(10)}
+    start = torch.nn.Linear(3, 3)
+    kept = names["replay"](timed / "schedule.csv", start, silos, lr=0.0)
+    assert torch.allclose(kept["weight"], start.weight, atol=1e-6), "weights sum to 1 in every round"
+    model = torch.nn.Linear(3, 3)
+    model.load_state_dict(names["replay"](timed / "schedule.csv", model, silos))
+    assert (model(images).argmax(1) == labels).float().mean() > 0.95
+
+
+def test_who_could_take_part_by_hand(timed: Path) -> None:
+    data = load(timed)
+    found = needed(data)
+    assert found is not None
+    begun = data.participations.filter(pl.col("outcome") != "not_selected")
+    took = sorted(zip(begun["end_s"] - begun["start_s"], begun["outcome"] != "committed", strict=True))
+    left, median = 1.0, None
+    for place, (seconds, cut) in enumerate(took):  # who is cut at a time is still there at that time
+        left *= 1 - (not cut) / (len(took) - place)
+        if left <= 0.5 and median is None:
+            median = seconds
+    assert found.median_s == pytest.approx(median)
+    rows = vehicles(data, found.median_s)
+    dwells = data.windows.with_columns(dwell_s=pl.col("exit_s") - pl.col("enter_s"))
+    enough = dwells.filter(pl.col("dwell_s") >= found.median_s)["vehicle_id"].n_unique()
+    assert rows.height == dwells["vehicle_id"].n_unique()
+    assert int(rows["enough"].sum()) == enough
+    assert int(rows["committed"].sum()) == begun.filter(outcome="committed")["vehicle_id"].n_unique()
+    page = (timed / "report.html").read_text()
+    assert "Who could take part" in page
+    assert 'id="figure-failed"' in page
+    assert 'id="figure-survival"' in page

@@ -1,0 +1,77 @@
+"""Who takes part, when and with what, over all of the traffic, without training anybody.
+
+When a participation begins and ends depends on traffic, radio, computers, payload and work, never on weights. So all
+rounds can be played in seconds, and a learner replays them later (``docs/how-to/timing.md``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import polars as pl
+
+from vnetsim.errors import InputError
+from vnetsim.learning import Cost, Learner, Participant
+from vnetsim.runs.assembly import Assembly
+from vnetsim.simulation.log import RoundResult, RoundSummary
+
+SCHEDULE = "schedule.csv"
+COLUMNS = (
+    "round", "base_round", "vehicle_id", "rsu_id", "silo", "images", "weight", "start_s", "end_s", "download_s",
+    "train_s", "upload_s", "work_share", "speed_mps", "level_px",
+)  # fmt: skip
+"""Of the schedule: those of the table ``participations``, and the silo's number of images. Where nobody trained, the
+weight is the silo's share of the round's images, which is FedAvg's."""
+
+
+def refuse_losses(assembly: Assembly) -> None:
+    """Refuse a selection policy that asks for training losses."""
+    selection = assembly.simulation.selection
+    if getattr(selection, "uses_losses", False):
+        raise InputError(
+            f"round.selection: '{selection.name}' chooses vehicles by their training losses; without training there "
+            "are none. Choose another, or train."
+        )
+
+
+def schedule(participations: pl.DataFrame, images: Mapping[int, int]) -> pl.DataFrame:
+    """Return who trains for which round, with ``COLUMNS``, by round and end.
+
+    Args:
+        participations: the table of that name.
+        images: images by silo; where a task tells none, all weigh the same.
+    """
+    committed = participations.filter(outcome="committed").sort("round", "participation")
+    counts = pl.col("silo").replace_strict(dict(images), default=None, return_dtype=pl.Int64)
+    share = counts / counts.sum().over("round") if images else 1 / pl.len().over("round")
+    return committed.with_columns(images=counts, weight=pl.coalesce("weight", share)).select(COLUMNS)
+
+
+class Untrained:
+    """A ``RoundHandler`` that knows what a participation costs, and trains nobody.
+
+    Args:
+        learner: whose costs they are.
+        costs: those of the schedule's learner by silo, where it has one; else empty.
+
+    Attributes:
+        metric_rows: none, as nothing is measured.
+        finished: none, as no round has to be trained only once.
+    """
+
+    metric_rows: Sequence[tuple[int, float, str, float]] = ()
+    finished = 0
+
+    def __init__(self, learner: Learner, costs: Mapping[int, Cost]) -> None:
+        self._learner = learner
+        self._costs = dict(costs)
+
+    def cost(self, silo: int) -> Cost:
+        """Return payload and work of a participation; the learner is asked once per silo."""
+        if silo not in self._costs:
+            self._costs[silo] = self._learner.cost(silo)
+        return self._costs[silo]
+
+    def close_round(self, _: RoundSummary, participants: Sequence[Participant]) -> RoundResult:
+        """Return a result without weights and losses."""
+        return RoundResult(weights=[None] * len(participants), losses=[None] * len(participants))
