@@ -148,7 +148,7 @@ def _plugin(kind: Kind, name: str) -> list[str]:
     if defaults:
         brought = ", ".join(f"`{key} = {as_toml(value)}`" for key, value in defaults.items())
         lines += [f"Settings of which it has a default of its own: {brought}.", ""]
-    texts = list(setting_texts(found.Settings, kind.table, defaults))
+    texts = list(setting_texts(kind.settings_of(found), kind.table, defaults))
     return [*lines, *_list(texts, prefix=f"{word(kind)}.{name}.")] if texts else [*lines, "No settings of its own.", ""]
 
 

@@ -17,7 +17,7 @@ _MANY_STALE, _MOST = 1 / 3, 1 / 2
 """From which share of those invited a way to end is reported."""
 
 _STAGES = {
-    "left_download": ("while the model came down", "raise link.bandwidth_hz, or widen the range"),
+    "left_download": ("while the model came down", "raise radio.bandwidth_hz, or widen the range"),
     "left_training": (
         "while they trained",
         "lower learning.steps, raise compute.median_flops, or widen the range",
@@ -26,7 +26,7 @@ _STAGES = {
         "while they waited for or exchanged with others",
         "lower round.quorum or exchange.limit_s, or widen the range",
     ),
-    "left_upload": ("while the model went up", "raise link.bandwidth_hz, or widen the range"),
+    "left_upload": ("while the model went up", "raise radio.bandwidth_hz, or widen the range"),
 }
 """Words and cure for each stage in which a vehicle may leave."""
 
@@ -66,7 +66,7 @@ def _no_exchange(run: RunData) -> Iterator[str]:
     elif run.exchange_plan and not (run.exchanges["outcome"] == "completed").any():
         yield (
             f"None of {plural(run.exchanges.height, 'exchange')} between vehicles completed: "
-            "each contact ended first. Raise exchange.range_m, exchange.limit_s or link.bandwidth_hz, or set "
+            "each contact ended first. Raise exchange.range_m, exchange.limit_s or radio.bandwidth_hz, or set "
             "exchange.relay=true."
         )
 
@@ -107,7 +107,7 @@ def _ways_out(run: RunData) -> Iterator[str]:
     if sum(left.values()) >= _MOST * total:
         stage = max(left, key=lambda name: left[name])
         words, cure = _STAGES[stage]
-        cure = cure.replace("raise link.bandwidth_hz", _faster_link(run))
+        cure = cure.replace("raise radio.bandwidth_hz", _faster_link(run))
         yield (
             f"{count(sum(left.values()))} of {count(total)} invited left before they had finished, "
             f"{count(left[stage])} of them {words}: {cure} (traffic.range_m, or the scenario's own)."
@@ -116,10 +116,10 @@ def _ways_out(run: RunData) -> Iterator[str]:
 
 def _faster_link(run: RunData) -> str:
     """Return what makes the links of a run faster: the settings of the built-in radio models do nothing to others."""
-    model, radio = str(run.experiment.link.get("model", "tr37885")), run.manifest.plugins.get("radio")
-    name = clean(radio.name, 40) if radio else "given"
+    radio = run.manifest.plugins.get("radio")
+    name = clean(radio.name, 40) if radio else "tr37885"
     own = f"check the rates of the radio model '{name}', which are in bit/s"
-    return {"tr37885": "raise link.bandwidth_hz", "constant": "raise link.rate_bps"}.get(model, own)
+    return {"tr37885": "raise radio.bandwidth_hz", "constant": "raise radio.rate_bps"}.get(name, own)
 
 
 def _committed_speeds(run: RunData) -> pl.Series:
@@ -202,7 +202,7 @@ class Rates:
             return ""
         return (
             f"No link between {self.between} ever left its cap: all {count(self.looked_up)} rates were {self.cap} "
-            "(link.bandwidth_hz times link.max_spectral_efficiency). Distance, path loss and shadowing made no "
+            "(radio.bandwidth_hz times radio.max_spectral_efficiency). Distance, path loss and shadowing made no "
             "difference."
         )
 

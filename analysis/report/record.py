@@ -31,7 +31,8 @@ def record(run: RunData) -> list[Facts]:
     tables: dict[str, list[Row]] = {"Run": _run(run), "Traffic": _traffic(run)}
     if run.manifest.learner:
         tables["Radio"] = [(f"rates between {one.between}", one.words) for one in rates(run)]
-        tables["Radio"] += _settings(run.experiment.link)
+        if radio := run.manifest.plugins.get("radio"):
+            tables["Radio"] += [("model", clean(radio.name, 40)), *_settings(radio.settings)]
         tables["Learner"] = _learner(run, run.manifest.learner)
     tables["Machine and packages"] = _machine(run)
     result = []

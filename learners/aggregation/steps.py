@@ -9,12 +9,14 @@ from typing import Annotated, Literal
 import torch
 from torch import Tensor
 
-from vnetsim.setting_checks import Within, check_bounds
+from vnetsim.setting_checks import Within
+
+ServerRate = Annotated[float, Within(0, 1000, "", "a model is thrown away by a step a thousand times its own")]
 
 
 @dataclass(frozen=True, kw_only=True)
-class StalenessSettings:
-    """How much a stale upload counts, s(tau).
+class Staleness:
+    """Base of rules by which a stale upload counts s(tau).
 
     Args:
         staleness: s(tau): ``constant`` 1; ``hinge`` 1 up to ``hinge_knee``, then
@@ -28,10 +30,6 @@ class StalenessSettings:
     hinge_knee: Annotated[int, Within(0, 10_000, "versions", "bounds of round.max_staleness")] = 4
     hinge_slope: Annotated[float, Within(0, 1e6, "", "below 0 a stale upload would count more than a fresh one")] = 10.0
     exponent: Annotated[float, Within(0, 100, "", "a greater one leaves nothing of what is stale")] = 0.5
-
-    def __post_init__(self) -> None:
-        """Refuse values outside their bounds."""
-        check_bounds("aggregation", self)
 
     def staleness_weight(self, tau: int) -> float:
         """Return s(tau), in (0, 1], of an upload whose base is ``tau`` >= 0 versions old.

@@ -21,30 +21,28 @@ MEMORY = "aggregation."
 
 
 def rule_of(context: LearnerContext) -> AggregationRule:
-    """Return the rule that ``round.aggregation`` names, made from the table ``aggregation``.
+    """Return the rule that ``aggregation.name`` names, made from the table ``aggregation``.
 
     Raises:
         InputError: there is none of that name.
         RunError: it cannot be made.
     """
-    found: Any = AGGREGATIONS.find(context.rule)
-    settings = found.Settings() if context.aggregation is None else context.aggregation
-    made = checked(found, AGGREGATIONS.name, AggregationRule).create(settings)
-    return checked(made, AGGREGATIONS.name, AggregationRule)  # type: ignore[no-any-return]
+    rule = AGGREGATIONS.find(context.rule)() if context.aggregation is None else context.aggregation
+    return checked(rule, AGGREGATIONS.name, AggregationRule)  # type: ignore[no-any-return]
 
 
 def misfit_rule(rule: AggregationRule, settings: AveragingSettings) -> InputError:
     """Return the error for a rule that reads single uploads where a median of them is wanted."""
     return InputError(
-        f"learning.aggregation: '{settings.aggregation}' makes one model of a round's uploads, and round.aggregation = "
-        f"'{rule.name}' takes them one by one; leave it at 'mean', or round.aggregation at 'sync'."
+        f"learning.aggregation: '{settings.aggregation}' makes one model of a round's uploads, and aggregation.name = "
+        f"'{rule.name}' takes them one by one; leave it at 'mean', or aggregation.name at 'sync'."
     )
 
 
 def needs_averaging(rule: str, learner: str, setting: str) -> InputError:
     """Return the error for a rule where nobody averages, and the setting because of which neighbours mix."""
     return InputError(
-        f"round.aggregation: '{short_name(rule)}' is for an RSU that averages, and the neighbours of {learner} mix "
+        f"aggregation.name: '{short_name(rule)}' is for an RSU that averages, and the neighbours of {learner} mix "
         f"their models ({setting}); leave it at '{SYNC}'."
     )
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from learners.aggregation.sync import Sync
+from learners.aggregation.means import Sync
 from learners.mathematics.aggregation import Weights
 from learners.mathematics.robust import AveragingSettings, clipped, combine, used_weights
 from learners.state.global_model import GlobalModel, State, misfit

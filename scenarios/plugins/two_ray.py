@@ -5,56 +5,48 @@ import math
 from dataclasses import dataclass
 from typing import Annotated
 
-import numpy as np
-
 from vnetsim.coverage.rsu import Rsu
-from vnetsim.experiment import ExchangeSettings, LinkSettings
 from vnetsim.radio import PositionM
-from vnetsim.radio.tr37885 import noise_dbm, shannon_bps
+from vnetsim.radio.models import NOISE_FIGURE_DB, RSU_HEIGHT_M, VEHICLE_HEIGHT_M, noise_dbm, shannon_bps
 from vnetsim.setting_checks import Within
 
 
+@dataclass(frozen=True, kw_only=True)
 class TwoRay:
-    """Powers, heights, carrier, bandwidth, noise and capacity are those of ``link``; there is no shadowing."""
+    """All transmit with the same power, over a road without obstacles.
+
+    Args:
+        permittivity: relative permittivity of the road's surface.
+        power_dbm: transmit power (dBm).
+        carrier_hz: carrier frequency (Hz).
+        bandwidth_hz: channel bandwidth (Hz).
+    """
 
     name = "two-ray"
     source = "Sommer, Joerg, Dressler (2012): On the applicability of two-ray path loss models, IEEE VNC"
-    follows_position = True
+    update_s = 1.0
 
-    @dataclass(frozen=True, kw_only=True)
-    class Settings:
-        """The road. Args: permittivity: relative permittivity of its surface."""
-
-        permittivity: Annotated[float, Within(1.001, 100, "", "water has 80")] = 1.02
-
-    def __init__(self, settings: Settings, link: LinkSettings) -> None:
-        self._settings, self._link = settings, link
-
-    @classmethod
-    def create(cls, settings: Settings, link: LinkSettings, _: ExchangeSettings) -> "TwoRay":
-        return cls(settings, link)
-
-    def window_state(self, generator: np.random.Generator) -> None: ...
-
-    def pair_state(self, generator: np.random.Generator) -> None: ...
+    permittivity: Annotated[float, Within(1.001, 100, "", "water has 80")] = 1.02
+    power_dbm: Annotated[float, Within(-100, 100, "dBm", "10 MW, above any transmitter")] = 23.0
+    carrier_hz: Annotated[float, Within(1e8, 1e12, "Hz", "microwaves")] = 5.9e9
+    bandwidth_hz: Annotated[float, Within(1e3, 1e11, "Hz", "all microwave bands")] = 10e6
 
     def downlink_bps(self, rsu: Rsu, vehicle_m: PositionM, _: None) -> float:
-        return self._bps((rsu.x_m, rsu.y_m), vehicle_m, self._link.rsu_height_m, self._link.rsu_power_dbm)
+        return self._bps((rsu.x_m, rsu.y_m), vehicle_m, RSU_HEIGHT_M)
 
-    def uplink_bps(self, rsu: Rsu, vehicle_m: PositionM, _: None) -> float:
-        return self._bps((rsu.x_m, rsu.y_m), vehicle_m, self._link.rsu_height_m, self._link.vehicle_power_dbm)
+    uplink_bps = downlink_bps
 
     def sidelink_bps(self, _: Rsu, sender_m: PositionM, receiver_m: PositionM, __: None) -> float:
-        return self._bps(sender_m, receiver_m, self._link.vehicle_height_m, self._link.vehicle_power_dbm)
+        return self._bps(sender_m, receiver_m, VEHICLE_HEIGHT_M)
 
-    def _bps(self, one_m: PositionM, other_m: PositionM, height_m: float, power_dbm: float) -> float:
-        link, ground_m = self._link, max(1.0, math.dist(one_m, other_m))
-        direct_m = math.hypot(ground_m, height_m - link.vehicle_height_m)
-        bounced_m = math.hypot(ground_m, height_m + link.vehicle_height_m)
-        sine, root = (height_m + link.vehicle_height_m) / bounced_m, self._settings.permittivity
+    def _bps(self, one_m: PositionM, other_m: PositionM, height_m: float) -> float:
+        ground_m = max(1.0, math.dist(one_m, other_m))
+        direct_m = math.hypot(ground_m, height_m - VEHICLE_HEIGHT_M)
+        bounced_m = math.hypot(ground_m, height_m + VEHICLE_HEIGHT_M)
+        sine, root = (height_m + VEHICLE_HEIGHT_M) / bounced_m, self.permittivity
         root = math.sqrt(root - (ground_m / bounced_m) ** 2)
-        wavelength_m, reflection = 299_792_458.0 / link.carrier_hz, (sine - root) / (sine + root)
+        wavelength_m, reflection = 299_792_458.0 / self.carrier_hz, (sine - root) / (sine + root)
         rays = 1 + reflection * cmath.exp(2j * math.pi * (direct_m - bounced_m) / wavelength_m)
         loss_db = 20 * math.log10(4 * math.pi * direct_m / wavelength_m / abs(rays))
-        snr_db = power_dbm - loss_db - noise_dbm(link.bandwidth_hz, link.noise_figure_db)
-        return shannon_bps(snr_db, link.bandwidth_hz, link.efficiency, link.max_spectral_efficiency)
+        snr_db = self.power_dbm - loss_db - noise_dbm(self.bandwidth_hz, NOISE_FIGURE_DB)
+        return shannon_bps(snr_db, self.bandwidth_hz, efficiency=0.6, max_spectral_efficiency=5.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,6 @@ import torch
 
 import vnetsim
 from learners.classification_fedavg import ClassificationFedAvg
-from vnetsim.learning.kinds import NoSettings
 
 TINY: dict[str, Any] = {
     "silos.count": 6,
@@ -31,19 +31,13 @@ class Mine(ClassificationFedAvg):
     name = "mine"
 
 
+@dataclass(frozen=True, kw_only=True)
 class Backwards:
     name = "backwards"
     source = "a test"
-    Settings = NoSettings
-
-    @classmethod
-    def create(cls, _: object) -> Backwards:
-        return cls()
 
     def select(self, candidates: Any, *_: object) -> Any:
         return candidates[::-1]
-
-    def after_round(self, records: object) -> None: ...
 
 
 def run(out: Path, **more: Any) -> vnetsim.Run:
@@ -54,7 +48,7 @@ def test_classes_of_a_notebook_are_run(tmp_path: Path) -> None:
     made = run(tmp_path / "run", learner=Mine, selection=Backwards, encoder="small", rounds=1)
     assert made.learner["name"] == "mine"
     assert made.settings["learner"].startswith("Mine@")
-    assert made.settings["round"]["selection"].startswith("Backwards@")
+    assert made.settings["selection"]["name"].startswith("Backwards@")
     assert made.manifest["plugins"]["selection"]["name"] == "backwards"
     assert made.settings["learning"]["encoder"] == "small"
     plain = run(tmp_path / "plain", learner=ClassificationFedAvg, rounds=1)
@@ -65,8 +59,8 @@ def test_classes_of_a_notebook_are_run(tmp_path: Path) -> None:
 
 
 def test_a_table_may_be_named_for_what_it_chooses() -> None:
-    made = vnetsim.Experiment("gaussian", data="cifar10", link="constant", data__train_images=50)
-    assert (made.data.name, made.data.train_images, made.link.model) == ("cifar10", 50, "constant")
+    made = vnetsim.Experiment("gaussian", data="cifar10", radio="constant", data__train_images=50)
+    assert (made.data.name, made.data.train_images, made.radio["name"]) == ("cifar10", 50, "constant")
 
 
 def test_a_class_that_was_changed_is_another() -> None:
@@ -132,9 +126,9 @@ def test_windows_say_how_long_they_last(tmp_path: Path) -> None:
         (lambda: vnetsim.run("gaussian", epochs=2), r"Did you mean learning__steps or rounds\?"),
         (lambda: vnetsim.run("gaussian", batch_size=2), r"Did you mean learning__batch\?"),
         (lambda: vnetsim.run("gaussian", learner="CDL"), r"unknown learner 'CDL'\. Did you mean 'cdl'\?"),
-        (lambda: vnetsim.run("gaussian", selection="oorty"), "round.selection: unknown selection policy 'oorty'"),
+        (lambda: vnetsim.run("gaussian", selection="oorty"), "selection.name: unknown selection policy 'oorty'"),
         (lambda: vnetsim.run("gaussian", rounds=int), r"rounds: expected a value, got the class int; classes may be"),
-        (lambda: vnetsim.run("gaussian", selection=int), "int: it lacks name, source, Settings"),
+        (lambda: vnetsim.run("gaussian", selection=int), "int: it lacks name, source, select"),
         (lambda: vnetsim.run("gaussian", learner=3), "learner: expected a string, got 3"),
         (lambda: vnetsim.run("gaussian", progress="yes"), "progress: expected True, False or a ProgressDisplay"),
         (lambda: vnetsim.run("gaussian", out="a\0b"), "out: 'a.*' has characters that no name can have"),

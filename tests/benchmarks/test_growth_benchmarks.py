@@ -45,13 +45,13 @@ MANY_ROUNDS = """
 import sys
 from pathlib import Path
 from vnetsim.display import progress_display
-from vnetsim.experiment import Experiment, GaussianSettings, LinkSettings, RoundSettings
+from vnetsim.experiment import Experiment, GaussianSettings, RoundSettings
 from vnetsim.runs.assembly import assemble
 from vnetsim.runs.runner import start_run
 experiment = Experiment(
     scenario="gaussian", learner=sys.argv[1], rounds=int(sys.argv[2]), device="cpu", evaluate_every=1000,
     gaussian=GaussianSettings(arrivals_per_s=5.0), round=RoundSettings(invited=6, quorum=5),
-    link=LinkSettings(model="constant"),
+    radio={"name": "constant"},
 )
 with progress_display() as progress:
     start_run(assemble(experiment), Path(sys.argv[3]), command=["benchmark"], progress=progress)

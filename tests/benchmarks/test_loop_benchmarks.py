@@ -18,7 +18,7 @@ import pytest
 
 from vnetsim.coverage.rsu import Rsu
 from vnetsim.coverage.windows import CoverageEvent, Entered, Left, TrafficInfo, VehiclePath, Window
-from vnetsim.experiment import Experiment, LinkSettings
+from vnetsim.experiment import Experiment
 from vnetsim.learning import Cost, Participant
 from vnetsim.random_streams import Streams
 from vnetsim.simulation.log import RoundResult, RoundSummary
@@ -28,7 +28,7 @@ from vnetsim.simulation.selection import SELECTIONS
 from vnetsim.simulation.world import World
 
 SIZES = (1_000, 10_000, 100_000)
-EXPERIMENT = Experiment(scenario="benchmark", rounds=10**6, link=LinkSettings(model="constant", rate_bps=20e6))
+EXPERIMENT = Experiment(scenario="benchmark", rounds=10**6, radio={"name": "constant", "rate_bps": 20e6})
 
 COST = Cost(download_bytes=700_000, upload_bytes=700_000, work_flop=2e12)
 
@@ -175,8 +175,9 @@ class Timed:
         while (candidate := self._timed(lambda: next(chosen, None))) is not None:
             yield candidate
 
-    def after_round(self, records: Sequence[Any]) -> None:
-        self._timed(lambda: self.policy.after_round(records))
+    def after_round(self, records: Sequence[Any], memory: Any) -> None:
+        if hasattr(self.policy, "after_round"):
+            self._timed(lambda: self.policy.after_round(records, memory))
 
     def _timed(self, call: Callable[[], Any]) -> Any:
         self._begun = begun = time.process_time()  # plain calls: a context manager takes as long as a quick policy
@@ -205,7 +206,7 @@ def test_share_and_growth_of_selection(benchmark: Any, capsys: pytest.CaptureFix
 
 
 def _share_and_growth(selection: str) -> str:
-    settings = replace(EXPERIMENT, round=replace(EXPERIMENT.round, selection=selection))
+    settings = replace(EXPERIMENT, selection={"name": selection})
     seconds, shares, made = {}, {}, {}
     for size in SIZES[:2]:
         plugins = simulation_plugins(settings)

@@ -66,7 +66,7 @@ def test_one_kind_alone(asked: str, capsys: Captured) -> None:
     assert out.splitlines()[0] == "selections"
     assert "\n  arrival" in out
     assert "flsimco" not in out
-    assert "round.selection = NAME, or path/to/file.py:CLASS" in out
+    assert "selection.name = NAME, or path/to/file.py:CLASS" in out
 
 
 @pytest.mark.parametrize("asked", ["radio_models", "radio-models", "radio-model", "radio model"])
@@ -84,7 +84,7 @@ def test_each_says_what_it_is_with_source_and_every_setting(kind: str, name: str
     assert described.strip(), "it has no docstring"
     assert "::" not in out
     assert "vnetsim.learning.Learner" not in out
-    for text in setting_texts(found.find(name).Settings, found.table):
+    for text in setting_texts(found.settings_of(found.find(name)), found.table):
         assert f"\n{text.key} = " in out or f"\n{text.key}\n" in out
         assert text.meaning.endswith("."), f"{text.key} has no meaning in the docstring of its Settings"
         assert text.bounds or "number" not in text.values, f"{text.key} has no bounds in its annotation"
@@ -103,25 +103,21 @@ def test_one_of_a_file_with_meaning_unit_default_and_bounds(capsys: Captured, tm
 from dataclasses import dataclass
 from typing import Annotated
 from vnetsim.setting_checks import Within
-from vnetsim.simulation.selection.arrival import ArrivalSelection
+from vnetsim.simulation.selection.rules import ArrivalSelection
 
+@dataclass(frozen=True, kw_only=True)
 class Mine(ArrivalSelection):
     """Takes the ones with time left.
 
     By slack::
 
         R_n - T_n  >=  margin T_n
+
+    Args:
+        margin: share of the duration that must be left.
     """
     name, source = "mine", "nobody (2020)"
-
-    @dataclass(frozen=True, kw_only=True)
-    class Settings:
-        """How much.
-
-        Args:
-            margin: share of the duration that must be left.
-        """
-        margin: Annotated[float, Within(0, 9, "s", "no window is longer")] = 0.5
+    margin: Annotated[float, Within(0, 9, "s", "no window is longer")] = 0.5
 ''')
     assert told(capsys, "plugins", "selections", f"{tmp_path / 'mine.py'}:Mine").splitlines() == [
         "mine: selection policy",
@@ -135,8 +131,6 @@ class Mine(ArrivalSelection):
         f"class: {tmp_path / 'mine.py'}:Mine",
         "",
         "[selection]",
-        "How much.",
-        "",
         "selection.margin = 0.5",
         "    share of the duration that must be left.",
         "    number, between 0 and 9 s: no window is longer",

@@ -37,7 +37,7 @@ OF_PLUGINS = [
     (kind.name, name, *leaf)
     for kind in kinds()
     for name in kind.names()
-    for leaf in numbers_of(kind.find(name).Settings, kind.table)
+    for leaf in numbers_of(kind.settings_of(kind.find(name)), kind.table)
 ]
 OF_EXPERIMENT = list(numbers_of(Experiment))
 
@@ -67,7 +67,7 @@ def fault(call: Callable[..., Any], *args: Any, **keywords: Any) -> str:
 
 
 def test_the_settings_are_many() -> None:
-    assert len(OF_EXPERIMENT) > 45
+    assert len(OF_EXPERIMENT) > 30
     assert len(OF_PLUGINS) > 100
     assert len({kind for kind, *_ in OF_PLUGINS}) >= 4, "learners, selections, paces and aggregations have some"
 
@@ -91,15 +91,16 @@ def test_every_number_of_a_plugin_has_bounds_that_hold(
     kind: str, plugin: str, key: str, number: type, within: Within | None
 ) -> None:
     assert within is not None, f"{key} of {plugin} has no bounds"
-    settings = next(one for one in kinds() if one.name == kind).find(plugin).Settings
-    name = key.rpartition(".")[2]
+    found = next(one for one in kinds() if one.name == kind)
+    settings = found.settings_of(found.find(plugin))
+    table, _, name = key.rpartition(".")
     for value in outside(number, within):
         with pytest.raises(InputError) as caught:
-            settings(**{name: value})
+            structure({name: value}, settings, "", (table,))
         assert str(caught.value).startswith(f"{key} must be between ")
         assert str(caught.value).endswith(f"({within.reason}), got {value}.")
     for value in of_kind(number, within):
-        assert f"{key} must be between" not in fault(settings, **{name: value})
+        assert f"{key} must be between" not in fault(structure, {name: value}, settings, "", (table,))
 
 
 def test_bounds_are_told_in_few_characters_with_unit_and_reason() -> None:

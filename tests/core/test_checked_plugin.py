@@ -18,15 +18,15 @@ from vnetsim.radio import RadioModel
 from vnetsim.simulation.selection import SELECTIONS, SelectionPolicy
 
 FILE = """
+from dataclasses import dataclass
 from vnetsim.errors import InputError
 
+@dataclass(frozen=True, kw_only=True)
 class Mine:
     name = source = "mine"
-    class Settings: pass
 
-    @classmethod
-    def create(cls, settings):
-        {create}
+    def begin(self):
+        {begin}
 
     def select(self, candidates, free, context):
         {select}
@@ -36,26 +36,22 @@ class Mine:
 """
 
 
-def policy(tmp_path: Path, *, select: str = "return candidates", create: str = "return cls()") -> Any:
+def policy(tmp_path: Path, *, select: str = "return candidates", begin: str = "return 3") -> Any:
     file = tmp_path / "mine.py"
-    file.write_text(
-        "from dataclasses import dataclass\n"
-        + FILE.format(select=select, create=create).replace("    class Settings", "    @dataclass\n    class Settings")
-    )
-    return checked(SELECTIONS.find(f"{file}:Mine"), SELECTIONS.name, SelectionPolicy).create(None)
+    file.write_text(FILE.format(select=select, begin=begin))
+    return checked(SELECTIONS.find(f"{file}:Mine")(), SELECTIONS.name, SelectionPolicy)
 
 
 CONTEXT: Any = SimpleNamespace(round=4)
 
 
 def ask(tmp_path: Path, select: str) -> list[Any]:
-    asked = checked(policy(tmp_path, select=select), SELECTIONS.name, SelectionPolicy)
-    return list(asked.select(("a", "b"), 1, CONTEXT))
+    return list(policy(tmp_path, select=select).select(("a", "b"), 1, CONTEXT))
 
 
 def test_what_is_right_passes(tmp_path: Path) -> None:
     assert ask(tmp_path, "yield from candidates") == ["a", "b"]
-    assert checked(policy(tmp_path), SELECTIONS.name, SelectionPolicy).after_round([]) == "nobody asks"
+    assert policy(tmp_path).after_round([]) == "nobody asks"
 
 
 @pytest.mark.parametrize(
@@ -78,11 +74,11 @@ def test_what_is_wrong_is_told_with_the_line_of_the_file(tmp_path: Path, select:
     assert "\n" not in text
 
 
-def test_what_makes_it_is_held_to_the_protocol_as_well(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match=r"failed in create: it returned None, expected a SelectionPolicy; see"):
-        policy(tmp_path, create="return None")
+def test_what_is_vnetsims_own_error_passes_as_it_is(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="mine to say"):
-        policy(tmp_path, create="raise InputError('mine to say')")
+        policy(tmp_path, begin="raise InputError('mine to say')").begin()
+    with pytest.raises(RunError, match="selection policy 'mine' failed in begin: ZeroDivisionError"):
+        policy(tmp_path, begin="1 / 0").begin()
 
 
 def test_numbers_come_back_plain_and_within_their_bounds() -> None:

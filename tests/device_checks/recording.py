@@ -83,13 +83,14 @@ def exported(experiment: Experiment) -> dict[str, Any]:
 
 
 def _check(experiment: Experiment) -> None:
-    selection: Any = SELECTIONS.find(experiment.round.selection)
+    selection: Any = SELECTIONS.find(experiment.selection.get("name", SELECTIONS.default))
     if getattr(selection, "uses_losses", False):
-        raise InputError(f"round.selection: {selection.name} chooses by training losses; nothing is trained here.")
+        raise InputError(f"selection.name: {selection.name} chooses by training losses; nothing is trained here.")
     if experiment.learner not in registered():
         raise InputError(f"learner: {experiment.learner} is none of this repository's.")
-    if experiment.round.aggregation != SYNC:
-        raise InputError(f"round.aggregation: a schedule holds synchronous rounds, not {experiment.round.aggregation}.")
+    rule = experiment.aggregation.get("name", SYNC)
+    if rule != SYNC:
+        raise InputError(f"aggregation.name: a schedule holds synchronous rounds, not {rule}.")
     for key, name in experiment.plugins().items():
         if code_file(name) is not None:
             raise InputError(f"{key}: {name} is a file of its own; a schedule holds what this repository has.")

@@ -90,7 +90,7 @@ def test_the_page_of_plug_ins_has_all_of_each(kind: Kind, plugins_page: str) -> 
         words = plain(section)
         for said in (*re.split(r"::?\n|\n\n", description(found)), found.source, *getattr(found, "equations", ())):
             assert " ".join(said.split()) in words, (name, said)
-        for text in setting_texts(found.Settings, kind.table):
+        for text in setting_texts(kind.settings_of(found), kind.table):
             assert f"`{text.key}` = `{text.default}`" in section
             assert text.meaning in words, text.key
             assert text.bounds in words, text.key

@@ -11,7 +11,7 @@ import pytest
 from vnetsim.storage.run_directory import RunDirectory
 
 Cli = Callable[..., Any]
-EXAMPLE = f"round.aggregation={Path(__file__).resolve().parents[2] / 'scenarios' / 'plugins' / 'half_life.py'}:HalfLife"
+EXAMPLE = f"aggregation.name={Path(__file__).resolve().parents[2] / 'scenarios' / 'plugins' / 'half_life.py'}:HalfLife"
 ASYNCHRONOUS = (
     *("--set", "round.quorum=1", "--set", "round.invited=4", "--set", "round.max_staleness=9", "--rounds", "6"),
     *("--set", "compute.median_flops=3e7", "--set", "gaussian.arrivals_per_s=2"),
@@ -50,9 +50,7 @@ def test_a_rule_is_used_recorded_and_resumed(
     assert (committed["round"] > committed["base_round"]).any()
     results = [one.read("metrics").filter(one.read("metrics")["name"] == "loss")["value"] for one in (sync, run)]
     assert results[0].to_list() != results[1].to_list()
-    assert "round.aggregation: the folder wants the code of" in refused(
-        "run", run.path, "--out", run.path.parent / "no"
-    )
+    assert "aggregation.name: the folder wants the code of" in refused("run", run.path, "--out", run.path.parent / "no")
     before = results_of(run.path)
     run.write_json("manifest.json", run.manifest() | {"status": "interrupted"})
     assert cli("resume", run.path, "--trust").status == 0
@@ -63,14 +61,14 @@ def test_a_rule_is_used_recorded_and_resumed(
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        (("--set", "round.aggregation=fedasink"), "unknown aggregation rule 'fedasink'. Did you mean 'fedasync'?"),
-        (("--set", "round.aggregation=fedbuff", "--set", "aggregation.mixing=1"), "aggregation: unknown key 'mixing'"),
+        (("--set", "aggregation.name=fedasink"), "unknown aggregation rule 'fedasink'. Did you mean 'fedasync'?"),
+        (("--set", "aggregation.name=fedbuff", "--set", "aggregation.mixing=1"), "aggregation: unknown key 'mixing'"),
         (("--set", "aggregation.mixing=0.5"), "aggregation: unknown key 'mixing'"),
         (
-            ("--set", "round.aggregation=fedasync", "--set", "aggregation.mixing=2"),
+            ("--set", "aggregation.name=fedasync", "--set", "aggregation.mixing=2"),
             "aggregation.mixing must be between 0 and 1 (a share), got 2",
         ),
-        (("--learner", "cdl", "--set", "round.aggregation=fedadam"), "and the neighbours of cdl mix their models"),
+        (("--learner", "cdl", "--set", "aggregation.name=fedadam"), "and the neighbours of cdl mix their models"),
     ],
 )
 def test_what_does_not_fit_is_one_line(

@@ -210,8 +210,8 @@ def test_a_faulty_experiment_file_is_named(refused: Refused, tmp_path: Path) -> 
         (("--set", "data.min_images=100000", "--set", "data.train_images=400"), "100000"),
         (("--data", "cifar10", "--data-root", "gone"), "data.root: "),
         (
-            ("--learner", "cdl", "--set", "round.participation=coverage", "--set", "data.train_images=110"),
-            "round.participation: 'coverage' has no place for the exchange of cdl, where vehicles wait until",
+            ("--learner", "cdl", "--set", "pace.name=coverage", "--set", "data.train_images=110"),
+            "pace.name: 'coverage' has no place for the exchange of cdl, where vehicles wait until",
         ),
     ],
 )

@@ -89,7 +89,7 @@ def test_a_pace_that_divides_the_training_has_the_schedules_learner_divided(pace
         "round.quorum=2",
         "round.invited=4",
         "silos.count=6",
-        f"round.participation={pace}",
+        f"pace.name={pace}",
     )
     slow = tuple(word for rule in (*rules, f"pace.{how}") for word in ("--set", rule))
     slow = ("--rounds", "6", "--device", "cpu", *slow)
@@ -155,7 +155,7 @@ def test_what_does_not_fit_is_refused(
 @pytest.mark.slow
 def test_the_queue_of_fedco_on_a_slow_link(run: Run, small: tuple[str, ...]) -> None:
     """Keys beside the model cost FedCo vehicles that FLSimCo keeps; under FLSimCo's schedule it keeps them too."""
-    link = (*small, "--set", "link.model=constant", "--set", "link.rate_bps=1e6")
+    link = (*small, "--set", "radio.name=constant", "--set", "radio.rate_bps=1e6")
     steps = ("--set", "schedule.learning.batch=8", "--set", "schedule.learning.steps=1")
     ours = run("flsimco", "flsimco", *link)
     theirs = run("fedco", "fedco", *link, "--set", "learning.queue=4096")

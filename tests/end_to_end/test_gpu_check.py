@@ -321,8 +321,8 @@ def test_a_replayed_schedule_gives_the_model_of_its_run(learner: str, tmp_path: 
 @pytest.mark.parametrize(
     ("settings", "why"),
     [
-        (("round.selection=oort",), "chooses by training losses"),
-        (("round.aggregation=fedbuff", "learner=fedavg-classification"), "holds synchronous rounds"),
+        (("selection.name=oort",), "chooses by training losses"),
+        (("aggregation.name=fedbuff", "learner=fedavg-classification"), "holds synchronous rounds"),
     ],
 )
 def test_what_a_schedule_cannot_hold_is_refused(settings: tuple[str, ...], why: str, tmp_path: Path) -> None:

@@ -18,8 +18,8 @@ SLOW = ("--set", "compute.median_flops=2e7", "--set", "round.quorum=2", "--set",
 @pytest.mark.parametrize(
     "rules",
     [
-        ("round.participation=early-upload", "pace.margin=0.5"),
-        ("round.participation=mob-fl", "pace.predictor=oracle"),
+        ("pace.name=early-upload", "pace.margin=0.5"),
+        ("pace.name=mob-fl", "pace.predictor=oracle"),
         ("round.training_outside=true", "round.max_staleness=1"),
     ],
     ids=lambda rules: rules[0].partition("=")[2],
@@ -70,8 +70,6 @@ def test_a_learner_whose_training_cannot_be_divided_is_refused(
 ) -> None:
     cost = toy.cost
     monkeypatch.setattr(toy, "cost", lambda self, silo: replace(cost(self, silo), steps=0))
-    line = refused("run", "gaussian", *QUICK, "--set", "round.participation=early-upload", "--out", tmp_path / "run")
-    assert (
-        "round.participation: 'early-upload' ends the training after some of the local steps, and that of toy" in line
-    )
+    line = refused("run", "gaussian", *QUICK, "--set", "pace.name=early-upload", "--out", tmp_path / "run")
+    assert "pace.name: 'early-upload' ends the training after some of the local steps, and that of toy" in line
     assert not (tmp_path / "run").exists()

@@ -23,10 +23,10 @@ ONCE = (
 def test_a_radio_model(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Named beside its TOML file, from elsewhere; recorded, hashed, and refused to who only received the folder."""
     text = (FOLDER / "two_ray.py").read_text()
-    (tmp_path / "two_ray.py").write_text(text.replace("permittivity: A", 'file: str = ""\n        permittivity: A'))
+    (tmp_path / "two_ray.py").write_text(text.replace("permittivity: A", 'file: str = ""\n    permittivity: A'))
     (tmp_path / "map.csv").write_text("1,2\n")
     (tmp_path / "mine.toml").write_text(
-        'scenario = "gaussian"\nlink.model = "two_ray.py:TwoRay"\nradio.permittivity = 1.1\nradio.file = "map.csv"\n'
+        'scenario = "gaussian"\nradio.name = "two_ray.py:TwoRay"\nradio.permittivity = 1.1\nradio.file = "map.csv"\n'
     )
     learner = ("--learner", f"{FOLDER / 'rotation.py'}:RotNet", *ONCE)
     (tmp_path / "elsewhere").mkdir()
@@ -36,7 +36,8 @@ def test_a_radio_model(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     run = RunDirectory(Path("run"))
     manifest = run.manifest()
     assert manifest["plugins"]["radio"]["name"] == "two-ray"
-    assert manifest["plugins"]["radio"]["settings"] == {"file": str(tmp_path / "map.csv"), "permittivity": 1.1}
+    settings = manifest["plugins"]["radio"]["settings"]
+    assert (settings["file"], settings["permittivity"]) == (str(tmp_path / "map.csv"), 1.1)
     assert {str(tmp_path / "two_ray.py"), str(tmp_path / "map.csv")} <= manifest["inputs"].keys()
     assert manifest["radio"] == {}
     plain = cli("run", "gaussian", *learner, "--out", "plain")
@@ -45,13 +46,13 @@ def test_a_radio_model(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert took[0] != took[1]
     received = cli("run", "run", *learner, "--out", "other")
     assert received.status == 2
-    assert "link.model: the folder wants the code of" in received.err
-    study = 'seeds = [0]\nscenario = "gaussian"\n[settings]\nlink.model = "tworay.py:TwoRay"\n'
+    assert "radio.name: the folder wants the code of" in received.err
+    study = 'seeds = [0]\nscenario = "gaussian"\n[settings]\nradio.name = "tworay.py:TwoRay"\n'
     arms = [f'[[arms]]\nname = "{name}"\nlearner = "{FOLDER / "rotation.py"}:RotNet"\n' for name in "ab"]
     (tmp_path / "study.toml").write_text(study + "".join(arms))
     compared = cli("compare", "../study.toml", "--out", "compared")
     assert compared.status == 2
-    assert f"link.model: {tmp_path / 'tworay.py'}: no such file." in compared.err.replace("elsewhere/../", "")
+    assert f"radio.name: {tmp_path / 'tworay.py'}: no such file." in compared.err.replace("elsewhere/../", "")
     assert not Path("compared").exists()
 
 

@@ -147,7 +147,7 @@ def test_the_shipped_ones_are_entry_points_too() -> None:
 
 
 def test_a_selection_policy(cli: Cli, scenarios: Path, small: tuple[str, ...], tmp_path: Path) -> None:
-    policy = f"round.selection={FOLDER / 'least_served.py'}:LeastServed"
+    policy = f"selection.name={FOLDER / 'least_served.py'}:LeastServed"
     command = ("run", scenarios / "gaussian.toml", "--learner", "discard", *small, "--set", policy)
     done = cli(*command, "--set", "selection.margin=0.5", "--out", tmp_path / "run")
     assert (done.status, done.err) == (0, "")
@@ -161,7 +161,7 @@ def test_a_selection_policy(cli: Cli, scenarios: Path, small: tuple[str, ...], t
 
 
 def test_a_pace(cli: Cli, scenarios: Path, small: tuple[str, ...], tmp_path: Path) -> None:
-    pace = f"round.participation={FOLDER / 'growing_rounds.py'}:GrowingRounds"
+    pace = f"pace.name={FOLDER / 'growing_rounds.py'}:GrowingRounds"
     command = ("run", scenarios / "gaussian.toml", "--learner", "discard", *small, "--set", pace)
     done = cli(*command, "--set", "pace.every=1", "--out", tmp_path / "run")
     assert (done.status, done.err) == (0, "")

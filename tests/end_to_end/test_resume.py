@@ -100,7 +100,7 @@ def test_ctrl_c_with_sumo_running(
 def test_rounds_of_everyone_in_coverage_go_on_with_fedcos_key_encoders(
     cli: Cli, small: tuple[str, ...], results_of: ResultsOf, scenarios: Path, tmp_path: Path
 ) -> None:
-    everyone = ("--learner", "fedco", "--set", "round.participation=coverage", "--set", "silos.count=6")
+    everyone = ("--learner", "fedco", "--set", "pace.name=coverage", "--set", "silos.count=6")
     start = ("run", scenarios / "gaussian.toml", *small, *everyone)
     assert cli(*start, "--out", tmp_path / "whole").status == 0
     with pytest.MonkeyPatch.context() as patch:

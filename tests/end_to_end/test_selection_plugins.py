@@ -19,57 +19,41 @@ Refused = Callable[..., str]
 ResultsOf = Callable[[Path], dict[str, bytes]]
 
 POLICY = '''
+from collections import Counter
 from dataclasses import dataclass
 from typing import Annotated
-from vnetsim.setting_checks import Within, check_bounds
+from vnetsim.setting_checks import Within
 
+@dataclass(frozen=True, kw_only=True)
 class Mine:
     """Takes the silo with the greatest loss first.
 
     Equation:  argmax l_n
+
+    Args:
+        unseen: loss of a silo without one.
     """
     name, source, uses_losses = "mine", "none", {losses}
+    unseen: Annotated[float, Within(0, 10, "nat", "no loss of a classifier is greater")] = 3.0
 
-    @dataclass(frozen=True, kw_only=True)
-    class Settings:
-        """Its settings.
-
-        Args:
-            unseen: loss of a silo without one.
-        """
-        unseen: Annotated[float, Within(0, 10, "nat", "no loss of a classifier is greater")] = 3.0
-
-        def __post_init__(self):
-            check_bounds("selection", self)
-
-    @classmethod
-    def create(cls, settings):
-        policy = cls()
-        policy.unseen, policy.reported = settings.unseen, 0
-        return policy
+    def begin(self):
+        return Counter()
 
     def select(self, candidates, free, context):
         {select}
 
-    def after_round(self, records):
+    def after_round(self, records, reported):
         {after}
 '''
-LOSSES = "return sorted(candidates, key=lambda c: -(self.unseen + self.reported if c.loss is None else c.loss))"
-LEARN = 'self.reported += sum(record.outcome == "committed" for record in records)'
+LOSSES = "return sorted(candidates, key=lambda c: -(self.unseen + context.memory['n'] if c.loss is None else c.loss))"
+LEARN = 'reported["n"] += sum(record.outcome == "committed" for record in records)'
 
 PACE = """
 from dataclasses import dataclass
 
+@dataclass(frozen=True, kw_only=True)
 class Mine:
     name, source, exchange, closed_by = "mine", "none", False, "quorum"
-
-    @dataclass(frozen=True, kw_only=True)
-    class Settings:
-        '''There are none.'''
-
-    @classmethod
-    def create(cls, settings, round_settings):
-        return cls()
 
     def places(self, state):
         return {places}
@@ -107,7 +91,7 @@ def test_a_policys_nonsense_is_told_by_name(
     select: str, words: str, refused: Refused, toy: Any, tmp_path: Path
 ) -> None:
     assert toy.name == "toy"
-    options = ("--learner", "toy", "--set", f"round.selection={policy(tmp_path, select)}", *FEW)
+    options = ("--learner", "toy", "--set", f"selection.name={policy(tmp_path, select)}", *FEW)
     crowded = ("--set", "gaussian.arrivals_per_s=5", "--set", "round.invited=40")
     line = refused("run", "gaussian", *options, *crowded, "--out", tmp_path / "run", status=1)
     assert "selection policy 'mine' " in line
@@ -130,7 +114,7 @@ def test_a_paces_nonsense_is_told_by_name(
     parts: dict[str, str], words: str, refused: Refused, toy: Any, tmp_path: Path
 ) -> None:
     assert toy.name == "toy"
-    options = ("--learner", "toy", "--set", f"round.participation={pace(tmp_path, **parts)}", *FEW)
+    options = ("--learner", "toy", "--set", f"pace.name={pace(tmp_path, **parts)}", *FEW)
     line = refused("run", "gaussian", *options, "--out", tmp_path / "run", status=1)
     assert line.startswith("vnetsim: pace 'mine' ")
     assert words in line
@@ -139,12 +123,12 @@ def test_a_paces_nonsense_is_told_by_name(
 @pytest.mark.parametrize(
     ("setting", "words"),
     [
-        ("round.selection=arival", "round.selection: unknown selection policy 'arival'. Did you mean 'arrival'?"),
-        ("round.participation=quorun", "round.participation: unknown pace 'quorun'. Did you mean 'quorum'?"),
-        ("round.selection=mine.py", "round.selection: selection policy 'mine.py': name the class as well"),
-        ("round.selection=gone.py:Mine", "gone.py: no such file."),
-        ("round.selection={mine}r", "mine.py: unknown selection policy class 'Miner'. Did you mean 'Mine'?"),
-        ("round.selection={mine} selection.unseen=11", "selection.unseen must be between 0 and 10 nat"),
+        ("selection.name=arival", "selection.name: unknown selection policy 'arival'. Did you mean 'arrival'?"),
+        ("pace.name=quorun", "pace.name: unknown pace 'quorun'. Did you mean 'quorum'?"),
+        ("selection.name=mine.py", "selection.name: selection policy 'mine.py': name the class as well"),
+        ("selection.name=gone.py:Mine", "gone.py: no such file."),
+        ("selection.name={mine}r", "mine.py: unknown selection policy class 'Miner'. Did you mean 'Mine'?"),
+        ("selection.name={mine} selection.unseen=11", "selection.unseen must be between 0 and 10 nat"),
     ],
 )
 @pytest.mark.parametrize("command", [("run",), ("compare", "--learners", "fedavg,flsimco", "--seeds", "0,1")])
@@ -169,8 +153,8 @@ def test_a_policy_that_uses_losses_has_no_equal_schedule(
     command: tuple[str, ...], refused: Refused, tmp_path: Path
 ) -> None:
     name = policy(tmp_path)
-    line = refused(*command, "--set", f"round.selection={name}", "--out", tmp_path / "out")
-    assert "round.selection: mine chooses by training losses, which differ between learners" in line
+    line = refused(*command, "--set", f"selection.name={name}", "--out", tmp_path / "out")
+    assert "selection.name: mine chooses by training losses, which differ between learners" in line
     assert not (tmp_path / "out").exists()
 
 
@@ -181,8 +165,8 @@ def test_a_file_is_found_from_the_experiment_and_from_the_study(
     folder.mkdir()
     policy(folder, losses=False)
     pace(folder)
-    rules = {"selection": "mine.py:Mine", "participation": "pace.py:Mine"}
-    (folder / "e.toml").write_text(tomli_w.dumps({"scenario": "gaussian", "round": rules}))
+    rules = {"selection": {"name": "mine.py:Mine"}, "pace": {"name": "pace.py:Mine"}}
+    (folder / "e.toml").write_text(tomli_w.dumps({"scenario": "gaussian", **rules}))
     monkeypatch.chdir(tmp_path)
     one = (*small, "--set", "rounds=1", "--learner", "discard")
     done = cli("run", folder / "e.toml", *one, "--set", "selection.unseen=2.5", "--out", "run")
@@ -196,13 +180,16 @@ def test_a_file_is_found_from_the_experiment_and_from_the_study(
         "scenario": "gaussian",
         "seeds": "0:2",
         "arms": [{"learner": "fedco"}, {"learner": "fedavg"}],
-        "conditions": [{"name": "random"}, {"name": "mine", "settings": {"round": rules}}],
+        "conditions": [{"name": "random"}, {"name": "mine", "settings": rules}],
     }
     (folder / "study.toml").write_text(tomli_w.dumps(study))
     plan, _ = Request(scenario=str(folder / "study.toml")).plan([])
-    named = {(cell.condition, cell.experiment.round.selection) for cell in plan.cells}
+    named = {(cell.condition, cell.experiment.selection.get("name", "random")) for cell in plan.cells}
     assert named == {("random", "random"), ("mine", str(folder / "mine.py") + ":Mine")}
-    assert {cell.experiment.round.participation for cell in plan.cells} == {"quorum", f"{folder / 'pace.py'}:Mine"}
+    assert {cell.experiment.pace.get("name", "quorum") for cell in plan.cells} == {
+        "quorum",
+        f"{folder / 'pace.py'}:Mine",
+    }
 
 
 def test_resume_equals_uninterrupted_where_the_choice_is_by_losses(
@@ -210,7 +197,7 @@ def test_resume_equals_uninterrupted_where_the_choice_is_by_losses(
 ) -> None:
     name = policy(tmp_path)
     options = ("--learner", "toy", "--rounds", "8", "--set", "silos.count=6", "--set", "compute.median_flops=5e7")
-    options = (*options, "--set", f"round.selection={name}", *FEW)
+    options = (*options, "--set", f"selection.name={name}", *FEW)
     whole, stopped, other = tmp_path / "whole", tmp_path / "stopped", tmp_path / "other"
     assert cli("run", "gaussian", *options, "--out", whole).status == 0
     losses = RunDirectory(whole).read("participations")["loss"].drop_nulls()
@@ -231,6 +218,6 @@ def test_resume_equals_uninterrupted_where_the_choice_is_by_losses(
     expected = results_of(whole)
     assert results_of(stopped) == expected
 
-    random = (*options[: -len(FEW) - 1], "round.selection=random", *FEW)
+    random = (*options[: -len(FEW) - 1], "selection.name=random", *FEW)
     assert cli("run", "gaussian", *random, "--out", other).status == 0
     assert results_of(other)["participations.parquet"] != expected["participations.parquet"], "losses decide"

@@ -180,8 +180,7 @@ def test_files_are_found_beside_the_toml_file_that_names_them(tmp_path: Path, na
         ("traffic.range_m=0", r"traffic\.range_m must be between"),
         ("traffic.gui=1", r"traffic\.gui: expected true or false, got 1"),
         ("traffic.rsu=a", r"traffic\.rsu: expected a list of strings"),
-        ("link.model=3", r"link\.model: expected a string, got 3"),
-        ("link.efficiency=1.5", r"link\.efficiency must be between"),
+        ("radio=3", r"radio: expected a table, got 3"),
         ("gaussian.sd_kmh=0", r"gaussian\.sd_kmh must be between"),
         ("gaussian.sd_kmh=nan", r"gaussian\.sd_kmh must be between"),
         ("gaussian.v_min_kmh=200", r"gaussian\.v_min_kmh must be below gaussian\.v_max_kmh, got 200\.0 and 150\.0"),
@@ -200,13 +199,25 @@ def test_every_fault_is_one_line_that_names_key_and_value(override: str, message
     assert "\n" not in str(caught.value)
 
 
+def test_settings_of_a_plug_in_do_not_go_to_another_that_takes_its_place(tmp_path: Path) -> None:
+    file = tmp_path / "e.toml"
+    file.write_text(
+        'scenario = "gaussian"\nradio.environment = "highway"\nselection = { name = "oort", alpha = 3.0 }\n'
+    )
+    rate = (("radio", "rate_bps"), 1e6)
+    given = load_experiment(str(file), [rate, (("radio", "name"), "constant"), (("selection", "name"), "oort")])
+    assert given.radio == {"rate_bps": 1e6, "name": "constant"}
+    assert given.selection == {"name": "oort", "alpha": 3.0}
+    assert load_experiment(str(file), [(("radio", "name"), "tr37885")]).radio["environment"] == "highway"
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("scenario = x", r"e\.toml: not valid TOML: .*line 1"),
         ("rounds = 3", r"e\.toml: it must name its traffic"),
         ('scenario = "gaussian"\nrouns = 3', r"e\.toml: unknown key 'rouns'"),
-        ('scenario = "gaussian"\n[link]\nmodel = 3', r"e\.toml: link\.model: expected a string, got 3"),
+        ('scenario = "gaussian"\n[blur]\nfraction = "x"', r"e\.toml: blur\.fraction: expected a number, got 'x'"),
     ],
 )
 def test_a_fault_of_the_file_names_the_file(tmp_path: Path, text: str, message: str) -> None:

@@ -270,5 +270,5 @@ def test_every_scenario_says_what_surrounds_its_rsu(name: str, environment: str)
 
 def test_the_gaussian_experiment_is_one_of_highways() -> None:
     experiment = load_experiment(str(SCENARIOS / "gaussian.toml"))
-    assert experiment.link.environment == "highway"
+    assert experiment.radio == {"environment": "highway"}
     assert open_traffic(experiment).rsus[0].environment == "highway"

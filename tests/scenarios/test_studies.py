@@ -96,7 +96,7 @@ def test_flsimcos_published_setting(name: str) -> None:
         if cell.experiment.learner == "fedco":
             settings = FedCoSettings(**learning)
             assert (settings.length, settings.batch) == (4096, 512)
-    rules = {cell.experiment.round.participation for cell in cells}
+    rules = {cell.experiment.pace.get("name", "quorum") for cell in cells}
     assert rules == ({"quorum", "coverage"} if name == "flsimco-fig5" else {"coverage"})
 
 
@@ -167,7 +167,7 @@ def test_arms_of_the_study_of_asynchrony_are_evaluated_after_as_many_uploads(siz
     plan = planned("asynchrony", size)
     uploads = {cell.experiment.evaluate_every * cell.experiment.round.quorum for cell in plan.cells}
     assert uploads == {10}
-    rules = {cell.experiment.round.aggregation: cell.experiment.round for cell in plan.cells}
+    rules = {cell.experiment.aggregation.get("name", "sync"): cell.experiment.round for cell in plan.cells}
     stale = {rule: (rounds.quorum, rounds.max_staleness > 0) for rule, rounds in rules.items()}
     assert stale == {"sync": (5, False), "fedbuff": (5, True), "fedasync": (1, True)}
     # an upload in every tenth of a second would not end it before the traffic

@@ -16,14 +16,14 @@ import pytest
 
 from vnetsim.coverage.rsu import Rsu
 from vnetsim.coverage.windows import CoverageEvent, Entered, Left, TrafficInfo, VehiclePath, Window
-from vnetsim.experiment import ComputeSettings, Experiment, LinkSettings, RoundSettings, SiloSettings
+from vnetsim.experiment import ComputeSettings, Experiment, RoundSettings, SiloSettings
 from vnetsim.learning import Cost, Participant
 from vnetsim.random_streams import Streams
 from vnetsim.simulation.log import RoundResult, RoundSummary
 from vnetsim.simulation.loop import SimulationResult, simulate
 
 RSU = Rsu(id="r", x_m=0.0, y_m=0.0, range_m=250.0)
-CONSTANT = LinkSettings(model="constant", rate_bps=8e6)
+CONSTANT = {"name": "constant", "rate_bps": 8e6}
 EQUAL = ComputeSettings(median_flops=1e9, spread=0.0)
 COST = Cost(download_bytes=1_000_000, upload_bytes=2_000_000, work_flop=3e9)
 
@@ -164,7 +164,9 @@ class Scene:
         *,
         rounds: int = 1,
         seed: int = 0,
-        link: LinkSettings = CONSTANT,
+        radio: Mapping[str, Any] = CONSTANT,
+        selection: str = "random",
+        pace: str = "quorum",
         by: str = "arrival",
         silos: int = 95,
         compute: ComputeSettings = EQUAL,
@@ -175,7 +177,9 @@ class Scene:
             scenario="hand-made",
             seed=seed,
             rounds=rounds,
-            link=link,
+            radio=radio,
+            selection={"name": selection},
+            pace={"name": pace},
             compute=compute,
             round=RoundSettings(**rules),
             silos=SiloSettings(count=silos, by=by),  # type: ignore[arg-type]

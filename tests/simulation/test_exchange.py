@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from vnetsim.coverage.rsu import Rsu
 from vnetsim.coverage.windows import VehiclePath
-from vnetsim.experiment import ExchangeSettings, LinkSettings
+from vnetsim.experiment import ExchangeSettings
 from vnetsim.learning import Cost, Exchange
-from vnetsim.radio.tr37885 import path_loss_db, sidelink_bps
+from vnetsim.radio.models import Tr37885, path_loss_db
 from vnetsim.random_streams import Streams
 from vnetsim.simulation.exchange import contact_time_s
 from vnetsim.simulation.loop import simulate
@@ -284,7 +284,7 @@ def test_laws(scene: Any, data: Any) -> None:
         max_staleness=data.draw(st.integers(0, 1)),
         distinct_silos=data.draw(st.booleans()),
         silos=data.draw(st.integers(4, 9)),
-        link=data.draw(st.sampled_from([scene.constant, LinkSettings()])),
+        radio=data.draw(st.sampled_from([scene.constant, {}])),
     )
     rsus = (scene.rsu, Rsu(id="s", x_m=100.0, y_m=0.0, range_m=250.0))
     learning = scene.learning(cost_of=dict.fromkeys(range(95), cost))
@@ -338,18 +338,18 @@ def test_contact_time_against_fine_sampling(seed: int, range_m: float) -> None:
 
 def test_the_sidelink_has_the_loss_of_the_air_between_equal_antennas() -> None:
     # an RSU may send with more than a vehicle, and has no part in this
-    link = LinkSettings(max_spectral_efficiency=100.0, efficiency=1.0, rsu_power_dbm=46.0, vehicle_power_dbm=17.0)
+    link = {"max_spectral_efficiency": 100.0, "efficiency": 1.0, "rsu_power_dbm": 46.0, "vehicle_power_dbm": 17.0}
     noise = -174 + 70 + 9
     expected = 10e6 * math.log2(1 + 10 ** ((17 - path_loss_db(120.0, 5.9e9, "highway") - 2.0 - noise) / 10))
-    assert sidelink_bps(link, 120.0, 2.0, environment="highway") == pytest.approx(expected)
+    assert Tr37885(**link).rate_bps(120.0, link["vehicle_power_dbm"], 2.0, "highway") == pytest.approx(expected)
 
 
 def test_the_sidelink_has_the_environment_of_the_rsu_that_schedules_it(scene: Any, play: Any) -> None:
     windows = [scene.window("a", 0, 90), scene.window("b", 0, 90, start=(80.0, 100.0))]
     took = {}
     for environment in ("scenario", "urban", "highway"):
-        link = LinkSettings(max_spectral_efficiency=100.0, shadowing_db=0.0, environment=environment)  # type: ignore[arg-type]
-        result, _ = play(windows, MIX, link=link, quorum=2, rounds=1)
+        link = {"max_spectral_efficiency": 100.0, "shadowing_db": 0.0, "environment": environment}
+        result, _ = play(windows, MIX, radio=link, quorum=2, rounds=1)
         took[environment] = result.log.exchanges[0].end_s - result.log.exchanges[0].start_s
         assert result.sidelink_rates.looked_up >= 2
         assert result.sidelink_rates.capped == 0
@@ -358,12 +358,12 @@ def test_the_sidelink_has_the_environment_of_the_rsu_that_schedules_it(scene: An
 
 def test_shadowing_is_the_same_both_ways_and_by_round(scene: Any, play: Any) -> None:
     windows = [scene.window("a", 0, 90), scene.window("b", 0, 90, start=(80.0, 100.0))]
-    link = LinkSettings(max_spectral_efficiency=100.0)
-    result, _ = play(windows, MIX, link=link, quorum=2, rounds=3)
+    link = {"max_spectral_efficiency": 100.0}
+    result, _ = play(windows, MIX, radio=link, quorum=2, rounds=3)
     took = [e.end_s - e.start_s for e in result.log.exchanges]
     assert took[0] == pytest.approx(took[1], rel=1e-3)  # the second a little quicker: alone at the end
     assert len({round(t, 3) for t in took}) >= 3
-    flat, _ = play(windows, MIX, link=replace(link, shadowing_db=0.0), quorum=2, rounds=3)
+    flat, _ = play(windows, MIX, radio={**link, "shadowing_db": 0.0}, quorum=2, rounds=3)
     assert len({round(e.end_s - e.start_s, 2) for e in flat.log.exchanges}) == 1
 
 
@@ -373,14 +373,14 @@ def test_of_a_mutual_exchange_one_direction_alone_counts_for_neither(scene: Any,
     windows = [
         scene.window(name, 0, 90, path=[(0, x_m, 0), (90, x_m, 0)]) for name, x_m in (("a", 10.0), ("b", 1500.0))
     ]
-    radio = LinkSettings(max_spectral_efficiency=100.0, shadowing_db=0.0, rsu_power_dbm=10.0)
+    radio = {"max_spectral_efficiency": 100.0, "shadowing_db": 0.0, "rsu_power_dbm": 10.0}
     cost = replace(MIX, exchange=Exchange(before_training=False, mutual=mutual, send_bytes=1_000_000))
-    whole, (participants,) = play(windows, cost, link=radio, exchange={"topology": "star"}, quorum=2)
+    whole, (participants,) = play(windows, cost, radio=radio, exchange={"topology": "star"}, quorum=2)
     assert peers(participants) == {"a": ["b"], "b": ["a"]}
     first, second = whole.log.exchanges
     assert first.end_s + 0.01 < second.end_s
     limit_s = (first.end_s + second.end_s) / 2 - first.start_s
-    cut, (participants,) = play(windows, cost, link=radio, exchange={"topology": "star", "limit_s": limit_s}, quorum=2)
+    cut, (participants,) = play(windows, cost, radio=radio, exchange={"topology": "star", "limit_s": limit_s}, quorum=2)
     assert [(e.sender_id, e.outcome) for e in cut.log.exchanges] == [
         (first.sender_id, "completed"),
         (second.sender_id, "cut"),

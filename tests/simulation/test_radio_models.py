@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from vnetsim.errors import InputError, RunError
-from vnetsim.experiment import Experiment, LinkSettings
+from vnetsim.experiment import Experiment
 from vnetsim.learning import Cost, Exchange
 from vnetsim.radio import RADIO_MODELS
 from vnetsim.random_streams import Streams
@@ -20,16 +20,11 @@ from vnetsim.simulation.plugins import simulation_plugins
 PLAIN = """
 from dataclasses import dataclass
 
+@dataclass(frozen=True, kw_only=True)
 class Plain:
-    name, source, follows_position = "plain", "a test", True
-    @dataclass(frozen=True, kw_only=True)
-    class Settings:
-        bps: float = 8e6
-    def __init__(self, bps): self.bps = bps
-    @classmethod
-    def create(cls, settings, link, exchange): return cls(settings.bps)
-    def window_state(self, generator): return generator.uniform(0.5, 1)
-    def pair_state(self, generator): return generator.uniform(0.5, 1)
+    name, source, update_s = "plain", "a test", 1.0
+    bps: float = 8e6
+    def draw(self, generator): return generator.uniform(0.5, 1)
     def downlink_bps(self, rsu, vehicle_m, state): return self.bps * state
     def uplink_bps(self, rsu, vehicle_m, state): return self.bps / 2 * state
     def sidelink_bps(self, rsu, sender_m, receiver_m, state): return self.bps / 4 * state
@@ -46,10 +41,10 @@ def model(folder: Path, change: tuple[str, str] = ("", "")) -> str:
 
 
 def played(scene: Any, name: str, *, exchange: Exchange | None = None, radio: Any = None) -> Any:
-    experiment = scene.experiment(link=LinkSettings(model=name), quorum=2 if exchange else 1)
+    experiment = scene.experiment(radio={"name": name, **(radio or {})}, quorum=2 if exchange else 1)
     windows = [scene.window(one, 0, 90) for one in ("a", "b")[: 2 if exchange else 1]]
     learning = scene.learning(cost_of=dict.fromkeys(range(95), replace(COST, exchange=exchange)))
-    return simulate(replace(experiment, radio=radio or {}), scene.traffic(windows), learning, Streams(seed=0))
+    return simulate(experiment, scene.traffic(windows), learning, Streams(seed=0))
 
 
 def test_transfers_take_the_rates_of_the_model_and_its_settings(scene: Any, tmp_path: Path) -> None:
@@ -75,12 +70,12 @@ def test_the_sidelink_draws_once_per_pair(scene: Any, tmp_path: Path) -> None:
 
 
 def test_a_model_that_does_not_follow_positions_is_asked_once_per_transfer(scene: Any, tmp_path: Path) -> None:
-    result = played(scene, model(tmp_path, ('"a test", True', '"a test", False')), exchange=MIX)
+    result = played(scene, model(tmp_path, ("1.0", "None")), exchange=MIX)
     assert (result.link_rates.looked_up, result.sidelink_rates.looked_up) == (4, 2)
 
 
 def test_a_cap_is_recorded(scene: Any, tmp_path: Path) -> None:
-    name = model(tmp_path, ("self.bps = bps", "self.bps, self.cap_bps = bps, bps / 2"))
+    name = model(tmp_path, ("    def draw", "    cap_bps = property(lambda self: self.bps / 2)\n    def draw"))
     file = Path(name.partition(":")[0])
     file.write_text(file.read_text().replace("return self.bps / 2 * state", "return self.bps / 2"))
     use = played(scene, name, exchange=MIX).link_rates
@@ -107,43 +102,40 @@ def test_a_rate_without_meaning_is_told_by_name(value: str, direction: str, scen
             "in downlink_bps: it returned None, expected a fin",
         ),
         (("return self.bps * state", "raise ValueError('no map')"), "failed in downlink_bps: ValueError: no map."),
-        (("def window_state(self, generator): return", "def window_state(self, generator): return 1 /"), ""),
-        (("return cls(settings.bps)", "raise OSError('gone')"), "'plain' failed in create: OSError: gone."),
+        (("return generator.uniform(0.5, 1)", "1 / 0"), "'plain' failed in draw: ZeroDivisionError"),
     ],
 )
 def test_a_failure_is_told_by_name(change: tuple[str, str], message: str, scene: Any, tmp_path: Path) -> None:
-    if not message:
-        change, message = (change[0], f"{change[0]} 1 / 0 *"), "failed in window_state: ZeroDivisionError"
     with pytest.raises(RunError, match=message):
         played(scene, model(tmp_path, change))
 
 
 def link(name: str, **radio: Any) -> Experiment:
-    return Experiment(scenario="gaussian", link=LinkSettings(model=name), radio=radio)
+    return Experiment(scenario="gaussian", radio={"name": name, **radio})
 
 
 @pytest.mark.parametrize(
     ("experiment", "message"),
     [
-        (link("tr37855"), "link.model: unknown radio model 'tr37855'. Did you mean 'tr37885'? Available: constant, "),
-        (link("no.py:X"), "link.model: no.py: no such file."),
-        (link("constant", rate=3), "radio: unknown key 'rate'. Available: none."),
+        (link("tr37855"), "radio.name: unknown radio model 'tr37855'. Did you mean 'tr37885'? Available: constant, "),
+        (link("no.py:X"), "radio.name: no.py: no such file."),
+        (link("constant", rate=3), "radio: unknown key 'rate'. Did you mean 'rate_bps'?"),
         (link("two-ray", permittivity=0.5), "radio.permittivity must be between 1.001 and 100 (water has 80)"),
         (link("two-ray", permittivity="x"), "radio.permittivity: expected a number, got 'x'."),
     ],
-    ids=str,
+    ids=range(5),
 )  # fmt: skip
 def test_unknown_names_and_settings(experiment: Experiment, message: str) -> None:
-    if experiment.link.model == "two-ray":
+    if experiment.radio["name"] == "two-ray":
         file = Path(__file__).parents[2] / "scenarios" / "plugins" / "two_ray.py"
-        experiment = replace(experiment, link=LinkSettings(model=f"{file}:TwoRay"))
+        experiment = replace(experiment, radio={**experiment.radio, "name": f"{file}:TwoRay"})
     with pytest.raises(InputError) as caught:
         simulation_plugins(experiment)
     assert message in str(caught.value)
 
 
 def test_a_class_that_lacks_a_part(tmp_path: Path) -> None:
-    for part in ("follows_position", "sidelink_bps"):
+    for part in ("update_s", "sidelink_bps"):
         with pytest.raises(
             InputError, match=rf"it lacks {part}, which a radio model must have; see vnetsim.radio.Radio"
         ):
@@ -156,24 +148,21 @@ def test_the_record_names_model_and_settings(tmp_path: Path) -> None:
         "source": "a test",
         "settings": {"bps": 7.0},
     }
-    assert simulation_plugins(link("tr37885")).record["radio"]["settings"] == {}
+    assert simulation_plugins(link("tr37885")).record["radio"]["settings"]["bandwidth_hz"] == 10e6
 
 
 def test_what_a_candidate_is_told_is_not_counted(scene: Any, tmp_path: Path) -> None:
     policy = tmp_path / "policy.py"
     policy.write_text(
         "from dataclasses import dataclass\n"
+        "@dataclass(frozen=True, kw_only=True)\n"
         "class Quickest:\n"
         "    name, source = 'quickest', 'a test'\n"
-        "    Settings = dataclass(frozen=True, kw_only=True)(type('Settings', (), {}))\n"
-        "    @classmethod\n"
-        "    def create(cls, settings): return cls()\n"
         "    def select(self, candidates, free, context): return sorted(candidates, key=lambda one: one.duration_s)\n"
-        "    def after_round(self, records): pass\n"
     )
     found = []
     for selection in ("arrival", f"{policy}:Quickest"):
-        experiment = scene.experiment(link=LinkSettings(), selection=selection)
+        experiment = scene.experiment(radio={}, selection=selection)
         windows = [scene.window("a", 0, 90)]
         found.append(simulate(experiment, scene.traffic(windows), scene.learning(), Streams(seed=0)))
     assert found[0].log.participations[0].upload_s == found[1].log.participations[0].upload_s

@@ -246,7 +246,7 @@ def test_a_run_that_its_caller_ends_invites_nobody_any_more(scene: Any) -> None:
 
 
 def coverage(scene: Any, windows: list[Any], **settings: Any) -> Any:
-    return scene.run(windows, participation="coverage", quorum=1, invited=1, **settings)
+    return scene.run(windows, pace="coverage", quorum=1, invited=1, **settings)
 
 
 def test_everyone_in_coverage_is_invited_on_entry_and_the_round_waits_for_all(scene: Any) -> None:

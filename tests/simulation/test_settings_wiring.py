@@ -16,11 +16,11 @@ from vnetsim.experiment import (
     ComputeSettings,
     ExchangeSettings,
     Experiment,
-    LinkSettings,
     RoundSettings,
     SiloSettings,
 )
 from vnetsim.learning import Cost, Exchange
+from vnetsim.radio.models import ConstantRate, Tr37885
 from vnetsim.random_streams import Streams
 from vnetsim.simulation.loop import simulate
 
@@ -49,19 +49,16 @@ def changed(key: str, value: Any, changes: set[str], **beside: Any) -> Change:
 # -- one vehicle that stands in coverage: radio, computer, camera ------------------------------------------------------
 
 ALONE = [
-    changed("link.model", "constant", {"download_s", "upload_s"}),
-    changed("link.rate_bps", 4e6, {"download_s", "upload_s"}, link__model="constant"),
-    changed("link.environment", "highway", {"download_s", "upload_s"}),
-    changed("link.carrier_hz", 28e9, {"download_s", "upload_s"}),
-    changed("link.bandwidth_hz", 20e6, {"download_s", "upload_s"}),
-    changed("link.rsu_power_dbm", 30.0, {"download_s"}),
-    changed("link.vehicle_power_dbm", 30.0, {"upload_s"}),
-    changed("link.noise_figure_db", 5.0, {"download_s", "upload_s"}),
-    changed("link.shadowing_db", 6.0, {"download_s", "upload_s"}),
-    changed("link.efficiency", 0.3, {"download_s", "upload_s"}),
-    changed("link.max_spectral_efficiency", 0.5, {"download_s", "upload_s"}),
-    changed("link.rsu_height_m", 200.0, {"download_s", "upload_s"}),
-    changed("link.vehicle_height_m", 200.0, {"download_s", "upload_s"}),
+    changed("radio.name", "constant", {"download_s", "upload_s"}),
+    changed("radio.rate_bps", 4e6, {"download_s", "upload_s"}, radio__name="constant"),
+    changed("radio.environment", "highway", {"download_s", "upload_s"}),
+    changed("radio.carrier_hz", 28e9, {"download_s", "upload_s"}),
+    changed("radio.bandwidth_hz", 20e6, {"download_s", "upload_s"}),
+    changed("radio.rsu_power_dbm", 30.0, {"download_s"}),
+    changed("radio.vehicle_power_dbm", 30.0, {"upload_s"}),
+    changed("radio.shadowing_db", 6.0, {"download_s", "upload_s"}),
+    changed("radio.efficiency", 0.3, {"download_s", "upload_s"}),
+    changed("radio.max_spectral_efficiency", 0.5, {"download_s", "upload_s"}),
     changed("compute.median_flops", 4e9, {"train_s"}),
     changed("compute.spread", 1.0, {"train_s"}),
     changed("camera.exposure_s", 0.02, {"level_px"}),
@@ -71,13 +68,15 @@ ALONE = [
 ]
 
 
-UNCAPPED = {"link.max_spectral_efficiency": 50.0}
+UNCAPPED = {"radio.max_spectral_efficiency": 50.0}
 
 
 def settings_of(given: dict[str, Any]) -> dict[str, Any]:
     """Return tables of settings given by dotted keys."""
     kinds: dict[str, Any] = {
-        "link": LinkSettings,
+        "radio": dict,
+        "selection": dict,
+        "pace": dict,
         "compute": ComputeSettings,
         "camera": Camera,
         "round": RoundSettings,
@@ -95,30 +94,32 @@ def dB(ratio: float) -> float:  # noqa: N802  the unit's name
     return 10 * math.log10(ratio)
 
 
-def rate_bps(link: LinkSettings, distance_m: float, power_dbm: float, shadowing_db: float) -> float:
+def rate_bps(given: dict[str, Any], distance_m: float, power_dbm: float, shadowing_db: float) -> float:
     """Return the rate of TR 37.885's path loss and Shannon's capacity, written out once more."""
-    if link.model == "constant":
-        return link.rate_bps
-    ghz = link.carrier_hz / 1e9
+    if given.get("name") == "constant":
+        return ConstantRate(rate_bps=given.get("rate_bps", 20e6)).rate_bps
+    radio = Tr37885(**given)
+    ghz = radio.carrier_hz / 1e9
     urban = 38.77 + 16.7 * math.log10(distance_m) + 18.2 * math.log10(ghz)
     highway = 32.4 + 20 * math.log10(distance_m) + 20 * math.log10(ghz)
-    loss_db = highway if link.environment == "highway" else urban
-    noise_dbm = -174 + dB(link.bandwidth_hz) + link.noise_figure_db
+    loss_db = highway if radio.environment == "highway" else urban
+    noise_dbm = -174 + dB(radio.bandwidth_hz) + 9
     snr = 10 ** ((power_dbm - loss_db - shadowing_db - noise_dbm) / 10)
-    return link.bandwidth_hz * min(link.efficiency * math.log2(1 + snr), link.max_spectral_efficiency)
+    return radio.bandwidth_hz * min(radio.efficiency * math.log2(1 + snr), radio.max_spectral_efficiency)
 
 
 def expected(experiment: Experiment) -> dict[str, float]:
     """Return what a vehicle with no one beside it takes, by hand: 1 MB down, 4 GFLOP, 2 MB up."""
-    link, compute, camera = experiment.link, experiment.compute, experiment.camera
+    given, compute, camera = dict(experiment.radio), experiment.compute, experiment.camera
+    radio = Tr37885(**({} if "name" in given else given))
     streams = Streams(seed=experiment.seed)
-    shadowing_db = link.shadowing_db * float(streams.generator("radio", "a", "r", 0).standard_normal())
-    distance_m = math.hypot(AWAY_M, link.rsu_height_m - link.vehicle_height_m)
+    shadowing_db = radio.shadowing_db * float(streams.generator("radio", "a", "r", 0).standard_normal())
+    distance_m = math.hypot(AWAY_M, 5 - 1.6)
     flops = compute.median_flops * math.exp(compute.spread * float(streams.generator("compute", "a").standard_normal()))
     return {
-        "download_s": 8e6 / rate_bps(link, distance_m, link.rsu_power_dbm, shadowing_db),
+        "download_s": 8e6 / rate_bps(given, distance_m, radio.rsu_power_dbm, shadowing_db),
         "train_s": 4e9 / flops,
-        "upload_s": 16e6 / rate_bps(link, distance_m, link.vehicle_power_dbm, shadowing_db),
+        "upload_s": 16e6 / rate_bps(given, distance_m, radio.vehicle_power_dbm, shadowing_db),
         "level_px": camera.exposure_s * camera.focal_length_m * 20.0 / (camera.pixel_pitch_m * camera.depth_m),
     }
 
@@ -130,8 +131,10 @@ def test_what_a_vehicle_alone_takes(change: Change, scene: Any) -> None:
     still = replace(scene.window("a", 0, 120, path=[(0, AWAY_M, 0), (120, AWAY_M, 0)]), path_speed_mps=np.full(2, 20.0))
     cost = Cost(download_bytes=1_000_000, upload_bytes=2_000_000, work_flop=4e9)
     found = []
-    for given in (UNCAPPED | change.beside, UNCAPPED | change.beside | {change.key: change.value}):
-        tables = {name: table for name, table in settings_of(given).items() if name in {"link", "compute", "camera"}}
+    # each model has settings of its own
+    base = {} if change.key in {"radio.name", "radio.rate_bps"} else UNCAPPED
+    for given in (base | change.beside, base | change.beside | {change.key: change.value}):
+        tables = {name: table for name, table in settings_of(given).items() if name in {"radio", "compute", "camera"}}
         rounds = RoundSettings(quorum=1, deadline_s=1000.0)
         experiment = Experiment(scenario="hand-made", seed=3, rounds=1, round=rounds, **tables)
         learning = scene.learning(cost_of=dict.fromkeys(range(95), cost))
@@ -147,16 +150,17 @@ def test_what_a_vehicle_alone_takes(change: Change, scene: Any) -> None:
 
 
 @pytest.mark.parametrize("update_s", [0.5, 1.0, 4.0])
-def test_a_rate_stays_for_update_s(update_s: float, scene: Any) -> None:
+def test_a_rate_stays_for_update_s(update_s: float, scene: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Tr37885, "update_s", update_s)
     leaving = scene.window("a", 0, 60, path=[(0, 50, 0), (60, 1850, 0)], speed_mps=30.0)
-    link = LinkSettings(shadowing_db=0.0, update_s=update_s)
+    radio = {"shadowing_db": 0.0}
     cost = Cost(download_bytes=100_000_000, upload_bytes=0, work_flop=0)
-    experiment = Experiment(scenario="hand-made", rounds=1, link=link, round=RoundSettings(quorum=1))
+    experiment = Experiment(scenario="hand-made", rounds=1, radio=radio, round=RoundSettings(quorum=1))
     learning = scene.learning(cost_of=dict.fromkeys(range(95), cost))
     result = simulate(experiment, scene.traffic([leaving], (RSU,)), learning, Streams(seed=0))
     missing, now = 100_000_000 * 8.0, 0.0
     while True:
-        rate = rate_bps(link, math.hypot(50 + 30 * now, 3.4), 23.0, 0.0)
+        rate = rate_bps(radio, math.hypot(50 + 30 * now, 3.4), 23.0, 0.0)
         if missing <= rate * update_s:
             break
         missing, now = missing - rate * update_s, now + update_s
@@ -166,7 +170,7 @@ def test_a_rate_stays_for_update_s(update_s: float, scene: Any) -> None:
 
 # -- eight vehicles that stand in coverage: rounds and silos -----------------------------------------------------------
 
-BASE = {"round.quorum": 2, "round.invited": 3, "round.selection": "arrival", "silos.count": 8}
+BASE = {"round.quorum": 2, "round.invited": 3, "selection.name": "arrival", "silos.count": 8}
 INVITED, COMMITTED, CLOSED, SILOS = "who is invited", "who commits", "how rounds close", "silos"
 Scene = dict[str, Any]
 
@@ -177,7 +181,7 @@ def in_order(*silos: int) -> dict[str, int]:
 
 ROUNDS: list[tuple[Change, Callable[[Scene], bool]]] = [
     (
-        changed("round.participation", "coverage", {INVITED, COMMITTED, CLOSED}),
+        changed("pace.name", "coverage", {INVITED, COMMITTED, CLOSED}),
         lambda s: s[INVITED][0] == list("abcdefgh") == s[COMMITTED][0] and s[CLOSED][0][0] == "everyone",
     ),
     # three share the air in any case, and end together
@@ -198,7 +202,7 @@ ROUNDS: list[tuple[Change, Callable[[Scene], bool]]] = [
         lambda s: s[INVITED][0] == s[COMMITTED][0] == list("ab"),
     ),
     (
-        changed("round.selection", "random", {INVITED, COMMITTED}),
+        changed("selection.name", "random", {INVITED, COMMITTED}),
         lambda s: s[INVITED][0] != sorted(s[INVITED][0]) and len(set(s[INVITED][0])) == 3,
     ),
     (changed("silos.count", 5, {SILOS}), lambda s: s[SILOS] == in_order(0, 1, 2, 3, 4, 0, 1, 2)),
@@ -221,8 +225,8 @@ def test_what_rounds_and_silos_do(change: Change, amounts_to: Callable[[Scene], 
     def play(**given: Any) -> Scene:
         tables = settings_of(BASE | given)
         experiment = Experiment(
-            scenario="hand-made", rounds=2, link=scene.constant, compute=ComputeSettings(median_flops=1e9, spread=0.0),
-            round=tables["round"], silos=tables["silos"],
+            scenario="hand-made", rounds=2, radio=scene.constant, compute=ComputeSettings(median_flops=1e9, spread=0.0),
+            round=tables["round"], silos=tables["silos"], selection=tables["selection"], pace=tables["pace"],
         )  # fmt: skip
         learning = scene.learning()
         log = simulate(experiment, scene.traffic(windows), learning, Streams(seed=1)).log
@@ -276,23 +280,24 @@ def test_what_an_exchange_does(change: Change, amounts_to: Callable[[Scene], boo
     ]
     plan = Exchange(before_training=False, mutual=False, send_bytes=5_000_000)
     cost = Cost(download_bytes=0, upload_bytes=0, work_flop=1e9, exchange=plan)
-    link = LinkSettings(max_spectral_efficiency=100.0)
+    radio = {"max_spectral_efficiency": 100.0}
 
     def play(**given: Any) -> Scene:
         experiment = Experiment(
             scenario="hand-made",
             rounds=1,
-            link=link,
+            radio=radio,
+            selection={"name": "arrival"},
             exchange=settings_of({"exchange.range_m": 150.1} | given)["exchange"],
             compute=ComputeSettings(median_flops=1e9, spread=0.0),
-            round=RoundSettings(quorum=3, deadline_s=300.0, selection="arrival"),
+            round=RoundSettings(quorum=3, deadline_s=300.0),
         )
         learning = scene.learning(cost_of=dict.fromkeys(range(95), cost))
         rows = simulate(experiment, scene.traffic(windows, (RSU,)), learning, Streams(seed=1)).log.exchanges
         if {row.via for row in rows} == {"sidelink"} and len(rows) == 2 and rows[0].outcome == "completed":
             # two share the air, the same loss both ways
             z = float(Streams(seed=1).generator("radio", "sidelink", 0, "a", "b").standard_normal())
-            rate = rate_bps(link, 150.0, 23.0, link.shadowing_db * z)
+            rate = rate_bps(radio, 150.0, 23.0, 3.0 * z)
             assert [row.end_s - row.start_s for row in rows] == pytest.approx([2 * 40e6 / rate] * 2)
         return {
             PAIRS: {(row.sender_id, row.receiver_id) for row in rows},

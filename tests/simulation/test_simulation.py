@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from vnetsim.coverage.rsu import Rsu
 from vnetsim.coverage.windows import Entered
 from vnetsim.errors import InputError, RunError
-from vnetsim.experiment import ComputeSettings, LinkSettings
+from vnetsim.experiment import ComputeSettings
 from vnetsim.learning import Cost
-from vnetsim.radio.tr37885 import rate_bps
+from vnetsim.radio.models import Tr37885
 from vnetsim.random_streams import Streams
 from vnetsim.simulation.log import OUTCOMES
 from vnetsim.simulation.loop import simulate
 
 FAR = Rsu(id="far", x_m=150.0, y_m=0.0, range_m=250.0)
-SLOW = LinkSettings(bandwidth_hz=1e6, max_spectral_efficiency=50.0)  # about 1 MB/s; shadowing and distance matter
+SLOW = {"bandwidth_hz": 1e6, "max_spectral_efficiency": 50.0}  # about 1 MB/s; shadowing and distance matter
 
 
 @st.composite
@@ -41,13 +41,13 @@ def crossings(draw: st.DrawFn) -> list[tuple[str, str, float, float]]:
 rules = st.fixed_dictionaries(
     {
         "rounds": st.integers(1, 6),
-        "participation": st.sampled_from(["quorum", "coverage"]),
+        "pace": st.sampled_from(["quorum", "coverage"]),
         "quorum": st.integers(1, 3),
         "invited": st.integers(3, 6),
         "deadline_s": st.floats(1, 40),
         "max_staleness": st.integers(0, 2),
         "selection": st.sampled_from(["arrival", "random"]),
-        "link": st.sampled_from([LinkSettings(model="constant", rate_bps=8e6), SLOW]),
+        "radio": st.sampled_from([{"name": "constant", "rate_bps": 8e6}, SLOW]),
         "compute": st.just(ComputeSettings(median_flops=1e9, spread=0.5)),
         "seed": st.integers(0, 3),
     }
@@ -58,7 +58,7 @@ rules = st.fixed_dictionaries(
 @settings(deadline=None, max_examples=150)
 def test_everything_is_conserved(scene: Any, rows: list[tuple[str, str, float, float]], rule: dict[str, Any]) -> None:
     learning = scene.learning(rejects=frozenset({"v1"}))
-    everyone = rule["participation"] == "coverage"
+    everyone = rule["pace"] == "coverage"
     windows = [scene.window(v, t0, t1, rsu_id=r) for v, r, t0, t1 in rows]
     result = scene.run(windows, rsus=(scene.rsu, FAR), learning=learning, **rule)
     log = result.log
@@ -161,7 +161,7 @@ def test_a_replay_of_the_recorded_windows_gives_the_same_records(
 def test_the_seed_matters_for_radio_and_compute(scene: Any) -> None:
     windows = [scene.window("a", 0, 60, start=(-200, 30))]
     ends = {
-        scene.run(windows, link=link, compute=compute, seed=seed).log.participations[0].end_s
+        scene.run(windows, radio=link, compute=compute, seed=seed).log.participations[0].end_s
         for link, compute in ((SLOW, scene.experiment().compute), (scene.constant, ComputeSettings(median_flops=1e9)))
         for seed in (0, 1)
     }
@@ -180,27 +180,21 @@ def test_the_clock_starts_with_the_traffic(scene: Any) -> None:
 
 
 def test_both_transfers_follow_the_path_each_with_its_own_power(scene: Any) -> None:
-    link = LinkSettings(
-        bandwidth_hz=1e6,
-        shadowing_db=0.0,
-        max_spectral_efficiency=50.0,
-        update_s=0.5,
-        rsu_power_dbm=30.0,
-        vehicle_power_dbm=15.0,
-    )
+    link = {"bandwidth_hz": 1e6, "shadowing_db": 0.0, "max_spectral_efficiency": 50.0}
+    link |= {"rsu_power_dbm": 30.0, "vehicle_power_dbm": 15.0}
     # straight away from the RSU at 100 m/s; no training, so that both transfers are seen
-    away = scene.window("a", 0, 4.25, path=[(0, 0, 0), (4.25, 425, 0)])
+    away = scene.window("a", 0, 6.25, path=[(0, 0, 0), (6.25, 625, 0)])
     bytes_per_s = [
-        [rate_bps(link, 100 * t, power, environment="urban") / 8 for t in (0, 0.5, 1, 1.5, 2, 2.5, 3, 3.5, 4)]
+        [Tr37885(**link).rate_bps(math.hypot(100 * t, 3.4), power, 0.0, "urban") / 8 for t in range(7)]
         for power in (30.0, 15.0)
     ]
-    # a download that takes exactly two seconds, an upload that the exit cuts after 2.25 s
-    size = 0.5 * sum(bytes_per_s[0][:4])
+    # a download that takes exactly two seconds, an upload that the exit cuts after 4.25 s
+    size = sum(bytes_per_s[0][:2])
     cost = Cost(download_bytes=size, upload_bytes=10**9, work_flop=0.0)  # type: ignore[arg-type]
-    (record,) = scene.run([away], link=link, learning=scene.learning(cost_of={0: cost})).log.participations
+    (record,) = scene.run([away], radio=link, learning=scene.learning(cost_of={0: cost})).log.participations
     assert record.download_s == pytest.approx(2.0, rel=1e-9)
-    assert record.upload_s == pytest.approx(2.25, rel=1e-9)
-    assert record.upload_bytes == pytest.approx(0.5 * sum(bytes_per_s[1][4:8]) + 0.25 * bytes_per_s[1][8], rel=1e-6)
+    assert record.upload_s == pytest.approx(4.25, rel=1e-9)
+    assert record.upload_bytes == pytest.approx(sum(bytes_per_s[1][2:6]) + 0.25 * bytes_per_s[1][6], rel=1e-6)
 
 
 @pytest.mark.parametrize(

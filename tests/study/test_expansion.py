@@ -29,11 +29,11 @@ settings.data = { partition = "dirichlet", alpha = 0.5 }
 SELECTING = """
 [[arms]]
 name = "drawn"
-settings.round.selection = "random"
+settings.selection.name = "random"
 [[arms]]
 name = "oldest"
 learning.steps = 3
-settings = { round.selection = "age", round.quorum = 3 }
+settings = { selection.name = "age", round.quorum = 3 }
 [[conditions]]
 name = "IID"
 settings.round.quorum = 4
@@ -134,7 +134,7 @@ def test_arms_conditions_and_settings(planned: Planned) -> None:
 
 def test_arms_may_be_settings_and_learners_conditions(planned: Planned) -> None:
     plan = planned('against = "drawn"\n[grid]\nlearner = ["fedavg", "flsimco"]\n', arms=SELECTING)
-    assert (plan.against, plan.arm_settings) == ("drawn", ("round.selection", "round.quorum"))
+    assert (plan.against, plan.arm_settings) == ("drawn", ("selection.name", "round.quorum"))
     assert labels(plan) == [
         (f"{data} {learner}", arm)
         for data in ("IID", "skew")
@@ -143,7 +143,7 @@ def test_arms_may_be_settings_and_learners_conditions(planned: Planned) -> None:
     ]
     rules = {
         (cell.condition, cell.experiment.learner, cell.arm): (
-            cell.experiment.round.selection,
+            cell.experiment.selection.get("name", "random"),
             cell.experiment.round.quorum,
             cell.experiment.learning["steps"],
         )
@@ -163,7 +163,7 @@ def test_arms_may_be_settings_and_learners_conditions(planned: Planned) -> None:
 
 
 def test_a_grid_multiplies_arms_and_conditions(planned: Planned) -> None:
-    text = "[grid]\nlearning.queue = [32, 64]\ndata.alpha = [0.1, 1]\n'round.selection' = ['random']\n"
+    text = "[grid]\nlearning.queue = [32, 64]\ndata.alpha = [0.1, 1]\n'selection.name' = ['random']\n"
     plan = planned('seeds = "0:1"\n' + text + ARMS)
     conditions = ["alpha=0.1, selection=random", "alpha=1, selection=random"]
     arms = ["ours", "fedco queue=32", "fedco queue=64"]
@@ -172,7 +172,7 @@ def test_a_grid_multiplies_arms_and_conditions(planned: Planned) -> None:
     assert [cell.experiment.learning.get("queue") for cell in plan.cells] == [None, 32, 64] * 2
     assert len({cell.folder("traffic") for cell in plan.cells}) == 6
     plan = planned(
-        "[grid]\nexchange.range_m = [50]\nround.deadline_s = [9]\nround.selection = ['age', 'random']\n" + ARMS
+        "[grid]\nexchange.range_m = [50]\nround.deadline_s = [9]\nselection.name = ['age', 'random']\n" + ARMS
     )
     assert labels(plan)[0][0] == "range_m=50, deadline_s=9, selection=age"
 

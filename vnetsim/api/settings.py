@@ -115,9 +115,9 @@ def overrides_of(settings: SettingTree | None, **given: object) -> list[Override
 
 
 def _placed(path: tuple[str, ...], value: Any, joint: str) -> Override:
-    """Return a setting at its place: ``selection="oort"`` names what ``round.selection`` does, and so does a class.
+    """Return a setting at its place: ``selection="oort"`` names what ``selection.name`` does, and so does a class.
 
-    ``data="cifar10"`` and ``link="constant"`` name what ``data.name`` and ``link.model`` do.
+    ``data="cifar10"`` and ``radio="constant"`` name what ``data.name`` and ``radio.name`` do.
     """
     key = ".".join(path)
     kind = next((kind for kind in KINDS if key in (kind.key, kind.table, *_short(kind.key))), None)
@@ -143,7 +143,7 @@ def _placed(path: tuple[str, ...], value: Any, joint: str) -> Override:
 def _short(key: str) -> tuple[str, ...]:
     """Return the table of a key that says which one the whole table is about."""
     table, _, name = key.partition(".")
-    return (table,) if name in {"name", "model"} else ()
+    return (table,) if name == "name" else ()
 
 
 def _leaves(tree: Mapping[Any, Any], above: tuple[str, ...]) -> list[Override]:

@@ -15,7 +15,7 @@ from vnetsim import __version__
 from vnetsim.cli.options import Debug
 from vnetsim.errors import InputError, RunError, unknown_name
 from vnetsim.own_packages import claim
-from vnetsim.setting_texts import MOST_WANTED, SettingText, description, meanings, setting_texts, tables_of
+from vnetsim.setting_texts import MOST_WANTED, SettingText, as_toml, description, meanings, setting_texts, tables_of
 from vnetsim.standard_streams import plain, tell
 
 if TYPE_CHECKING:
@@ -121,6 +121,26 @@ def plugins(
     return _status(faults)
 
 
+def name_text(kind: Kind) -> SettingText | None:
+    """Return the setting that names one of a kind, where it stands in the kind's own table."""
+    from vnetsim.experiment import Experiment  # noqa: PLC0415 - keeps --help quick
+
+    if kind.key != f"{kind.table}.name":
+        return None
+    meaning = meanings(Experiment)[kind.table]
+    return SettingText(key=kind.key, meaning=meaning, values="text", default=as_toml(kind.default), within=None)
+
+
+def named_tables() -> dict[str, list[SettingText]]:
+    """Return the tables of plug-ins that name them, with the settings of the default one unless that needs torch."""
+    found = {}
+    for kind in kinds():
+        if (name := name_text(kind)) is not None:
+            quick = kind.built_in[kind.default].startswith("vnetsim.")
+            found[kind.table] = [name, *(setting_texts(kind.find(kind.default), kind.table) if quick else ())]
+    return found
+
+
 def settings(
     key: Annotated[
         str | None,
@@ -160,14 +180,14 @@ def settings(
         table: [text for text in setting_texts(kind, table, brought) if table or "." not in text.key]
         for table, kind in tables.items()
     }
-    known = {text.key: text for of_table in texts.values() for text in of_table}
-    if "learning" in tables:
-        del known["learning"]
-        texts[""] = [text for text in texts[""] if text.key != "learning"]
+    shown = {**texts, **named_tables()}
+    shown[""] = [text for text in texts[""] if text.key not in shown]
+    known = {text.key: text for of_table in shown.values() for text in of_table}
     if key is None and basic:
         print_settings([("", "", [known[wanted] for wanted in MOST_WANTED if wanted in known])])
     elif key is None:
-        print_settings([(_head(table), description(tables[table]).split("\n\n")[0], texts[table]) for table in tables])
+        words = {table: description(kind).split("\n\n")[0] for table, kind in tables.items()}
+        print_settings([(_head(table), words.get(table, ""), own) for table, own in shown.items()])
     elif key in tables:
         print_settings([(_head(key), description(tables[key]), texts[key])])
     elif key in known:
@@ -186,10 +206,15 @@ def _settings_of_plugins(table: str, key: str) -> int:
 
     claim("learners")
     kind = next(kind for kind in kinds() if kind.table == table)
+    named = name_text(kind)
+    if named is not None and key == named.key:
+        print_settings([("", "", [named])])
+        return 0
     faults: list[str] = []
     found = _installed(kind, faults)
     texts = {
-        name: list(setting_texts(one.Settings, table, getattr(one, "defaults", {}))) for name, one in found.items()
+        name: list(setting_texts(kind.settings_of(one), table, getattr(one, "defaults", {})))
+        for name, one in found.items()
     }
     known = {text.key for own in texts.values() for text in own}
     one_of_a_file = f"vnetsim plugins {word(kind)} path/to/file.py:CLASS"
@@ -199,14 +224,16 @@ def _settings_of_plugins(table: str, key: str) -> int:
         raise InputError(f"unknown setting '{key}': no installed {kind.name} has any; of a file: {one_of_a_file}.")
     told: list[tuple[str, str, list[SettingText]]] = []
     if key == table:
-        meaning = meanings(Experiment)[table]
+        meaning = "settings of each, beside its name" if named else meanings(Experiment)[table]
         without = ", ".join(name for name, own in texts.items() if not own)
         without = f" Without settings in this table: {without}." if without else ""
         about = f"{meaning[0].upper()}{meaning[1:]}{without}\n\nThose of one in a file: {one_of_a_file}"
-        told.append((_head(table), about, []))
+        told.append((_head(table), about, [named] if named else []))
     for name, own in texts.items():
         if wanted := [text for text in own if key in (table, text.key)]:
-            told.append((f"{_head(table)} of {name}", description(found[name].Settings).split("\n\n")[0], wanted))
+            told.append(
+                (f"{_head(table)} of {name}", description(kind.settings_of(found[name])).split("\n\n")[0], wanted)
+            )
     print_settings(told)
     return _status(faults)
 

@@ -157,8 +157,9 @@ def print_plugin(kind: Kind, plugin: type[Any]) -> None:
     console.print(_text(f"class: {_place(plugin)}"), soft_wrap=True)
     defaults = getattr(plugin, "defaults", {})
     console.print()
-    texts = list(setting_texts(plugin.Settings, kind.table, defaults))
-    print_settings([(f"[{kind.table}]", description(plugin.Settings).split("\n\n")[0], texts)])
+    settings = kind.settings_of(plugin)
+    texts = list(setting_texts(settings, kind.table, defaults))
+    print_settings([(f"[{kind.table}]", "" if settings is plugin else description(settings).split("\n\n")[0], texts)])
     if not texts:
         console.print(_text("no settings of its own"))
     others = {key: value for key, value in defaults.items() if not key.startswith(f"{kind.table}.")}

@@ -20,7 +20,7 @@ from vnetsim.experiment.rounds import (
     ScheduleSettings,
     SiloSettings,
 )
-from vnetsim.experiment.traffic import ComputeSettings, GaussianSettings, LinkSettings, TrafficSettings
+from vnetsim.experiment.traffic import ComputeSettings, GaussianSettings, TrafficSettings
 from vnetsim.setting_checks import Within, check_bounds, require
 
 __all__ = [
@@ -32,7 +32,6 @@ __all__ = [
     "ExchangeSettings",
     "Experiment",
     "GaussianSettings",
-    "LinkSettings",
     "RoundSettings",
     "ScheduleSettings",
     "SiloSettings",
@@ -43,15 +42,18 @@ __all__ = [
 PLUGIN_KEYS = (
     "learner",
     "schedule.learner",
-    "round.selection",
-    "round.participation",
-    "round.aggregation",
-    "link.model",
+    "selection.name",
+    "pace.name",
+    "aggregation.name",
+    "radio.name",
     "data.name",
     "learning.encoder",
     "schedule.learning.encoder",
 )
 """Settings that may name a class of a file. A scenario may too, and is a path besides."""
+
+DEFAULT_NAMES = {"selection": "random", "pace": "quorum", "aggregation": "sync", "radio": "tr37885"}
+"""Plug-ins that are taken where a table names none."""
 
 PLUGIN_TABLES = ("selection", "pace", "aggregation", "radio", "source", "dataset", "encoder")
 """Settings of plug-ins that a record leaves out where there are none."""
@@ -70,10 +72,23 @@ class Experiment:
         learner: name of an entry point in ``vnetsim.learners``, or ``path/to/file.py:Class``.
         evaluate_every: rounds between evaluations; the first and the last model are always evaluated.
         learning: the learner's own settings, validated by its ``Settings``.
-        selection: settings of the selection policy that ``round.selection`` names, validated by its ``Settings``.
-        pace: settings of the pace that ``round.participation`` names, validated by its ``Settings``.
-        aggregation: settings of the aggregation rule that ``round.aggregation`` names, validated by its ``Settings``.
-        radio: settings of the radio model that ``link.model`` names; the built-in ones have theirs in ``link``.
+        selection: who is invited first when more vehicles are waiting than may be invited: a selection policy, by its
+            ``name``, or as ``path/to/file.py:Class``, and its settings. ``random`` draws, as is usual in federated
+            learning; ``arrival`` takes whoever entered coverage first, and so has least time left;
+            `vnetsim plugins selections` lists all.
+        pace: how many a round invites and when it closes: a pace, by its ``name``, or as ``path/to/file.py:Class``, and
+            its settings. ``quorum`` invites at most ``round.invited`` vehicles at once and closes a round with its
+            ``round.quorum``-th upload. ``coverage`` invites every vehicle in coverage, as it enters or when the round
+            opens, until the round's first upload has arrived, and closes the round when all of them have uploaded or
+            left; who enters later is invited when the next round opens. ``round.quorum``, ``round.invited`` and
+            ``selection`` then mean nothing. It is for learners whose vehicles exchange nothing with each other.
+        aggregation: what the RSU makes of the uploads of a round: an aggregation rule, by its ``name``, or as
+            ``path/to/file.py:Class``, and its settings. ``sync`` takes the learner's weighted mean; `vnetsim plugins
+            aggregations` lists all. Rules that mix or buffer uploads as they arrive want a small ``round.quorum`` and
+            ``round.max_staleness`` above 0.
+        radio: the radio model, by its ``name``, or as ``path/to/file.py:Class``, and its settings: ``tr37885`` is the
+            line-of-sight path loss of 3GPP TR 37.885 with Shannon capacity; ``constant`` gives every active transfer
+            the airtime share of ``rate_bps``.
         source: settings of the traffic source that ``scenario`` names by an entry point or as
             ``path/to/file.py:Class``; SUMO and the Gaussian have theirs in ``traffic`` and ``gaussian``.
         dataset: settings of the data set that ``data.name`` names; the built-in ones have theirs in ``data``.
@@ -89,7 +104,6 @@ class Experiment:
     arithmetic: Arithmetic = field(default_factory=Arithmetic)
     traffic: TrafficSettings = field(default_factory=TrafficSettings)
     gaussian: GaussianSettings = field(default_factory=GaussianSettings)
-    link: LinkSettings = field(default_factory=LinkSettings)
     compute: ComputeSettings = field(default_factory=ComputeSettings)
     round: RoundSettings = field(default_factory=RoundSettings)
     exchange: ExchangeSettings = field(default_factory=ExchangeSettings)

@@ -14,12 +14,6 @@ class RoundSettings:
     """When a round selects, closes and aggregates.
 
     Args:
-        participation: pace of a round, by name or as ``path/to/file.py:Class``. ``quorum`` invites at most ``invited``
-            vehicles at once and closes a round with its ``quorum``-th upload. ``coverage`` invites every vehicle in
-            coverage, as it enters or when the round opens, until the round's first upload has arrived, and closes the
-            round when all of them have uploaded or left; who enters later is invited when the next round opens.
-            ``quorum``, ``invited`` and ``selection`` then mean nothing. It is for learners whose vehicles exchange
-            nothing with each other.
         quorum: committed uploads that close a round.
         invited: most participations in flight at once, over all RSUs; at least ``quorum``.
         deadline_s: a round closes this long after it opened with whatever has committed (s).
@@ -29,23 +23,14 @@ class RoundSettings:
             is covered again, by whichever RSU, if its update still counts then (``max_staleness``); else it is cut when
             it leaves. For learners whose vehicles exchange nothing with each other.
         distinct_silos: whether a silo takes part at most once a round, whatever the number of vehicles that carry it.
-        selection: who is invited first when more vehicles are waiting than may be invited: a selection policy, by name
-            or as ``path/to/file.py:Class``. ``random`` draws, as is usual in federated learning; ``arrival`` takes
-            whoever entered coverage first, and so has least time left; `vnetsim plugins selections` lists all.
-        aggregation: what the RSU makes of the uploads of a round: an aggregation rule, by name or as
-            ``path/to/file.py:Class``. ``sync`` takes the learner's weighted mean; `vnetsim plugins aggregations` lists
-            all. Rules that mix or buffer uploads as they arrive want a small ``quorum`` and ``max_staleness`` above 0.
     """
 
-    participation: str = "quorum"
     quorum: Annotated[int, Within(1, 100_000, "", "a round of more uploads fits no memory")] = 5
     invited: Annotated[int, Within(1, 100_000, "", "a round of more uploads fits no memory")] = 8
     deadline_s: Annotated[float, Within(0.1, 1e7, "s", "taking part needs time; four months")] = 60.0
     max_staleness: Annotated[int, Within(0, 10_000, "", "the model of every round that is still in use is kept")] = 0
     training_outside: bool = False
     distinct_silos: bool = False
-    selection: str = "random"
-    aggregation: str = "sync"
 
     def __post_init__(self) -> None:
         check_bounds("round", self)
@@ -60,7 +45,7 @@ class ExchangeSettings:
     """Exchange between vehicles, for learners that have one.
 
     A round first gathers: vehicles that are ready wait for each other until ``round.quorum`` of them are there or the
-    round's deadline has come. Then all exchange at once, over the sidelink whose radio is that of ``link``.
+    round's deadline has come. Then all exchange at once, over the sidelink whose radio is that of ``radio``.
 
     Args:
         topology: ``contact`` pairs the vehicles that are in range of each other when the exchange begins; ``ring`` each

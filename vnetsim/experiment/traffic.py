@@ -1,10 +1,10 @@
-"""Settings of the world a run takes place in: traffic, radio link, on-board computers. See ``vnetsim.experiment``."""
+"""Settings of the world a run takes place in: traffic, on-board computers. See ``vnetsim.experiment``."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated
 
 from vnetsim.setting_checks import Within, check_bounds, require
 
@@ -12,9 +12,6 @@ SimulatedS = Annotated[float, Within(0, 1e9, "s", "thirty years, beyond any reco
 REACH = Within(1, 1e5, "m", "no roadside radio reaches further")
 Reach = Annotated[float, REACH]
 SpeedKmh = Annotated[float, Within(0.1, 1000, "km/h", "a standing vehicle never leaves, and none on a road is faster")]
-PowerDbm = Annotated[float, Within(-100, 100, "dBm", "below any receiver's noise; 10 MW, above any transmitter")]
-AntennaM = Annotated[float, Within(0.1, 1000, "m", "an antenna above the ground, on a mast at most")]
-ShadowingDb = Annotated[float, Within(0, 30, "dB", "measured shadowing stays below 15 dB")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,56 +103,6 @@ class GaussianSettings:
             len(set(self.directions)) == len(self.directions),
             f"gaussian.directions must differ from each other, got {list(self.directions)}.",
         )
-
-
-@dataclass(frozen=True, kw_only=True)
-class LinkSettings:
-    """The radio link between RSU and vehicle.
-
-    The cap: NR's highest scheme with 64QAM carries 5.55 bit/s/Hz (3GPP TS 38.214, Table 5.1.3.1-1, index 28: 6 bit at
-    a code rate of 948/1024), and 86 to 94 % of a 10 MHz channel carry signal (TS 38.101-1: 24 resource blocks of
-    30 kHz spacing, 52 of 15 kHz), which makes 4.8 to 5.2. With 256QAM, optional for the sidelink, it would be 7.41 and
-    6.4 to 6.9. Control channels and reference symbols are not taken off. The share of the Shannon capacity is that of
-    3GPP's system simulations for a downlink (TR 36.942, Annex A.2).
-
-    Args:
-        model: the radio model, an entry point in ``vnetsim.radio_models`` or ``path/to/file.py:Class``: ``tr37885`` is
-            the line-of-sight path loss of 3GPP TR 37.885 with Shannon capacity; ``constant`` gives every active
-            transfer the airtime share of ``rate_bps``.
-        environment: whose path loss ``tr37885`` takes, also between vehicles: ``urban``, ``highway``, or ``scenario``
-            for what the scenario's RSU says, the one that serves the vehicle; ``urban`` where it says nothing.
-        rate_bps: rate of the ``constant`` model (bit/s).
-        carrier_hz: carrier frequency (Hz).
-        bandwidth_hz: channel bandwidth (Hz).
-        rsu_power_dbm: transmit power of the RSU (dBm).
-        vehicle_power_dbm: transmit power of a vehicle (dBm).
-        noise_figure_db: receiver noise figure (dB).
-        shadowing_db: standard deviation of the shadowing (dB), drawn per window and, between vehicles, per pair and
-            round; the TR specifies 3 dB for LOS.
-        efficiency: share of the Shannon capacity that is reached, in (0, 1].
-        max_spectral_efficiency: cap of the spectral efficiency (bit/s/Hz), see above.
-        rsu_height_m: antenna height of the RSU (m).
-        vehicle_height_m: antenna height of a vehicle (m).
-        update_s: how often a transfer's rate follows the vehicle's position (s).
-    """
-
-    model: str = "tr37885"
-    environment: Literal["scenario", "urban", "highway"] = "scenario"
-    rate_bps: Annotated[float, Within(1, 1e12, "bit/s", "up to a terabit, above any radio")] = 20e6
-    carrier_hz: Annotated[float, Within(1e8, 1e12, "Hz", "microwaves, which the path loss is of")] = 5.9e9
-    bandwidth_hz: Annotated[float, Within(1e3, 1e11, "Hz", "from telemetry to all microwave bands")] = 10e6
-    rsu_power_dbm: PowerDbm = 23.0
-    vehicle_power_dbm: PowerDbm = 23.0
-    noise_figure_db: Annotated[float, Within(0, 50, "dB", "a receiver with more hears nothing")] = 9.0
-    shadowing_db: ShadowingDb = 3.0
-    efficiency: Annotated[float, Within(1e-3, 1, "", "a share of the Shannon capacity")] = 0.6
-    max_spectral_efficiency: Annotated[float, Within(1e-3, 100, "bit/s/Hz", "above 1024-QAM on eight layers")] = 5.0
-    rsu_height_m: AntennaM = 5.0
-    vehicle_height_m: AntennaM = 1.6
-    update_s: Annotated[float, Within(0.01, 3600, "s", "each update is an event of each transfer")] = 1.0
-
-    def __post_init__(self) -> None:
-        check_bounds("link", self)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol
 
+from vnetsim.experiment import DEFAULT_NAMES
 from vnetsim.plugins import Kind
 
-SYNC = "sync"
+SYNC = DEFAULT_NAMES["aggregation"]
 """The rule of a run that names none: the weighted mean of the round's uploads."""
 
 
@@ -77,12 +78,10 @@ class NextModel:
     memory: Mapping[str, Any] = field(default_factory=dict)
 
 
-@runtime_checkable
 class AggregationRule(Protocol):
-    """Folds the uploads of a round into the global model.
+    """Folds uploads into the global model: a frozen keyword-only dataclass, whose fields stand in ``aggregation``.
 
-    Class attributes name it: ``name``; ``source``, a citation; ``equations``, one a line; ``Settings``, a frozen
-    keyword-only dataclass whose fields stand in the table ``aggregation`` of an experiment; ``needs_uploads``, whether
+    Class attributes name it: ``name``; ``source``, a citation; ``equations``, one a line; ``needs_uploads``, whether
     it reads single uploads. One that reads their mean alone, and says so with False, may be asked for rounds of models
     too large to be held, and works on medians and trimmed means (``learning.aggregation``) as well.
     """
@@ -91,12 +90,6 @@ class AggregationRule(Protocol):
     source: ClassVar[str]
     equations: ClassVar[tuple[str, ...]]
     needs_uploads: ClassVar[bool]
-    Settings: ClassVar[type]
-
-    @classmethod
-    def create(cls, settings: Any) -> AggregationRule:
-        """Make the rule of one run from its ``Settings``."""
-        ...
 
     def aggregate(self, uploads: RoundUploads) -> NextModel:
         """Return the next model. Not asked in a round without an upload of positive weight: the model then stays."""
@@ -107,6 +100,16 @@ AGGREGATIONS = Kind(
     name="aggregation rule",
     group="vnetsim.aggregations",
     protocol=AggregationRule,
-    key="round.aggregation",
+    key="aggregation.name",
     table="aggregation",
+    default=SYNC,
+    maker="aggregate",
+    built_in={
+        "sync": "learners.aggregation.means:Sync",
+        "fedasync": "learners.aggregation.asynchronous:FedAsync",
+        "fedbuff": "learners.aggregation.asynchronous:FedBuff",
+        "afl-delay": "learners.aggregation.asynchronous:AflDelay",
+        "fedavgm": "learners.aggregation.means:FedAvgM",
+        "fedadam": "learners.aggregation.means:FedAdam",
+    },
 )

@@ -66,8 +66,31 @@ class EncoderTrunk(Protocol):
 
 
 DATA_SETS = Kind(
-    name="data set", group="vnetsim.data_sets", protocol=DataSet, key="data.name", table="dataset", maker="load"
+    name="data set",
+    group="vnetsim.data_sets",
+    protocol=DataSet,
+    key="data.name",
+    table="dataset",
+    maker="load",
+    built_in={
+        "signs": "learners.data.shipped:Signs",
+        "cifar10": "learners.data.shipped:Cifar10",
+        "npz": "learners.data.shipped:Npz",
+        "folder": "learners.data.shipped:ClassFolders",
+        "road": "learners.data.shipped:Road",
+        "driving-log": "learners.data.shipped:DrivingLog",
+        "steering-npz": "learners.data.shipped:SteeringNpz",
+    },
 )
 ENCODERS = Kind(
-    name="encoder", group="vnetsim.encoders", protocol=EncoderTrunk, key="learning.encoder", table="encoder"
+    name="encoder",
+    group="vnetsim.encoders",
+    protocol=EncoderTrunk,
+    key="learning.encoder",
+    table="encoder",
+    maker="create",
+    built_in={
+        "small": "learners.encoders:Small",
+        "resnet18": "learners.encoders:ResNet18",
+    },
 )

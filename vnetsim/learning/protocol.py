@@ -191,7 +191,7 @@ class LearnerContext:
         encoder: likewise of the encoder that the learner's setting ``encoder`` names.
         rule: name of the aggregation rule, see ``vnetsim.learning.aggregation``; another one than ``sync`` is given
             only to learners that say ``takes_aggregation_rule``.
-        aggregation: likewise its settings.
+        aggregation: the rule with its settings; None for its defaults.
     """
 
     streams: Streams

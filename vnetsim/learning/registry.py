@@ -21,7 +21,7 @@ class About:
         payload: what a participation moves over the radio links, in words.
         equations: the equations it implements, one a line.
         defaults: experiment settings that suit it, by dotted key.
-        takes_aggregation_rule: whether it folds uploads by the rule that ``round.aggregation`` names.
+        takes_aggregation_rule: whether it folds uploads by the rule that ``aggregation.name`` names.
     """
 
     payload: str = ""
@@ -48,7 +48,13 @@ def _fault(found: type) -> str:
 
 
 LEARNERS = Kind(
-    name="learner", group="vnetsim.learners", protocol=Learner, key="learner", table="learning", fault=_fault
+    name="learner",
+    group="vnetsim.learners",
+    protocol=Learner,
+    key="learner",
+    table="learning",
+    maker="create",
+    fault=_fault,
 )
 
 

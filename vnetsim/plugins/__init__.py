@@ -21,7 +21,7 @@ from importlib import metadata
 from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 from vnetsim.errors import InputError, RunError, VnetsimError, unknown_name
 from vnetsim.paths import refuse_special, resolved
@@ -47,6 +47,17 @@ def _of_checkout(group: str) -> EntryPoints:
     return EntryPoints()
 
 
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def optional(method: F) -> F:
+    """Mark a method of a kind's protocol that a plug-in may do without; who calls it asks once whether it is there."""
+    method.optional = True  # type: ignore[attr-defined]
+    return method
+
+
+_ABSENT = object()
+
 FILE_MODULE = "vnetsim_plugin_"
 """How the names of modules begin that were made of a user's file."""
 
@@ -61,15 +72,16 @@ def _nothing(_: type) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """A kind of plug-in.
+    """A kind of plug-in: a frozen keyword-only dataclass whose fields are its settings; a learner's are ``Settings``.
 
     Args:
         name: what one of them is called, ``"learner"``.
         group: entry-point group of the installed ones, ``"vnetsim.learners"``.
-        protocol: what a class must follow. Every annotation and method of it is a part that the class must have;
-            ``Settings``, where it is one, must be a dataclass.
+        protocol: what a class must follow. Every annotation and method of it that is not ``optional`` is a part that
+            the class must have.
         key: setting of an experiment that names one, ``"learner"``.
         table: table of an experiment that holds its settings, ``"learning"``.
+        default: the one that is taken where none is named.
         maker: a method by which a class of a file is told from its helpers, for the list in a message.
         fault: returns what else is wrong with a class, empty for nothing.
         built_in: entry points that need not be installed, ``module:Class`` by name.
@@ -80,7 +92,8 @@ class Kind:
     protocol: type
     key: str
     table: str
-    maker: str = "create"
+    default: str = ""
+    maker: str
     fault: Callable[[type], str] = _nothing
     built_in: Mapping[str, str] = field(default_factory=dict)
 
@@ -89,8 +102,12 @@ class Kind:
         """Names of everything that a class must have."""
         return (
             *inspect.get_annotations(self.protocol),
-            *(name for name in vars(self.protocol) if not name.startswith("_")),
+            *(name for name, part in vars(self.protocol).items() if name[0] != "_" and not hasattr(part, "optional")),
         )
+
+    def settings_of(self, found: type[Any]) -> type[Any]:
+        """Return the dataclass whose fields are a plug-in's settings."""
+        return found.Settings if "Settings" in self.parts else found
 
     @property
     def place(self) -> str:
@@ -186,14 +203,16 @@ class Kind:
         missing = [
             part
             for part in self.parts
-            if part in abstract or inspect.getattr_static(found, part, None) in (None, inherited.get(part))
+            if part in abstract
+            or inspect.getattr_static(found, part, _ABSENT) in (_ABSENT, inherited.get(part, _ABSENT))
         ]
         missing += sorted(abstract.difference(self.parts))
         if missing:
             return f"it lacks {', '.join(missing)}, which {article} {self.name} must have; see {self.place}."
-        settings = getattr(found, "Settings", None)
-        if "Settings" in self.parts and not (isinstance(settings, type) and dataclasses.is_dataclass(settings)):
-            return "its Settings must be a dataclass, frozen and keyword-only."
+        settings = self.settings_of(found)
+        if not (isinstance(settings, type) and dataclasses.is_dataclass(settings) and "__init__" in vars(settings)):
+            what = "its Settings must be a dataclass" if "Settings" in self.parts else "it must be a dataclass"
+            return f"{what}, frozen and keyword-only, whose fields are its settings."
         for part in ("name", "source"):
             if part in self.parts and not isinstance(getattr(found, part), str):
                 return f"its {part} must be a string."

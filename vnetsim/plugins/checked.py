@@ -15,7 +15,7 @@ from typing import Annotated, Any, TypeVar, Union, cast, get_args, get_origin, g
 
 from vnetsim.errors import RunError
 from vnetsim.plugins import is_users, plugin_errors
-from vnetsim.setting_checks import Within
+from vnetsim.setting_checks import Within, bounds_of
 
 T = TypeVar("T")
 
@@ -159,6 +159,8 @@ def _fit(value: Any, expected: Any, words: str = "") -> Any:
         some = f"{_article(expected)}, and it lacks {', '.join(missing)}"
         _need(not missing, value, some if len(missing) < len(parts) else _article(expected))
         _need(_is_protocol(expected) or isinstance(value, expected), value, _article(expected))
+        for field, within in bounds_of(expected).items():
+            _within(getattr(value, field), within, f" as {field}")
     return value
 
 
@@ -166,9 +168,14 @@ def _fit_annotated(value: Any, expected: Any) -> Any:
     words = next((one for one in expected.__metadata__ if isinstance(one, str)), "")
     fitted = _fit(value, get_args(expected)[0], words)
     for bounds in expected.__metadata__:
-        if isinstance(bounds, Within) and not bounds.low <= fitted <= bounds.high:
-            raise _MisfitError(f"it returned {fitted}, which must be {bounds}")
+        if isinstance(bounds, Within):
+            _within(fitted, bounds)
     return fitted
+
+
+def _within(value: float, bounds: Within, where: str = "") -> None:
+    if not bounds.low <= value <= bounds.high:
+        raise _MisfitError(f"it returned {value}{where}, which must be {bounds}")
 
 
 def _fit_container(value: Any, origin: type, arguments: tuple[Any, ...], words: str) -> Any:

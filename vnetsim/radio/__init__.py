@@ -7,13 +7,13 @@ RSUs are taken to use different channels.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Protocol, runtime_checkable
+from typing import Annotated, Any, ClassVar, Protocol
 
 import numpy as np
 
 from vnetsim.coverage.rsu import Rsu
-from vnetsim.experiment import ExchangeSettings, LinkSettings
-from vnetsim.plugins import Kind
+from vnetsim.experiment import DEFAULT_NAMES
+from vnetsim.plugins import Kind, optional
 from vnetsim.setting_checks import Within
 
 PositionM = tuple[float, float]
@@ -21,32 +21,26 @@ PositionM = tuple[float, float]
 RateBps = Annotated[float, Within(1e-9, 1e15, "bit/s", "0 would never end; a thousand times what optical fibres carry")]
 
 
-@runtime_checkable
 class RadioModel(Protocol):
-    """Gives rates; every one must be a finite number above 0, in bit/s, and the same whenever it is asked for again.
+    """Gives rates: a frozen keyword-only dataclass, whose fields stand in the table ``radio`` of an experiment.
 
-    Class attributes name it: ``name``; ``source``, a citation; ``Settings``, a frozen keyword-only dataclass whose
-    fields stand in the table ``radio`` of an experiment; ``follows_position``, whether rates depend on positions: those
-    of a transfer are then looked up anew every ``link.update_s``. One more attribute is optional: ``cap_bps``, the
-    highest rate that it can give (bit/s) or None; the record then says how often it was reached.
+    Every rate must be a finite number above 0, in bit/s, and the same whenever it is asked for again.
+
+    Class attributes name it: ``name``; ``source``, a citation; ``update_s``, how often a transfer looks its rate up
+    anew (s), None where rates depend on no position. One more attribute is optional: ``cap_bps``, the highest rate that
+    it can give (bit/s) or None; the record then says how often it was reached.
     """
 
     name: ClassVar[str]
     source: ClassVar[str]
-    follows_position: ClassVar[bool]
-    Settings: ClassVar[type]
+    update_s: ClassVar[float | None]
 
-    @classmethod
-    def create(cls, settings: Any, link: LinkSettings, exchange: ExchangeSettings) -> RadioModel:
-        """Make the model of one run from its ``Settings`` and those of links and exchanges."""
-        ...
+    @optional
+    def draw(self, generator: np.random.Generator) -> Any:
+        """Draw the state of one coverage window, or of two vehicles in one round's exchange, such as its shadowing.
 
-    def window_state(self, generator: np.random.Generator) -> Any:
-        """Draw what holds for one coverage window, such as its shadowing, from a random stream of its own."""
-        ...
-
-    def pair_state(self, generator: np.random.Generator) -> Any:
-        """Draw what holds for two vehicles in one round's exchange, both ways, from a random stream of its own."""
+        Each has a random stream of its own; without this method states are None.
+        """
         ...
 
     def downlink_bps(self, rsu: Rsu, vehicle_m: PositionM, state: Any) -> RateBps:
@@ -55,12 +49,12 @@ class RadioModel(Protocol):
         Args:
             rsu: where the window is.
             vehicle_m: where the vehicle is.
-            state: what ``window_state`` returned.
+            state: what ``draw`` returned for the window.
         """
         ...
 
     def uplink_bps(self, rsu: Rsu, vehicle_m: PositionM, state: Any) -> RateBps:
-        """Return the rate from vehicle to RSU, likewise."""
+        """Return the rate from vehicle to RSU."""
         ...
 
     def sidelink_bps(self, rsu: Rsu, sender_m: PositionM, receiver_m: PositionM, state: Any) -> RateBps:
@@ -70,7 +64,7 @@ class RadioModel(Protocol):
             rsu: the one that schedules them, in whose coverage the sender is.
             sender_m: where the sender is.
             receiver_m: where the receiver is.
-            state: what ``pair_state`` returned.
+            state: what ``draw`` returned for the two, both ways.
         """
         ...
 
@@ -79,10 +73,12 @@ RADIO_MODELS = Kind(
     name="radio model",
     group="vnetsim.radio_models",
     protocol=RadioModel,
-    key="link.model",
+    key="radio.name",
     table="radio",
+    default=DEFAULT_NAMES["radio"],
+    maker="downlink_bps",
     built_in={
-        "tr37885": "vnetsim.radio.tr37885:Tr37885",
-        "constant": "vnetsim.radio.constant:ConstantRate",
+        "tr37885": "vnetsim.radio.models:Tr37885",
+        "constant": "vnetsim.radio.models:ConstantRate",
     },
 )

@@ -71,7 +71,7 @@ class Assembly:
             camera=given.camera,
             exchange=given.exchange,
             on_ray=on_ray,
-            rule=given.round.aggregation,
+            rule=given.aggregation.get("name", SYNC),
             **settings,
         )
 
@@ -126,7 +126,7 @@ def assemble(experiment: Experiment, learner: type[Learner] | None = None) -> As
         learner=Chosen(found=found, settings=settings),
         schedule=schedule,
         simulation=simulation_plugins(experiment),
-        others={kind.table: chosen(kind, name, values) for kind, name, values in _named(experiment, found)},
+        others={kind.table: chosen(kind, values, name) for kind, name, values in _named(experiment, found)},
     )
 
 
@@ -144,8 +144,8 @@ def _named(experiment: Experiment, learner: type[Learner]) -> Iterator[tuple[Kin
         if not name:
             raise InputError(f"{kind.table}: the learner has no setting {kind.key}, whose settings these would be.")
         yield kind, name, values
-    rule, values = experiment.round.aggregation, experiment.aggregation
-    if rule == SYNC and not values:
+    rule, values = str(named[AGGREGATIONS.key] or SYNC), experiment.aggregation
+    if values in ({}, {"name": SYNC}):
         return
     if not getattr(learner, "takes_aggregation_rule", False):
         raise InputError(

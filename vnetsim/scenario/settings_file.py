@@ -16,7 +16,7 @@ from typing import Any
 import tomli_w
 
 from vnetsim.errors import InputError, RunError
-from vnetsim.experiment import PLUGIN_KEYS, PLUGIN_TABLES, Experiment
+from vnetsim.experiment import DEFAULT_NAMES, PLUGIN_KEYS, PLUGIN_TABLES, Experiment
 from vnetsim.learning import Learner
 from vnetsim.learning.registry import about, find_learner
 from vnetsim.paths import FILES, from_folder, refuse_special
@@ -36,7 +36,7 @@ class Chosen:
 
     Args:
         found: its class.
-        settings: an instance of its ``Settings``.
+        settings: an instance of it, whose fields are its settings; of a learner's ``Settings``.
     """
 
     found: Any
@@ -48,18 +48,27 @@ class Chosen:
         return {"name": self.found.name, "source": self.found.source, "settings": to_plain(self.settings)}
 
 
-def chosen(kind: Kind, name: str, values: Mapping[str, Any]) -> Chosen:
-    """Return the plug-in called ``name``, with its settings from the ``values`` of its table.
+def chosen(kind: Kind, values: Mapping[str, Any], name: str = "") -> Chosen:
+    """Return a plug-in with its settings.
+
+    Args:
+        kind: its kind.
+        values: its table, whose ``name``, or else the kind's default, names it.
+        name: of one that is named elsewhere.
 
     Raises:
         InputError: there is none of that name, or its settings are wrong.
         RunError: an installed one is at fault.
     """
+    own = {key: value for key, value in values.items() if f"{kind.table}.{key}" != kind.key}
+    name = name or values.get("name", kind.default)
+    if not isinstance(name, str):
+        raise InputError(f"{kind.key}: expected a name, got {name!r}.")
     try:
         found: Any = kind.find(name)
     except InputError as error:
         raise InputError(f"{kind.key}: {error}") from error
-    return Chosen(found=found, settings=structure(values, found.Settings, "", (kind.table,)))
+    return Chosen(found=found, settings=structure(own, kind.settings_of(found), "", (kind.table,)))
 
 
 def parse_override(text: str) -> tuple[tuple[str, ...], Any]:
@@ -325,7 +334,7 @@ def _refuse_wrong_defaults(learner: type[Learner], own: Mapping[str, Any]) -> No
 
 
 def _build(values: dict[str, Any], overrides: Sequence[Override], file: Path | None) -> Experiment:
-    result = values
+    result = _of_other_plugins(values, overrides)
     try:
         for key, value in overrides:
             result = merge(result, key, value)
@@ -342,7 +351,14 @@ def changed(experiment: Experiment, overrides: Sequence[Override]) -> Experiment
     Raises:
         InputError: an unknown key, or a wrong value.
     """
-    values = to_plain(experiment)
+    values = _of_other_plugins(to_plain(experiment), overrides)
     for path, value in overrides:
         values = merge(values, path, value)
     return structure(values, Experiment, "")
+
+
+def _of_other_plugins(values: dict[str, Any], overrides: Sequence[Override]) -> dict[str, Any]:
+    """Return the values of a file without the settings of plug-ins in whose place ``overrides`` name others."""
+    renamed = {path[0]: value for path, value in overrides if path[1:] == ("name",) and path[0] in DEFAULT_NAMES}
+    former = {table: _at(values, f"{table}.name") or DEFAULT_NAMES[table] for table in renamed}
+    return {**values, **{table: {} for table, name in renamed.items() if name != former[table]}}

@@ -109,6 +109,8 @@ class Aggregator:
         self._recorder = recorder
         self._outbox = outbox
         self._pace = pace
+        self._deadline_s = getattr(pace, "deadline_s", None)
+        self._pace_memory = pace.begin() if hasattr(pace, "begin") else None
         self._invitations = invitations
         self._open = OpenRound(index=-1, open_s=world.env.now)
         self._in_flight: dict[Vehicle, Participation] = {}
@@ -128,7 +130,8 @@ class Aggregator:
             taken={vehicle.silo for vehicle in self._in_flight},
         )
         self._outbox.idle.extend(self._invitations.rested())
-        self._set_deadline(self._pace.deadline_s(self._state()))
+        given_s = self._world.experiment.round.deadline_s
+        self._set_deadline(given_s if self._deadline_s is None else self._deadline_s(self._state()))
 
     def fill(self) -> None:
         """Invite as many of those who wait as there are free places, as long as no exchange is under way."""
@@ -212,6 +215,10 @@ class Aggregator:
             invited=self._open.invited,
             in_flight=self._under_way,
             committed=len(self._open.committed),
+            close_s=self._open.close_s,
+            rules=self._world.experiment.round,
+            planned_share=self._invitations.planned_share,
+            memory=self._pace_memory,
         )
 
     def _set_deadline(self, length_s: float) -> None:
@@ -236,7 +243,7 @@ class Aggregator:
     def _invite_up_to(self, free: int) -> None:
         if (length_s := self._invitations.length_s(self._state())) is not None:
             self._set_deadline(length_s)
-        for window in self._invitations.chosen(free, self._state(), self._open.close_s):
+        for window in self._invitations.chosen(free, self._state()):
             if self._world.experiment.round.distinct_silos and window.vehicle.silo in self._open.taken:
                 self._invitations.rest(window.vehicle)
                 continue

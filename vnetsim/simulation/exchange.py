@@ -6,7 +6,7 @@ result back. Over the sidelink both vehicles must be within range; through the R
 
 Sidelink resources are scheduled by the RSU whose coverage the sender is in (3GPP sidelink mode 1): the airtime is
 shared among its vehicles, and different RSUs do not interfere. Range is looked up when a transfer begins, every
-``link.update_s`` and when its last byte arrives; ``contact_s`` is exact for the recorded paths.
+``RANGE_UPDATE_S`` and when its last byte arrives; ``contact_s`` is exact for the recorded paths.
 """
 
 from __future__ import annotations
@@ -30,6 +30,10 @@ from vnetsim.simulation.participation import Participation
 from vnetsim.simulation.world import World
 
 Peers = tuple[Participation, ...]
+
+
+RANGE_UPDATE_S = 1.0
+"""How often the range of two vehicles is looked up (s): of two that meet at 100 km/h every 56 m."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -293,7 +297,7 @@ class ExchangePhase:
 
     def _tick_after(self, count: int) -> None:
         now_s = self._world.env.now
-        delay_s = max(math.ulp(now_s), self._start_s + count * self._world.experiment.link.update_s - now_s)
+        delay_s = max(math.ulp(now_s), self._start_s + count * RANGE_UPDATE_S - now_s)
         self._world.env.timeout(delay_s).callbacks.append(partial(self._tick, count))
 
     def _tick(self, count: int, _: object) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from vnetsim.coverage.windows import Window
 from vnetsim.errors import RunError
 from vnetsim.simulation.log import ParticipationRecord, Rows
-from vnetsim.simulation.pace import Pace, RoundState, WorkPace
+from vnetsim.simulation.pace import Pace, PlannedRound, RoundState
 from vnetsim.simulation.participation import Predicted
 from vnetsim.simulation.selection import Candidate, SelectionContext, SelectionPolicy
 from vnetsim.simulation.selection.knowledge import Knowledge
@@ -30,6 +30,9 @@ class Invitations:
         generator: its random stream.
         pace: whom it takes and how much they train, where it decides that.
         knowledge: what the RSUs know.
+
+    Attributes:
+        planned_share: share of the training that the pace planned for the open round; 1 where it planned nothing.
     """
 
     def __init__(
@@ -37,8 +40,11 @@ class Invitations:
     ) -> None:
         self._policy = policy
         self._generator = generator
-        self._pace = pace if isinstance(pace, WorkPace) else None
+        self._memory = policy.begin() if hasattr(policy, "begin") else None
+        self._learn = getattr(policy, "after_round", None)
+        self._plan, self._takes, self._share = (getattr(pace, part, None) for part in ("plan", "takes", "share"))
         self._knowledge = knowledge
+        self.planned_share = 1.0
         self._windows: dict[Candidate, OpenWindow] = {}  # in order of entry, unless _unsorted
         self._candidates: dict[OpenWindow, Candidate] = {}
         self._newest = -1
@@ -63,7 +69,8 @@ class Invitations:
         self._rested[vehicle.id] = vehicle
 
     def rested(self) -> Collection[Vehicle]:
-        """Return who rested, now that the next round opens."""
+        """Return who rested, now that the next round opens, for which nothing is planned yet."""
+        self.planned_share = 1.0
         rested, self._rested = self._rested, {}
         return rested.values()
 
@@ -78,33 +85,37 @@ class Invitations:
 
     def length_s(self, state: RoundState) -> float | None:
         """Return how long the open round is to last from now (s) at most, where the pace plans that now."""
-        if self._pace is None or state.invited:
+        if self._plan is None or state.invited:
             return None
-        return self._pace.plan(self._waiting(state, 1.0), state)
+        planned: PlannedRound | None = self._plan(self._waiting(state, 1.0), state)
+        if planned is None:
+            return None
+        self.planned_share = planned.share
+        return planned.length_s
 
-    def chosen(self, free: int, state: RoundState, close_s: float) -> Iterator[OpenWindow]:
+    def chosen(self, free: int, state: RoundState) -> Iterator[OpenWindow]:
         """Yield who is to be invited and waits no longer, as far as they are asked for.
 
         Args:
             free: how many can be invited now.
             state: how the open round stands.
-            close_s: when it closes at the latest (s).
 
         Raises:
             RunError: the policy failed, or returned what is no candidate, or one twice.
         """
-        candidates = self._waiting(state, 1.0 if self._pace is None else self._pace.planned_share)
-        if self._pace is not None:
-            candidates = tuple(candidate for candidate in candidates if self._pace.takes(candidate, state))
+        candidates = self._waiting(state, self.planned_share)
+        if self._takes is not None:
+            candidates = tuple(candidate for candidate in candidates if self._takes(candidate, state))
         if not candidates:
             return
         context = SelectionContext(
             now_s=state.now_s,
             round=state.round,
             open_s=state.open_s,
-            deadline_s=close_s,
+            deadline_s=state.close_s,
             in_flight=state.in_flight,
             generator=self._generator,
+            memory=self._memory,
         )
         for candidate in self._policy.select(candidates, min(free, len(candidates)), context):
             window = self._windows.get(candidate) if isinstance(candidate, Candidate) else None
@@ -122,12 +133,12 @@ class Invitations:
 
         Whole local steps, at least one; all where the learner names no steps.
         """
-        if self._pace is None:
+        if self._share is None:
             return 1.0
         candidate = Candidate(window, self._knowledge.at(state.now_s))
         if candidate.steps == 0:
             return 1.0
-        share = self._pace.share(candidate, state)
+        share: float = self._share(candidate, state)
         return max(1, math.floor(share * candidate.steps * (1 + _ROUNDING))) / candidate.steps
 
     def predicted(self, window: OpenWindow) -> Predicted:
@@ -136,7 +147,9 @@ class Invitations:
 
     def after_round(self, records: Rows[ParticipationRecord], round_index: int) -> None:
         """Let knowledge and policy learn from what is recorded at the close of a round."""
-        self._policy.after_round(self._knowledge.learn(records, round_index))
+        new = self._knowledge.learn(records, round_index)
+        if self._learn is not None:
+            self._learn(new, self._memory)
 
     def _discard(self, window: OpenWindow) -> None:
         candidate = self._candidates.pop(window, None)

@@ -7,7 +7,6 @@ from typing import Any
 
 from vnetsim.coverage.rsu import Rsu
 from vnetsim.coverage.windows import VehiclePath, position_m
-from vnetsim.experiment import LinkSettings
 from vnetsim.plugins import plugin_errors
 from vnetsim.radio import RadioModel
 from vnetsim.radio.channel import RateUse
@@ -19,17 +18,17 @@ class Radio:
 
     Args:
         model: the model.
-        settings: how often rates follow positions.
         streams: source of what is drawn per window and per pair; named, so that it does not matter when.
 
     Attributes:
         update_s: how often a transfer looks its rate up anew (s); None when rates never change.
     """
 
-    def __init__(self, model: RadioModel, settings: LinkSettings, streams: Streams) -> None:
+    def __init__(self, model: RadioModel, streams: Streams) -> None:
         self._model = model
         self._streams = streams.child("radio")
-        self.update_s = settings.update_s if model.follows_position else None
+        self.update_s = model.update_s
+        self._draw = getattr(model, "draw", None)
 
     def rate_use(self) -> RateUse:
         """Return what takes note of rates, for channels."""
@@ -45,13 +44,15 @@ class Radio:
             rsu: the RSU whose window it is.
             earlier_windows: how many this vehicle had at this RSU before; with the two ids it names the random stream.
         """
-        state = self._model.window_state(self._streams.generator(path.vehicle_id, rsu.id, earlier_windows))
-        return Link(self, self._model, path, rsu, state)
+        return Link(self, self._model, path, rsu, self._drawn(path.vehicle_id, rsu.id, earlier_windows))
 
     def pair_state(self, round_index: int, one: str, other: str) -> Any:
         """Return what the model draws for two vehicles in a round's exchange, whoever is named first."""
         first, second = sorted((one, other))
-        return self._model.pair_state(self._streams.generator("sidelink", round_index, first, second))
+        return self._drawn("sidelink", round_index, first, second)
+
+    def _drawn(self, *names: str | int) -> Any:
+        return None if self._draw is None else self._draw(self._streams.generator(*names))
 
     def sidelink_bps(self, rsu: Rsu, sender: VehiclePath, receiver: VehiclePath, time_s: float, state: Any) -> float:
         """Return the rate between two vehicles (bit/s) at a time that both paths cover (s)."""
@@ -90,7 +91,7 @@ class Link:
         return self._fixed.get("downlink") or self._looked_up("downlink", time_s, self._model.downlink_bps)
 
     def uplink_bps(self, time_s: float) -> float:
-        """Return the rate from vehicle to RSU, likewise."""
+        """Return the rate from vehicle to RSU (bit/s) at a time that the path covers (s)."""
         return self._fixed.get("uplink") or self._looked_up("uplink", time_s, self._model.uplink_bps)
 
     def _looked_up(self, direction: str, time_s: float, rate_bps: Callable[..., float]) -> float:

@@ -13,7 +13,7 @@ from vnetsim.plugins import Kind
 from vnetsim.plugins.checked import checked
 from vnetsim.radio import RADIO_MODELS, RadioModel
 from vnetsim.scenario.settings_file import Chosen, chosen
-from vnetsim.simulation.pace import PACES, Pace, WorkPace
+from vnetsim.simulation.pace import PACES, Pace
 from vnetsim.simulation.selection import SELECTIONS, SelectionPolicy
 
 
@@ -46,12 +46,12 @@ class SimulationPlugins:
         """
         if not self.pace.exchange and cost.exchange:
             raise InputError(
-                f"round.participation: '{self.pace.name}' has no place for the exchange of {name}, where "
+                f"pace.name: '{self.pace.name}' has no place for the exchange of {name}, where "
                 "vehicles wait until round.quorum of them are there; leave it at 'quorum'."
             )
-        if isinstance(self.pace, WorkPace) and not cost.steps:
+        if hasattr(self.pace, "share") and not cost.steps:
             raise InputError(
-                f"round.participation: '{self.pace.name}' ends the training after some of the local steps, and that of "
+                f"pace.name: '{self.pace.name}' ends the training after some of the local steps, and that of "
                 f"{name} cannot be divided (its cost names no steps); take another pace or learner."
             )
         if rules.training_outside and cost.exchange:
@@ -68,22 +68,21 @@ def simulation_plugins(experiment: Experiment) -> SimulationPlugins:
         InputError: there is none of that name, or its settings are wrong.
         RunError: an installed one is at fault.
     """
-    selection = chosen(SELECTIONS, experiment.round.selection, experiment.selection)
-    pace = chosen(PACES, experiment.round.participation, experiment.pace)
-    radio = chosen(RADIO_MODELS, experiment.link.model, experiment.radio)
+    selection = chosen(SELECTIONS, experiment.selection)
+    pace = chosen(PACES, experiment.pace)
+    radio = chosen(RADIO_MODELS, experiment.radio)
     if experiment.schedule.learner and getattr(selection.found, "uses_losses", False):
         raise InputError(
-            f"round.selection: {selection.found.name} chooses by training losses, which differ between learners, so no "
+            f"selection.name: {selection.found.name} chooses by training losses, which differ between learners, so no "
             "schedule can be equal for all; leave out schedule.learner (--equal-schedule)."
         )
     return SimulationPlugins(
         selection=_made(SELECTIONS, selection),
-        pace=_made(PACES, pace, experiment.round),
-        radio=_made(RADIO_MODELS, radio, experiment.link, experiment.exchange),
+        pace=_made(PACES, pace),
+        radio=_made(RADIO_MODELS, radio),
         record={"selection": selection.record, "pace": pace.record, "radio": radio.record},
     )
 
 
-def _made(kind: Kind, plugin: Chosen, *given: Any) -> Any:
-    made = checked(plugin.found, kind.name, kind.protocol).create(plugin.settings, *given)
-    return checked(made, kind.name, kind.protocol)
+def _made(kind: Kind, plugin: Chosen) -> Any:
+    return checked(plugin.settings, kind.name, kind.protocol)

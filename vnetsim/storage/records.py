@@ -65,6 +65,7 @@ class PluginEntry:
     """A plug-in of ``manifest.json``."""
 
     name: str
+    settings: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,7 +223,6 @@ class ExperimentRecord:
     silos: SilosEntry | None = None
     traffic: WarmupEntry = WarmupEntry()
     round: RoundEntry = RoundEntry()
-    link: dict[str, Any] = field(default_factory=dict)
     exchange: dict[str, Any] = field(default_factory=dict)
     blur: BlurEntry = BlurEntry()
     learning: dict[str, Any] = field(default_factory=dict)

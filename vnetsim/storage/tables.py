@@ -144,7 +144,7 @@ ROUNDS = (
     Column("round", INTEGER, "", "index"),
     Column("open_s", REAL, "s", "opening"),
     Column("close_s", REAL, "s", "closing and aggregation"),
-    Column("closed_by", TEXT, "", "quorum, everyone (round.participation = coverage), deadline or traffic_end"),
+    Column("closed_by", TEXT, "", "quorum, everyone (pace.name = coverage), deadline or traffic_end"),
     Column("invited", INTEGER, "", "participations invited while it was open"),
     Column("committed", INTEGER, "", "updates aggregated"),
     Column("rejected", INTEGER, "", "updates with non-finite values"),

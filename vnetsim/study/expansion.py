@@ -334,7 +334,9 @@ def _multiplied(level: _Level, grid: Grid, folder: Path) -> list[_Level]:
 
 def _labelled(label: str, point: Mapping[Key, Any]) -> str:
     """Return the label with the point's values; scenario and learner stand for themselves, others follow their key."""
-    last = [path[-1] for path in point]
+    # a plug-in's name is a value of its table
+    short = {path: path[-1] if path[-1] != "name" else path[-2] for path in point}
+    last = list(short.values())
     said = []
     for path, value in point.items():
         whole = isinstance(value, float) and value.is_integer() and abs(value) < 1e15
@@ -342,7 +344,7 @@ def _labelled(label: str, point: Mapping[Key, Any]) -> str:
         if path in {SCENARIO, LEARNER}:
             said.append(short_name(text) if path == LEARNER else text)
         else:
-            said.append(f"{path[-1] if last.count(path[-1]) == 1 else '.'.join(path)}={text}")
+            said.append(f"{short[path] if last.count(short[path]) == 1 else '.'.join(path)}={text}")
     return " ".join(filter(None, (label, ", ".join(said))))
 
 

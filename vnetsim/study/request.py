@@ -13,6 +13,7 @@ A study file says what is compared, under what, at which seeds::
     interval = "sign-flip"               # optional: or "t" (normal differences), or "bca" (bootstrap, from 15 seeds)
 
     [settings]                           # of all runs, keys as in an experiment file
+    radio.name = "constant"
     rounds = 20
     learning.batch = 64                  # goes to the learners that know it
 
@@ -35,7 +36,7 @@ A study file says what is compared, under what, at which seeds::
 
     [grid]                               # optional: every value of each key with every value of the others
     learning.queue = [1024, 4096]        # keys of learning multiply the arms whose learner knows them,
-    link.rate_bps = [1e6, 1e7]           # others, scenario and learner among them, the conditions
+    radio.rate_bps = [1e6, 1e7]           # others, scenario and learner among them, the conditions
 
     [[skip]]                             # optional: pairs left out, and why
     arm = "fedco queue=4096"             # a label, or a pattern such as "fedco *"; without it, all arms
@@ -48,7 +49,7 @@ A study file says what is compared, under what, at which seeds::
 
     [sizes.paper]
 
-An arm may have other settings too, ``settings.round.selection = "age"``, but none that changes the traffic, and none
+An arm may have other settings too, ``settings.selection.name = "age"``, but none that changes the traffic, and none
 beside ``equal_schedule``. Arms may leave their learner to the conditions: ``learner = "fedavg"`` in each of
 ``[[conditions]]``, or a list in the grid; an arm then needs a name.
 

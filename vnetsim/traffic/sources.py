@@ -33,7 +33,7 @@ def chosen_source(experiment: Experiment) -> Chosen:
         InputError: there is none of that name, or its settings are wrong.
         RunError: an installed one is at fault.
     """
-    return chosen(TRAFFIC_SOURCES, experiment.scenario, experiment.source)
+    return chosen(TRAFFIC_SOURCES, experiment.source, experiment.scenario)
 
 
 def open_source(experiment: Experiment, *, repeat: bool, **_: object) -> TrafficStream:

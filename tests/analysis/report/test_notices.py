@@ -84,10 +84,10 @@ def test_too_stale(told):
 @pytest.mark.parametrize(
     ("stage", "setting"),
     [
-        ("left_download", "link.bandwidth_hz"),
+        ("left_download", "radio.bandwidth_hz"),
         ("left_training", "learning.steps"),
         ("left_exchange", "exchange.limit_s"),
-        ("left_upload", "link.bandwidth_hz"),
+        ("left_upload", "radio.bandwidth_hz"),
     ],
 )
 def test_most_left_first_with_the_stage_and_its_setting(told, stage, setting):
@@ -100,13 +100,13 @@ def test_most_left_first_with_the_stage_and_its_setting(told, stage, setting):
 @pytest.mark.parametrize(
     ("model", "cure"),
     [
-        ("constant", "came down: raise link.rate_bps, or"),
-        ("map.py:RateMap", "came down: check the rates of the radio model 'rate-map', which are in bit/s, or"),
+        ("constant", "came down: raise radio.rate_bps, or"),
+        ("rate-map", "came down: check the rates of the radio model 'rate-map', which are in bit/s, or"),
     ],
 )
 def test_the_cure_of_a_slow_link_is_that_of_its_model(told, model, cure):
-    tell = {"outcomes": {"left_download": 30}, "speed_mps": FAST, "settings": {"link": {"model": model}}}
-    assert cure in told(**tell, plugins={"radio": {"name": "rate-map"}})[1]
+    tell = {"outcomes": {"left_download": 30}, "speed_mps": FAST}
+    assert cure in told(**tell, plugins={"radio": {"name": model}})[1]
 
 
 def test_nobody_committed_or_all_were_late(told):

@@ -12,9 +12,8 @@ import pytest
 import torch
 from safetensors.torch import load, save
 
-from learners.aggregation.fedasync import FedAsync
-from learners.aggregation.fedbuff import FedBuff
-from learners.aggregation.sync import Sync
+from learners.aggregation.asynchronous import FedAsync, FedBuff
+from learners.aggregation.means import Sync
 from learners.cdl import Cdl
 from learners.classification_fedavg import ClassificationFedAvg
 from learners.fedavg import Discard, FedAvg
@@ -69,7 +68,7 @@ def test_shares_are_scaled_to_one_but_for_rounding(shares: list[float], expected
 def test_a_resumed_run_has_the_bits_of_the_uninterrupted_one(
     rule: str, new_context: MakeContext, participant: MakeParticipant
 ) -> None:
-    settings = AGGREGATIONS.find(rule).Settings(**({"buffer": 3} if rule == "fedbuff" else {}))
+    settings = AGGREGATIONS.find(rule)(**({"buffer": 3} if rule == "fedbuff" else {}))
 
     def new() -> Any:
         context = new_context(max_staleness=2, rule=rule, aggregation=settings)
@@ -169,9 +168,9 @@ def test_medians_go_with_rules_of_the_mean_alone(new_context: MakeContext, parti
     ("rule", "step"),
     [
         # what becomes of w, given the clipped change d of an upload from the model v, which is tau versions old
-        (Sync.create(Sync.Settings()), lambda w, v, d, tau: v + d),  # noqa: ARG005 - one signature
-        (FedAsync.create(FedAsync.Settings(mixing=1.0)), lambda w, v, d, tau: w + (v + d - w) / (1 + tau) ** 0.5),
-        (FedBuff.create(FedBuff.Settings()), lambda w, v, d, tau: w + d / (1 + tau) ** 0.5),  # noqa: ARG005
+        (Sync(), lambda w, v, d, tau: v + d),  # noqa: ARG005 - one signature
+        (FedAsync(mixing=1.0), lambda w, v, d, tau: w + (v + d - w) / (1 + tau) ** 0.5),
+        (FedBuff(), lambda w, v, d, tau: w + d / (1 + tau) ** 0.5),  # noqa: ARG005
     ],
 )  # fmt: skip
 def test_stale_uploads_are_clipped_around_the_model_they_started_from(rule: Any, step: Any) -> None:
@@ -195,7 +194,7 @@ def test_stale_uploads_are_clipped_around_the_model_they_started_from(rule: Any,
 def test_fedbuff_counts_the_models_it_made_and_not_the_uploads_it_gathered() -> None:
     """With a buffer of three, rounds of one upload, and a server restored from its state in between."""
     draw = np.random.default_rng(5)
-    rule = FedBuff.create(FedBuff.Settings(buffer=3))
+    rule = FedBuff(buffer=3)
     server = server_of(rule)
     models, versions, gathered = [0.0], [0], []
     for r in range(40):
@@ -244,7 +243,7 @@ def upload_of(round_: int, base_round: int, value: float) -> Update:
 @pytest.mark.usefixtures("tiny")
 def test_clipping_comes_before_the_rule(new_context: MakeContext, participant: MakeParticipant) -> None:
     """At mixing 1 the model becomes the upload: no further from the old model than the norm allows."""
-    context = new_context(rule="fedasync", aggregation=FedAsync.Settings(mixing=1.0))
+    context = new_context(rule="fedasync", aggregation=FedAsync(mixing=1.0))
     for norm in (0.0, 0.01):
         learner = FedAvg.create(context, FedAvg.Settings(**QUICK, clip_norm=norm))
         old = learner.state_dict()

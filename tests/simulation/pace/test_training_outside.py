@@ -86,7 +86,7 @@ def test_staleness_lets_it_upload_in_a_later_round(scene: Any) -> None:
 
 def test_the_round_of_everyone_does_not_wait_for_who_is_outside(scene: Any) -> None:
     windows = [scene.window("a", 0, 10), scene.window("b", 5, 7.5)]
-    log = scene.run(windows, training_outside=True, participation="coverage").log
+    log = scene.run(windows, training_outside=True, pace="coverage").log
     assert (log.rounds[0].closed_by, log.rounds[0].close_s) == ("everyone", 7.5)
     assert of(log, "b")["r", 5.0].outcome == "left_training"
 

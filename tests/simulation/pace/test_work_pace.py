@@ -10,24 +10,27 @@ import numpy as np
 import pytest
 
 from vnetsim.errors import InputError, RunError
+from vnetsim.experiment import RoundSettings
 from vnetsim.learning import Cost, Exchange
 from vnetsim.plugins.checked import checked
 from vnetsim.simulation.invitations import Invitations
-from vnetsim.simulation.pace import Pace, RoundState, WorkPace
+from vnetsim.simulation.pace import Pace, PlannedRound, RoundState
 from vnetsim.simulation.plugins import simulation_plugins
-from vnetsim.simulation.selection.arrival import ArrivalSelection
+from vnetsim.simulation.selection.rules import ArrivalSelection
 
-STATE = RoundState(round=3, open_s=10.0, now_s=12.0, invited=0, in_flight=0, committed=0)
+STATE = RoundState(
+    round=3, open_s=10.0, now_s=12.0, invited=0, in_flight=0, committed=0, close_s=70.0, rules=RoundSettings()
+)
 
 
 def invitations(**answers: Any) -> tuple[Invitations, Any]:
     """Return what asks a pace of these answers, and a window of a vehicle of 8 steps."""
 
-    class Mine(WorkPace):
+    class Mine:
         name = "mine"
 
     for name, answer in answers.items():
-        setattr(Mine, name, answer if name == "planned_share" else lambda *_, answer=answer: answer)
+        setattr(Mine, name, lambda *_, answer=answer: answer)
     steps = answers.get("steps", 8)
     known = SimpleNamespace(cost=lambda _: SimpleNamespace(steps=steps))
     knowledge: Any = SimpleNamespace(at=lambda *_: known)
@@ -51,7 +54,7 @@ def test_a_share_is_of_whole_steps_and_at_least_one(given: float, share: float) 
 
 def test_without_answers_of_its_own_it_changes_nothing() -> None:
     made, window = invitations()
-    assert (made.share(window, STATE), made.length_s(STATE), [*made.chosen(1, STATE, 60.0)]) == (1.0, None, [])
+    assert (made.share(window, STATE), made.length_s(STATE), [*made.chosen(1, STATE)]) == (1.0, None, [])
 
 
 @pytest.mark.parametrize(
@@ -60,27 +63,27 @@ def test_without_answers_of_its_own_it_changes_nothing() -> None:
         ({"share": math.nan}, "pace 'mine' failed in share in round 3: it returned nan, expected a finite number; see"),
         ({"share": 1.5}, "it returned 1.5, which must be between 0 and 1"),
         ({"share": None}, "it returned None, expected a finite number"),
-        ({"plan": 0}, "pace 'mine' failed in plan in round 3: it returned 0.0, which must be between"),
-        ({"plan": "soon"}, "it returned 'soon', expected a finite number"),
-        ({"planned_share": 7}, "pace 'mine' failed in planned_share: it returned 7.0, which must be between 0 and 1"),
+        ({"plan": PlannedRound(length_s=0.0)}, "failed in plan in round 3: it returned 0.0 as length_s, which must be"),
+        ({"plan": "soon"}, "it returned 'soon', expected a PlannedRound"),
+        ({"plan": PlannedRound(length_s=1.0, share=7)}, "it returned 7 as share, which must be between 0 and 1"),
     ],
 )
 def test_an_answer_outside_its_bounds_is_told_by_name(answers: dict[str, Any], words: str) -> None:
     made, window = invitations(**answers)
     with pytest.raises(RunError) as error:
-        _ = (made.share(window, STATE), made.length_s(STATE), [*made.chosen(1, STATE, 60.0)])
+        _ = (made.share(window, STATE), made.length_s(STATE), [*made.chosen(1, STATE)])
     assert words in str(error.value)
 
 
 @pytest.mark.parametrize(
     ("rules", "cost", "words"),
     [
-        ({"participation": "early-upload"}, {}, "round.participation: 'early-upload' ends the training after some of"),
-        ({"participation": "mob-fl"}, {}, "and that of toy cannot be divided (its cost names no steps)"),
-        ({"participation": "mob-fl"}, {"steps": 4, "exchange": True}, "'mob-fl' has no place for the exchange of toy"),
-        ({"participation": "coverage"}, {"exchange": True}, "'coverage' has no place for the exchange of toy"),
+        ({"pace": "early-upload"}, {}, "pace.name: 'early-upload' ends the training after some of"),
+        ({"pace": "mob-fl"}, {}, "and that of toy cannot be divided (its cost names no steps)"),
+        ({"pace": "mob-fl"}, {"steps": 4, "exchange": True}, "'mob-fl' has no place for the exchange of toy"),
+        ({"pace": "coverage"}, {"exchange": True}, "'coverage' has no place for the exchange of toy"),
         ({"training_outside": True}, {"exchange": True}, "round.training_outside: vehicles of toy exchange with each"),
-        ({"participation": "early-upload"}, {"steps": 4}, ""),
+        ({"pace": "early-upload"}, {"steps": 4}, ""),
         ({"training_outside": True}, {}, ""),
         ({}, {"exchange": True}, ""),
     ],

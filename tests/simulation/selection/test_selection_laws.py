@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from vnetsim.experiment import ComputeSettings, Experiment, GaussianSettings, LinkSettings, RoundSettings, SiloSettings
+from vnetsim.experiment import ComputeSettings, Experiment, GaussianSettings, RoundSettings, SiloSettings
 from vnetsim.learning import Cost, Participant
 from vnetsim.random_streams import Streams
 from vnetsim.simulation.log import OUTCOMES, ParticipationRecord, RoundResult, RoundSummary
@@ -38,17 +38,18 @@ class Learning:
         return RoundResult(weights=[1 / max(len(participants), 1)] * len(participants), losses=losses)
 
 
-def experiment(*, table: Mapping[str, Any] | None = None, **rules: Any) -> Experiment:
+def experiment(*, selection: str = "random", pace: str = "quorum", **rules: Any) -> Experiment:
     return Experiment(
         scenario="gaussian",
         seed=1,
         rounds=6,
         gaussian=GaussianSettings(duration_s=150, arrivals_per_s=0.6, range_m=150, v_min_kmh=10, lateral_m=40),
-        link=LinkSettings(model="constant", rate_bps=8e6),
+        radio={"name": "constant", "rate_bps": 8e6},
         compute=ComputeSettings(median_flops=1e9, spread=0.3),
         round=RoundSettings(**{"quorum": 3, "invited": 4, "deadline_s": 25.0, **rules}),
         silos=SiloSettings(count=len(IMAGES)),
-        selection=table or {},
+        selection={"name": selection},
+        pace={"name": pace},
     )
 
 
@@ -66,7 +67,7 @@ def every_policy_and_pace() -> Iterator[Any]:
     variants: list[dict[str, Any]] = [{}, {"max_staleness": 2}, {"training_outside": True, "max_staleness": 1}]
     for (selection, pace), more in zip(pairs, itertools.cycle(variants), strict=False):
         name = "-".join([selection, pace, *(["outside"] if "training_outside" in more else ["late"] if more else [])])
-        yield pytest.param({"selection": selection, "participation": pace, **more}, id=name)
+        yield pytest.param({"selection": selection, "pace": pace, **more}, id=name)
 
 
 @pytest.mark.parametrize("rules", list(every_policy_and_pace()))
@@ -102,7 +103,7 @@ def test_everyone_is_accounted_for_and_nobody_is_invited_twice_in_a_round(rules:
     finished = {record.round for record in log.rounds}
     by_round = Counter(record.base_round for record in invited if record.base_round in finished)
     assert {record.round: record.invited for record in log.rounds if record.invited} == dict(by_round)
-    if settings.round.participation != "coverage" and not settings.round.training_outside:
+    if settings.pace["name"] != "coverage" and not settings.round.training_outside:
         for instant in {record.start_s for record in invited}:
             assert sum(record.start_s <= instant < record.end_s for record in invited) <= settings.round.invited
     carried = sum(use.carried_bytes for use in result.channels.values())
@@ -111,7 +112,7 @@ def test_everyone_is_accounted_for_and_nobody_is_invited_twice_in_a_round(rules:
     again = played(settings).log
     assert list(again.participations) == records, "the same seed, the same log"
     assert again.rounds == log.rounds
-    if not getattr(SELECTIONS.find(settings.round.selection), "uses_losses", False):
+    if not getattr(SELECTIONS.find(settings.selection["name"]), "uses_losses", False):
         other = played(settings, learning=Learning(-1)).log
         timing = [[one._replace(weight=None, loss=None) for one in log] for log in (other.participations, records)]
         assert timing[0] == timing[1]
@@ -131,7 +132,6 @@ class Spy:
     """Notes what it is told of candidates, and takes them in order of entry."""
 
     name, source = "spy", "none"
-    Settings: type = type(None)
 
     def __init__(self) -> None:
         self.predicted: list[tuple[str, float, float]] = []
@@ -145,7 +145,8 @@ class Spy:
         self.predicted += [(c.vehicle_id, c.enter_s, context.now_s + c.remaining_s("oracle")) for c in candidates]
         return candidates
 
-    def after_round(self, records: Sequence[ParticipationRecord]) -> None:
+    def after_round(self, records: Sequence[ParticipationRecord], memory: None) -> None:
+        assert memory is None
         self.rounds.append([record.vehicle_id for record in records])
         assert all(record.loss is not None for record in records if record.outcome == "committed")
 

@@ -8,9 +8,8 @@ from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
-from vnetsim.experiment import RoundSettings
-from vnetsim.setting_checks import Within, check_bounds
-from vnetsim.simulation.pace import RoundState, WorkPace
+from vnetsim.setting_checks import Within
+from vnetsim.simulation.pace import PlannedRound, RoundState
 from vnetsim.simulation.selection.candidate import Candidate, ExitPredictor
 
 SHORTEST_S = 0.1
@@ -19,24 +18,9 @@ MOST_CHOICES = 100
 """So many numbers of local steps are looked at, evenly spread where there are more."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Planned:
-    """What a round is to be.
-
-    Args:
-        length_s: T, its length (s).
-        share: E over all local steps.
-        value: uploads times local steps per second, of all vehicles.
-    """
-
-    length_s: float
-    share: float
-    value: float
-
-
 def best_round(
     transfer_s: Sequence[float], train_s: Sequence[float], rest_s: Sequence[float], *, steps: int, longest_s: float
-) -> Planned | None:
+) -> PlannedRound | None:
     """Return length T and local steps E that maximise sum_n [R_n >= T_n(E), T_n(E) <= T] E / T; None where all are 0.
 
     T_n(E) = transfer_n + train_n E / steps. For a given E no T is better than all of these: only they are looked at.
@@ -57,14 +41,14 @@ def best_round(
     if not value.max() > 0:
         return None
     row, column = np.unravel_index(value.argmax(), value.shape)
-    return Planned(
+    return PlannedRound(
         length_s=max(float(length[row, column]), SHORTEST_S),
         share=float(choices[row]) / steps,
-        value=float(value[row, column]),
     )
 
 
-class MobFlPace(WorkPace):
+@dataclass(frozen=True, kw_only=True)
+class MobFlPace:
     """Plans each round for who is there: its length T, after which it closes, and the local steps E of all vehicles.
 
     R_n is the predicted rest of a window, T_n(E) = (1 + margin) (download + upload + training of E steps)::
@@ -72,81 +56,52 @@ class MobFlPace(WorkPace):
         T, E = argmax sum_n [R_n >= T_n(E) and T_n(E) <= T] E / T,  T at most what is left of round.deadline_s
 
     A round is planned when its first vehicles may be invited. It invites, at most ``round.invited`` at once and in the
-    order of ``round.selection``, those with R_n >= T_n(E) that can be done by its end, also such as come later, and
+    order of ``selection.name``, those with R_n >= T_n(E) that can be done by its end, also such as come later, and
     closes when nobody is in flight any more, at the latest after T.
+
+    Args:
+        margin: share by which a participation takes longer than alone on the channel, > 0: an upload that arrives
+            with the end of its round is too late.
+        predictor: how the rest of the window is predicted: `straight` on at the present speed; the `oracle` knows
+            the exit, where paths are known beforehand; `history`, the mean dwell of earlier windows from the same
+            approach.
     """
 
-    name = "mob-fl"
-    source = (
+    name: ClassVar[str] = "mob-fl"
+    source: ClassVar[str] = (
         "Xie, Sun, Zhou, Niu, Xu, Chen, Gunduz (2022): MOB-FL, arXiv:2212.03519; the sum in this form, the margin, and "
         "who is invited later: vnetsim's own reading"
     )
-    exchange = False
+    exchange: ClassVar[bool] = False
     closed_by: ClassVar[Literal["quorum", "everyone"]] = "everyone"
 
-    @dataclass(frozen=True, kw_only=True)
-    class Settings:
-        """How careful the plan is.
+    margin: Annotated[float, Within(0.001, 1000, "", "no window lasts for a thousand participations")] = 0.2
+    predictor: ExitPredictor = "straight"
 
-        Args:
-            margin: share by which a participation takes longer than alone on the channel, > 0: an upload that arrives
-                with the end of its round is too late.
-            predictor: how the rest of the window is predicted: `straight` on at the present speed; the `oracle` knows
-                the exit, where paths are known beforehand; `history`, the mean dwell of earlier windows from the same
-                approach.
-        """
-
-        margin: Annotated[float, Within(0.001, 1000, "", "no window lasts for a thousand participations")] = 0.2
-        predictor: ExitPredictor = "straight"
-
-        def __post_init__(self) -> None:
-            check_bounds("pace", self)
-
-    def __init__(self, settings: Settings, rules: RoundSettings) -> None:
-        self._settings = settings
-        self._rules = rules
-        self._closes_s = 0.0
-
-    @classmethod
-    def create(cls, settings: Settings, round_settings: RoundSettings) -> MobFlPace:
-        """Make it."""
-        return cls(settings, round_settings)
-
-    def deadline_s(self, state: RoundState) -> float:
-        """Return ``round.deadline_s``, for a round that nobody comes to."""
-        self._closes_s = state.open_s + self._rules.deadline_s
-        self.planned_share = 1.0
-        return self._rules.deadline_s
-
-    def plan(self, candidates: Sequence[Candidate], state: RoundState) -> float | None:
+    def plan(self, candidates: Sequence[Candidate], state: RoundState) -> PlannedRound | None:
         """Choose length and local steps; None where nobody has the time even for one."""
-        factor = 1 + self._settings.margin
-        planned = best_round(
+        factor = 1 + self.margin
+        return best_round(
             [factor * (candidate.download_s + candidate.upload_s) for candidate in candidates],
             [factor * candidate.train_s for candidate in candidates],
-            [candidate.remaining_s(self._settings.predictor) for candidate in candidates],
+            [candidate.remaining_s(self.predictor) for candidate in candidates],
             steps=max(1, *(candidate.steps for candidate in candidates)),
-            longest_s=state.open_s + self._rules.deadline_s - state.now_s,
+            longest_s=state.open_s + state.rules.deadline_s - state.now_s,
         )
-        if planned is None:
-            return None
-        self.planned_share = planned.share
-        self._closes_s = state.now_s + planned.length_s
-        return planned.length_s
 
     def takes(self, candidate: Candidate, state: RoundState) -> bool:
         """Return whether a vehicle can be done before it leaves, and before the round is over."""
-        took_s = (1 + self._settings.margin) * candidate.duration_s
+        took_s = (1 + self.margin) * candidate.duration_s
         # the sum of the parts may differ from the plan's in its last digits
-        return took_s <= (1 + 1e-9) * min(candidate.remaining_s(self._settings.predictor), self._closes_s - state.now_s)
+        return took_s <= (1 + 1e-9) * min(candidate.remaining_s(self.predictor), state.close_s - state.now_s)
 
     def share(self, candidate: Candidate, state: RoundState) -> float:  # noqa: ARG002 - the protocol's arguments
         """Return E over all local steps."""
-        return self.planned_share
+        return state.planned_share
 
     def places(self, state: RoundState) -> int:
         """Return how many may be in flight besides those who are."""
-        return self._rules.invited - state.in_flight
+        return state.rules.invited - state.in_flight
 
     def closes(self, state: RoundState) -> bool:
         """Return whether somebody committed and nobody is in flight."""

@@ -7,13 +7,16 @@ finished are then simulated again with their recorded results, and what it learn
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from itertools import accumulate
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from vnetsim.plugins import Kind
+from vnetsim.experiment import DEFAULT_NAMES
+from vnetsim.plugins import Kind, optional
 from vnetsim.simulation.log import ParticipationRecord
 from vnetsim.simulation.selection.candidate import PREDICTORS, Candidate, DwellHistory
 
@@ -31,6 +34,7 @@ class SelectionContext:
         deadline_s: when it closes at the latest (s).
         in_flight: participations under way inside coverage.
         generator: the policy's own random stream.
+        memory: what the policy's ``begin`` returned; None without that method.
     """
 
     now_s: float
@@ -39,25 +43,27 @@ class SelectionContext:
     deadline_s: float
     in_flight: int
     generator: np.random.Generator
+    memory: Any = None
+
+    def shuffled(self, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """Return candidates in random order: sorted afterwards, equals are drawn, where else the first would win."""
+        return [candidates[place] for place in self.generator.permutation(len(candidates)).tolist()]
+
+    def drawn(self, weights: Sequence[float]) -> int:
+        """Return one index in proportion to ``weights``, at least 0."""
+        sums = list(accumulate(weights))
+        return bisect_right(sums, self.generator.random() * sums[-1], hi=len(sums) - 1)
 
 
-@runtime_checkable
 class SelectionPolicy(Protocol):
-    """Chooses who is invited.
+    """Chooses who is invited: a frozen keyword-only dataclass, whose fields stand in the table ``selection``.
 
-    Class attributes name it: ``name``; ``source``, a citation; ``Settings``, a frozen keyword-only dataclass whose
-    fields stand in the table ``selection`` of an experiment. One more is optional: ``uses_losses = True`` where the
+    Class attributes name it: ``name``; ``source``, a citation. One more is optional: ``uses_losses = True`` where the
     choice depends on training losses, so that learners differ in whom they invite and no schedule can be equal.
     """
 
     name: ClassVar[str]
     source: ClassVar[str]
-    Settings: ClassVar[type]
-
-    @classmethod
-    def create(cls, settings: Any) -> SelectionPolicy:
-        """Make the policy of one run from its ``Settings``."""
-        ...
 
     def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Iterable[Candidate]:
         """Return candidates in the order in which they are to be invited; those left out go on waiting.
@@ -68,11 +74,17 @@ class SelectionPolicy(Protocol):
         Args:
             candidates: who may be invited, in order of entry into coverage; at least one.
             free: how many can be invited now, >= 1.
-            context: time, round and random stream.
+            context: time, round, random stream and memory.
         """
         ...
 
-    def after_round(self, records: Sequence[ParticipationRecord]) -> None:
+    @optional
+    def begin(self) -> Any:
+        """Return the memory of one run, which ``context`` and ``after_round`` bring back; None without this method."""
+        ...
+
+    @optional
+    def after_round(self, records: Sequence[ParticipationRecord], memory: Any) -> None:
         """Learn from what ended since the last round closed: rows of the table ``participations``, losses included."""
         ...
 
@@ -81,6 +93,21 @@ SELECTIONS = Kind(
     name="selection policy",
     group="vnetsim.selections",
     protocol=SelectionPolicy,
-    key="round.selection",
+    key="selection.name",
     table="selection",
+    default=DEFAULT_NAMES["selection"],
+    maker="select",
+    built_in={
+        "random": "vnetsim.simulation.selection.rules:RandomSelection",
+        "arrival": "vnetsim.simulation.selection.rules:ArrivalSelection",
+        "fastest": "vnetsim.simulation.selection.rules:FastestSelection",
+        "feasible": "vnetsim.simulation.selection.rules:FeasibleSelection",
+        "fedcs": "vnetsim.simulation.selection.fedcs:FedCsSelection",
+        "oort": "vnetsim.simulation.selection.oort:OortSelection",
+        "power-of-choice": "vnetsim.simulation.selection.power_of_choice:PowerOfChoiceSelection",
+        "age": "vnetsim.simulation.selection.rules:AgeSelection",
+        "variability": "vnetsim.simulation.selection.rules:VariabilitySelection",
+        "bandit": "vnetsim.simulation.selection.bandit:BanditSelection",
+        "sharpest": "vnetsim.simulation.selection.rules:SharpestSelection",
+    },
 )

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated
+from dataclasses import dataclass, field
+from typing import Annotated, ClassVar
 
-from vnetsim.setting_checks import Within, check_bounds
+from vnetsim.setting_checks import Within
 from vnetsim.simulation.log import ParticipationRecord
 from vnetsim.simulation.selection import Candidate, SelectionContext
-from vnetsim.simulation.selection.draws import shuffled
 
 
+@dataclass(kw_only=True)
+class Tried:
+    """What was tried so far: how often in all, and count and sum of rewards by silo."""
+
+    total: int = 0
+    rewards: dict[int, tuple[int, float]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
 class BanditSelection:
     """Takes the greatest upper confidence bound of a silo's reward, which is 1 for an upload at once and 0 for none.
 
@@ -20,53 +28,39 @@ class BanditSelection:
     that were never tried go first, in random order::
 
         x = [committed] max(0, 1 - d / scale),  argmax_n mean(x) + c sqrt(ln t / n_n)
+
+    Args:
+        c: weight of the confidence bound, that of UCB1 the root of 2; 0 never tries again what failed.
+        scale_s: an upload that took this long has no reward (s).
     """
 
-    name = "bandit"
-    source = "UCB1: Auer, Cesa-Bianchi, Fischer, Machine Learning 47 (2002); the reward is vnetsim's own"
+    name: ClassVar[str] = "bandit"
+    source: ClassVar[str] = "UCB1: Auer, Cesa-Bianchi, Fischer, Machine Learning 47 (2002); the reward is vnetsim's own"
 
-    @dataclass(frozen=True, kw_only=True)
-    class Settings:
-        """Reward and confidence.
+    c: Annotated[float, Within(0, 1000, "", "rewards are at most 1")] = math.sqrt(2)
+    scale_s: Annotated[float, Within(0.1, 1e7, "s", "bounds of round.deadline_s")] = 60.0
 
-        Args:
-            c: weight of the confidence bound, that of UCB1 the root of 2; 0 never tries again what failed.
-            scale_s: an upload that took this long has no reward (s).
-        """
+    def begin(self) -> Tried:
+        """Return what was tried so far."""
+        return Tried()
 
-        c: Annotated[float, Within(0, 1000, "", "rewards are at most 1")] = math.sqrt(2)
-        scale_s: Annotated[float, Within(0.1, 1e7, "s", "bounds of round.deadline_s")] = 60.0
-
-        def __post_init__(self) -> None:
-            check_bounds("selection", self)
-
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._tried: dict[int, tuple[int, float]] = {}  # count and sum of rewards
-        self._total = 0
-
-    @classmethod
-    def create(cls, settings: Settings) -> BanditSelection:
-        """Return the policy with these settings."""
-        return cls(settings)
-
-    def bound(self, silo: int) -> float:
+    def bound(self, silo: int, tried: Tried) -> float:
         """Return a silo's upper confidence bound."""
-        if silo not in self._tried:
+        if silo not in tried.rewards:
             return math.inf
-        count, rewards = self._tried[silo]
-        return rewards / count + self._settings.c * math.sqrt(math.log(self._total) / count)
+        count, rewards = tried.rewards[silo]
+        return rewards / count + self.c * math.sqrt(math.log(tried.total) / count)
 
     def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Sequence[Candidate]:  # noqa: ARG002 - the protocol's argument
         """Return all, the greatest bound first; drawn among equals."""
-        return sorted(shuffled(candidates, context.generator), key=lambda candidate: -self.bound(candidate.silo))
+        return sorted(context.shuffled(candidates), key=lambda candidate: -self.bound(candidate.silo, context.memory))
 
-    def after_round(self, records: Sequence[ParticipationRecord]) -> None:
+    def after_round(self, records: Sequence[ParticipationRecord], memory: Tried) -> None:
         """Reward what was tried."""
         for record in records:
             if record.outcome != "not_selected":
                 took_s = record.end_s - record.start_s
-                reward = max(0.0, 1 - took_s / self._settings.scale_s) if record.outcome == "committed" else 0.0
-                count, rewards = self._tried.get(record.silo, (0, 0.0))
-                self._tried[record.silo] = count + 1, rewards + reward
-                self._total += 1
+                reward = max(0.0, 1 - took_s / self.scale_s) if record.outcome == "committed" else 0.0
+                count, rewards = memory.rewards.get(record.silo, (0, 0.0))
+                memory.rewards[record.silo] = count + 1, rewards + reward
+                memory.total += 1

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
-from vnetsim.simulation.log import ParticipationRecord
 from vnetsim.simulation.selection import Candidate, SelectionContext
-from vnetsim.simulation.selection.draws import shuffled
 
 
+@dataclass(frozen=True, kw_only=True)
 class FedCsSelection:
     """Adds, again and again, whoever lengthens the round least, as long as the round ends before its deadline.
 
@@ -24,23 +24,16 @@ class FedCsSelection:
     places are free at once, and in whom the deadline leaves out.
     """
 
-    name = "fedcs"
-    source = "Nishio, Yonetani (2019): Client selection for federated learning, arXiv:1804.08333, Algorithm 3"
-
-    @dataclass(frozen=True, kw_only=True)
-    class Settings:
-        """No settings besides ``round.deadline_s``."""
-
-    @classmethod
-    def create(cls, settings: Settings) -> FedCsSelection:  # noqa: ARG003 - the protocol's argument
-        """Return the policy with these settings."""
-        return cls()
+    name: ClassVar[str] = "fedcs"
+    source: ClassVar[str] = (
+        "Nishio, Yonetani (2019): Client selection for federated learning, arXiv:1804.08333, Algorithm 3"
+    )
 
     def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Iterator[Candidate]:  # noqa: ARG002 - the protocol's argument
         """Yield one after the other who fits; drawn among equals."""
         left_s = context.deadline_s - context.now_s
         download_s = elapsed_s = 0.0
-        waiting = [(c.parts_s, c) for c in shuffled(candidates, context.generator)]
+        waiting = [(c.parts_s, c) for c in context.shuffled(candidates)]
         while waiting:
             costs = [
                 max(down_s - download_s, 0.0) + up_s + max(0.0, train_s - elapsed_s)
@@ -52,6 +45,3 @@ class FedCsSelection:
                 return  # it lengthens the round least: the others, which Algorithm 3 tries next, do not fit either
             download_s, elapsed_s = longest_s, after_s
             yield chosen
-
-    def after_round(self, records: Sequence[ParticipationRecord]) -> None:
-        """Learn nothing."""

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Annotated
+from dataclasses import dataclass, field
+from typing import Annotated, ClassVar
 
-from vnetsim.setting_checks import Within, check_bounds
+from vnetsim.setting_checks import Within
 from vnetsim.simulation.log import ParticipationRecord
 from vnetsim.simulation.selection import Candidate, SelectionContext
-from vnetsim.simulation.selection.draws import drawn, shuffled
 
 CLIP = 0.95
 """Quantile of the statistical utilities above which they count the same."""
@@ -28,6 +27,22 @@ EXPLORED, EXPLORED_DECAY, EXPLORED_LEAST = 0.9, 0.98, 0.2
 """Share of places explored in the first round, by which it is multiplied each round, below which it does not fall."""
 
 
+@dataclass(kw_only=True)
+class OortMemory:
+    """What a run has shown so far.
+
+    Args:
+        percentile: of the predicted durations, above which a participation is penalised; the pacer moves it.
+        exploited: images by vehicle, until its participation ends.
+        achieved: mean v of the exploited silos by round.
+    """
+
+    percentile: float = PERCENTILE
+    exploited: dict[str, int] = field(default_factory=dict)
+    achieved: list[float] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
 class OortSelection:
     """Draws among the greatest utilities, statistical times systemic; a share of the places goes to untried silos.
 
@@ -48,44 +63,23 @@ class OortSelection:
     Constants, scaling and pacer are those of the authors' code, the cut-off is the paper's. Otherwise than there, an
     upload brings its mean loss, which stands for the root of the mean squared loss of its samples; quantiles are over
     those who wait, for vehicles come and go, and not over all clients; and places are filled whenever one is free.
+
+    Args:
+        alpha: exponent of the penalty.
     """
 
-    name = "oort"
-    source = (
+    name: ClassVar[str] = "oort"
+    source: ClassVar[str] = (
         "Lai, Zhu, Madhyastha, Chowdhury (2021): Oort, OSDI, Algorithm 1; arXiv:2010.06081; constants and pacer of its "
         "code, github.com/SymbioticLab/Oort and FedScale"
     )
-    uses_losses = True
+    uses_losses: ClassVar[bool] = True
 
-    @dataclass(frozen=True, kw_only=True)
-    class Settings:
-        """Utility.
+    alpha: Annotated[float, Within(0, 100, "", "a greater one leaves nothing of what is slower")] = 2.0
 
-        Args:
-            alpha: exponent of the penalty.
-        """
-
-        alpha: Annotated[float, Within(0, 100, "", "a greater one leaves nothing of what is slower")] = 2.0
-
-        def __post_init__(self) -> None:
-            check_bounds("selection", self)
-
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self.percentile = PERCENTILE
-        self._exploited: dict[str, int] = {}  # images by vehicle, until its participation ends
-        self._achieved: list[float] = []
-
-    @classmethod
-    def create(cls, settings: Settings) -> OortSelection:
-        """Return the policy with these settings."""
-        return cls(settings)
-
-    def preferred_s(self, durations_s: Sequence[float]) -> float:
-        """Return T (s) of the predicted durations of all candidates; infinite where the percentile is 100."""
-        if self.percentile >= 100:
-            return math.inf
-        return sorted(durations_s)[_place(len(durations_s), self.percentile / 100)]
+    def begin(self) -> OortMemory:
+        """Return what is known before the first round."""
+        return OortMemory()
 
     def utilities(self, known: Sequence[Candidate], preferred_s: float, round_index: int) -> list[float]:
         """Return U_n of candidates that have a loss, at least one, in a round counted from 0."""
@@ -99,7 +93,7 @@ class OortSelection:
         for candidate, value, (_, reported) in zip(known, values, reports, strict=True):
             utility = (min(value, clip) - low) / span + math.sqrt(temporal / (1 + reported))
             if (duration_s := candidate.duration_s) > preferred_s:
-                utility *= (preferred_s / duration_s) ** self._settings.alpha
+                utility *= (preferred_s / duration_s) ** self.alpha
             result.append(utility)
         return result
 
@@ -107,44 +101,52 @@ class OortSelection:
         """Yield one after the other, explored or drawn among the greatest utilities."""
         known: list[Candidate] = []
         fresh: list[Candidate] = []
-        for candidate in shuffled(candidates, context.generator):
+        for candidate in context.shuffled(candidates):
             (known if candidate.loss is not None else fresh).append(candidate)
         share = max(EXPLORED_LEAST, EXPLORED * EXPLORED_DECAY**context.round)
         speeds = [1 / candidate.duration_s for candidate in fresh]
         ranked: list[tuple[float, Candidate]] = []
         while fresh or known or ranked:
             if fresh and (not (known or ranked) or context.generator.random() < share):
-                index = drawn(speeds, context.generator)
+                index = context.drawn(speeds)
                 del speeds[index]
                 yield fresh.pop(index)
                 continue
             if known:  # most choices are over before
-                preferred_s = self.preferred_s([candidate.duration_s for candidate in candidates])
+                durations_s = [candidate.duration_s for candidate in candidates]
+                preferred_s = percentile_s(durations_s, context.memory.percentile)
                 utilities = self.utilities(known, preferred_s, context.round)
                 ranked = sorted(zip(utilities, known, strict=True), key=lambda pair: -pair[0])
                 known = []
             last = min(math.ceil((1 - share) * free), len(ranked)) or 1
             pool = [utility for utility, _ in ranked if utility >= CUT_OFF * ranked[last - 1][0]]
-            _, chosen = ranked.pop(drawn(pool, context.generator))
-            self._exploited[chosen.vehicle_id] = _images(chosen)
+            _, chosen = ranked.pop(context.drawn(pool))
+            context.memory.exploited[chosen.vehicle_id] = _images(chosen)
             yield chosen
 
-    def after_round(self, records: Sequence[ParticipationRecord]) -> None:
+    def after_round(self, records: Sequence[ParticipationRecord], memory: OortMemory) -> None:
         """Note what the exploited silos achieved, and let the pacer move the percentile."""
         values = []
         for record in records:
-            images = None if record.outcome == "not_selected" else self._exploited.pop(record.vehicle_id, None)
+            images = None if record.outcome == "not_selected" else memory.exploited.pop(record.vehicle_id, None)
             if images and record.outcome == "committed" and record.loss is not None:
                 values.append(images * abs(record.loss))
-        self._achieved.append(math.fsum(values) / len(values) if values else 0.0)
-        if len(self._achieved) < 2 * PACER_ROUNDS or len(self._achieved) % PACER_ROUNDS:
+        memory.achieved.append(math.fsum(values) / len(values) if values else 0.0)
+        if len(memory.achieved) < 2 * PACER_ROUNDS or len(memory.achieved) % PACER_ROUNDS:
             return
-        earlier, last = self._achieved[-2 * PACER_ROUNDS : -PACER_ROUNDS], self._achieved[-PACER_ROUNDS:]
+        earlier, last = memory.achieved[-2 * PACER_ROUNDS : -PACER_ROUNDS], memory.achieved[-PACER_ROUNDS:]
         before, now = math.fsum(earlier), math.fsum(last)
         if abs(now - before) <= FLAT * before:
-            self.percentile = min(100.0, self.percentile + STEP_PERCENT)
+            memory.percentile = min(100.0, memory.percentile + STEP_PERCENT)
         elif abs(now - before) >= SHARP * before:
-            self.percentile = max(STEP_PERCENT, self.percentile - STEP_PERCENT)
+            memory.percentile = max(STEP_PERCENT, memory.percentile - STEP_PERCENT)
+
+
+def percentile_s(durations_s: Sequence[float], percentile: float) -> float:
+    """Return T (s) of the predicted durations of all candidates; infinite where the percentile is 100."""
+    if percentile >= 100:
+        return math.inf
+    return sorted(durations_s)[_place(len(durations_s), percentile / 100)]
 
 
 def _images(candidate: Candidate) -> int:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
-from vnetsim.setting_checks import Within, check_bounds
-from vnetsim.simulation.log import ParticipationRecord
+from vnetsim.setting_checks import Within
 from vnetsim.simulation.selection import Candidate, SelectionContext
-from vnetsim.simulation.selection.draws import drawn
 
 
+@dataclass(frozen=True, kw_only=True)
 class PowerOfChoiceSelection:
     """Draws some by the size of their data, and takes those of the largest loss.
 
@@ -22,32 +21,16 @@ class PowerOfChoiceSelection:
         d' = max(m, drawn) without replacement, p_n = |B_n| / sum_k |B_k|; of these the m largest l_n
 
     Among equal losses, such as those of silos without one, who was drawn first goes first.
+
+    Args:
+        drawn: candidates drawn for each choice; as many as there are free places where those are more.
     """
 
-    name = "power-of-choice"
-    source = "Cho, Wang, Joshi (2020): Client selection in federated learning, arXiv:2010.01243"
-    uses_losses = True
+    name: ClassVar[str] = "power-of-choice"
+    source: ClassVar[str] = "Cho, Wang, Joshi (2020): Client selection in federated learning, arXiv:2010.01243"
+    uses_losses: ClassVar[bool] = True
 
-    @dataclass(frozen=True, kw_only=True)
-    class Settings:
-        """How many are drawn.
-
-        Args:
-            drawn: candidates drawn for each choice; as many as there are free places where those are more.
-        """
-
-        drawn: Annotated[int, Within(1, 100_000, "vehicles", "no more are in coverage")] = 6
-
-        def __post_init__(self) -> None:
-            check_bounds("selection", self)
-
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-
-    @classmethod
-    def create(cls, settings: Settings) -> PowerOfChoiceSelection:
-        """Return the policy with these settings."""
-        return cls(settings)
+    drawn: Annotated[int, Within(1, 100_000, "vehicles", "no more are in coverage")] = 6
 
     def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Sequence[Candidate]:
         """Return those who were drawn, the largest loss first."""
@@ -55,11 +38,8 @@ class PowerOfChoiceSelection:
         sizes = [candidate.images or 1 for candidate in candidates]
         left = list(candidates)
         few: list[Candidate] = []
-        while left and len(few) < max(free, self._settings.drawn):
-            index = drawn(sizes, context.generator)
+        while left and len(few) < max(free, self.drawn):
+            index = context.drawn(sizes)
             del sizes[index]
             few.append(left.pop(index))
         return sorted(few, key=lambda candidate: -math.inf if candidate.loss is None else -candidate.loss)
-
-    def after_round(self, records: Sequence[ParticipationRecord]) -> None:
-        """Learn nothing: a candidate's loss is what was recorded."""

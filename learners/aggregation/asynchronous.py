@@ -1,0 +1,166 @@
+"""Rules that take uploads one by one, by their staleness or delay: FedAsync, FedBuff and AFL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+import torch
+from torch import Tensor
+
+from learners.aggregation.steps import ServerRate, Staleness, mixed, normalised, rounded
+from vnetsim.learning.aggregation import NextModel, RoundUploads, Upload
+from vnetsim.setting_checks import Within
+
+ZETA = 0.9
+"""What each second beyond the first, of training and of the upload, leaves of a share: the paper's value of both."""
+CHANGE, STATISTICS = "change.", "statistics."
+COUNT, SCALE = "count", "scale"
+
+
+def mixed_in(uploads: RoundUploads, share_of: Callable[[Upload], float]) -> NextModel:
+    """Return the model with all uploads mixed in, one after the other in order of arrival, each by its share."""
+    model = dict(uploads.model)
+    shares: list[float] = []
+    for upload in uploads.uploads:
+        share = share_of(upload)
+        model |= mixed(model, upload.state, share)
+        shares = [*(earlier * (1 - share) for earlier in shares), share]
+    sent = uploads.uploads[0].state
+    return NextModel(state={name: model[name] for name in sent}, shares=normalised(shares))
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedAsync(Staleness):
+    """Mixes the uploads into the model one after the other, in order of arrival.
+
+    The published algorithm is that of rounds of one upload: ``round.quorum = 1``, ``round.invited`` vehicles at work
+    at a time, ``round.max_staleness`` above 0. Of several uploads in one round all have the staleness of that round:
+    tau counts the versions of the model since the one that the vehicle downloaded, and a round makes one.
+
+    All tensors are mixed alike, BatchNorm statistics among them; counters are rounded. The learner's weights decide
+    only that an upload of weight 0 stays out.
+
+    Args:
+        mixing: share of a fresh upload in the model, alpha.
+    """
+
+    name: ClassVar[str] = "fedasync"
+    source: ClassVar[str] = "Xie, Koyejo, Gupta (2019): Asynchronous federated optimization, arXiv:1903.03934"
+    equations: ClassVar[tuple[str, ...]] = (
+        "w <- (1 - a) w + a w_n,  a = mixing s(tau_n), upload by upload",
+        "s(tau) = 1  |  1 if tau <= b, else 1 / (a (tau - b) + 1)  |  (1 + tau)^-exponent",
+    )
+    needs_uploads: ClassVar[bool] = True
+
+    mixing: Annotated[float, Within(0, 1, "", "a share")] = 0.6
+
+    def aggregate(self, uploads: RoundUploads) -> NextModel:
+        """Return the model with all uploads mixed in."""
+        return mixed_in(uploads, lambda upload: self.mixing * self.staleness_weight(upload.staleness))
+
+
+@dataclass(frozen=True, kw_only=True)
+class AflDelay:
+    """Mixes the uploads into the model one after the other, by the seconds their vehicles took; rounds do not count.
+
+    The published expression, w <- gamma w + a w_n, has parts that do not add up to 1: it shrinks the parameters, or,
+    below a second, lets them grow. Here they are mixed. All tensors are mixed alike, BatchNorm statistics among them;
+    counters are rounded. A share above 1, which delays below a second can give, is taken as 1. The learner's weights
+    decide only that an upload of weight 0 stays out.
+
+    Args:
+        gamma: share of the former model that no upload replaces.
+    """
+
+    name: ClassVar[str] = "afl-delay"
+    source: ClassVar[str] = (
+        "Wu, Wang, Fan, Fan (2023): Deep reinforcement learning based vehicle selection for asynchronous federated "
+        "learning enabled vehicular edge computing, arXiv:2304.02832; the mixing is vnetsim's"
+    )
+    equations: ClassVar[tuple[str, ...]] = (
+        "a = (1 - gamma) b_l b_u,  b_l = 0.9^(train_s - 1),  b_u = 0.9^(upload_s - 1)",
+        "w <- (1 - a) w + a w_n, upload by upload",
+    )
+    needs_uploads: ClassVar[bool] = True
+
+    gamma: Annotated[float, Within(0, 1, "", "a share")] = 0.5
+
+    def share(self, upload: Upload) -> float:
+        """Return a, as it stands above."""
+        delay = ZETA ** (upload.train_s - 1) * ZETA ** (upload.upload_s - 1)
+        return min(float((1 - self.gamma) * delay), 1.0)
+
+    def aggregate(self, uploads: RoundUploads) -> NextModel:
+        """Return the model with all uploads mixed in."""
+        return mixed_in(uploads, self.share)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedBuff(Staleness):
+    """Adds the mean change of K uploads, each over the model that its vehicle downloaded.
+
+    A round of ``round.quorum = K`` is the buffer; vehicles that are at work when it is full go on, with
+    ``round.max_staleness`` above 0. With rounds of fewer uploads ``buffer`` gathers over several; tau
+    counts the models since, of which a round that only fills the buffer makes none.
+
+    The learner's weights p_n are those of the mean: with N uploads in a round each counts N p_n, so that equal
+    weights count 1. Parameters alone are changed so. BatchNorm's statistics and counters, whose changes need not add
+    up to anything (a variance could become negative), are mixed with the weighted mean of those uploaded, by the
+    share min(1, eta mean s(tau)).
+
+    Args:
+        learning_rate: the server's step, eta.
+        buffer: uploads that are gathered before the model moves, K. 0: those of the round, that is ``round.quorum``
+            of them unless the deadline closed it. Above 0 the buffer fills across rounds, and a round that fills it
+            moves the model by all that is in it, the surplus included.
+    """
+
+    name: ClassVar[str] = "fedbuff"
+    source: ClassVar[str] = (
+        "Nguyen et al. (2022): Federated learning with buffered asynchronous aggregation, AISTATS, arXiv:2106.06639"
+    )
+    equations: ClassVar[tuple[str, ...]] = (
+        "w <- w + eta (1 / K) sum_n N p_n s(tau_n) Delta_n,  Delta_n = w_n - (the model n downloaded)",
+        "s(tau) = 1  |  1 if tau <= b, else 1 / (a (tau - b) + 1)  |  (1 + tau)^-exponent",
+    )
+    needs_uploads: ClassVar[bool] = True
+
+    learning_rate: ServerRate = 1.0
+    buffer: Annotated[int, Within(0, 100_000, "uploads", "bounds of round.quorum")] = 0
+
+    def aggregate(self, uploads: RoundUploads) -> NextModel:
+        """Return the model moved by the buffer, or as it is while that is not full."""
+        memory, model = dict(uploads.memory), uploads.model
+        number = len(uploads.uploads)
+        gathered = float(memory.get(COUNT, 0.0))
+        scales = []
+        for upload in uploads.uploads:
+            count = number * upload.weight  # these sum to the number
+            scales.append(count * self.staleness_weight(upload.staleness))
+            gathered += count
+            for name, tensor in upload.state.items():
+                value = tensor.to(torch.float64)
+                if name in uploads.parameters:
+                    _add(memory, CHANGE + name, scales[-1] * (value - upload.base[name].to(torch.float64)))
+                else:  # a running mean, which leaves as they are what all share
+                    mean = memory.get(STATISTICS + name, value)
+                    memory[STATISTICS + name] = mean + count / gathered * (value - mean)
+        _add(memory, SCALE, torch.tensor(sum(scales), dtype=torch.float64))
+        memory[COUNT] = torch.tensor(gathered, dtype=torch.float64)
+        shares = normalised(scales)
+        if round(gathered) < self.buffer:
+            return NextModel(state={}, shares=shares, memory=memory)
+        eta, state = self.learning_rate, {}
+        for name in uploads.uploads[0].state:
+            if name in uploads.parameters:
+                moved = model[name].to(torch.float64) + eta / gathered * memory[CHANGE + name]
+                state[name] = rounded(moved, model[name])
+        means = {name.removeprefix(STATISTICS): t for name, t in memory.items() if name.startswith(STATISTICS)}
+        state |= mixed(model, means, min(1.0, eta * float(memory[SCALE]) / gathered))
+        return NextModel(state=state, shares=shares)
+
+
+def _add(memory: dict[str, Tensor], name: str, value: Tensor) -> None:
+    memory[name] = memory[name] + value if name in memory else value

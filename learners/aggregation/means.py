@@ -1,0 +1,117 @@
+"""Rules that need only the mean of a round's uploads: synchronous averaging, FedAvgM and FedAdam."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+import torch
+
+from learners.aggregation.steps import ServerRate, rounded
+from vnetsim.learning.aggregation import NextModel, RoundUploads
+from vnetsim.setting_checks import Within
+
+FIRST, SECOND = "first.", "second."
+Decay = Annotated[float, Within(0, 0.99999, "", "at 1 no step is ever forgotten")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sync:
+    """The weighted mean of the round's uploads becomes the model; ``learning.aggregation`` can make it a median.
+
+    A stale upload counts like a fresh one. Statistics and counters are averaged like parameters.
+    """
+
+    name: ClassVar[str] = "sync"
+    source: ClassVar[str] = (
+        "McMahan et al. (2017): Communication-efficient learning of deep networks from decentralized data, AISTATS"
+    )
+    equations: ClassVar[tuple[str, ...]] = ("w <- sum_n p_n w_n, p_n the learner's weights",)
+    needs_uploads: ClassVar[bool] = False
+
+    def aggregate(self, uploads: RoundUploads) -> NextModel:
+        """Return the mean."""
+        return NextModel(state=uploads.mean(), shares=[upload.weight for upload in uploads.uploads])
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedAvgM:
+    """Descends the pseudo-gradient, the model less the mean of the uploads, with momentum.
+
+    The mean is that of ``sync``: weighed by the learner, over stale uploads too. Momentum is of parameters alone;
+    statistics and counters of BatchNorm are averaged. A round without an upload leaves model and momentum as they are.
+
+    Args:
+        learning_rate: the server's step, eta.
+        momentum: beta; 0 with a step of 1 is ``sync``.
+    """
+
+    name: ClassVar[str] = "fedavgm"
+    source: ClassVar[str] = (
+        "Hsu, Qi, Brown (2019): Measuring the effects of non-identical data distribution for federated visual "
+        "classification, arXiv:1909.06335; with a server step as in Reddi et al. (2021), arXiv:2003.00295"
+    )
+    equations: ClassVar[tuple[str, ...]] = (
+        "Delta = w - sum_n p_n w_n, p_n the learner's weights",
+        "v <- beta v + Delta,  w <- w - eta v",
+    )
+    needs_uploads: ClassVar[bool] = False
+
+    learning_rate: ServerRate = 1.0
+    momentum: Annotated[float, Within(0, 0.9999, "", "at 1 no step is ever forgotten")] = 0.9
+
+    def aggregate(self, uploads: RoundUploads) -> NextModel:
+        """Return the model after a step of the server."""
+        state, memory = dict(uploads.mean()), {}
+        for name in sorted(uploads.parameters & state.keys()):
+            old = uploads.model[name].to(torch.float64)
+            velocity = old - state[name].to(torch.float64)
+            if name in uploads.memory:
+                velocity = self.momentum * uploads.memory[name] + velocity
+            memory[name] = velocity
+            state[name] = rounded(old - self.learning_rate * velocity, uploads.model[name])
+        return NextModel(state=state, shares=[upload.weight for upload in uploads.uploads], memory=memory)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedAdam:
+    """Descends the pseudo-gradient, the model less the mean of the uploads, with Adam; without its bias correction.
+
+    The mean is that of ``sync``: weighed by the learner, over stale uploads too. Moments are of parameters alone;
+    statistics and counters of BatchNorm are averaged. A round without an upload leaves model and moments as they are.
+
+    Args:
+        learning_rate: the server's step, eta: about how far a parameter moves in a round.
+        beta1: decay of the mean change.
+        beta2: decay of its square.
+        tau: adaptivity: changes far below it are scaled alike, far above each to about 1.
+    """
+
+    name: ClassVar[str] = "fedadam"
+    source: ClassVar[str] = "Reddi et al. (2021): Adaptive federated optimization, ICLR, arXiv:2003.00295, Algorithm 2"
+    equations: ClassVar[tuple[str, ...]] = (
+        "Delta = w - sum_n p_n w_n, p_n the learner's weights",
+        "m <- beta1 m + (1 - beta1) Delta,  v <- beta2 v + (1 - beta2) Delta^2;  m = 0, v = tau^2 before the first",
+        "w <- w - eta m / (sqrt(v) + tau)",
+    )
+    needs_uploads: ClassVar[bool] = False
+
+    learning_rate: ServerRate = 0.01
+    beta1: Decay = 0.9
+    beta2: Decay = 0.99
+    tau: Annotated[float, Within(1e-12, 1000, "", "above 0, for it divides")] = 1e-3
+
+    def aggregate(self, uploads: RoundUploads) -> NextModel:
+        """Return the model after a step of the server."""
+        state, memory = dict(uploads.mean()), {}
+        for name in sorted(uploads.parameters & state.keys()):
+            old = uploads.model[name].to(torch.float64)
+            delta = old - state[name].to(torch.float64)
+            first = uploads.memory.get(FIRST + name, torch.zeros_like(delta))
+            second = uploads.memory.get(SECOND + name, torch.full_like(delta, self.tau**2))
+            first = self.beta1 * first + (1 - self.beta1) * delta
+            second = self.beta2 * second + (1 - self.beta2) * delta.square()
+            memory[FIRST + name], memory[SECOND + name] = first, second
+            moved = old - self.learning_rate * first / (second.sqrt() + self.tau)
+            state[name] = rounded(moved, uploads.model[name])
+        return NextModel(state=state, shares=[upload.weight for upload in uploads.uploads], memory=memory)

@@ -1,0 +1,179 @@
+"""Selection at random, and by one figure of each candidate: entry, duration, slack, blur, age, or recent rounds."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Annotated, ClassVar
+
+from vnetsim.setting_checks import Within
+from vnetsim.simulation.log import ParticipationRecord
+from vnetsim.simulation.selection import Candidate, SelectionContext
+from vnetsim.simulation.selection.candidate import ExitPredictor
+
+RECENT = 3
+"""Rounds whose silos `variability` avoids: 15 of the default 95 silos, so that others are left to choose from."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomSelection:
+    """Draws who is next, all who wait equally likely."""
+
+    name: ClassVar[str] = "random"
+    source: ClassVar[str] = (
+        "McMahan et al., Communication-efficient learning of deep networks from decentralized data, AISTATS 2017"
+    )
+
+    def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Iterator[Candidate]:  # noqa: ARG002 - the protocol's argument
+        """Yield one drawn candidate after the other."""
+        first = int(context.generator.integers(len(candidates)))
+        yield candidates[first]  # often the only one that is asked for, of hundreds
+        left = [*candidates[:first], *candidates[first + 1 :]]
+        while left:
+            yield left.pop(int(context.generator.integers(len(left))))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArrivalSelection:
+    """Takes whoever entered coverage first, and so has least time left."""
+
+    name: ClassVar[str] = "arrival"
+    source: ClassVar[str] = "first come, first served"
+
+    def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Sequence[Candidate]:  # noqa: ARG002 - the protocol's arguments
+        """Return the candidates as they are."""
+        return candidates
+
+
+@dataclass(frozen=True, kw_only=True)
+class FastestSelection:
+    """Takes the smallest predicted duration first.
+
+    Of download, training and upload with the whole airtime; drawn among equals::
+
+        argmin_n T_n,  T_n = t_down + t_train + t_up
+
+    Where one place is free, `fedcs` chooses the same vehicle as long as its participation ends before the deadline.
+    """
+
+    name: ClassVar[str] = "fastest"
+    source: ClassVar[str] = "greedy on predicted durations, as FedCS (arXiv:1804.08333) without its shared channel"
+
+    def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Sequence[Candidate]:  # noqa: ARG002 - the protocol's argument
+        """Return all, the fastest first."""
+        return sorted(context.shuffled(candidates), key=lambda candidate: candidate.duration_s)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeasibleSelection:
+    """Takes only vehicles that are predicted to be covered long enough, ordered by slack.
+
+    With R_n the predicted rest of the window and T_n the predicted duration of download, training and upload::
+
+        R_n >= T_n (1 + margin),  slack_n = R_n - T_n (1 + margin)
+
+    The least slack goes first, for the others can still wait.
+
+    Args:
+        margin: share by which the rest of the window must exceed the participation, for a channel that is shared.
+        predictor: how the rest of the window is predicted: `straight` on at the present speed; the `oracle` knows
+            the exit, where paths are known beforehand; `history`, the mean dwell of earlier windows from the same
+            approach.
+    """
+
+    name: ClassVar[str] = "feasible"
+    source: ClassVar[str] = "a rule of vnetsim's own"
+
+    margin: Annotated[float, Within(0, 1000, "", "no window lasts for a thousand participations")] = 0.2
+    predictor: ExitPredictor = "straight"
+
+    def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Sequence[Candidate]:  # noqa: ARG002 - the protocol's argument
+        """Return who has the time, by slack; drawn among equals, as all are that stand."""
+        factor = 1 + self.margin
+        able = []
+        for candidate in context.shuffled(candidates):
+            remaining_s = candidate.remaining_s(self.predictor)
+            if remaining_s < factor * candidate.train_s:  # rates cost time, and not even the training fits
+                continue
+            slack_s = remaining_s - factor * candidate.duration_s
+            if slack_s >= 0:
+                able.append((slack_s, candidate))
+        return [candidate for _, candidate in sorted(able, key=itemgetter(0))]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharpestSelection:
+    """Takes the lowest blur level first: whose images motion blurs least.
+
+    With L_n the blur level of the speed that the vehicle reports; drawn among equals::
+
+        argmin_n L_n
+    """
+
+    name: ClassVar[str] = "sharpest"
+    source: ClassVar[str] = "a rule of vnetsim's own, on the blur level of FLSimCo (arXiv:2408.00256)"
+
+    def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Sequence[Candidate]:  # noqa: ARG002 - the protocol's argument
+        """Return all, the sharpest first."""
+        return sorted(context.shuffled(candidates), key=lambda candidate: candidate.level_px)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgeSelection:
+    """Takes the silo first whose last update lies furthest back.
+
+    In round r, with r_n the last round that took an update of the silo, -1 before the first; drawn among equals,
+    as all are that never took part::
+
+        argmax_n a_n,  a_n = r - r_n
+    """
+
+    name: ClassVar[str] = "age"
+    source: ClassVar[str] = "a rule of vnetsim's own: longest absent first"
+
+    def begin(self) -> dict[int, int]:
+        """Return the last round by silo."""
+        return {}
+
+    def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Sequence[Candidate]:  # noqa: ARG002 - the protocol's argument
+        """Return all, the longest absent first."""
+        return sorted(context.shuffled(candidates), key=lambda candidate: context.memory.get(candidate.silo, -1))
+
+    def after_round(self, records: Sequence[ParticipationRecord], memory: dict[int, int]) -> None:
+        """Note whose updates were taken."""
+        memory.update({record.silo: record.round for record in records if record.outcome == "committed"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class VariabilitySelection:
+    """Takes the silos that overlap least with those of recent rounds.
+
+    The sum of Dice coefficients of the m silos that are chosen, S, and those whose updates each of the last three
+    rounds took, S_k, is least for the m candidates with the least share in it; drawn among equals, as all are that
+    took no part lately::
+
+        sum_k 2 |S and S_k| / (|S| + |S_k|) = sum_n in S sum_k 2 [n in S_k] / (m + |S_k|)
+    """
+
+    name: ClassVar[str] = "variability"
+    source: ClassVar[str] = (
+        "a rule of vnetsim's own, on the coefficient of Dice, Measures of the amount of ecologic association between "
+        "species, Ecology 26 (1945)"
+    )
+
+    def begin(self) -> deque[frozenset[int]]:
+        """Return the silos of recent rounds."""
+        return deque(maxlen=RECENT)
+
+    def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Sequence[Candidate]:
+        """Return all, the least overlap first."""
+        return sorted(
+            context.shuffled(candidates),
+            key=lambda c: sum(2 / (free + len(silos)) for silos in context.memory if c.silo in silos),
+        )
+
+    def after_round(self, records: Sequence[ParticipationRecord], memory: deque[frozenset[int]]) -> None:
+        """Note the silos of the round."""
+        memory.append(frozenset(record.silo for record in records if record.outcome == "committed"))
