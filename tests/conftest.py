@@ -5,12 +5,17 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+from hypothesis.internal.conjecture import providers
 
 # How long an example takes says more of the machine's other work than of the code. The same examples every time, so
 # that a change is to blame when a test fails; VNETSIM_EXPLORE=1 looks for new ones.
 hypothesis.settings.register_profile("repeatable", deadline=None, derandomize=True)
 hypothesis.settings.register_profile("explore", deadline=None)
 hypothesis.settings.load_profile("explore" if os.environ.get("VNETSIM_EXPLORE") else "repeatable")
+if not os.environ.get("VNETSIM_EXPLORE") and hasattr(providers, "_get_local_constants"):
+    # numbers of the code that is loaded are among the examples, and so others with the tests that ran before
+    NO_NUMBERS = providers._local_constants
+    providers._get_local_constants = lambda: NO_NUMBERS
 
 # as vnetsim does before it loads torch: threads that spin long starve the simulators that other tests run
 os.environ.setdefault("GOMP_SPINCOUNT", "20000")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from learners.mathematics.aggregation import RunningMean, blur_weights, discard_weights, equal_weights, weighted_mean
 
-LEVELS = st.lists(st.floats(0, 1e6), min_size=1, max_size=20)
+LEVELS = st.lists(st.floats(0, 1e6, allow_subnormal=False), min_size=1, max_size=20)
 
 
 def test_published_blur_weights() -> None:
