@@ -27,7 +27,7 @@ PIECE_ROWS = 4096
 PIECE_VALUES = 2**18
 """Rows, or values in their lists, that complete a piece: about 8 MiB of coverage windows."""
 
-GROUP_ROWS = 16_384
+GROUP_ROWS = 1024
 """Rows of a row group of the joined table; what is joined has the same bytes wherever the pieces ended."""
 
 

@@ -73,12 +73,15 @@ class Pass:
                     raise
                 # As SUMO itself does: at least one step, then until the end or, without one, until nobody is expected.
                 going_on = stream.time_s < end_s if end_s >= 0 else stream.expected > 0
-                if going_on:
-                    self._trying(stream.request)
                 steps += 1
                 kept += warm
                 late = kept >= _STEPS or size >= _BYTES or time.monotonic() - since_s >= _WAIT_S
-                if kept and (late or not going_on):
+                due = kept and (late or not going_on)
+                if due:
+                    self._trying(stream.settle)
+                if going_on:
+                    self._trying(stream.request)
+                if due:
                     frames = self._trying(stream.frames)
                     yield time_s, tracker.advance(frames, stream)
                     kept, since_s = 0, time.monotonic()
