@@ -9,10 +9,9 @@ of vnetsim; what is made of it (``device_checks.schedule``) does not.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +19,15 @@ from device_checks.schedule import COLUMNS, FORMAT, PEER_COLUMNS, registered, wr
 from vnetsim.display import progress_display
 from vnetsim.errors import InputError
 from vnetsim.experiment import Experiment
-from vnetsim.learning import Cost, Participant
+from vnetsim.learning import Participant
 from vnetsim.learning.aggregation import SYNC
-from vnetsim.plugins import code_file
 from vnetsim.runs.assembly import assemble
 from vnetsim.runs.opening import opened
 from vnetsim.runs.tables import images_of
+from vnetsim.runs.timing import Untrained, refuse_losses
 from vnetsim.scenario.settings_file import parse_override, read_experiment, to_plain
 from vnetsim.simulation.log import RoundResult, RoundSummary
 from vnetsim.simulation.loop import simulate
-from vnetsim.simulation.selection import SELECTIONS
 from vnetsim.storage.run_directory import RunDirectory
 
 
@@ -43,14 +41,19 @@ def exported(experiment: Experiment) -> dict[str, Any]:
     """Return the schedule of an experiment, see ``device_checks.schedule``.
 
     Raises:
-        InputError: vehicles are chosen by training losses; or its learner, data, encoder or aggregation rule is none
-            that a machine with this repository alone has by its name.
+        InputError: vehicles are chosen by training losses, rounds are not synchronous, or its learner is none that a
+            machine with this repository alone has by its name.
     """
-    _check(experiment)
+    if experiment.learner not in registered():
+        raise InputError(f"learner: {experiment.learner} is none of this repository's.")
+    rule = experiment.aggregation.get("name", SYNC)
+    if rule != SYNC:
+        raise InputError(f"aggregation.name: a schedule holds synchronous rounds, not {rule}.")
     assembly = assemble(experiment)
+    refuse_losses(assembly)
     experiment, settings = assembly.experiment, assembly.learner.settings
     learner, costs = assembly.made(assembly.context("cpu"))
-    kept = _Kept(costs.__getitem__ if costs else functools.cache(learner.cost))
+    kept = _Kept(learner, costs)
     with (
         progress_display(show=False) as quiet,
         tempfile.TemporaryDirectory() as folder,
@@ -82,20 +85,6 @@ def exported(experiment: Experiment) -> dict[str, Any]:
     }
 
 
-def _check(experiment: Experiment) -> None:
-    selection: Any = SELECTIONS.find(experiment.selection.get("name", SELECTIONS.default))
-    if getattr(selection, "uses_losses", False):
-        raise InputError(f"selection.name: {selection.name} chooses by training losses; nothing is trained here.")
-    if experiment.learner not in registered():
-        raise InputError(f"learner: {experiment.learner} is none of this repository's.")
-    rule = experiment.aggregation.get("name", SYNC)
-    if rule != SYNC:
-        raise InputError(f"aggregation.name: a schedule holds synchronous rounds, not {rule}.")
-    for key, name in experiment.plugins().items():
-        if code_file(name) is not None:
-            raise InputError(f"{key}: {name} is a file of its own; a schedule holds what this repository has.")
-
-
 def _row(participant: Participant, peers: dict[tuple[Any, ...], int]) -> list[Any]:
     """Return the columns of a participant; its peers as places in ``peers``, where new ones are added."""
     found = [tuple(getattr(peer, name) for name in PEER_COLUMNS) for peer in participant.peers]
@@ -104,16 +93,14 @@ def _row(participant: Participant, peers: dict[tuple[Any, ...], int]) -> list[An
     return [values[name] if name in values else getattr(participant, name) for name in COLUMNS]
 
 
-class _Kept:
-    """A ``RoundHandler`` that keeps who takes part and trains nobody."""
+class _Kept(Untrained):
+    """Keeps who takes part."""
 
-    def __init__(self, cost: Callable[[int], Cost]) -> None:
-        self.cost = cost
-        self.rounds: list[Sequence[Participant]] = []
+    rounds: Sequence[Sequence[Participant]] = ()
 
-    def close_round(self, _summary: RoundSummary, participants: Sequence[Participant]) -> RoundResult:
-        self.rounds.append(participants)
-        return RoundResult(weights=[None] * len(participants), losses=[None] * len(participants))
+    def close_round(self, summary: RoundSummary, participants: Sequence[Participant]) -> RoundResult:
+        self.rounds = [*self.rounds, participants]
+        return super().close_round(summary, participants)
 
 
 if __name__ == "__main__":
