@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Protocol
 
 from vnetsim.coverage.rsu import Rsu
 from vnetsim.errors import InputError, unknown_name
 from vnetsim.experiment.traffic import REACH
 from vnetsim.setting_checks import Within
+from vnetsim.xml_files import XmlFile
 
 _LISTED = 40
 NO_RSU = "The scenario has no RSU"
@@ -211,3 +213,47 @@ def _range(text: str, where: str) -> float:
         raise InputError(f"{where}: the range must be a number of metres, got '{text}'.") from None
     REACH.check(f"{where}: the range", range_m)
     return range_m
+
+
+def read_pois(path: Path) -> tuple[Poi, ...]:
+    """Return the points of interest of type ``rsu``.
+
+    Raises:
+        InputError: the file is missing, no XML, or has no such point, or one without ``x`` and ``y``.
+    """
+    pois = _poi_elements(path)
+    if not pois:
+        raise InputError(f'{path}: no RSU in it; they are written as <poi id="..." type="rsu" x="..." y="..."/>.')
+    return tuple(_listed_poi(found) for found in pois)
+
+
+def _poi_elements(path: Path) -> list[dict[str, str]]:
+    pois: list[dict[str, str]] = []
+    inside = False
+
+    def start(name: str, attributes: Mapping[str, str]) -> None:
+        nonlocal inside
+        if name == "poi" and attributes.get("type") == "rsu":
+            inside = True
+            pois.append({**attributes, "where": file.where, "range": "", "environment": ""})
+        elif name == "param" and inside and attributes.get("key") in ("range", "environment"):
+            pois[-1][attributes["key"]] = attributes.get("value", "").strip()
+
+    def end(name: str) -> None:
+        nonlocal inside
+        inside = inside and name != "poi"
+
+    file = XmlFile(path, start, end=end)
+    file.read()
+    return pois
+
+
+def _listed_poi(found: dict[str, str]) -> Poi:
+    try:
+        x_m, y_m = float(found["x"]), float(found["y"])
+    except (KeyError, ValueError):
+        raise InputError(
+            f"{found['where']}: RSU '{found.get('id', '')}' needs x and y as numbers of metres; places on lanes and "
+            "geographical ones are known to SUMO only: name the file in the scenario instead."
+        ) from None
+    return Poi(id=found.get("id", ""), x_m=x_m, y_m=y_m, range_text=found["range"], environment=found["environment"])

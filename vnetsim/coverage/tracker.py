@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 from vnetsim.coverage.circle import crossings
 from vnetsim.coverage.frames import Frames, Integers, Observer
 from vnetsim.coverage.rsu import Rsu
-from vnetsim.coverage.window_of_path import window_of
-from vnetsim.coverage.windows import CoverageEvent, Entered, EntryCause, ExitCause, Floats, Left, VehiclePath
+from vnetsim.coverage.windows import CoverageEvent, Entered, EntryCause, ExitCause, Floats, Left, VehiclePath, window_of
 
 _Columns = tuple["array[float]", "array[float]", "array[float]", "array[float]"]
 """Time, x, y and speed of a path."""

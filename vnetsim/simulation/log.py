@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol, TypeVar, get_args
 
-from vnetsim.coverage.window_of_path import cut_window
-from vnetsim.coverage.windows import Window
+from vnetsim.coverage.windows import Window, cut_window
 from vnetsim.experiment.camera import Camera
 from vnetsim.learning import Cost, Participant
 from vnetsim.simulation.exchange import Exchanged

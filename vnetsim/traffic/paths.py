@@ -9,8 +9,7 @@ from itertools import groupby, pairwise
 
 from vnetsim.coverage.rsu import Rsu
 from vnetsim.coverage.tracker import events_order
-from vnetsim.coverage.window_of_path import window_of
-from vnetsim.coverage.windows import CoverageEvent, Entered, ExitCause, Left, TrafficInfo, VehiclePath
+from vnetsim.coverage.windows import CoverageEvent, Entered, ExitCause, Left, TrafficInfo, VehiclePath, window_of
 from vnetsim.errors import InputError
 from vnetsim.traffic.opened import OpenedTraffic
 

@@ -14,8 +14,7 @@ import polars as pl
 
 from vnetsim.coverage.rsu import Rsu
 from vnetsim.coverage.tracker import events_order
-from vnetsim.coverage.window_of_path import part_of
-from vnetsim.coverage.windows import CoverageEvent, Entered, Left, TrafficInfo, VehiclePath, Window
+from vnetsim.coverage.windows import CoverageEvent, Entered, Left, TrafficInfo, VehiclePath, Window, part_of
 from vnetsim.errors import InputError
 from vnetsim.experiment import Experiment, TrafficSettings
 from vnetsim.paths import resolved

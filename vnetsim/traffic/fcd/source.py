@@ -8,7 +8,7 @@ within one step is told by a displacement that no speed explains; one shorter th
 like a drive, which the live simulation, told by SUMO, knows better.
 
 Positions must be in net coordinates (m). A recording made with ``--fcd-output.geo`` holds degrees and is refused; see
-``vnetsim.traffic.fcd.units``.
+``vnetsim.traffic.fcd.step``.
 """
 
 from __future__ import annotations
@@ -23,17 +23,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vnetsim.coverage.frames import Frames
-from vnetsim.coverage.placement import Poi, coordinates, place_rsus
+from vnetsim.coverage.placement import Poi, coordinates, place_rsus, read_pois
 from vnetsim.coverage.rsu import Rsu
-from vnetsim.coverage.rsu_file import read_pois
 from vnetsim.coverage.tracker import Tracker, largest_move_m
 from vnetsim.coverage.windows import CoverageEvent, EntryCause, ExitCause, Floats, TrafficInfo
 from vnetsim.errors import InputError
 from vnetsim.experiment import Experiment, TrafficSettings
 from vnetsim.paths import refuse_special, resolved
 from vnetsim.traffic.fcd.readers import read_fcd
-from vnetsim.traffic.fcd.step import FcdStep
-from vnetsim.traffic.fcd.units import UnitsCheck
+from vnetsim.traffic.fcd.step import FcdStep, UnitsCheck
 from vnetsim.traffic.net_file import NetFile
 from vnetsim.traffic.opened import OpenedTraffic
 from vnetsim.traffic.vehicle_types import TypeFilter, Verdicts

@@ -12,8 +12,7 @@ from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
-from vnetsim.coverage.placement import place_rsus
-from vnetsim.coverage.rsu_file import read_pois
+from vnetsim.coverage.placement import place_rsus, read_pois
 from vnetsim.coverage.windows import CoverageEvent, Floats, TrafficInfo
 from vnetsim.errors import InputError, RunError
 from vnetsim.experiment import Experiment, TrafficSettings

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from vnetsim.coverage.window_of_path import cut_window
-from vnetsim.coverage.windows import VehiclePath
+from vnetsim.coverage.windows import VehiclePath, cut_window
 
 
 def path(*points: tuple[float, float, float, float]) -> VehiclePath:
