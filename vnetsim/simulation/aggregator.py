@@ -20,6 +20,7 @@ offers it. What the fleet is to know of it goes into an outbox, which the event 
 from __future__ import annotations
 
 import math
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -243,13 +244,14 @@ class Aggregator:
     def _invite_up_to(self, free: int) -> None:
         if (length_s := self._invitations.length_s(self._state())) is not None:
             self._set_deadline(length_s)
-        for window in self._invitations.chosen(free, self._state()):
-            if self._world.experiment.round.distinct_silos and window.vehicle.silo in self._open.taken:
-                self._invitations.rest(window.vehicle)
-                continue
-            self._invite(window)
-            if self._pace.places(self._state()) <= 0:
-                return
+        with closing(self._invitations.chosen(free, self._state())) as windows:
+            for window in windows:
+                if self._world.experiment.round.distinct_silos and window.vehicle.silo in self._open.taken:
+                    self._invitations.rest(window.vehicle)
+                    continue
+                self._invite(window)
+                if self._pace.places(self._state()) <= 0:
+                    return
 
     def _invite(self, window: OpenWindow) -> None:
         vehicle = window.vehicle

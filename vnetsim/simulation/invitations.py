@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
+from bisect import bisect_left, insort
+from collections.abc import Collection, Generator, Iterator, Sequence
+from typing import overload
 
 import numpy as np
 
@@ -20,10 +22,28 @@ _ROUNDING = 1e-9
 """So much below a whole number of steps is that number."""
 
 
+class _Shown(Sequence[Candidate]):
+    """Candidates as a policy may see them: not to be changed, and not copied, for hundreds may wait at every upload."""
+
+    def __init__(self, candidates: list[Candidate]) -> None:
+        self._candidates = candidates
+
+    def __len__(self) -> int:
+        return len(self._candidates)
+
+    @overload
+    def __getitem__(self, place: int) -> Candidate: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[Candidate]: ...
+    def __getitem__(self, place: int | slice) -> Candidate | list[Candidate]:
+        return self._candidates[place]
+
+    def __iter__(self) -> Iterator[Candidate]:
+        return iter(self._candidates)
+
+
 class Invitations:
     """Shows policy and pace the vehicles as the RSUs know them.
-
-    With many RSUs hundreds wait, and somebody is chosen at every upload: what waits is kept ready to be shown.
 
     Args:
         policy: whom to invite first.
@@ -45,14 +65,13 @@ class Invitations:
         self._plan, self._takes, self._share = (getattr(pace, part, None) for part in ("plan", "takes", "share"))
         self._knowledge = knowledge
         self.planned_share = 1.0
-        self._windows: dict[Candidate, OpenWindow] = {}  # in order of entry, unless _unsorted
+        self._waiting: list[Candidate] = []  # in order of entry
+        self._windows: dict[Candidate, OpenWindow] = {}
         self._candidates: dict[OpenWindow, Candidate] = {}
-        self._newest = -1
-        self._unsorted = False
         self._rested: dict[str, Vehicle] = {}
 
     def __len__(self) -> int:
-        return len(self._windows)
+        return len(self._waiting)
 
     def offer(self, window: OpenWindow, round_index: int) -> None:
         """Let an idle vehicle wait in a window or, when it took part in the open round, rest until the next one."""
@@ -61,8 +80,7 @@ class Invitations:
         elif window not in self._candidates:
             self._candidates[window] = candidate = Candidate(window, self._knowledge.known)
             self._windows[candidate] = window
-            self._unsorted |= window.index < self._newest
-            self._newest = max(self._newest, window.index)
+            insort(self._waiting, candidate, key=self._entered)
 
     def rest(self, vehicle: Vehicle) -> None:
         """Let a vehicle rest until the next round."""
@@ -87,14 +105,15 @@ class Invitations:
         """Return how long the open round is to last from now (s) at most, where the pace plans that now."""
         if self._plan is None or state.invited:
             return None
-        planned: PlannedRound | None = self._plan(self._waiting(state, 1.0), state)
+        self._knowledge.at(state.now_s)
+        planned: PlannedRound | None = self._plan(_Shown(self._waiting), state)
         if planned is None:
             return None
         self.planned_share = planned.share
         return planned.length_s
 
-    def chosen(self, free: int, state: RoundState) -> Iterator[OpenWindow]:
-        """Yield who is to be invited and waits no longer, as far as they are asked for.
+    def chosen(self, free: int, state: RoundState) -> Generator[OpenWindow]:
+        """Yield who is to be invited, as far as they are asked for; when it is closed, they wait no longer.
 
         Args:
             free: how many can be invited now.
@@ -103,9 +122,10 @@ class Invitations:
         Raises:
             RunError: the policy failed, or returned what is no candidate, or one twice.
         """
-        candidates = self._waiting(state, self.planned_share)
+        self._knowledge.at(state.now_s, self.planned_share)
+        candidates = _Shown(self._waiting)
         if self._takes is not None:
-            candidates = tuple(candidate for candidate in candidates if self._takes(candidate, state))
+            candidates = _Shown([candidate for candidate in candidates if self._takes(candidate, state)])
         if not candidates:
             return
         context = SelectionContext(
@@ -117,16 +137,21 @@ class Invitations:
             generator=self._generator,
             memory=self._memory,
         )
-        for candidate in self._policy.select(candidates, min(free, len(candidates)), context):
-            window = self._windows.get(candidate) if isinstance(candidate, Candidate) else None
-            if window is None:
-                what = candidate.vehicle_id if isinstance(candidate, Candidate) else repr(candidate)
-                raise RunError(
-                    f"selection policy '{self._policy.name}' returned {what} in round {state.round}, which is no "
-                    "candidate or was returned before; it must return some of the candidates, each once."
-                )
-            self._discard(window)
-            yield window
+        chosen: dict[Candidate, OpenWindow] = {}
+        try:
+            for candidate in self._policy.select(candidates, min(free, len(candidates)), context):
+                window = self._windows.get(candidate) if isinstance(candidate, Candidate) else None
+                if window is None or candidate in chosen:
+                    what = candidate.vehicle_id if isinstance(candidate, Candidate) else repr(candidate)
+                    raise RunError(
+                        f"selection policy '{self._policy.name}' returned {what} in round {state.round}, which is no "
+                        "candidate or was returned before; it must return some of the candidates, each once."
+                    )
+                chosen[candidate] = window
+                yield window
+        finally:
+            for window in chosen.values():
+                self._discard(window)
 
     def share(self, window: OpenWindow, state: RoundState) -> float:
         """Return the share of its training that a vehicle does, which begins it now.
@@ -154,12 +179,8 @@ class Invitations:
     def _discard(self, window: OpenWindow) -> None:
         candidate = self._candidates.pop(window, None)
         if candidate is not None:
+            del self._waiting[bisect_left(self._waiting, window.index, key=self._entered)]
             del self._windows[candidate]
 
-    def _waiting(self, state: RoundState, work_share: float) -> tuple[Candidate, ...]:
-        """Return who waits, in order of entry, as they are now when a share of their training is planned."""
-        if self._unsorted:
-            self._windows = dict(sorted(self._windows.items(), key=lambda item: item[1].index))
-            self._unsorted = False
-        self._knowledge.at(state.now_s, work_share)
-        return tuple(self._windows)
+    def _entered(self, candidate: Candidate) -> int:
+        return self._windows[candidate].index
