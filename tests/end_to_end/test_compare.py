@@ -121,10 +121,8 @@ def test_a_second_call_runs_what_is_missing(
 
 
 @pytest.mark.parametrize(
-    ("name", "call"),
-    [("record", 0), ("create", 0), ("evaluate", 0), ("train", 0), ("train", 2), ("aggregate", 4), ("evaluate", 7),
-     ("sample_images", 1), ("create", 2)],
-)  # fmt: skip
+    ("name", "call"), [("record", 0), ("create", 2), ("train", 2), ("evaluate", 7), ("sample_images", 1)]
+)
 def test_ctrl_c_and_the_same_command_again(toys: Any, name: str, call: int, cli: Cli, tmp_path: Path) -> None:
     assert cli(*command(tmp_path / "whole", seeds="0:3")).status == 0
     folder = tmp_path / "broken"
@@ -155,32 +153,6 @@ def stop_at(patch: pytest.MonkeyPatch, target: Any, name: str, call: int, error:
         return original(*(arguments[1:] if bound else arguments), **options)
 
     patch.setattr(target, name, classmethod(wrapped) if bound else wrapped)
-
-
-class Killed(BaseException):
-    """What nothing catches, as nothing catches ``kill -9``."""
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("toys")
-def test_a_kill_at_many_writes(cli: Cli, tmp_path: Path) -> None:
-    assert cli(*command(tmp_path / "whole", seeds="0:2")).status == 0
-    original = os.replace
-    for call in range(0, 100, 13):
-        folder, calls, dead = tmp_path / f"run {call}", iter(range(10**6)), []
-
-        def dying(*arguments: Any, at: int = call, calls: Any = calls, dead: list[bool] = dead, **options: Any) -> None:
-            if dead or next(calls) >= at:
-                dead.append(True)
-                raise Killed
-            original(*arguments, **options)
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(os, "replace", dying)
-            with pytest.raises(Killed):
-                cli(*command(folder, seeds="0:2"))
-        assert cli(*command(folder, seeds="0:2")).status == 0
-        assert tables_of(folder) == tables_of(tmp_path / "whole"), f"killed at call {call}"
 
 
 def test_a_failed_cell_is_told_and_the_rest_goes_on(toys: Any, cli: Cli, tmp_path: Path) -> None:
@@ -355,15 +327,10 @@ def test_a_cell_that_was_altered_before_it_finished_is_not_gone_on_with(toys: An
         assert cli(*command(folder, seeds="0:2")).status == 130
     (cell,) = (folder / "cells").glob("shifted-seed0-*")
     path = cell / "experiment.toml"
-    altered = path.read_text().replace("payload_bytes = 100000", "payload_bytes = 100001")
-    path.write_text(altered)
+    path.write_text(path.read_text().replace("payload_bytes = 100000", "payload_bytes = 100001"))
     done = cli(*command(folder, seeds="0:2"))
     assert done.status == 1
     assert f"{path}: altered or damaged since it was written" in done.err
-    RunDirectory(cell).put({path.name: altered.encode()})
-    done = cli(*command(folder, seeds="0:2"))
-    assert done.status == 1
-    assert f"{path}: learning.payload_bytes was altered since the cell began (from 100000 to 100001)" in done.err
     shutil.rmtree(cell)
     assert cli(*command(folder, seeds="0:2")).status == 0
 
@@ -412,7 +379,7 @@ def test_a_learners_file_goes_into_the_folder(cli: Cli, tmp_path: Path) -> None:
 def test_a_full_disk_stops_the_comparison(cli: Cli, tmp_path: Path) -> None:
     assert cli(*command(tmp_path / "whole", seeds="0:2")).status == 0
     original = os.fsync
-    for call in (2, 8, 30, 60):
+    for call in (2, 30):
         folder, calls = tmp_path / f"run{call}", iter(range(10**6))
 
         def full(file: int, *, at: int = call, calls: Any = calls) -> None:

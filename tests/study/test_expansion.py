@@ -285,19 +285,22 @@ def test_arms_of_one_learner_leave_the_schedule_open(planned: Planned) -> None:
 
 
 def test_paths_are_the_study_files(planned: Planned, tmp_path: Path) -> None:
-    source = Path(__file__).resolve().parents[2] / "scenarios" / "fedprox.py"
-    (tmp_path / "mine.py").write_bytes(source.read_bytes())
+    scenarios = Path(__file__).resolve().parents[2] / "scenarios"
+    (tmp_path / "mine.py").write_bytes((scenarios / "fedprox.py").read_bytes())
+    (tmp_path / "net.py").write_bytes((scenarios / "plugins" / "plain_cnn.py").read_bytes())
     (tmp_path / "mine.toml").write_text('scenario = "gaussian"\nrounds = 4\n')
     arms = '[[arms]]\nlearner = "mine.py:FedProx"\n[[arms]]\nlearner = "fedavg"\n'
-    cell = planned('equal_schedule = "mine.py:FedProx"\n', arms=arms, scenario="mine.toml").cells[0]
+    arms += 'learning.encoder = "net.py:PlainCnn"\n'
+    cell, other = planned('equal_schedule = "mine.py:FedProx"\n', arms=arms, scenario="mine.toml").cells[:2]
+    assert other.experiment.learning["encoder"] == f"{tmp_path / 'net.py'}:PlainCnn"
     assert (cell.arm, cell.experiment.rounds) == ("FedProx", 4)
     assert cell.experiment.learner == cell.experiment.schedule.learner == f"{tmp_path / 'mine.py'}:FedProx"
     text = 'settings.traffic.net = "n"\n[grid]\ntraffic.rsu_file = ["a", "/b"]\n[[conditions]]\nname = "c"\n'
     plan = planned(f'{text}settings.data.root = "d"\n')
     assert {label for label, _ in labels(plan)} == {"c rsu_file=a", "c rsu_file=/b"}
-    one, other = (cell.experiment for cell in first(plan)[::2])
+    one, another = (cell.experiment for cell in first(plan)[::2])
     assert (one.traffic.net, one.data.root) == (str(tmp_path / "n"), str(tmp_path / "d"))
-    assert (one.traffic.rsu_file, other.traffic.rsu_file) == (str(tmp_path / "a"), "/b")
+    assert (one.traffic.rsu_file, another.traffic.rsu_file) == (str(tmp_path / "a"), "/b")
 
 
 def test_the_documented_example(planned: Planned, tmp_path: Path) -> None:

@@ -267,7 +267,7 @@ def compare(
             _refuse_given_classes(cell.experiment for cell in plan.cells)
         _refuse_other_defaults()
         folder = folder_of(out) or Path("runs") / name
-        done = run_comparison(
+        faults = run_comparison(
             plan,
             folder,
             command=command or _call("compare", scenario, folder, named),
@@ -276,9 +276,9 @@ def compare(
             engine=engine,
             address=address,
         )
-    if done.failed:
-        first = next(iter(done.failed.values()))
-        failed = f"{len(done.failed)} of {len(plan.cells)} cells failed"
+    if faults:
+        first = next(iter(faults.values()))
+        failed = f"{len(faults)} of {len(plan.cells)} cells failed"
         error = CellsFailedError(
             f"{failed}, the first by: {first} The same call runs them again; {folder} has the others."
         )

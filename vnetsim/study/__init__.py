@@ -1,1 +1,19 @@
-"""Arms under conditions at seeds: planned, run by workers, collected."""
+"""Studies: arms under conditions at seeds, every arm on the same recorded traffic.
+
+An arm is what is compared: a learner with its settings, settings beside the learner's, or both. A condition is
+everything else that a study varies: scenario, traffic, partition of the data. The random streams of a run depend on its
+seed alone. At one seed and condition, silos, radio and initial weights are therefore common to all arms.
+
+The way of a study::
+
+    request      a study file, or the arguments of vnetsim compare  ->  tables
+    expansion    tables  ->  every cell's complete experiment, or one line that names what is wrong
+    plan         the cells and their traffics; a cell's folder is named by what decides its result
+    runner       the folder of the comparison: which cells are missing, who runs them, what the record says
+    traffic      recorded once for all cells that replay it; one RSU for all, where nobody names one
+    workers      who runs the cells: this process, several, or a Ray cluster (workers_ray)
+    cells        one cell, run or resumed as any single run is
+    progress     what is shown meanwhile
+
+``analysis.comparison`` reads the folder afterwards.
+"""

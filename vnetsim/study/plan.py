@@ -1,11 +1,4 @@
-"""What a study compares: every arm under every condition at every seed, on the same recorded traffic.
-
-An arm is what is compared: a learner with its settings, settings beside the learner's, or both. A condition is
-everything else that a study varies: scenario, traffic, partition of the data. The random streams of a run depend on its
-seed alone. At one seed and condition, silos, radio and initial weights are therefore common to all arms.
-
-``request`` reads what is asked for, ``expansion`` makes it the cells of a ``Plan``, ``runner`` runs those.
-"""
+"""What a study runs: its cells, and the traffics that they replay."""
 
 from __future__ import annotations
 

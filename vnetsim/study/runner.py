@@ -17,17 +17,16 @@ import dataclasses
 import shlex
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from errno import ENOSPC
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from vnetsim.errors import InputError, RunError, VnetsimError, one_line
 from vnetsim.plugins import code_file, short_name
 from vnetsim.progress import ProgressDisplay
 from vnetsim.runs.assembly import assemble
 from vnetsim.runs.manifest import sha256_of
+from vnetsim.runs.ray_cluster import cluster_options
 from vnetsim.runs.writer import locked
 from vnetsim.storage.comparison import RECORD
 from vnetsim.storage.folder import is_own
@@ -37,24 +36,10 @@ from vnetsim.study.plan import Cell, Plan
 from vnetsim.study.progress import NotesOnce, StudyProgress
 from vnetsim.study.traffic import Recorded, recorded, with_one_rsu
 from vnetsim.study.workers import run_here, run_in_processes
+from vnetsim.study.workers_ray import run_on_ray
 
 Engine = Callable[[Sequence[CellJob], StudyProgress], Generator[CellResult, None, None]]
 """Runs cells, wherever; closing the iterator stops them."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Comparison:
-    """A comparison that came to its end.
-
-    Args:
-        path: its folder.
-        ran: cells that were run or resumed by this call.
-        failed: one line for each cell that failed, by folder name.
-    """
-
-    path: Path
-    ran: int
-    failed: Mapping[str, str]
 
 
 def compare(
@@ -66,8 +51,8 @@ def compare(
     workers: int = 1,
     engine: str = "local",
     address: str | None = None,
-) -> Comparison:
-    """Run every cell that the folder does not hold finished yet.
+) -> Mapping[str, str]:
+    """Run every cell that the folder does not hold finished yet; return why cells failed, by their folders' names.
 
     Args:
         plan: what to run.
@@ -145,9 +130,7 @@ def _engine(workers: int, engine: str, address: str | None) -> Engine:
     if workers < 1:
         raise InputError(f"--workers {workers}: must be at least 1.")
     if engine == "ray":
-        from vnetsim.study.workers_ray import ray_engine  # noqa: PLC0415 - an extra that need not be installed
-
-        return ray_engine(workers, address)
+        return partial(run_on_ray, cluster=cluster_options(workers, address))
     if address is not None:
         raise InputError(f"--address {address}: is that of a Ray cluster; add --engine ray.")
     return run_here if workers == 1 else partial(run_in_processes, workers=workers)
@@ -173,8 +156,8 @@ class _Study:
         self._known = run.comparison()
         self._failed: dict[str, str] = {}
 
-    def play(self, engine: Engine) -> Comparison:
-        """Run what is missing.
+    def play(self, engine: Engine) -> Mapping[str, str]:
+        """Run what is missing; return why cells failed, by their names.
 
         Raises:
             InputError: a symbolic link leads to a cell.
@@ -190,18 +173,14 @@ class _Study:
         try:
             with closing(engine(list(missing.values()), display)) as outcomes:
                 for outcome in outcomes:
-                    self._take(missing[outcome.name], outcome)
+                    if outcome.disk_full:
+                        raise RunError(outcome.error) from OSError(ENOSPC, "")  # so that it is known for what it is
+                    if outcome.error:
+                        self._fail(missing[outcome.name], outcome.error)
         except KeyboardInterrupt:
             raise KeyboardInterrupt(display.place) from None
         self._run.settle()
-        ran = len(missing.keys() - self._failed.keys())
-        return Comparison(path=self._run.path, ran=ran, failed=self._failed)
-
-    def _take(self, job: CellJob, outcome: CellResult) -> None:
-        if outcome.disk_full:
-            raise RunError(outcome.error) from OSError(ENOSPC, "")  # so that it is known for what it is
-        if outcome.error:
-            self._fail(job, outcome.error)
+        return self._failed
 
     def _fail(self, job: CellJob, reason: str) -> None:
         self._failed[job.name] = reason
@@ -262,17 +241,12 @@ class _Study:
             }
             for name, cell in self._cells.items()
         ]
-        entries: dict[str, Any] = {
-            "title": self._plan.title,
-            "notes": list(self._plan.notes),
+        entries = {
+            **dataclasses.asdict(dataclasses.replace(self._plan, traffics=(), cells=())),
             "command": list(self._command),
             "cells": cells,
-            "interval": self._plan.interval,
-            "against": self._plan.against,
-            "arm_settings": list(self._plan.arm_settings),
-            "last_evaluations": self._plan.last_evaluations,
             "last_evaluations_before": self._before(),
-            "skipped": [dataclasses.asdict(skipped) for skipped in self._plan.skipped],
             "failed": self._failed,
         }
+        del entries["traffics"]
         self._run.write_json(RECORD, {**self._known, **entries})

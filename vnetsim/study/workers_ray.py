@@ -12,16 +12,15 @@ import secrets
 import shutil
 import socket
 import tempfile
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from vnetsim import __version__
 from vnetsim.errors import one_line
 from vnetsim.process import RETRIES, prepare_process
-from vnetsim.runs.ray_cluster import PATIENCE_S, cluster_options, connected
+from vnetsim.runs.ray_cluster import PATIENCE_S, Cluster, connected
 from vnetsim.storage.checksums import RECORD
 from vnetsim.storage.folder import LOCK, Folder
 from vnetsim.study.cells import CellJob, CellResult, play
@@ -33,23 +32,8 @@ Files = Mapping[str, bytes]
 """Contents by path in the folder of a comparison."""
 
 
-def ray_engine(
-    workers: int, address: str | None
-) -> Callable[[Sequence[CellJob], StudyProgress], Generator[CellResult, None, None]]:
-    """Return what runs cells on the Ray cluster at ``address``, or on a new one of this machine.
-
-    Args:
-        workers: cells at once on a cluster of this machine; a cluster with an address knows its size itself.
-        address: HOST:PORT of its head, or ``auto``; None for a new one.
-
-    Raises:
-        InputError: Ray is not installed, the options do not go together, or the cluster does not answer.
-    """
-    return partial(_run, init=cluster_options(workers, address))
-
-
-def _run(
-    jobs: Sequence[CellJob], display: StudyProgress, *, init: Mapping[str, Any]
+def run_on_ray(
+    jobs: Sequence[CellJob], display: StudyProgress, *, cluster: Cluster
 ) -> Generator[CellResult, None, None]:
     """Run cells on a cluster; yield how each ended, in the order in which they do."""
     import ray  # noqa: PLC0415
@@ -57,7 +41,7 @@ def _run(
 
     if not jobs:
         return
-    with connected(init), _shared_folder_mark(jobs[0].root) as mark:
+    with connected(cluster), _shared_folder_mark(jobs[0].root) as mark:
         gpus = 1 if ray.cluster_resources().get("GPU") and all(job.may_use_gpu for job in jobs) else 0
         task = ray.remote(_cell).options(num_cpus=1, num_gpus=gpus, max_retries=RETRIES, retry_exceptions=False)
         news = Queue(actor_options={"num_cpus": 0})  # not to wait for a cell that ends
