@@ -46,7 +46,7 @@ def test_the_documents_commands_run(cli: Cli, small: tuple[str, ...], tmp_path: 
     told = cli(*explain[1:])
     assert told.status == 0
     for words in (
-        "fedprox: contrastive",
+        "fedprox: learner",
         "FedAvg with a proximal term",
         "mu / 2 |theta - theta^r|^2",
         "0.01",

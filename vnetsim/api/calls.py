@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
-from vnetsim.api.results import CellsFailedError, Run, Study, Traffic, opened
+from vnetsim.api.results import CellsFailedError, Run, Study, Traffic
 from vnetsim.api.settings import (
     SettingTree,
     experiment_of,
@@ -17,6 +16,8 @@ from vnetsim.api.settings import (
     learners_of,
     overrides_of,
     path_of,
+    refuse_given_classes,
+    refuse_other_defaults,
     seeds_of,
     text_of,
 )
@@ -24,13 +25,14 @@ from vnetsim.display import progress_display
 from vnetsim.errors import InputError
 from vnetsim.experiment import Experiment as Settings
 from vnetsim.learning.registry import LEARNERS
-from vnetsim.plugins import is_given, short_name
 from vnetsim.progress import ProgressDisplay
 from vnetsim.runs.assembly import assemble
 from vnetsim.runs.ray_cluster import cluster_of_run
 from vnetsim.runs.runner import OnRound, resume_run, start_run
 from vnetsim.runs.traffic_recording import record_mobility
 from vnetsim.runs.writer import folder_to_make
+from vnetsim.storage.comparison import RECORD
+from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.study.request import Request
 from vnetsim.study.runner import compare as run_comparison
 
@@ -121,7 +123,7 @@ def run(
             rounds, keys = rounds or ALL_ROUNDS, {"traffic__repeat": False, **keys}
         named = _overrides(settings, rsu, learner=learner, rounds=rounds, device=device, seed=seed, **keys)
         assembly = assemble(*experiment_of(scenario, named, trust=trust))
-        _refuse_other_defaults()
+        refuse_other_defaults()
         command, folder = (
             command or _call("run", scenario, out, named),
             folder_to_make(folder_of(out), overwrite=overwrite),
@@ -264,8 +266,8 @@ def compare(
         named = _overrides(settings, rsu, rounds=rounds, device=device, **keys)
         plan, name = request.plan(named)
         if workers != 1 or engine != "local":
-            _refuse_given_classes(cell.experiment for cell in plan.cells)
-        _refuse_other_defaults()
+            refuse_given_classes(cell.experiment for cell in plan.cells)
+        refuse_other_defaults()
         folder = folder_of(out) or Path("runs") / name
         faults = run_comparison(
             plan,
@@ -359,7 +361,11 @@ def load(path: str | os.PathLike[str]) -> Run | Traffic | Study:
         >>> type(traffic).__name__, traffic.windows.equals(made.windows)
         ('Traffic', True)
     """
-    return opened(Path(path_of(path, "path")))
+    folder = RunDirectory(path_of(path, "path"))
+    if (folder.path / RECORD).is_file():
+        folder.comparison_record()  # damage is told now
+        return Study(folder.path)
+    return (Traffic if folder.manifest_record().kind == "mobility" else Run)(folder.path)
 
 
 @contextmanager
@@ -377,29 +383,6 @@ def _display(progress: Show) -> Iterator[ProgressDisplay]:
 def _overrides(settings: SettingTree | None, rsu: Rsus, **given: object) -> list[tuple[tuple[str, ...], Any]]:
     placed = [rsu] if isinstance(rsu, str) else rsu
     return overrides_of(settings, traffic__rsu=placed, **given)
-
-
-def _refuse_given_classes(experiments: Iterable[Settings]) -> None:
-    for experiment in experiments:
-        for key, name in experiment.plugins().items():
-            if is_given(name):
-                raise InputError(
-                    f"{key}: {short_name(name)} is a class of this process, which its workers do not have; put it in a "
-                    "file and name it as path/to/file.py:CLASS, or leave workers at 1."
-                )
-
-
-def _refuse_other_defaults() -> None:
-    """Refuse a process whose torch makes other tensors than float32 on the CPU; the command line has these."""
-    torch = sys.modules.get("torch")
-    if torch is None:
-        return
-    kind, device = torch.get_default_dtype(), torch.get_default_device()
-    if kind != torch.float32 or device.type != "cpu":
-        raise InputError(
-            f"torch makes {kind} tensors on {device} by default in this process; vnetsim needs torch.float32 on the "
-            "CPU: call torch.set_default_dtype(torch.float32) and torch.set_default_device('cpu')."
-        )
 
 
 def _call(name: str, scenario: Scenario, out: object, named: Sequence[tuple[tuple[str, ...], Any]]) -> list[str]:

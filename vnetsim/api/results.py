@@ -15,7 +15,6 @@ from vnetsim.errors import RunError
 from vnetsim.own_packages import claim
 from vnetsim.runs.timing import schedule
 from vnetsim.scenario.settings_file import read_toml
-from vnetsim.storage.comparison import RECORD
 from vnetsim.storage.records import ComparisonRecord, ManifestRecord
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.storage.tables import (
@@ -385,17 +384,3 @@ class CellsFailedError(RunError):
     """Cells of a comparison failed; ``study`` has the others."""
 
     study: Study
-
-
-def opened(path: Path) -> Run | Traffic | Study:
-    """Return what a folder is.
-
-    Raises:
-        InputError: none of vnetsim's, or its record is damaged.
-    """
-    if (path / RECORD).is_file():
-        study = Study(path)
-        study._record  # noqa: B018, SLF001 - damage is told now
-        return study
-    run = Run(path)
-    return Traffic(path) if run._record.kind == "mobility" else run  # noqa: SLF001 - as above

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from vnetsim.learning import Learner
 from vnetsim.learning.aggregation import AGGREGATIONS
 from vnetsim.learning.kinds import DATA_SETS, ENCODERS
 from vnetsim.learning.registry import LEARNERS
+from vnetsim.plugins import is_given, short_name
 from vnetsim.radio import RADIO_MODELS
 from vnetsim.scenario.settings_file import changed, load_experiment, read_experiment, to_plain
 from vnetsim.simulation.pace import PACES
@@ -241,3 +243,27 @@ def experiment_of(
     if learns:
         return read_experiment(text, overrides, trust=trust)
     return load_experiment(text, overrides), None
+
+
+def refuse_given_classes(experiments: Iterable[Settings]) -> None:
+    """Refuse plug-ins that are classes of this process, which its workers do not have."""
+    for experiment in experiments:
+        for key, name in experiment.plugins().items():
+            if is_given(name):
+                raise InputError(
+                    f"{key}: {short_name(name)} is a class of this process, which its workers do not have; put it in a "
+                    "file and name it as path/to/file.py:CLASS, or leave workers at 1."
+                )
+
+
+def refuse_other_defaults() -> None:
+    """Refuse a process whose torch makes other tensors than float32 on the CPU; the command line has these."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return
+    kind, device = torch.get_default_dtype(), torch.get_default_device()
+    if kind != torch.float32 or device.type != "cpu":
+        raise InputError(
+            f"torch makes {kind} tensors on {device} by default in this process; vnetsim needs torch.float32 on the "
+            "CPU: call torch.set_default_dtype(torch.float32) and torch.set_default_device('cpu')."
+        )
