@@ -38,7 +38,7 @@ def load_images(data: DataSettings, *, streams: Streams, settings: Any = None) -
     Args:
         data: which set, where it lies, how many images of it.
         streams: the branch of the random streams that generated sets draw from.
-        settings: an instance of the set's ``Settings``; its defaults for None.
+        settings: the set with its settings; its defaults for None.
 
     Raises:
         InputError: when the set is unknown or has no classes, or its files are missing or damaged.
@@ -54,7 +54,7 @@ def load_steering(data: DataSettings, *, streams: Streams, settings: Any = None)
     Args:
         data: which set, where it lies, how many images of it.
         streams: the branch of the random streams that generated sets draw from.
-        settings: an instance of the set's ``Settings``; its defaults for None.
+        settings: the set with its settings; its defaults for None.
 
     Raises:
         InputError: when the set is unknown or has no steering angles, or its files are missing or damaged.
@@ -65,29 +65,18 @@ def load_steering(data: DataSettings, *, streams: Streams, settings: Any = None)
 
 
 def _load(data: DataSettings, streams: Streams, settings: Any, needs: str, shipped: tuple[str, ...], kind: type) -> Any:
-    found = _found(data.name, shipped)
+    if settings is None and not is_class(data.name) and data.name not in DATA_SETS.names():
+        others = [other for other in DATA_SETS.names() if other not in SHIPPED]
+        raise unknown_name("data set", data.name, [*shipped, *others], where="data.name")
+    found = DATA_SETS.find(data.name)() if settings is None else settings
     if found.targets != needs:
         raise InputError(
             f"data.name: the images of '{data.name}' have {found.targets}, and this learner needs {needs}: "
             f"{', '.join(shipped)}."
         )
-    if data.name in SHIPPED:
-        return found.load(data, settings, streams)
-    loaded = checked(found, DATA_SETS.name, DataSet).load(
-        data, found.Settings() if settings is None else settings, streams
-    )
+    loaded = checked(found, DATA_SETS.name, DataSet).load(data, streams)
     if not isinstance(loaded, kind):
         raise RunError(
             f"data set '{found.name}' returned a {type(loaded).__name__}, expected a learners.data.{kind.__name__}."
         )
     return loaded
-
-
-def _found(name: str, shipped: tuple[str, ...]) -> type[DataSet]:
-    """Return the class of a data set: a shipped one, which needs no installation, or a plug-in."""
-    if name in SHIPPED:
-        return SHIPPED[name]
-    if not is_class(name) and name not in DATA_SETS.names():
-        others = [other for other in DATA_SETS.names() if other not in SHIPPED]
-        raise unknown_name("data set", name, [*shipped, *others], where="data.name")
-    return DATA_SETS.find(name)

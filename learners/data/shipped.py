@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import importlib
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from vnetsim.experiment import DataSettings
-from vnetsim.learning.kinds import NoSettings
 from vnetsim.random_streams import Streams
 
 CLASSES, ANGLES = "classes", "steering angles"
 
 
+@dataclass(frozen=True, kw_only=True)
 class _Shipped:
     """A set whose module is loaded only when the set is: torchvision, for one, takes seconds to import."""
 
@@ -19,14 +20,13 @@ class _Shipped:
     source: ClassVar[str]
     module: ClassVar[str]
     targets: ClassVar[str] = CLASSES
-    Settings: ClassVar[type] = NoSettings
 
-    @classmethod
-    def load(cls, data: DataSettings, settings: Any, streams: Streams) -> Any:  # noqa: ARG003 - there are none
+    def load(self, data: DataSettings, streams: Streams) -> Any:
         """Return the images; see ``vnetsim.learning.kinds.DataSet``."""
-        return importlib.import_module(cls.module).load(data, streams=streams)
+        return importlib.import_module(self.module).load(data, streams=streams)
 
 
+@dataclass(frozen=True, kw_only=True)
 class Signs(_Shipped):
     """Traffic signs, drawn by the program: 32 x 32, colour."""
 
@@ -35,6 +35,7 @@ class Signs(_Shipped):
     module: ClassVar[str] = "learners.data.signs"
 
 
+@dataclass(frozen=True, kw_only=True)
 class Cifar10(_Shipped):
     """Photographs of ten classes, 32 x 32, colour; torchvision reads them, and fetches them where told to."""
 
@@ -43,6 +44,7 @@ class Cifar10(_Shipped):
     module: ClassVar[str] = "learners.data.cifar10"
 
 
+@dataclass(frozen=True, kw_only=True)
 class Npz(_Shipped):
     """An archive of images and labels, in MedMNIST's layout or a plain one."""
 
@@ -51,6 +53,7 @@ class Npz(_Shipped):
     module: ClassVar[str] = "learners.data.npz"
 
 
+@dataclass(frozen=True, kw_only=True)
 class ClassFolders(_Shipped):
     """One folder of images per class."""
 
@@ -59,6 +62,7 @@ class ClassFolders(_Shipped):
     module: ClassVar[str] = "learners.data.folder"
 
 
+@dataclass(frozen=True, kw_only=True)
 class Road(_Shipped):
     """Drives on roads drawn by the program, grey, with the steering angle of every frame."""
 
@@ -68,6 +72,7 @@ class Road(_Shipped):
     module: ClassVar[str] = "learners.data.road"
 
 
+@dataclass(frozen=True, kw_only=True)
 class DrivingLog(_Shipped):
     """Recorded drives in the layout of Udacity's simulator, ``driving_log.csv``."""
 
@@ -77,6 +82,7 @@ class DrivingLog(_Shipped):
     module: ClassVar[str] = "learners.data.driving_log"
 
 
+@dataclass(frozen=True, kw_only=True)
 class SteeringNpz(_Shipped):
     """An archive of frames, ``imgs``, and steering angles, ``ground_truths``."""
 

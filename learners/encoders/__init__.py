@@ -6,6 +6,7 @@ import itertools
 import math
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
 import torch
@@ -16,7 +17,7 @@ from learners.encoders.layer_shapes import layer_shapes
 from learners.encoders.precision import Convolutional
 from vnetsim.errors import unknown_name
 from vnetsim.learning import kinds
-from vnetsim.learning.kinds import EncoderTrunk, NoSettings
+from vnetsim.learning.kinds import EncoderTrunk
 from vnetsim.plugins import is_class, plugin_errors
 from vnetsim.plugins.checked import checked
 
@@ -109,15 +110,14 @@ class ResidualBlock(nn.Module):
         return result
 
 
+@dataclass(frozen=True, kw_only=True)
 class Small:
     """A residual network of four blocks for 32 x 32 images, made to train on a CPU: 86 thousand parameters."""
 
     name: ClassVar[str] = "small"
     source: ClassVar[str] = "built in; blocks of He et al. (2016), arXiv:1512.03385"
-    Settings: ClassVar[type] = NoSettings
 
-    @classmethod
-    def create(cls, settings: Any) -> tuple[nn.Module, int]:  # noqa: ARG003 - there are none
+    def build(self) -> tuple[nn.Module, int]:
         """Return the trunk and its width; see ``vnetsim.learning.kinds.EncoderTrunk``."""
         widths = (16, 16, 32, 64)
         trunk: OrderedDict[str, nn.Module] = OrderedDict(
@@ -130,15 +130,14 @@ class Small:
         return nn.Sequential(trunk), widths[-1]
 
 
+@dataclass(frozen=True, kw_only=True)
 class ResNet18:
     """ResNet-18 for 32 x 32 images as FLSimCo's code builds it: 3x3 stem of stride 1, no max-pool, 512 -> 128."""
 
     name: ClassVar[str] = "resnet18"
     source: ClassVar[str] = "He et al. (2016): Deep residual learning for image recognition, arXiv:1512.03385"
-    Settings: ClassVar[type] = NoSettings
 
-    @classmethod
-    def create(cls, settings: Any) -> tuple[nn.Module, int]:  # noqa: ARG003 - there are none
+    def build(self) -> tuple[nn.Module, int]:
         """Return the trunk and its width; see ``vnetsim.learning.kinds.EncoderTrunk``."""
         from torchvision.models import resnet18  # noqa: PLC0415  torchvision is slow to import and only needed here
 
@@ -172,7 +171,7 @@ def create_encoder(name: str, *, seed: int, settings: Any = None) -> Encoder:
     Args:
         name: see ``vnetsim.learning.kinds.EncoderTrunk``.
         seed: of the weights.
-        settings: an instance of the encoder's ``Settings``; its defaults for anything else.
+        settings: the encoder with its settings; its defaults for anything else.
 
     Raises:
         InputError: when there is no encoder of that name.
@@ -189,13 +188,13 @@ def create_classifier(name: str, *, classes: int, seed: int, settings: Any = Non
 def _built(name: str, settings: Any, seed: int, make: Callable[[nn.Module, int], Network]) -> Network:
     require_encoder(name)
     if name in ENCODERS:
-        return seeded(lambda: make(*ENCODERS[name].create(None)), seed=seed)
+        return seeded(lambda: make(*ENCODERS[name]().build()), seed=seed)
     found = kinds.ENCODERS.find(name)
 
     def build() -> Network:
-        given = settings if isinstance(settings, found.Settings) else found.Settings()
-        trunk, width = checked(found, kinds.ENCODERS.name, EncoderTrunk).create(given)
-        with plugin_errors("encoder", found.name, "in create"):
+        given = settings if isinstance(settings, found) else found()
+        trunk, width = checked(given, kinds.ENCODERS.name, EncoderTrunk).build()
+        with plugin_errors("encoder", found.name, "in build"):
             seen = trunk(torch.zeros(2, 3, 32, 32))
             if seen.ndim != 4 or seen.shape[:2] != (2, width):
                 raise ValueError(

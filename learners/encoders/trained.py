@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import nn
 
@@ -14,23 +12,22 @@ from vnetsim.learning.kinds import EncoderTrunk
 from vnetsim.learning.model_record import ModelRecord
 
 
-def architecture(record: ModelRecord, encoder: type[EncoderTrunk] | None = None, settings: Any = None) -> nn.Module:
+def architecture(record: ModelRecord, encoder: EncoderTrunk | None = None) -> nn.Module:
     """Return the network that a record names, without weights: its tensors take no memory until they are loaded.
 
     Args:
         record: of a trained model.
-        encoder: the class of its encoder, where that does not come with vnetsim.
-        settings: an instance of that encoder's ``Settings``.
+        encoder: its encoder with its settings, where that does not come with vnetsim.
 
     Raises:
         InputError: vnetsim has no network of that name.
     """
-    own = None if encoder is None else encoder.create(settings)
+    own = None if encoder is None else encoder.build()
     with torch.device("meta"):
         if record.network == ResNet8.__name__ and encoder is None:
             channels, height, width = record.image_shape
             return ResNet8((channels, height, width))
-        trunk = own or (ENCODERS[record.encoder].create(None) if record.encoder in ENCODERS else None)
+        trunk = own or (ENCODERS[record.encoder]().build() if record.encoder in ENCODERS else None)
         if trunk is not None and record.network == Classifier.__name__:
             return Classifier(*trunk, len(record.classes))
         if trunk is not None and record.network == Encoder.__name__:

@@ -18,40 +18,33 @@ SIDE_PX = 32
 
 
 @dataclass(frozen=True, kw_only=True)
-class GratingSettings:
-    """What is drawn.
+class Gratings:
+    """Sine gratings whose direction is the class, each with a phase of its own: 32 x 32, colour.
 
     Args:
         period_px: length of a period (px), 2 to 32.
         noise: standard deviation of the noise, in parts of the grating's amplitude, 0 to 100.
     """
 
-    period_px: Annotated[float, Within(2, 32, "px", "finer ones alias; the image is no wider")] = 8.0
-    noise: Annotated[float, Within(0, 100, "", "beyond it nothing is seen")] = 1.0
-
-
-class Gratings:
-    """Sine gratings whose direction is the class, each with a phase of its own: 32 x 32, colour."""
-
     name = "gratings"
     source = "drawn by the program"
     targets = "classes"
-    Settings = GratingSettings
 
-    @classmethod
-    def load(cls, data: DataSettings, settings: GratingSettings, streams: Streams) -> ImageSet:
+    period_px: Annotated[float, Within(2, 32, "px", "finer ones alias; the image is no wider")] = 8.0
+    noise: Annotated[float, Within(0, 100, "", "beyond it nothing is seen")] = 1.0
+
+    def load(self, data: DataSettings, streams: Streams) -> ImageSet:
         """Return the images; training and test images come from streams of their own."""
-        train = drawn(data.train_images or 4000, settings, streams.generator("gratings", "train"))
-        test = drawn(data.test_images or 800, settings, streams.generator("gratings", "test"))
-        return classed_set(cls.name, data.root, train=train, test=test, class_names=DIRECTIONS)
+        train = self.drawn(data.train_images or 4000, streams.generator("gratings", "train"))
+        test = self.drawn(data.test_images or 800, streams.generator("gratings", "test"))
+        return classed_set(self.name, data.root, train=train, test=test, class_names=DIRECTIONS)
 
-
-def drawn(count: int, settings: GratingSettings, generator: np.random.Generator) -> Part:
-    """Return ``count`` images, uint8, shape (N, 3, 32, 32), and their classes, shape (N,)."""
-    labels = generator.integers(len(DIRECTIONS), size=count)
-    angle = (np.pi / 4 * labels)[:, None, None]
-    y, x = np.mgrid[:SIDE_PX, :SIDE_PX]
-    way = x * np.sin(angle) + y * np.cos(angle)
-    wave = np.sin(2 * np.pi * (way / settings.period_px + generator.random((count, 1, 1))))
-    noisy = wave[:, None] + settings.noise * generator.standard_normal((count, 3, SIDE_PX, SIDE_PX))
-    return np.clip(128 + 40 * noisy, 0, 255).astype(np.uint8), labels
+    def drawn(self, count: int, generator: np.random.Generator) -> Part:
+        """Return ``count`` images, uint8, shape (N, 3, 32, 32), and their classes, shape (N,)."""
+        labels = generator.integers(len(DIRECTIONS), size=count)
+        angle = (np.pi / 4 * labels)[:, None, None]
+        y, x = np.mgrid[:SIDE_PX, :SIDE_PX]
+        way = x * np.sin(angle) + y * np.cos(angle)
+        wave = np.sin(2 * np.pi * (way / self.period_px + generator.random((count, 1, 1))))
+        noisy = wave[:, None] + self.noise * generator.standard_normal((count, 3, SIDE_PX, SIDE_PX))
+        return np.clip(128 + 40 * noisy, 0, 255).astype(np.uint8), labels

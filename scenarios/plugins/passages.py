@@ -14,32 +14,33 @@ from vnetsim.setting_checks import Within
 from vnetsim.traffic.paths import PathTraffic
 
 
+@dataclass(frozen=True, kw_only=True)
 class Passages:
-    """One line per vehicle: vehicle, enter_s, speed_mps, bearing_deg (whence it comes), offset_m from the RSU."""
+    """One line per vehicle: vehicle, enter_s, speed_mps, bearing_deg (whence it comes), offset_m from the RSU.
+
+    Args:
+        file: the CSV file.
+        range_m: coverage radius of the RSU (m).
+    """
 
     name = "passages"
     source = "counted at the roadside"
 
-    @dataclass(frozen=True, kw_only=True)
-    class Settings:
-        """Where they are written. Args: file: the CSV file; range_m: coverage radius of the RSU (m)."""
+    file: str
+    range_m: Annotated[float, Within(1, 1e5, "m", "no roadside radio reaches further")] = 250.0
 
-        file: str
-        range_m: Annotated[float, Within(1, 1e5, "m", "no roadside radio reaches further")] = 250.0
-
-    @classmethod
-    def open(cls, settings: Settings, _: TrafficRequest) -> PathTraffic:
-        rsu = Rsu(id="roadside", x_m=0.0, y_m=0.0, range_m=settings.range_m)
+    def open(self, _: TrafficRequest) -> PathTraffic:
+        rsu = Rsu(id="roadside", x_m=0.0, y_m=0.0, range_m=self.range_m)
         paths = []
-        with Path(settings.file).open(newline="", encoding="utf-8") as lines:
+        with Path(self.file).open(newline="", encoding="utf-8") as lines:
             for number, row in enumerate(csv.DictReader(lines), start=2):
                 try:
                     paths.append(_path(row, rsu))
                 except (KeyError, TypeError, ValueError) as error:
-                    raise InputError(f"{settings.file}: line {number}: not a passage: {error!r}.") from error
+                    raise InputError(f"{self.file}: line {number}: not a passage: {error!r}.") from error
         paths.sort(key=lambda path: path[0].time_s[0])
         end_s = max((path.time_s[-1] for path, _ in paths), default=0.0)
-        about = {"kind": cls.name, "step_s": None, "seed": None, "inputs": (settings.file,), "whole_paths": True}
+        about = {"kind": self.name, "step_s": None, "seed": None, "inputs": (self.file,), "whole_paths": True}
         return PathTraffic([rsu], TrafficInfo(begin_s=0.0, end_s=end_s, **about), lambda: paths)
 
 

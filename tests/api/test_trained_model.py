@@ -154,17 +154,15 @@ def test_a_file_that_was_altered_is_refused_in_one_line(
 
 
 OWN = """
-from typing import Any, ClassVar
+from dataclasses import dataclass
 from torch import nn
-from vnetsim.learning.kinds import NoSettings
 
+@dataclass(frozen=True, kw_only=True)
 class Plain:
-    name: ClassVar[str] = "plain"
-    source: ClassVar[str] = "a test"
-    Settings: ClassVar[type] = NoSettings
+    name = "plain"
+    source = "a test"
 
-    @classmethod
-    def create(cls, settings: Any) -> tuple[nn.Module, int]:
+    def build(self) -> tuple[nn.Module, int]:
         return nn.Sequential(nn.Conv2d(3, 8, 3, 2), nn.ReLU()), 8
 """
 

@@ -103,13 +103,12 @@ def test_an_encoder_without_its_channels() -> None:
     class Trunk:
         name = "trunk"
 
-        @classmethod
-        def create(cls, _: object) -> object:
+        def build(self) -> object:
             return object()
 
-    words = r"encoder 'trunk' failed in create: it returned an object, expected the network and its number of channels"
+    words = r"encoder 'trunk' failed in build: it returned an object, expected the network and its number of channels"
     with pytest.raises(RunError, match=words):
-        checked(Trunk, ENCODERS.name, EncoderTrunk).create(None)  # type: ignore[type-var]
+        checked(Trunk(), ENCODERS.name, EncoderTrunk).build()  # type: ignore[type-var]
 
 
 def test_a_learner_of_no_finite_number() -> None:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from learners.data.shipped import SHIPPED
-from learners.encoders import ENCODERS
 from vnetsim.cli.lookup import kinds, word
 from vnetsim.plugins import Kind
 from vnetsim.storage.run_directory import RunDirectory
@@ -125,7 +122,7 @@ def test_a_wrong_setting_is_one_line(
             "data.name",
             "data set 'gratings' failed in load: ZeroDiv",
         ),
-        ("plain_cnn", "widths[-1]", "7", "learning.encoder", "encoder 'plain-cnn' failed in create: ValueErr"),
+        ("plain_cnn", "widths[-1]", "7", "learning.encoder", "encoder 'plain-cnn' failed in build: ValueErr"),
     ],
 )
 def test_a_fault_of_the_plug_in_is_one_line(
@@ -134,16 +131,10 @@ def test_a_fault_of_the_plug_in_is_one_line(
     text = (FOLDER / f"{file}.py").read_text()
     assert old in text
     mine = tmp_path / "mine.py"
-    mine.write_text(text.replace(old, f"{new}\n    {old}" if new == "1 / 0" else new, 1))
+    mine.write_text(text.replace(old, f"{new}\n        {old}" if new == "1 / 0" else new, 1))
     name = {"gratings": "Gratings", "plain_cnn": "PlainCnn"}[file]
     command = ("run", "gaussian", *QUICK, "--set", f"{option}={mine}:{name}", "--out", tmp_path / "run")
     assert line in refused(*command, status=1)
-
-
-def test_the_shipped_ones_are_entry_points_too() -> None:
-    project = tomllib.loads((FOLDER.parents[1] / "pyproject.toml").read_text())["project"]["entry-points"]
-    for group, shipped in (("vnetsim.data_sets", SHIPPED), ("vnetsim.encoders", ENCODERS)):
-        assert project[group] == {name: f"{kind.__module__}:{kind.__name__}" for name, kind in shipped.items()}
 
 
 def test_a_selection_policy(cli: Cli, scenarios: Path, small: tuple[str, ...], tmp_path: Path) -> None:

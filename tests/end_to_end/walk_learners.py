@@ -11,6 +11,7 @@ import os
 import signal
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,7 +19,6 @@ import numpy as np
 import torch
 
 from vnetsim.learning import Aggregation, Cost, Description, LearnerContext, Participant, Series, Update
-from vnetsim.learning.kinds import NoSettings
 
 HELD_S = 1500
 """Longer than any test may take: what is held is ended, and a test that forgets it leaves nothing for ever."""
@@ -26,6 +26,11 @@ HELD_S = 1500
 
 def full(_: int) -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoSettings:
+    """Nothing to set."""
 
 
 class Walk:

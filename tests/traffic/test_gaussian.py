@@ -27,9 +27,8 @@ def windows(settings: GaussianSettings, seed: int = 3) -> list[Window]:
     return [event.window for event in events(settings, seed) if isinstance(event, Left)]
 
 
-@pytest.mark.parametrize("lateral_m", [0.0, 150.0])
-def test_dwell_is_chord_over_speed(lateral_m: float, checked: Callable[[list[CoverageEvent]], None]) -> None:
-    settings = GaussianSettings(lateral_m=lateral_m, duration_s=2000)
+def test_dwell_is_chord_over_speed(checked: Callable[[list[CoverageEvent]], None]) -> None:
+    settings = GaussianSettings(duration_s=2000)
     played = events(settings)
     checked(played)
     found = [e.window for e in played if isinstance(e, Left)]
@@ -43,10 +42,7 @@ def test_dwell_is_chord_over_speed(lateral_m: float, checked: Callable[[list[Cov
         assert window.path_length_m == pytest.approx(chord_m, rel=1e-9)
         assert window.mean_speed_mps == pytest.approx(window.entry_speed_mps, rel=1e-9)
         assert window.path_time_s.size >= 3
-    if lateral_m == 0:
-        assert {round(w.path_length_m, 6) for w in whole} == {2 * settings.range_m}
-    else:
-        assert len({round(w.path_length_m, 6) for w in whole}) > 0.9 * len(whole)
+    assert {round(w.path_length_m, 6) for w in whole} == {2 * settings.range_m}
     assert all(w.exit_s == settings.duration_s for w in found if w.exit_cause == "end")
 
 
@@ -67,12 +63,12 @@ def test_speeds_follow_the_truncated_gaussian() -> None:
 
 
 def test_arrivals_are_poisson_and_directions_equally_likely() -> None:
-    settings = GaussianSettings(duration_s=20_000, arrivals_per_s=0.4, directions=("a", "b", "c"))
+    settings = GaussianSettings(duration_s=20_000, arrivals_per_s=0.4)
     found = windows(settings)
     gaps = np.diff(sorted(w.enter_s for w in found))
     assert stats.kstest(gaps, "expon", args=(0, 1 / 0.4)).pvalue > 1e-3
     counts = Counter(w.entry_edge for w in found)
-    assert set(counts) == {"a", "b", "c"}
+    assert set(counts) == {"north", "east", "south", "west"}
     assert stats.chisquare(list(counts.values())).pvalue > 1e-3
 
 

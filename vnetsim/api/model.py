@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from vnetsim.errors import InputError
-from vnetsim.learning.kinds import ENCODERS, NoSettings
+from vnetsim.learning.kinds import ENCODERS
 from vnetsim.learning.model_record import MODEL_ENTRY, ModelRecord
 from vnetsim.own_packages import claim
 from vnetsim.plugins import plugin_errors
@@ -147,7 +148,7 @@ def _built(record: ModelRecord, encoder: object, run: RunDirectory) -> nn.Module
     architecture = importlib.import_module("learners.encoders.trained").architecture
     if isinstance(encoder, str):
         encoder = ENCODERS.find(encoder)
-    if encoder is not None and not hasattr(encoder, "create"):
+    if encoder is not None and not (isinstance(encoder, type) and is_dataclass(encoder) and hasattr(encoder, "build")):
         raise InputError(
             "run.model: expected the encoder's class, its name, or a torch.nn.Module of the same architecture, got "
             f"{encoder!r}."
@@ -157,9 +158,9 @@ def _built(record: ModelRecord, encoder: object, run: RunDirectory) -> nn.Module
             built: nn.Module = architecture(record)
         else:
             given = read_toml(run.checked("experiment.toml")).get("encoder", {})
-            settings = structure(given, getattr(encoder, "Settings", NoSettings), "", ("encoder",))
-            with plugin_errors("encoder", str(getattr(encoder, "name", encoder)), "in create"):
-                built = architecture(record, encoder, settings)
+            trunk: Any = structure(given, encoder, "", ("encoder",))
+            with plugin_errors("encoder", str(getattr(encoder, "name", encoder)), "in build"):
+                built = architecture(record, trunk)
     except (RuntimeError, OverflowError) as error:  # a size that torch does not take
         raise InputError(f"{run.path}: names a network that cannot be built: {error}.") from error
     return built

@@ -8,6 +8,9 @@ from typing import Annotated
 from vnetsim.setting_checks import Within, check_bounds
 
 SceneM = Annotated[float, Within(0.01, 1e5, "m", "from the lens to the horizon")]
+FOCAL_LENGTH_M, PIXEL_PITCH_M, DEPTH_M = 0.004, 3.0e-6, 10.0
+"""Focal length s, side of a pixel Q, distance Z of what blurs. A factor common to all vehicles cancels in the weights
+of FLSimCo (Eq. 11): these decide only in which unit a level is told."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,16 +19,10 @@ class Camera:
 
     Args:
         exposure_s: exposure time H (s), > 0.
-        focal_length_m: focal length s (m), > 0.
-        pixel_pitch_m: side of one sensor pixel Q (m), > 0.
-        depth_m: distance Z of the scene that blurs (m), > 0.
         scene_width_m: width W that a training thumbnail spans in the scene (m), > 0.
     """
 
     exposure_s: Annotated[float, Within(1e-6, 1, "s", "no camera of a vehicle opens shorter or longer")] = 0.01
-    focal_length_m: Annotated[float, Within(1e-4, 10, "m", "from a pinhole to a telescope")] = 0.004
-    pixel_pitch_m: Annotated[float, Within(1e-7, 1e-3, "m", "a pixel is no smaller than light's wavelength")] = 3.0e-6
-    depth_m: SceneM = 10.0
     scene_width_m: SceneM = 4.5
 
     def __post_init__(self) -> None:
@@ -42,7 +39,7 @@ class Camera:
         FLSimCo Eq. 2 prints L = (H s / Q) v, whose unit is metre-pixels: it is this value for an object 1 m away.
         Any factor common to all vehicles cancels in the aggregation weights (Eq. 11).
         """
-        return self.exposure_s * self.focal_length_m * speed_mps / (self.pixel_pitch_m * self.depth_m)
+        return self.exposure_s * FOCAL_LENGTH_M * speed_mps / (PIXEL_PITCH_M * DEPTH_M)
 
     def kernel_px(self, speed_mps: float, image_px: int) -> float:
         """Return the motion kernel's length L = S v H / W (px) in a thumbnail S = ``image_px`` pixels wide."""

@@ -71,10 +71,6 @@ class GaussianSettings:
         mean_kmh: mean of the untruncated Gaussian (km/h).
         sd_kmh: standard deviation of the untruncated Gaussian (km/h), > 0.
         arrivals_per_s: rate of the Poisson arrivals, all directions together (1/s).
-        directions: names of the approaches, equally likely; the k-th comes from bearing 360 k / n degrees, the first
-            from the north.
-        lateral_m: standard deviation of the distance between a vehicle's line and the RSU (m); 0 drives every
-            vehicle through the centre.
         duration_s: length of the simulated time (s).
         range_m: coverage radius (m).
     """
@@ -84,8 +80,6 @@ class GaussianSettings:
     mean_kmh: Annotated[float, Within(-1000, 1000, "km/h", "further away a tail has no digits left")] = 105.0
     sd_kmh: Annotated[float, Within(0.1, 1000, "km/h", "from one speed for all to any speed alike")] = 25.0
     arrivals_per_s: Annotated[float, Within(1e-6, 1000, "1/s", "a thousand lanes at capacity bring fewer")] = 0.5
-    directions: tuple[str, ...] = ("north", "east", "south", "west")
-    lateral_m: Annotated[float, Within(0, 1e5, "m", "no roadside radio reaches further")] = 0.0
     duration_s: Annotated[float, Within(0.1, 1e8, "s", "three years")] = 900.0
     range_m: Reach = 500.0
 
@@ -94,14 +88,6 @@ class GaussianSettings:
         require(
             self.v_min_kmh < self.v_max_kmh,
             f"gaussian.v_min_kmh must be below gaussian.v_max_kmh, got {self.v_min_kmh} and {self.v_max_kmh}.",
-        )
-        require(
-            1 <= len(self.directions) <= 360,
-            f"gaussian.directions must name 1 to 360 directions, got {len(self.directions)}.",
-        )
-        require(
-            len(set(self.directions)) == len(self.directions),
-            f"gaussian.directions must differ from each other, got {list(self.directions)}.",
         )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Protocol
 
 from vnetsim.experiment import DataSettings
@@ -10,13 +9,8 @@ from vnetsim.plugins import Kind
 from vnetsim.random_streams import Streams
 
 
-@dataclass(frozen=True, kw_only=True)
-class NoSettings:
-    """Nothing to set."""
-
-
 class DataSet(Protocol):
-    """Images for learners, chosen by ``data.name``; ``Settings`` are those of the table ``dataset``.
+    """Images for learners, chosen by ``data.name``: a frozen keyword-only dataclass, whose fields stand in ``dataset``.
 
     ``targets`` says what it knows of an image: ``"classes"`` or ``"steering angles"``.
     """
@@ -24,16 +18,13 @@ class DataSet(Protocol):
     name: ClassVar[str]
     source: ClassVar[str]
     targets: ClassVar[str]
-    Settings: ClassVar[type]
 
-    @classmethod
-    def load(cls, data: DataSettings, settings: Any, streams: Streams) -> Any:
+    def load(self, data: DataSettings, streams: Streams) -> Any:
         """Return the images: a ``learners.data.ImageSet``, or a ``learners.data.SteeringSet`` with steering angles.
 
         Args:
             data: where the set lies and how many images of it are wanted (0: its default); a set takes of it what
                 suits it.
-            settings: an instance of ``Settings``.
             streams: where draws come from: ``streams.generator("a name of its own")``.
 
         Raises:
@@ -46,21 +37,16 @@ Trunk = Annotated[tuple[Any, int], "the network and its number of channels, (tor
 
 
 class EncoderTrunk(Protocol):
-    """A convolutional network for images, chosen by ``learning.encoder``; ``Settings``: of the table ``encoder``."""
+    """A network for images, chosen by ``learning.encoder``: a frozen keyword-only dataclass; fields: ``encoder``."""
 
     name: ClassVar[str]
     source: ClassVar[str]
-    Settings: ClassVar[type]
 
-    @classmethod
-    def create(cls, settings: Any) -> Trunk:
+    def build(self) -> Trunk:
         """Return a new ``torch.nn.Module`` and its number of channels C.
 
         It takes normalised images (N, 3, H, W) to dense features (N, C, H', W'); the projection or the classifier that
         stands on them is added. torch's global generator is seeded for it.
-
-        Args:
-            settings: an instance of ``Settings``.
         """
         ...
 
@@ -88,7 +74,7 @@ ENCODERS = Kind(
     protocol=EncoderTrunk,
     key="learning.encoder",
     table="encoder",
-    maker="create",
+    maker="build",
     built_in={
         "small": "learners.encoders:Small",
         "resnet18": "learners.encoders:ResNet18",

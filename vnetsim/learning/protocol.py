@@ -186,9 +186,8 @@ class LearnerContext:
         camera: the vehicles' camera.
         exchange: who exchanges with whom, for learners whose cost depends on it.
         on_ray: whether local training is for the workers of the Ray cluster that this process is connected to.
-        dataset: settings of the data set that ``data.name`` names, an instance of its ``Settings``; None for its
-            defaults.
-        encoder: likewise of the encoder that the learner's setting ``encoder`` names.
+        dataset: the data set that ``data.name`` names, with its settings; None for its defaults.
+        encoder: likewise the encoder that the learner's setting ``encoder`` names.
         rule: name of the aggregation rule, see ``vnetsim.learning.aggregation``; another one than ``sync`` is given
             only to learners that say ``takes_aggregation_rule``.
         aggregation: the rule with its settings; None for its defaults.

@@ -48,19 +48,16 @@ class TrafficRequest:
 
 @runtime_checkable
 class TrafficSource(Protocol):
-    """Opens traffic.
+    """Opens traffic: a frozen keyword-only dataclass, whose fields stand in the table ``source`` of an experiment.
 
-    Class attributes name it: ``name``, which the record gives as the kind of traffic; ``source``, a citation;
-    ``Settings``, a frozen keyword-only dataclass whose fields stand in the table ``source`` of an experiment. A path in
+    Class attributes name it: ``name``, which the record gives as the kind of traffic; ``source``, a citation. A path in
     ``source.file`` is taken from the folder of the file that it stands in.
     """
 
     name: ClassVar[str]
     source: ClassVar[str]
-    Settings: ClassVar[type]
 
-    @classmethod
-    def open(cls, settings: Any, request: TrafficRequest) -> TrafficStream:
+    def open(self, request: TrafficRequest) -> TrafficStream:
         """Open the traffic; files that it is read from are named in ``info.inputs``, by absolute paths."""
         ...
 

@@ -25,10 +25,13 @@ from vnetsim.traffic.paths import PathTraffic
 _KMH_PER_MPS = 3.6
 _PATH_POINTS = 9
 _BLOCK = 256
+DIRECTIONS = ("north", "east", "south", "west")
+"""Whence vehicles come: the four arms of a crossing; the first from bearing 0 degrees."""
 _OF_ROAD_NETS = ("rsu", "rsu_file", "rsu_spacing_m", "range_m", "net")
 """Settings of ``traffic`` that place RSUs in a road net."""
 
 
+@dataclass(frozen=True, kw_only=True)
 class GaussianSource:
     """Vehicles drive straight through the disc of one RSU, at speeds of a truncated Gaussian.
 
@@ -36,19 +39,13 @@ class GaussianSource:
 
         v_n ~ N(mean_kmh, sd_kmh^2), truncated to [v_min_kmh, v_max_kmh]
         t_n - t_(n-1) ~ Exp(arrivals_per_s)
-        direction of n: equally likely among the directions;  offset of its line from the RSU: h_n ~ N(0, lateral_m^2)
-        dwell of n = 2 sqrt(R^2 - h_n^2) / v_n;  no window where |h_n| >= R
+        direction of n: equally likely among north, east, south and west;  dwell of n = 2 R / v_n
     """
 
     name = "gaussian"
     source = "FLSimCo (arXiv:2408.00256), Section III: speeds of a truncated Gaussian"
 
-    @dataclass(frozen=True, kw_only=True)
-    class Settings:
-        """There are none besides those of ``gaussian``."""
-
-    @classmethod
-    def open(cls, settings: Settings, request: TrafficRequest) -> GaussianTraffic:  # noqa: ARG003 - the protocol's
+    def open(self, request: TrafficRequest) -> GaussianTraffic:
         """Open it.
 
         Raises:
@@ -82,7 +79,7 @@ class GaussianTraffic(PathTraffic):
 
     Args:
         settings: the model's parameters.
-        streams: the branch of random streams it draws from; arrivals, speeds, directions and lateral offsets have a
+        streams: the branch of random streams it draws from; arrivals, speeds and directions have a
             stream each, so that a setting of one leaves the draws of the others as they are.
         repeat: go on after ``duration_s`` without an end: arrivals have no memory, so playing again is going on.
     """
@@ -105,12 +102,10 @@ class GaussianTraffic(PathTraffic):
     def _vehicle_paths(self) -> Iterator[tuple[VehiclePath, ExitCause]]:
         """Yield the complete path of each vehicle that meets the disc, by time of entry."""
         settings = self._settings
-        for index, (enter_s, speed_mps, direction, lateral_m) in enumerate(self._draws()):
+        for index, (enter_s, speed_mps, direction) in enumerate(self._draws()):
             if enter_s >= self._end_s:
                 return
-            if abs(lateral_m) >= settings.range_m:
-                continue
-            half_m = math.sqrt((settings.range_m - lateral_m) * (settings.range_m + lateral_m))
+            half_m = settings.range_m
             leave_s = enter_s + 2.0 * half_m / speed_mps
             cut = leave_s > self._end_s
             if cut:
@@ -119,9 +114,9 @@ class GaussianTraffic(PathTraffic):
             along_m = share * (speed_mps * (leave_s - enter_s)) - half_m
             time_s = enter_s + share * (leave_s - enter_s)
             time_s[-1] = leave_s
-            bearing_rad = 2.0 * math.pi * direction / len(settings.directions)
+            bearing_rad = 2.0 * math.pi * direction / len(DIRECTIONS)
             heading_x, heading_y = -math.sin(bearing_rad), -math.cos(bearing_rad)
-            name = settings.directions[direction]
+            name = DIRECTIONS[direction]
             path = VehiclePath(
                 vehicle_id=f"{name}.{index}",
                 vehicle_type="gaussian",
@@ -129,18 +124,16 @@ class GaussianTraffic(PathTraffic):
                 entry_cause="crossing",
                 entry_edge=name,
                 time_s=time_s.tolist(),
-                x_m=(along_m * heading_x + lateral_m * heading_y).tolist(),
-                y_m=(along_m * heading_y - lateral_m * heading_x).tolist(),
+                x_m=(along_m * heading_x + 0.0).tolist(),  # no negative zero
+                y_m=(along_m * heading_y + 0.0).tolist(),
                 speed_mps=[speed_mps] * _PATH_POINTS,
             )
             yield path, "end" if cut else "crossing"
 
-    def _draws(self) -> Iterator[tuple[float, float, int, float]]:
-        """Yield time of arrival (s), speed (m/s), index of direction and lateral offset (m) without end."""
+    def _draws(self) -> Iterator[tuple[float, float, int]]:
+        """Yield time of arrival (s), speed (m/s) and index of direction without end."""
         settings = self._settings
-        arrivals, speeds, directions, laterals = (
-            self._streams.generator(name) for name in ("arrivals", "speeds", "directions", "laterals")
-        )
+        arrivals, speeds, directions = (self._streams.generator(name) for name in ("arrivals", "speeds", "directions"))
         low, high = ((v - settings.mean_kmh) / settings.sd_kmh for v in (settings.v_min_kmh, settings.v_max_kmh))
         time_s = 0.0
         for _ in count():
@@ -148,10 +141,7 @@ class GaussianTraffic(PathTraffic):
             speed_kmh = truncnorm.ppf(
                 speeds.random(_BLOCK), low, high, loc=settings.mean_kmh, scale=settings.sd_kmh
             ).clip(settings.v_min_kmh, settings.v_max_kmh)
-            chosen = directions.integers(len(settings.directions), size=_BLOCK)
-            offsets_m = settings.lateral_m * laterals.standard_normal(_BLOCK)
+            chosen = directions.integers(len(DIRECTIONS), size=_BLOCK)
             times_s = time_s + np.cumsum(gaps_s)
             time_s = float(times_s[-1])
-            yield from zip(
-                times_s.tolist(), (speed_kmh / _KMH_PER_MPS).tolist(), chosen.tolist(), offsets_m.tolist(), strict=True
-            )
+            yield from zip(times_s.tolist(), (speed_kmh / _KMH_PER_MPS).tolist(), chosen.tolist(), strict=True)

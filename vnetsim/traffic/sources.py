@@ -46,7 +46,7 @@ def open_source(experiment: Experiment, *, repeat: bool, **_: object) -> Traffic
     source = chosen_source(experiment)
     streams = Streams(seed=experiment.seed).child("traffic")
     request = TrafficRequest(experiment=experiment, streams=streams, repeat=repeat)
-    traffic = checked(source.found, TRAFFIC_SOURCES.name, TRAFFIC_SOURCES.protocol).open(source.settings, request)
+    traffic = checked(source.settings, TRAFFIC_SOURCES.name, TRAFFIC_SOURCES.protocol).open(request)
     if experiment.scenario in TRAFFIC_SOURCES.built_in:
         return traffic  # type: ignore[no-any-return]
     own = checked(traffic, TRAFFIC_SOURCES.name, TrafficStream, name=source.found.name)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -112,22 +111,19 @@ def test_unknown_encoder_names_those_there_are() -> None:
         create_encoder("resnet19", seed=0)
 
 
+@dataclass(frozen=True, kw_only=True)
 class Own:
     """An encoder of a plug-in: as wide as its settings say, and told to make something else where they say so."""
 
-    @dataclass(frozen=True, kw_only=True)
-    class Settings:
-        width: int = 8
-        told: int = 8
-        fails: bool = False
-
     name, source = "own", "a test"
+    width: int = 8
+    told: int = 8
+    fails: bool = False
 
-    @classmethod
-    def create(cls, settings: Any) -> tuple[torch.nn.Module, int]:
-        if settings.fails:
+    def build(self) -> tuple[torch.nn.Module, int]:
+        if self.fails:
             raise ZeroDivisionError("by hand")
-        return torch.nn.Conv2d(3, settings.width, 3, stride=2), settings.told
+        return torch.nn.Conv2d(3, self.width, 3, stride=2), self.told
 
 
 def test_an_encoder_of_ones_own_is_seeded_and_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,12 +136,12 @@ def test_an_encoder_of_ones_own_is_seeded_and_looked_at(monkeypatch: pytest.Monk
     assert not torch.equal(first["trunk.weight"], other["trunk.weight"])
     assert first["trunk.weight"].shape == (8, 3, 3, 3)
     assert first["fc.weight"].shape == (128, 8)
-    wide = create_classifier("own", classes=5, seed=3, settings=Own.Settings(width=12, told=12)).state_dict()
+    wide = create_classifier("own", classes=5, seed=3, settings=Own(width=12, told=12)).state_dict()
     assert wide["head.weight"].shape == (5, 12)
     with pytest.raises(RunError, match=r"makes \(2, 9, 15, 15\) of images \(2, 3, 32, 32\), expected \(2, 8, H', W'\)"):
-        create_encoder("own", seed=3, settings=Own.Settings(width=9))
-    with pytest.raises(RunError, match=r"'own'.*in create.*ZeroDivisionError.*by hand"):
-        create_encoder("own", seed=3, settings=Own.Settings(fails=True))
+        create_encoder("own", seed=3, settings=Own(width=9))
+    with pytest.raises(RunError, match=r"'own'.*in build.*ZeroDivisionError.*by hand"):
+        create_encoder("own", seed=3, settings=Own(fails=True))
     with pytest.raises(InputError, match=r"learning.encoder: unknown encoder 'owl'. Did you mean 'own'"):
         create_encoder("owl", seed=3)
 

@@ -43,7 +43,7 @@ def experiment(*, selection: str = "random", pace: str = "quorum", **rules: Any)
         scenario="gaussian",
         seed=1,
         rounds=6,
-        gaussian=GaussianSettings(duration_s=150, arrivals_per_s=0.6, range_m=150, v_min_kmh=10, lateral_m=40),
+        gaussian=GaussianSettings(duration_s=150, arrivals_per_s=0.6, range_m=150, v_min_kmh=10),
         radio={"name": "constant", "rate_bps": 8e6},
         compute=ComputeSettings(median_flops=1e9, spread=0.3),
         round=RoundSettings(**{"quorum": 3, "invited": 4, "deadline_s": 25.0, **rules}),
