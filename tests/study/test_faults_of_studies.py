@@ -53,6 +53,8 @@ FEW = "last_evaluations = 3\nsettings = { rounds = 6, evaluate_every = 3 }\n"
         ("equal_schedule = 'cdl'\n", "learners of different tasks cannot be compared"),
         ('equal_schedule = "ours"\n' + ARMS + "settings.round.quorum = 3\n",
          "equal schedule: 'fedco' has a round.quorum of its own"),
+        ('equal_schedule = "fedco"\n' + ARMS + "settings.selection.name = 'age'\n",
+         "equal schedule: 'fedco' has a selection.name of its own"),
         ('against = "our"\n', "against: unknown arm 'our'. Did you mean 'ours'?"),
         ("arms = 3\n", "arms: write each as a table below a line [[arms]]"),
         ("arms = {}\n", "arms: write each as a table below a line [[arms]]"),

@@ -616,12 +616,12 @@ def _refuse_other_rounds(arm: _Level, own: Experiment, reference: _Level, theirs
         InputError: naming what else differs.
     """
     ours, other = (leaves({**to_plain(one), "learner": "", "learning": {}}) for one in (own, theirs))
-    apart = [path for path, value in ours.items() if other.get(path) != value]
-    for path in apart:
-        if path in arm.settings:
+    apart = [path for path in {**ours, **other} if ours.get(path) != other.get(path)]
+    for path, one in itertools.product(apart, (arm, reference)):
+        if path in one.settings:
             raise InputError(
-                f"'{arm.label}' has a {'.'.join(path)} of its own, so that others may commit in it; "
-                "leave one of them out."
+                f"'{one.label}' has a {'.'.join(path)} of its own, so that others may commit in it; leave one of them "
+                "out."
             )
     if apart:
         raise InputError(
