@@ -37,7 +37,7 @@ class Rounds:
         self.tables.append(self._log, ())
 
     def saved(self) -> int:
-        pieces = self._run.pieces("rounds")
+        pieces = self._run.names("rounds")
         return sum(pl.read_parquet(self._run.path / piece).height for piece in pieces)
 
 
@@ -116,7 +116,7 @@ def test_what_waits_is_neither_lost_nor_another(
     monkeypatch.setattr(RunTables, "append", stop)
     with pytest.raises(stopped):
         play(tmp_path / "stopped")
-    pieces = RunDirectory(tmp_path / "stopped").pieces("rounds")
+    pieces = RunDirectory(tmp_path / "stopped").names("rounds")
     rows = [pl.read_parquet(tmp_path / "stopped" / piece).height for piece in pieces]
     assert rows == ([4] if stopped is KeyboardInterrupt else [])
     monkeypatch.setattr(RunTables, "append", append)

@@ -29,8 +29,6 @@ from vnetsim.traffic.sumo.outputs import output_names
 
 SAMPLES = 8  # example images a row of the report shows
 QUARTILES = (0.25, 0.5, 0.75)
-FIRST = ("experiment.toml", "map.parquet", "silos.parquet")
-"""What is written before the manifest, which says that a run has begun."""
 BEGUN = ("manifest.json", "comparison.json")
 """What tells that a folder is a run directory or a comparison."""
 
@@ -119,15 +117,8 @@ def _opened_lock(path: Path) -> tuple[IO[str], bool]:
     return file, new
 
 
-def has_not_begun(folder: Path) -> bool:
-    """Return whether a folder is empty, or holds what a run leaves that is killed before its manifest is there."""
-    names = os.listdir(folder)  # noqa: PTH208
-    own = {LOCK, RECORD, *(name for name in FIRST if Folder(folder).wrote(name)), *({SUMO} if RECORD in names else ())}
-    return all(name in own or is_leftover(name) for name in names)
-
-
 def _refuse_filled(folder: Path) -> None:
-    if folder.exists() and not (folder.is_dir() and has_not_begun(folder)):
+    if folder.exists() and not (folder.is_dir() and Folder(folder).has_not_begun()):
         raise InputError(f"{folder}: the output directory is not empty; name a new one with --out.")
 
 
@@ -183,7 +174,7 @@ def folder_to_make(folder: Path | None, *, overwrite: bool) -> Path | None:
     Raises:
         InputError: it is none, it holds something that vnetsim did not write, or another process writes to it.
     """
-    if not overwrite or folder is None or not folder.is_dir() or has_not_begun(folder):
+    if not overwrite or folder is None or not folder.is_dir() or Folder(folder).has_not_begun():
         return folder
     run = RunDirectory(folder)
     run.manifest_record()

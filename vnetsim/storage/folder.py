@@ -32,6 +32,8 @@ Prepared = dict[str, tuple[Path, str]]
 """Files under another name and their digests, by the name that they are to get."""
 
 LOCK = ".lock"
+FIRST = ("experiment.toml", "map.parquet", "silos.parquet")
+"""What a run writes before its manifest, which says that it has begun."""
 _BESIDE = ("sumo", "traffic")
 """Folders of which the record does not tell: what SUMO writes, and the traffics of a comparison, with their own."""
 
@@ -161,6 +163,12 @@ class Folder(CheckedFolder):
             below[:] = [name for name in below if not (Path(folder) / name).is_symlink()]
             found += [Path(folder) / name for name in names if is_leftover(name)]
         return found
+
+    def has_not_begun(self) -> bool:
+        """Return whether it is empty, or holds what a run leaves that is killed before its manifest is there."""
+        names = os.listdir(self.path)  # noqa: PTH208
+        own = {*(name for name in FIRST if self.wrote(name)), *(_BESIDE[:1] if RECORD in names else ())}
+        return all(name in own or is_own(name) for name in names)
 
     def remove(self, name: str) -> None:
         """Remove a file, or a folder with all that it holds; nothing outside, whatever links there are.

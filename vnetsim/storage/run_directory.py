@@ -29,7 +29,7 @@ import polars as pl
 from vnetsim import __version__
 from vnetsim.errors import InputError
 from vnetsim.storage.comparison import RECORD as COMPARISON
-from vnetsim.storage.folder import Folder, is_own, json_bytes
+from vnetsim.storage.folder import Folder, json_bytes
 from vnetsim.storage.records import FORMAT, ComparisonRecord, ExperimentRecord, ManifestRecord
 from vnetsim.storage.structure import parse_toml, structured
 from vnetsim.storage.tables import REALS, TABLES, Scan, to_parquet
@@ -60,19 +60,13 @@ class RunDirectory(Folder):
             InputError: when it is missing or damaged.
         """
         if not self.holds(name):
-            hint = (
-                " A run stopped there before it began; call `vnetsim run` with this --out." if self._stopped() else ""
-            )
+            stopped = self.path.is_dir() and any(self.path.iterdir()) and self.has_not_begun()
+            hint = " A run stopped there before it began; call `vnetsim run` with this --out." if stopped else ""
             raise InputError(f"{self.path}: not a run directory, it has no {name}.{hint}")
         try:
             return json.loads(self.read_bytes(name))
         except (ValueError, RecursionError) as error:
             raise InputError(f"{self.path / name}: unreadable: {error}.") from error
-
-    def _stopped(self) -> bool:
-        """Return whether the folder holds nothing but what a kill leaves before a run directory is one."""
-        names = [path.name for path in self.path.iterdir()] if self.path.is_dir() else []
-        return bool(names) and all(is_own(name) or self.wrote(name) for name in names)
 
     def write_arrays(self, name: str, **arrays: np.ndarray[Any, Any]) -> None:
         """Write arrays as a NumPy archive under ``name``; nothing in it depends on when it was written."""
@@ -144,11 +138,7 @@ class RunDirectory(Folder):
 
     def has(self, table: str) -> bool:
         """Return whether the table was written, at least in part."""
-        return self.holds(f"{table}.parquet") or bool(self.pieces(table))
-
-    def pieces(self, table: str) -> list[str]:
-        """Return the names of the pieces of a table that is not whole yet; see ``vnetsim.storage.table_pieces``."""
-        return self.names(table)
+        return self.holds(f"{table}.parquet") or bool(self.names(table))
 
     def write(self, table: str, rows: Rows) -> None:
         """Write a table of ``vnetsim.storage.tables.TABLES``."""
@@ -169,7 +159,7 @@ class RunDirectory(Folder):
             InputError: when it is missing, damaged or has other columns.
         """
         name = f"{table}.parquet"
-        pieces = [] if self.holds(name) else self.pieces(table)
+        pieces = [] if self.holds(name) else self.names(table)
         paths = tuple(self.checked(piece) for piece in pieces or [name])
         for path in paths:
             _expect_columns(path, table, Scan((path,)).collect(lambda rows: rows.head(0)).schema)

@@ -57,7 +57,7 @@ class TablePieces(Generic[Row]):
         self._first = 0  # index of the first row that is in no complete piece
         self._number = 0
         # of a run that goes on; when the table is whole, they are what its removal left
-        self._old = [] if run.holds(f"{table}.parquet") else run.pieces(table)
+        self._old = [] if run.holds(f"{table}.parquet") else run.names(table)
 
     @property
     def rows(self) -> int:
@@ -112,13 +112,13 @@ class TablePieces(Generic[Row]):
             raise self._differs(self._old[-1])
         if not self._number:  # it fits into one
             whole = self._content()
-            return {name: whole}, self._run.pieces(self._table)
+            return {name: whole}, self._run.names(self._table)
         if self._rows:
             self._run.put({self._name: self._content()})
             self._next_piece()
         pieces = [self._piece(number) for number in range(self._number)]
         paths = [self._run.checked(piece) for piece in pieces]
-        return {name: lambda path: _join(paths, path, self._table)}, self._run.pieces(self._table)
+        return {name: lambda path: _join(paths, path, self._table)}, self._run.names(self._table)
 
     def _next_piece(self) -> None:
         self._first += len(self._rows)
