@@ -23,6 +23,7 @@ import math
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Literal
 
 from vnetsim.coverage.windows import Window
 from vnetsim.learning import Participant
@@ -30,7 +31,7 @@ from vnetsim.simulation.invitations import Invitations
 from vnetsim.simulation.log import LEFT, ClosedBy, Outcome, Recorder, RoundHandler, RoundSummary
 from vnetsim.simulation.pace import Pace, RoundState
 from vnetsim.simulation.participation import Invitation, Participation, participant_of
-from vnetsim.simulation.round_exchange import OpenedBy, RoundExchange
+from vnetsim.simulation.round_exchange import RoundExchange
 from vnetsim.simulation.vehicle import OpenWindow, Vehicle
 from vnetsim.simulation.world import World
 
@@ -65,6 +66,7 @@ class OpenRound:
         invited: participations invited in it.
         taken: silos that take part in it.
         committed: whose update counts, with the row of its record, in order of arrival.
+        exchange_by: what began its exchange, where it has one.
     """
 
     index: int
@@ -73,6 +75,7 @@ class OpenRound:
     invited: int = 0
     taken: set[int] = field(default_factory=set)
     committed: list[tuple[int, Participant]] = field(default_factory=list)
+    exchange_by: Literal["quorum", "deadline"] = "quorum"
 
 
 class Aggregator:
@@ -116,7 +119,7 @@ class Aggregator:
         self._open = OpenRound(index=-1, open_s=world.env.now)
         self._in_flight: dict[Vehicle, Participation] = {}
         self._outside = 0  # of them, training outside coverage: they take no place
-        self._exchange = RoundExchange(world=world, recorder=recorder, on_over=self._close_and_go_on)
+        self._exchange = RoundExchange(world=world, recorder=recorder)
 
     @property
     def round(self) -> int:
@@ -199,8 +202,10 @@ class Aggregator:
         participant = participant_of(participation, self.round, self._world.experiment.camera)
         row = self._end(participation, "committed", self._world.env.now)
         self._open.committed.append((row, participant))
-        if self._closes():
-            self._close_and_go_on(self._pace.closed_by)
+        if self._exchange.under_way:
+            self._close_if_over()
+        elif closed_by := self._closed_by():
+            self._close_and_go_on(closed_by)
         elif not self._outbox.closed:  # else the event loop has somebody more to offer before
             self.fill()
 
@@ -237,9 +242,15 @@ class Aggregator:
         else:
             self._close_and_go_on("deadline")
 
-    def _closes(self) -> bool:
-        """Return whether the pace closes the round now; with an exchange it is the exchange's end that does."""
-        return not self._exchange.under_way and self._pace.closes(self._state())
+    def _exchange_deadline(self, round_index: int, _: object) -> None:
+        if round_index == self.round and self._exchange.under_way:
+            self._close_and_go_on("deadline")
+
+    def _closed_by(self) -> ClosedBy | None:
+        """Return what closes the round now: the end of its exchange where that has begun, else the pace, or nothing."""
+        if self._exchange.under_way:
+            return self._open.exchange_by if self._exchange.over else None
+        return self._pace.closed_by if self._pace.closes(self._state()) else None
 
     def _invite_up_to(self, free: int) -> None:
         if (length_s := self._invitations.length_s(self._state())) is not None:
@@ -274,12 +285,15 @@ class Aggregator:
         self._outside -= 1
         participation.cover(self._world.coverage(window))
 
-    def _open_exchange(self, opened_by: OpenedBy) -> None:
+    def _open_exchange(self, opened_by: Literal["quorum", "deadline"]) -> None:
         """Let those who are ready exchange; of the others, those that may not commit to the next round are too late."""
         for participation in list(self._in_flight.values()):
             if participation not in self._exchange.gathered and self._too_old(participation):
                 self._cut_late(participation, opened_by, self._world.env.now)
-        self._exchange.begin(self.round, opened_by)
+        self._open.exchange_by = opened_by
+        deadline = self._world.env.timeout(self._world.experiment.round.deadline_s)
+        deadline.callbacks.append(partial(self._exchange_deadline, self.round))
+        self._exchange.begin(self.round)
 
     def _too_old(self, participation: Participation) -> bool:
         """Return whether it may not commit to the next round."""
@@ -299,12 +313,12 @@ class Aggregator:
         self._end(participation, LEFT[participation.cut()], time_s)
 
     def _close_if_over(self) -> None:
-        if self._closes():  # not at once: it may be the traffic that ended something, outside the event loop
+        if self._closed_by():  # not at once: it may be the traffic that ended something, outside the event loop
             self._world.env.timeout(0).callbacks.append(partial(self._all_over, self.round))
 
     def _all_over(self, round_index: int, _: object) -> None:
-        if round_index == self.round and self._closes():
-            self._close_and_go_on(self._pace.closed_by)
+        if round_index == self.round and (closed_by := self._closed_by()):
+            self._close_and_go_on(closed_by)
 
     def _close_and_go_on(self, closed_by: ClosedBy) -> None:
         self._close(closed_by, self._world.env.now)

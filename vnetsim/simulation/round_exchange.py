@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from functools import partial
-from typing import Literal
 
 from vnetsim.simulation.exchange import ExchangePhase
-from vnetsim.simulation.log import ClosedBy, Recorder
+from vnetsim.simulation.log import Recorder
 from vnetsim.simulation.participation import Participation
 from vnetsim.simulation.world import World
-
-OpenedBy = Literal["quorum", "deadline"]
 
 
 class RoundExchange:
@@ -20,23 +17,24 @@ class RoundExchange:
     Args:
         world: clock, radio and settings.
         recorder: told of every exchange between two vehicles that is over.
-        on_over: called when the round is to close, by its deadline or because all members have come to an end.
     """
 
-    def __init__(self, *, world: World, recorder: Recorder, on_over: Callable[[ClosedBy], None]) -> None:
+    def __init__(self, *, world: World, recorder: Recorder) -> None:
         self._world = world
         self._recorder = recorder
-        self._on_over = on_over
         self._gathered: dict[Participation, None] = {}  # in order of arrival: a dictionary is an ordered set
         self._members: dict[Participation, None] = {}  # as long as they are in flight
         self._phase: ExchangePhase | None = None
-        self._round = -1
-        self._opened_by: OpenedBy = "quorum"
 
     @property
     def under_way(self) -> bool:
         """Whether the round's exchange has begun."""
         return self._phase is not None
+
+    @property
+    def over(self) -> bool:
+        """Whether it has begun, and all its members have come to an end."""
+        return self._phase is not None and not self._members
 
     @property
     def gathered(self) -> Collection[Participation]:
@@ -47,9 +45,8 @@ class RoundExchange:
         """Let a participation that is ready wait."""
         self._gathered[participation] = None
 
-    def begin(self, round_index: int, opened_by: OpenedBy) -> None:
+    def begin(self, round_index: int) -> None:
         """Let those who are ready exchange."""
-        self._round, self._opened_by = round_index, opened_by
         self._members, self._gathered = self._gathered, {}
         plan = next(iter(self._members)).invitation.cost.exchange
         assert plan is not None
@@ -63,9 +60,6 @@ class RoundExchange:
         )
         for participation in self._members:
             participation.begin_exchange(self._phase.neighbours(participation))
-        self._world.env.timeout(self._world.experiment.round.deadline_s).callbacks.append(
-            partial(self._deadline, round_index)
-        )
         self._phase.begin()
 
     def leave(self, participation: Participation) -> bool:
@@ -78,12 +72,9 @@ class RoundExchange:
         return True
 
     def ended(self, participation: Participation) -> None:
-        """Take note that a participation is over; with the last member's the round is."""
+        """Take note that a participation is over."""
         self._gathered.pop(participation, None)
-        if participation in self._members:
-            del self._members[participation]
-            if not self._members:  # not at once: it may be the traffic that ended it, outside the event loop
-                self._world.env.timeout(0).callbacks.append(partial(self._over, self._round))
+        self._members.pop(participation, None)
 
     def stop(self) -> Callable[[Participation], None] | None:
         """End the exchange as the round closes; return what lets members that are still in it go on, if there was one.
@@ -95,11 +86,3 @@ class RoundExchange:
             return None
         phase.stop()
         return lambda participation: participation.proceed(phase.peers(participation))
-
-    def _deadline(self, round_index: int, _: object) -> None:
-        if round_index == self._round and self._phase is not None:
-            self._on_over("deadline")
-
-    def _over(self, round_index: int, _: object) -> None:
-        if round_index == self._round and self._phase is not None and not self._members:
-            self._on_over(self._opened_by)
