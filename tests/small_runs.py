@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import entry_points
+from itertools import count
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -52,9 +53,11 @@ def execute(*arguments: object) -> Done:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.raises(SystemExit) as stopped:
-        main([str(argument) for argument in arguments])
-    torch.set_num_threads(threads)
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.raises(SystemExit) as stopped:
+            main([str(argument) for argument in arguments])
+    finally:
+        torch.set_num_threads(threads)
     return Done(status=int(stopped.value.code or 0), out=out.getvalue(), err=err.getvalue())
 
 
@@ -218,7 +221,22 @@ def toy(monkeypatch: pytest.MonkeyPatch) -> type[Toy]:
 
 
 @contextlib.contextmanager
-def held(*arguments: object, **options: Any) -> Iterator[subprocess.Popen[bytes]]:
+def interrupted_at(target: Any, name: str, call: int) -> Iterator[None]:
+    """Press Ctrl-C when ``target.name`` is called for the ``call``-th time, from 0."""
+    original, calls = getattr(target, name), count()
+
+    def wrapped(*arguments: Any, **options: Any) -> Any:
+        if next(calls) == call:
+            raise KeyboardInterrupt
+        return original(*arguments, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(target, name, wrapped)
+        yield
+
+
+@contextlib.contextmanager
+def held(*arguments: object, **options: Any) -> Iterator[subprocess.Popen[Any]]:
     """Start a ``vnetsim`` whose learner, of ``walk_learners.py``, stands still in its third round; kill it at last."""
     code = "from vnetsim.launch import main; main()"
     with tempfile.NamedTemporaryFile("w") as trouble:

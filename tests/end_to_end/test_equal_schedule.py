@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import polars as pl
 import pytest
+from small_runs import interrupted_at
 
 from vnetsim.learning import Cost, Exchange
 from vnetsim.runs.round_handler import Training
@@ -114,17 +115,11 @@ def test_replayed_and_resumed(run: Run, cli: Cli, results_of: ResultsOf, tmp_pat
     whole = run("whole", "heavy", *SHORT, *SCHEDULE)
     replayed = run("replayed", "heavy", "--device", "cpu", scenario=whole)
     assert timings(replayed).equals(timings(whole))
-    original, calls = Training.close_round, iter(range(100))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Training, "close_round", lambda *given: original(*given) if next(calls) < 2 else _interrupt())
+    with interrupted_at(Training, "close_round", 2):
         options = ("gaussian", "--learner", "heavy", *SHORT, *SCHEDULE, "--out", tmp_path / "broken")
         assert cli("run", *options).status == 130
     assert cli("resume", tmp_path / "broken").status == 0
     assert results_of(tmp_path / "broken") == results_of(whole)
-
-
-def _interrupt() -> None:
-    raise KeyboardInterrupt
 
 
 @pytest.mark.usefixtures("others")

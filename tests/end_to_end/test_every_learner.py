@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from small_runs import interrupted_at
 
 from vnetsim.learning.registry import find_learner, learner_names
 from vnetsim.storage.run_directory import RunDirectory
@@ -38,7 +39,6 @@ def test_it_runs_and_interrupted_it_goes_on_to_the_same_bits(
     scenarios: Path,
     tmp_path: Path,
     results_of: Callable[[Path], dict[str, bytes]],
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     command = ("run", scenarios / scenario, "--learner", learner, *quick(learner))
     done = cli(*command, "--out", tmp_path / "whole")
@@ -49,16 +49,7 @@ def test_it_runs_and_interrupted_it_goes_on_to_the_same_bits(
     assert set(run.read("metrics")["name"]) <= {series["name"] for series in run.manifest()["series"]}
     assert run.has("exchanges") == (run.manifest()["learner"]["cost"]["exchange"] is not None)
     assert (run.path / "model.safetensors").stat().st_size > 1000
-    kind = find_learner(learner)
-    original, calls = kind.train, iter(range(10**6))
-
-    def interrupted(*arguments: Any) -> Any:
-        if next(calls) == 2:
-            raise KeyboardInterrupt
-        return original(*arguments)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(kind, "train", interrupted)
+    with interrupted_at(find_learner(learner), "train", 2):
         assert cli(*command, "--out", tmp_path / "broken").status == 130
     assert cli("resume", tmp_path / "broken").status == 0
     assert results_of(tmp_path / "broken") == results_of(tmp_path / "whole")

@@ -11,6 +11,7 @@ from typing import Any
 import polars as pl
 import pytest
 import torch
+from small_runs import interrupted_at
 
 from vnetsim.learning import Aggregation, Cost, Exchange, Participant, Series, Update
 from vnetsim.storage.run_directory import RunDirectory
@@ -108,20 +109,10 @@ def test_silo_state_survives_an_interruption(
     scenarios: Path,
     tmp_path: Path,
     results_of: Callable[[Path], dict[str, bytes]],
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     command = ("run", scenarios / "gaussian.toml", "--learner", "toy", *QUICK)
     assert cli(*command, "--out", tmp_path / "whole").status == 0
-    name, call = stop
-    original, calls = getattr(gossip, name), iter(range(10**6))
-
-    def interrupted(*arguments: Any) -> Any:
-        if next(calls) == call:
-            raise KeyboardInterrupt
-        return original(*arguments)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(gossip, name, interrupted)
+    with interrupted_at(gossip, *stop):
         assert cli(*command, "--out", tmp_path / "broken").status == 130
     assert cli("resume", tmp_path / "broken").status == 0
     whole, resumed = results_of(tmp_path / "whole"), results_of(tmp_path / "broken")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_runs import held
+from small_runs import held, interrupted_at
 
 from learners.contrastive import ContrastiveLearner
 from learners.fedco import FedCo
@@ -31,18 +31,6 @@ ResultsOf = Callable[[Path], dict[str, bytes]]
 SmallRun = Callable[..., tuple[Path, Any]]
 
 WALK = Path(__file__).with_name("walk_learners.py")
-
-
-def interrupt_at(monkeypatch: pytest.MonkeyPatch, target: Any, name: str, call: int) -> None:
-    """Press Ctrl-C when ``target.name`` is called for the ``call``-th time, from 0."""
-    original, calls = getattr(target, name), iter(range(10**6))
-
-    def wrapped(*arguments: Any, **options: Any) -> Any:
-        if next(calls) == call:
-            raise KeyboardInterrupt
-        return original(*arguments, **options)
-
-    monkeypatch.setattr(target, name, wrapped)
 
 
 @pytest.mark.parametrize(
@@ -66,8 +54,7 @@ def test_ctrl_c_names_the_command_that_goes_on_to_the_same_bits(
     tmp_path: Path,
 ) -> None:
     folder = tmp_path / "a run"  # a blank needs quotes
-    with pytest.MonkeyPatch.context() as patch:
-        interrupt_at(patch, ContrastiveLearner, name, call)
+    with interrupted_at(ContrastiveLearner, name, call):
         stopped = cli("run", scenarios / "gaussian.toml", *small, "--out", folder)
     assert stopped.status == 130
     resume = f"vnetsim resume {shlex.quote(str(folder))}"
@@ -90,8 +77,7 @@ def test_ctrl_c_with_sumo_running(
     cli: Cli, small: tuple[str, ...], small_run: SmallRun, results_of: ResultsOf, scenarios: Path, tmp_path: Path
 ) -> None:
     folder = tmp_path / "run"
-    with pytest.MonkeyPatch.context() as patch:
-        interrupt_at(patch, ContrastiveLearner, "train", 2)
+    with interrupted_at(ContrastiveLearner, "train", 2):
         assert cli("run", scenarios / "intersection.sumocfg", *small, "--out", folder).status == 130
     assert cli("resume", folder).status == 0
     assert results_of(folder) == results_of(small_run("intersection.sumocfg")[0])
@@ -103,8 +89,7 @@ def test_rounds_of_everyone_in_coverage_go_on_with_fedcos_key_encoders(
     everyone = ("--learner", "fedco", "--set", "pace.name=coverage", "--set", "silos.count=6")
     start = ("run", scenarios / "gaussian.toml", *small, *everyone)
     assert cli(*start, "--out", tmp_path / "whole").status == 0
-    with pytest.MonkeyPatch.context() as patch:
-        interrupt_at(patch, FedCo, "train", 2)
+    with interrupted_at(FedCo, "train", 2):
         assert cli(*start, "--out", tmp_path / "run").status == 130
     assert cli("resume", tmp_path / "run").status == 0
     assert results_of(tmp_path / "run") == results_of(tmp_path / "whole")
@@ -116,8 +101,7 @@ def test_ctrl_c_twice(
 ) -> None:
     folder = tmp_path / "run"
     for name, call, status in (("train", 1, 130), ("train", 1, 130), ("train", 9, 0)):
-        with pytest.MonkeyPatch.context() as patch:
-            interrupt_at(patch, ContrastiveLearner, name, call)
+        with interrupted_at(ContrastiveLearner, name, call):
             command = ("resume", folder) if folder.exists() else ("run", scenarios / "gaussian.toml", *small)
             assert cli(*command, *(() if folder.exists() else ("--out", folder))).status == status
     assert results_of(folder) == results_of(small_run("gaussian.toml")[0])
@@ -215,8 +199,7 @@ def stopped(toy: type, cli: Cli, tmp_path: Path) -> Path:
     )
     folder = tmp_path / "run"
     options = ("--learner", "toy", "--rsu", "0,0:100", "--set", "round.quorum=1", "--rounds", "3")
-    with pytest.MonkeyPatch.context() as patch:
-        interrupt_at(patch, toy, "train", 2)
+    with interrupted_at(toy, "train", 2):
         assert cli("run", trace, *options, "--out", folder).status == 130
     return folder
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import tomli_w
+from small_runs import interrupted_at
 
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.study.request import Request
@@ -193,7 +194,7 @@ def test_a_file_is_found_from_the_experiment_and_from_the_study(
 
 
 def test_resume_equals_uninterrupted_where_the_choice_is_by_losses(
-    cli: Cli, toy: Any, results_of: ResultsOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cli: Cli, toy: Any, results_of: ResultsOf, tmp_path: Path
 ) -> None:
     name = policy(tmp_path)
     options = ("--learner", "toy", "--rounds", "8", "--set", "silos.count=6", "--set", "compute.median_flops=5e7")
@@ -203,16 +204,7 @@ def test_resume_equals_uninterrupted_where_the_choice_is_by_losses(
     losses = RunDirectory(whole).read("participations")["loss"].drop_nulls()
     assert len(losses) >= 12
 
-    calls = iter(range(10**6))
-    train = toy.train
-
-    def interrupted(self: Any, participants: Any) -> Any:
-        if next(calls) == 5:
-            raise KeyboardInterrupt
-        return train(self, participants)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(toy, "train", interrupted)
+    with interrupted_at(toy, "train", 5):
         assert cli("run", "gaussian", *options, "--out", stopped).status == 130
     assert cli("resume", stopped, "--trust").status == 0
     expected = results_of(whole)

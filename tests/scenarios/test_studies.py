@@ -12,10 +12,9 @@ from typing import Any
 
 import pytest
 import tomli_w
-import torch
+from small_runs import execute
 
 from learners.fedco import FedCoSettings
-from vnetsim.cli.commands import main
 from vnetsim.experiment import Experiment, ScheduleSettings
 from vnetsim.scenario.shipped import copy_scenarios
 from vnetsim.simulation.selection.oort import OortSelection
@@ -177,7 +176,8 @@ def test_arms_of_the_study_of_asynchrony_are_evaluated_after_as_many_uploads(siz
 @pytest.mark.slow
 def test_the_study_of_asynchrony_ends_with_the_traffic_in_every_arm(tmp_path: Path) -> None:
     options = ("--set", "gaussian.duration_s=80", "--set", "data.train_images=400", "--set", "data.test_images=40")
-    call("compare", FOLDER / "asynchrony.toml", "--seeds", "0:1", "--device", "cpu", *options, "--out", tmp_path / "s")
+    options = ("--seeds", "0:1", "--device", "cpu", *options, "--out", tmp_path / "s")
+    assert execute("compare", FOLDER / "asynchrony.toml", *options).status == 0
     record = json.loads((tmp_path / "s" / "comparison.json").read_text())
     runs = {cell["arm"]: RunDirectory(tmp_path / "s" / "cells" / cell["folder"]) for cell in record["cells"]}
     assert {(run.manifest()["ended_by"], run.manifest()["time_s"]) for run in runs.values()} == {("traffic", 80.0)}
@@ -194,16 +194,6 @@ def test_a_copy_of_the_scenarios_has_studies_that_can_be_planned(tmp_path: Path)
         plan = planned(name, folder=tmp_path / "mine" / "studies")
         assert len(plan.cells) == len(planned(name).cells)
         assert all(one.scenario == "gaussian" or Path(one.scenario).is_relative_to(tmp_path) for one in plan.traffics)
-
-
-def call(*arguments: object) -> None:
-    """Call ``vnetsim`` in this process, with one torch thread: several wait for each other where cores are few."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    with pytest.raises(SystemExit) as stopped:
-        main([str(argument) for argument in arguments])
-    torch.set_num_threads(threads)
-    assert stopped.value.code == 0
 
 
 @pytest.mark.slow
@@ -229,8 +219,8 @@ def test_policies_by_loss_have_the_losses_of_the_learners_of_their_study(
 
         monkeypatch.setattr(kind, "select", counted)
     options = [word for setting in QUICK["contrastive"] for word in ("--set", setting)]
-    call("compare", path, "--seeds", "0:1", "--rounds", "2", "--set", "evaluate_every=1", "--device", "cpu", *options,
-         "--set", "data.train_images=480", "--out", tmp_path / "study")  # fmt: skip
+    few = ("--seeds", "0:1", "--rounds", "2", "--set", "evaluate_every=1", "--device", "cpu", *options)
+    assert execute("compare", path, *few, "--set", "data.train_images=480", "--out", tmp_path / "study").status == 0
     assert min(told["oort"], told["power-of-choice"]) > 0
     record = json.loads((tmp_path / "study" / "comparison.json").read_text())
     assert Counter(cell["learner"] for cell in record["cells"]) == {"fedavg": 3, "flsimco": 3}
@@ -265,7 +255,7 @@ def test_a_study_runs(name: str, tmp_path: Path) -> None:
         wanted = [cell for cell in wanted if cell.condition == wanted[-1].condition]
         path = with_condition(name, wanted[0].condition, tmp_path / "mine")
     few = ("--seeds", "0:1", "--rounds", rounds, "--set", "evaluate_every=1", "--device", "cpu", *options)
-    call("compare", path, *few, "--out", tmp_path / "study")
+    assert execute("compare", path, *few, "--out", tmp_path / "study").status == 0
     record = json.loads((tmp_path / "study" / "comparison.json").read_text())
     cells = [RunDirectory(tmp_path / "study" / "cells" / cell["folder"]) for cell in record["cells"]]
     assert len(cells) == len(wanted)
@@ -282,7 +272,7 @@ def test_a_study_runs(name: str, tmp_path: Path) -> None:
         assert all(set(run.read("rounds")["committed"]) == {6} for run in cells)
     if name == "flsimco-fig3":
         by_condition = {cell["condition"]: run for cell, run in zip(record["cells"], cells, strict=True)}
-        call("report", *(run.path for run in by_condition.values()))
+        assert execute("report", *(run.path for run in by_condition.values())).status == 0
         # as the page says: nothing is drawn where all silos are alike
         drawn = {condition: (run.path / "figures" / "silos.svg").is_file() for condition, run in by_condition.items()}
         assert drawn == {"IID": False, "Dirichlet 0.1": True, "Dirichlet 1": True}
