@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from learners.data.augment import view_one, view_two
-from learners.data.image_set import ImageSet
 from learners.data.motion import motion_blur
 from learners.data.partition import partition
+from learners.data.sets import ImageSet, SteeringSet
 from learners.data.shipped import ANGLES, CLASSES, SHIPPED
-from learners.data.steering_set import SteeringSet
 from vnetsim.errors import InputError, RunError, unknown_name
 from vnetsim.experiment import DataSettings
 from vnetsim.learning.kinds import DATA_SETS, DataSet

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from learners.data.image_set import ImageSet, channel_statistics
+from learners.data.sets import ImageSet, channel_statistics
 from vnetsim.errors import InputError, RunError
 from vnetsim.experiment import DataSettings
 from vnetsim.paths import refuse_special

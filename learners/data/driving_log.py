@@ -20,8 +20,8 @@ import torch
 from numpy.typing import NDArray
 
 from learners.data.image_files import existing, read_images
+from learners.data.sets import SteeringSet
 from learners.data.splits import TEST_SHARE, first, renumbered, split_by_time
-from learners.data.steering_set import SteeringSet
 from vnetsim.errors import InputError
 from vnetsim.experiment import DataSettings
 from vnetsim.paths import refuse_special

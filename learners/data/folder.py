@@ -10,9 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from learners.data.classed_set import classed_set, require_two_classes
 from learners.data.image_files import SUFFIXES, existing, listed, read_images
-from learners.data.image_set import ImageSet
+from learners.data.sets import ImageSet, classed_set, require_two_classes
 from learners.data.splits import TEST_SHARE, Indices, first, split_by_class
 from vnetsim.errors import InputError
 from vnetsim.experiment import DataSettings

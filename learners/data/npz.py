@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from learners.data.classed_set import classed_set
 from learners.data.image_files import existing, images_of_array, listed, read_archive
-from learners.data.image_set import ImageSet
+from learners.data.sets import ImageSet, classed_set
 from learners.data.splits import TEST_SHARE, first, split_by_class
 from vnetsim.errors import InputError
 from vnetsim.experiment import DataSettings

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from learners.data.road_scene import Course, Doubles, draw_world, render
-from learners.data.steering_set import SteeringSet
+from learners.data.sets import SteeringSet
 from vnetsim.experiment import DataSettings
 from vnetsim.random_streams import Streams
 

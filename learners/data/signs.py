@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from learners.data.image_set import ImageSet, channel_statistics
+from learners.data.sets import ImageSet, channel_statistics
 from learners.data.sign_designs import DESIGNS, PAINTS, Floats
 from learners.data.street import SIDE_PX, cover, expose, occlude, scene, uniform
 from vnetsim.experiment import DataSettings

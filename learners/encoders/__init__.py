@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from learners.encoders.layer_shapes import layer_shapes
-from learners.encoders.precision import Convolutional
+from learners.encoders.precision import Convolutional, layer_shapes
 from vnetsim.errors import unknown_name
 from vnetsim.learning import kinds
 from vnetsim.learning.kinds import EncoderTrunk

@@ -23,8 +23,7 @@ from torch.func import functional_call
 from learners.data.moving import moved
 from learners.engines.optimizers import Optimizer, Rate
 from vnetsim.errors import RunError
-from vnetsim.learning.device import out_of_memory
-from vnetsim.learning.finite import all_finite
+from vnetsim.learning.device import all_finite, out_of_memory
 
 Tensors = Mapping[str, Tensor]
 Result = TypeVar("Result")

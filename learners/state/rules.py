@@ -12,7 +12,7 @@ from learners.mathematics.robust import AveragingSettings
 from vnetsim.errors import InputError, RunError
 from vnetsim.learning import LearnerContext
 from vnetsim.learning.aggregation import AGGREGATIONS, SYNC, AggregationRule, NextModel, RoundUploads
-from vnetsim.learning.finite import all_finite
+from vnetsim.learning.device import all_finite
 from vnetsim.plugins import short_name
 from vnetsim.plugins.checked import checked
 

@@ -12,7 +12,7 @@ from torch.nn.functional import mse_loss
 
 from learners.data import load_steering
 from learners.data.moving import moved
-from learners.data.partition_steering import STRAIGHT, partition_steering
+from learners.data.partition import STRAIGHT, partition_steering
 from learners.encoders import parameter_count
 from learners.encoders.batchnorm import estimate_statistics
 from learners.encoders.resnet8 import ResNet8, create_resnet8

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from learners.data import load_images
-from learners.data.image_set import ImageSet
 from learners.data.partition import partition
+from learners.data.sets import ImageSet
 from learners.encoders import channels_last, forward_flop
 from learners.encoders.precision import set_precision
 from learners.engines.batched import MeasuredEngine, create_engine

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import numpy as np
 from vnetsim.learners.data import ImageSet
-from vnetsim.learners.data.classed_set import Part, classed_set
+from vnetsim.learners.data.sets import Part, classed_set
 
 from vnetsim.experiment import DataSettings
 from vnetsim.random_streams import Streams

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from learners.data.image_set import ImageSet, channel_statistics
-from learners.data.steering_set import SteeringSet
+from learners.data.sets import ImageSet, SteeringSet, channel_statistics
 
 SILOS = 6
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from device_checks.schedule import learner_class
 from device_checks.tiny_data import SILOS, tiny_images, tiny_roads
 from device_checks.training_work import context, vehicles
-from learners.data.steering_set import SteeringSet
+from learners.data.sets import SteeringSet
 from learners.engines.programs import Engine, Program, SequentialEngine, Tensors, Trained, TrainingJob
 from vnetsim.learning import Participant
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from learners.data.augment import view_one, view_two
-from learners.data.image_set import ImageSet
+from learners.data.sets import ImageSet
 from learners.encoders import create_encoder
 from learners.encoders.precision import set_precision
 from learners.engines.optimizers import Sgd

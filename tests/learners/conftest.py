@@ -12,8 +12,7 @@ import pytest
 import torch
 from device_checks.tiny_data import tiny_images, tiny_roads
 
-from learners.data.image_set import ImageSet
-from learners.data.steering_set import SteeringSet
+from learners.data.sets import ImageSet, SteeringSet
 from learners.engines.batched import SideBySideEngine, StackedEngine
 from learners.engines.programs import SequentialEngine
 from learners.fedefm import FedEFM, FedEFMSettings

@@ -14,8 +14,7 @@ import pytest
 import torch
 from scipy.stats import trim_mean
 
-from learners.data.image_set import ImageSet
-from learners.data.steering_set import SteeringSet
+from learners.data.sets import ImageSet, SteeringSet
 from learners.mathematics.robust import AveragingSettings
 from vnetsim.experiment import ExchangeSettings
 from vnetsim.learning import LearnerContext, Participant

@@ -14,7 +14,7 @@ from torch.nn.functional import kl_div
 
 from learners.cdl import Cdl, contrastive_divergence, released_divergence
 from learners.cdl_settings import CdlSettings
-from learners.data.steering_set import SteeringSet
+from learners.data.sets import SteeringSet
 from learners.mathematics.losses import divergence_rows
 from learners.steering_baselines import DecentralisedSgd
 from vnetsim.experiment import BlurSettings, ExchangeSettings

@@ -12,7 +12,7 @@ from torch.nn.functional import kl_div
 
 from learners.cdl import Cdl, contrastive_divergence
 from learners.cdl_settings import CdlSettings
-from learners.data.steering_set import SteeringSet
+from learners.data.sets import SteeringSet
 from learners.engines.batched import SideBySideEngine, StackedEngine
 from learners.engines.programs import SequentialEngine
 from vnetsim.experiment import BlurSettings, ExchangeSettings

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from learners.classification_fedavg import ClassificationFedAvg
-from learners.data.image_set import ImageSet
+from learners.data.sets import ImageSet
 from learners.encoders import create_classifier, forward_flop
 from learners.tasks.classification_settings import ClassificationSettings
 from vnetsim.errors import InputError, RunError

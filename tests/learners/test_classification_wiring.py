@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, kl_div, log_softmax, softmax
 
 from learners.classification_fedavg import ClassificationFedAvg
-from learners.data.image_set import ImageSet
+from learners.data.sets import ImageSet
 from learners.engines.programs import LocalTraining
 from learners.fedco import FedCo
 from learners.fedefm import FedEFM, FedEFMSettings

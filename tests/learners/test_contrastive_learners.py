@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from learners.data.image_set import ImageSet
+from learners.data.sets import ImageSet
 from learners.fedavg import Discard, FedAvg
 from learners.flsimco import FLSimCo
 from learners.mathematics.aggregation import blur_weights

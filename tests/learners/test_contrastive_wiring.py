@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from learners.data.augment import view_one, view_two
-from learners.data.image_set import ImageSet
 from learners.data.partition import partition
+from learners.data.sets import ImageSet
 from learners.engines.programs import LocalTraining
 from learners.fedavg import Discard
 from learners.fedco import FedCo

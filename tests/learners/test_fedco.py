@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from learners.data.augment import view_one, view_two
-from learners.data.image_set import ImageSet
+from learners.data.sets import ImageSet
 from learners.engines.optimizers import Optimizer, Sgd
 from learners.engines.programs import Engine, LocalTraining, Trained, TrainingJob, read, unprefixed
 from learners.fedco import FedCo, FedCoSettings

@@ -12,7 +12,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from learners.classification_fedavg import ClassificationFedAvg
-from learners.data.image_set import ImageSet
+from learners.data.sets import ImageSet
 from learners.encoders import create_classifier, forward_flop
 from learners.engines.programs import Engine, Program, Tensors, Trained, TrainingJob, read
 from learners.fedefm import FedEFM, FedEFMSettings

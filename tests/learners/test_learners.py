@@ -18,8 +18,7 @@ import numpy as np
 import pytest
 import torch
 
-from learners.data.image_set import ImageSet
-from learners.data.steering_set import SteeringSet
+from learners.data.sets import ImageSet, SteeringSet
 from vnetsim.learning import AGGREGATOR, Learner, LearnerContext, ModelKey, Participant, Peer, Update
 from vnetsim.learning.faults import aggregated, model_shapes, trained
 from vnetsim.learning.registry import about

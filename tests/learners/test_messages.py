@@ -14,8 +14,7 @@ from device_checks.tiny_data import tiny_roads
 from learners.cdl import Cdl
 from learners.data import cifar10, folder, npz, steering_npz
 from learners.data.image_files import read_images
-from learners.data.partition import partition
-from learners.data.partition_steering import partition_steering
+from learners.data.partition import partition, partition_steering
 from learners.data.splits import split_by_class
 from learners.encoders.precision import set_precision
 from learners.encoders.resnet8 import create_resnet8

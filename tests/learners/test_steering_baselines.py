@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from learners.cdl import Cdl
-from learners.data.steering_set import SteeringSet
+from learners.data.sets import SteeringSet
 from learners.encoders.resnet8 import ResNet8
 from learners.engines.optimizers import Adam, Sgd
 from learners.engines.programs import SequentialEngine, Tensors, Trained, TrainingJob

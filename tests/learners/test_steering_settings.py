@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from learners.cdl import Cdl
-from learners.data.steering_set import SteeringSet
+from learners.data.sets import SteeringSet
 from learners.steering_baselines import DecentralisedSgd, FedAvgSteering
 from learners.tasks.steering import STATISTICS_FRAMES
 from vnetsim.experiment import BlurSettings, ExchangeSettings

@@ -11,7 +11,7 @@ import torch
 
 from learners.cdl import Cdl
 from learners.cdl_settings import CdlSettings
-from learners.data.steering_set import SteeringSet
+from learners.data.sets import SteeringSet
 from vnetsim.errors import InputError
 from vnetsim.experiment import BlurSettings, ExchangeSettings
 from vnetsim.learning import LearnerContext, Participant

@@ -13,8 +13,7 @@ import pytest
 from PIL import Image
 
 from learners.data import load_images, load_steering
-from learners.data.image_set import ImageSet
-from learners.data.steering_set import SteeringSet
+from learners.data.sets import ImageSet, SteeringSet
 from vnetsim.experiment import DataSettings
 from vnetsim.learning.protocol import LearnerContext, Participant
 from vnetsim.random_streams import Streams

@@ -7,9 +7,8 @@ import torch
 
 from vnetsim.errors import RunError
 from vnetsim.learning import AGGREGATOR, Learner, ModelKey, Participant, Update
-from vnetsim.learning.device import OUT_OF_MEMORY
+from vnetsim.learning.device import OUT_OF_MEMORY, all_finite
 from vnetsim.learning.faults import trained
-from vnetsim.learning.finite import all_finite
 from vnetsim.plugins.checked import checked
 
 

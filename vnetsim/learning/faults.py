@@ -13,8 +13,7 @@ from typing import Any
 
 from vnetsim.errors import RunError
 from vnetsim.learning import Aggregation, Learner, Participant, Update
-from vnetsim.learning.device import out_of_memory
-from vnetsim.learning.finite import all_finite
+from vnetsim.learning.device import all_finite, out_of_memory
 
 SUM_TOLERANCE = 1e-6
 """How far the sum of a round's weights may be from 1: the rounding of single precision."""

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from learners.data import WITH_ANGLES, WITH_CLASSES, ImageSet, load_images, load_steering
-from learners.data.image_set import channel_statistics
+from learners.data.sets import channel_statistics
 from vnetsim.errors import InputError
 from vnetsim.experiment import DataSettings
 from vnetsim.random_streams import Streams

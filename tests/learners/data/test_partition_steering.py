@@ -6,8 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learners.data.partition_steering import STRAIGHT, partition_steering
-from learners.data.steering_set import SteeringSet
+from learners.data.partition import STRAIGHT, partition_steering
+from learners.data.sets import SteeringSet
 from vnetsim.errors import InputError
 from vnetsim.experiment import DataSettings
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression  # type: ignore[import-untyped]
 
-from learners.data.image_set import ImageSet
+from learners.data.sets import ImageSet
 from learners.encoders import create_encoder
 from learners.tasks import evaluation
 from learners.tasks.evaluation import Evaluator, fit_linear_probe, knn_predict, linear_probe_accuracy, passed

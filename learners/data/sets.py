@@ -1,0 +1,174 @@
+"""Sets of images held in memory, with classes or with steering angles: what every learner starts from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from vnetsim.errors import InputError
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ImageSet:
+    """Training and test images with their labels, on the CPU.
+
+    Args:
+        name: name of the set, as ``data.name`` has it.
+        train: training images, uint8, shape (N, 3, H, W).
+        train_labels: their classes, int64, shape (N,).
+        test: test images that no silo ever holds, uint8, shape (M, 3, H, W).
+        test_labels: their classes, int64, shape (M,).
+        class_names: label texts, in order of the class index.
+        mean: mean of each channel over the training images scaled to [0, 1].
+        std: standard deviation of each channel, likewise.
+        pixels: how pixels of more than 8 bits came to 8, for the record; empty where there were none.
+    """
+
+    name: str
+    train: Tensor
+    train_labels: Tensor
+    test: Tensor
+    test_labels: Tensor
+    class_names: tuple[str, ...]
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+    pixels: str = ""
+
+    def __post_init__(self) -> None:
+        require_images(self.train, 3)
+        require_images(self.test, 3)
+
+
+def require_images(images: Tensor, channels: int) -> None:
+    """Refuse what is no stack of images as learners take them.
+
+    Raises:
+        ValueError: another type than uint8, or another shape than (N, channels, H, W).
+    """
+    if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] != channels:
+        raise ValueError(
+            f"images are {images.dtype} of shape {tuple(images.shape)}, expected torch.uint8 (0 to 255) of shape "
+            f"(N, {channels}, H, W)"
+        )
+
+
+def channel_statistics(images: Tensor) -> tuple[tuple[float, float, float], tuple[float, float, float]]:
+    """Return mean and standard deviation of each channel of images scaled to [0, 1].
+
+    Exact in integers up to the last division, so the same on every machine.
+
+    Args:
+        images: uint8, shape (N, 3, H, W), N >= 1.
+
+    Raises:
+        InputError: when a channel is constant, because it cannot be normalised.
+    """
+    require_images(images, 3)
+    means: list[float] = []
+    deviations: list[float] = []
+    levels = torch.arange(256, dtype=torch.int64)
+    for channel in range(3):
+        counts = torch.bincount(images[:, channel].flatten(), minlength=256)
+        total = int(counts.sum())
+        first, second = int((counts * levels).sum()), int((counts * levels * levels).sum())
+        variance_numerator = total * second - first * first
+        if variance_numerator <= 0:
+            raise InputError(
+                f"data: channel {channel} has one value in all {len(images)} training images; use more images."
+            )
+        means.append(first / total / 255)
+        deviations.append(variance_numerator**0.5 / total / 255)
+    return (means[0], means[1], means[2]), (deviations[0], deviations[1], deviations[2])
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SteeringSet:
+    """Training and test frames with their steering angles, on the CPU.
+
+    Frames of one drive that follow each other closely are never on both sides: what is held out is whole drives, or
+    stretches of time with a gap before and behind them.
+
+    Args:
+        name: name of the set, as ``data.name`` has it.
+        train: training frames, uint8, shape (N, 1, H, W).
+        train_angles: their steering angles in [-1, 1], left negative, float32, shape (N,).
+        train_drives: which drive a frame is of, int64, shape (N,).
+        train_blocks: which stretch of time it is of, int64, shape (N,); a block belongs to one drive, and
+            its frames follow each other.
+        test: frames that no silo ever holds, uint8, shape (M, 1, H, W).
+        test_angles: their steering angles, float32, shape (M,).
+        pixels: how pixels of more than 8 bits came to 8, for the record; empty where there were none.
+    """
+
+    name: str
+    train: Tensor
+    train_angles: Tensor
+    train_drives: Tensor
+    train_blocks: Tensor
+    test: Tensor
+    test_angles: Tensor
+    pixels: str = ""
+
+    def __post_init__(self) -> None:
+        require_images(self.train, 1)
+        require_images(self.test, 1)
+
+
+Part = tuple[NDArray[np.uint8], NDArray[np.int64]]
+
+
+def classed_set(
+    name: str, root: str, *, train: Part, test: Part, class_names: tuple[str, ...], pixels: str = ""
+) -> ImageSet:
+    """Return the set of these images.
+
+    Args:
+        name: name of the set.
+        root: where it was read, for messages.
+        train: images, shape (N, 3, P, P), and their classes, shape (N,).
+        test: the same of the test set.
+        class_names: label texts, in order of the class index.
+        pixels: how wider pixels came to 8 bits; empty where none did.
+
+    Raises:
+        InputError: when the training images are not of two classes, or there are no test images.
+    """
+    require_two_classes(train[1], root, class_names)
+    if len(test[1]) == 0:
+        raise InputError(f"data.root: '{root}' has no test images.")
+    images = torch.from_numpy(train[0])
+    mean, std = channel_statistics(images)
+    return ImageSet(
+        name=name,
+        train=images,
+        train_labels=torch.from_numpy(train[1]),
+        test=torch.from_numpy(test[0]),
+        test_labels=torch.from_numpy(test[1]),
+        class_names=class_names,
+        mean=mean,
+        std=std,
+        pixels=pixels,
+    )
+
+
+def require_two_classes(labels: NDArray[np.int64], root: str, class_names: tuple[str, ...]) -> None:
+    """Refuse training images of fewer than two classes.
+
+    Args:
+        labels: class of each training image, shape (N,).
+        root: where they were read, for the message.
+        class_names: label texts, in order of the class index.
+
+    Raises:
+        InputError: when there are not two.
+    """
+    present = [class_names[label] for label in np.unique(labels)]
+    if len(present) < 2:
+        raise InputError(
+            f"data.root: the {len(labels)} training images of '{root}' are of"
+            f" {f'one class, {present[0]}' if present else 'no class'}; learning needs at least two classes."
+        )
