@@ -10,28 +10,118 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import ClassVar, final
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from learners.cdl_settings import DIVERGENCES, GRADIENTS, INFLUENCE, CdlSettings
 from learners.data.moving import moved
 from learners.encoders.resnet8 import ResNet8
 from learners.engines.optimizers import CombinedOptimizer, Optimizer, Rate
-from learners.engines.programs import Tensors, Trained, TrainingJob, copy_state, prefixed, unprefixed
-from learners.frame import BASE, require_option, scalar, takes
+from learners.engines.programs import State, Tensors, Trained, TrainingJob, copy_state, on_host, prefixed, unprefixed
+from learners.federated import FederatedLearner, Parts, Start, step_of, update_of
 from learners.mathematics.losses import divergence_rows
-from learners.state.global_model import State
-from learners.steering import SUB_PREFIX, LocalResult, SteeringLearner
-from vnetsim.learning import LearnerContext, Participant, Series
+from learners.state.server import Folded
+from learners.steering_baselines import STEERING_DEFAULTS, SUB_PREFIX, means, steering_parts
+from learners.tasks.steering import SteeringSettings, SteeringTask
+from learners.tasks.task import StepLoss, Temperature
+from vnetsim.learning import Cost, LearnerContext, Participant, Series, Update
+from vnetsim.setting_checks import Share
 
 BACKBONE_OPTIMIZER = "backbone_optimizer."
 SUB_OPTIMIZER = "sub_optimizer."
 OPTIMIZERS = (BACKBONE_OPTIMIZER, SUB_OPTIMIZER)
 BACKBONE, SUB = "backbone.", "sub."
 TRAININGS, SEEN = "visits", "seen"  # of a silo's state; how often it was trained has its name from older folders
+
+_OF_BOTH = (
+    "Divergence between the features of backbone b and sub-network s on the training frames, mean over the steps of "
+    "the round's vehicles; silos in their first round have none."
+)
+DIVERGENCES = (
+    Series(
+        name="kl_b_s",
+        group="Divergence of backbone and sub-network",
+        result=False,
+        label="KL(b || s)",
+        unit="nat",
+        caption=_OF_BOTH,
+    ),
+    Series(
+        name="kl_s_b",
+        group="Divergence of backbone and sub-network",
+        result=False,
+        label="KL(s || b)",
+        unit="nat",
+        caption=_OF_BOTH,
+    ),
+)
+INFLUENCE = Series(
+    name="divergence_influence",
+    result=False,
+    label="Influence of theta_s",
+    unit="",
+    caption="Factor of KL(b || s) in what the backbone descends (learning.divergence_schedule), mean over the vehicles "
+    "whose silo has a sub-network.",
+)
+GRADIENTS = (
+    Series(
+        name="gradient_ratio",
+        result=False,
+        label="Gradient ratio",
+        unit="",
+        caption="|grad L_cd| / |grad L_lr|: gradient of the divergence, as weighted, over that of the steering error, "
+        "both with respect to the backbone, at the first step of a local training; mean over the vehicles whose silo "
+        "has a sub-network. Near 0 the divergence is nearly off.",
+    ),
+    Series(
+        name="gradient_cosine",
+        result=False,
+        label="Gradient cosine",
+        unit="",
+        caption="Cosine between the gradients of the divergence and of the steering error with respect to the "
+        "backbone, at the first step of a local training; mean over the vehicles whose silo has a sub-network. Below 0 "
+        "they work against each other.",
+    ),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CdlSettings(SteeringSettings):
+    """Settings of CDL: the task's, and those of the divergence.
+
+    Args:
+        coupling: how the two terms act. ``unit``: the backbone descends KL(b || s), the sub-network KL(s || b), each
+            with the other held fixed, as in the published update equations. ``beta``: the same with the weights
+            ``beta`` and 1 - ``beta`` of the published L_cd. ``joint``: both networks descend the whole of
+            beta KL(b || s) + (1 - beta) KL(s || b), nothing held fixed.
+        beta: weight of KL(b || s), where ``coupling`` weights it; KL(s || b) has 1 - ``beta``; in [0, 1].
+        divergence_schedule: how the sub-network's influence on the backbone changes, a factor of KL(b || s) in what
+            the backbone descends; under ``joint`` and ``released`` of the whole term. The description says that "once
+            the distribution between silos achieves an acceptable level of synchronization, we reduce the influence of
+            the sub-network", and neither when nor how; these are our readings. ``constant``: 1. ``linear``: from 1 in
+            the first round to 0 after the last. ``measured``: KL(b || s) over the silo's last local training,
+            divided by the largest so far.
+        tau: temperature of the softmax over the features, the input of the linear layer, > 0. None is published. In the
+            study ``cdl-table``, size small, the divergence's gradient was 14 to 21 times the steering error's in the
+            mean at 1, and the error larger than at 4, where it was 4 %.
+        variant: ``described``, or ``released``, the loss of the authors' published code for comparison. That code feeds
+            sigmoids of the two networks' angles to a function that expects a logarithm: with P = sigmoid(y_b) and
+            S = sigmoid(y_s) its term is beta S (log S - P) + (1 - beta) P (log P - S), gradients through both. It is
+            no divergence: it falls as P and S grow, so that both angles are pulled up; a constant target of 0 ends at
+            +0.10 for ``beta`` 0.5. It also sends and mixes the sub-network, which doubles the payload. Not imitated
+            are that code's common first layer of both networks, its ReLU on the scaled image, its rounding of angles,
+            and its copy of the backbone to the sub-network in the last silo alone. ``coupling`` and ``tau`` have no
+            effect.
+    """
+
+    coupling: Literal["unit", "beta", "joint"] = "unit"
+    beta: Share = 0.5
+    divergence_schedule: Literal["constant", "linear", "measured"] = "constant"
+    tau: Temperature = 4.0
+    variant: Literal["described", "released"] = "described"
 
 
 def contrastive_divergence(
@@ -80,20 +170,15 @@ class BackboneAndSub(nn.Module):
         self.sub = copy.deepcopy(network)
 
 
-class Cdl(SteeringLearner):
+class Cdl(FederatedLearner):
     """Contrastive divergence between backbone and sub-network.
 
     At first a silo trains the backbone alone; at the end, before any mixing, the sub-network becomes its copy.
     From the second time on both learn: the mixed backbone against what the silo knew before.
-
-    Args:
-        context: what the simulator gives every learner.
-        settings: the method's settings.
-
-    Raises:
-        InputError: when there are fewer than two features to compare.
     """
 
+    task: ClassVar[str] = "steering"
+    defaults: ClassVar[Mapping[str, object]] = STEERING_DEFAULTS
     name: ClassVar[str] = "cdl"
     paper: ClassVar[str] = (
         "Do, Nguyen, Tran et al. (2023): Reducing non-IID effects in federated autonomous driving with contrastive "
@@ -110,115 +195,143 @@ class Cdl(SteeringLearner):
         "A_ij = 1 / (1 + max(d_i, d_j)), A_ii = 1 - sum_j A_ij  (Metropolis-Hastings; d: number of neighbours)",
         "first local training of a silo: no divergence; theta_s <- theta_b at its end",
     )
-    networks_trained: ClassVar[int] = 2
-    _settings: CdlSettings
 
-    def __init__(self, context: LearnerContext, settings: CdlSettings) -> None:
-        self._released = settings.variant == "released"
-        self._rounds = context.rounds
-        if settings.dropout > 0:
-            require_option(self, "kept", "learning.dropout", "leave it at 0")
-        # what the shipped loss does not read is not handed to the engine
-        self._compares = type(self).loss is not Cdl.loss
-        self._takes_outputs = takes(self.loss, "outputs")
-        super().__init__(context, settings)
-        self._alone = self._task.steer(self._first_step)
-        masks = 2 if self._released else 1
-        self._together = self._task.steer(
-            self._step, network=BackboneAndSub(self._task.network), optimizer=self._optimizers, masks=masks
+    @staticmethod
+    def parts(context: LearnerContext, settings: CdlSettings) -> Parts:
+        """Return two networks that diverge, and neighbours that mix, or under ``star`` an RSU that averages."""
+        task = SteeringTask(context, settings)
+        released, first, moments = settings.variant == "released", task.initial_state(), task.optimizer_template()
+        constant = settings.divergence_schedule == "constant"
+        series = (*DIVERGENCES, *(() if constant else (INFLUENCE,)), *GRADIENTS)
+        weights = {
+            "unit": "1 each, the other network held fixed",
+            "beta": f"{settings.beta:g} and {1 - settings.beta:g}, the other network held fixed",
+            "joint": f"{settings.beta:g} and {1 - settings.beta:g}, through both networks",
+        }[settings.coupling]
+        return steering_parts(
+            context,
+            settings,
+            task,
+            ContrastiveDivergence(context, task, settings, series),
+            name=Cdl.name,
+            topology=context.exchange.topology,
+            first={**first, **prefixed(SUB_PREFIX, first)} if released else first,
+            own={
+                TRAININGS: torch.tensor(0),
+                SEEN: torch.zeros(2, dtype=torch.float64),
+                **({} if released else prefixed(SUB_PREFIX, first)),
+                **prefixed(BACKBONE_OPTIMIZER, moments),
+                **prefixed(SUB_OPTIMIZER, moments),
+            },
+            series=series,
+            facts={
+                "Divergence": "the published code's term on the angles, which is none; see the setting variant"
+                if released
+                else f"KL(b || s) and KL(s || b) on {task.network.width} features, weights {weights}",
+                "Sub-network": "sent and mixed like the model" if released else "never sent, never mixed",
+                "Influence of the sub-network": {
+                    "constant": "the same in all rounds",
+                    "linear": "falls linearly to 0 over the rounds",
+                    "measured": "KL(b || s) of the silo's last local training over the largest so far",
+                }[settings.divergence_schedule],
+            },
         )
 
-    def loss(
+
+class ContrastiveDivergence:
+    """Local training of the backbone and, from a silo's second time on, of the sub-network beside it.
+
+    Args:
+        context: the number of rounds.
+        task: frames and network.
+        settings: the method's.
+        series: what is reported besides the loss.
+        loss: what the backbone descends besides the divergence, the steering error by default. Beside a divergence its
+            batch has the angles as ``outputs``; a loss that does not use them has the frames pass a second time.
+    """
+
+    def __init__(
         self,
-        model: nn.Module,
-        images: Tensor,
-        angles: Tensor,
-        base: State,  # noqa: ARG002 - for methods that compare with it
-        kept: Tensor | None = None,
-        outputs: Tensor | None = None,
-    ) -> Tensor:
-        """Return what the backbone descends besides the divergence: the steering error, mean over the frames.
+        context: LearnerContext,
+        task: SteeringTask,
+        settings: CdlSettings,
+        series: Sequence[Series],
+        loss: StepLoss | None = None,
+    ) -> None:
+        self._rounds, self._task, self._settings, self._series = context.rounds, task, settings, series
+        self._released = settings.variant == "released"
+        self._descend = step_of(loss or task.loss)
+        self._alone = task.training(self._descend)
+        self._together = task.training(
+            self._step,
+            network=BackboneAndSub(task.network),
+            optimizer=self._optimizers,
+            masks=2 if self._released else 1,
+        )
 
-        A function of its arguments alone: it is called for several vehicles at once, from several threads.
+    def cost(self, silo: int) -> Cost:
+        """Return the work of all steps, forward and backward through both networks."""
+        work_flop = self._task.training_flop(self._task.images_per_training(silo) * 2)
+        return Cost(download_bytes=0, upload_bytes=0, work_flop=work_flop, steps=self._task.steps)
 
-        Args:
-            model: the backbone as the steps before have left it; gradients flow to its parameters.
-            images: a batch of the silo's frames in [0, 1], shape (B, C, H, W).
-            angles: their steering angles in [-1, 1], shape (B,).
-            base: the backbone that the local training started from, tensors by name; not to be changed.
-            kept: which features the linear layer sees, shape (B, d), where ``learning.dropout`` asks for it. A method
-                that does not take it refuses that setting.
-            outputs: angles that the model has made of the frames already, with gradients, shape (B,). For a method that
-                does not take them the frames pass the backbone twice in steps with a divergence.
-        """
-        if outputs is None:
-            assert isinstance(model, ResNet8)
-            features = self._task.dropout(model.features(images), {} if kept is None else {"kept0": kept})
-            outputs = model.head(features)
-        return self._task.steering_loss(outputs, angles)
+    def train(self, starts: Sequence[Start]) -> list[Update]:
+        """Return an update for each, in order."""
+        jobs = [self._job(start) for start in starts]
+        compared = self._compared(jobs)
+        trained = map(on_host, self._task.engine.train(jobs))
+        return [self._update(*one) for one in zip(starts, jobs, trained, compared, strict=True)]
 
-    @final
-    def job(self, participant: Participant, base: State, own: State) -> TrainingJob:
-        """Return the training of the backbone and, from the second time on, of both; see ``SteeringLearner.job``."""
-        training = self._task.local_training_of(participant)
-        backbone = {name: tensor for name, tensor in base.items() if not name.startswith(SUB_PREFIX)}
-        compared = moved(prefixed(BASE, backbone), self._task.device) if self._compares else {}
-        if not own:
-            return TrainingJob(program=self._alone, training=training, base=backbone, given=compared)
-        sub = unprefixed(SUB_PREFIX, base if self._released else own)
-        influence = torch.full((), self._influence(participant, own), dtype=torch.float32, device=self._task.device)
+    def figures(self, updates: Sequence[Update], folded: Folded, version: int) -> Mapping[str, float]:  # noqa: ARG002
+        """Return the means of loss, divergences, influence and gradients."""
+        return means(updates, self._series)
+
+    def _job(self, start: Start) -> TrainingJob:
+        training = self._task.local_training_of(start.participant)
+        backbone = {name: tensor for name, tensor in start.base.items() if not name.startswith(SUB_PREFIX)}
+        if not start.own:
+            return TrainingJob(program=self._alone, training=training, base=backbone)
+        sub = unprefixed(SUB_PREFIX, start.base if self._released else start.own)
+        influence = self._influence(start.participant, start.own)
         return TrainingJob(
             program=self._together,
             training=training,
             base={**prefixed(BACKBONE, backbone), **prefixed(SUB, sub)},
-            given={INFLUENCE.name: influence, **compared},
-            optimizer={name: tensor for name, tensor in own.items() if name.startswith(OPTIMIZERS)},
+            given={INFLUENCE.name: torch.full((), influence, dtype=torch.float32, device=self._task.device)},
+            optimizer={name: tensor for name, tensor in start.own.items() if name.startswith(OPTIMIZERS)},
         )
 
-    @final
-    def local_result(self, trained: Trained, own: State) -> LocalResult:
-        """Return the backbone; sub-network and optimizers as the silo's own; see ``SteeringLearner.local_result``."""
-        if own:
+    def _update(self, start: Start, job: TrainingJob, trained: Trained, compared: Mapping[str, float]) -> Update:
+        """Return the backbone; sub-network and optimizers are the silo's own."""
+        if start.own:
             backbone, sub = unprefixed(BACKBONE, trained.state), unprefixed(SUB, trained.state)
-            optimizers = trained.optimizer
+            optimizers: Tensors = trained.optimizer
         else:  # the sub-network becomes a copy of the backbone
             backbone, sub = trained.state, copy_state(trained.state)
             optimizers = prefixed(BACKBONE_OPTIMIZER, trained.optimizer)
         sub_network = prefixed(SUB_PREFIX, sub)
         figures = {name: trained.mean(name) for name in trained.figures if name != "loss"}
-        return LocalResult(
-            sent=backbone | (sub_network if self._released else {}),
-            own={
-                TRAININGS: own.get(TRAININGS, torch.tensor(0)) + 1,
+        update = update_of(self._task, start.participant, job, trained)
+        return replace(
+            update,
+            state=backbone | (sub_network if self._released else {}),
+            metrics={**update.metrics, **figures, **compared},
+            kept={
+                TRAININGS: start.own.get(TRAININGS, torch.tensor(0)) + 1,
                 **({} if self._released else sub_network),
                 **self._task.kept(optimizers),
-                **self._seen(own, figures),
+                **self._seen(start.own, figures),
             },
-            loss=trained.mean("loss"),
-            metrics=figures,
         )
 
-    @final
-    def own_series(self) -> tuple[Series, ...]:
-        """Return divergences, influence and gradients; see ``SteeringLearner.own_series``."""
-        constant = self._settings.divergence_schedule == "constant"
-        return (
-            *DIVERGENCES,
-            *(() if constant else (INFLUENCE,)),
-            *GRADIENTS,
-        )
-
-    @final
-    def measured(self, jobs: Sequence[TrainingJob]) -> Sequence[Mapping[str, float]]:
-        """Return the sub-network's influence, and the gradients compared; see ``SteeringLearner.measured``."""
-        compared = [i for i, job in enumerate(jobs) if job.program is self._together]
-        influences = [jobs[i].given[INFLUENCE.name] for i in compared]
-        told = dict(zip(compared, torch.stack(influences).tolist() if compared else [], strict=True))
-        figures = [{INFLUENCE.name: told[i]} if i in told else {} for i in range(len(jobs))]
-        # costs as much time as about one step, and changes no training
-        calls = [partial(self._compare_gradients, jobs[i]) for i in compared]
-        for i, found in zip(compared, self._task.engine.map(self._together, calls), strict=True):
-            figures[i] |= found
+    def _compared(self, jobs: Sequence[TrainingJob]) -> Sequence[Mapping[str, float]]:
+        """Return the sub-network's influence, and the gradients compared, by job; what is measured changes nothing."""
+        both = [i for i, job in enumerate(jobs) if job.program is self._together]
+        influences = torch.stack([jobs[i].given[INFLUENCE.name] for i in both]).tolist() if both else []
+        figures: list[dict[str, float]] = [{} for _ in jobs]
+        # costs as much time as about one step
+        calls = [partial(self._compare_gradients, jobs[i]) for i in both]
+        for i, influence, found in zip(both, influences, self._task.engine.map(self._together, calls), strict=True):
+            figures[i] = {INFLUENCE.name: influence, **found}
         return figures
 
     def _compare_gradients(self, job: TrainingJob, networks: nn.Module) -> dict[str, float]:
@@ -227,10 +340,11 @@ class Cdl(SteeringLearner):
         Where one of the gradients vanishes there is no cosine; without the second, and where one is not finite, there
         is nothing.
         """
+        base = moved(job.base, self._task.device)
         batch = job.program.prepare(job.program.draw(job.training, torch.Generator().manual_seed(job.training.seed)))
-        networks.load_state_dict(moved(job.base, self._task.device))
+        networks.load_state_dict(base)
         networks.train()
-        loss, divergence, _ = self._terms(networks, batch, job.given)
+        loss, divergence, _ = self._terms(networks, {**job.given, **batch}, base)
         backbone = [parameter for name, parameter in networks.named_parameters() if name.startswith(BACKBONE)]
         of_loss = _flat(
             torch.autograd.grad(loss, backbone, retain_graph=True, allow_unused=True, materialize_grads=True)
@@ -262,41 +376,29 @@ class Cdl(SteeringLearner):
         largest = max(figures["kl_b_s"], float(own[SEEN][1]) if SEEN in own else 0.0)
         return {SEEN: torch.tensor([figures["kl_b_s"], largest], dtype=torch.float64)}
 
-    def _first_step(self, backbone: nn.Module, batch: Tensors, given: Tensors) -> tuple[Tensor, Tensors]:
-        loss = self._steering_error(backbone, batch, given)
-        return loss, {"loss": loss}
-
-    def _steering_error(self, backbone: nn.Module, batch: Tensors, given: Tensors, **more: Tensor) -> Tensor:
-        if "kept0" in batch:
-            more["kept"] = batch["kept0"]
-        return scalar(self.loss(backbone, batch["images"], batch["angles"], unprefixed(BASE, given), **more), self.loss)
-
-    def _step(self, networks: nn.Module, batch: Tensors, given: Tensors) -> tuple[Tensor, Tensors]:
-        loss, divergence, figures = self._terms(networks, batch, given)
+    def _step(self, networks: nn.Module, batch: Tensors, base: Tensors) -> tuple[Tensor, Tensors]:
+        loss, divergence, figures = self._terms(networks, batch, base)
         return loss + divergence, {"loss": loss, **figures}
 
-    def _terms(self, networks: nn.Module, batch: Tensors, given: Tensors) -> tuple[Tensor, Tensor, Tensors]:
+    def _terms(self, networks: nn.Module, batch: Tensors, base: Tensors) -> tuple[Tensor, Tensor, Tensors]:
         """Return the steering error, the divergence, and figures."""
         assert isinstance(networks, BackboneAndSub)
-        influence = given[INFLUENCE.name]
+        influence = batch[INFLUENCE.name]
         z_b, z_s = networks.backbone.features(batch["images"]), networks.sub.features(batch["images"])
         angles = networks.backbone.head(self._task.dropout(z_b, batch))
-        more = {"outputs": angles} if self._takes_outputs else {}
-        loss = self._steering_error(networks.backbone, batch, given, **more)
+        loss, _ = self._descend(networks.backbone, {**batch, "outputs": angles}, unprefixed(BACKBONE, base))
         if self._released:
             of_sub = networks.sub.head(self._task.dropout(z_s, batch, mask=1))
             divergence = influence * released_divergence(angles, of_sub, beta=self._settings.beta)
         else:
             divergence = contrastive_divergence(z_b, z_s, settings=self._settings, influence=influence)
-        return loss, divergence, self._divergences(z_b, z_s)
-
-    @torch.no_grad()
-    def _divergences(self, z_b: Tensor, z_s: Tensor) -> dict[str, Tensor]:
-        tau = self._settings.tau
-        return {
-            "kl_b_s": divergence_rows(z_b, z_s, tau=tau).mean(),
-            "kl_s_b": divergence_rows(z_s, z_b, tau=tau).mean(),
-        }
+        with torch.no_grad():
+            tau = self._settings.tau
+            figures = {
+                "kl_b_s": divergence_rows(z_b, z_s, tau=tau).mean(),
+                "kl_s_b": divergence_rows(z_s, z_b, tau=tau).mean(),
+            }
+        return loss, divergence, figures
 
     def _optimizers(self, parameters: Mapping[str, Tensor], rate: Rate, state: Tensors) -> Optimizer:
         """Return one optimizer for each network: the sub-network's has taken fewer steps."""
@@ -307,39 +409,6 @@ class Cdl(SteeringLearner):
                 for prefix, network in parts.items()
             }
         )
-
-    def _first_sent(self) -> State:
-        state = super()._first_sent()
-        return {**state, **prefixed(SUB_PREFIX, state)} if self._released else state
-
-    def _own_template(self) -> State:
-        moments = self._task.optimizer_template()
-        return {
-            TRAININGS: torch.tensor(0),
-            SEEN: torch.zeros(2, dtype=torch.float64),
-            **({} if self._released else prefixed(SUB_PREFIX, self._task.initial_state())),
-            **prefixed(BACKBONE_OPTIMIZER, moments),
-            **prefixed(SUB_OPTIMIZER, moments),
-        }
-
-    def _facts(self) -> Mapping[str, str]:
-        settings = self._settings
-        weights = {
-            "unit": "1 each, the other network held fixed",
-            "beta": f"{settings.beta:g} and {1 - settings.beta:g}, the other network held fixed",
-            "joint": f"{settings.beta:g} and {1 - settings.beta:g}, through both networks",
-        }[settings.coupling]
-        return {
-            "Divergence": "the published code's term on the angles, which is none; see the setting variant"
-            if self._released
-            else f"KL(b || s) and KL(s || b) on {self._task.network.width} features, weights {weights}",
-            "Sub-network": "sent and mixed like the model" if self._released else "never sent, never mixed",
-            "Influence of the sub-network": {
-                "constant": "the same in all rounds",
-                "linear": "falls linearly to 0 over the rounds",
-                "measured": "KL(b || s) of the silo's last local training over the largest so far",
-            }[settings.divergence_schedule],
-        }
 
 
 def _flat(gradients: Sequence[Tensor]) -> Tensor:

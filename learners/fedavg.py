@@ -1,4 +1,4 @@
-"""FLSimCo's baselines: the same contrastive training, aggregated without regard to blur."""
+"""FedAvg and Discard: FLSimCo's contrastive training, aggregated without regard to blur."""
 
 from __future__ import annotations
 
@@ -6,17 +6,36 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from learners.contrastive import DUAL_TEMPERATURE, ContrastiveLearner
-from learners.mathematics.aggregation import Weights, discard_weights, equal_weights
-from learners.tasks.contrastive_settings import ContrastiveSettings
+from learners.federated import FederatedLearner, Parts, federated_averaging
+from learners.mathematics.aggregation import Weights, discard_weights
+from learners.state.server import Weigh, equally
+from learners.tasks.contrastive import ContrastiveSettings, ContrastiveTask
 from vnetsim.learning import LearnerContext, Participant
 from vnetsim.setting_checks import Within
 
+DUAL_TEMPERATURE = (
+    "similarities: s_ij = q_i . k_j,  p_i(t) = exp(s_ii / t) / sum_j exp(s_ij / t),  W_i(t) = 1 - p_i(t)",
+    "loss: L_i = stopgrad[ W_i(t_beta) / W_i(t_alpha) ] * ( -log p_i(t_alpha) )  (Eq. 6-8)",
+    "mean of L_i over the images (Eq. 9), and over (q, k) and (k, q) as in the published code",
+)
+"""FLSimCo's loss, as ``vnetsim learners NAME`` shows it."""
+NEGATIVES = {
+    "second-view": "the other images' second views, as in the published code",
+    "plain": "the other images without augmentation, as Eq. 5 is printed",
+}
 
-class FedAvg(ContrastiveLearner):
+
+def contrastive_averaging(context: LearnerContext, settings: ContrastiveSettings, weights: Weigh) -> Parts:
+    """Return federated averaging on the contrastive task, uploads weighed by ``weights``."""
+    task, facts = ContrastiveTask(context, settings), {"Negatives": NEGATIVES[settings.negatives]}
+    return federated_averaging(context, settings, task, weights=weights, facts=facts)
+
+
+class FedAvg(FederatedLearner):
     """Every committed vehicle counts the same."""
 
     name: ClassVar[str] = "fedavg"
+    task: ClassVar[str] = "contrastive"
     paper: ClassVar[str] = (
         "McMahan et al. (2017): Communication-efficient learning of deep networks from decentralized data; "
         "as baseline of FLSimCo"
@@ -27,9 +46,10 @@ class FedAvg(ContrastiveLearner):
     )
     Settings: ClassVar[type] = ContrastiveSettings
 
-    def weights(self, participants: Sequence[Participant]) -> Weights:
-        """Return 1 / N for each of the N participants."""
-        return equal_weights(len(participants))
+    @staticmethod
+    def parts(context: LearnerContext, settings: ContrastiveSettings) -> Parts:
+        """Return the contrastive task, local steps, and 1 / N for each of the N uploads."""
+        return contrastive_averaging(context, settings, equally)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,10 +63,11 @@ class DiscardSettings(ContrastiveSettings):
     limit_kmh: Annotated[float, Within(0.1, 1000, "km/h", "no vehicle on a road is faster")] = 100.0
 
 
-class Discard(ContrastiveLearner):
+class Discard(FederatedLearner):
     """FedAvg over the vehicles at or below a speed limit; with none of them the global model is kept."""
 
     name: ClassVar[str] = "discard"
+    task: ClassVar[str] = "contrastive"
     paper: ClassVar[str] = (
         "Gu, Wu, Fan, Fan (2024), arXiv:2408.00256: FLSimCo's baseline without vehicles above 100 km/h"
     )
@@ -56,10 +77,11 @@ class Discard(ContrastiveLearner):
     )
     Settings: ClassVar[type] = DiscardSettings
 
-    def __init__(self, context: LearnerContext, settings: DiscardSettings) -> None:
-        super().__init__(context, settings)
-        self._limit_mps = settings.limit_kmh / 3.6
+    @staticmethod
+    def parts(context: LearnerContext, settings: DiscardSettings) -> Parts:
+        """Return the contrastive task, local steps, and equal weights at or below the limit, 0 above."""
 
-    def weights(self, participants: Sequence[Participant]) -> Weights:
-        """Return 1 / (number at or below the limit) for those and 0 for the others."""
-        return discard_weights([participant.speed_mps for participant in participants], limit_mps=self._limit_mps)
+        def slow_alike(participants: Sequence[Participant]) -> Weights:
+            return discard_weights([one.speed_mps for one in participants], limit_mps=settings.limit_kmh / 3.6)
+
+        return contrastive_averaging(context, settings, slow_alike)

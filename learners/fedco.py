@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar, Literal, final
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -12,20 +12,14 @@ from torch import Tensor, nn
 from learners.data.moving import moved
 from learners.encoders import PROJECTION
 from learners.engines.optimizers import Optimizer, Rate
-from learners.engines.programs import Tensors, Trained, TrainingJob, prefixed, unprefixed
-from learners.frame import BASE, TaskLearner, scalar, takes
-from learners.mathematics.aggregation import Weights, equal_weights
-from learners.state.global_model import State
-from learners.state.key_queue import KeyQueue
-from learners.state.momentum_contrast import KEY, QUERY, QueryAndKey, Trailing, queue_info_nce
-from learners.state.rules import rule_of
-from learners.state.server import Server, mean_loss
-from learners.state.silo_states import SiloState, SiloStates
-from learners.tasks.contrastive import ContrastiveTask
-from learners.tasks.contrastive_settings import KNN_ACCURACY, LEARNING_RATE, LINEAR_ACCURACY, TaskSettings, reported
-from learners.tasks.task import BACKWARD_FACTOR, payload_bytes
-from learners.tasks.training_settings import Temperature
-from vnetsim.learning import Aggregation, Cost, Description, LearnerContext, Participant, Series, Update
+from learners.engines.programs import State, Tensors, Trained, TrainingJob, prefixed, unprefixed
+from learners.federated import FederatedLearner, Parts, Start, averaging_server, mean_loss, step_of, update_of
+from learners.state.momentum_contrast import KEY, QUERY, KeyQueue, QueryAndKey, Trailing, queue_info_nce
+from learners.state.server import Folded
+from learners.state.silos import SiloState, SiloStates
+from learners.tasks.contrastive import KNN_ACCURACY, LINEAR_ACCURACY, ContrastiveTask, TaskSettings, reported
+from learners.tasks.task import BACKWARD_FACTOR, LEARNING_RATE, StepLoss, Temperature, payload_bytes
+from vnetsim.learning import Cost, LearnerContext, Series, Update
 from vnetsim.setting_checks import Share, Within
 
 SERIES = (
@@ -73,8 +67,8 @@ NEW_KEY_ENCODERS = Series(
     "downloaded model. Where it stays near 100 % the run is too short for a silo's key encoder to tell from one begun "
     "anew.",
 )
-KEY_ENCODER = "key_encoder."
-NOT_OF_MODEL = ("queue.", KEY_ENCODER)
+KEY_ENCODER, QUEUE = "key_encoder.", "queue."
+NOT_OF_MODEL = (QUEUE, KEY_ENCODER)
 """Beginnings of the names in a global state that are not the model's."""
 
 
@@ -109,13 +103,8 @@ class FedCoSettings(TaskSettings):
         """Keys of the queue."""
         return self.queue or QUEUE_BATCHES * self.batch
 
-    @property
-    def at_rsu(self) -> bool:
-        """Whether the RSU keeps the key encoder."""
-        return self.key_encoder == "rsu"
 
-
-class FedCo(TaskLearner):
+class FedCo(FederatedLearner):
     """Momentum contrast with a global queue.
 
     A vehicle downloads the model and the queue of its ``base``, contrasts its queries with its own keys and the
@@ -130,10 +119,6 @@ class FedCo(TaskLearner):
     later upload. A stale vehicle trains the model and the queue it downloaded with the key encoder that the silo has by
     then. A silo's takes as much memory, in the run and in its checkpoint, as the encoder's parameters: 45 MB each with
     ResNet-18.
-
-    Args:
-        context: what the simulator gives every learner.
-        settings: the method's settings.
     """
 
     name: ClassVar[str] = "fedco"
@@ -152,194 +137,149 @@ class FedCo(TaskLearner):
         "average: theta^(r+1) = 1 / N sum_n theta_n",
         "queue: the round's keys replace the oldest, in the order of the uploads",
     )
-    takes_aggregation_rule: ClassVar[bool] = True
     Settings: ClassVar[type] = FedCoSettings
-    _task: ContrastiveTask
-    _global: Server
-    _silos: SiloStates
 
-    def __init__(self, context: LearnerContext, settings: FedCoSettings) -> None:
-        self._settings = settings
-        self._task = ContrastiveTask(context, settings)
-        # what the shipped loss does not read is not handed to the engine
-        self._compares = type(self).loss is not FedCo.loss
-        self._offered = [name for name in ("keys", "queue") if takes(self.loss, name)]
-        self._program = self._task.contrast(
-            self._step, network=QueryAndKey(self._task.network), optimizer=self._optimizer
-        )
+    @staticmethod
+    def parts(context: LearnerContext, settings: FedCoSettings) -> Parts:
+        """Return momentum contrast against a queue, and an RSU that averages models and keeps the queue."""
+        task = ContrastiveTask(context, settings)
+        first = task.initial_state()
+        trained = [name for name, _ in task.network.named_parameters()]
         queue = KeyQueue.random(
-            settings.length, PROJECTION, generator=context.streams.generator("queue"), device=self._task.device
+            settings.length, PROJECTION, generator=context.streams.generator("queue"), device=task.device
         )
-        state = {**self._task.initial_state(), **queue.state()}
-        self._parameters = tuple(name for name, _ in self._task.network.named_parameters())
-        if settings.at_rsu:
-            state |= {KEY_ENCODER + name: state[name] for name in self._parameters}
-        # model, queue and key encoder of a round belong together: one history holds them
-        self._global = Server(
-            state,
-            max_staleness=context.max_staleness,
-            settings=settings,
-            weigh=self.weights,
-            not_of_model=NOT_OF_MODEL,
-            rule=rule_of(context),
-            parameters=self._parameters,  # a key encoder is trained by nobody: it trails, and is averaged
+        # a key encoder is trained by nobody: it trails, and is averaged
+        trailing = {KEY_ENCODER + name: first[name] for name in trained} if settings.key_encoder == "rsu" else {}
+        of_silo = trained if settings.key_encoder == "silo" else []
+        own = {name: first[name].to("cpu", copy=True) for name in of_silo}
+        length, keys = settings.length, settings.batch
+        sent, stays = payload_bytes(trailing) / 1e6, payload_bytes(own) / 1e6
+        return Parts(
+            task=task,
+            local=MomentumContrast(task, settings),
+            # model, queue and key encoder of a version belong together
+            server=averaging_server(
+                context,
+                settings,
+                task,
+                {**first, **queue.state(), **trailing},
+                not_of_model=NOT_OF_MODEL,
+                sent=lambda state: task.sent({n: t for n, t in state.items() if not n.startswith(QUEUE)}),
+                beside=enqueued,
+            ),
+            silos=SiloStates(context.silos, SiloState(own=own), whole=True),
+            series=(*reported(SERIES, settings), *((NEW_KEY_ENCODERS,) if own else ())),
+            facts={
+                "Queue": f"{length} keys of {PROJECTION} values ({_key_bytes(length) / 1e3:.4g} kB), down with it",
+                "Keys": f"at most {keys} per participation ({_key_bytes(keys) / 1e3:.4g} kB), up with it",
+                "Key encoder": {
+                    "silo": f"kept in the silo ({stays:.4g} MB there), starts as the model first downloaded",
+                    "visit": "starts as the downloaded model at each local training",
+                    "rsu": f"{sent:.4g} MB each way with it; kept and averaged by the RSU",
+                }[settings.key_encoder],
+            },
         )
-        of_silo = self._parameters if settings.key_encoder == "silo" else ()
-        self._template = SiloState(own={name: state[name].to("cpu", copy=True) for name in of_silo})
-        self._silos = SiloStates(context.silos, lambda: self._template, whole=True)
 
-    def weights(self, participants: Sequence[Participant]) -> Weights:
-        """Return what each uploaded model counts: 1 / N for each of the N participants. Keys are enqueued all."""
-        return equal_weights(len(participants))
 
-    def loss(
-        self,
-        model: nn.Module,
-        first: Tensor,
-        second: Tensor,  # noqa: ARG002 - for methods that look at it themselves
-        base: State,  # noqa: ARG002 - for methods that compare with it
-        keys: Tensor,
-        queue: Tensor,
-    ) -> Tensor:
-        """Return the loss of a local step: InfoNCE of the queries against their keys and the queue (Eq. 1).
+class MomentumContrast:
+    """Local training of queries against the vehicle's own keys and the frozen queue.
 
-        A function of its arguments alone: it is called for several vehicles at once, from several threads. A method's
-        own may do without ``keys`` and ``queue``; the vehicles then exchange keys that no loss looks at.
+    An update's ``state`` holds the model's tensors and the uploaded keys under ``keys``; what stays with the silo is in
+    ``kept``.
 
-        Args:
-            model: the encoder that is trained, as the steps before have left it; gradients flow to its parameters.
-            first: first random views of a batch of the vehicle's images, normalised, shape (B, C, H, W).
-            second: second random views of the same images.
-            base: the model that the vehicle downloaded, tensors by name; not to be changed.
-            keys: what the key encoder makes of ``second``, of unit length, shape (B, D), without gradients.
-            queue: keys of the RSU's queue as the vehicle downloaded them, shape (K, D).
-        """
-        return queue_info_nce(model(first), keys, queue, temperature=self._settings.temperature)
+    Args:
+        task: encoder and images.
+        settings: the method's.
+        loss: what the query encoder descends, InfoNCE of Eq. 1 by default; its batch holds the views ``first`` and
+            ``second``, ``keys``, what the key encoder makes of ``second``, shape (B, D), without gradients, and
+            ``queue``, the queue's keys as downloaded, shape (K, D).
+    """
 
-    @final
-    def describe(self) -> Description:
-        """Return encoder, data distribution, and what crosses the radio link besides the model."""
-        length, keys = self._settings.length, self._settings.batch
-        sent = payload_bytes(_key_encoder(self._global.current)) / 1e6
-        own = payload_bytes(self._template.own) / 1e6
-        facts = {
-            "Queue": f"{length} keys of {PROJECTION} values ({_key_bytes(length) / 1e3:.4g} kB), down with it",
-            "Keys": f"at most {keys} per participation ({_key_bytes(keys) / 1e3:.4g} kB), up with it",
-            "Key encoder": {
-                "silo": f"kept in the silo ({own:.4g} MB there), starts as the model first downloaded",
-                "visit": "starts as the downloaded model at each local training",
-            }.get(self._settings.key_encoder, f"{sent:.4g} MB each way with it; kept and averaged by the RSU"),
-        }
-        return self._task.describe(facts)
+    def __init__(self, task: ContrastiveTask, settings: FedCoSettings, loss: StepLoss | None = None) -> None:
+        self._task, self._settings = task, settings
+        self._descend = step_of(loss or self._info_nce)
+        network = QueryAndKey(task.network)
+        self._program = task.training(self._step, network=network, optimizer=self._optimizer)
 
-    @final
-    def series(self) -> Sequence[Series]:
-        """Return the metrics of ``aggregate`` and ``evaluate``."""
-        of_silos = (NEW_KEY_ENCODERS,) if self._template.own else ()
-        return (*reported(SERIES, self._settings), *of_silos)
-
-    @final
     def cost(self, silo: int) -> Cost:
-        """Return model and queue down, model and keys up, and the work of all steps.
+        """Return the queue down, keys up, and the work of all steps.
 
         An image passes the trained encoder forward and backward, and the key encoder forward. It is never cut
         short: of how many keys are uploaded the steps decide.
         """
-        state = self._global.current
-        model = payload_bytes(self._task.sent(_model(state))) + payload_bytes(_key_encoder(state))
         return Cost(
-            download_bytes=model + _key_bytes(self._settings.length),
-            upload_bytes=model + _key_bytes(self._keys_per_training(silo)),
+            download_bytes=_key_bytes(self._settings.length),
+            upload_bytes=_key_bytes(self._keys_per_training(silo)),
             work_flop=float(self._task.images_per_training(silo) * (BACKWARD_FACTOR + 1) * self._task.flop),
         )
 
-    @final
-    def train(self, participants: Sequence[Participant]) -> Sequence[Update]:
-        """Train every participant from the model and the queue of its ``base``.
-
-        An update's ``state`` holds the model's tensors and the uploaded keys under ``keys``; what stays with the silo
-        is in ``kept``.
-        """
-        jobs = [self._job(participant) for participant in participants]
+    def train(self, starts: Sequence[Start]) -> list[Update]:
+        """Return an update for each, in order."""
+        jobs = [self._job(start) for start in starts]
         trained = self._task.engine.train(jobs)
-        return [self._upload(*one) for one in zip(participants, jobs, trained, strict=True)]
+        return [self._update(*one) for one in zip(starts, jobs, trained, strict=True)]
 
-    @final
-    def aggregate(self, updates: Sequence[Update]) -> Aggregation:
-        """Average the updates' models, enqueue their keys in order, and end the round."""
-        round_ = self._global.round
-        queue = KeyQueue.of_state(self._global.current).enqueue(
-            [update.state["keys"] for update in updates], round_=round_
-        )
-        metrics = {
-            "learning_rate": self._task.learning_rate(round_),
-            **queue.metrics(round_),
+    def figures(self, updates: Sequence[Update], folded: Folded, version: int) -> Mapping[str, float]:
+        """Return age and origin of the queue's keys, the mean loss, and how many key encoders began."""
+        name = NEW_KEY_ENCODERS.name
+        begun = [update.metrics[name] for update in updates if name in update.metrics]
+        return {
+            **KeyQueue.of_state(folded.state).metrics(version),
             **mean_loss(updates),
+            **({name: sum(begun) / len(begun)} if begun else {}),
         }
-        if updates and self._template.own:
-            begun = [not self._silos[update.participant.silo].own for update in updates]
-            metrics["new_key_encoders"] = sum(begun) / len(begun)
-            for update in updates:
-                self._silos[update.participant.silo] = SiloState(own=update.kept)
-        models = [{n: t for n, t in update.state.items() if n != "keys"} for update in updates]
-        weights, state = self._global.fold(updates, models)
-        self._global.advance({**state, **queue.state()})
-        return Aggregation(weights=weights.tolist(), metrics=metrics)
 
-    @final
-    def evaluate(self, *, final: bool) -> Mapping[str, float]:
-        """Return kNN accuracy, and the linear probe's when it is due."""
-        return self._task.evaluate(_model(self._global.current), final=final)
+    def _info_nce(self, model: nn.Module, batch: Tensors, base: Tensors) -> Tensor:  # noqa: ARG002 - see ``StepLoss``
+        q = model(batch["first"])
+        return queue_info_nce(q, batch["keys"], batch["queue"], temperature=self._settings.temperature)
 
     def _keys_per_training(self, silo: int) -> int:
         return min(self._settings.batch, self._task.images_per_training(silo))
 
-    def _step(self, networks: nn.Module, batch: Tensors, given: Tensors) -> tuple[Tensor, Tensors]:
+    def _step(self, networks: nn.Module, batch: Tensors, base: Tensors) -> tuple[Tensor, Tensors]:
         """Return the loss of a step, and its keys; gradients flow through the queries alone."""
         assert isinstance(networks, QueryAndKey)
         with torch.no_grad():
             keys = networks.key(batch["second"])
-        offered = {"keys": keys, "queue": given["queue"]}
-        more = {name: offered[name] for name in self._offered}
-        found = self.loss(networks.query, batch["first"], batch["second"], unprefixed(BASE, given), **more)
-        loss = scalar(found, self.loss)
-        return loss, {"loss": loss, "keys": keys}
+        loss, figures = self._descend(networks.query, {**batch, "keys": keys}, unprefixed(QUERY, base))
+        return loss, {**figures, "keys": keys}
 
     def _optimizer(self, parameters: Mapping[str, Tensor], rate: Rate, state: Tensors) -> Optimizer:
         query = {name: tensor for name, tensor in parameters.items() if name.startswith(QUERY)}
         sgd = self._task.sgd(self._settings.momentum)(query, rate, state)
         return Trailing(sgd, parameters, momentum=self._settings.momentum_encoder)
 
-    def _job(self, participant: Participant) -> TrainingJob:
-        base = self._global.at(participant.base.version)
-        model = _model(base)
-        own = moved(self._silos[participant.silo].own, self._task.device)
+    def _job(self, start: Start) -> TrainingJob:
+        model = {name: tensor for name, tensor in start.base.items() if not name.startswith(NOT_OF_MODEL)}
+        at_rsu = unprefixed(KEY_ENCODER, start.base)
         return TrainingJob(
             program=self._program,
-            training=self._task.local_training_of(participant),
-            base={**prefixed(QUERY, model), **prefixed(KEY, {**model, **_key_encoder(base), **own})},
-            given={"queue": KeyQueue.of_state(base).keys, **(prefixed(BASE, model) if self._compares else {})},
+            training=self._task.local_training_of(start.participant),
+            base={
+                **prefixed(QUERY, model),
+                **prefixed(KEY, {**model, **at_rsu, **moved(start.own, self._task.device)}),
+            },
+            given={"queue": KeyQueue.of_state(start.base).keys},
         )
 
-    def _upload(self, participant: Participant, job: TrainingJob, trained: Trained) -> Update:
-        keys = trained.figures["keys"].flatten(0, 1)[-self._keys_per_training(participant.silo) :].contiguous()
-        theta_k = {name: trained.state[KEY + name] for name in self._parameters}
-        sent = prefixed(KEY_ENCODER, theta_k) if self._settings.at_rsu else {}
+    def _update(self, start: Start, job: TrainingJob, trained: Trained) -> Update:
+        silo, where = start.participant.silo, self._settings.key_encoder
+        keys = trained.figures["keys"].flatten(0, 1)[-self._keys_per_training(silo) :].contiguous()
+        theta_k = {name: trained.state[KEY + name] for name, _ in self._task.network.named_parameters()}
+        sent = prefixed(KEY_ENCODER, theta_k) if where == "rsu" else {}
+        update = update_of(self._task, start.participant, job, trained)
         return replace(
-            self._update(participant, job, trained),
+            update,
             state={**self._task.sent(unprefixed(QUERY, trained.state)), **sent, "keys": keys},
-            kept=moved({name: theta_k[name] for name in self._template.own}, torch.device("cpu")),
+            metrics={**update.metrics, "new_key_encoders": float(not start.own)},
+            kept=moved(theta_k if where == "silo" else {}, torch.device("cpu")),
         )
 
 
-def _model(state: State) -> dict[str, Tensor]:
-    """Return the encoder's part of a global state."""
-    return {name: tensor for name, tensor in state.items() if not name.startswith(NOT_OF_MODEL)}
-
-
-def _key_encoder(state: State) -> dict[str, Tensor]:
-    """Return the key encoder's parameters in a global state; empty when none is kept."""
-    return {name.removeprefix(KEY_ENCODER): t for name, t in state.items() if name.startswith(KEY_ENCODER)}
+def enqueued(present: State, updates: Sequence[Update], version: int) -> dict[str, Tensor]:
+    """Return the next version's queue: the round's keys replace the oldest, in the order of the uploads."""
+    queue = KeyQueue.of_state(present)
+    return queue.enqueue([update.state["keys"] for update in updates], round_=version).state()
 
 
 def _key_bytes(count: int) -> int:

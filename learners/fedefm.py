@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import ClassVar, final
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 
-from learners.data.moving import moved
 from learners.engines.programs import (
     LocalTraining,
-    Program,
+    State,
     Tensors,
     Trained,
     TrainingJob,
@@ -23,18 +21,8 @@ from learners.engines.programs import (
     prefixed,
     unprefixed,
 )
-from learners.fedefm_settings import (
-    EMD,
-    EMD_LARGEST,
-    EMD_LEAST,
-    EXCHANGED,
-    OWN_ACCURACY,
-    TEACHERS,
-    FedEFMSettings,
-    loss_series,
-)
-from learners.frame import BASE, TaskLearner, require_hook_is_used, scalar, takes
-from learners.mathematics.aggregation import Weights, equal_weights, weighted_mean
+from learners.federated import FederatedLearner, Parts, Start, averaging_server, mean_loss, step_of, update_of
+from learners.mathematics.aggregation import weighted_mean
 from learners.mathematics.distillation import (
     Problem,
     dense_problem,
@@ -42,22 +30,126 @@ from learners.mathematics.distillation import (
     dense_similarity,
     distillation_loss,
 )
-from learners.mathematics.transport import chosen
-from learners.state.global_model import State
-from learners.state.own_models import OwnModels
-from learners.state.rules import needs_averaging, rule_of
-from learners.state.server import Server, mean_loss
-from learners.tasks.classification import ClassificationTask, dense_features, views
-from learners.tasks.classification_settings import DEFAULTS, LOSS
-from learners.tasks.task import payload_bytes
-from vnetsim.learning import Aggregation, Cost, Description, Exchange, LearnerContext, Participant, Peer, Series, Update
+from learners.mathematics.transport import Solver, chosen
+from learners.state.models import Models
+from learners.state.rules import needs_averaging
+from learners.state.server import Folded, Server
+from learners.state.silos import OwnModels, SiloState, SiloStates
+from learners.tasks.classification import (
+    ACCURACY,
+    DEFAULTS,
+    LOSS,
+    ClassificationSettings,
+    ClassificationTask,
+    dense_features,
+    views,
+)
+from learners.tasks.task import StepLoss, Steps, Temperature, payload_bytes
+from vnetsim.learning import Cost, Exchange, LearnerContext, Participant, Peer, Series, Update
 from vnetsim.learning.aggregation import SYNC
+from vnetsim.setting_checks import Share, Within
 
 TEACHER = "teacher."
 SOLVERS = {"pot": "POT's network simplex", "interior-point": "the batched interior-point method"}
+_SIMILARITY = (
+    "Earth mover's similarity of the dense features of a vehicle's model and of its copy that was trained at the "
+    "host's data, on the vehicle's own images (FedEFM Eq. 3): the weight of that teacher, where positive. Over all "
+    "copies that taught in the round."
+)
+EMD = Series(
+    name="emd",
+    group="Earth mover's similarity",
+    result=False,
+    label="EMD weights, mean",
+    unit="EMD",
+    caption=_SIMILARITY,
+)
+EMD_LEAST = replace(EMD, name="emd_least", label="EMD weights, smallest")
+EMD_LARGEST = replace(EMD, name="emd_largest", label="EMD weights, largest")
+TEACHERS = Series(
+    name="teachers",
+    result=False,
+    label="Returned copies per vehicle",
+    unit="",
+    caption="Copies of its model that an aggregated vehicle got back from neighbours and learned from, mean.",
+)
+TAUGHT_LOSS = {
+    "literal": "Before a copy came back the cross-entropy over the union of labels; with copies the sum of Eq. 2 "
+    "(divergence in place of the soft cross-entropy), mean over the aggregated vehicles and their local steps.",
+    "labels-once": "Before a copy came back the cross-entropy over the union of labels; with copies (1 - beta) of it "
+    "and beta of the divergence from the teachers, mean over the aggregated vehicles and their local steps.",
+}
+_OF_SILOS = "Of the models of the silos that took part so far, on the test images, which no vehicle holds."
+OWN_ACCURACY = (
+    ACCURACY,  # one metric with and without a server, so that the two can be compared
+    Series(name="accuracy_silos", group="Accuracy", label="Silos, mean", unit="%", caption=_OF_SILOS),
+    Series(name="accuracy_best", group="Accuracy", result=False, label="Best silo", unit="%", caption=_OF_SILOS),
+    Series(name="accuracy_worst", group="Accuracy", result=False, label="Worst silo", unit="%", caption=_OF_SILOS),
+)
+"""Accuracy where silos have models of their own."""
+EXCHANGED = replace(
+    EMD,
+    unit="",
+    label="EMD similarity",
+    caption="Earth mover's similarity of the sender's model and its copy that was trained at the receiver's data, on "
+    "the sender's images (FedEFM Eq. 3): the weight of that teacher, where positive.",
+)
 
 
-class FedEFM(TaskLearner):
+@dataclass(frozen=True, kw_only=True)
+class FedEFMSettings(ClassificationSettings):
+    """Settings of FedEFM: the task's, and those of overseas training and distillation.
+
+    The method publishes neither ``beta`` nor ``temperature``. With w_j = relu(EMD_ij), where relu is ours,
+    D_j = CE(Q_Tj^T, Q_S^T) and C = CE(Q_S, y), the readings of its Eq. 2 and 11, which taken together would sum over j
+    twice, are:
+
+    - ``literal``: sum_j w_j [ beta T^2 D_j + (1 - beta) C ]. It is what Eq. 2 prints, whose weight stands before the
+      gradient of all of L_MD, and what the text says: the objective for each j is controlled by the corresponding EMD.
+      So it is the default. Labels then count (1 - beta) sum_j w_j: twice as much as in plain training with four
+      teachers alike and beta 0.5.
+    - ``labels-once``: beta T^2 sum_j w_j D_j + (1 - beta) C, the sum of Eq. 11 with weights. Labels count 1 - beta.
+
+    Without a returned copy both are C. Either way beta scales the step on the labels: a fair comparison gives FedAvg
+    other learning rates as well.
+
+    Args:
+        beta: share of the teachers in the loss, in [0, 1].
+        temperature: T, of the softened outputs, > 0.
+        reading: of Eq. 2 and 11, see above.
+        overseas_steps: optimizer steps of each copy at its host.
+        max_teachers: returned copies that a vehicle uses at most, the first in order of arrival; its work is
+            reckoned with so many, whoever comes back.
+        similarity: when EMD_ij is measured: ``visit``, once before a vehicle's first step, on a batch of its images;
+            ``step``, at every local step on the step's own images, with the student as it then is. No gradient flows
+            through it either way.
+        solver: what solves the transport problems of EMD_ij: ``pot``, POT's network simplex, one after the other on the
+            host; ``interior-point``, all at once on the device; ``auto``, ``pot`` for a learner on the CPU, where it
+            was measured to be the faster one, else ``interior-point``. Similarities agree to 1e-9, at worst to 1e-6.
+        server: ``rsu`` averages the uploads, and vehicles start from its model. ``none`` is the method without one:
+            every silo keeps a model of its own, which stays with its data. What vehicles bring to their hosts for
+            overseas training are these models, so nothing more is sent, and nothing goes to the RSU: before it trains,
+            a vehicle mixes the models of its peers with its silo's by Metropolis-Hastings weights, which is our reading
+            of what is not described. An exchange then counts when both came back. How an RSU averages (``aggregation``,
+            ``clip_norm``) has no effect.
+        variant: ``emd`` is the method. ``guest-average`` follows the released code, which has neither similarity nor
+            distillation: plain local training, then half the local model and half the mean of the models trained
+            overseas. There a vehicle averages the guests that it trained itself, whose models differ; here all
+            start alike, so it averages its own copies that came back.
+    """
+
+    beta: Share = 0.5
+    temperature: Temperature = 3.0
+    reading: Literal["literal", "labels-once"] = "literal"
+    overseas_steps: Steps = 4
+    max_teachers: Annotated[int, Within(1, 100_000, "", "a round of more vehicles fits no memory")] = 4
+    similarity: Literal["visit", "step"] = "visit"
+    solver: Solver = "auto"
+    server: Literal["rsu", "none"] = "rsu"
+    variant: Literal["emd", "guest-average"] = "emd"
+
+
+class FedEFM(FederatedLearner):
     """Overseas training and distillation weighted by the earth mover's similarity; FedAvg where nothing came back.
 
     Before its own training, vehicle i sends a copy of its model to its neighbours. Neighbour j trains the copy on its
@@ -67,17 +159,13 @@ class FedEFM(TaskLearner):
     model that it sent, so a host's guests learn the same but for the images they draw.
 
     Teachers are copies of the student after some steps elsewhere. While they start from the model that the student
-    starts from, the weights EMD_ij, told with least, mean and largest of each round, follow the length of training
+    starts from, the weights EMD_ij, of which each round reports least, mean and largest, follow the length of training
     overseas. In the study ``fedefm-full-contact``, size small, they were .76 to 1.00 over rounds, .99 in the last,
     whose steps the cosine has made small; without a server, where silos' models differ, .59 to .88. See
     ``tests/benchmarks/test_emd_weights.py``.
 
     Round 0, and without a server a silo's first one, is plain local training: the copies are exchanged as in every
     round, but an untrained model is no teacher.
-
-    Args:
-        context: what the simulator gives every learner.
-        settings: the method's settings.
     """
 
     name: ClassVar[str] = "fedefm"
@@ -100,191 +188,147 @@ class FedEFM(TaskLearner):
         "without a server: theta_i <- sum_j A_ij theta_j before training, A_ij = 1 / (1 + max(d_i, d_j)) for peers",
     )
     defaults: ClassVar[Mapping[str, object]] = DEFAULTS
-    takes_aggregation_rule: ClassVar[bool] = True
     Settings: ClassVar[type] = FedEFMSettings
-    _task: ClassificationTask
-    _global: Server
 
-    def __init__(self, context: LearnerContext, settings: FedEFMSettings) -> None:
-        self._context = context
-        self._settings = settings
-        self._task = ClassificationTask(context, settings)
-        initial = self._task.initial_state()
-        self._global = Server(
-            initial,
-            max_staleness=context.max_staleness,
-            settings=settings,
-            weigh=self.weights,
-            rule=rule_of(context),
-            parameters=[name for name, _ in self._task.network.named_parameters()],
-        )
-        self._own: OwnModels | None = None
-        if settings.server == "none":
-            if context.rule != SYNC:
-                raise needs_averaging(context.rule, self.name, "learning.server: none")
-            require_hook_is_used(self, FedEFM, "weights", "learning.server: none", "nobody averages uploads")
-            # the global model is then the mean of the silos' own
-            self._own = OwnModels(initial, silos=context.silos)
-        self._silos = self._own
-        self._models: Server | OwnModels = self._own or self._global
-        # what the shipped loss does not read is not handed to the engine
-        self._compares = type(self).loss is not FedEFM.loss
-        self._takes_outputs = takes(self.loss, "outputs")
-        self._plain = self._task.classify(self._step)
-        self._abroad = self._task.classify(self._step, steps=settings.overseas_steps)
-        self._with_teachers = self._task.classify(self._distillation)
-
-    def weights(self, participants: Sequence[Participant]) -> Weights:
-        """Return what each upload counts where the RSU averages: 1 / N for each of the N participants."""
-        return equal_weights(len(participants))
-
-    def loss(
-        self,
-        model: nn.Module,
-        images: Tensor,
-        labels: Tensor,
-        base: State,  # noqa: ARG002 - for methods that compare with it
-        outputs: Tensor | None = None,
-    ) -> Tensor:
-        """Return the loss of a local step on the labels: the cross-entropy, mean over the images.
-
-        Steps at home and overseas descend it, and where teachers are it is CE(Q, y) of the equations. A function of its
-        arguments alone: it is called for several vehicles at once, from several threads.
-
-        Args:
-            model: the classifier as the steps before have left it; gradients flow to its parameters.
-            images: a batch of the silo's images, normalised, shape (B, C, H, W).
-            labels: their labels, int64, shape (B,).
-            base: the state that the local training started from, tensors by name; not to be changed.
-            outputs: logits that the model has made of the images already, with gradients, shape (B, classes). For a
-                method that does not take them the images pass the model twice in steps with teachers.
-        """
-        return cross_entropy(model(images) if outputs is None else outputs, labels)
-
-    @final
-    def describe(self) -> Description:
-        """Return classifier, data distribution, and what vehicles exchange."""
-        settings = self._settings
-        how = f"distillation weighted by the earth mover's similarity, measured once a {settings.similarity}"
-        solver = SOLVERS[chosen(settings.solver, self._task.device)]
-        described = self._task.describe(
-            {
+    @staticmethod
+    def parts(context: LearnerContext, settings: FedEFMSettings) -> Parts:
+        """Return training overseas and distillation, an RSU that averages or silos with models of their own."""
+        task = ClassificationTask(context, settings)
+        alone, emd = settings.server == "none", settings.variant == "emd"
+        if alone and context.rule != SYNC:
+            raise needs_averaging(context.rule, FedEFM.name, "learning.server: none")
+        initial = task.initial_state()
+        silos = SiloStates(context.silos, SiloState(shared=initial if alone else {}))
+        server: Server | OwnModels
+        if alone:
+            server = OwnModels(Models(initial, max_staleness=context.max_staleness), silos, mixing="before")
+        else:
+            server = averaging_server(context, settings, task, initial)
+        _, accuracy, *others = task.series()
+        model = payload_bytes(initial)
+        solver = SOLVERS[chosen(settings.solver, task.device)]
+        return Parts(
+            task=task,
+            local=Overseas(context, task, settings, server),
+            server=server,
+            silos=silos,
+            series=(
+                replace(LOSS, caption=TAUGHT_LOSS[settings.reading]) if emd else LOSS,
+                *(OWN_ACCURACY if alone else (accuracy,)),
+                *others,
+                *((EMD, EMD_LEAST, EMD_LARGEST) if emd else ()),
+                TEACHERS,
+            ),
+            # costs are constant over the rounds, so the exchange takes place in round 0 as well
+            exchange=Exchange(
+                before_training=True,
+                mutual=alone,
+                send_bytes=model,
+                work_flop=task.training_flop(settings.overseas_steps * task.largest_batch),
+                return_bytes=model,
+            ),
+            exchanged=EXCHANGED if emd else None,
+            facts={
                 "Overseas training": f"{settings.overseas_steps} steps at each neighbour, "
                 f"at most {settings.max_teachers} returned copies used; none in round 0",
-                "Server": "the RSU averages"
-                if self._own is None
-                else "none: silos keep models of their own, mixed by Metropolis-Hastings weights with those of guests",
-                "Variant": f"{how}; Eq. 2 and 11 read as {settings.reading}; transport solved by {solver}"
-                if settings.variant == "emd"
+                "Server": "none: silos keep models of their own, mixed by Metropolis-Hastings weights with those of "
+                "guests"
+                if alone
+                else "the RSU averages",
+                "Variant": f"distillation weighted by the earth mover's similarity, measured once a "
+                f"{settings.similarity}; Eq. 2 and 11 read as {settings.reading}; transport solved by {solver}"
+                if emd
                 else "half the local model and half the mean of the returned copies, after the released code",
-            }
+            },
         )
-        return replace(described, exchange=EXCHANGED if settings.variant == "emd" else None)
 
-    @final
-    def series(self) -> Sequence[Series]:
-        """Return the metrics of ``aggregate`` and ``evaluate``."""
-        _, accuracy, *others = self._task.series()
-        loss = loss_series(self._settings.reading) if self._settings.variant == "emd" else LOSS
-        similarities = (EMD, EMD_LEAST, EMD_LARGEST) if self._settings.variant == "emd" else ()
-        accuracies = (accuracy,) if self._own is None else OWN_ACCURACY
-        return (loss, *accuracies, *others, *similarities, TEACHERS)
 
-    @final
+class Overseas:
+    """Copies are trained at the neighbours, compared, and teach while the vehicle trains on its own images.
+
+    Args:
+        context: random streams.
+        task: classifier and images.
+        settings: the method's.
+        server: says which model a vehicle brings to its hosts.
+        loss: what steps at home and overseas descend, CE(Q, y) of the equations, the task's by default. With teachers
+            its batch has the logits as ``outputs``; a loss that does not use them has the images pass a second time.
+    """
+
+    def __init__(
+        self,
+        context: LearnerContext,
+        task: ClassificationTask,
+        settings: FedEFMSettings,
+        server: Server | OwnModels,
+        loss: StepLoss | None = None,
+    ) -> None:
+        self._context, self._task, self._settings, self._server = context, task, settings, server
+        self._descend = step_of(loss or task.loss)
+        self._plain = task.training(self._descend)
+        self._abroad = task.training(self._descend, steps=settings.overseas_steps)
+        self._with_teachers = task.training(self._distillation)
+
     def cost(self, silo: int) -> Cost:
-        """Return FedAvg's cost, the teachers' forward passes, and the exchange of one model each way.
+        """Return FedAvg's work and the teachers' forward passes.
 
         The teachers label every step's batch. Similarity ``visit`` takes one batch more, through them and the
-        vehicle's own model; that of a step is of features which label it anyway. Transport plans are not counted.
-        Costs are constant over the rounds, so the exchange takes place in round 0 as well. The overseas work is that
-        at a host that fills its batches.
+        vehicle's own model; that of a step is of features which label it anyway. Transport plans are not counted. The
+        overseas work is that at a host that fills its batches.
         """
-        settings, model = self._settings, payload_bytes(self._global.current)
+        settings, task = self._settings, self._task
         passes = settings.max_teachers * settings.steps if settings.variant == "emd" else 0
         if settings.variant == "emd" and settings.similarity == "visit":
             passes += settings.max_teachers + 1
-        rsu_bytes = model if self._own is None else 0
-        return Cost(
-            download_bytes=rsu_bytes,
-            upload_bytes=rsu_bytes,
-            work_flop=self._task.training_flop(self._task.images_per_training(silo))
-            + float(passes * self._task.batch_size(silo) * self._task.flop),
-            exchange=Exchange(
-                before_training=True,
-                mutual=self._own is not None,
-                send_bytes=model,
-                work_flop=self._task.training_flop(settings.overseas_steps * self._task.largest_batch),
-                return_bytes=model,
-            ),
+        work_flop = task.training_flop(task.images_per_training(silo)) + float(
+            passes * task.batch_size(silo) * task.flop
         )
+        return Cost(download_bytes=0, upload_bytes=0, work_flop=work_flop)
 
-    @final
-    def aggregate(self, updates: Sequence[Update]) -> Aggregation:
-        """Average the updates with equal weights and end the round; report their similarities."""
-        metrics = {"learning_rate": self._task.learning_rate(self._global.round), **mean_loss(updates)}
-        weights, state = self._models.fold(updates)
-        self._global.advance(state)
-        exchanges = {
-            (update.participant.vehicle_id, host): float(similarity)
-            for update in updates
-            for host, similarity in update.kept.items()
-        }
-        if updates:
-            figures = [self._task.upload_figures(update.state, update.participant.silo) for update in updates]
-            metrics |= self._task.round_figures(figures, weights)
-            metrics["teachers"] = sum(update.metrics["teachers"] for update in updates) / len(updates)
-        if exchanges:
-            values = exchanges.values()
-            metrics |= {"emd": sum(values) / len(values), "emd_least": min(values), "emd_largest": max(values)}
-        return Aggregation(weights=weights.tolist(), metrics=metrics, exchanges=exchanges)
-
-    @final
-    def evaluate(self, *, final: bool) -> Mapping[str, float]:
-        """Return the accuracy of the global model; without a server of the silos' average and of their own."""
-        measured = self._task.evaluate(self._global.current, final=final)
-        return measured if self._own is None else {**measured, **self._own.accuracies(self._task.accuracy)}
-
-    @final
-    def train(self, participants: Sequence[Participant]) -> Sequence[Update]:
-        """Train copies overseas, compare, and train every participant; see ``vnetsim.learning.Learner``."""
-        copies = self._overseas(participants)
-        similarities: list[dict[str, float]] = [{} for _ in participants]  # by host, of the copies that teach
+    def train(self, starts: Sequence[Start]) -> list[Update]:
+        """Train copies overseas, compare, and return an update for each, in order."""
+        copies = self._overseas([start.participant for start in starts])
+        similarities: list[dict[str, float]] = [{} for _ in starts]
         if self._settings.variant == "emd":
             if self._settings.similarity == "visit":
-                similarities = self._similarities(participants, copies)
+                similarities = self._similarities(starts, copies)
                 copies = [
                     {host: mine[host] for host in alike} for mine, alike in zip(copies, similarities, strict=True)
                 ]
-            jobs = [self._taught(*one) for one in zip(participants, copies, similarities, strict=True)]
+            jobs = [self._taught(*one) for one in zip(starts, copies, similarities, strict=True)]
         else:
-            jobs = [self._job(self._plain, participant) for participant in participants]
+            jobs = [self._job(start) for start in starts]
         trained = self._task.engine.train(jobs)
         if self._settings.variant == "guest-average":
             trained = [_with_guests(*one) for one in zip(trained, copies, strict=True)]
         elif self._settings.similarity == "step":
             similarities = [_of_steps(*one) for one in zip(trained, copies, strict=True)]
-        updates = [self._update(*one) for one in zip(participants, jobs, trained, strict=True)]
+        updates = [
+            update_of(self._task, start.participant, job, one)
+            for start, job, one in zip(starts, jobs, trained, strict=True)
+        ]
         return [
-            replace(
-                update,
-                metrics={**update.metrics, "teachers": float(len(mine))},
-                kept={host: torch.tensor(value, dtype=torch.float64) for host, value in alike.items()},
-            )
+            replace(update, metrics={**update.metrics, "teachers": float(len(mine))}, exchanges=alike)
             for update, mine, alike in zip(updates, copies, similarities, strict=True)
         ]
 
-    def _job(self, program: Program, participant: Participant, given: Tensors | None = None) -> TrainingJob:
-        base = self._models.base(participant)
-        return TrainingJob(
-            program=program,
-            training=self._task.local_training_of(participant),
-            base=base,
-            given={**(given or {}), **self._compared(base)},
-        )
+    def figures(self, updates: Sequence[Update], folded: Folded, version: int) -> Mapping[str, float]:  # noqa: ARG002
+        """Return the mean loss, accuracies of single uploads, and numbers and weights of the teachers."""
+        if not updates:
+            return {}
+        of_uploads = [self._task.upload_figures(update.state, update.participant.silo) for update in updates]
+        values = [value for update in updates for value in update.exchanges.values()]
+        emd = {"emd": sum(values) / len(values), "emd_least": min(values), "emd_largest": max(values)} if values else {}
+        return {
+            **mean_loss(updates),
+            **self._task.round_figures(of_uploads, folded.weights),
+            "teachers": sum(update.metrics["teachers"] for update in updates) / len(updates),
+            **emd,
+        }
 
-    def _compared(self, base: State) -> Tensors:
-        """Return what ``loss`` is given as ``base``, in a job's ``given``."""
-        return moved(prefixed(BASE, base), self._task.device) if self._compares else {}
+    def _job(self, start: Start) -> TrainingJob:
+        training = self._task.local_training_of(start.participant)
+        return TrainingJob(program=self._plain, training=training, base=start.base)
 
     def _overseas(self, participants: Sequence[Participant]) -> list[dict[str, State]]:
         """Return the copies that came back to each, by host: trained on the host's images as its vehicle sees them.
@@ -294,15 +338,14 @@ class FedEFM(TaskLearner):
         pairs = [
             (i, peer)
             for i, participant in enumerate(participants)
-            if self._models.trained(participant)  # an untrained model is no teacher
+            if self._server.trained(participant)  # an untrained model is no teacher
             for peer in participant.peers[: self._settings.max_teachers]
         ]
         jobs = [
             TrainingJob(
                 program=self._abroad,
                 training=self._overseas_training(participants[i], peer),
-                base=(base := self._models.sent(participants[i])),
-                given=self._compared(base),
+                base=self._server.carried(participants[i]),
             )
             for i, peer in pairs
         ]
@@ -316,64 +359,56 @@ class FedEFM(TaskLearner):
         return self._task.local_training(
             host.silo,
             speed_mps=host.speed_mps,
-            learning_rate=self._task.cosine_rate(guest.base.version),
+            learning_rate=self._task.learning_rate(guest.base.version),
             seed=self._context.streams.integer("overseas", guest.round, host.vehicle_id, guest.vehicle_id),
         )
 
-    def _similarities(
-        self, participants: Sequence[Participant], copies: Sequence[Mapping[str, State]]
-    ) -> list[dict[str, float]]:
+    def _similarities(self, starts: Sequence[Start], copies: Sequence[Mapping[str, State]]) -> list[dict[str, float]]:
         """Return EMD_ij by host for each participant; copies whose features overflow are left out."""
-        found: list[dict[str, float]] = [{} for _ in participants]
+        found: list[dict[str, float]] = [{} for _ in starts]
         taught = [i for i, mine in enumerate(copies) if mine]
         if not taught:
             return found
-        calls = [partial(self._problem, participants[i], copies[i]) for i in taught]
+        calls = [partial(self._problem, starts[i], copies[i]) for i in taught]
         problems = self._task.engine.map(self._plain, calls)
         for i, alike in zip(taught, dense_similarities(problems, self._settings.solver), strict=True):
             values = zip(copies[i], alike.tolist(), strict=True)
             found[i] = {host: value for host, value in values if math.isfinite(value)}
         return found
 
-    def _problem(self, participant: Participant, copies: Mapping[str, State], network: nn.Module) -> Problem:
+    def _problem(self, start: Start, copies: Mapping[str, State], network: nn.Module) -> Problem:
         """Return the transport problems of a participant's model and its copies, on one batch of its images.
 
         Their draw is no part of its training.
         """
-        seed = self._context.streams.integer("similarity", participant.round, participant.vehicle_id)
+        who = start.participant
+        seed = self._context.streams.integer("similarity", who.round, who.vehicle_id)
         generator = torch.Generator().manual_seed(seed)
-        images = self._plain.prepare(self._plain.draw(self._task.local_training_of(participant), generator))["images"]
-        own, *others = (
-            dense_features(network, state, images) for state in (self._models.base(participant), *copies.values())
-        )
+        images = self._plain.prepare(self._plain.draw(self._task.local_training_of(who), generator))["images"]
+        own, *others = (dense_features(network, state, images) for state in (start.base, *copies.values()))
         return dense_problem(own, torch.stack(others))
 
-    def _taught(self, participant: Participant, copies: Mapping[str, State], alike: Mapping[str, float]) -> TrainingJob:
+    def _taught(self, start: Start, copies: Mapping[str, State], alike: Mapping[str, float]) -> TrainingJob:
         """Return a participant's own training with the teachers ``copies``; plain when there is none."""
         if not copies:
-            return self._job(self._plain, participant)
+            return self._job(start)
         given: dict[str, Tensor] = {}
         if self._settings.similarity == "visit":
             values = [alike[host] for host in copies]
             given["similarities"] = torch.tensor(values, dtype=torch.float64, device=self._task.device)
         for i, state in enumerate(copies.values()):
             given |= prefixed(f"{TEACHER}{i}.", state)
-        return self._job(self._with_teachers, participant, given)
+        return replace(self._job(start), program=self._with_teachers, given=given)
 
-    def _step(self, model: nn.Module, batch: Tensors, given: Tensors) -> tuple[Tensor, Tensors]:
-        """Return the loss of a step without teachers; a ``Loss``."""
-        loss = scalar(self.loss(model, batch["images"], batch["labels"], unprefixed(BASE, given)), self.loss)
-        return loss, {"loss": loss}
-
-    def _distillation(self, model: nn.Module, batch: Tensors, given: Tensors) -> tuple[Tensor, Tensors]:
+    def _distillation(self, model: nn.Module, batch: Tensors, base: Tensors) -> tuple[Tensor, Tensors]:
         """Return the loss of a step with teachers, and the similarities that weighed them, shape (J,); a ``Loss``."""
         images, settings = batch["images"], self._settings
-        teachers = _teachers(given)
+        teachers = _teachers(batch)
         if settings.similarity == "visit":
             logits = model(images)
             with torch.no_grad():
                 taught = torch.stack([frozen(model, teacher, images) for teacher in teachers])
-            similarities = given["similarities"]
+            similarities = batch["similarities"]
         else:
             dense, logits = views(model, images)
             with torch.no_grad():
@@ -382,9 +417,8 @@ class FedEFM(TaskLearner):
             others = torch.stack([of_teacher for of_teacher, _ in seen])
             similarities = dense_similarity(dense.detach(), others, settings.solver)
         weights = similarities.to(logits.dtype).relu()
-        more = {"outputs": logits} if self._takes_outputs else {}
-        found = self.loss(model, images, batch["labels"], unprefixed(BASE, given), **more)
-        labels = (1 - settings.beta) * scalar(found, self.loss)
+        labels, _ = self._descend(model, {**batch, "outputs": logits}, base)
+        labels = (1 - settings.beta) * labels
         if settings.reading == "literal":
             labels = weights.sum() * labels
         loss = labels + settings.beta * distillation_loss(logits, taught, weights, temperature=settings.temperature)

@@ -5,16 +5,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from learners.contrastive import DUAL_TEMPERATURE, ContrastiveLearner
+from learners.fedavg import DUAL_TEMPERATURE, contrastive_averaging
+from learners.federated import FederatedLearner, Parts
 from learners.mathematics.aggregation import Weights, blur_weights
-from learners.tasks.contrastive_settings import ContrastiveSettings
-from vnetsim.learning import Participant
+from learners.tasks.contrastive import ContrastiveSettings
+from vnetsim.learning import LearnerContext, Participant
 
 
-class FLSimCo(ContrastiveLearner):
-    """Dual-temperature contrastive learning (Eq. 6-8), aggregated by blur level (Eq. 11)."""
+def by_blur(participants: Sequence[Participant]) -> Weights:
+    """Return w_n = (S - L_n) / ((N - 1) S), Eq. 11: the blurrier a vehicle's images, the less its model counts."""
+    return blur_weights([participant.level_px for participant in participants])
+
+
+class FLSimCo(FederatedLearner):
+    """Dual-temperature contrastive learning (Eq. 6-8), aggregated by blur level (Eq. 11).
+
+    Per round, every vehicle that commits downloads theta^r, takes a few SGD steps on its own images with the
+    dual-temperature loss, and uploads theta_n; the RSU averages.
+    """
 
     name: ClassVar[str] = "flsimco"
+    task: ClassVar[str] = "contrastive"
     paper: ClassVar[str] = (
         "Gu, Wu, Fan, Fan (2024): Mobility-aware federated self-supervised learning in vehicular network, "
         "arXiv:2408.00256"
@@ -27,6 +38,7 @@ class FLSimCo(ContrastiveLearner):
     )
     Settings: ClassVar[type] = ContrastiveSettings
 
-    def weights(self, participants: Sequence[Participant]) -> Weights:
-        """Return w_n = (S - L_n) / ((N - 1) S), Eq. 11: the blurrier a vehicle's images, the less its model counts."""
-        return blur_weights([participant.level_px for participant in participants])
+    @staticmethod
+    def parts(context: LearnerContext, settings: ContrastiveSettings) -> Parts:
+        """Return the contrastive task with the dual-temperature loss, local steps, and an RSU that weighs by blur."""
+        return contrastive_averaging(context, settings, by_blur)

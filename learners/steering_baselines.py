@@ -1,105 +1,120 @@
-"""CDL's baselines: the same steering task without the divergence of two networks."""
+"""CDL's baselines: local steps on the steering error, without the divergence of two networks.
+
+Without an RSU that averages (topology ``contact``, ``ring``, ``complete``) every silo has a model of its own, which
+stays with its data when the vehicle has left. Per round, the vehicles that take part train their silos' models for some
+local steps, exchange them with the neighbours they reach, and mix what they received, all at once. Under ``star`` they
+train the RSU's model, and the RSU averages.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, final
+from typing import Any, ClassVar
 
-from torch import Tensor, nn
+from learners.engines.programs import State, prefixed
+from learners.federated import OPTIMIZER, FederatedLearner, Local, LocalSteps, Parts, averaging_server
+from learners.state.models import Models
+from learners.state.rules import needs_averaging
+from learners.state.server import Server
+from learners.state.silos import OwnModels, SiloState, SiloStates
+from learners.tasks.steering import GLOBAL_SERIES, MIXING_WEIGHT, SILO_SERIES, SteeringSettings, SteeringTask
+from learners.tasks.task import payload_bytes
+from vnetsim.learning import Exchange, LearnerContext, Series, Update
+from vnetsim.learning.aggregation import SYNC
 
-from learners.data.moving import moved
-from learners.encoders.resnet8 import ResNet8
-from learners.engines.programs import Tensors, Trained, TrainingJob, prefixed, unprefixed
-from learners.frame import require_option, scalar
-from learners.state.global_model import State
-from learners.steering import LocalResult, SteeringLearner
-from learners.tasks.steering_settings import SteeringSettings
-from vnetsim.learning import LearnerContext, Participant, Series
-
-OPTIMIZER = "optimizer."
-
-
-class PlainSteering(SteeringLearner):
-    """Local steps on the steering error, or on the ``loss`` of a method's own."""
-
-    Settings: ClassVar[type] = SteeringSettings
-
-    def __init__(self, context: LearnerContext, settings: SteeringSettings) -> None:
-        if settings.dropout > 0:
-            require_option(self, "kept", "learning.dropout", "leave it at 0")
-        super().__init__(context, settings)
-        self._program = self._task.steer(self._step)
-        # what the shipped loss does not read is not handed to the engine
-        self._compares = type(self).loss is not PlainSteering.loss
-
-    def loss(
-        self,
-        model: nn.Module,
-        images: Tensor,
-        angles: Tensor,
-        base: State,  # noqa: ARG002 - for methods that compare with it
-        kept: Tensor | None = None,
-    ) -> Tensor:
-        """Return the loss of a local step: the steering error that the settings name, mean over the frames.
-
-        A function of its arguments alone: it is called for several vehicles at once, from several threads.
-
-        Args:
-            model: the steering network as the steps before have left it; gradients flow to its parameters.
-            images: a batch of the silo's frames in [0, 1], shape (B, C, H, W).
-            angles: their steering angles in [-1, 1], shape (B,).
-            base: the state that the local training started from, tensors by name; not to be changed.
-            kept: which features the linear layer sees, shape (B, d), where ``learning.dropout`` asks for it. A method
-                that does not take it refuses that setting.
-        """
-        assert isinstance(model, ResNet8)
-        features = self._task.dropout(model.features(images), {} if kept is None else {"kept0": kept})
-        return self._task.steering_loss(model.head(features), angles)
-
-    @final
-    def job(self, participant: Participant, base: State, own: State) -> TrainingJob:
-        """Return the training of the model ``base`` on the silo's frames; see ``SteeringLearner.job``."""
-        return TrainingJob(
-            program=self._program,
-            training=self._task.local_training_of(participant),
-            base=base,
-            given=moved(base, self._task.device) if self._compares else {},
-            optimizer=unprefixed(OPTIMIZER, own),
-        )
-
-    @final
-    def local_result(self, trained: Trained, own: State) -> LocalResult:  # noqa: ARG002  the base class's
-        """Return the model, and the optimizer where the silo keeps it; see ``SteeringLearner.local_result``."""
-        return LocalResult(
-            sent=trained.state,
-            own=prefixed(OPTIMIZER, self._task.kept(trained.optimizer)),
-            loss=trained.mean("loss"),
-        )
-
-    @final
-    def measured(self, jobs: Sequence[TrainingJob]) -> Sequence[Mapping[str, float]]:
-        """Return no figures; see ``SteeringLearner.measured``."""
-        return super().measured(jobs)
-
-    @final
-    def own_series(self) -> tuple[Series, ...]:
-        """Return nothing; see ``SteeringLearner.own_series``."""
-        return super().own_series()
-
-    def _step(self, network: nn.Module, batch: Tensors, base: Tensors) -> tuple[Tensor, Tensors]:
-        more = {"kept": batch["kept0"]} if "kept0" in batch else {}
-        loss = scalar(self.loss(network, batch["images"], batch["angles"], base, **more), self.loss)
-        return loss, {"loss": loss}
-
-    @final
-    def _own_template(self) -> State:
-        return prefixed(OPTIMIZER, self._task.optimizer_template())
+SUB_PREFIX = "sub."
+"""Prefix of what a method sends besides the network that steers."""
+STEERING_DEFAULTS: Mapping[str, object] = {
+    "data.name": "road",
+    "silos.count": 11,
+    "round.distinct_silos": True,
+}
+"""Experiment settings of the steering learners; 11 silos as in the published runs on the network Gaia."""
 
 
-class DecentralisedSgd(PlainSteering):
+def steering_parts(
+    context: LearnerContext,
+    settings: Any,
+    task: SteeringTask,
+    local: Local,
+    *,
+    name: str,
+    topology: str,
+    first: State,
+    own: State,
+    series: Sequence[Series] = (),
+    facts: Mapping[str, str] | None = None,
+) -> Parts:
+    """Return the parts of a method on the steering task.
+
+    Args:
+        context: what the simulator gives every learner.
+        settings: the method's.
+        task: frames and network.
+        local: what a vehicle does with its frames.
+        name: of the method.
+        topology: ``star`` for an RSU that averages; else neighbours mix.
+        first: theta^0 as a vehicle would send it.
+        own: names, shapes and types of all that a silo may keep to itself.
+        series: what ``local`` reports beyond the common series.
+        facts: further lines for the record.
+
+    Raises:
+        InputError: an aggregation rule where nobody averages.
+    """
+    star, ring = topology == "star", topology == "ring"
+    if not star and context.rule != SYNC:
+        raise needs_averaging(context.rule, name, f"exchange.topology: {topology}")
+    silos = SiloStates(context.silos, SiloState(shared={} if star else first, own=own))
+    parameters = [name for name, _ in task.network.named_parameters()]
+    server: Server | OwnModels
+    if star:
+        how = "the RSU averages with equal weights"
+        trained = [f"{prefix}{name}" for prefix in ("", SUB_PREFIX) for name in parameters]
+        server = averaging_server(context, settings, task, first, parameters=trained)
+    else:
+        how = "Metropolis-Hastings weights on the graph of the exchanges that completed both ways"
+        if ring:
+            how = "(I + P) / 2 on the directed ring; a vehicle that received nothing keeps its model"
+        # the mean of the silos' models is what a run hands over in the end
+        models = Models(first, max_staleness=0)
+        server = OwnModels(models, silos, mixing="ring" if ring else "after", consensus_of=parameters)
+    exchange = Exchange(before_training=False, mutual=not ring, send_bytes=payload_bytes(first))
+    return Parts(
+        task=task,
+        local=local,
+        server=server,
+        silos=silos,
+        series=(*(GLOBAL_SERIES if star else SILO_SERIES), *series),
+        exchange=None if star else exchange,
+        exchanged=None if star else MIXING_WEIGHT,
+        facts={"Mixing": how, **(facts or {})},
+    )
+
+
+def means(updates: Sequence[Update], series: Sequence[Series] = ()) -> dict[str, float]:
+    """Return the means of loss and of further figures, over the updates that have them."""
+    rows = [{"loss": update.loss, **update.metrics} for update in updates]
+    found = {name: [row[name] for row in rows if name in row] for name in ("loss", *(one.name for one in series))}
+    return {name: math.fsum(values) / len(values) for name, values in found.items() if values}
+
+
+def plain_steering(context: LearnerContext, settings: SteeringSettings, name: str, topology: str) -> Parts:
+    """Return local steps on the steering error, mixed or averaged as the topology says."""
+    task = SteeringTask(context, settings)
+    local = LocalSteps(task, figures=means)
+    own = prefixed(OPTIMIZER, task.optimizer_template())
+    return steering_parts(
+        context, settings, task, local, name=name, topology=topology, first=task.initial_state(), own=own
+    )
+
+
+class DecentralisedSgd(FederatedLearner):
     """Every silo trains its own model; neighbours mix theirs. CDL without its divergence and its second network."""
 
     name: ClassVar[str] = "dsgd"
+    task: ClassVar[str] = "steering"
     paper: ClassVar[str] = (
         "Lian et al. (2017): Can decentralized algorithms outperform centralized algorithms? A case study for "
         "decentralized parallel stochastic gradient descent, arXiv:1705.09056; as baseline of CDL"
@@ -110,12 +125,20 @@ class DecentralisedSgd(PlainSteering):
         "theta_i <- sum_j A_ij theta_j over the neighbours whose exchange completed, all at once",
         "A_ij = 1 / (1 + max(d_i, d_j)), A_ii = 1 - sum_j A_ij  (Metropolis-Hastings; d: number of neighbours)",
     )
+    defaults: ClassVar[Mapping[str, object]] = STEERING_DEFAULTS
+    Settings: ClassVar[type] = SteeringSettings
+
+    @staticmethod
+    def parts(context: LearnerContext, settings: SteeringSettings) -> Parts:
+        """Return local steps on silos' own models that neighbours mix, or under ``star`` an RSU that averages."""
+        return plain_steering(context, settings, DecentralisedSgd.name, context.exchange.topology)
 
 
-class FedAvgSteering(PlainSteering):
-    """The RSU sends its model and averages what comes back, with equal weights."""
+class FedAvgSteering(FederatedLearner):
+    """The RSU sends its model and averages what comes back, with equal weights, whatever the topology."""
 
     name: ClassVar[str] = "fedavg-steering"
+    task: ClassVar[str] = "steering"
     paper: ClassVar[str] = (
         "McMahan et al. (2017): Communication-efficient learning of deep networks from decentralized data; "
         "as baseline of CDL"
@@ -125,4 +148,10 @@ class FedAvgSteering(PlainSteering):
         "theta_n <- u local steps of Adam on the steering error from theta",
         "theta <- (1 / N) sum_n theta_n at the RSU",
     )
-    always_star: ClassVar[bool] = True
+    defaults: ClassVar[Mapping[str, object]] = STEERING_DEFAULTS
+    Settings: ClassVar[type] = SteeringSettings
+
+    @staticmethod
+    def parts(context: LearnerContext, settings: SteeringSettings) -> Parts:
+        """Return local steps, and an RSU that averages."""
+        return plain_steering(context, settings, FedAvgSteering.name, "star")

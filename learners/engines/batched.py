@@ -27,7 +27,18 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
-from learners.engines.programs import Engine, Program, Result, SequentialEngine, Trained, TrainingJob, read, train_one
+from learners.data.moving import moved
+from learners.engines.programs import (
+    Engine,
+    Program,
+    Result,
+    SequentialEngine,
+    Trained,
+    TrainingJob,
+    device_of,
+    read,
+    train_one,
+)
 from learners.engines.stacked import stackable, train_stacked
 from vnetsim.learning.device import cores, out_of_memory
 
@@ -243,7 +254,7 @@ class MeasuredEngine:
             found["batched"] = math.inf
             why = f" {type(error).__name__}: {error}".partition("\n")[0]
         self.seconds = found
-        LOGGER.warning("vnetsim: learning.engine = auto: %s.%s", self.told, why)
+        LOGGER.warning("vnetsim: learning.engine = auto: %s.%s", self.choice, why)
 
     def _tried(self, name: str, jobs: Sequence[TrainingJob]) -> float:
         """Return the seconds that an engine takes for a vehicle's few steps."""
@@ -253,7 +264,7 @@ class MeasuredEngine:
         return (perf_counter() - begin_s) / len(jobs)
 
     @property
-    def told(self) -> str:
+    def choice(self) -> str:
         """What was chosen and why, for the record; empty until it is settled."""
         if math.inf in self.seconds.values():
             return "sequential (the first steps of several vehicles at once failed)"
@@ -301,7 +312,8 @@ def _kept_bytes(job: TrainingJob, network: nn.Module, images: int) -> int:
     first = {name: tensor[:images] for name, tensor in drawn.items()}
     unchanged: Callable[[Tensor], Tensor] = lambda tensor: tensor  # noqa: E731
     with saved_tensors_hooks(keep, unchanged):
-        loss, _ = program.loss(network, program.prepare(first), job.given)
+        batch = {**job.given, **program.prepare(first)}
+        loss, _ = program.loss(network, batch, moved(job.base, device_of(network)))
     del loss
     return sum(kept.values())
 

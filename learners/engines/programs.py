@@ -26,6 +26,8 @@ from vnetsim.errors import RunError
 from vnetsim.learning.device import all_finite, out_of_memory
 
 Tensors = Mapping[str, Tensor]
+State = Tensors
+"""Tensors of a model by name, as in ``torch.nn.Module.state_dict``."""
 Result = TypeVar("Result")
 Loss = Callable[[nn.Module, Tensors, Tensors], tuple[Tensor, Tensors]]
 
@@ -61,7 +63,8 @@ class Program:
         count: images of one step at a silo.
         draw: all that is random in one step, on the CPU: the first dimension of every tensor counts the images.
         prepare: makes the batch of it, on the device. Each image by itself: a batch may hold those of many vehicles.
-        loss: the loss of a step, and figures to tell; given the network, the batch, and ``TrainingJob.given``.
+        loss: the loss of a step, and figures of it; given the network, the batch with ``TrainingJob.given``, and
+            ``TrainingJob.base`` on the device.
         optimizer: makes an optimizer of the network's parameters by name, for a step size, continued from a state.
     """
 
@@ -86,7 +89,7 @@ class TrainingJob:
         program: what to do.
         training: silo, blur, step size and seed.
         base: the state that the network starts from, all its tensors by name.
-        given: what else the loss reads, by name.
+        given: what else the loss finds in every batch, by name.
         optimizer: the optimizer's state to continue from; empty to begin.
     """
 
@@ -104,7 +107,7 @@ class Trained:
     Args:
         state: the network's state.
         optimizer: the optimizer's.
-        figures: what the loss told, one row per step, by name.
+        figures: those of the loss, one row per step, by name.
         means: of the figures over the steps, those of one number a step; ``read`` fills it.
         finite: whether every value of both states and every figure is; likewise.
     """
@@ -197,13 +200,14 @@ def train_one(job: TrainingJob, network: nn.Module) -> Trained:
     """
     program = job.program
     generator = torch.Generator().manual_seed(job.training.seed)
-    network.load_state_dict(moved(job.base, device_of(network)))
+    base = moved(job.base, device_of(network))
+    network.load_state_dict(base)
     network.train()
     optimizer = program.optimizer(dict(network.named_parameters()), job.training.learning_rate, job.optimizer)
     rows = []
     for _ in range(program.steps_of(job.training)):
         batch = program.prepare(program.draw(job.training, generator))
-        loss, figures = program.loss(network, batch, job.given)
+        loss, figures = program.loss(network, {**job.given, **batch}, base)
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         rows.append(figures)

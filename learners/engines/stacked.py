@@ -44,20 +44,21 @@ def train_stacked(
     program = jobs[0].program
     device = device_of(program.network)
     generators = [torch.Generator().manual_seed(job.training.seed) for job in jobs]
-    base = {
+    base = _stacked([job.base for job in jobs], device)
+    copies = {
         name: tensor.flatten(0, 1).contiguous(memory_format=layout).view(tensor.shape) if tensor.ndim == 5 else tensor
-        for name, tensor in copy_state(_stacked([job.base for job in jobs], device)).items()
+        for name, tensor in copy_state(base).items()
     }
     trained = {name for name, parameter in program.network.named_parameters() if parameter.requires_grad}
-    state = {name: tensor.requires_grad_() if name in trained else tensor for name, tensor in base.items()}
+    state = {name: tensor.requires_grad_() if name in trained else tensor for name, tensor in copies.items()}
     parameters = {name: state[name] for name, _ in program.network.named_parameters()}
     given = _stacked([job.given for job in jobs], device)
     rate = _rate([job.training.learning_rate for job in jobs])
     optimizer = program.optimizer(parameters, rate, _stacked([job.optimizer for job in jobs]))
     step = _Step(program).train()
 
-    def loss_of_one(state: Tensors, batch: Tensors, given: Tensors) -> tuple[Tensor, Tensors]:
-        result: tuple[Tensor, Tensors] = functional_call(step, prefixed("network.", state), (batch, given))
+    def loss_of_one(state: Tensors, batch: Tensors, base: Tensors) -> tuple[Tensor, Tensors]:
+        result: tuple[Tensor, Tensors] = functional_call(step, prefixed("network.", state), (batch, base))
         return result
 
     loss = vmap(loss_of_one)
@@ -66,14 +67,16 @@ def train_stacked(
         drawn = [program.draw(job.training, generator) for job, generator in zip(jobs, generators, strict=True)]
         batch = program.prepare({name: torch.cat([one[name] for one in drawn]) for name in drawn[0]})
         apart = {name: tensor.view(len(jobs), -1, *tensor.shape[1:]) for name, tensor in batch.items()}
-        losses, figures = loss(state, apart, given)
+        losses, figures = loss(state, {**given, **apart}, base)
         losses.sum().backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         rows.append({name: figure.detach() for name, figure in figures.items()})
     kept = optimizer.state()
-    told = {name: torch.stack([row[name] for row in rows], dim=1) for name in rows[0]}
+    stacked = {name: torch.stack([row[name] for row in rows], dim=1) for name in rows[0]}
     return [
-        Trained(state=copy_state(_of(i, state)), optimizer=copy_state(_of(i, kept)), figures=copy_state(_of(i, told)))
+        Trained(
+            state=copy_state(_of(i, state)), optimizer=copy_state(_of(i, kept)), figures=copy_state(_of(i, stacked))
+        )
         for i in range(len(jobs))
     ]
 
@@ -86,9 +89,9 @@ class _Step(nn.Module):
         self.network = copy.deepcopy(program.network)
         self._loss = program.loss
 
-    def forward(self, batch: Tensors, given: Tensors) -> tuple[Tensor, Tensors]:
+    def forward(self, batch: Tensors, base: Tensors) -> tuple[Tensor, Tensors]:
         """Return loss and figures of one vehicle."""
-        return self._loss(self.network, batch, given)
+        return self._loss(self.network, batch, base)
 
 
 def _stacked(states: Sequence[Tensors], device: torch.device | None = None) -> dict[str, Tensor]:

@@ -1,36 +1,61 @@
-"""The roadside unit that averages: the models of the rounds, and what the uploads of a round make of them."""
+"""The roadside unit that averages: what the uploads of a round make of an aggregator's model."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from learners.aggregation.means import Sync
-from learners.mathematics.aggregation import Weights
+from learners.engines.programs import State
+from learners.mathematics.aggregation import Weights, equal_weights
 from learners.mathematics.robust import AveragingSettings, clipped, combine, used_weights
-from learners.state.global_model import GlobalModel, State, misfit
+from learners.state.models import Models, by_aggregator, misfit, named
 from learners.state.rules import MEMORY, misfit_rule, shares_of
-from vnetsim.learning import Participant, Update
+from vnetsim.learning import AGGREGATOR, Participant, Update
 from vnetsim.learning.aggregation import AggregationRule, RoundUploads, Upload
 
 Weigh = Callable[[Sequence[Participant]], Weights]
+"""Gives the weight of every participant of a round: summing to 1, or all 0 to keep the model."""
 VERSIONS = "versions"
 
 
-class Server(GlobalModel):
-    """The global models by round, and the weighted mean that ends a round: what all learners do alike that average.
+def equally(participants: Sequence[Participant]) -> Weights:
+    """Return 1 / N for each of the N participants."""
+    return equal_weights(len(participants))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Folded:
+    """What a round makes of a model.
 
     Args:
-        initial: theta^0; kept, not copied.
-        max_staleness: see ``GlobalModel``.
+        weights: of the updates.
+        state: the next version.
+        exchanges: a figure of completed exchanges, by sender and receiver.
+        metrics: figures of the round.
+    """
+
+    weights: Weights
+    state: State
+    exchanges: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+class Server:
+    """Weights, robust mean and aggregation rule: what all learners do alike that average at an RSU.
+
+    Args:
+        models: where vehicles start from.
         settings: how uploads become one model.
-        weigh: gives the weight of every participant: summing to 1, or all 0 to keep the global model.
-        not_of_model: see ``GlobalModel``.
-        rule: what makes the uploads of a round one model; None for the weighted mean.
+        rule: what makes the uploads of a round one model.
+        weigh: weighs the uploads.
         parameters: names of the tensors that are trained, as the uploads have them; a rule asks.
+        sent: the part of a model that crosses the radio link.
+        beside: gives the tensors of the next version that are not averaged, from those of the present one, the updates
+            and the version; None where a version is its model.
 
     Raises:
         InputError: the rule reads single uploads, and the settings want a median or a trimmed mean of them.
@@ -41,111 +66,31 @@ class Server(GlobalModel):
 
     def __init__(
         self,
-        initial: State,
-        *,
-        max_staleness: int,
+        models: Models,
         settings: AveragingSettings,
-        weigh: Weigh,
-        not_of_model: tuple[str, ...] = (),
-        rule: AggregationRule | None = None,
+        rule: AggregationRule,
+        *,
+        weigh: Weigh = equally,
         parameters: Collection[str] = (),
+        sent: Callable[[State], Mapping[str, Tensor]] = dict,
+        beside: Callable[[State, Sequence[Update], int], State] | None = None,
     ) -> None:
-        super().__init__(initial, max_staleness=max_staleness, not_of_model=not_of_model)
-        self._settings = settings
-        self._weigh = weigh
-        self._rule: AggregationRule = rule or Sync()
+        if rule.needs_uploads and settings.aggregation != "mean":
+            raise misfit_rule(rule, settings)
+        self.models, self.settings, self.rule = models, settings, rule
+        self.weigh, self.sent = weigh, sent
         self._parameters = frozenset(parameters)
-        self._memory: Mapping[str, Tensor] = {}
-        if self._rule.needs_uploads and settings.aggregation != "mean":
-            raise misfit_rule(self._rule, settings)
+        self._beside = beside
+        self._memory: dict[str, Mapping[str, Tensor]] = {}
         self.averaged: tuple[Sequence[Participant], State] = [], {}
-        # how often the model had changed when a round began: a round that only fills a buffer makes no new one
-        self._versions = {0: 0}
-        self._changes = False
-
-    def fold(
-        self, updates: Sequence[Update], uploads: Sequence[Mapping[str, Tensor]] | None = None
-    ) -> tuple[Weights, State]:
-        """Return the weights of a round's updates, and the next model; the round is not advanced.
-
-        Tensors that no upload has stay as they are. Without an upload of positive weight the model does.
-
-        Args:
-            updates: the updates.
-            uploads: the part of each that is averaged; its whole state without.
-
-        Raises:
-            ValueError: some were averaged as they came, and these are not all of those.
-            RunError: the aggregation rule failed, or returned what is no model.
-        """
-        weights = used_weights(self._weigh([update.participant for update in updates]), self._settings)
-        self._changes = False
-        if not weights.any():
-            return weights, self.current
-        states = [update.state for update in updates] if uploads is None else list(uploads)
-        streamed = uploads is None and not all(states)
-        of, mean = self.averaged
-        if streamed and [update.participant for update in updates] != of:
-            raise ValueError("updates that were averaged as they came can only be aggregated all together")
-        sent = mean if streamed else states[0]
-        counted = [place for place, weight in enumerate(weights) if weight > 0]
-        for place in () if streamed else counted:
-            states[place] = clipped(states[place], self.base(updates[place].participant), self._settings)
-        given = RoundUploads(
-            model=self.current,
-            uploads=[self._upload(updates[place], states[place], float(weights[place])) for place in counted],
-            parameters=self._parameters & sent.keys(),
-            memory=self._memory,
-            mean=lambda: mean if streamed else combine(states, weights, self._settings),
-        )
-        made = self._rule.aggregate(given)
-        shares = shares_of(made, given, sent, name=self._rule.name, when=f"in round {self.round}")
-        self._memory, self._changes = dict(made.memory), bool(made.state)
-        used = np.zeros(len(updates))
-        used[counted] = shares
-        return used, {**self.current, **made.state}
-
-    def advance(self, state: State) -> None:
-        """End the round; see ``GlobalModel``."""
-        version = self._versions[self.round] + self._changes
-        super().advance(state)
-        self._versions = {round_: self._versions.get(round_, version) for round_ in self.rounds}
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """Return what ``GlobalModel`` does, its ``versions``, and under ``aggregation.*`` what the rule remembers."""
-        memory = {f"{MEMORY}{name}": tensor.to("cpu", copy=True) for name, tensor in self._memory.items()}
-        versions = torch.tensor([self._versions[round_] for round_ in self.rounds])
-        return {**super().state_dict(), VERSIONS: versions, **memory}
-
-    def load_state_dict(self, tensors: Mapping[str, Tensor]) -> None:
-        """Restore what ``state_dict`` returned; see ``GlobalModel``."""
-        memory = {name: tensor for name, tensor in tensors.items() if name.startswith(MEMORY)}
-        models = {name: tensor for name, tensor in tensors.items() if name not in memory and name != VERSIONS}
-        super().load_state_dict(models)
-        versions = tensors.get(VERSIONS)
-        if versions is None or versions.shape != (len(self.rounds),):
-            raise misfit(VERSIONS)
-        self._versions = dict(zip(self.rounds, versions.tolist(), strict=True))
-        device = next(iter(self.current.values())).device
-        self._memory = {name.removeprefix(MEMORY): tensor.to(device, copy=True) for name, tensor in memory.items()}
-
-    def _upload(self, update: Update, state: State, weight: float) -> Upload:
-        who = update.participant
-        return Upload(
-            state=state,
-            base=self.base(who),
-            weight=weight,
-            staleness=self._versions[self.round] - self._versions[who.base.version],
-            download_s=who.download_s,
-            train_s=who.train_s,
-            upload_s=who.upload_s,
-        )
+        # how often a model had changed at each version: a round that only fills a buffer makes no new one
+        self._changes: dict[str, dict[int, int]] = {}
 
     def base(self, participant: Participant) -> State:
         """Return the model that a participant downloaded: where its own training starts."""
-        return self.at(participant.base.version)
+        return self.models[participant.base]
 
-    def sent(self, participant: Participant) -> State:
+    def carried(self, participant: Participant) -> State:
         """Return the model that a participant brings to its neighbours: the one that it downloaded."""
         return self.base(participant)
 
@@ -153,7 +98,104 @@ class Server(GlobalModel):
         """Return whether the model that a participant downloaded has been trained."""
         return participant.base.version > 0
 
+    def silo_figures(self, _measure: Callable[[State], Mapping[str, float]]) -> Sequence[Mapping[str, float]]:
+        """Return nothing: silos have no models of their own."""
+        return []
 
-def mean_loss(updates: Sequence[Update]) -> dict[str, float]:
-    """Return ``loss``, the mean over a round's updates; nothing where there is none."""
-    return {"loss": sum(update.loss for update in updates) / len(updates)} if updates else {}
+    def fold(self, updates: Sequence[Update], into: str = AGGREGATOR) -> Folded:
+        """Return what a round's updates make of an aggregator's newest model, which stays as it is.
+
+        What an update's state has besides the model's tensors is not averaged. Tensors that no upload has stay as they
+        are. Without an upload of positive weight the model does.
+
+        Raises:
+            ValueError: some were averaged as they came, and these are not all of those.
+            RunError: the aggregation rule failed, or returned what is no model.
+        """
+        version, present = self.models.versions(into)[-1], self.models.newest(into)
+        weights = used_weights(self.weigh([update.participant for update in updates]), self.settings)
+        state, changed = dict(present), False
+        if weights.any():
+            weights, made = self._made(updates, weights, present, into)
+            state, changed = {**present, **made}, bool(made)
+        if self._beside is not None:
+            state |= self._beside(present, updates, version)
+        changes = self._changes.setdefault(into, {0: 0})
+        changes[version + 1] = changes[version] + changed
+        return Folded(weights=weights, state=state)
+
+    def _made(
+        self, updates: Sequence[Update], weights: Weights, present: State, into: str
+    ) -> tuple[Weights, Mapping[str, Tensor]]:
+        """Return what the uploads count, and what the rule makes of them."""
+        streamed = not all(update.state for update in updates)
+        of, mean = self.averaged
+        if streamed and [update.participant for update in updates] != of:
+            raise ValueError("updates that were averaged as they came can only be aggregated all together")
+        states: list[State] = [{name: t for name, t in one.state.items() if name in present} for one in updates]
+        counted = [place for place, weight in enumerate(weights) if weight > 0]
+        for place in () if streamed else counted:
+            states[place] = clipped(states[place], self.base(updates[place].participant), self.settings)
+        sent = mean if streamed else states[0]
+        given = RoundUploads(
+            model=present,
+            uploads=[self._upload(updates[place], states[place], float(weights[place]), into) for place in counted],
+            parameters=self._parameters & sent.keys(),
+            memory=self._memory.get(into, {}),
+            mean=lambda: mean if streamed else combine(states, weights, self.settings),
+        )
+        made = self.rule.aggregate(given)
+        when = f"in round {self.models.versions(into)[-1]}"
+        shares = shares_of(made, given, sent, name=self.rule.name, when=when)
+        self._memory[into] = dict(made.memory)
+        used = np.zeros(len(updates))
+        used[counted] = shares
+        return used, made.state
+
+    def _upload(self, update: Update, state: State, weight: float, into: str) -> Upload:
+        who = update.participant
+        # versions of the aggregator that the upload goes to; it started from one of the same, as long as there is one
+        changes = self._changes.setdefault(into, {0: 0})
+        return Upload(
+            state=state,
+            base=self.base(who),
+            weight=weight,
+            staleness=changes[self.models.versions(into)[-1]] - changes[who.base.version],
+            download_s=who.download_s,
+            train_s=who.train_s,
+            upload_s=who.upload_s,
+        )
+
+    def owns(self, name: str) -> bool:
+        """Return whether a tensor of a learner's state is the server's."""
+        return name.rpartition("/")[2].startswith((MEMORY, VERSIONS))
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return ``versions``, how often models had changed, and under ``aggregation.*`` what the rule remembers."""
+        tensors = {}
+        for aggregator in self.models.aggregators:
+            changes = self._changes.get(aggregator, {0: 0})
+            kept = [changes[version] for version in self.models.versions(aggregator)]
+            tensors[named(VERSIONS, aggregator)] = torch.tensor(kept)
+            for name, tensor in self._memory.get(aggregator, {}).items():
+                tensors[named(f"{MEMORY}{name}", aggregator)] = tensor.to("cpu", copy=True)
+        return tensors
+
+    def load_state_dict(self, tensors: Mapping[str, Tensor]) -> None:
+        """Restore what ``state_dict`` returned, after the models were restored.
+
+        Raises:
+            InputError: when the tensors are not those of these models.
+        """
+        parts = by_aggregator(tensors)
+        for aggregator in self.models.aggregators:
+            own, kept = parts.get(aggregator, {}), self.models.versions(aggregator)
+            if VERSIONS not in own or own[VERSIONS].shape != (len(kept),):
+                raise misfit(named(VERSIONS, aggregator))
+            self._changes[aggregator] = dict(zip(kept, own[VERSIONS].tolist(), strict=True))
+            device = next(iter(self.models.newest(aggregator).values())).device
+            self._memory[aggregator] = {
+                name.removeprefix(MEMORY): tensor.to(device, copy=True)
+                for name, tensor in own.items()
+                if name.startswith(MEMORY)
+            }

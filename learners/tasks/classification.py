@@ -4,33 +4,102 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from learners.data.moving import moved
-from learners.encoders import Classifier, create_classifier, parameter_count
-from learners.engines.programs import Loss, Program, Tensors, frozen, prefixed
+from learners.encoders import Classifier, create_classifier, require_encoder
+from learners.engines.programs import Loss, Program, State, Tensors, frozen, prefixed
 from learners.mathematics.aggregation import Weights
-from learners.state.global_model import State
-from learners.tasks.classification_settings import (
-    ACCURACY,
-    LOSS,
-    SEEN_ACCURACY,
-    UNSEEN_ACCURACY,
-    ClassificationSettings,
-)
-from learners.tasks.contrastive_settings import LEARNING_RATE
+from learners.mathematics.robust import AveragingSettings
 from learners.tasks.evaluation import passed
-from learners.tasks.task import AveragedTask, labelled_silos, payload_bytes
+from learners.tasks.task import LEARNING_RATE, Momentum, Task, TrainingSettings, labelled_silos, payload_bytes
 from vnetsim.errors import InputError
 from vnetsim.learning import Description, LearnerContext, Network, Series
+from vnetsim.setting_checks import Images
+
+DEFAULTS: Mapping[str, object] = {
+    # silos large enough for a few hundred images each, which lack half of the labels
+    "data.partition": "label-skew",
+    "silos.count": 20,
+    # two vehicles with the same images would have nothing to tell each other
+    "round.distinct_silos": True,
+}
+"""Experiment settings of the learners that classify."""
+
+LOSS = Series(
+    name="loss",
+    label="Training loss",
+    unit="",
+    caption="Cross-entropy over the union of labels, mean over the aggregated vehicles and their local steps.",
+)
+ACCURACY = Series(
+    name="accuracy",
+    group="Accuracy",
+    label="Accuracy",
+    unit="%",
+    caption="Of the global model on the test images, which no vehicle holds; without a server, of the mean of the "
+    "models of the silos that took part so far.",
+)
+SEEN_ACCURACY = Series(
+    name="seen_accuracy",
+    group="Accuracy",
+    label="Local models, seen labels",
+    unit="%",
+    caption="Of each aggregated upload by itself on test images whose label its silo holds, mean over the uploads.",
+)
+UNSEEN_ACCURACY = Series(
+    name="unseen_accuracy",
+    group="Accuracy",
+    label="Local models, unseen labels",
+    unit="%",
+    caption="Of each aggregated upload by itself on test images whose label its silo lacks, mean over the uploads "
+    "of silos that lack one.",
+)
 
 
-class ClassificationTask(AveragedTask):
-    """Everything of a classification learner but its loss and what it does with the uploads.
+@dataclass(frozen=True, kw_only=True)
+class ClassificationSettings(TrainingSettings, AveragingSettings):
+    """Encoder, local training, averaging and evaluation of a learner that classifies images.
+
+    The defaults suit the built-in signs on two CPU cores.
+
+    Args:
+        encoder: ``small`` (86 thousand parameters), ``resnet18`` (11.2 million), or a plug-in of the kind encoder, by
+            name or as ``path/to/file.py:Class``, whose settings are those of the table ``encoder``; with a linear head
+            in place of the projection.
+        batch: images per step, >= 2; a smaller silo gives all it has.
+        steps: optimizer steps per local training.
+        lr: learning rate of the first round; it falls along a cosine.
+        momentum: of SGD, in [0, 1); a new optimizer at each local training.
+        weight_decay: of SGD.
+        local_test: test images, drawn at random, on which the uploads of a round are measured by themselves; 0 takes
+            all.
+    """
+
+    encoder: str = "small"
+    batch: int = 16
+    steps: int = 12
+    lr: float = 0.05
+    momentum: Momentum = 0.9
+    weight_decay: float = 5e-4
+    local_test: Images = 500
+
+    def __post_init__(self) -> None:
+        """Refuse values without meaning.
+
+        Raises:
+            InputError: naming the key.
+        """
+        super().__post_init__()
+        require_encoder(self.encoder)
+
+
+class ClassificationTask(Task):
+    """Images in silos, a classifier, the cross-entropy, and accuracies.
 
     Images are normalised and not augmented: a mirrored sign is another sign. Models hold their BatchNorm statistics,
     which are sent and averaged like weights.
@@ -42,8 +111,6 @@ class ClassificationTask(AveragedTask):
     Raises:
         InputError: when the images have fewer than two classes, or do not fit the silos.
     """
-
-    inputs: ClassVar[tuple[str, ...]] = ("images", "labels")
 
     def __init__(self, context: LearnerContext, settings: ClassificationSettings) -> None:
         self._settings = settings
@@ -71,7 +138,7 @@ class ClassificationTask(AveragedTask):
         local = order[: settings.local_test or None]
         self._local_test, self._local_test_labels = self._test[local], self._test_labels[local]
 
-    def classify(self, loss: Loss, *, steps: int = 0) -> Program:
+    def training(self, step: Loss, *, steps: int = 0) -> Program:
         """Return the local training of the classifier in ``steps`` steps of SGD (those of the settings for 0).
 
         Its batches hold ``images``, normalised, shape (B, C, H, W), and ``labels``, shape (B,).
@@ -82,17 +149,16 @@ class ClassificationTask(AveragedTask):
             return {"images": self._normalised(images), "labels": self._labels[rows]}
 
         return self.program(
-            loss, draw=lambda _count, _generator: {}, prepare=prepare,
+            step, draw=lambda _count, _generator: {}, prepare=prepare,
             optimizer=self.sgd(self._settings.momentum), steps=steps,
         )  # fmt: skip
 
-    def local(self, step: Loss) -> Program:
-        """Return the local training of the classifier; see ``classify``."""
-        return self.classify(step)
+    def loss(self, model: nn.Module, batch: Tensors, base: Tensors) -> Tensor:  # noqa: ARG002 - see ``StepLoss``
+        """Return the cross-entropy over the union of labels, mean over the images.
 
-    def loss(self, model: nn.Module, first: Tensor, second: Tensor, base: State) -> Tensor:  # noqa: ARG002
-        """Return the cross-entropy over the union of labels, mean over the images ``first``; ``second``: labels."""
-        return cross_entropy(model(first), second)
+        Logits that a method has made of the images already are in the batch as ``outputs``, and used.
+        """
+        return cross_entropy(batch["outputs"] if "outputs" in batch else model(batch["images"]), batch["labels"])
 
     @property
     def largest_batch(self) -> int:
@@ -144,29 +210,26 @@ class ClassificationTask(AveragedTask):
 
     def describe(self, facts: Mapping[str, str]) -> Description:
         """Return classifier, data distribution and what else the record says, the learner's ``facts`` at the end."""
-        sizes = self.silos.sizes
         held = (self._counts > 0).sum(axis=1)
-        return Description(
-            encoder=self._settings.encoder,
-            parameters=parameter_count(self.network),
-            image_shape=self.image_shape,
-            class_names=tuple(self._data.class_names),
-            silo_label_counts=self._counts,
-            network=Network(
+        data = self._data
+        return self.described(
+            self._settings.encoder,
+            Network(
                 module=self.network,
                 returns="logits of the classes, shape (N, classes)",
-                mean=tuple(self._data.mean),
-                std=tuple(self._data.std),
+                mean=tuple(data.mean),
+                std=tuple(data.std),
             ),
-            facts={
-                "Forward pass": f"{self.flop / 1e6:.4g} MFLOP per image (convolutions and linear layers)",
+            data.class_names,
+            self._counts,
+            {
                 "Model": f"{payload_bytes(self.network.state_dict()) / 1e6:.4g} MB each way",
-                "Images per silo": f"{min(sizes)} to {max(sizes)}, {sum(sizes)} in all",
-                "Labels per silo": f"{held.min()} to {held.max()} of {len(self._data.class_names)}",
+                "Images per silo": self.per_silo,
+                "Labels per silo": f"{held.min()} to {held.max()} of {len(data.class_names)}",
                 "Test images": f"{len(self._test)}, held by no vehicle; "
                 f"{len(self._local_test)} of them for the uploads by themselves",
                 "BatchNorm statistics": "sent and averaged with the same weights as the model",
-                **({"Pixels": self._data.pixels} if self._data.pixels else {}),
+                **({"Pixels": data.pixels} if data.pixels else {}),
                 **self.engine_facts,
                 **facts,
             },

@@ -3,36 +3,150 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from learners.data.augment import apply_view_one, apply_view_two, draw_view_one, draw_view_two, without_view
-from learners.encoders import create_encoder, parameter_count
+from learners.encoders import create_encoder, require_encoder
 from learners.engines.optimizers import Optimizer, Rate
-from learners.engines.programs import Loss, Program, Tensors, prefixed, unprefixed
+from learners.engines.programs import Loss, Program, State, Tensors, prefixed, unprefixed
 from learners.mathematics.aggregation import Weights
 from learners.mathematics.losses import dual_temperature_loss
-from learners.state.global_model import State
-from learners.tasks.contrastive_settings import (
-    KNN_TEMPERATURE,
-    SERIES,
-    ContrastiveSettings,
-    TaskSettings,
-    neighbours_of,
-    reported,
-)
+from learners.mathematics.robust import AveragingSettings
 from learners.tasks.evaluation import Evaluator
-from learners.tasks.task import AveragedTask, Task, labelled_silos, payload_bytes
+from learners.tasks.task import (
+    LEARNING_RATE,
+    Momentum,
+    Task,
+    Temperature,
+    TrainingSettings,
+    labelled_silos,
+    payload_bytes,
+)
 from vnetsim.learning import Description, LearnerContext, Network, Series
+from vnetsim.setting_checks import Images
+
+NEIGHBOURS, NEIGHBOURS_OF = 200, 50_000
+"""The neighbours that usually vote, and the training images of CIFAR-10 that they are drawn from (Wu et al. 2018)."""
+KNN_TEMPERATURE = 0.1
+"""Temperature of their votes."""
+
+KNN_ACCURACY = Series(
+    name="knn_accuracy",
+    group="Accuracy",
+    label="kNN accuracy",
+    unit="%",
+    caption="Weighted k-nearest-neighbour vote on frozen features, on test images that no vehicle holds.",
+)
+LINEAR_ACCURACY = Series(
+    name="linear_accuracy",
+    group="Accuracy",
+    label="Linear-probe accuracy",
+    unit="%",
+    caption="Logistic regression on frozen features, on test images that no vehicle holds.",
+)
+SERIES = (
+    Series(
+        name="loss",
+        label="Training loss",
+        unit="",
+        caption="Dual-temperature loss (FLSimCo Eq. 6-8), mean over the aggregated vehicles and their local steps.",
+    ),
+    KNN_ACCURACY,
+    LINEAR_ACCURACY,
+    LEARNING_RATE,
+    Series(
+        name="weight_deviation",
+        result=False,
+        label="Deviation from equal weights",
+        unit="",
+        caption="Root mean square of N w_n - 1 over the N uploads of a round: 0 is FedAvg.",
+    ),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskSettings(TrainingSettings, AveragingSettings):
+    """Encoder, local training, averaging and evaluation of a contrastive learner.
+
+    The published values are encoder ``resnet18``, batch 512, 2 steps. The defaults take about a minute on two CPU
+    cores: a smaller encoder, and as many image views per vehicle as two steps of 256, in more and smaller steps.
+
+    Args:
+        encoder: ``small`` (86 thousand parameters), ``resnet18`` (11.2 million, the paper's), or a plug-in of the
+            kind encoder, by name or as ``path/to/file.py:Class``; its settings are those of the table ``encoder``.
+        batch: images per step, >= 2; a smaller silo gives all it has.
+        steps: optimizer steps per local training.
+        lr: learning rate of the first round; it falls along a cosine.
+        momentum: of SGD, in [0, 1); a new optimizer at each local training.
+        weight_decay: of SGD.
+        batchnorm: ``average`` sends and averages BatchNorm statistics like weights; ``local`` keeps them in the
+            vehicle. Training uses the batch's own statistics either way; for ``local`` evaluation estimates them on
+            the bank.
+        bank: clean training images, drawn at random, that kNN and linear probe know the labels of; 0 takes all, as is
+            usual. Of them 1 in 250 vote, which is the usual 200 of CIFAR-10's 50,000. An evaluation takes time in
+            proportion: with the small encoder and all 50,000 of CIFAR-10 about 8 s of a CPU core, and 12 more where the
+            linear probe is fitted.
+        linear_probe: when the linear probe is fitted.
+    """
+
+    encoder: str = "small"
+    batch: int = 64
+    steps: int = 8
+    lr: float = 0.06
+    momentum: Momentum = 0.9
+    weight_decay: float = 5e-4
+    batchnorm: Literal["average", "local"] = "average"
+    bank: Images = 0
+    linear_probe: Literal["final", "every", "never"] = "final"
+
+    def __post_init__(self) -> None:
+        """Refuse values without meaning.
+
+        Raises:
+            InputError: naming the key.
+        """
+        super().__post_init__()
+        require_encoder(self.encoder)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContrastiveSettings(TaskSettings):
+    """Settings of FLSimCo and its baselines: the task's, and the dual-temperature loss.
+
+    Args:
+        t_alpha: temperature of the loss.
+        t_beta: temperature of its weights; equal to ``t_alpha`` it is InfoNCE.
+        negatives: what the other images of a batch are compared as. ``second-view``: as their second views, which
+            passed the encoder anyway; so does the published code of FLSimCo and of SimCo. ``plain``: as they are,
+            without augmentation, which is how FLSimCo's Eq. 5 is printed; a third pass of the encoder.
+    """
+
+    t_alpha: Temperature = 0.1
+    t_beta: Temperature = 1.0
+    negatives: Literal["second-view", "plain"] = "second-view"
+
+
+def neighbours_of(bank: int) -> int:
+    """Return how many of ``bank`` images vote: the usual share, for 200 of 2,000 would come from all over the set."""
+    return max(1, round(bank * NEIGHBOURS / NEIGHBOURS_OF))
+
+
+def reported(series: Sequence[Series], settings: TaskSettings) -> tuple[Series, ...]:
+    """Return ``series`` without the linear probe's when it is never fitted."""
+    never = settings.linear_probe == "never"
+    return tuple(one for one in series if not (never and one is LINEAR_ACCURACY))
+
 
 FIRST, SECOND = "first.", "second."
 
 
 class ContrastiveTask(Task):
-    """Everything of a contrastive learner but its loss and what it does with the uploads.
+    """Images in silos, two random views of each, an encoder, the dual-temperature loss, and kNN and a linear probe.
 
     Args:
         context: what the simulator gives every learner.
@@ -44,6 +158,7 @@ class ContrastiveTask(Task):
 
     def __init__(self, context: LearnerContext, settings: TaskSettings) -> None:
         self._settings = settings
+        self._plain = isinstance(settings, ContrastiveSettings) and settings.negatives == "plain"
         self._data, indices = labelled_silos(context)
         encoder = create_encoder(
             settings.encoder, seed=context.streams.integer("initial model"), settings=context.encoder
@@ -67,21 +182,25 @@ class ContrastiveTask(Task):
             recalibrate=settings.batchnorm == "local",
         )
 
-    def contrast(
+    @property
+    def passes(self) -> int:
+        """Two views of an image pass the encoder, and the image itself where the negatives are plain."""
+        return 3 if self._plain else 2
+
+    def training(
         self,
-        loss: Loss,
+        step: Loss,
         *,
         network: nn.Module | None = None,
         optimizer: Callable[[Mapping[str, Tensor], Rate, Tensors], Optimizer] | None = None,
-        plain: bool = False,
     ) -> Program:
         """Return the local training on two random views of each image.
 
         Args:
-            loss: of a step; its batch holds the views ``first`` and ``second``, normalised, shape (B, C, H, W).
+            step: its batch holds the views ``first`` and ``second``, normalised, shape (B, C, H, W), and where
+                ``learning.negatives`` asks for it the images themselves, normalised, under ``plain``.
             network: what is trained; the encoder by default.
             optimizer: SGD by default.
-            plain: whether the batch also holds the images themselves, normalised, under ``plain``.
         """
         mean, std, size = self._data.mean, self._data.std, self.image_shape[1:]
 
@@ -94,10 +213,10 @@ class ContrastiveTask(Task):
                 "first": apply_view_one(images, unprefixed(FIRST, drawn), mean, std),
                 "second": apply_view_two(images, unprefixed(SECOND, drawn), mean, std),
             }
-            return {**views, "plain": without_view(images, mean, std)} if plain else views
+            return {**views, "plain": without_view(images, mean, std)} if self._plain else views
 
         optimizer = optimizer or self.sgd(self._settings.momentum)
-        return self.program(loss, draw=draw, prepare=prepare, optimizer=optimizer, network=network)
+        return self.program(step, draw=draw, prepare=prepare, optimizer=optimizer, network=network)
 
     def sent(self, state: State) -> dict[str, Tensor]:
         """Return the part of a model's state that crosses the radio link."""
@@ -118,72 +237,42 @@ class ContrastiveTask(Task):
 
     def describe(self, facts: Mapping[str, str]) -> Description:
         """Return encoder, data distribution and what else the record says, the learner's own ``facts`` at the end."""
-        sizes = self.silos.sizes
-        return Description(
-            encoder=self._settings.encoder,
-            parameters=parameter_count(self.network),
-            image_shape=self.image_shape,
-            class_names=tuple(self._data.class_names),
-            silo_label_counts=self.silos.label_counts(self._data.train_labels, len(self._data.class_names)),
-            network=Network(
+        data = self._data
+        own = self._settings.batchnorm == "average"
+        return self.described(
+            self._settings.encoder,
+            Network(
                 module=self.network,
                 returns="projections of unit length, shape (N, 128), for contrast alone; features are what fc is given",
-                mean=tuple(self._data.mean),
-                std=tuple(self._data.std),
-                own_statistics=self._settings.batchnorm == "average",
+                mean=tuple(data.mean),
+                std=tuple(data.std),
+                own_statistics=own,
             ),
-            facts={
-                "Forward pass": f"{self.flop / 1e6:.4g} MFLOP per image (convolutions and linear layers)",
+            data.class_names,
+            self.silos.label_counts(data.train_labels, len(data.class_names)),
+            {
                 "Model": f"{payload_bytes(self.sent(self.network.state_dict())) / 1e6:.4g} MB each way",
-                "Images per silo": f"{min(sizes)} to {max(sizes)}, {sum(sizes)} in all",
-                "Test images": f"{len(self._data.test)}, held by no vehicle",
+                "Images per silo": self.per_silo,
+                "Test images": f"{len(data.test)}, held by no vehicle",
                 "kNN": f"{self._neighbours} of {self._bank_size} clean training images vote",
-                "BatchNorm statistics": {
-                    "average": "sent and averaged with the same weights as the model",
-                    "local": "kept in the vehicles; estimated on the bank for evaluation",
-                }[self._settings.batchnorm],
-                **({"Pixels": self._data.pixels} if self._data.pixels else {}),
+                "BatchNorm statistics": "sent and averaged with the same weights as the model"
+                if own
+                else "kept in the vehicles; estimated on the bank for evaluation",
+                **({"Pixels": data.pixels} if data.pixels else {}),
                 **self.engine_facts,
                 **facts,
             },
         )
 
-
-class DualTemperatureTask(ContrastiveTask, AveragedTask):
-    """The task with FLSimCo's loss, averaged by an RSU."""
-
-    inputs: ClassVar[tuple[str, ...]] = ("first", "second")
-    options: ClassVar[Mapping[str, str]] = {"plain": "plain"}
-    _settings: ContrastiveSettings
-
-    @property
-    def passes(self) -> int:
-        """Two views of an image pass the encoder, and the image itself where the negatives are plain."""
-        return 3 if self._plain else 2
-
-    @property
-    def _plain(self) -> bool:
-        return self._settings.negatives == "plain"
-
-    def local(self, step: Loss) -> Program:
-        """Return the local training of the encoder on two views; see ``contrast``."""
-        return self.contrast(step, plain=self._plain)
-
-    def loss(
-        self,
-        model: nn.Module,
-        first: Tensor,
-        second: Tensor,
-        base: State,  # noqa: ARG002 - the signature of all tasks
-        plain: Tensor | None = None,
-    ) -> Tensor:
-        """Return the dual-temperature loss of two views; ``plain``, the images themselves, gives other negatives."""
+    def loss(self, model: nn.Module, batch: Tensors, base: Tensors) -> Tensor:  # noqa: ARG002 - see ``StepLoss``
+        """Return FLSimCo's dual-temperature loss of two views; ``plain`` of the batch gives other negatives."""
+        assert isinstance(self._settings, ContrastiveSettings)
         return dual_temperature_loss(
-            model(first),
-            model(second),
+            model(batch["first"]),
+            model(batch["second"]),
             t_alpha=self._settings.t_alpha,
             t_beta=self._settings.t_beta,
-            negatives=None if plain is None else model(plain),
+            negatives=model(batch["plain"]) if "plain" in batch else None,
         )
 
     def series(self) -> Sequence[Series]:

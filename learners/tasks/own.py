@@ -17,14 +17,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from learners.data.moving import moved
-from learners.encoders import parameter_count, seeded_by_torch
-from learners.engines.programs import Loss, Program, Tensors
+from learners.encoders import seeded_by_torch
+from learners.engines.programs import Loss, Program, State, Tensors
 from learners.mathematics.robust import AveragingSettings
-from learners.state.global_model import State
-from learners.tasks.contrastive_settings import LEARNING_RATE
 from learners.tasks.evaluation import passed
-from learners.tasks.task import AveragedTask, payload_bytes
-from learners.tasks.training_settings import Momentum, TrainingSettings
+from learners.tasks.task import LEARNING_RATE, Momentum, Task, TrainingSettings, payload_bytes
 from vnetsim.errors import InputError
 from vnetsim.learning import Description, LearnerContext, Network, Series
 
@@ -70,7 +67,7 @@ class Examples:
     class_names: tuple[str, ...] = ()
 
 
-class OwnTask(AveragedTask):
+class OwnTask(Task):
     """Base of a task of one's own; a subclass gives ``metrics``, ``data``, ``model``, ``loss`` and ``measure``.
 
     Class attributes:
@@ -81,7 +78,7 @@ class OwnTask(AveragedTask):
         settings: local training, and the method's own.
 
     Attributes:
-        settings: likewise.
+        settings: as given.
 
     Raises:
         InputError: no metrics, images that are no uint8 of shape (N, C, H, W), not one target each, another number of
@@ -89,7 +86,6 @@ class OwnTask(AveragedTask):
     """
 
     metrics: ClassVar[tuple[Series, ...]]
-    inputs: ClassVar[tuple[str, ...]] = ("images", "targets")
 
     def __init__(self, context: LearnerContext, settings: Any) -> None:
         self.settings = settings
@@ -137,16 +133,11 @@ class OwnTask(AveragedTask):
         """Return a new network, given images as floats in [0, 1]; torch's global generator is seeded for it."""
 
     @abstractmethod
-    def loss(self, model: nn.Module, images: Tensor, targets: Tensor, base: State) -> Tensor:
-        """Return the loss of a local step.
+    def loss(self, model: nn.Module, batch: Tensors, base: Tensors) -> Tensor:
+        """Return the loss of a local step; see ``learners.tasks.task.StepLoss``.
 
-        A function of its arguments alone: it is called for several vehicles at once, from several threads.
-
-        Args:
-            model: the network as the steps before have left it; gradients flow to its parameters.
-            images: a batch as the vehicle sees it, blurred by its motion, in [0, 1], shape (B, C, H, W).
-            targets: theirs, shape (B, ...).
-            base: the state that the vehicle downloaded, tensors by name; not to be changed.
+        The batch holds ``images`` as the vehicle sees them, blurred by its motion, in [0, 1], shape (B, C, H, W), and
+        their ``targets``, shape (B, ...).
         """
 
     @abstractmethod
@@ -154,7 +145,7 @@ class OwnTask(AveragedTask):
         """Return ``metrics`` of what a model makes of all test images, shape (M, ...), by their targets, (M, ...)."""
 
     @final
-    def local(self, step: Loss) -> Program:
+    def training(self, step: Loss) -> Program:
         """Return the local training: SGD on the silo's images."""
 
         def prepare(images: Tensor, drawn: Tensors) -> Tensors:
@@ -186,24 +177,21 @@ class OwnTask(AveragedTask):
     @final
     def describe(self, facts: Mapping[str, str]) -> Description:
         """Return network, data distribution and what else the record says, the learner's own ``facts`` at the end."""
-        sizes, names, labels = self.silos.sizes, self._examples.class_names, self._examples.labels
-        counts = np.zeros((len(sizes), 0), dtype=np.int64)
-        return Description(
-            encoder=type(self.network).__name__,
-            parameters=parameter_count(self.network),
-            image_shape=self.image_shape,
-            class_names=names,
-            silo_label_counts=counts if labels is None else self.silos.label_counts(labels, len(names)),
-            network=Network(
+        names, labels = self._examples.class_names, self._examples.labels
+        counts = np.zeros((len(self.silos.sizes), 0), dtype=np.int64)
+        return self.described(
+            type(self.network).__name__,
+            Network(
                 module=self.network,
                 returns="what the task's loss and measure make of it",
                 mean=(0.0,) * self.image_shape[0],
                 std=(1.0,) * self.image_shape[0],
             ),
-            facts={
-                "Forward pass": f"{self.flop / 1e6:.4g} MFLOP per image (convolutions and linear layers)",
+            names,
+            counts if labels is None else self.silos.label_counts(labels, len(names)),
+            {
                 "Model": f"{payload_bytes(self.network.state_dict()) / 1e6:.4g} MB each way",
-                "Images per silo": f"{min(sizes)} to {max(sizes)}, {sum(sizes)} in all",
+                "Images per silo": self.per_silo,
                 "Test images": f"{len(self._test)}, held by no vehicle",
                 **self.engine_facts,
                 **facts,

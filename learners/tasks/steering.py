@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -13,42 +14,157 @@ from torch.nn.functional import mse_loss
 from learners.data import load_steering
 from learners.data.moving import moved
 from learners.data.partition import STRAIGHT, partition_steering
-from learners.encoders import parameter_count
 from learners.encoders.batchnorm import estimate_statistics
 from learners.encoders.resnet8 import ResNet8, create_resnet8
 from learners.engines.optimizers import Adam, Optimizer, Rate, moments_like
-from learners.engines.programs import Loss, Program, Tensors, copy_state
-from learners.state.global_model import State
+from learners.engines.programs import Loss, Program, State, Tensors, copy_state
+from learners.mathematics.robust import AveragingSettings
 from learners.tasks.evaluation import PASS, as_floats, passed
-from learners.tasks.steering_settings import SteeringSettings
-from learners.tasks.task import Task, payload_bytes, spread
-from vnetsim.learning import Description, LearnerContext, Network
+from learners.tasks.task import Task, TrainingSettings, payload_bytes, spread
+from vnetsim.learning import Description, LearnerContext, Network, Series
+from vnetsim.setting_checks import Images, Within
 
 STATISTICS_FRAMES = 256
 """Training frames on which BatchNorm statistics are estimated for evaluation."""
 
 
+LOSS = Series(
+    name="loss",
+    label="Training loss",
+    unit="",
+    caption="Squared error of the steering angle, mean over the aggregated vehicles and their local steps.",
+)
+RMSE = Series(
+    name="rmse",
+    group="Error on held-out frames",
+    label="Average model",
+    unit="RMSE",
+    caption="Root mean square error of the steering angle in [-1, 1], pooled over test frames that no silo holds.",
+)
+MAE = Series(
+    name="mae",
+    group="Absolute error on held-out frames",
+    label="Average model",
+    unit="MAE",
+    caption="Mean absolute error of the steering angle in [-1, 1], pooled over test frames that no silo holds.",
+)
+RMSE_CONSTANT = Series(
+    name="rmse_constant",
+    group="Error on held-out frames",
+    result=False,
+    label="Constant predictor",
+    unit="RMSE",
+    caption="The constant predictor always answers the mean angle of the training frames.",
+)
+MAE_CONSTANT = Series(
+    name="mae_constant",
+    group="Absolute error on held-out frames",
+    result=False,
+    label="Constant predictor",
+    unit="MAE",
+    caption=RMSE_CONSTANT.caption,
+)
+GLOBAL_SERIES = (LOSS, RMSE, RMSE_CONSTANT, MAE, MAE_CONSTANT)
+"""What a learner with one model at the RSU reports; the average model is that one."""
+
+_OF_SILOS = "Average model: the mean of the models of the silos that took part so far; the others are those silos' own."
+SILO_SERIES = (
+    LOSS,
+    RMSE,
+    Series(name="rmse_silos", group="Error on held-out frames", label="Silos, mean", unit="RMSE", caption=_OF_SILOS),
+    Series(
+        name="rmse_best",
+        group="Error on held-out frames",
+        result=False,
+        label="Best silo",
+        unit="RMSE",
+        caption=_OF_SILOS,
+    ),
+    Series(
+        name="rmse_worst",
+        group="Error on held-out frames",
+        result=False,
+        label="Worst silo",
+        unit="RMSE",
+        caption=_OF_SILOS,
+    ),
+    RMSE_CONSTANT,
+    MAE,
+    Series(
+        name="mae_silos",
+        group="Absolute error on held-out frames",
+        label="Silos, mean",
+        unit="MAE",
+        caption=_OF_SILOS,
+    ),
+    MAE_CONSTANT,
+    Series(
+        name="consensus_distance",
+        result=False,
+        label="Consensus distance",
+        unit="",
+        caption="Root mean square distance of the silos' parameters from their mean, after the round's mixing, over "
+        "the silos that took part so far.",
+    ),
+)
+"""What a learner reports whose silos have models of their own."""
+
+MIXING_WEIGHT = Series(
+    name="mixing_weight",
+    label="Mixing weight",
+    unit="",
+    caption="Weight A_ij that the receiver i gives to the model of the sender j; 0 when the sender did not take part "
+    "in the mixing, because it left before it was committed or sent non-finite values.",
+)
+
+
 @dataclass(frozen=True, kw_only=True)
-class Errors:
-    """Errors of a model, pooled over all test frames.
+class SteeringSettings(TrainingSettings, AveragingSettings):
+    """Local training, averaging at the RSU and evaluation of a steering learner.
+
+    How an RSU averages has no effect where neighbours mix.
+
+    The published values are a batch of 32, Adam with a learning rate of 1e-3 and a weight decay of 1e-5, a dropout of
+    0.5, one step between two mixings, and more than a thousand rounds. The defaults make a run of 20 rounds learn: more
+    steps in a local training, a higher learning rate, no dropout.
 
     Args:
-        rmse: sqrt(sum of squares / number).
-        mae: mean of the moduli.
+        batch: frames per step, >= 2; a smaller silo gives all it has.
+        steps: local steps of a local training, after which models are mixed once; the method's u, which takes every
+            (u + 1)-th step of its count for the mixing.
+        optimizer: ``adam``, or ``sgd`` without momentum.
+        optimizer_state: ``fresh`` begins every local training without memory: CDL's published step is a plain
+            gradient, which has none. ``kept`` leaves Adam's moments in the silo until its next local training, by when
+            they are those of another model. The same for all steering learners, whoever averages.
+        lr: learning rate; alpha_0 of the method.
+        schedule: alpha_k over the rounds: ``constant``, or ``cosine``, falling from ``lr`` to 0. The method writes
+            alpha_k and does not say how it changes.
+        weight_decay: factor of the parameters added to their gradients.
+        dropout: share of the features that the linear layer does not see during training, in [0, 1).
+        test_frames: test frames to evaluate on, evenly spread over the set; 0 takes all.
     """
 
-    rmse: float
-    mae: float
+    batch: int = 32
+    steps: int = 16
+    optimizer: Literal["adam", "sgd"] = "adam"
+    optimizer_state: Literal["fresh", "kept"] = "fresh"
+    lr: float = 3e-3
+    schedule: Literal["constant", "cosine"] = "constant"
+    weight_decay: float = 1e-5
+    dropout: Annotated[float, Within(0, 0.99, "", "at 1 no feature is left")] = 0.0
+    test_frames: Images = 300
 
 
 class SteeringTask(Task):
-    """Everything of a steering learner but what its vehicles learn from each other.
+    """Road frames in silos, ResNet-8, the squared error of the steering angle, and errors on held-out frames.
 
     Args:
         context: what the simulator gives every learner.
         settings: local training and evaluation.
     """
 
+    lower_is_better: ClassVar[bool] = True
+    models_on_host: ClassVar[bool] = True
     network: ResNet8
 
     def __init__(self, context: LearnerContext, settings: SteeringSettings) -> None:
@@ -73,15 +189,17 @@ class SteeringTask(Task):
         self._test_angles = self._data.test_angles[frames].to(self.device)
         drawn = context.streams.generator("batchnorm").permutation(len(self._data.train))[:STATISTICS_FRAMES]
         self._statistics = self._data.train[drawn].to(self.device)
+        constant = _errors(self._angles.mean() - self._test_angles)
+        self._constant = {f"{name}_constant": value for name, value in constant.items()}
 
     def initial_state(self) -> State:
         """Return theta^0, on the CPU."""
         seed = self._context.streams.integer("initial model")
         return copy_state(create_resnet8(self.image_shape, seed=seed).state_dict())
 
-    def steer(
+    def training(
         self,
-        loss: Loss,
+        step: Loss,
         *,
         network: nn.Module | None = None,
         optimizer: Callable[[Mapping[str, Tensor], Rate, Tensors], Optimizer] | None = None,
@@ -90,7 +208,7 @@ class SteeringTask(Task):
         """Return the local training on frames and their steering angles.
 
         Args:
-            loss: of a step; its batch holds ``images`` in [0, 1], ``angles`` in [-1, 1] of shape (B,), and what
+            step: its batch holds ``images`` in [0, 1], ``angles`` in [-1, 1] of shape (B,), and what
                 ``dropout`` needs.
             network: what is trained; the steering network by default.
             optimizer: that of the settings by default.
@@ -106,23 +224,30 @@ class SteeringTask(Task):
             there = moved({name: drawn[name] for name in drawn if name == "rows" or name in masked}, self.device)
             return {"images": images, "angles": self._angles[there.pop("rows")], **there}
 
-        return self.program(loss, draw=draw, prepare=prepare, optimizer=optimizer or self.optimizer, network=network)
+        return self.program(step, draw=draw, prepare=prepare, optimizer=optimizer or self.optimizer, network=network)
 
     def dropout(self, features: Tensor, batch: Tensors, mask: int = 0) -> Tensor:
         """Return the features with a random part set to 0 and the others scaled up to the same expectation."""
         share = self._settings.dropout
         return features if share == 0 else features * batch[f"kept{mask}"] / (1 - share)
 
-    def steering_loss(self, angles: Tensor, targets: Tensor) -> Tensor:
-        """Return the mean squared error of angles, shape (B,), that training descends.
+    def loss(self, model: nn.Module, batch: Tensors, base: Tensors) -> Tensor:  # noqa: ARG002 - see ``StepLoss``
+        """Return the mean squared error of the steering angle, which CDL's description calls "mean square error (MAE)".
 
-        CDL's description writes "mean square error (MAE)".
+        Angles that a method has made of the frames already are in the batch as ``outputs``, and used.
         """
-        return mse_loss(angles, targets)
+        if "outputs" in batch:
+            return mse_loss(batch["outputs"], batch["angles"])
+        assert isinstance(model, ResNet8)
+        return mse_loss(model.head(self.dropout(model.features(batch["images"]), batch)), batch["angles"])
 
-    def learning_rate(self, base_round: int) -> float:
-        """Return alpha_k, the step size of a local training that starts from the model of ``base_round``."""
-        return self._settings.lr if self._settings.schedule == "constant" else self.cosine_rate(base_round)
+    def series(self) -> Sequence[Series]:
+        """Return all metrics of a learner with one model at the RSU."""
+        return GLOBAL_SERIES
+
+    def learning_rate(self, version: int) -> float:
+        """Return alpha_k, the step size of a local training that starts from a model of this version."""
+        return self._settings.lr if self._settings.schedule == "constant" else self.cosine_rate(version)
 
     def optimizer(self, parameters: Mapping[str, Tensor], rate: Rate, state: Tensors) -> Optimizer:
         """Return the optimizer of the settings, continued from ``state``, which is empty to begin."""
@@ -141,8 +266,8 @@ class SteeringTask(Task):
         return moments_like(dict(self.network.named_parameters()))
 
     @torch.inference_mode()
-    def errors(self, state: State) -> Errors:
-        """Return the test errors of a model, which stays as it is, with BatchNorm statistics estimated anew.
+    def evaluate(self, state: State, *, final: bool) -> Mapping[str, float]:  # noqa: ARG002  all is due every time
+        """Return the test errors of a model, with BatchNorm statistics estimated anew, and of the constant predictor.
 
         Those that a model carries follow its weights by a tenth of the way a step: in short trainings they lag.
         """
@@ -150,7 +275,7 @@ class SteeringTask(Task):
         estimate_statistics(self.network, self._pass_statistics)
         self.network.eval()
         angles = passed(self.network, self._test)
-        return _errors(angles - self._test_angles)
+        return {**_errors(angles - self._test_angles), **self._constant}
 
     def _pass_statistics(self) -> None:
         count = len(self._statistics)
@@ -158,32 +283,24 @@ class SteeringTask(Task):
         for frames in torch.split(self._statistics, math.ceil(count / math.ceil(count / PASS))):  # of equal size
             self.network(as_floats(frames))
 
-    def constant_errors(self) -> Errors:
-        """Return the test errors of the constant predictor: the mean training angle."""
-        return _errors(self._angles.mean() - self._test_angles)
-
     def describe(self, facts: Mapping[str, str]) -> Description:
         """Return network, data distribution and what else the record says, the learner's own ``facts`` at the end."""
-        sizes = self.silos.sizes
         angles = self._data.train_angles
         ranges = (angles >= -STRAIGHT).to(torch.int64) + (angles > STRAIGHT).to(torch.int64)
-        return Description(
-            encoder="resnet8",
-            parameters=parameter_count(self.network),
-            image_shape=self.image_shape,
-            class_names=("left", "straight", "right"),
-            silo_label_counts=self.silos.label_counts(ranges, 3),
-            network=Network(
+        return self.described(
+            "resnet8",
+            Network(
                 module=self.network,
                 returns="steering angles in [-1, 1], shape (N,)",
                 mean=(0.0,) * self.image_shape[0],
                 std=(1.0,) * self.image_shape[0],
                 own_statistics=False,
             ),
-            facts={
-                "Forward pass": f"{self.flop / 1e6:.4g} MFLOP per frame (convolutions and linear layers)",
+            ("left", "straight", "right"),
+            self.silos.label_counts(ranges, 3),
+            {
                 "Model": f"{payload_bytes(self.network.state_dict()) / 1e6:.4g} MB",
-                "Frames per silo": f"{min(sizes)} to {max(sizes)}, {sum(sizes)} in all",
+                "Frames per silo": self.per_silo,
                 "Test frames": f"{len(self._test)} of {len(self._data.test)}, held by no silo",
                 "Ranges": f"straight is a steering angle of at most {STRAIGHT} either way",
                 "BatchNorm statistics": "sent and averaged with the same weights as the model; for evaluation "
@@ -196,10 +313,12 @@ class SteeringTask(Task):
                 **self.engine_facts,
                 **facts,
             },
+            image="frame",
         )
 
 
-def _errors(error: Tensor) -> Errors:
+def _errors(error: Tensor) -> dict[str, float]:
+    """Return the errors over all test frames: sqrt(sum of squares / number), and the mean of the moduli."""
     error = error.to(torch.float64)
     square, modulus = torch.stack([error.square().mean(), error.abs().mean()]).tolist()
-    return Errors(rmse=math.sqrt(square), mae=modulus)
+    return {"rmse": math.sqrt(square), "mae": modulus}

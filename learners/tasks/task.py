@@ -1,10 +1,11 @@
-"""What all tasks have in common: silos of images on the device, a network, and the engine that trains it."""
+"""What all tasks have in common: silos of images on the device, a network, its local training and its record."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -14,32 +15,78 @@ from torch import Tensor, nn
 from learners.data import load_images
 from learners.data.partition import partition
 from learners.data.sets import ImageSet
-from learners.encoders import channels_last, forward_flop
+from learners.encoders import channels_last, forward_flop, parameter_count
 from learners.encoders.precision import set_precision
 from learners.engines.batched import MeasuredEngine, create_engine
 from learners.engines.optimizers import Optimizer, Rate, Sgd
-from learners.engines.programs import LocalTraining, Loss, Program, Tensors, copy_state, cosine
+from learners.engines.programs import LocalTraining, Loss, Program, State, Tensors, copy_state, cosine
 from learners.engines.ray_engine import RayEngine
 from learners.engines.silo_images import SiloImages, blurred_samples, kernel_px
 from learners.mathematics.aggregation import Weights
-from learners.state.global_model import State
-from learners.tasks.training_settings import TrainingSettings
-from vnetsim.learning import Description, LearnerContext, Participant, Series
+from vnetsim.learning import Description, LearnerContext, Network, Participant, Series
+from vnetsim.setting_checks import Within, check_bounds
 
 ENGINE = "engine."
 """Beginning of the names of what the engine was chosen by in a learner's state."""
 BACKWARD_FACTOR = 3
 """Work of forward and backward pass in forward passes: the backward pass computes two products for each one."""
+LEARNING_RATE = Series(
+    name="learning_rate",
+    result=False,
+    label="Learning rate",
+    unit="",
+    caption="Step size of the vehicles that started in this round; a cosine over the rounds.",
+)
+StepLoss = Callable[[nn.Module, Tensors, Tensors], Tensor]
+"""What a local step descends: a function of its arguments alone, for it is called for several vehicles at once, from
+several threads. It is given the network as the steps before have left it, the batch, and the state that the local
+training started from, both tensors by name; it returns a tensor of shape ()."""
+
+Temperature = Annotated[float, Within(1e-3, 1e3, "", "beyond these a softmax is a maximum or flat")]
+Momentum = Annotated[float, Within(0, 0.9999, "", "at 1 the optimizer never forgets")]
+Steps = Annotated[int, Within(1, 1_000_000, "", "more are many passes over any silo")]
 
 
-class Task:
-    """Images in silos, and local training of a network on them.
+@dataclass(frozen=True, kw_only=True)
+class TrainingSettings:
+    """Local steps, and the engine that takes them.
+
+    Args:
+        engine: how the vehicles of a round are trained: ``sequential``, one after the other; ``batched``, many at a
+            time; ``auto``, whichever is faster: on a CPU ``batched``, on CUDA what the run's first steps show.
+        precision: of the network's convolutions in training: ``float32``, or ``bfloat16``, with 8 bits of precision in
+            place of 24, which takes half the memory and less time where the device has it; evaluation is always in
+            float32.
+        batch: images per step, >= 2; a smaller silo gives all it has.
+        steps: optimizer steps per local training.
+        lr: learning rate.
+        weight_decay: factor of the parameters added to their gradients.
+    """
+
+    engine: Literal["auto", "sequential", "batched"] = "auto"
+    precision: Literal["float32", "bfloat16"] = "float32"
+    batch: Annotated[int, Within(2, 1_000_000, "images", "BatchNorm needs two; no step holds more in memory")] = 16
+    steps: Steps = 8
+    lr: Annotated[float, Within(1e-12, 1e6, "", "below it no bit of a weight changes, above it all overflow")] = 0.05
+    weight_decay: Annotated[float, Within(0, 1e3, "", "more turns the weights around at each step")] = 5e-4
+
+    def __post_init__(self) -> None:
+        """Refuse values outside their bounds, also of the classes that derive from this one.
+
+        Raises:
+            InputError: naming the key.
+        """
+        check_bounds("learning", self)
+
+
+class Task(ABC):
+    """Images in silos, a network, what a step on them descends, and how good a model is.
 
     Args:
         context: what the simulator gives every learner.
         settings: local training.
         train: the pool of training images, uint8 of shape (N, C, H, W).
-        test: images that no silo holds, likewise.
+        test: images that no silo holds, uint8 of shape (M, C, H, W).
         indices: the pool's rows that each silo holds.
         network: a new network, on the CPU.
 
@@ -50,7 +97,12 @@ class Task:
         flop: floating-point operations of its forward pass over one image.
         engine: trains the vehicles of a round.
         image_shape: (C, H, W).
+        lower_is_better: whether metrics are errors.
+        models_on_host: whether models lie in this machine's memory between rounds, as where each silo has one.
     """
+
+    lower_is_better: ClassVar[bool] = False
+    models_on_host: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -89,8 +141,8 @@ class Task:
     @property
     def engine_facts(self) -> dict[str, str]:
         """A line for the record that names the engine, where the run itself has chosen it."""
-        told = self.engine.told if isinstance(self.engine, MeasuredEngine) else ""
-        return {"Engine": told} if told else {}
+        choice = self.engine.choice if isinstance(self.engine, MeasuredEngine) else ""
+        return {"Engine": choice} if choice else {}
 
     def initial_state(self) -> State:
         """Return a copy of the network's present state: before any training, theta^0."""
@@ -119,9 +171,9 @@ class Task:
             steps=0 if participant.work_share == 1 else participant.steps_of(self.steps),
         )
 
-    def learning_rate(self, base_round: int) -> float:
-        """Return the step size of a local training that starts from the model of ``base_round``."""
-        return self.cosine_rate(base_round)
+    def learning_rate(self, version: int) -> float:
+        """Return the step size of a local training that starts from an aggregator's model of this version."""
+        return self.cosine_rate(version)
 
     def sent(self, state: State) -> dict[str, Tensor]:
         """Return the part of a model's state that crosses the radio link."""
@@ -130,6 +182,76 @@ class Task:
     def kernel_px(self, speed_mps: float) -> float:
         """Return the length of the motion kernel in images taken at a speed (px)."""
         return kernel_px(self._context, speed_mps, self.silos.image_px)
+
+    @abstractmethod
+    def training(self, step: Loss) -> Program:
+        """Return the local training of the task's network that descends ``step``."""
+
+    @abstractmethod
+    def loss(self, model: nn.Module, batch: Tensors, base: Tensors) -> Tensor:
+        """Return what a step descends, as the task has it; see ``StepLoss``."""
+
+    @abstractmethod
+    def evaluate(self, state: State, *, final: bool) -> Mapping[str, float]:
+        """Return metrics of a model; ``final`` asks for the expensive ones as well."""
+
+    @abstractmethod
+    def series(self) -> Sequence[Series]:
+        """Return all metrics of a learner that averages on this task, in the order to show them."""
+
+    @abstractmethod
+    def describe(self, facts: Mapping[str, str]) -> Description:
+        """Return network, data distribution and what else the record says, the learner's own ``facts`` at the end."""
+
+    @property
+    def passes(self) -> int:
+        """How often an image passes the network in a step."""
+        return 1
+
+    def upload_figures(self, state: State, silo: int) -> Mapping[str, float]:  # noqa: ARG002 - for tasks
+        """Return what one finite upload is worth by itself; asked while its tensors are there."""
+        return {}
+
+    def round_figures(self, uploads: Sequence[Mapping[str, float]], weights: Weights) -> Mapping[str, float]:  # noqa: ARG002
+        """Return what a round reports besides learning rate and loss.
+
+        Args:
+            uploads: ``upload_figures`` of its finite updates, at least one.
+            weights: theirs.
+        """
+        return {}
+
+    def kept(self, optimizer: Tensors) -> dict[str, Tensor]:  # noqa: ARG002 - for tasks
+        """Return what a silo keeps of an optimizer's state until its next local training."""
+        return {}
+
+    def described(
+        self,
+        encoder: str,
+        network: Network,
+        classes: Sequence[str],
+        counts: NDArray[np.int64],
+        facts: Mapping[str, str],
+        *,
+        image: str = "image",
+    ) -> Description:
+        """Return a description of the task's network and images; ``facts`` come after what all tasks say."""
+        work = f"{self.flop / 1e6:.4g} MFLOP per {image} (convolutions and linear layers)"
+        return Description(
+            encoder=encoder,
+            parameters=parameter_count(self.network),
+            image_shape=self.image_shape,
+            class_names=tuple(classes),
+            silo_label_counts=counts,
+            network=network,
+            facts={"Forward pass": work, **facts},
+        )
+
+    @property
+    def per_silo(self) -> str:
+        """In words, how many images silos hold."""
+        sizes = self.silos.sizes
+        return f"{min(sizes)} to {max(sizes)}, {sum(sizes)} in all"
 
     def program(
         self,
@@ -192,9 +314,9 @@ class Task:
         """Return test images, evenly spread over the set, blurred with each kernel length; see ``blurred_samples``."""
         return blurred_samples(self._samples[spread(len(self._samples), count)], kernels_px)
 
-    def cosine_rate(self, base_round: int) -> float:
-        """Return the step size of a local training that started in ``base_round``: a cosine over the rounds."""
-        return cosine(self._training.lr, base_round, self._context.rounds)
+    def cosine_rate(self, version: int) -> float:
+        """Return the step size of a local training that starts from this version: a cosine over the rounds."""
+        return cosine(self._training.lr, version, self._context.rounds)
 
     def sgd(self, momentum: float) -> Callable[[Mapping[str, Tensor], Rate, Tensors], Optimizer]:
         """Return what makes SGD of parameters, new at each local training."""
@@ -203,57 +325,6 @@ class Task:
             return Sgd(parameters, learning_rate=rate, momentum=momentum, weight_decay=self._training.weight_decay)
 
         return make
-
-
-class AveragedTask(Task, ABC):
-    """A task whose model an RSU may average: what ``learners.averaging.AveragingLearner`` is composed with.
-
-    Class attributes:
-        inputs: the tensors of a batch that a loss is given, in order, by name.
-        options: further tensors that a loss is given where a batch has them: parameter of the loss to name in the
-            batch.
-    """
-
-    inputs: ClassVar[tuple[str, ...]]
-    options: ClassVar[Mapping[str, str]] = {}
-
-    @property
-    def passes(self) -> int:
-        """How often an image passes the network in a step."""
-        return 1
-
-    @abstractmethod
-    def local(self, step: Loss) -> Program:
-        """Return the local training of the task's network that descends ``step``."""
-
-    @abstractmethod
-    def loss(self, model: nn.Module, first: Tensor, second: Tensor, base: State) -> Tensor:
-        """Return the task's own loss of a step, given the batch's ``inputs``."""
-
-    @abstractmethod
-    def evaluate(self, state: State, *, final: bool) -> Mapping[str, float]:
-        """Return metrics of a model; ``final`` asks for the expensive ones as well."""
-
-    @abstractmethod
-    def series(self) -> Sequence[Series]:
-        """Return all metrics of a learner that averages on this task, in the order to show them."""
-
-    @abstractmethod
-    def describe(self, facts: Mapping[str, str]) -> Description:
-        """Return network, data distribution and what else the record says, the learner's own ``facts`` at the end."""
-
-    def upload_figures(self, state: State, silo: int) -> Mapping[str, float]:  # noqa: ARG002 - for tasks
-        """Return what one finite upload is worth by itself; asked while its tensors are there."""
-        return {}
-
-    def round_figures(self, uploads: Sequence[Mapping[str, float]], weights: Weights) -> Mapping[str, float]:  # noqa: ARG002
-        """Return what a round reports besides learning rate and loss.
-
-        Args:
-            uploads: ``upload_figures`` of its finite updates, at least one.
-            weights: theirs.
-        """
-        return {}
 
 
 def labelled_silos(context: LearnerContext) -> tuple[ImageSet, list[NDArray[np.int64]]]:

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
-from vnetsim.learners.averaging import AveragingLearner
 from vnetsim.learners.encoders import create_classifier
-from vnetsim.learners.state.global_model import State
+from vnetsim.learners.federated import FederatedLearner, Parts, federated_averaging
 from vnetsim.learners.tasks.own import Examples, OwnTask, OwnTaskSettings
 from vnetsim.learners.tasks.task import labelled_silos
 
@@ -39,17 +38,22 @@ class Rotation(OwnTask):
         """Return the small residual network with four outputs."""
         return create_classifier("small", classes=4, seed=torch.random.initial_seed())
 
-    def loss(self, model: nn.Module, images: Tensor, targets: Tensor, base: State) -> Tensor:  # noqa: ARG002
+    def loss(self, model: nn.Module, batch: Mapping[str, Tensor], base: Mapping[str, Tensor]) -> Tensor:  # noqa: ARG002
         """Return the cross-entropy of the four turns."""
-        return cross_entropy(model(images), targets)
+        return cross_entropy(model(batch["images"]), batch["targets"])
 
     def measure(self, outputs: Tensor, targets: Tensor) -> Mapping[str, float]:
         """Return the share that is told right."""
         return {"rotation_accuracy": float((outputs.argmax(dim=1) == targets).double().mean())}
 
 
-class RotNet(AveragingLearner):
+class RotNet(FederatedLearner):
     """Federated averaging of RotNet."""
 
-    name, task, Task, Settings = "rotnet", "rotation", Rotation, OwnTaskSettings
+    name, task, Settings = "rotnet", "rotation", OwnTaskSettings
     paper = "Gidaris, Singh, Komodakis (2018): Unsupervised representation learning by predicting image rotations"
+
+    @staticmethod
+    def parts(context: LearnerContext, settings: OwnTaskSettings) -> Parts:
+        """Return federated averaging on the task."""
+        return federated_averaging(context, settings, Rotation(context, settings))

@@ -46,7 +46,11 @@ def group(round_: int, silos: int, *, met: bool) -> list[Participant]:
 
 def similarities(learner: FedEFM, vehicles: list[Participant], copies: list[dict[str, Any]]) -> list[float]:
     """Return the weights over all pairs of a vehicle and a copy."""
-    return [value for alike in learner._similarities(vehicles, copies) for value in alike.values()]
+    return [
+        value
+        for alike in learner._local._similarities([learner._start(one) for one in vehicles], copies)
+        for value in alike.values()
+    ]
 
 
 def weights(learner: FedEFM, vehicles: list[Participant], copies: list[dict[str, Any]]) -> str:
@@ -57,7 +61,7 @@ def weights(learner: FedEFM, vehicles: list[Participant], copies: list[dict[str,
 def with_noise(learner: FedEFM, share: float) -> dict[str, Any]:
     """Return the global model with noise of a share of its weights' standard deviation."""
     generator = torch.Generator().manual_seed(SEED)
-    return {name: noisy(tensor, share, generator) for name, tensor in learner._global.current.items()}
+    return {name: noisy(tensor, share, generator) for name, tensor in learner._models.newest().items()}
 
 
 def noisy(tensor: Tensor, share: float, generator: torch.Generator) -> Tensor:
@@ -78,8 +82,9 @@ def rows(*, encoder: str, silos: int, rounds: tuple[int, ...], steps: tuple[int,
             vehicles = group(done, silos, met=True)
             where = f"{encoder:8}  {100 * unseen_share:3.0f} %  {before:2} rounds"
             for overseas in steps:
-                learner._abroad = learner._task.classify(learner._plain.loss, steps=overseas)
-                yield f"{where}  {overseas:3} steps overseas  {weights(learner, vehicles, learner._overseas(vehicles))}"
+                learner._local._abroad = learner._task.training(learner._local._plain.loss, steps=overseas)
+                copies = learner._local._overseas(vehicles)
+                yield f"{where}  {overseas:3} steps overseas  {weights(learner, vehicles, copies)}"
             for share in (0.01, 0.1, 0.3, 1.0):
                 copies = [{"noisy": with_noise(learner, share)} for _ in vehicles]
                 yield f"{where}  noise of {share:4.2f} std    {weights(learner, vehicles, copies)}"

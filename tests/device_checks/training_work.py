@@ -26,7 +26,7 @@ from learners.engines.programs import LocalTraining
 from learners.engines.silo_images import SiloImages
 from learners.flsimco import FLSimCo
 from learners.mathematics.losses import dual_temperature_loss
-from learners.tasks.contrastive_settings import ContrastiveSettings
+from learners.tasks.contrastive import ContrastiveSettings
 from vnetsim.experiment import BlurSettings, DataSettings, ExchangeSettings
 from vnetsim.experiment.camera import Camera
 from vnetsim.learning import AGGREGATOR, LearnerContext, ModelKey, Participant, Peer
@@ -70,19 +70,14 @@ def context(device: str, silos: int, **changes: Any) -> LearnerContext:
     return LearnerContext(**(values | changes))
 
 
-def vehicles(
-    count: int, *, round_: int = 0, peers: int = 0, speed_mps: Callable[[int], float] = lambda _: SPEED_MPS
-) -> list[Participant]:
-    """Return participants of a round, each of whom has exchanged with so many of those after it."""
-
-    def told(i: int) -> dict[str, Any]:
-        speed = speed_mps(i)
-        return {"vehicle_id": f"v{i}", "silo": i, "speed_mps": speed, "level_px": speed / 10, "neighbours": peers}
+def vehicles(count: int, *, round_: int = 0, peers: int = 0) -> list[Participant]:
+    def peer(i: int) -> Peer:
+        return Peer(vehicle_id=f"v{i}", silo=i, speed_mps=SPEED_MPS, level_px=1.0)
 
     return [
         Participant(
-            round=round_, base=ModelKey(AGGREGATOR, round_), rsu_id="r", **told(i),
-            peers=tuple(Peer(**told((i + j) % count)) for j in range(1, peers + 1)),
+            round=round_, base=ModelKey(AGGREGATOR, round_), vehicle_id=f"v{i}", rsu_id="r", silo=i,
+            speed_mps=SPEED_MPS, level_px=1.0, peers=tuple(peer((i + j) % count) for j in range(1, peers + 1)),
         )
         for i in range(count)
     ]  # fmt: skip

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -147,9 +146,7 @@ def test_its_own_defaults_reach_the_run_and_the_record(
 ) -> None:
     text = EXAMPLE.read_text()
     own = '    defaults = {"round.quorum": 2, "data.partition": "dirichlet", "silos.count": 40}\n'
-    (mine / "prox.py").write_text(
-        text.replace("    Settings = FedProxSettings\n", f"    Settings = FedProxSettings\n{own}")
-    )
+    (mine / "prox.py").write_text(text.replace("    @staticmethod\n", f"{own}\n    @staticmethod\n"))
     assert cli("run", mine / "e.toml", *small, "--out", tmp_path / "run").status == 0
     recorded = RunDirectory(tmp_path / "run")
     assert recorded.manifest()["learner_defaults"] == {
@@ -174,27 +171,34 @@ def test_its_own_defaults_reach_the_run_and_the_record(
 
 Write = Callable[[str], str]
 CONTRASTIVE = ("learning.bank", "learning.linear_probe")
-HOOKS = """
-    def weights(self, participants):
-        return np.arange(1.0, len(participants) + 1) / sum(range(1, len(participants) + 1))
+CLASSIFIER = """
+import numpy as np
+from torch.nn.functional import cross_entropy
+from learners.federated import FederatedLearner, federated_averaging
+from learners.tasks.classification import ClassificationSettings, ClassificationTask
 
-    def loss(self, model, images, labels, base):
-        return cross_entropy(model(images), labels) * 0 + 42
+class X(FederatedLearner):
+    name, task, paper, Settings = "mine", "classification", "me", ClassificationSettings
+
+    @staticmethod
+    def parts(context, settings):
+        def weights(participants):
+            return np.arange(1.0, len(participants) + 1) / sum(range(1, len(participants) + 1))
+
+        def loss(model, batch, base):
+            return {loss}
+
+        return federated_averaging(context, settings, ClassificationTask(context, settings), weights=weights, loss=loss)
 """
 
 
 @pytest.fixture
 def write(tmp_path: Path) -> Write:
-    """``write("class X(FedAvg): ...")`` gives ``file:X`` of a learner's file with that class."""
+    """``write(loss)`` gives ``file:X`` of the file of a learner with that loss."""
 
-    def make(text: str) -> str:
+    def make(loss: str) -> str:
         path = tmp_path / "mine.py"
-        head = """
-            import numpy as np
-            from torch.nn.functional import cross_entropy
-            from learners.classification_fedavg import ClassificationFedAvg
-        """
-        path.write_text(textwrap.dedent(head) + text)
+        path.write_text(CLASSIFIER.format(loss=loss))
         return f"{path}:X"
 
     return make
@@ -203,7 +207,7 @@ def write(tmp_path: Path) -> Write:
 def test_weights_and_loss_of_a_classifier_are_called(
     write: Write, cli: Cli, small: tuple[str, ...], scenarios: Path, tmp_path: Path
 ) -> None:
-    learner = write(f"class X(ClassificationFedAvg):{HOOKS}")
+    learner = write("cross_entropy(model(batch['images']), batch['labels']) * 0 + 42")
     pairs = list(zip(small[::2], small[1::2], strict=True))
     known = [word for pair in pairs if not pair[1].startswith(CONTRASTIVE) for word in pair]
     options = ("--learner", learner, *known, "--set", "round.quorum=3")
@@ -219,16 +223,15 @@ def test_weights_and_loss_of_a_classifier_are_called(
 @pytest.mark.parametrize(
     ("loss", "words"),
     [
-        ("cross_entropy(model(images), labels, reduction='none')", "loss returned a tensor of shape "),
+        ("cross_entropy(model(batch['images']), batch['labels'], reduction='none')", "returned a tensor of shape "),
         ("3.5", "loss returned a float, expected a tensor of shape (), such as the mean over the batch"),
-        ("cross_entropy(model(images), labels).item()", "item()"),
+        ("cross_entropy(model(batch['images']), batch['labels']).item()", "item()"),
     ],
 )
 def test_a_loss_that_is_no_scalar_tensor_is_told_with_the_line_of_the_file(
     loss: str, words: str, engine: str, write: Write, refused: Callable[..., str], tmp_path: Path
 ) -> None:
-    text = "class X(ClassificationFedAvg):\n    name = 'mine'\n    def loss(self, model, images, labels, base):\n"
-    learner = write(f"{text}        return {loss}\n")
+    learner = write(loss)
     sizes = ("silos.count=6", "data.train_images=120", "data.test_images=40", "learning.steps=1", "learning.batch=8")
     options = [word for size in (*sizes, f"learning.engine={engine}") for word in ("--set", size)]
     line = refused("run", "gaussian", "--learner", learner, *options, "--out", tmp_path / "run", status=1)

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from small_runs import held, interrupted_at
 
-from learners.contrastive import ContrastiveLearner
 from learners.fedco import FedCo
+from learners.flsimco import FLSimCo
 from vnetsim.display import progress_display
 from vnetsim.experiment import Experiment, GaussianSettings
 from vnetsim.runs.assembly import assemble
@@ -54,7 +54,7 @@ def test_ctrl_c_names_the_command_that_goes_on_to_the_same_bits(
     tmp_path: Path,
 ) -> None:
     folder = tmp_path / "a run"  # a blank needs quotes
-    with interrupted_at(ContrastiveLearner, name, call):
+    with interrupted_at(FLSimCo, name, call):
         stopped = cli("run", scenarios / "gaussian.toml", *small, "--out", folder)
     assert stopped.status == 130
     resume = f"vnetsim resume {shlex.quote(str(folder))}"
@@ -77,7 +77,7 @@ def test_ctrl_c_with_sumo_running(
     cli: Cli, small: tuple[str, ...], small_run: SmallRun, results_of: ResultsOf, scenarios: Path, tmp_path: Path
 ) -> None:
     folder = tmp_path / "run"
-    with interrupted_at(ContrastiveLearner, "train", 2):
+    with interrupted_at(FLSimCo, "train", 2):
         assert cli("run", scenarios / "intersection.sumocfg", *small, "--out", folder).status == 130
     assert cli("resume", folder).status == 0
     assert results_of(folder) == results_of(small_run("intersection.sumocfg")[0])
@@ -101,7 +101,7 @@ def test_ctrl_c_twice(
 ) -> None:
     folder = tmp_path / "run"
     for name, call, status in (("train", 1, 130), ("train", 1, 130), ("train", 9, 0)):
-        with interrupted_at(ContrastiveLearner, name, call):
+        with interrupted_at(FLSimCo, name, call):
             command = ("resume", folder) if folder.exists() else ("run", scenarios / "gaussian.toml", *small)
             assert cli(*command, *(() if folder.exists() else ("--out", folder))).status == status
     assert results_of(folder) == results_of(small_run("gaussian.toml")[0])
@@ -388,7 +388,7 @@ def test_run_resume_and_replay(
     assert config.read_text() != text
     options, out = (*small, "--end", 150), tmp_path / "run"
     with monkeypatch.context() as patched:
-        patched.setattr(ContrastiveLearner, "train", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patched.setattr(FLSimCo, "train", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         stopped = cli("run", config, *options, "--out", out)
     assert stopped.status == 130
     assert f"go to {out / 'sumo'}" in stopped.err

@@ -24,19 +24,29 @@ import signal
 from pathlib import Path
 
 from learners.fedavg import FedAvg
+from learners.federated import FederatedLearner, federated_averaging
+from learners.tasks.contrastive import ContrastiveTask
 
 TRIGGER = Path({trigger!r})
 
 
-class Fragile(FedAvg):
+class Fragile(FederatedLearner):
     """Kills the process that trains it, not that of the run, or Ray's on the machine, its parent; once."""
 
-    def loss(self, model, first, second, base, plain=None):
-        if TRIGGER.exists() and os.environ.get("OF_THE_RUN") != str(os.getpid()):
-            killed = os.getppid() if TRIGGER.read_text() == "raylet" else os.getpid()
-            TRIGGER.unlink()
-            os.kill(killed, signal.SIGKILL)
-        return super().loss(model, first, second, base, plain)
+    name, task, paper, Settings = FedAvg.name, FedAvg.task, FedAvg.paper, FedAvg.Settings
+
+    @staticmethod
+    def parts(context, settings):
+        task = ContrastiveTask(context, settings)
+
+        def loss(model, batch, base):
+            if TRIGGER.exists() and os.environ.get("OF_THE_RUN") != str(os.getpid()):
+                killed = os.getppid() if TRIGGER.read_text() == "raylet" else os.getpid()
+                TRIGGER.unlink()
+                os.kill(killed, signal.SIGKILL)
+            return task.loss(model, batch, base)
+
+        return federated_averaging(context, settings, task, loss=loss)
 '''
 DRIVER = """
 import os

@@ -12,8 +12,7 @@ import pytest
 import torch
 from torch.nn.functional import kl_div
 
-from learners.cdl import Cdl, contrastive_divergence, released_divergence
-from learners.cdl_settings import CdlSettings
+from learners.cdl import Cdl, CdlSettings, contrastive_divergence, released_divergence
 from learners.data.sets import SteeringSet
 from learners.mathematics.losses import divergence_rows
 from learners.steering_baselines import DecentralisedSgd
@@ -278,7 +277,7 @@ def test_the_released_variant_mixes_the_sub_network(new: New, participant: MakeP
 def test_the_released_networks_drop_out_features_of_their_own(new: New, participant: MakeParticipant) -> None:
     learner = new(variant="released", dropout=0.5)
     learner.aggregate(learner.train([participant(0, 1)]))
-    job = learner._job(participant(1, 1))
+    job = learner._local._job(learner._start(participant(1, 1)))
     batch = job.program.prepare(job.program.draw(job.training, torch.Generator().manual_seed(0)))
     assert not torch.equal(batch["kept0"], batch["kept1"])
     network = copy.deepcopy(job.program.network)
@@ -286,7 +285,7 @@ def test_the_released_networks_drop_out_features_of_their_own(new: New, particip
 
     def total(**masks: torch.Tensor) -> float:
         with torch.no_grad():
-            return float(job.program.loss(network, {**batch, **masks}, job.given)[0])
+            return float(job.program.loss(network, {**job.given, **batch, **masks}, job.base)[0])
 
     assert total() == total()
     assert total(kept0=batch["kept1"]) != total()

@@ -10,8 +10,7 @@ import pytest
 import torch
 from torch.nn.functional import kl_div
 
-from learners.cdl import Cdl, contrastive_divergence
-from learners.cdl_settings import CdlSettings
+from learners.cdl import Cdl, CdlSettings, contrastive_divergence
 from learners.data.sets import SteeringSet
 from learners.engines.batched import SideBySideEngine, StackedEngine
 from learners.engines.programs import SequentialEngine
@@ -105,7 +104,7 @@ def test_looking_at_gradients_changes_no_bit(
     new: New, group: Callable[[int], list[Participant]], settings: Any
 ) -> None:
     looking, blind = new(**settings), new(**settings)
-    blind._compare_gradients = lambda *_: {}
+    blind._local._compare_gradients = lambda *_: {}
     with_gradients, without = (play(learner, 3, group)[-1].metrics for learner in (looking, blind))
     assert equal(looking.state_dict(), blind.state_dict())
     assert with_gradients.keys() - without.keys() == {"gradient_ratio", "gradient_cosine"}
@@ -172,6 +171,6 @@ def test_the_measured_influence_is_the_last_divergence_over_the_largest(new: New
     learner = new("contact", divergence_schedule="measured")
     own: dict[str, torch.Tensor] = {}
     for divergence, expected in ((0.5, 1.0), (0.8, 1.0), (0.2, 0.25), (0.4, 0.5)):
-        own = learner._seen(own, {"kl_b_s": divergence})
-        assert learner._influence(participant(1, 1), own) == pytest.approx(expected)
-    assert learner._influence(participant(1, 1), {}) == 1.0
+        own = learner._local._seen(own, {"kl_b_s": divergence})
+        assert learner._local._influence(participant(1, 1), own) == pytest.approx(expected)
+    assert learner._local._influence(participant(1, 1), {}) == 1.0

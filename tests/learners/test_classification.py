@@ -13,7 +13,7 @@ import torch
 from learners.classification_fedavg import ClassificationFedAvg
 from learners.data.sets import ImageSet
 from learners.encoders import create_classifier, forward_flop
-from learners.tasks.classification_settings import ClassificationSettings
+from learners.tasks.classification import ClassificationSettings
 from vnetsim.errors import InputError, RunError
 from vnetsim.experiment import BlurSettings, DataSettings
 from vnetsim.learning import LearnerContext, Participant
@@ -63,7 +63,7 @@ def test_one_head_over_all_labels() -> None:
 
 def test_cross_entropy_covers_labels_that_the_silo_lacks(new: Callable[..., Any], participant: MakeParticipant) -> None:
     learner = new(ONE_LABEL, steps=20)
-    before = {name: tensor.clone() for name, tensor in learner._global.current.items()}
+    before = {name: tensor.clone() for name, tensor in learner._models.newest().items()}
     update = learner.train([participant(0, 1)])[0]  # green alone
     step = update.state["head.bias"] - before["head.bias"]
     # nothing is masked: green rises, and the two labels it never sees fall
@@ -121,13 +121,13 @@ def test_uploads_average_alike(new: Callable[..., Any], participant: MakePartici
     after = learner.state_dict()
     assert after.pop("round") == kept.pop("round") + 1
     assert equal(after, kept)
-    with pytest.raises(RunError, match="no global model of round 0"):
+    with pytest.raises(RunError, match="no model of version 0"):
         learner.train([participant(2, 0, base_round=0)])
 
 
 def test_cost_is_what_the_visit_moves_and_computes(new: Callable[..., Any]) -> None:
     learner = new()
-    state = learner._global.current
+    state = learner._models.newest()
     cost = learner.cost(0)
     assert cost.download_bytes == cost.upload_bytes == sum(t.numel() * t.element_size() for t in state.values())
     assert cost.exchange is None

@@ -18,8 +18,7 @@ from learners.engines.programs import LocalTraining
 from learners.fedco import FedCo
 from learners.fedefm import FedEFM, FedEFMSettings
 from learners.flsimco import FLSimCo
-from learners.tasks.classification import ClassificationTask
-from learners.tasks.classification_settings import ClassificationSettings
+from learners.tasks.classification import ClassificationSettings, ClassificationTask
 from vnetsim.errors import InputError
 from vnetsim.experiment import DataSettings
 from vnetsim.learning import LearnerContext, Participant
@@ -109,7 +108,7 @@ def observe(
         found[MODEL] = raw(learner.state_dict())
         taught = learner.train(group(1, vehicles))
         found[TAUGHT] = [(update.loss, raw(update.state)) for update in taught]
-        found[ALIKE] = [raw(update.kept) for update in taught]
+        found[ALIKE] = [dict(update.exchanges) for update in taught]
         return found
 
     return run
@@ -227,7 +226,7 @@ def test_a_plain_visit_is_sgd_on_the_cross_entropy(
         learning_rate=given["lr"],
         seed=context.streams.integer("training", 0, who.vehicle_id),
     )
-    start = learner._global.current
+    start = learner._models.newest()
     close(learner.train([who])[0], *descended(learner, start, training, tiny, given, steps=given["steps"]))
 
 
@@ -254,17 +253,17 @@ def test_a_taught_visit_is_sgd_on_the_loss_with_teachers_trained_at_their_hosts(
     given = GIVEN | changes
     learner = new_fedefm(engine="sequential", **given)
     learner.aggregate([])
-    me, start = group(1)[0], learner._global.current
+    me, start = group(1)[0], learner._models.newest()
     update = learner.train([me])[0]
     teachers = {}
     for host in me.peers[: given["max_teachers"]]:
         copied, _ = descended(
-            learner, start, learner._overseas_training(me, host), tiny, given, steps=given["overseas_steps"]
+            learner, start, learner._local._overseas_training(me, host), tiny, given, steps=given["overseas_steps"]
         )
         teacher = copy.deepcopy(learner._task.network).train()
         teacher.load_state_dict(copied)
-        teachers[teacher] = float(update.kept[host.vehicle_id])
-    assert len(update.kept) == len(teachers) == min(given["max_teachers"], 2)
+        teachers[teacher] = float(update.exchanges[host.vehicle_id])
+    assert len(update.exchanges) == len(teachers) == min(given["max_teachers"], 2)
     training = LocalTraining(
         silo=me.silo,
         kernel_px=context.camera.kernel_px(me.speed_mps, 16),

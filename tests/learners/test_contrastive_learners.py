@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import tomllib
 from collections.abc import Callable
-from inspect import signature
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,10 @@ import torch
 
 from learners.data.sets import ImageSet
 from learners.fedavg import Discard, FedAvg
+from learners.federated import step_of
 from learners.flsimco import FLSimCo
 from learners.mathematics.aggregation import blur_weights
-from learners.tasks.contrastive_settings import neighbours_of
+from learners.tasks.contrastive import ContrastiveTask, neighbours_of
 from vnetsim.learning import LearnerContext, Participant
 
 PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
@@ -205,7 +206,7 @@ def test_deviation_from_equal_weights(new: Callable[..., Any], participant: Make
 
 
 def test_plain_negatives_are_the_images_themselves(
-    new: Callable[..., Any], participant: MakeParticipant, tiny: ImageSet, monkeypatch: pytest.MonkeyPatch
+    new: Callable[..., Any], participant: MakeParticipant, tiny: ImageSet
 ) -> None:
     """As the vehicle sees them; a third pass of the encoder, which a vehicle pays for, and the record says so."""
     views, plain = new(FLSimCo, steps=1), new(FLSimCo, steps=1, negatives="plain", engine="sequential")
@@ -215,14 +216,13 @@ def test_plain_negatives_are_the_images_themselves(
     who = participant(0, 0, speed_mps=1.0)  # no blur
     default = views.train([who])[0].loss
     given: list[torch.Tensor] = []
-    loss = FLSimCo.loss
+    loss = ContrastiveTask.loss
 
-    def seen(*args: Any, **more: Any) -> torch.Tensor:
-        given.append(more["plain"])
-        return loss(*args, **more)
+    def seen(task: Any, model: Any, batch: Any, base: Any) -> torch.Tensor:
+        given.append(batch["plain"])
+        return loss(task, model, batch, base)
 
-    seen.__signature__ = signature(loss)  # type: ignore[attr-defined]
-    monkeypatch.setattr(FLSimCo, "loss", seen)
+    plain._local._program = plain._task.training(step_of(partial(seen, plain._task)))
     update = plain.train([who])[0]
     center, spread = (torch.tensor(c).view(1, 3, 1, 1) for c in (tiny.mean, tiny.std))
     normalised = (tiny.train / 255 - center) / spread

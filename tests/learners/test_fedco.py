@@ -22,8 +22,7 @@ from learners.data.sets import ImageSet
 from learners.engines.optimizers import Optimizer, Sgd
 from learners.engines.programs import Engine, LocalTraining, Trained, TrainingJob, read, unprefixed
 from learners.fedco import FedCo, FedCoSettings
-from learners.state.key_queue import INITIAL_ROUND, KeyQueue
-from learners.state.momentum_contrast import KEY, QUERY, QueryAndKey, Trailing, queue_info_nce
+from learners.state.momentum_contrast import INITIAL_ROUND, KEY, QUERY, KeyQueue, QueryAndKey, Trailing, queue_info_nce
 from vnetsim.errors import InputError
 from vnetsim.learning import LearnerContext, Participant, Update
 
@@ -274,12 +273,13 @@ def test_a_visit_equals_momentum_contrast_step_by_step(
 
 
 def test_gradients_flow_through_the_queries_alone(new: New, participant: MakeParticipant) -> None:
-    job = new()._job(participant(0, 0))
+    learner = new()
+    job = job_of(learner, participant(0, 0))
     pair = copy.deepcopy(job.program.network).train()
     assert all(parameter.requires_grad == name.startswith(QUERY) for name, parameter in pair.named_parameters())
     pair.requires_grad_()
     batch = job.program.prepare(job.program.draw(job.training, torch.Generator().manual_seed(0)))
-    loss, figures = job.program.loss(pair, batch, job.given)
+    loss, figures = job.program.loss(pair, {**job.given, **batch}, job.base)
     loss.backward()  # type: ignore[no-untyped-call]
     assert not figures["keys"].requires_grad
     assert job.given["queue"].grad is None
@@ -289,7 +289,7 @@ def test_gradients_flow_through_the_queries_alone(new: New, participant: MakePar
 
 def test_momentum_one_keeps_the_downloaded_key_encoder(new: New, participant: MakeParticipant) -> None:
     def trained_key_encoder(learner: FedCo) -> dict[str, Tensor]:
-        return unprefixed(KEY, learner._task.engine.train([learner._job(participant(0, 0))])[0].state)
+        return unprefixed(KEY, learner._task.engine.train([job_of(learner, participant(0, 0))])[0].state)
 
     learner = new(steps=3, momentum_encoder=1.0)
     before = {name: tensor.detach().clone() for name, tensor in learner._task.network.named_parameters()}
@@ -431,14 +431,14 @@ def test_a_silos_key_encoder_goes_on_where_its_last_visit_left_it(new: New, part
     first = learner.train([participant(0, 1)])
     assert not key_encoder_of(learner, 1), "training changes nothing yet"
     assert learner.aggregate(first).metrics["new_key_encoders"] == 1
-    model = {name: t.clone() for name, t in learner._global.current.items()}
+    model = {name: t.clone() for name, t in learner._models.newest().items()}
     left = key_encoder_of(learner, 1)
     assert all(torch.equal(left[name], tensor) for name, tensor in first[0].kept.items())
     back, other = participant(1, 7), participant(1, 2)  # silo 1 by another vehicle, and silo 2
     for one, expected in ((back, left), (other, model)):
-        start = unprefixed(KEY, learner._job(one).base)
+        start = unprefixed(KEY, job_of(learner, one).base)
         assert all(torch.equal(start[name], expected[name]) for name in left)
-        query = unprefixed(QUERY, learner._job(one).base)
+        query = unprefixed(QUERY, job_of(learner, one).base)
         assert all(torch.equal(query[name], tensor) for name, tensor in model.items() if not name.startswith("queue"))
     assert any(not torch.equal(left[name], model[name]) for name in left)
     assert learner.aggregate(learner.train([back, other])).metrics["new_key_encoders"] == 0.5
@@ -453,7 +453,9 @@ def test_of_two_vehicles_with_one_silo_the_later_upload_leaves_its_key_encoder(
     found = key_encoder_of(learner, 1)
     twice = [participant(1, 7), participant(1, 13)]
     for one in twice:
-        assert all(torch.equal(unprefixed(KEY, learner._job(one).base)[name], tensor) for name, tensor in found.items())
+        assert all(
+            torch.equal(unprefixed(KEY, job_of(learner, one).base)[name], tensor) for name, tensor in found.items()
+        )
     updates = learner.train(twice)
     learner.aggregate(updates)
     after = key_encoder_of(learner, 1)
@@ -465,9 +467,9 @@ def test_a_stale_vehicle_has_the_old_model_and_the_silos_newest_key_encoder(
     new: New, new_context: MakeContext, participant: MakeParticipant
 ) -> None:
     learner = new(new_context(max_staleness=1))
-    old = {name: tensor.clone() for name, tensor in learner._global.current.items()}
+    old = {name: tensor.clone() for name, tensor in learner._models.newest().items()}
     learner.aggregate(learner.train([participant(0, 1)]))
-    base = learner._job(participant(1, 7, base_round=0)).base
+    base = job_of(learner, participant(1, 7, base_round=0)).base
     newest = key_encoder_of(learner, 1)
     assert all(torch.equal(unprefixed(KEY, base)[name], tensor) for name, tensor in newest.items())
     query = unprefixed(QUERY, base)
@@ -490,6 +492,10 @@ def test_silos_key_encoders_survive_a_resume(new: New, participant: MakeParticip
 
 
 # a key encoder at the RSU
+
+
+def job_of(learner: FedCo, one: Participant) -> TrainingJob:
+    return learner._local._job(learner._start(one))  # type: ignore[attr-defined]
 
 
 def kept_of(state: dict[str, Tensor]) -> dict[str, Tensor]:

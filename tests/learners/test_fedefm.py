@@ -17,7 +17,7 @@ from learners.encoders import create_classifier, forward_flop
 from learners.engines.programs import Engine, Program, Tensors, Trained, TrainingJob, read
 from learners.fedefm import FedEFM, FedEFMSettings
 from learners.mathematics.aggregation import weighted_mean
-from learners.tasks.classification_settings import ClassificationSettings
+from learners.tasks.classification import ClassificationSettings
 from vnetsim.experiment import DataSettings
 from vnetsim.learning import AGGREGATOR, Learner, LearnerContext, ModelKey, Participant, Peer
 from vnetsim.scenario.settings_file import learner_defaults
@@ -105,7 +105,7 @@ def test_without_peers_it_is_fedavg(
 def test_round_0_is_plain_local_training(new: Callable[..., Any], group: Callable[..., list[Participant]]) -> None:
     learner = new({"max_staleness": 1})
     taught, plain = learner.train(group(0)), learner.train(without_peers(group(0)))
-    assert all(equal(a.state, b.state) and not a.kept for a, b in zip(taught, plain, strict=True))
+    assert all(equal(a.state, b.state) and not a.exchanges for a, b in zip(taught, plain, strict=True))
     learner.aggregate(taught)
     late = replace(group(1)[0], base=ModelKey(AGGREGATOR, 0))
     assert learner.train([late])[0].metrics["teachers"] == 0
@@ -118,9 +118,9 @@ def test_overseas_training_is_noticed_by_nobody(learner: FedEFM, group: Callable
     vehicles = group(1)
     host = replace(vehicles[1], peers=())
     alone = learner.train([host])[0]
-    base = dict(learner._global.at(1))
+    base = dict(learner._models.newest())
     kept = {name: tensor.clone() for name, tensor in base.items()}
-    copies = learner._overseas(vehicles[:1])[0]
+    copies = learner._local._overseas(vehicles[:1])[0]
     # theta_i, BatchNorm statistics included, and the RSU's model are as they were
     assert equal(base, kept)
     assert equal(learner.state_dict(), before)
@@ -135,23 +135,23 @@ def test_overseas_training_is_noticed_by_nobody(learner: FedEFM, group: Callable
 
 def test_a_copy_depends_on_round_host_and_guest_alone(learner: FedEFM, group: Callable[..., list[Participant]]) -> None:
     guest, host, other = group(1)
-    both = learner._overseas([guest])[0]
+    both = learner._local._overseas([guest])[0]
     assert list(both) == [host.vehicle_id, other.vehicle_id]
-    alone = learner._overseas([replace(guest, peers=(peer(host),))])[0]
+    alone = learner._local._overseas([replace(guest, peers=(peer(host),))])[0]
     assert equal(alone[host.vehicle_id], both[host.vehicle_id])
     # nor does it matter whose copies are trained besides; each vehicle gets its own back
-    among = learner._overseas([other, guest, replace(host, peers=())])
+    among = learner._local._overseas([other, guest, replace(host, peers=())])
     assert list(among[0]) == [guest.vehicle_id, host.vehicle_id]
     assert list(among[1]) == list(both)
     assert all(equal(among[1][name], both[name]) for name in both)
     assert among[2] == {}
     # guests of one host differ by their draws
-    second = learner._overseas([replace(other, peers=(peer(host),))])[0]
+    second = learner._local._overseas([replace(other, peers=(peer(host),))])[0]
     assert equal(second[host.vehicle_id], among[0][host.vehicle_id])
     assert not equal(second[host.vehicle_id], alone[host.vehicle_id])
     # the images are the host's, blurred by its speed
     for change in ({"silo": 5}, {"speed_mps": 60.0}):
-        changed = learner._overseas([replace(guest, peers=(replace(peer(host), **change),))])[0]
+        changed = learner._local._overseas([replace(guest, peers=(replace(peer(host), **change),))])[0]
         assert not equal(changed[host.vehicle_id], alone[host.vehicle_id])
 
 
@@ -162,26 +162,26 @@ def test_a_participant_trains_the_same_in_any_company(learner: FedEFM, group: Ca
     alone = learner.train(vehicles[:1])[0]
     assert equal(together[0].state, alone.state)
     assert together[0].loss == alone.loss
-    assert equal(together[0].kept, alone.kept)
+    assert together[0].exchanges == alone.exchanges
     assert alone.metrics["teachers"] == 2
     assert not equal(alone.state, learner.train(without_peers(vehicles))[0].state)
 
 
 def test_a_model_is_like_itself(learner: FedEFM, group: Callable[..., list[Participant]]) -> None:
     one = group(1)[0]
-    base = learner._global.at(1)
-    (same,) = learner._similarities([one], [{"same": base}])
+    base = learner._models.newest()
+    (same,) = learner._local._similarities([learner._start(one)], [{"same": base}])
     assert same["same"] == pytest.approx(1, abs=1e-12)
-    (similarities,) = learner._similarities([one], learner._overseas([one]))
+    (similarities,) = learner._local._similarities([learner._start(one)], learner._local._overseas([one]))
     assert len(similarities) == 2
     assert all(0 < value < 1 for value in similarities.values())
 
 
 def trained_by(learner: FedEFM, one: Participant, objective: Any) -> Trained:
     """Return what a participant makes of the global model of round 1 or later with another loss."""
-    base = learner._global.at(one.base.version)
+    base = learner._models[one.base]
     job = TrainingJob(
-        program=learner._task.classify(objective), training=learner._task.local_training_of(one), base=base
+        program=learner._task.training(objective), training=learner._task.local_training_of(one), base=base
     )
     return learner._task.engine.train([job])[0]
 
@@ -197,7 +197,7 @@ def test_a_similarity_of_zero_removes_the_term(
         "learners.fedefm.dense_similarities", lambda problems, _: [-torch.arange(len(cost)) for cost, _, _ in problems]
     )
     update = learner.train([one])[0]
-    assert update.kept == {"vehicle 1": 0, "vehicle 2": -1}
+    assert update.exchanges == {"vehicle 1": 0, "vehicle 2": -1}
 
     def half(model: Any, batch: Any, _: Any) -> Any:
         loss = 0.5 * cross_entropy(model(batch["images"]), batch["labels"])
@@ -245,14 +245,14 @@ def test_similarities_go_to_the_record(learner: FedEFM, group: Callable[..., lis
     names = [f"vehicle {i}" for i in range(3)]
     # sender and host; of a rejected upload none, but it hosted
     assert set(done.exchanges) == {(names[i], names[j]) for i in range(2) for j in range(3) if i != j}
-    assert done.exchanges[names[0], names[1]] == float(updates[0].kept[names[1]])
+    assert done.exchanges[names[0], names[1]] == float(updates[0].exchanges[names[1]])
     assert done.metrics["emd"] == pytest.approx(sum(done.exchanges.values()) / 4)
     assert done.metrics["emd_least"] == min(done.exchanges.values()) < max(done.exchanges.values())
     assert done.metrics["emd_largest"] == max(done.exchanges.values())
     assert done.metrics["teachers"] == 2
     assert list(done.weights) == [0.5, 0.5]
     mean = weighted_mean([update.state for update in updates[:2]], [0.5, 0.5])
-    assert equal(dict(learner._global.current), mean)
+    assert equal(dict(learner._models.newest()), mean)
 
 
 class Diverging:
@@ -279,13 +279,13 @@ def test_a_copy_that_diverged_is_left_out(
     learner: FedEFM, group: Callable[..., list[Participant]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = group(1)[0]
-    base = learner._global.at(1)
+    base = learner._models.newest()
     broken = {name: tensor * torch.nan if "trunk.conv1" in name else tensor for name, tensor in base.items()}
-    assert list(learner._similarities([one], [{"good": base, "broken": broken}])[0]) == ["good"]
+    assert list(learner._local._similarities([learner._start(one)], [{"good": base, "broken": broken}])[0]) == ["good"]
     learner._task.engine = Diverging(learner._task.engine, silo=one.peers[0].silo)
-    assert list(learner.train([one])[0].kept) == [one.peers[1].vehicle_id]
-    monkeypatch.setattr(learner._global, "at", lambda _: broken)
-    assert learner._similarities([one], [{"good": base}]) == [{}]
+    assert list(learner.train([one])[0].exchanges) == [one.peers[1].vehicle_id]
+    monkeypatch.setattr(learner._server, "base", lambda _: broken)
+    assert learner._local._similarities([learner._start(one)], [{"good": base}]) == [{}]
 
 
 def test_only_so_many_teachers(new: Callable[..., Any], group: Callable[..., list[Participant]]) -> None:
@@ -293,7 +293,7 @@ def test_only_so_many_teachers(new: Callable[..., Any], group: Callable[..., lis
     learner.aggregate([])
     one = group(1, 5)[0]
     update = learner.train([one])[0]
-    assert list(update.kept) == ["vehicle 1", "vehicle 2"]
+    assert list(update.exchanges) == ["vehicle 1", "vehicle 2"]
     assert equal(update.state, learner.train([replace(one, peers=one.peers[:2])])[0].state)
 
 
@@ -303,12 +303,12 @@ def test_guest_average_uploads_a_mean(new: Callable[..., Any], group: Callable[.
     one = group(1)[0]
     update = learner.train([one])[0]
     local = trained_by(learner, one, on_labels)
-    guests = list(learner._overseas([one])[0].values())
+    guests = list(learner._local._overseas([one])[0].values())
     for name in ("head.weight", "trunk.bn1.running_mean"):
         expected = local.state[name] / 2 + (guests[0][name] + guests[1][name]) / 4
         torch.testing.assert_close(update.state[name], expected)
     assert update.loss == local.mean("loss")
-    assert not update.kept
+    assert not update.exchanges
     assert "emd" not in learner.aggregate([update]).metrics
     plain = learner.train(without_peers(group(2)))[0]
     assert equal(plain.state, trained_by(learner, group(2)[0], on_labels).state)
@@ -337,7 +337,7 @@ def test_cost_counts_teachers_and_overseas_work(new: Callable[..., Any]) -> None
     cost = learner.cost(0)
     # two steps of eight images forward and backward and past two teachers; one batch past both and the own model
     assert cost.work_flop == 8 * flop * (2 * 3 + 2 * 2 + 3)
-    model = sum(tensor.numel() * tensor.element_size() for tensor in learner._global.current.values())
+    model = sum(tensor.numel() * tensor.element_size() for tensor in learner._models.newest().values())
     assert cost.download_bytes == cost.upload_bytes == model
     assert cost.exchange is not None
     assert cost.exchange.before_training

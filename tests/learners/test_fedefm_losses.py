@@ -40,7 +40,7 @@ def seen_by(given: Any, program: Program) -> tuple[Any, Any, Any, Any]:
 
     model.head.register_forward_hook(record)
     before = {name: tensor.clone() for name, tensor in given.items()}
-    loss, figures = program.loss(model, {"images": IMAGES, "labels": LABELS}, given)
+    loss, figures = program.loss(model, {"images": IMAGES, "labels": LABELS, **given}, {})
     loss.backward()  # type: ignore[no-untyped-call]
     assert torch.equal(figures["loss"], loss)
     assert equal(given, before)  # teachers' statistics included
@@ -68,7 +68,9 @@ def test_loss_and_gradient_by_hand(
     beta, t = 0.3, 2.0
     learner = new(beta=beta, temperature=t, reading=reading, similarity=similarity)
     emd = [0.9, -0.4, 0.5]  # the second sees the contrary: it has no say
-    job = learner._taught(group(0)[0], TAUGHT, dict(zip(TAUGHT, emd, strict=True)) if similarity == "visit" else {})
+    job = learner._local._taught(
+        learner._start(group(0)[0]), TAUGHT, dict(zip(TAUGHT, emd, strict=True)) if similarity == "visit" else {}
+    )
     given = {name: tensor.double() if tensor.is_floating_point() else tensor for name, tensor in job.given.items()}
     asked = []
     if similarity == "step":  # of the step's images, and of the student as it is
@@ -109,7 +111,8 @@ def test_a_teacher_like_the_student_has_no_gradient(
 ) -> None:
     same = create_classifier("small", classes=3, seed=7).double().state_dict()
     for similarity, alike in (("visit", {"same": 1.0}), ("step", {})):
-        job = new(similarity=similarity)._taught(group(0)[0], {"same": same}, alike)
+        learner = new(similarity=similarity)
+        job = learner._local._taught(learner._start(group(0)[0]), {"same": same}, alike)
         _, figures, logits, gradient = seen_by({**job.given}, job.program)
         assert float(figures["similarities"]) == pytest.approx(1, abs=1e-9)
         expected = 0.5 * (logits.softmax(1) - one_hot(LABELS, 3)) / 6
@@ -124,14 +127,14 @@ def test_the_similarity_of_steps_follows_the_student(
         learner.aggregate([])
     one = group(1)[0]
     once, often = visit.train([one])[0], step.train([one])[0]
-    assert list(once.kept) == list(often.kept) == [peer.vehicle_id for peer in one.peers]
-    assert all(0 < float(value) < 1 for value in often.kept.values())
-    assert not equal(once.kept, often.kept)
+    assert list(once.exchanges) == list(often.exchanges) == [peer.vehicle_id for peer in one.peers]
+    assert all(0 < float(value) < 1 for value in often.exchanges.values())
+    assert once.exchanges != often.exchanges
     assert not equal(once.state, often.state)
-    job = step._taught(one, step._overseas([one])[0], {})
+    job = step._local._taught(step._start(one), step._local._overseas([one])[0], {})
     steps = step._task.engine.train([job])[0].figures["similarities"]
     assert steps.shape == (2, 2)
-    torch.testing.assert_close(steps.mean(dim=0), torch.stack(list(often.kept.values())))
+    torch.testing.assert_close(steps.mean(dim=0), torch.tensor(list(often.exchanges.values()), dtype=torch.float64))
 
 
 def test_features_that_overflow_reject_the_update_of_steps() -> None:

@@ -45,29 +45,29 @@ def test_a_first_visit_is_plain_local_training_and_later_ones_start_from_the_mix
 ) -> None:
     learner = new(overseas_steps=1, max_teachers=1)
     first = play(learner, group(0))
-    assert all(update.metrics["teachers"] == 0 and not update.kept for update in first)
+    assert all(update.metrics["teachers"] == 0 and not update.exchanges for update in first)
     alone = new().train([replace(one, peers=()) for one in group(0)])
     assert all(equal(a.state, b.state) for a, b in zip(first, alone, strict=True))
     vehicles = group(1)
     # everybody met everybody: each starts from the mean of the three, and sends its own
     mean = weighted_mean([update.state for update in first], [1 / 3] * 3)
     for i, one in enumerate(vehicles):
-        base = learner._models.base(one)
+        base = learner._server.base(one)
         for name, tensor in mean.items():
             torch.testing.assert_close(base[name], tensor)
-        assert equal(learner._models.sent(one), first[i].state)
+        assert equal(learner._server.carried(one), first[i].state)
     # no teacher but the first, whatever is mixed
     assert [update.metrics["teachers"] for update in play(learner, vehicles)] == [1, 1, 1]
 
 
 def test_copies_start_from_their_silos_own_models(new: Callable[..., Any], group: Group) -> None:
     learner = new(lr=1e-12, weight_decay=0.0)
-    start = learner._global.current
+    start = learner._models.newest()
     play(learner, group(0))
     shifted = {silo: {n: t + silo if t.is_floating_point() else t for n, t in start.items()} for silo in range(3)}
     for silo, state in shifted.items():
-        learner._own._silos[silo] = replace(learner._own._silos[silo], shared=state)
-    for one, copies in zip(group(1), learner._overseas(group(1)), strict=True):
+        learner._silos.keep(silo, shared=state)
+    for one, copies in zip(group(1), learner._local._overseas(group(1)), strict=True):
         assert len(copies) == 2
         for copy in copies.values():
             torch.testing.assert_close(copy["head.weight"], shifted[one.silo]["head.weight"])
@@ -81,15 +81,15 @@ def test_weights_are_those_of_metropolis_and_hastings(new: Callable[..., Any], g
     met = replace(one, peers=(replace(one.peers[0], neighbours=5),), neighbours=2)
     for vehicle, weights in ((met, [5 / 6, 1 / 6]), (replace(one, peers=one.peers[:1], neighbours=4), [4 / 5, 1 / 5])):
         expected = weighted_mean([update.state for update in first[:2]], weights)
-        base = learner._models.base(vehicle)
+        base = learner._server.base(vehicle)
         for name in expected:
             torch.testing.assert_close(base[name], expected[name])
     # a newcomer neither mixes nor is mixed: what it would get stays with the other
     newcomer = replace(third, silo=5)
-    assert equal(learner._models.base(newcomer), new()._global.current)
+    assert equal(learner._server.base(newcomer), new()._models.newest())
     meets = replace(one, peers=(replace(one.peers[0], silo=5),), neighbours=1)
-    assert equal(learner._models.base(meets), first[0].state)
-    assert equal(learner._models.base(replace(other, peers=())), first[1].state)
+    assert equal(learner._server.base(meets), first[0].state)
+    assert equal(learner._server.base(replace(other, peers=())), first[1].state)
 
 
 def test_a_participant_trains_the_same_in_any_company(new: Callable[..., Any], group: Group) -> None:
@@ -99,7 +99,7 @@ def test_a_participant_trains_the_same_in_any_company(new: Callable[..., Any], g
     together = learner.train(group(1))
     alone = learner.train(group(1)[:1])[0]
     assert equal(together[0].state, alone.state)
-    assert equal(together[0].kept, alone.kept)
+    assert together[0].exchanges == alone.exchanges
     assert equal(learner.state_dict(), before)
 
 
@@ -109,10 +109,10 @@ def test_models_stay_with_their_silos_and_the_average_is_reported(new: Callable[
     updates = list(learner.train(group(0)))
     done = learner.aggregate(updates[:2])
     assert list(done.weights) == [0.5, 0.5]
-    assert equal(learner._own.sent(group(0)[0]), updates[0].state)
-    assert not learner._own.trained(group(0)[2])
+    assert equal(learner._server.carried(group(0)[0]), updates[0].state)
+    assert not learner._server.trained(group(0)[2])
     mean = weighted_mean([update.state for update in updates[:2]], [0.5, 0.5])
-    assert equal(dict(learner._global.current), mean)
+    assert equal(dict(learner._models.newest()), mean)
     measured = learner.evaluate(final=True)
     own = [learner._task.accuracy(update.state) for update in updates[:2]]
     assert measured == {
@@ -125,9 +125,9 @@ def test_models_stay_with_their_silos_and_the_average_is_reported(new: Callable[
     assert set(metrics) <= {series.name for series in learner.series()}
     assert {"emd_least", "emd_largest", "accuracy_worst"} <= set(metrics)
     # a round in which nobody committed changes nothing
-    before = learner._global.current
+    before = learner._models.newest()
     learner.aggregate([])
-    assert equal(dict(learner._global.current), dict(before))
+    assert equal(dict(learner._models.newest()), dict(before))
 
 
 def test_a_resumed_run_gives_the_same_bits(new: Callable[..., Any], group: Group) -> None:

@@ -11,7 +11,6 @@ import pytest
 import torch
 from device_checks.tiny_data import tiny_roads
 
-from learners.cdl import Cdl
 from learners.data import cifar10, folder, npz, steering_npz
 from learners.data.image_files import read_images
 from learners.data.partition import partition, partition_steering
@@ -19,14 +18,10 @@ from learners.data.splits import split_by_class
 from learners.encoders.precision import set_precision
 from learners.encoders.resnet8 import create_resnet8
 from learners.engines.silo_images import SiloImages
-from learners.fedavg import FedAvg
-from learners.fedefm import FedEFM
 from learners.mathematics import aggregation, robust
 from learners.mathematics.mixing import metropolis_hastings
 from learners.mathematics.transport import solve
-from learners.steering_baselines import DecentralisedSgd, FedAvgSteering
-from vnetsim.experiment import DataSettings, ExchangeSettings
-from vnetsim.learning import LearnerContext
+from vnetsim.experiment import DataSettings
 from vnetsim.random_streams import Streams
 
 STREAMS, FEW = Streams(seed=0), "; lower silos.count or data.min_images, or raise data.train_images."
@@ -119,34 +114,3 @@ def test_images_that_cannot_be_read_are_counted(tmp_path: Path) -> None:
     path.write_bytes(b"no image")
     with pytest.raises(Exception, match=r"1 of 1 images cannot be read: .*; replace them or leave them out\.$"):
         read_images([path], grey=False, side_px=8)
-
-
-@pytest.mark.usefixtures("tiny", "on_tiny_roads")
-@pytest.mark.parametrize(
-    ("kind", "settings", "topology", "message"),
-    [
-        (FedAvg, {"negatives": "plain"}, "contact",
-         "learning.negatives: the loss of 'fedavg' takes no 'plain'; leave it at 'second-view'."),
-        (FedAvgSteering, {"dropout": 0.5}, "contact",
-         "learning.dropout: the loss of 'fedavg-steering' takes no 'kept'; leave it at 0."),
-        (Cdl, {"dropout": 0.5}, "contact", "learning.dropout: the loss of 'cdl' takes no 'kept'; leave it at 0."),
-        (DecentralisedSgd, {}, "ring",
-         ("exchange.topology: ring: neighbours mix by weights of their own, so 'weights' of Mine would never be "
-         "called; remove it.")),
-        (FedEFM, {"server": "none"}, "contact",
-         "learning.server: none: nobody averages uploads, so 'weights' of Mine would never be called; remove it."),
-    ],
-)  # fmt: skip
-def test_hooks_that_would_not_be_called(
-    kind: Any, settings: dict[str, Any], topology: str, message: str, new_context: Callable[..., LearnerContext]
-) -> None:
-    class Mine(kind):  # type: ignore[misc]
-        def loss(self, model: Any, first: Any, second: Any, base: Any) -> Any: ...
-
-        def weights(self, participants: Any) -> Any: ...
-
-    context, given = new_context(exchange=ExchangeSettings(topology=topology)), kind.Settings(**settings)  # type: ignore[arg-type]
-    with pytest.raises(Exception) as caught:
-        Mine.create(context, given)
-    assert str(caught.value) == message
-    assert kind.create(context, given), "a method without them takes the settings"

@@ -259,8 +259,8 @@ def batches(learner: Any, participant: Participant) -> Iterator[tuple[torch.Tens
     """Return frames and angles of a vehicle's steps."""
     task, training = learner._task, learner._task.local_training_of(participant)
     generator = torch.Generator().manual_seed(training.seed)
-    for _ in range(learner._settings.steps):
-        drawn = task.silos.draw(training, learner._settings.batch, generator)
+    for _ in range(task.steps):
+        drawn = task.silos.draw(training, task.batch_size(training.silo), generator)
         yield task.silos.images(drawn), task._data.train_angles[drawn["rows"]]
 
 
@@ -382,7 +382,7 @@ def test_fedavg_averages_at_the_rsu(new: New, participant: MakeParticipant) -> N
     assert equal(network.state_dict(), dict(stale.state))
     assert not equal(dict(stale.state), dict(fresh.state))
     learner.aggregate([])
-    with pytest.raises(RunError, match="no global model of round 0"):
+    with pytest.raises(RunError, match="no model of version 0"):
         learner.train([participant(2, 0, base_round=0)])
 
 
@@ -464,9 +464,11 @@ def test_sample_images(learner_class: Any, new: New, roads: SteeringSet) -> None
 
 def test_dropout_keeps_the_expectation(new: New, participant: MakeParticipant) -> None:
     learner = new(DecentralisedSgd, dropout=0.25, batch=16)
-    task, job = learner._task, learner._job(participant(0, 1))
+    task = learner._task
+    training = task.local_training_of(participant(0, 1))
+    program = learner._local._program
     generator = torch.Generator().manual_seed(0)
-    drawn = [job.program.prepare(job.program.draw(job.training, generator)) for _ in range(50)]
+    drawn = [program.prepare(program.draw(training, generator)) for _ in range(50)]
     dropped = torch.cat([task.dropout(torch.ones(16, task.network.width), batch) for batch in drawn])
     assert dropped.numel() >= 100_000
     assert dropped.unique().tolist() == [0.0, pytest.approx(4 / 3)]
@@ -478,7 +480,9 @@ def test_dropout_keeps_the_expectation(new: New, participant: MakeParticipant) -
 
 def test_the_loss_is_the_squared_error(new: New) -> None:
     error = torch.tensor([0.5, -0.1])
-    assert float(new(DecentralisedSgd)._task.steering_loss(error, torch.zeros(2))) == pytest.approx(0.13)
+    assert float(
+        new(DecentralisedSgd)._task.loss(nn.Identity(), {"outputs": error, "angles": torch.zeros(2)}, {})
+    ) == pytest.approx(0.13)
 
 
 def test_plain_descent_needs_no_state(new: New, participant: MakeParticipant) -> None:

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from learners.cdl import Cdl
-from learners.cdl_settings import CdlSettings
+from learners.cdl import Cdl, CdlSettings
 from learners.data.sets import SteeringSet
 from vnetsim.errors import InputError
 from vnetsim.experiment import BlurSettings, ExchangeSettings

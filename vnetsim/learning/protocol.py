@@ -100,6 +100,7 @@ class Update:
         finite: whether every value of ``state`` is finite; others are rejected and not aggregated.
         metrics: further per-participant figures.
         kept: tensors that are not sent and stay with the silo, for the learner's own bookkeeping.
+        exchanges: a figure of each of its completed exchanges, by the other vehicle; see ``Description.exchange``.
     """
 
     participant: Participant
@@ -108,6 +109,7 @@ class Update:
     finite: bool
     metrics: Mapping[str, float] = field(default_factory=dict)
     kept: Mapping[str, Any] = field(default_factory=dict)
+    exchanges: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -258,15 +260,15 @@ class Learner(Protocol):
         """
         ...
 
-    def aggregate(self, updates: Sequence[Update]) -> Aggregation:
-        """Fold finite updates into the global model, or into those of their silos, and end the round.
+    def aggregate(self, updates: Sequence[Update], into: str = AGGREGATOR) -> Aggregation:
+        """Fold finite updates into an aggregator's newest model, or into those of their silos, and end its round.
 
         Called once a round, with an empty list when nobody committed (the model is kept).
         """
         ...
 
-    def evaluate(self, *, final: bool) -> Mapping[str, float]:
-        """Return metrics of the current global model; ``final`` asks for the expensive ones as well."""
+    def evaluate(self, *, final: bool, aggregator: str = AGGREGATOR) -> Mapping[str, float]:
+        """Return metrics of an aggregator's newest model; ``final`` asks for the expensive ones as well."""
         ...
 
     def state_dict(self) -> dict[str, Any]:

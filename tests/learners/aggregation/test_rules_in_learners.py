@@ -20,8 +20,8 @@ from learners.fedavg import Discard, FedAvg
 from learners.fedco import FedCo
 from learners.fedefm import FedEFM
 from learners.flsimco import FLSimCo
-from learners.mathematics.aggregation import equal_weights
 from learners.mathematics.robust import AveragingSettings
+from learners.state.models import Models
 from learners.state.rules import rule_of, shares_of
 from learners.state.server import Server
 from learners.steering_baselines import DecentralisedSgd, FedAvgSteering
@@ -182,13 +182,13 @@ def test_stale_uploads_are_clipped_around_the_model_they_started_from(rule: Any,
         b = int(draw.integers(max(0, r - 5), r + 1))
         moved = float(draw.normal(0, 2))
         if r % 4 == 3:  # an upload of weight 0
-            server.advance(server.fold([])[1])
+            server.models.add(server.fold([]).state)
             models, versions = [*models, models[-1]], [*versions, versions[-1]]
             continue
-        server.advance(server.fold([upload_of(r, b, models[b] + moved)])[1])
+        server.models.add(server.fold([upload_of(r, b, models[b] + moved)]).state)
         models.append(step(models[-1], models[b], float(np.clip(moved, -1, 1)), versions[-1] - versions[b]))
         versions.append(versions[-1] + 1)
-        assert float(server.current["w"]) == pytest.approx(models[-1], rel=1e-9)
+        assert float(server.models.newest()["w"]) == pytest.approx(models[-1], rel=1e-9)
 
 
 def test_fedbuff_counts_the_models_it_made_and_not_the_uploads_it_gathered() -> None:
@@ -200,14 +200,16 @@ def test_fedbuff_counts_the_models_it_made_and_not_the_uploads_it_gathered() -> 
     for r in range(40):
         b = int(draw.integers(max(0, r - 5), r + 1))
         moved = float(draw.normal(0, 2))
-        server.advance(server.fold([upload_of(r, b, models[b] + moved)])[1])
+        server.models.add(server.fold([upload_of(r, b, models[b] + moved)]).state)
         gathered.append(float(np.clip(moved, -1, 1)) / (1 + versions[-1] - versions[b]) ** 0.5)
         full = len(gathered) == 3
         models.append(models[-1] + np.mean(gathered) if full else models[-1])
         versions.append(versions[-1] + full)
         gathered = [] if full else gathered
-        assert float(server.current["w"]) == pytest.approx(models[-1], rel=1e-9)
-        saved, server = load(save(server.state_dict())), server_of(rule)
+        assert float(server.models.newest()["w"]) == pytest.approx(models[-1], rel=1e-9)
+        saved, of_models = load(save(server.state_dict())), server.models.state_dict()
+        server = server_of(rule)
+        server.models.load_state_dict(of_models)
         server.load_state_dict(saved)
     without = {name: tensor for name, tensor in saved.items() if name != "versions"}
     with pytest.raises(InputError, match="does not fit this learner's settings \\(at 'versions'\\)"):
@@ -216,14 +218,8 @@ def test_fedbuff_counts_the_models_it_made_and_not_the_uploads_it_gathered() -> 
 
 def server_of(rule: Any) -> Server:
     """A server of a model of one number, whose uploads are clipped at 1."""
-    return Server(
-        {"w": torch.zeros((), dtype=torch.float64)},
-        max_staleness=5,
-        settings=AveragingSettings(clip_norm=1.0),
-        weigh=lambda participants: equal_weights(len(participants)),
-        rule=rule,
-        parameters=["w"],
-    )
+    models = Models({"w": torch.zeros((), dtype=torch.float64)}, max_staleness=5)
+    return Server(models, AveragingSettings(clip_norm=1.0), rule, parameters=["w"])
 
 
 def upload_of(round_: int, base_round: int, value: float) -> Update:

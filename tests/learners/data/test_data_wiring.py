@@ -13,10 +13,8 @@ import pytest
 import torch
 
 from learners.data.signs import load
-from learners.tasks.classification import ClassificationTask
-from learners.tasks.classification_settings import ClassificationSettings
-from learners.tasks.steering import SteeringTask
-from learners.tasks.steering_settings import SteeringSettings
+from learners.tasks.classification import ClassificationSettings, ClassificationTask
+from learners.tasks.steering import SteeringSettings, SteeringTask
 from vnetsim.errors import InputError
 from vnetsim.experiment import BlurSettings, DataSettings
 from vnetsim.experiment.camera import Camera

@@ -106,7 +106,7 @@ def test_fedefm_waits_for_its_teachers_so_often_at_most(similarity: str, engine:
         learner = tiny_learner("fedefm", device, engine=engine, steps=steps, similarity=similarity)
         learner.aggregate(learner.train(joined(0)))
         updates, traffic = crossed(lambda: trained(learner, joined(1), {}))
-    assert all(len(update.kept) == VEHICLES - 1 for update in updates)
+    assert all(len(update.exchanges) == VEHICLES - 1 for update in updates)
     # the copies' losses and what is finite in them; similarities come to the host for each vehicle, and go back
     assert traffic["read"] <= TRAINING_READS["fedavg"] + 2 + VEHICLES + SOLVING_READS * solved
     assert traffic["waited"] <= (VEHICLES if similarity == "visit" else 0)

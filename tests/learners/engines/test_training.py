@@ -27,8 +27,7 @@ from learners.engines.programs import (
     read,
 )
 from learners.engines.silo_images import SiloImages, _pool
-from learners.tasks.task import Task
-from learners.tasks.training_settings import TrainingSettings
+from learners.tasks.task import Task, TrainingSettings
 from vnetsim.learning import LearnerContext, Participant
 
 CPU = torch.device("cpu")
@@ -187,7 +186,7 @@ def test_a_visit_depends_on_its_arguments_alone() -> None:
 def test_a_visit_leaves_what_it_was_given_and_keeps_what_it_returned() -> None:
     def loss(model: nn.Module, batch: Tensors, given: Tensors) -> tuple[torch.Tensor, Tensors]:
         value, _ = square(model, batch, given)
-        return value + (model.weight - given["anchor"]).square().sum(), {"loss": value}  # type: ignore[operator]
+        return value + (model.weight - batch["anchor"]).square().sum(), {"loss": value}  # type: ignore[operator]
 
     model, engine = Line(), SequentialEngine()
     what = program(model, loss=loss, optimizer=adam)

@@ -38,8 +38,8 @@ class Brightness(OwnTask):
     def model(self, examples: Examples) -> nn.Module:  # noqa: ARG002
         return nn.Sequential(nn.Flatten(), nn.Linear(48, 1))
 
-    def loss(self, model: nn.Module, images: Tensor, targets: Tensor, base: Mapping[str, Tensor]) -> Tensor:  # noqa: ARG002
-        return (model(images)[:, 0] - targets).square().mean()
+    def loss(self, model: nn.Module, batch: Mapping[str, Tensor], base: Mapping[str, Tensor]) -> Tensor:  # noqa: ARG002
+        return (model(batch["images"])[:, 0] - batch["targets"]).square().mean()
 
     def measure(self, outputs: Tensor, targets: Tensor) -> Mapping[str, float]:
         return {self.measured: float((outputs[:, 0] - targets).abs().mean())}

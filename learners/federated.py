@@ -1,0 +1,420 @@
+"""A learner is composed of parts: a task, a local method, a server or silos with models of their own, an exchange.
+
+A method is a class that names itself and returns its ``Parts``; it overrides nothing else. Most are
+``federated_averaging`` with other weights or another loss:
+
+    class Mine(FederatedLearner):
+        name, task, paper, Settings = "mine", "contrastive", "Me (2025)", ContrastiveSettings
+
+        @staticmethod
+        def parts(context, settings):
+            return federated_averaging(context, settings, ContrastiveTask(context, settings), weights=my_weights)
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Protocol, Self, final
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from learners.engines.programs import Loss, State, Tensors, Trained, TrainingJob, on_host, prefixed, unprefixed
+from learners.state.models import Models
+from learners.state.rules import rule_of
+from learners.state.server import Folded, Server, Weigh, equally
+from learners.state.silos import SILO, OwnModels, SiloState, SiloStates
+from learners.state.streaming import averages_as_they_come, trained_and_averaged
+from learners.tasks.task import ENGINE, StepLoss, Task, payload_bytes
+from vnetsim.learning import (
+    AGGREGATOR,
+    Aggregation,
+    Cost,
+    Description,
+    Exchange,
+    LearnerContext,
+    Participant,
+    Series,
+    Update,
+)
+from vnetsim.plugins.checked import place_of
+
+OPTIMIZER = "optimizer."
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Start:
+    """Where a participant's training starts.
+
+    Args:
+        participant: who.
+        base: the model, tensors by name.
+        own: what the silo's last local training left in ``Update.kept``, on the CPU; empty before the first.
+    """
+
+    participant: Participant
+    base: State
+    own: State
+
+
+class Local(Protocol):
+    """What the vehicles of a round do by themselves."""
+
+    def cost(self, silo: int) -> Cost:
+        """Return the work of a local training, its steps, and the bytes that it sends besides the model."""
+        ...
+
+    def train(self, starts: Sequence[Start]) -> list[Update]:
+        """Return an update for each, in order; see ``vnetsim.learning.Learner``."""
+        ...
+
+    def figures(self, updates: Sequence[Update], folded: Folded, version: int) -> Mapping[str, float]:
+        """Return figures of a round in the order of the table; those that the learner's series do not name stay out.
+
+        Args:
+            updates: those that are finite.
+            folded: what the server made of them.
+            version: of the model that the round began with.
+        """
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Parts:
+    """What a learner is composed of.
+
+    Args:
+        task: data, network and loss.
+        local: what a vehicle does with its images.
+        server: what makes a model of the uploads: an RSU that averages, or neighbours that mix silos' own models.
+        silos: what stays with the silos.
+        series: the metrics, in the order to show them; those of the task by default.
+        exchange: what vehicles send each other.
+        exchanged: the figure of an exchange.
+        facts: further lines for the record.
+    """
+
+    task: Task
+    local: Local
+    server: Server | OwnModels
+    silos: SiloStates
+    series: Sequence[Series] = ()
+    exchange: Exchange | None = None
+    exchanged: Series | None = None
+    facts: Mapping[str, str] = field(default_factory=dict)
+
+
+class FederatedLearner(ABC):
+    """A learner of parts; see ``vnetsim.learning.Learner`` for what its methods promise. A subclass gives ``parts``."""
+
+    name: ClassVar[str]
+    task: ClassVar[str]
+    paper: ClassVar[str]
+    Settings: ClassVar[type]
+    payload: ClassVar[str] = "the model down, the model up"
+    takes_aggregation_rule: ClassVar[bool] = True
+
+    @staticmethod
+    @abstractmethod
+    def parts(context: LearnerContext, settings: Any) -> Parts:
+        """Return what the learner is composed of.
+
+        Raises:
+            InputError: when data and settings do not fit.
+        """
+
+    @final
+    def __init__(self, parts: Parts) -> None:
+        self._task, self._local, self._server, self._silos = parts.task, parts.local, parts.server, parts.silos
+        self._models = parts.server.models
+        self._parts = parts
+
+    @classmethod
+    @final
+    def create(cls, context: LearnerContext, settings: Any) -> Self:
+        """Build the learner; see ``vnetsim.learning.Learner``."""
+        return cls(cls.parts(context, settings))
+
+    @final
+    def describe(self) -> Description:
+        """Return network, data distribution and what else the record says."""
+        return replace(self._task.describe(self._parts.facts), exchange=self._parts.exchanged)
+
+    @final
+    def series(self) -> Sequence[Series]:
+        """Return the metrics of ``aggregate`` and ``evaluate``."""
+        return self._parts.series or self._task.series()
+
+    @final
+    def cost(self, silo: int) -> Cost:
+        """Return the model's bytes each way where a server averages, and what local training and exchange take."""
+        local = self._local.cost(silo)
+        model = payload_bytes(self._server.sent(self._models.initial)) if isinstance(self._server, Server) else 0
+        return replace(
+            local,
+            download_bytes=local.download_bytes + model,
+            upload_bytes=local.upload_bytes + model,
+            exchange=self._parts.exchange,
+        )
+
+    @final
+    def train(self, participants: Sequence[Participant]) -> Sequence[Update]:
+        """Train every participant from its ``base``; see ``vnetsim.learning.Learner``.
+
+        Two vehicles that carry one silo both start from what the round found of it.
+        """
+        return self._local.train([self._start(participant) for participant in participants])
+
+    @final
+    def aggregate(self, updates: Sequence[Update], into: str = AGGREGATOR) -> Aggregation:
+        """Fold the updates into the aggregator's next version; see ``vnetsim.learning.Learner``."""
+        version = self._models.versions(into)[-1]
+        folded = self._server.fold(updates, into)
+        self._models.add(folded.state, into)
+        figures = {
+            "learning_rate": self._task.learning_rate(version),
+            **self._local.figures(updates, folded, version),
+            **folded.metrics,
+        }
+        if self._silos.template.own:
+            for update in updates:
+                self._silos.keep(update.participant.silo, own=update.kept)
+        exchanges = {
+            (update.participant.vehicle_id, peer): value
+            for update in updates
+            for peer, value in update.exchanges.items()
+        }
+        exchanges |= folded.exchanges
+        return Aggregation(weights=folded.weights.tolist(), metrics=self._declared(figures), exchanges=exchanges)
+
+    @final
+    def evaluate(self, *, final: bool, aggregator: str = AGGREGATOR) -> Mapping[str, float]:
+        """Return the task's metrics of an aggregator's newest model, and of the silos' own where they have some."""
+        network = self._task.network.state_dict().keys()
+
+        def measure(state: State) -> Mapping[str, float]:
+            return self._task.evaluate({name: state[name] for name in network}, final=final)
+
+        figures = dict(measure(self._models.newest(aggregator)))
+        of_silos = self._server.silo_figures(measure)
+        for name in list(figures) if of_silos else ():
+            values = [one[name] for one in of_silos]
+            low, high = min(values), max(values)
+            best, worst = (low, high) if self._task.lower_is_better else (high, low)
+            mean = math.fsum(values) / len(values)
+            figures |= {f"{name}_silos": mean, f"{name}_best": best, f"{name}_worst": worst}
+        return self._declared(figures)
+
+    @final
+    def state_dict(self) -> dict[str, Any]:
+        """Return the models, what server and silos keep, and what the engine was chosen by.
+
+        Every random draw follows from seed, round and vehicle.
+        """
+        parts = (self._models, self._server, self._silos)
+        states: dict[str, Tensor] = {}
+        for part in parts:
+            states |= part.state_dict()
+        return {**states, **self._task.engine_state()}
+
+    @final
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what ``state_dict`` returned."""
+        of_silos = {name: tensor for name, tensor in state.items() if name.startswith(SILO)}
+        of_engine = {name: tensor for name, tensor in state.items() if name.startswith(ENGINE)}
+        of_server = {name: tensor for name, tensor in state.items() if self._server.owns(name)}
+        others = state.keys() - of_silos.keys() - of_engine.keys() - of_server.keys()
+        self._models.load_state_dict({name: tensor for name, tensor in state.items() if name in others})
+        self._server.load_state_dict(of_server)
+        self._silos.load_state_dict(of_silos)
+        self._task.load_engine_state(of_engine)
+
+    @final
+    def sample_images(self, kernels_px: Sequence[float], count: int) -> NDArray[np.uint8]:
+        """Return test images blurred with each kernel length, shape (len(kernels_px), count, H, W, C)."""
+        return self._task.sample_images(kernels_px, count)
+
+    def _start(self, participant: Participant) -> Start:
+        own = self._silos[participant.silo].own
+        return Start(participant=participant, base=self._server.base(participant), own=own)
+
+    def _declared(self, figures: Mapping[str, float]) -> dict[str, float]:
+        declared = {series.name for series in self.series()}
+        return {name: value for name, value in figures.items() if name in declared}
+
+
+class LocalSteps:
+    """Some steps of the task's optimizer on a loss.
+
+    Args:
+        task: whose network and images.
+        loss: what a step descends; the task's by default.
+        server: with which a round too large to be held is averaged as it comes; None for never.
+        figures: of a round, from its updates; by default the mean loss and what the task says of single uploads.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        loss: StepLoss | None = None,
+        *,
+        server: Server | None = None,
+        figures: Callable[[Sequence[Update]], Mapping[str, float]] | None = None,
+    ) -> None:
+        self._task, self._server, self._figures = task, server, figures
+        self._program = task.training(step_of(loss or task.loss))
+
+    def cost(self, silo: int) -> Cost:
+        """Return the work of all steps, forward and backward."""
+        task = self._task
+        work_flop = task.training_flop(task.images_per_training(silo) * task.passes)
+        return Cost(download_bytes=0, upload_bytes=0, work_flop=work_flop, steps=task.steps)
+
+    def train(self, starts: Sequence[Start]) -> list[Update]:
+        """Return an update for each, in order."""
+        jobs = [
+            TrainingJob(
+                program=self._program,
+                training=self._task.local_training_of(start.participant),
+                base=start.base,
+                optimizer=unprefixed(OPTIMIZER, start.own),
+            )
+            for start in starts
+        ]
+        server = self._server
+        if server is not None and not server.rule.needs_uploads and averages_as_they_come(jobs, server.settings):
+            return self._averaged_as_they_come(server, [start.participant for start in starts], jobs)
+        trained = self._task.engine.train(jobs)
+        if self._task.models_on_host:
+            trained = [on_host(one) for one in trained]
+        return [self._update(*one) for one in zip(starts, jobs, trained, strict=True)]
+
+    def figures(self, updates: Sequence[Update], folded: Folded, version: int) -> Mapping[str, float]:  # noqa: ARG002
+        """Return the mean loss, and what the task says of single uploads."""
+        if not updates:
+            return {}
+        if self._figures is not None:
+            return self._figures(updates)
+        # those that were averaged as they came were looked at then
+        of_uploads = [
+            self._task.upload_figures(one.state, one.participant.silo) if one.state else one.metrics for one in updates
+        ]
+        return {**mean_loss(updates), **self._task.round_figures(of_uploads, folded.weights)}
+
+    def _update(self, start: Start, job: TrainingJob, trained: Trained) -> Update:
+        kept = self._task.kept(trained.optimizer)
+        return replace(update_of(self._task, start.participant, job, trained), kept=prefixed(OPTIMIZER, kept))
+
+    def _averaged_as_they_come(
+        self, server: Server, participants: Sequence[Participant], jobs: Sequence[TrainingJob]
+    ) -> list[Update]:
+        """Return updates without states; the server keeps their mean."""
+        figures: dict[int, Mapping[str, float]] = {}
+
+        def look(place: int, state: State) -> None:
+            figures[place] = self._task.upload_figures(state, participants[place].silo)
+
+        results, finite, averaged = trained_and_averaged(
+            jobs,
+            self._task.engine,
+            weigh=lambda places: server.weigh([participants[i] for i in places]),
+            sent=self._task.sent,
+            look=look,
+            settings=server.settings,
+        )
+        server.averaged = [participants[i] for i in averaged.places], averaged.state
+        updates = [update_of(self._task, *one) for one in zip(participants, jobs, results, strict=True)]
+        return [
+            replace(update, finite=fine, metrics={**update.metrics, **figures.get(place, {})})
+            for place, (update, fine) in enumerate(zip(updates, finite, strict=True))
+        ]
+
+
+def federated_averaging(
+    context: LearnerContext,
+    settings: Any,
+    task: Task,
+    *,
+    weights: Weigh = equally,
+    loss: StepLoss | None = None,
+    facts: Mapping[str, str] | None = None,
+) -> Parts:
+    """Return the parts of federated averaging (McMahan et al. 2017, Algorithm 1): local steps, and an RSU's mean.
+
+    Args:
+        context: what the simulator gives every learner.
+        settings: the method's.
+        task: data, network and loss.
+        weights: what each upload counts: summing to 1, or all 0 to keep the model; 1 / N each by default.
+        loss: what a local step descends; the task's by default.
+        facts: further lines for the record.
+    """
+    server = averaging_server(context, settings, task, task.initial_state(), weights=weights)
+    return Parts(
+        task=task,
+        local=LocalSteps(task, loss, server=server),
+        server=server,
+        silos=SiloStates(context.silos, SiloState()),
+        facts=facts or {},
+    )
+
+
+def averaging_server(
+    context: LearnerContext,
+    settings: Any,
+    task: Task,
+    initial: State,
+    *,
+    weights: Weigh = equally,
+    not_of_model: tuple[str, ...] = (),
+    **more: Any,
+) -> Server:
+    """Return an RSU that averages by the run's aggregation rule; see ``Server``."""
+    return Server(
+        Models(initial, max_staleness=context.max_staleness, not_of_model=not_of_model),
+        settings,
+        rule_of(context),
+        weigh=weights,
+        **{"parameters": [name for name, _ in task.network.named_parameters()], "sent": task.sent, **more},
+    )
+
+
+def step_of(loss: StepLoss) -> Loss:
+    """Return the step of a program that descends a loss and reports it.
+
+    Raises:
+        TypeError: from the step, where the loss is not one number that gradients follow from; it says what it is, and
+            where the user's loss stands.
+    """
+
+    def step(model: nn.Module, batch: Tensors, base: Tensors) -> tuple[Tensor, Tensors]:
+        found = loss(model, batch, base)
+        if isinstance(found, Tensor) and found.ndim == 0:
+            return found, {"loss": found}
+        what = f"a tensor of shape {tuple(found.shape)}" if isinstance(found, Tensor) else f"a {type(found).__name__}"
+        raise TypeError(
+            f"loss returned {what}, expected a tensor of shape (), such as the mean over the batch, and no number "
+            f"taken out of it by .item().{place_of(loss)}"
+        )
+
+    return step
+
+
+def update_of(task: Task, participant: Participant, job: TrainingJob, trained: Trained) -> Update:
+    """Return an upload of the trained model, as far as the task sends it."""
+    return Update(
+        participant=participant,
+        state=task.sent(trained.state),
+        loss=trained.mean("loss"),
+        finite=trained.finite,
+        metrics={"kernel_px": job.training.kernel_px},
+    )
+
+
+def mean_loss(updates: Sequence[Update]) -> dict[str, float]:
+    """Return ``loss``, the mean over a round's updates; nothing where there is none."""
+    return {"loss": sum(update.loss for update in updates) / len(updates)} if updates else {}

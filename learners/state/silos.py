@@ -1,0 +1,222 @@
+"""What belongs to the silos: models and optimizers that stay with the data when another vehicle carries it.
+
+Where no server averages, silos have models of their own, which neighbours mix: ``OwnModels``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from learners.data.moving import moved
+from learners.engines.programs import State
+from learners.mathematics.aggregation import equal_weights, weighted_mean
+from learners.mathematics.mixing import Matrix, half_received, metropolis_hastings, metropolis_hastings_row, mix
+from learners.state.models import Models, alike, misfit
+from learners.state.server import Folded
+from vnetsim.learning import AGGREGATOR, Participant, Peer, Update
+
+SILO = "silo."
+"""Beginning of the names of what belongs to silos in a learner's state."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SiloState:
+    """One silo's tensors, on the CPU, never changed in place.
+
+    Args:
+        shared: its model, the part that other silos' are mixed with; empty where the model is the RSU's.
+        own: what never leaves it.
+    """
+
+    shared: State = field(default_factory=dict)
+    own: State = field(default_factory=dict)
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """All tensors, under ``shared.*`` and ``own.*``."""
+        return {f"{part}.{name}": tensor for part in ("shared", "own") for name, tensor in getattr(self, part).items()}
+
+
+class SiloStates:
+    """The states of the silos that took part so far; the others have none and take no room.
+
+    Args:
+        silos: number of silos.
+        template: gives names, shapes and types of the tensors that a silo may have.
+        whole: whether a silo that has tensors of its own has all of the template's.
+    """
+
+    def __init__(self, silos: int, template: SiloState, *, whole: bool = False) -> None:
+        self._silos = silos
+        self.template = template
+        self._whole = whole
+        self._states: dict[int, SiloState] = {}
+
+    def __getitem__(self, silo: int) -> SiloState:
+        """Return a silo's state, an empty one before its first round."""
+        return self._states.get(silo, SiloState())
+
+    def keep(self, silo: int, **parts: State) -> None:
+        """Put ``shared`` or ``own`` in the place of what a silo has of it."""
+        self._states[silo] = replace(self[silo], **parts)
+
+    @property
+    def trained(self) -> dict[int, SiloState]:
+        """The states there are, by silo, in ascending order."""
+        return dict(sorted(self._states.items()))
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return ``silo.I.shared.*`` and ``silo.I.own.*``; a silo without news returns the same objects again."""
+        return {
+            f"{SILO}{silo}.{name}": tensor
+            for silo, state in self.trained.items()
+            for name, tensor in state.tensors.items()
+        }
+
+    def load_state_dict(self, tensors: Mapping[str, Tensor]) -> None:
+        """Restore what ``state_dict`` returned.
+
+        Raises:
+            InputError: when the tensors are not of this learner.
+        """
+        template, known = self.template, self.template.tensors
+        parts: dict[int, dict[str, dict[str, Tensor]]] = {}
+        for key, tensor in tensors.items():
+            owner, _, name = key.removeprefix(SILO).partition(".")
+            fits = key.startswith(SILO) and owner.isdecimal() and int(owner) < self._silos
+            if not (fits and name in known and alike(tensor, known[name])):
+                raise misfit(key)
+            part, _, name = name.partition(".")
+            parts.setdefault(int(owner), {"shared": {}, "own": {}})[part][name] = tensor
+        for silo, state in parts.items():
+            for part, wanted in (("shared", template.shared), ("own", template.own if self._whole else {})):
+                missing = wanted.keys() - state[part].keys()
+                if missing and (state[part] or part == "own"):
+                    raise misfit(f"{SILO}{silo}.{part}.{min(missing)}")
+        self._states = {silo: SiloState(**state) for silo, state in parts.items()}
+
+
+class OwnModels:
+    """Silos with models of their own, and no server: what they send, mix, and are worth together.
+
+    A silo that did not take part yet has theta^0, which is mixed with nobody's. The aggregator's model is the mean of
+    the models of the silos that did.
+
+    Args:
+        models: theta^0 and the means.
+        silos: where the models are kept.
+        mixing: ``"before"``: a vehicle mixes its peers' models with its silo's before it trains; ``"after"``: all of a
+            round do at its end, by Metropolis-Hastings weights on the graph of completed exchanges; ``"ring"``: at its
+            end, half of what they received.
+        consensus_of: tensors whose distance from their mean is a figure of a round; empty for none.
+    """
+
+    def __init__(
+        self,
+        models: Models,
+        silos: SiloStates,
+        *,
+        mixing: Literal["before", "after", "ring"],
+        consensus_of: Collection[str] = (),
+    ) -> None:
+        self.models = models
+        self._silos = silos
+        self._mixing = mixing
+        self._consensus_of = consensus_of
+        self._measured: dict[int, tuple[State, Mapping[str, float]]] = {}
+
+    def trained(self, participant: Participant | Peer) -> bool:
+        """Return whether a vehicle's silo took part before."""
+        return bool(self._silos[participant.silo].shared)
+
+    def carried(self, participant: Participant | Peer) -> State:
+        """Return the model of a vehicle's silo, which it brings to its neighbours."""
+        return self._silos[participant.silo].shared or self.models.initial
+
+    def base(self, participant: Participant) -> State:
+        """Return where a vehicle's training starts: its silo's model, mixed with its peers' where that comes before.
+
+        A silo that has not been trained yet neither mixes nor is mixed: its share stays with the other vehicle.
+        """
+        own = self.carried(participant)
+        peers = [peer for peer in participant.peers if self.trained(peer)]
+        if self._mixing != "before" or not (peers and self.trained(participant)):
+            return own
+        neighbours = max(participant.neighbours, len(participant.peers))
+        weights = metropolis_hastings_row(neighbours, [peer.neighbours for peer in peers])
+        return weighted_mean([own, *(self.carried(peer) for peer in peers)], weights)
+
+    def fold(self, updates: Sequence[Update], into: str = AGGREGATOR) -> Folded:  # noqa: ARG002 - silos have one model
+        """Take what updates made of their silos' models, of two of one silo the later one; all mix one snapshot.
+
+        A peer whose update is not among them is left out: the graph is that of the others, and weights sum to 1.
+        """
+        shared: Sequence[State] = [moved(update.state, torch.device("cpu")) for update in updates]
+        exchanges: dict[tuple[str, str], float] = {}
+        if updates and self._mixing != "before":
+            participants = [update.participant for update in updates]
+            matrix = self._matrix(participants)
+            exchanges = _weights_of_exchanges(matrix, participants)
+            shared = mix(shared, matrix)
+        for update, state in zip(updates, shared, strict=True):
+            self._silos.keep(update.participant.silo, shared=state)
+        trained = [state.shared for state in self._silos.trained.values()]
+        mean = weighted_mean(trained, equal_weights(len(trained))) if trained else self.models.initial
+        distance = {"consensus_distance": self._distance(trained, mean)} if trained and self._consensus_of else {}
+        return Folded(weights=equal_weights(len(updates)), state=mean, exchanges=exchanges, metrics=distance)
+
+    def silo_figures(self, measure: Callable[[State], Mapping[str, float]]) -> Sequence[Mapping[str, float]]:
+        """Return the metrics of the silos' models; one is measured anew only when it is another."""
+        trained = self._silos.trained
+        for silo, state in trained.items():
+            if silo not in self._measured or self._measured[silo][0] is not state.shared:
+                self._measured[silo] = (state.shared, measure(state.shared))
+        return [self._measured[silo][1] for silo in trained]
+
+    def owns(self, name: str) -> bool:  # noqa: ARG002 - models and silos are saved by themselves
+        """Return that no tensor of a learner's state is of this part."""
+        return False
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return nothing."""
+        return {}
+
+    def load_state_dict(self, tensors: Mapping[str, Tensor]) -> None:
+        """Restore nothing."""
+
+    def _matrix(self, participants: Sequence[Participant]) -> Matrix:
+        """Return the mixing matrix of the participants: row i says what i makes of its own and its peers' models."""
+        position = {participant.vehicle_id: i for i, participant in enumerate(participants)}
+        received = np.zeros((len(participants), len(participants)), dtype=np.bool_)
+        for i, participant in enumerate(participants):
+            for peer in participant.peers:
+                if peer.vehicle_id in position:
+                    received[i, position[peer.vehicle_id]] = True
+        return half_received(received) if self._mixing == "ring" else metropolis_hastings(received & received.T)
+
+    def _distance(self, trained: Sequence[State], mean: State) -> float:
+        """Return sqrt(mean over silos of |theta_i - mean|^2)."""
+        squares = [
+            math.fsum(float((state[name] - mean[name]).to(torch.float64).square().sum()) for name in self._consensus_of)
+            for state in trained
+        ]
+        return math.sqrt(math.fsum(squares) / len(squares))
+
+
+def _weights_of_exchanges(weights: Matrix, participants: Sequence[Participant]) -> dict[tuple[str, str], float]:
+    """Return the weight of every exchange that completed, by sender and receiver; 0 when the sender was left out."""
+    position = {participant.vehicle_id: i for i, participant in enumerate(participants)}
+    return {
+        (peer.vehicle_id, receiver.vehicle_id): (
+            float(weights[i, position[peer.vehicle_id]]) if peer.vehicle_id in position else 0.0
+        )
+        for i, receiver in enumerate(participants)
+        for peer in receiver.peers
+    }

@@ -1,0 +1,104 @@
+"""Which models of an aggregator are kept, and that saving and restoring loses nothing."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from safetensors.torch import load, save
+
+from learners.state.models import Models
+from vnetsim.errors import InputError, RunError
+from vnetsim.learning import AGGREGATOR, ModelKey
+
+
+def model(value: float) -> dict[str, torch.Tensor]:
+    return {"layer.weight": torch.full((2, 2), value), "layer.count": torch.tensor(int(value))}
+
+
+def key(version: int) -> ModelKey:
+    return ModelKey(AGGREGATOR, version)
+
+
+def history(rounds: int, max_staleness: int) -> Models:
+    models = Models(model(0), max_staleness=max_staleness)
+    for r in range(rounds):
+        models.add(model(r + 1))
+    return models
+
+
+@pytest.mark.parametrize("max_staleness", [0, 2])
+def test_keeps_what_staleness_needs(max_staleness: int) -> None:
+    models = history(5, max_staleness)
+    for base_round in range(5 - max_staleness, 6):
+        assert models[key(base_round)]["layer.count"].item() == base_round
+    assert models.newest() is models[key(5)]
+    with pytest.raises(RunError, match="no model of version 2"):
+        models[key(4 - max_staleness if max_staleness else 2)]
+    with pytest.raises(RunError, match="no model of version 6"):
+        models[key(6)]
+
+
+def test_restores_what_it_saved_through_safetensors() -> None:
+    models = history(3, 1)
+    models.add(models.newest())  # a kept model is the same object twice; the file must not share memory
+    saved = load(save(models.state_dict()))
+    assert {key.rsplit(".", 2)[0] for key in saved} == {"round", "model", "snapshot.3"}
+    restored = Models(model(0), max_staleness=1)
+    restored.load_state_dict(saved)
+    assert restored.versions() == [3, 4]
+    for r in (3, 4):
+        assert restored[key(r)].keys() == models[key(r)].keys()
+        assert all(torch.equal(restored[key(r)][name], tensor) for name, tensor in models[key(r)].items())
+
+
+def test_saved_tensors_are_independent() -> None:
+    models = history(0, 0)
+    models.state_dict()["model.layer.weight"].fill_(9)
+    assert models.newest()["layer.weight"].eq(0).all()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"model.layer.weight": torch.zeros(3, 2)},
+        {"model.layer.weight": torch.zeros(2, 2, dtype=torch.float64)},
+        {"model.other": torch.zeros(1)},
+        {"snapshot.0.layer.weight": torch.zeros(2, 2)},
+        {"snapshot.x": torch.zeros(1)},
+        {"snapshot.x.layer.weight": torch.zeros(2, 2)},
+        {"model.layer.weight": None},
+        {"round": None},
+    ],
+)
+def test_refuses_another_model(change: dict[str, torch.Tensor | None]) -> None:
+    models = history(1, 0)
+    saved = {key: tensor for key, tensor in (models.state_dict() | change).items() if tensor is not None}
+    with pytest.raises(InputError, match="does not fit this learner's settings"):
+        models.load_state_dict(saved)
+    assert models.versions() == [1]
+    assert models.newest()["layer.weight"].eq(1).all()
+
+
+def test_a_round_that_is_not_kept_is_told_with_those_that_are() -> None:
+    models = Models(model(0), max_staleness=2)
+    for round_ in range(1, 6):
+        models.add(model(round_))
+    with pytest.raises(
+        RunError, match=r"^no model of version 2 of aggregator 'single': those of versions 3 to 5 are kept\.$"
+    ):
+        models[key(2)]
+
+
+def test_aggregators_have_versions_of_their_own() -> None:
+    models = history(3, 1)
+    models.add(model(7), "RSU 2")
+    assert models.aggregators == [AGGREGATOR, "RSU 2"]
+    assert (models.versions(), models.versions("RSU 2"), models.versions("new")) == ([2, 3], [0, 1], [0])
+    assert models[ModelKey("RSU 2", 0)] is models[ModelKey("new", 0)] is models.initial
+    saved = load(save(models.state_dict()))
+    assert saved.keys() >= {"model.layer.weight", "RSU 2/model.layer.weight", "RSU 2/snapshot.0.layer.weight"}
+    restored = Models(model(0), max_staleness=1)
+    restored.load_state_dict(saved)
+    assert restored.newest("RSU 2")["layer.count"].item() == 7
+    assert restored.newest()["layer.count"].item() == 3
+    assert restored.versions("RSU 2") == [0, 1]

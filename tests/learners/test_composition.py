@@ -1,0 +1,162 @@
+"""Parts compose: weights and a loss of one's own on every task, beside what a local method adds; aggregators apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from learners.cdl import Cdl, ContrastiveDivergence
+from learners.classification_fedavg import ClassificationFedAvg
+from learners.fedavg import FedAvg
+from learners.fedco import FedCo, MomentumContrast
+from learners.fedefm import FedEFM, Overseas
+from learners.federated import FederatedLearner, LocalSteps, Parts, averaging_server, federated_averaging
+from learners.flsimco import FLSimCo
+from learners.state.silos import SiloState, SiloStates
+from learners.steering_baselines import DecentralisedSgd, FedAvgSteering
+from vnetsim.experiment import ExchangeSettings
+from vnetsim.learning import ModelKey, Participant
+
+MakeParticipant = Callable[..., Participant]
+MakeContext = Callable[..., Any]
+STAR = ExchangeSettings(topology="star")
+SHARES = [1 / 6, 2 / 6, 3 / 6]
+AVERAGING = [FLSimCo, FedAvg, ClassificationFedAvg, FedAvgSteering, FedCo, FedEFM, Cdl, DecentralisedSgd]
+
+
+def shares(participants: Sequence[Participant]) -> Any:
+    return np.array(SHARES[: len(participants)])
+
+
+def composed(kind: Any, pull: float | None) -> Any:
+    """Return a learner of the same parts with another loss: 42 and more, or its own and a pull towards the start."""
+
+    def parts(context: Any, settings: Any) -> Parts:
+        shipped = kind.parts(context, settings)
+        task = shipped.task
+
+        def loss(model: Any, batch: Any, base: Any) -> Any:
+            start = sum((theta - base[name]).square().sum() for name, theta in model.named_parameters())
+            if pull is None:
+                return start + 42
+            own = shipped.local._info_nce if kind is FedCo else task.loss
+            return own(model, batch, base) + pull * start
+
+        local: Any = LocalSteps(task, loss)
+        if kind is FedCo:
+            local = MomentumContrast(task, settings, loss)
+        if kind is FedEFM:
+            local = Overseas(context, task, settings, shipped.server, loss)
+        if kind is Cdl:
+            local = ContrastiveDivergence(context, task, settings, shipped.local._series, loss)
+        shipped.server.weigh = shares
+        values = {name: getattr(shipped, name) for name in ("task", "server", "silos", "series", "exchange")}
+        return Parts(local=local, **values)
+
+    return type("Mine", (FederatedLearner,), {"parts": staticmethod(parts), "name": "mine", "task": kind.task})
+
+
+@pytest.mark.usefixtures("tiny", "on_tiny_roads")
+@pytest.mark.parametrize("kind", AVERAGING)
+def test_weights_and_loss_of_ones_own(kind: Any, new_context: MakeContext, participant: MakeParticipant) -> None:
+    learner = composed(kind, None).create(new_context(exchange=STAR), kind.Settings(batch=4, steps=1))
+    updates = learner.train([participant(0, i) for i in range(3)])
+    # the first step begins where the training does
+    assert [update.loss for update in updates] == [42, 42, 42]
+    done = learner.aggregate(updates)
+    assert list(done.weights) == SHARES
+    assert done.metrics["loss"] == 42
+    for name, tensor in learner._models.newest().items():
+        if name in updates[0].state and tensor.is_floating_point():
+            mean = sum(share * update.state[name] for share, update in zip(SHARES, updates, strict=True))
+            torch.testing.assert_close(tensor, mean, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.usefixtures("tiny", "on_tiny_roads")
+@pytest.mark.parametrize("kind", [FedCo, FedEFM, Cdl])
+def test_later_rounds_descend_the_loss_as_well(kind: Any, new_context: MakeContext, group: Callable[..., Any]) -> None:
+    """With a queue of keys, with teachers, beside a divergence; and what is added to it changes the training."""
+
+    def second_round(cls: type[Any]) -> Any:
+        learner = cls.create(new_context(exchange=STAR), kind.Settings(batch=4, steps=2))
+        learner.load_state_dict(begun.state_dict())
+        return learner.train(group(1))[0]
+
+    begun = kind.create(new_context(exchange=STAR), kind.Settings(batch=4, steps=2))
+    begun.aggregate(begun.train(group(0)))
+    shipped = second_round(kind)
+    same, pulled, other = (second_round(composed(kind, pull)) for pull in (0.0, 10.0, None))
+    assert all(bool((shipped.state[name] == tensor).all()) for name, tensor in same.state.items())
+    assert same.loss == shipped.loss
+    assert pulled.loss > shipped.loss
+    for changed in (pulled, other):
+        assert any(bool((shipped.state[name] != tensor).any()) for name, tensor in changed.state.items())
+
+
+@pytest.mark.usefixtures("tiny", "on_tiny_roads")
+@pytest.mark.parametrize("kind", [FLSimCo, FedCo, FedEFM, FedAvgSteering])
+@pytest.mark.parametrize("rule", ["sync", "fedbuff", "fedadam"])
+def test_aggregators_do_not_know_each_other(
+    kind: Any, rule: str, new_context: MakeContext, participant: MakeParticipant
+) -> None:
+    """Rounds of two aggregators in turn are the rounds of each alone, also after a restart between them."""
+
+    def make() -> Any:
+        return kind.create(new_context(rule=rule, exchange=STAR), kind.Settings(batch=4, steps=1))
+
+    def play(learner: Any, aggregator: str, round_: int, number: int) -> None:
+        one = participant(round_, number, speed_mps=20.0)
+        started = [
+            Participant(**{**vars(one), "base": ModelKey(aggregator, round_), "vehicle_id": f"{aggregator} {number}"})
+        ]
+        learner.aggregate(learner.train(started), into=aggregator)
+
+    both, alone = make(), {name: make() for name in "ab"}
+    for round_ in range(2):
+        for number, name in enumerate("ab"):
+            play(both, name, round_, number)
+            play(alone[name], name, round_, number)
+        resumed = make()
+        resumed.load_state_dict(both.state_dict())
+        both = resumed
+    for name, learner in alone.items():
+        ours = both._models.newest(name)
+        assert all(torch.equal(ours[key], tensor) for key, tensor in learner._models.newest(name).items())
+        assert both.evaluate(final=True, aggregator=name) == learner.evaluate(final=True, aggregator=name)
+    first, second = (both._models.newest(name) for name in "ab")
+    assert any(not torch.equal(first[key], second[key]) for key in first)
+
+
+@pytest.mark.usefixtures("tiny")
+def test_averaging_without_more_is_fedavg(new_context: MakeContext, participant: MakeParticipant) -> None:
+    class Bare(FederatedLearner):
+        name, task, paper, Settings = "bare", "classification", "none", ClassificationFedAvg.Settings
+
+        @staticmethod
+        def parts(context: Any, settings: Any) -> Parts:
+            task = ClassificationFedAvg.parts(context, settings).task
+            server = averaging_server(context, settings, task, task.initial_state())
+            silos = SiloStates(context.silos, SiloState())
+            by_hand = Parts(task=task, local=LocalSteps(task), server=server, silos=silos)
+            short = federated_averaging(context, settings, task)
+            assert by_hand.exchange is short.exchange is None
+            return by_hand
+
+    settings = Bare.Settings(batch=4, steps=2)
+    bare, named = (kind.create(new_context(), settings) for kind in (Bare, ClassificationFedAvg))
+    ours, theirs = (learner.train([participant(0, i) for i in range(3)]) for learner in (bare, named))
+    assert [update.loss for update in ours] == [update.loss for update in theirs]
+    assert list(bare.aggregate(ours).weights) == [1 / 3] * 3
+
+
+@pytest.mark.parametrize("kind", [*AVERAGING, FedEFM])
+def test_settings_are_composed_of_few_classes(kind: Any) -> None:
+    def depth(settings: type) -> int:
+        return max((1 + depth(base) for base in settings.__bases__ if base is not object), default=1)
+
+    assert depth(kind.Settings) <= 3
+    assert kind.__mro__[1] is FederatedLearner
