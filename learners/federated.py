@@ -276,15 +276,7 @@ class LocalSteps:
 
     def train(self, starts: Sequence[Start]) -> list[Update]:
         """Return an update for each, in order."""
-        jobs = [
-            TrainingJob(
-                program=self._program,
-                training=self._task.local_training_of(start.participant),
-                base=start.base,
-                optimizer=unprefixed(OPTIMIZER, start.own),
-            )
-            for start in starts
-        ]
+        jobs = [self._job(start) for start in starts]
         server = self._server
         if server is not None and not server.rule.needs_uploads and averages_as_they_come(jobs, server.settings):
             return self._averaged_as_they_come(server, [start.participant for start in starts], jobs)
@@ -304,6 +296,10 @@ class LocalSteps:
             self._task.upload_figures(one.state, one.participant.silo) if one.state else one.metrics for one in updates
         ]
         return {**mean_loss(updates), **self._task.round_figures(of_uploads, folded.weights)}
+
+    def _job(self, start: Start) -> TrainingJob:
+        training, optimizer = self._task.local_training_of(start.participant), unprefixed(OPTIMIZER, start.own)
+        return TrainingJob(program=self._program, training=training, base=start.base, optimizer=optimizer)
 
     def _update(self, start: Start, job: TrainingJob, trained: Trained) -> Update:
         kept = self._task.kept(trained.optimizer)

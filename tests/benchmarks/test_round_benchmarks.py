@@ -38,7 +38,7 @@ def on_ray(workers: int = 2) -> None:
 
     torch.set_num_threads(1)
     learner: Any = contrastive("cpu", silos=50, per_silo=8, encoder="small", batch=8, steps=1)["batched"]
-    program = replace(learner._program, loss=_sum_of_weights, prepare=lambda _: {})
+    program = replace(learner._local._program, loss=_sum_of_weights, prepare=lambda _: {})
     jobs = [replace(learner._local._job(learner._start(one)), program=program) for one in vehicles(50)]
     here = learner._task.engine
     begin_s = time.perf_counter()

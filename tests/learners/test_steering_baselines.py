@@ -479,10 +479,8 @@ def test_dropout_keeps_the_expectation(new: New, participant: MakeParticipant) -
 
 
 def test_the_loss_is_the_squared_error(new: New) -> None:
-    error = torch.tensor([0.5, -0.1])
-    assert float(
-        new(DecentralisedSgd)._task.loss(nn.Identity(), {"outputs": error, "angles": torch.zeros(2)}, {})
-    ) == pytest.approx(0.13)
+    batch = {"outputs": torch.tensor([0.5, -0.1]), "angles": torch.zeros(2)}
+    assert float(new(DecentralisedSgd)._task.loss(nn.Identity(), batch, {})) == pytest.approx(0.13)
 
 
 def test_plain_descent_needs_no_state(new: New, participant: MakeParticipant) -> None:
