@@ -1,7 +1,7 @@
 """A task of one's own in four methods: what images there are, the network, the loss of a step, and what is measured.
 
 ``OwnTask`` brings the rest: silos, motion blur, local SGD on any engine, evaluation, cost, record and resumption. With
-``learners.averaging.AveragingLearner`` it is a whole learner; ``scenarios/plugins/rotation.py`` is one.
+``learners.federated.federated_averaging`` it is a whole learner; ``scenarios/plugins/rotation.py`` is one.
 """
 
 from __future__ import annotations
