@@ -16,7 +16,7 @@ from crash_disk import CHANGES
 from vnetsim.experiment.arithmetic import Arithmetic
 from vnetsim.storage import disk
 from vnetsim.study.cells import CellJob, CellResult, play
-from vnetsim.study.progress import CellProgress, StudyProgress
+from vnetsim.study.workers import CellProgress, StudyProgress
 
 
 def two_cells_by_turns(jobs: Sequence[CellJob], display: StudyProgress) -> Iterator[CellResult]:

@@ -29,7 +29,8 @@ from vnetsim.storage.folder import Folder, disk
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.study import workers, workers_ray
 from vnetsim.study.cells import CellJob
-from vnetsim.study.progress import CellProgress, News, NotesOnce, StudyProgress
+from vnetsim.study.traffic import NotesOnce
+from vnetsim.study.workers import CellProgress, News, StudyProgress
 
 Refused = Callable[..., str]
 

@@ -10,7 +10,7 @@ import pytest
 from vnetsim.errors import InputError
 from vnetsim.scenario.settings_file import parse_override
 from vnetsim.study import request
-from vnetsim.study.expansion import seeds_of
+from vnetsim.study.levels import seeds_of
 from vnetsim.study.plan import Cell, Plan
 from vnetsim.study.request import Request, is_study
 

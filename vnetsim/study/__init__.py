@@ -7,13 +7,13 @@ seed alone. At one seed and condition, silos, radio and initial weights are ther
 The way of a study::
 
     request      a study file, or the arguments of vnetsim compare  ->  tables
-    expansion    tables  ->  every cell's complete experiment, or one line that names what is wrong
+    levels       tables  ->  arms and conditions, each a label and settings, multiplied by the grid
+    expansion    arms under conditions  ->  every cell's complete experiment, or one line that says what is wrong
     plan         the cells and their traffics; a cell's folder is named by what decides its result
     runner       the folder of the comparison: which cells are missing, who runs them, what the record says
     traffic      recorded once for all cells that replay it; one RSU for all, where nobody names one
-    workers      who runs the cells: this process, several, or a Ray cluster (workers_ray)
+    workers      who runs the cells: this process, several, or a Ray cluster (workers_ray); what is shown meanwhile
     cells        one cell, run or resumed as any single run is
-    progress     what is shown meanwhile
 
 ``analysis.comparison`` reads the folder afterwards.
 """

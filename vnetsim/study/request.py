@@ -70,7 +70,8 @@ from vnetsim.plugins import at_folder
 from vnetsim.scenario.kinds import source_file
 from vnetsim.scenario.settings_file import read_toml
 from vnetsim.storage.structure import structure
-from vnetsim.study.expansion import Override, StudyTables, expand, placed, seeds_of
+from vnetsim.study.expansion import expand
+from vnetsim.study.levels import Override, StudyTables, placed, seeds_of
 from vnetsim.study.plan import Plan
 
 MOST_CELLS = 500

@@ -33,9 +33,8 @@ from vnetsim.storage.folder import is_own
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.study.cells import CellJob, CellResult, is_disk_full, is_finished
 from vnetsim.study.plan import Cell, Plan
-from vnetsim.study.progress import NotesOnce, StudyProgress
-from vnetsim.study.traffic import Recorded, recorded, with_one_rsu
-from vnetsim.study.workers import run_here, run_in_processes
+from vnetsim.study.traffic import NotesOnce, Recorded, recorded, with_one_rsu
+from vnetsim.study.workers import StudyProgress, run_here, run_in_processes
 from vnetsim.study.workers_ray import run_on_ray
 
 Engine = Callable[[Sequence[CellJob], StudyProgress], Generator[CellResult, None, None]]

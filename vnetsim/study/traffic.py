@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
@@ -30,6 +31,8 @@ from vnetsim.storage.records import FORMAT
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.traffic import open_traffic
 
+_FOLDER = re.compile(r"\S*traffic/[0-9a-f]{12}")
+"""That of a traffic, in notes."""
 DECIDING = ("traffic", "gaussian", "camera", "source")
 """Tables of an experiment that decide what is recorded."""
 
@@ -174,3 +177,24 @@ def deciding_settings(traffic: Experiment) -> dict[str, Any]:
     # with or without a window the traffic is the same
     chosen["traffic"] = {key: value for key, value in chosen["traffic"].items() if key != "gui"}
     return {"scenario": located, **chosen}
+
+
+class NotesOnce:
+    """A display for several traffics of one scenario: each has the same notes but for its folder; they are shown once.
+
+    Args:
+        progress: where to show all.
+    """
+
+    def __init__(self, progress: ProgressDisplay) -> None:
+        self.stage = progress.stage
+        self.advance = progress.advance
+        self._progress = progress
+        self._said: set[str] = set()
+
+    def note(self, text: str) -> None:
+        """Show a note that was not shown before."""
+        what = _FOLDER.sub("", text)
+        if what not in self._said:
+            self._said.add(what)
+            self._progress.note(text)

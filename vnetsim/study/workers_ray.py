@@ -24,7 +24,7 @@ from vnetsim.runs.ray_cluster import PATIENCE_S, Cluster, connected
 from vnetsim.storage.checksums import RECORD
 from vnetsim.storage.folder import LOCK, Folder
 from vnetsim.study.cells import CellJob, CellResult, play
-from vnetsim.study.progress import CellProgress, StudyProgress
+from vnetsim.study.workers import CellProgress, StudyProgress
 
 SHOW_EVERY_S = 1.0
 
