@@ -38,6 +38,24 @@ def test_types_and_classes(mixed_scenario: Path, windows_of: WindowsOf, index: i
     assert _types(windows_of(mixed_scenario, rsu=RSU, end_s=90.0, **chosen)) == expected
 
 
+def test_vehicles_of_a_saved_state(
+    mixed_scenario: Path, windows_of: WindowsOf, sumo_tool: Callable[..., None], tmp_path: Path
+) -> None:
+    """They departed before SUMO was asked anything."""
+    saving = ("--save-state.times", "40", "--save-state.files", tmp_path / "state.xml", "--end", "41")
+    sumo_tool("sumo", "-c", mixed_scenario, *saving, cwd=tmp_path)
+    config = mixed_scenario.parent / "loaded.sumocfg"
+    loading = f'<load-state value="{tmp_path / "state.xml"}"/></input>'
+    config.write_text(
+        mixed_scenario.read_text().replace("</input>", loading).replace('begin value="0"', 'begin value="40"')
+    )
+    wide = ("300,300:250",)
+    for chosen, names in (("motor", {"w": "car", "bus": "bus"}), ("bicycle", {"b": "bike"})):
+        windows = windows_of(config, rsu=wide, end_s=60.0, vehicle_types=(chosen,))
+        there = {w.vehicle_id.partition(".")[0]: w.vehicle_type for w in windows if w.entry_cause == "begin"}
+        assert there == names
+
+
 def test_who_was_left_out_is_said(mixed_scenario: Path) -> None:
     settings = TrafficSettings(rsu=RSU, repeat=False)  # type: ignore[arg-type]
     traffic = open_traffic(Experiment(scenario=str(mixed_scenario), traffic=settings))

@@ -131,7 +131,11 @@ class SumoStream:
         return sum(len(answer.data) for answer in self._kept)
 
     def frames(self) -> Frames:
-        """Return the frames of the steps received since the last call, at least one."""
+        """Return the frames of the steps received since the last call, at least one.
+
+        Raises:
+            ConnectionError: SUMO tells of vehicles in words not understood, or of one that never departed.
+        """
         self._answers, self._kept = self._kept, []
         buffer = b"".join(answer.data for answer in self._answers)
         bases = np.cumsum([0, *(len(answer.data) for answer in self._answers)]).tolist()
@@ -140,7 +144,10 @@ class SumoStream:
         rows = _Rows(buffer, contexts, steps)
         numbers = self._numbers
         # a dictionary is exact and looks up some ten million ids a second
-        vehicle = np.array([numbers[name] for name in rows.ids()], dtype=np.int64)
+        try:
+            vehicle = np.array([numbers[name] for name in rows.ids()], dtype=np.int64)
+        except KeyError as error:
+            raise ConnectionError(f"it never told of the departure of vehicle {error}.") from error
         for name in self._gone:
             del numbers[name]
         self._gone.clear()
