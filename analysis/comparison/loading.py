@@ -21,7 +21,7 @@ from vnetsim.storage.comparison import COMPARED, RECORD
 from vnetsim.storage.records import CellEntry, ComparisonRecord, ManifestRecord, RsuEntry
 from vnetsim.storage.run_directory import RunDirectory
 
-_NOT_GENERAL = frozenset({"scenario", "learner", "seed", "learning", "traffic", "gaussian"})
+_NOT_GENERAL = frozenset({"scenario", "learner", "seed", "learning", "traffic", "source"})
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -32,10 +32,11 @@ NO_TRAFFIC = "Not drawn: no coverage window was recorded."
 
 def _declared_bounds_kmh(run: RunData) -> tuple[float, float] | None:
     """Return the truncation the traffic was made with, when it was made by the truncated-Gaussian model."""
-    made = run.experiment.gaussian
-    if run.manifest.traffic.kind != "gaussian" or made is None or made.v_min_kmh >= made.v_max_kmh:
+    made = run.manifest.traffic.plugin
+    if run.manifest.traffic.kind != "gaussian" or made is None:
         return None
-    return made.v_min_kmh, made.v_max_kmh
+    low, high = (float(made.settings[name]) for name in ("v_min_kmh", "v_max_kmh"))
+    return (low, high) if low < high else None
 
 
 def _fit_words(fit: SpeedFit | None, declared: bool) -> str:

@@ -214,7 +214,7 @@ def write_run(path: Path, scenario: Scenario) -> Path:
         directory.write("map", [])
     experiment = {
         "scenario": "scenarios/intersection.sumocfg", "seed": 3, "rounds": scenario.rounds,
-        "gaussian": {"v_min_kmh": 60.0, "v_max_kmh": 150.0}, "blur": {"threshold_kmh": 0.0},
+        "blur": {"threshold_kmh": 0.0},
         "camera": {"exposure_s": CAMERA.exposure_s},
     }  # fmt: skip
     directory.put({"experiment.toml": tomli_w.dumps(experiment).encode()})
@@ -226,6 +226,7 @@ def write_run(path: Path, scenario: Scenario) -> Path:
         "packages": {"eclipse-sumo": "1.28.0", "numpy": "2.3.1", "polars": "1.30.0", "torch": "2.7.0"},
         "device": {"name": "cpu", "threads": 2},
         "traffic": {
+            "plugin": {"name": "gaussian", "settings": {"v_min_kmh": 60.0, "v_max_kmh": 150.0}},
             "kind": scenario.traffic_kind, "begin_s": 0.0, "end_s": scenario.span_s, "step_s": 1.0, "seed": 23423,
             "command": ["sumo", "-c", "scenarios/intersection.sumocfg", "--seed", "23423"], "version": "SUMO 1.28.0",
             "inputs": ["/home/u/scenarios/intersection.sumocfg"], "notes": [scenario.note],

@@ -20,10 +20,10 @@ RECORD = """
 import sys
 from pathlib import Path
 from vnetsim.display import progress_display
-from vnetsim.experiment import Experiment, GaussianSettings, TrafficSettings
+from vnetsim.experiment import Experiment, TrafficSettings
 from vnetsim.runs.traffic_recording import record_mobility
-model = GaussianSettings(duration_s=float(sys.argv[1]), arrivals_per_s=float(sys.argv[2]))
-experiment = Experiment(scenario="gaussian", gaussian=model, traffic=TrafficSettings(repeat=False))
+model = {"duration_s": float(sys.argv[1]), "arrivals_per_s": float(sys.argv[2])}
+experiment = Experiment(scenario="gaussian", source=model, traffic=TrafficSettings(repeat=False))
 with progress_display() as progress:
     record_mobility(experiment, Path(sys.argv[3]), command=["benchmark"], progress=progress)
 """
@@ -31,12 +31,12 @@ RUN = """
 import sys
 from pathlib import Path
 from vnetsim.display import progress_display
-from vnetsim.experiment import Experiment, GaussianSettings, RoundSettings
+from vnetsim.experiment import Experiment, RoundSettings
 from vnetsim.runs.assembly import assemble
 from vnetsim.runs.runner import start_run
 experiment = Experiment(
     scenario="gaussian", learner=sys.argv[1], rounds=int(sys.argv[2]), device="cpu", evaluate_every=100,
-    gaussian=GaussianSettings(arrivals_per_s=1.0), round=RoundSettings(invited=20, quorum=10),
+    source={"arrivals_per_s": 1.0}, round=RoundSettings(invited=20, quorum=10),
 )
 with progress_display() as progress:
     start_run(assemble(experiment), Path(sys.argv[3]), command=["benchmark"], progress=progress)
@@ -45,12 +45,12 @@ MANY_ROUNDS = """
 import sys
 from pathlib import Path
 from vnetsim.display import progress_display
-from vnetsim.experiment import Experiment, GaussianSettings, RoundSettings
+from vnetsim.experiment import Experiment, RoundSettings
 from vnetsim.runs.assembly import assemble
 from vnetsim.runs.runner import start_run
 experiment = Experiment(
     scenario="gaussian", learner=sys.argv[1], rounds=int(sys.argv[2]), device="cpu", evaluate_every=1000,
-    gaussian=GaussianSettings(arrivals_per_s=5.0), round=RoundSettings(invited=6, quorum=5),
+    source={"arrivals_per_s": 5.0}, round=RoundSettings(invited=6, quorum=5),
     radio={"name": "constant"},
 )
 with progress_display() as progress:

@@ -67,7 +67,7 @@ def fault(call: Callable[..., Any], *args: Any, **keywords: Any) -> str:
 
 
 def test_the_settings_are_many() -> None:
-    assert len(OF_EXPERIMENT) > 30
+    assert len(OF_EXPERIMENT) > 25
     assert len(OF_PLUGINS) > 100
     assert len({kind for kind, *_ in OF_PLUGINS}) >= 4, "learners, selections, paces and aggregations have some"
 

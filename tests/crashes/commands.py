@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from vnetsim.display import progress_display
-from vnetsim.experiment import Experiment, GaussianSettings, RoundSettings, TrafficSettings
+from vnetsim.experiment import Experiment, RoundSettings, TrafficSettings
 from vnetsim.runs.assembly import assemble
 from vnetsim.runs.runner import resume_run, start_run
 from vnetsim.runs.traffic_recording import record_mobility
@@ -22,7 +22,7 @@ from vnetsim.study.runner import compare
 WALK = f"{Path(__file__).parents[1] / 'end_to_end' / 'walk_learners.py'}:Walk"
 TRAFFIC = Experiment(
     scenario="gaussian",
-    gaussian=GaussianSettings(duration_s=15.0, arrivals_per_s=0.5),
+    source={"duration_s": 15.0, "arrivals_per_s": 0.5},
     traffic=TrafficSettings(repeat=False),
 )
 CONTRASTIVE = {"bank": 12, "linear_probe": "never"}

@@ -14,7 +14,7 @@ Cli = Callable[..., Any]
 EXAMPLE = f"aggregation.name={Path(__file__).resolve().parents[2] / 'scenarios' / 'plugins' / 'half_life.py'}:HalfLife"
 ASYNCHRONOUS = (
     *("--set", "round.quorum=1", "--set", "round.invited=4", "--set", "round.max_staleness=9", "--rounds", "6"),
-    *("--set", "compute.median_flops=3e7", "--set", "gaussian.arrivals_per_s=2"),
+    *("--set", "compute.median_flops=3e7", "--set", "source.arrivals_per_s=2"),
 )
 
 

@@ -19,7 +19,7 @@ Cli = Callable[..., Any]
 Refused = Callable[..., str]
 ResultsOf = Callable[[Path], dict[str, bytes]]
 
-SHORT = ("--rounds", "3", "--device", "cpu", "--set", "gaussian.duration_s=120")
+SHORT = ("--rounds", "3", "--device", "cpu", "--set", "source.duration_s=120")
 TABLES = ("comparison.parquet", "comparison.csv")
 
 
@@ -188,7 +188,7 @@ def test_when_all_fail_there_is_no_page(toys: Any, toy: Any, cli: Cli, tmp_path:
 
 @pytest.mark.usefixtures("toys")
 def test_the_end_of_the_traffic_is_told(cli: Cli, tmp_path: Path) -> None:
-    options = ("--learners", "toy,shifted", "--seeds", "0:2", "--rounds", "200", "--set", "gaussian.duration_s=15")
+    options = ("--learners", "toy,shifted", "--seeds", "0:2", "--rounds", "200", "--set", "source.duration_s=15")
     done = cli("compare", "gaussian", *options, "--out", tmp_path / "all")
     assert done.status == 0, done.err
     assert "The recorded traffic ended before all rounds were done in 4 of 4 cells" in done.err
@@ -439,7 +439,7 @@ def test_other_traffic_in_the_same_folder_runs_anew(cli: Cli, tmp_path: Path) ->
     folder = tmp_path / "all"
     assert cli(*command(folder, seeds="0:1")).status == 0
     first = tables_of(folder)
-    assert cli(*command(folder, "--set", "gaussian.mean_kmh=70", seeds="0:1")).status == 0
+    assert cli(*command(folder, "--set", "source.mean_kmh=70", seeds="0:1")).status == 0
     assert len(list((folder / "cells").iterdir())) == 4
     assert tables_of(folder) != first
     assert cli(*command(folder, seeds="0:1")).status == 0

@@ -183,7 +183,7 @@ def test_a_line_that_is_no_passage_and_a_source_that_fails_are_named(cli: Cli, p
             "begins with 'drive': must be one of crossing, departure, ",
         ),
         (("half_m = math", "half_m = 1.1 * math"), "leads 219.994 m away from RSU"),
-        (("file: str\n", "file: str\n        more: int\n"), "source.more: it has no default and must be given."),
+        (("file: str\n", "file: str\n    more: int\n"), "source.more: it has no default and must be given."),
     ],
     ids=str,
 )

@@ -65,7 +65,7 @@ class Mine:
     def deadline_s(self, state):
         return {deadline_s}
 """
-FEW = ("--set", "round.invited=2", "--set", "round.quorum=2", "--set", "gaussian.arrivals_per_s=0.8")
+FEW = ("--set", "round.invited=2", "--set", "round.quorum=2", "--set", "source.arrivals_per_s=0.8")
 
 
 def policy(folder: Path, select: str = LOSSES, after: str = LEARN, losses: bool = True) -> str:
@@ -93,7 +93,7 @@ def test_a_policys_nonsense_is_told_by_name(
 ) -> None:
     assert toy.name == "toy"
     options = ("--learner", "toy", "--set", f"selection.name={policy(tmp_path, select)}", *FEW)
-    crowded = ("--set", "gaussian.arrivals_per_s=5", "--set", "round.invited=40")
+    crowded = ("--set", "source.arrivals_per_s=5", "--set", "round.invited=40")
     line = refused("run", "gaussian", *options, *crowded, "--out", tmp_path / "run", status=1)
     assert "selection policy 'mine' " in line
     assert words in line

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from vnetsim.display import progress_display
-from vnetsim.experiment import Experiment, GaussianSettings, RoundSettings
+from vnetsim.experiment import Experiment, RoundSettings
 from vnetsim.runs import tables
 from vnetsim.runs.assembly import assemble
 from vnetsim.runs.runner import resume_run, start_run
@@ -84,7 +84,7 @@ def play(folder: Path) -> None:
         learner=WALK,
         rounds=6,
         device="cpu",
-        gaussian=GaussianSettings(arrivals_per_s=1.0),
+        source={"arrivals_per_s": 1.0},
         round=RoundSettings(quorum=2),
     )
     with progress_display() as progress:

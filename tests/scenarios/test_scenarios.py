@@ -22,6 +22,7 @@ from vnetsim.experiment import Experiment, TrafficSettings
 from vnetsim.experiment.camera import Camera
 from vnetsim.scenario.settings_file import load_experiment
 from vnetsim.traffic import open_traffic
+from vnetsim.traffic.gaussian import GaussianSource
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 NAMES = ("intersection", "expressway")
@@ -238,14 +239,14 @@ def test_the_gaussian_experiment_is_accepted_and_states_every_setting_of_its_mod
     path = SCENARIOS / "gaussian.toml"
     experiment = load_experiment(str(path))
     assert experiment.scenario == "gaussian"
-    written = tomllib.loads(path.read_text(encoding="utf-8"))["gaussian"]
-    assert set(written) == set(vars(experiment.gaussian))
-    assert experiment.gaussian.v_min_kmh < 100 < experiment.gaussian.v_max_kmh
+    written = tomllib.loads(path.read_text(encoding="utf-8"))["source"]
+    assert set(written) == set(vars(GaussianSource(**experiment.source)))
+    assert experiment.source["v_min_kmh"] < 100 < experiment.source["v_max_kmh"]
 
 
 def test_the_results_say_how_far_eq_11_moves_a_weight_in_the_gaussian_scenario() -> None:
     """The root mean square of N w_n - 1 over a round's N = 5 vehicles, in the median round; levels are as speeds."""
-    gaussian = load_experiment(SCENARIOS / "gaussian.toml").gaussian
+    gaussian = GaussianSource(**load_experiment(SCENARIOS / "gaussian.toml").source)
     low, high, mean, sd = (getattr(gaussian, f"{name}_kmh") for name in ("v_min", "v_max", "mean", "sd"))
     distribution = truncnorm((low - mean) / sd, (high - mean) / sd, loc=mean, scale=sd)
     speeds = distribution.rvs(size=(20_000, 5), random_state=np.random.default_rng(0))

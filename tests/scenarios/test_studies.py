@@ -170,12 +170,12 @@ def test_arms_of_the_study_of_asynchrony_are_evaluated_after_as_many_uploads(siz
     stale = {rule: (rounds.quorum, rounds.max_staleness > 0) for rule, rounds in rules.items()}
     assert stale == {"sync": (5, False), "fedbuff": (5, True), "fedasync": (1, True)}
     # an upload in every tenth of a second would not end it before the traffic
-    assert all(cell.experiment.rounds > 10 * cell.experiment.gaussian.duration_s for cell in plan.cells)
+    assert all(cell.experiment.rounds > 10 * cell.experiment.source["duration_s"] for cell in plan.cells)
 
 
 @pytest.mark.slow
 def test_the_study_of_asynchrony_ends_with_the_traffic_in_every_arm(tmp_path: Path) -> None:
-    options = ("--set", "gaussian.duration_s=80", "--set", "data.train_images=400", "--set", "data.test_images=40")
+    options = ("--set", "source.duration_s=80", "--set", "data.train_images=400", "--set", "data.test_images=40")
     options = ("--seeds", "0:1", "--device", "cpu", *options, "--out", tmp_path / "s")
     assert execute("compare", FOLDER / "asynchrony.toml", *options).status == 0
     record = json.loads((tmp_path / "s" / "comparison.json").read_text())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import asdict
 from itertools import islice
 
 import numpy as np
@@ -13,22 +14,24 @@ from scipy import stats
 
 from vnetsim.coverage.windows import CoverageEvent, Left, Window
 from vnetsim.errors import InputError
-from vnetsim.experiment import Experiment, GaussianSettings, TrafficSettings
+from vnetsim.experiment import Experiment, TrafficSettings
 from vnetsim.traffic import open_traffic
+from vnetsim.traffic.gaussian import GaussianSource
 
 ONCE = TrafficSettings(repeat=False)
 
 
-def events(settings: GaussianSettings, seed: int = 3) -> list[CoverageEvent]:
-    return list(open_traffic(Experiment(scenario="gaussian", seed=seed, gaussian=settings, traffic=ONCE)).events())
+def events(settings: GaussianSource, seed: int = 3) -> list[CoverageEvent]:
+    experiment = Experiment(scenario="gaussian", seed=seed, source=asdict(settings), traffic=ONCE)
+    return list(open_traffic(experiment).events())
 
 
-def windows(settings: GaussianSettings, seed: int = 3) -> list[Window]:
+def windows(settings: GaussianSource, seed: int = 3) -> list[Window]:
     return [event.window for event in events(settings, seed) if isinstance(event, Left)]
 
 
 def test_dwell_is_chord_over_speed(checked: Callable[[list[CoverageEvent]], None]) -> None:
-    settings = GaussianSettings(duration_s=2000)
+    settings = GaussianSource(duration_s=2000)
     played = events(settings)
     checked(played)
     found = [e.window for e in played if isinstance(e, Left)]
@@ -47,7 +50,7 @@ def test_dwell_is_chord_over_speed(checked: Callable[[list[CoverageEvent]], None
 
 
 def test_speeds_follow_the_truncated_gaussian() -> None:
-    settings = GaussianSettings(
+    settings = GaussianSource(
         v_min_kmh=50, v_max_kmh=60, mean_kmh=55, sd_kmh=2.5, duration_s=20_000, arrivals_per_s=0.5
     )
     speeds_kmh = 3.6 * np.array([w.entry_speed_mps for w in windows(settings)])
@@ -63,7 +66,7 @@ def test_speeds_follow_the_truncated_gaussian() -> None:
 
 
 def test_arrivals_are_poisson_and_directions_equally_likely() -> None:
-    settings = GaussianSettings(duration_s=20_000, arrivals_per_s=0.4)
+    settings = GaussianSource(duration_s=20_000, arrivals_per_s=0.4)
     found = windows(settings)
     gaps = np.diff(sorted(w.enter_s for w in found))
     assert stats.kstest(gaps, "expon", args=(0, 1 / 0.4)).pvalue > 1e-3
@@ -73,7 +76,7 @@ def test_arrivals_are_poisson_and_directions_equally_likely() -> None:
 
 
 def test_the_kth_direction_comes_from_its_bearing() -> None:
-    for window in windows(GaussianSettings(duration_s=100)):
+    for window in windows(GaussianSource(duration_s=100)):
         k = ("north", "east", "south", "west").index(window.entry_edge)
         bearing = math.degrees(math.atan2(window.path_x_m[0], window.path_y_m[0])) % 360
         assert bearing == pytest.approx(90.0 * k, abs=1e-6)
@@ -86,15 +89,15 @@ def test_the_kth_direction_comes_from_its_bearing() -> None:
 
 
 def test_seed_decides_and_a_setting_leaves_the_other_draws_alone() -> None:
-    base = windows(GaussianSettings())
-    assert [w.enter_s for w in windows(GaussianSettings())] == [w.enter_s for w in base]
-    assert [w.enter_s for w in windows(GaussianSettings(), seed=4)] != [w.enter_s for w in base]
-    arrivals = {w.vehicle_id: w.enter_s for w in windows(GaussianSettings(sd_kmh=1.0))}
+    base = windows(GaussianSource())
+    assert [w.enter_s for w in windows(GaussianSource())] == [w.enter_s for w in base]
+    assert [w.enter_s for w in windows(GaussianSource(), seed=4)] != [w.enter_s for w in base]
+    arrivals = {w.vehicle_id: w.enter_s for w in windows(GaussianSource(sd_kmh=1.0))}
     assert arrivals == {w.vehicle_id: w.enter_s for w in base}
 
 
 def test_repeat_goes_on_without_an_end() -> None:
-    traffic = open_traffic(Experiment(scenario="gaussian", seed=3, gaussian=GaussianSettings(duration_s=10)))
+    traffic = open_traffic(Experiment(scenario="gaussian", seed=3, source={"duration_s": 10}))
     assert traffic.info.end_s is None
     assert traffic.rsus[0].range_m == 500.0
     assert list(islice(traffic.events(), 400))[-1].time_s > 200
@@ -103,7 +106,10 @@ def test_repeat_goes_on_without_an_end() -> None:
 
 
 def test_settings_that_make_no_distribution_are_refused() -> None:
-    with pytest.raises(InputError, match=r"gaussian\.v_min_kmh must be below"):
-        GaussianSettings(v_min_kmh=70, v_max_kmh=60)
-    with pytest.raises(InputError, match=r"gaussian\.sd_kmh must be between"):
-        GaussianSettings(sd_kmh=0)
+    with pytest.raises(InputError, match=r"source\.v_min_kmh must be below source\.v_max_kmh, got 70 and 60"):
+        GaussianSource(v_min_kmh=70, v_max_kmh=60)
+    for sd_kmh in (0.0, float("nan")):
+        with pytest.raises(InputError, match=r"source\.sd_kmh must be between"):
+            open_traffic(Experiment(scenario="gaussian", source={"sd_kmh": sd_kmh}))
+    with pytest.raises(InputError, match=r"source: unknown key 'v_min_mph'\. Did you mean 'v_min_kmh'\?"):
+        open_traffic(Experiment(scenario="gaussian", source={"v_min_mph": 60}))

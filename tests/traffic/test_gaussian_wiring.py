@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from statistics import NormalDist
 from typing import Any
 
@@ -11,24 +11,25 @@ import numpy as np
 import pytest
 
 from vnetsim.coverage.windows import Left, Window
-from vnetsim.experiment import Experiment, GaussianSettings, TrafficSettings
+from vnetsim.experiment import Experiment, TrafficSettings
 from vnetsim.traffic import open_traffic
+from vnetsim.traffic.gaussian import GaussianSource
 
 ENTRY, SPEED, BEARING, LENGTH = "entry", "speed", "bearing", "length of path"
 Seen = dict[str, np.ndarray[Any, Any]]
-MODEL = GaussianSettings(duration_s=400.0)
+MODEL = GaussianSource(duration_s=400.0)
 
 
-def quantiles(speeds_kmh: np.ndarray[Any, Any], settings: GaussianSettings) -> np.ndarray[Any, Any]:
+def quantiles(speeds_kmh: np.ndarray[Any, Any], settings: GaussianSource) -> np.ndarray[Any, Any]:
     """Return which share of the truncated Gaussian lies below each speed."""
     normal = NormalDist(settings.mean_kmh, settings.sd_kmh)
     low, high = normal.cdf(settings.v_min_kmh), normal.cdf(settings.v_max_kmh)
     return (np.vectorize(normal.cdf)(speeds_kmh) - low) / (high - low)
 
 
-def seen(settings: GaussianSettings, count: int = 60) -> Seen:
+def seen(settings: GaussianSource, count: int = 60) -> Seen:
     """Return what the windows of the first vehicles show; those that the end cuts are left out."""
-    experiment = Experiment(scenario="gaussian", seed=2, gaussian=settings, traffic=TrafficSettings(repeat=False))
+    experiment = Experiment(scenario="gaussian", seed=2, source=asdict(settings), traffic=TrafficSettings(repeat=False))
     events = open_traffic(experiment).events()
     windows: list[Window] = [event.window for event in events if isinstance(event, Left)]
     whole = [w for w in windows if w.exit_cause == "crossing"]
@@ -77,4 +78,4 @@ def test_what_the_gaussian_model_does(
 
 
 def test_every_setting_is_looked_at() -> None:
-    assert {one.name for one in fields(GaussianSettings)} == {name for name, *_ in GAUSSIAN}
+    assert {one.name for one in fields(GaussianSource)} == {name for name, *_ in GAUSSIAN}

@@ -20,7 +20,7 @@ from vnetsim.experiment.rounds import (
     ScheduleSettings,
     SiloSettings,
 )
-from vnetsim.experiment.traffic import ComputeSettings, GaussianSettings, TrafficSettings
+from vnetsim.experiment.traffic import ComputeSettings, TrafficSettings
 from vnetsim.setting_checks import Within, check_bounds, require
 
 __all__ = [
@@ -31,7 +31,6 @@ __all__ = [
     "DataSettings",
     "ExchangeSettings",
     "Experiment",
-    "GaussianSettings",
     "RoundSettings",
     "ScheduleSettings",
     "SiloSettings",
@@ -89,8 +88,8 @@ class Experiment:
         radio: the radio model, by its ``name``, or as ``path/to/file.py:Class``, and its settings: ``tr37885`` is the
             line-of-sight path loss of 3GPP TR 37.885 with Shannon capacity; ``constant`` gives every active transfer
             the airtime share of ``rate_bps``.
-        source: settings of the traffic source that ``scenario`` names by an entry point or as
-            ``path/to/file.py:Class``; SUMO and the Gaussian have theirs in ``traffic`` and ``gaussian``.
+        source: settings of the traffic source that ``scenario`` names: of the truncated-Gaussian model, of one by an
+            entry point, or of ``path/to/file.py:Class``; those of SUMO and of recordings are in ``traffic``.
         dataset: settings of the data set that ``data.name`` names; the built-in ones have theirs in ``data``.
         encoder: settings of the encoder that ``learning.encoder`` names, where the learner has that setting.
     """
@@ -103,7 +102,6 @@ class Experiment:
     evaluate_every: Annotated[int, Within(1, 1_000_000, "", "no run has more rounds")] = 1
     arithmetic: Arithmetic = field(default_factory=Arithmetic)
     traffic: TrafficSettings = field(default_factory=TrafficSettings)
-    gaussian: GaussianSettings = field(default_factory=GaussianSettings)
     compute: ComputeSettings = field(default_factory=ComputeSettings)
     round: RoundSettings = field(default_factory=RoundSettings)
     exchange: ExchangeSettings = field(default_factory=ExchangeSettings)

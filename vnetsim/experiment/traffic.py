@@ -11,7 +11,6 @@ from vnetsim.setting_checks import Within, check_bounds, require
 SimulatedS = Annotated[float, Within(0, 1e9, "s", "thirty years, beyond any recording")]
 REACH = Within(1, 1e5, "m", "no roadside radio reaches further")
 Reach = Annotated[float, REACH]
-SpeedKmh = Annotated[float, Within(0.1, 1000, "km/h", "a standing vehicle never leaves, and none on a road is faster")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,36 +58,6 @@ class TrafficSettings:
             f"({self.warmup_s:g} s).",
         )
         require(bool(self.vehicle_types), 'traffic.vehicle_types: name at least one, or "all".')
-
-
-@dataclass(frozen=True, kw_only=True)
-class GaussianSettings:
-    """The truncated-Gaussian speed model: FLSimCo's mobility, straight through the disc.
-
-    Args:
-        v_min_kmh: lowest speed (km/h).
-        v_max_kmh: highest speed (km/h).
-        mean_kmh: mean of the untruncated Gaussian (km/h).
-        sd_kmh: standard deviation of the untruncated Gaussian (km/h), > 0.
-        arrivals_per_s: rate of the Poisson arrivals, all directions together (1/s).
-        duration_s: length of the simulated time (s).
-        range_m: coverage radius (m).
-    """
-
-    v_min_kmh: SpeedKmh = 60.0
-    v_max_kmh: SpeedKmh = 150.0
-    mean_kmh: Annotated[float, Within(-1000, 1000, "km/h", "further away a tail has no digits left")] = 105.0
-    sd_kmh: Annotated[float, Within(0.1, 1000, "km/h", "from one speed for all to any speed alike")] = 25.0
-    arrivals_per_s: Annotated[float, Within(1e-6, 1000, "1/s", "a thousand lanes at capacity bring fewer")] = 0.5
-    duration_s: Annotated[float, Within(0.1, 1e8, "s", "three years")] = 900.0
-    range_m: Reach = 500.0
-
-    def __post_init__(self) -> None:
-        check_bounds("gaussian", self)
-        require(
-            self.v_min_kmh < self.v_max_kmh,
-            f"gaussian.v_min_kmh must be below gaussian.v_max_kmh, got {self.v_min_kmh} and {self.v_max_kmh}.",
-        )
 
 
 @dataclass(frozen=True, kw_only=True)

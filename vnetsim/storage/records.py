@@ -28,6 +28,14 @@ class RsuEntry:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PluginEntry:
+    """A plug-in of ``manifest.json``."""
+
+    name: str
+    settings: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
 class TrafficEntry:
     """The traffic of ``manifest.json``."""
 
@@ -41,6 +49,7 @@ class TrafficEntry:
     inputs: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     vehicles: str = ""
+    plugin: PluginEntry | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,14 +67,6 @@ class RadioEntry:
     cap_bps: float | None = None
     links: RatesEntry | None = None
     sidelinks: RatesEntry | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class PluginEntry:
-    """A plug-in of ``manifest.json``."""
-
-    name: str
-    settings: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,14 +176,6 @@ class ComparisonRecord:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GaussianEntry:
-    """The table ``gaussian`` of ``experiment.toml``."""
-
-    v_min_kmh: float = 0.0
-    v_max_kmh: float = 0.0
-
-
-@dataclass(frozen=True, kw_only=True)
 class SilosEntry:
     """The table ``silos`` of ``experiment.toml``."""
 
@@ -219,7 +212,6 @@ class ExperimentRecord:
     learner: str = ""
     rounds: int = 0
     camera: dict[str, float] = field(default_factory=dict)
-    gaussian: GaussianEntry | None = None
     silos: SilosEntry | None = None
     traffic: WarmupEntry = WarmupEntry()
     round: RoundEntry = RoundEntry()

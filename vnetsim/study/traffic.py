@@ -33,7 +33,7 @@ from vnetsim.traffic import open_traffic
 
 _FOLDER = re.compile(r"\S*traffic/[0-9a-f]{12}")
 """That of a traffic, in notes."""
-DECIDING = ("traffic", "gaussian", "camera", "source")
+DECIDING = ("traffic", "camera", "source")
 """Tables of an experiment that decide what is recorded."""
 
 

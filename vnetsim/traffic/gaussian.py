@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import count
+from typing import Annotated, ClassVar
 
 import numpy as np
 from scipy.stats import truncnorm
@@ -17,11 +18,14 @@ from scipy.stats import truncnorm
 from vnetsim.coverage.rsu import Rsu
 from vnetsim.coverage.windows import ExitCause, TrafficInfo, VehiclePath
 from vnetsim.errors import InputError
-from vnetsim.experiment import GaussianSettings, TrafficSettings
+from vnetsim.experiment import TrafficSettings
+from vnetsim.experiment.traffic import Reach
 from vnetsim.random_streams import Streams
 from vnetsim.scenario.kinds import TrafficRequest
+from vnetsim.setting_checks import Within, check_bounds, require
 from vnetsim.traffic.paths import PathTraffic
 
+SpeedKmh = Annotated[float, Within(0.1, 1000, "km/h", "a standing vehicle never leaves, and none on a road is faster")]
 _KMH_PER_MPS = 3.6
 _PATH_POINTS = 9
 _BLOCK = 256
@@ -40,10 +44,34 @@ class GaussianSource:
         v_n ~ N(mean_kmh, sd_kmh^2), truncated to [v_min_kmh, v_max_kmh]
         t_n - t_(n-1) ~ Exp(arrivals_per_s)
         direction of n: equally likely among north, east, south and west;  dwell of n = 2 R / v_n
+
+    Args:
+        v_min_kmh: lowest speed (km/h).
+        v_max_kmh: highest speed (km/h).
+        mean_kmh: mean of the untruncated Gaussian (km/h).
+        sd_kmh: standard deviation of the untruncated Gaussian (km/h), > 0.
+        arrivals_per_s: rate of the Poisson arrivals, all directions together (1/s).
+        duration_s: length of the simulated time (s).
+        range_m: coverage radius (m).
     """
 
-    name = "gaussian"
-    source = "FLSimCo (arXiv:2408.00256), Section III: speeds of a truncated Gaussian"
+    name: ClassVar[str] = "gaussian"
+    source: ClassVar[str] = "FLSimCo (arXiv:2408.00256), Section III: speeds of a truncated Gaussian"
+
+    v_min_kmh: SpeedKmh = 60.0
+    v_max_kmh: SpeedKmh = 150.0
+    mean_kmh: Annotated[float, Within(-1000, 1000, "km/h", "further away a tail has no digits left")] = 105.0
+    sd_kmh: Annotated[float, Within(0.1, 1000, "km/h", "from one speed for all to any speed alike")] = 25.0
+    arrivals_per_s: Annotated[float, Within(1e-6, 1000, "1/s", "a thousand lanes at capacity bring fewer")] = 0.5
+    duration_s: Annotated[float, Within(0.1, 1e8, "s", "three years")] = 900.0
+    range_m: Reach = 500.0
+
+    def __post_init__(self) -> None:
+        check_bounds("source", self)  # before what must hold between two of them
+        require(
+            self.v_min_kmh < self.v_max_kmh,
+            f"source.v_min_kmh must be below source.v_max_kmh, got {self.v_min_kmh} and {self.v_max_kmh}.",
+        )
 
     def open(self, request: TrafficRequest) -> GaussianTraffic:
         """Open it.
@@ -55,7 +83,7 @@ class GaussianSource:
         if timed.begin_s is not None or timed.end_s is not None or timed.warmup_s:
             raise InputError(
                 "gaussian: the model has no begin, end or warm-up (traffic.begin_s, end_s, warmup_s); "
-                "gaussian.duration_s says how long it lasts."
+                "source.duration_s says how long it lasts."
             )
         if timed.vehicle_types not in {("motor",), ("all",)}:
             raise InputError("gaussian: the model has no types of vehicles (traffic.vehicle_types).")
@@ -64,14 +92,14 @@ class GaussianSource:
         if named:
             raise InputError(
                 f"gaussian: the model has one RSU, in the origin, and no net (traffic.{', '.join(named)}); "
-                "gaussian.range_m says how far it reaches."
+                "source.range_m says how far it reaches."
             )
         if timed.gui or timed.seed is not None:
             raise InputError(
                 "gaussian: no SUMO runs here, which traffic.gui would show and traffic.seed would seed; seed is the "
                 "model's as well."
             )
-        return GaussianTraffic(request.experiment.gaussian, request.streams, repeat=request.repeat)
+        return GaussianTraffic(self, request.streams, repeat=request.repeat)
 
 
 class GaussianTraffic(PathTraffic):
@@ -84,7 +112,7 @@ class GaussianTraffic(PathTraffic):
         repeat: go on after ``duration_s`` without an end: arrivals have no memory, so playing again is going on.
     """
 
-    def __init__(self, settings: GaussianSettings, streams: Streams, *, repeat: bool) -> None:
+    def __init__(self, settings: GaussianSource, streams: Streams, *, repeat: bool) -> None:
         self._settings = settings
         self._streams = streams
         self._end_s = math.inf if repeat else settings.duration_s
@@ -96,6 +124,7 @@ class GaussianTraffic(PathTraffic):
             step_s=None,
             seed=streams.seed,
             whole_paths=True,
+            plugin={"name": settings.name, "source": settings.source, "settings": asdict(settings)},
         )
         super().__init__([rsu], info, self._vehicle_paths)
 
