@@ -16,7 +16,8 @@ from vnetsim.coverage.rsu import Rsu
 from vnetsim.coverage.windows import VehiclePath
 from vnetsim.experiment import ExchangeSettings
 from vnetsim.learning import Cost, Exchange
-from vnetsim.radio.models import Tr37885, path_loss_db
+from vnetsim.radio.models import Tr37885
+from vnetsim.radio.propagation import path_loss_db
 from vnetsim.random_streams import Streams
 from vnetsim.simulation.exchange import contact_time_s
 from vnetsim.simulation.loop import simulate
@@ -341,7 +342,9 @@ def test_the_sidelink_has_the_loss_of_the_air_between_equal_antennas() -> None:
     link = {"max_spectral_efficiency": 100.0, "efficiency": 1.0, "rsu_power_dbm": 46.0, "vehicle_power_dbm": 17.0}
     noise = -174 + 70 + 9
     expected = 10e6 * math.log2(1 + 10 ** ((17 - path_loss_db(120.0, 5.9e9, "highway") - 2.0 - noise) / 10))
-    assert Tr37885(**link).rate_bps(120.0, link["vehicle_power_dbm"], 2.0, "highway") == pytest.approx(expected)
+    model, rsu = Tr37885(**link), Rsu(id="r", x_m=0.0, y_m=0.0, range_m=250.0, environment="highway")
+    state = 2.0, model.begin([rsu], [])
+    assert model.sidelink_bps(rsu, (10.0, 0.0), (130.0, 0.0), state) == pytest.approx(expected)
 
 
 def test_the_sidelink_has_the_environment_of_the_rsu_that_schedules_it(scene: Any, play: Any) -> None:

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 class Plain:
     name, source, update_s = "plain", "a test", 1.0
     bps: float = 8e6
-    def draw(self, generator): return generator.uniform(0.5, 1)
+    def draw(self, generator, memory): return generator.uniform(0.5, 1)
     def downlink_bps(self, rsu, vehicle_m, state): return self.bps * state
     def uplink_bps(self, rsu, vehicle_m, state): return self.bps / 2 * state
     def sidelink_bps(self, rsu, sender_m, receiver_m, state): return self.bps / 4 * state

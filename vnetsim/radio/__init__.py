@@ -1,17 +1,18 @@
 """Radio: models of the rates between RSUs and vehicles and among vehicles, and the channel that transfers share.
 
 A model says how fast two antennas could exchange data if they had the channel for themselves, from where they are and
-from what was drawn for them. The airtime is shared in time (``channel``), so transfers at one RSU do not interfere;
-RSUs are taken to use different channels.
+from what was drawn for them. The airtime is shared in time (``channel``), so transfers at one RSU do not interfere.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Protocol
 
 import numpy as np
 
 from vnetsim.coverage.rsu import Rsu
+from vnetsim.coverage.windows import Floats
 from vnetsim.experiment import DEFAULT_NAMES
 from vnetsim.plugins import Kind, optional
 from vnetsim.setting_checks import Within
@@ -36,7 +37,17 @@ class RadioModel(Protocol):
     update_s: ClassVar[float | None]
 
     @optional
-    def draw(self, generator: np.random.Generator) -> Any:
+    def begin(self, rsus: Sequence[Rsu], lanes: Sequence[Floats]) -> Any:
+        """Return what the model wants to know of the place, once a run; ``draw`` gets it back as ``memory``.
+
+        Args:
+            rsus: all RSUs.
+            lanes: polylines of the road net near them, each an array (points, 2) in m; empty where unknown.
+        """
+        ...
+
+    @optional
+    def draw(self, generator: np.random.Generator, memory: Any) -> Any:
         """Draw the state of one coverage window, or of two vehicles in one round's exchange, such as its shadowing.
 
         Each has a random stream of its own; without this method states are None.

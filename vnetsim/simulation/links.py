@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from vnetsim.coverage.rsu import Rsu
-from vnetsim.coverage.windows import VehiclePath, position_m
+from vnetsim.coverage.windows import Floats, VehiclePath, position_m
 from vnetsim.plugins import plugin_errors
 from vnetsim.radio import RadioModel
 from vnetsim.radio.channel import RateUse
@@ -19,16 +19,22 @@ class Radio:
     Args:
         model: the model.
         streams: source of what is drawn per window and per pair; named, so that it does not matter when.
+        rsus: all of them.
+        lanes: of the net near them, see ``TrafficInfo.lanes``.
 
     Attributes:
         update_s: how often a transfer looks its rate up anew (s); None when rates never change.
     """
 
-    def __init__(self, model: RadioModel, streams: Streams) -> None:
+    def __init__(
+        self, model: RadioModel, streams: Streams, rsus: Sequence[Rsu] = (), lanes: Sequence[Floats] = ()
+    ) -> None:
         self._model = model
         self._streams = streams.child("radio")
         self.update_s = model.update_s
         self._draw = getattr(model, "draw", None)
+        begin = getattr(model, "begin", None)
+        self._memory = None if begin is None else begin(rsus, lanes)
 
     def rate_use(self) -> RateUse:
         """Return what takes note of rates, for channels."""
@@ -52,7 +58,7 @@ class Radio:
         return self._drawn("sidelink", round_index, first, second)
 
     def _drawn(self, *names: str | int) -> Any:
-        return None if self._draw is None else self._draw(self._streams.generator(*names))
+        return None if self._draw is None else self._draw(self._streams.generator(*names), self._memory)
 
     def sidelink_bps(self, rsu: Rsu, sender: VehiclePath, receiver: VehiclePath, time_s: float, state: Any) -> float:
         """Return the rate between two vehicles (bit/s) at a time that both paths cover (s)."""

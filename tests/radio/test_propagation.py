@@ -1,0 +1,126 @@
+"""Formulas of TR 37.885 against values worked out by hand, and distributions against what they should be."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy.integrate import quad
+from scipy.stats import gamma, kstest
+
+from vnetsim.radio.capacity import ergodic_bits, noise_dbm, shannon_bps
+from vnetsim.radio.propagation import (
+    CAR_M,
+    TRUCK_M,
+    ShadowingField,
+    blockage_db,
+    line_of_sight_probability,
+    path_loss_db,
+)
+
+
+@pytest.mark.parametrize(
+    ("distance_m", "carrier_hz", "environment", "one_street", "loss_db"),
+    [
+        (10.0, 1e9, "urban", True, 38.77 + 16.7),
+        (100.0, 10e9, "urban", True, 38.77 + 33.4 + 18.2),
+        (100.0, 5.9e9, "urban", True, 38.77 + 33.4 + 18.2 * 0.7708520116421442),
+        (10.0, 1e9, "highway", True, 52.4),
+        (100.0, 10e9, "highway", True, 92.4),
+        (10.0, 1e9, "urban", False, 66.85),
+        (100.0, 10e9, "highway", False, 36.85 + 60 + 18.9),
+        (0.0, 1e9, "urban", True, 38.77),
+    ],
+)
+def test_path_loss_by_hand(
+    distance_m: float, carrier_hz: float, environment: str, one_street: bool, loss_db: float
+) -> None:
+    found = path_loss_db(distance_m, carrier_hz, environment, one_street=one_street)
+    assert found == pytest.approx(loss_db, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("distance_m", "environment", "probability"),
+    [
+        (0.0, "urban", 1.0),
+        (4.0, "urban", 1.0),
+        (100.0, "urban", 1.05 * 0.31981902181630384),  # exp(-1.14)
+        (0.0, "highway", 1.0),
+        (100.0, "highway", 0.840313),
+        (475.0, "highway", 0.5434058125),
+        (476.0, "highway", 0.539),
+        (1100.0, "highway", 0.0),
+    ],
+)
+def test_probability_of_line_of_sight_by_hand(distance_m: float, environment: str, probability: float) -> None:
+    assert line_of_sight_probability(distance_m, environment) == pytest.approx(probability, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("antennas_m", "blocker_m", "distance_m", "deviate", "loss_db"),
+    [
+        ((5.0, 3.0), CAR_M, 100.0, 2.0, 0.0),  # a truck sees over a car
+        ((5.0, 1.6), CAR_M, 100.0, 0.0, 5.0),  # an antenna at the height of the roof does not
+        ((5.0, 1.6), TRUCK_M, 100.0, 0.5, 7.0),
+        ((1.6, 1.6), TRUCK_M, 100.0, 1.0, 13.5),  # both below
+        ((1.6, 1.6), TRUCK_M, 100.0, -3.0, 0.0),
+        ((5.0, 1.6), CAR_M, 1000.0, 0.0, 9.0),  # 15 log10(1000) - 41 = 4
+    ],
+)
+def test_blockage_by_hand(
+    antennas_m: tuple[float, float], blocker_m: float, distance_m: float, deviate: float, loss_db: float
+) -> None:
+    assert blockage_db(distance_m, antennas_m, blocker_m, deviate) == pytest.approx(loss_db, abs=1e-12)
+
+
+@pytest.mark.parametrize(("antennas_m", "mean_db", "deviation_db"), [((5.0, 1.6), 5.0, 4.0), ((1.6, 1.6), 9.0, 4.5)])
+def test_mean_blockage_is_that_of_a_normal_cut_at_zero(
+    antennas_m: tuple[float, float], mean_db: float, deviation_db: float
+) -> None:
+    deviates = np.random.default_rng(1).standard_normal(100_000)
+    z = mean_db / deviation_db
+    density, below = math.exp(-z * z / 2) / math.sqrt(2 * math.pi), 0.5 * math.erfc(-z / math.sqrt(2))
+    losses_db = [blockage_db(100.0, antennas_m, TRUCK_M, deviate) for deviate in deviates]
+    assert np.mean(losses_db) == pytest.approx(mean_db * below + deviation_db * density, abs=0.05)
+
+
+def test_shadowing_is_gaussian_and_its_correlation_exponential() -> None:
+    generator = np.random.default_rng(2)
+    fields = [ShadowingField(generator) for _ in range(5000)]
+    values = np.array([[field(x, y, 10.0) for x, y in ((0, 0), (3, 4), (10, 0), (0, 30))] for field in fields])
+    assert kstest(values[:, 0], "norm").pvalue > 0.01
+    assert values.std(axis=0) == pytest.approx(np.ones(4), abs=0.04)
+    assert np.corrcoef(values.T)[0, 1:] == pytest.approx(np.exp([-0.5, -1.0, -3.0]), abs=0.04)
+    assert fields[0](6.0, 8.0, 10.0) == pytest.approx(fields[0](15.0, 20.0, 25.0), abs=1e-12), "places over its scale"
+
+
+def test_noise_by_hand() -> None:
+    assert noise_dbm(10e6, 9.0) == pytest.approx(-95.0, abs=1e-12)
+    assert noise_dbm(1.0, 0.0) == -174.0
+
+
+def test_shannon_by_hand() -> None:
+    # SNR 3 (linear) gives 2 bit/s/Hz
+    assert shannon_bps(10 * math.log10(3), 1e6, 1.0, 100.0) == pytest.approx(2e6, rel=1e-12)
+    assert shannon_bps(10 * math.log10(3), 1e6, 0.5, 100.0) == pytest.approx(1e6, rel=1e-12)
+    assert shannon_bps(10 * math.log10(3), 1e6, 1.0, 1.5) == 1.5e6
+    # log2(1 + x) ~ x / ln 2, where 1 + x would round to 1
+    assert shannon_bps(-200.0, 1e6, 1.0, 5.0) == pytest.approx(1e6 * 1e-20 / math.log(2), rel=1e-12)
+
+
+@pytest.mark.parametrize("fading_m", [1, 3])
+@pytest.mark.parametrize("snr", [1e-3, 0.02, 0.04, 0.3, 1.0, 20.0, 1e3])
+def test_ergodic_capacity_is_the_integral_over_the_fading(snr: float, fading_m: int) -> None:
+    def weighted(gain: float) -> float:
+        return math.log1p(snr * gain) * gamma.pdf(gain, fading_m, scale=1 / fading_m)
+
+    integral = sum(quad(weighted, *part, epsabs=0, epsrel=1e-12)[0] for part in ((0, 1), (1, 5), (5, 50)))
+    assert ergodic_bits(snr, fading_m) == pytest.approx(integral / math.log(2), rel=1e-9)
+
+
+def test_ergodic_capacity_far_below_the_noise_keeps_its_digits() -> None:
+    # E[log2(1 + SNR G)] -> SNR / ln 2, less E[G^2] SNR^2 / 2 ln 2
+    assert ergodic_bits(1e-18, 1) == pytest.approx(1e-18 / math.log(2), rel=1e-12)
+    assert ergodic_bits(1e-6, 3) == pytest.approx((1e-6 - 4 / 3 * 1e-12 / 2) / math.log(2), rel=1e-11)
+    assert ergodic_bits(3 / 99.99, 3) == pytest.approx(ergodic_bits(3 / 100.01, 3), rel=3e-4), "where the series begins"

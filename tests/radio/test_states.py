@@ -1,0 +1,130 @@
+"""The states of the tr37885 model: line of sight, behind a vehicle, behind buildings, and RSUs on one channel."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from vnetsim.coverage.rsu import Rsu
+from vnetsim.radio.models import Tr37885
+from vnetsim.radio.propagation import line_of_sight_probability
+from vnetsim.random_streams import Streams
+from vnetsim.simulation.links import Radio
+
+RSU = Rsu(id="r", x_m=0.0, y_m=0.0, range_m=300.0)
+CROSS = [np.array([[-400.0, 0.0], [400.0, 0.0]]), np.array([[0.0, -400.0], [0.0, 400.0]])]
+BLOCK = [*CROSS, np.array([[-400.0, 100.0], [400.0, 100.0]])]
+STILL = Tr37885(state="streets", shadowing_db=0.0)
+
+
+def rates_mbps(model: Tr37885, places: list[tuple[float, float]], rsus: tuple[Rsu, ...] = (RSU,)) -> list[float]:
+    """Return downlinks behind nobody."""
+    place = model.begin(rsus, BLOCK)
+    state = model.draw(np.random.default_rng(0), place)
+    if model.state != "los":
+        state = replace(state, uniform=0.0)  # type: ignore[type-var]
+    return [model.downlink_bps(RSU, vehicle_m, state) / 1e6 for vehicle_m in places]
+
+
+def test_behind_buildings_by_hand() -> None:
+    """Distances 50 to 250 m round a corner, at 10 MHz: 36.85 + 30 log10(d) + 18.9 log10(5.9) dB."""
+    places = [(math.sqrt(d * d - 3.4**2 - 100**2), 100.0) for d in (150.0, 200.0, 250.0)]
+    assert rates_mbps(STILL, places) == pytest.approx([7.4, 3.9, 2.2], abs=0.05)
+    assert rates_mbps(replace(STILL, antenna_dbi=3.0), places) == pytest.approx([16, 10, 6.7], abs=0.5)
+
+
+def test_streets_decide_and_highways_have_none() -> None:
+    ahead, side = (200.0, 0.0), (150.0, 100.0)
+    assert rates_mbps(STILL, [ahead]) == [50.0]
+    assert rates_mbps(STILL, [side])[0] < 6
+    for open_land in (replace(STILL, environment="highway"), replace(STILL, state="probability")):
+        assert rates_mbps(open_land, [side]) == rates_mbps(open_land, [(math.hypot(*side), 0.0)])
+
+
+def test_without_lanes_streets_are_one_street() -> None:
+    assert STILL.begin([RSU], []).streets is None
+    other = replace(STILL, state="probability")
+    states = [model.draw(np.random.default_rng(3), model.begin([RSU], [])) for model in (STILL, other)]
+    rates = [model.downlink_bps(RSU, (90.0, 90.0), state) for model, state in zip((STILL, other), states, strict=True)]
+    assert rates[0] == rates[1]
+
+
+def test_vehicles_block_as_often_as_the_standard_says_and_once_blocked_further_away_too() -> None:
+    model = replace(STILL, state="probability", max_spectral_efficiency=100.0)
+    place = model.begin([RSU], [])
+    distances_m = (20.0, 60.0, 120.0, 240.0)
+    blocked = []
+    for seed in range(2000):
+        state = model.draw(np.random.default_rng(seed), place)
+        state = replace(state, deviate=0.0)  # type: ignore[type-var]
+        losses = [model.loss_db((0.0, 0.0), (d, 0.0), (5.0, 1.6), "urban", state)[1] for d in distances_m]
+        assert losses == sorted(losses)
+        assert set(losses) <= {0.0, 5.0}
+        blocked.append(losses)
+    shares = (np.array(blocked) == 0).mean(axis=0)
+    assert shares == pytest.approx([line_of_sight_probability(d, "urban") for d in distances_m], abs=0.03)
+
+
+def test_trucks_take_more_between_vehicles() -> None:
+    model = replace(STILL, state="probability", truck_share=1.0)
+    state = model.draw(np.random.default_rng(0), model.begin([RSU], []))
+    state = replace(state, uniform=1.0, deviate=0.0)  # type: ignore[type-var]
+    between = [
+        model.loss_db((0.0, 0.0), (100.0, 0.0), heights_m, "urban", state)[1] for heights_m in ((5, 1.6), (1.6, 1.6))
+    ]
+    assert between == [5.0, 9.0]
+
+
+def test_shadowing_changes_along_the_path_and_says_the_same_again() -> None:
+    model = replace(STILL, shadowing_db=3.0, max_spectral_efficiency=100.0)
+    place = model.begin([RSU], CROSS)
+    near, far = [], []
+    for seed in range(1500):
+        state = model.draw(np.random.default_rng(seed), place)
+        here, there, away = (
+            model.loss_db((0.0, 0.0), (x, 0.0), (5.0, 1.6), "urban", replace(state, uniform=0.0))[1]  # type: ignore[type-var]
+            for x in (3.0, 8.0, 300.0)
+        )
+        near.append((here, there))
+        far.append((here, away))
+    assert np.std(near) == pytest.approx(3.0, abs=0.15)
+    assert np.corrcoef(np.transpose(near))[0, 1] == pytest.approx(math.exp(-0.5), abs=0.06)
+    assert np.corrcoef(np.transpose(far))[0, 1] == pytest.approx(0.0, abs=0.08)
+    states = [model.draw(np.random.default_rng(9), place) for _ in range(2)]
+    asked = [model.downlink_bps(RSU, (x, 0.0), states[0]) for x in (100.0, 50.0, 100.0)]
+    assert asked[0] == asked[2] == model.downlink_bps(RSU, (100.0, 0.0), states[1])
+
+
+def test_rsus_on_one_channel_by_hand() -> None:
+    """Another RSU 500 m down the street, always sending: 21 Mbit/s at 100 m and 6 at 250 m in place of 50."""
+    rsus = RSU, Rsu(id="other", x_m=-500.0, y_m=0.0, range_m=300.0)
+    shared = replace(STILL, interference="co-channel")
+    assert rates_mbps(STILL, [(-100.0, 0.0), (-250.0, 0.0)], rsus) == [50.0, 50.0]
+    by_hand = []
+    for own_m, other_m in ((100.0, 400.0), (250.0, 250.0)):
+        loss = [38.77 + 16.7 * math.log10(d) + 18.2 * math.log10(5.9) for d in (math.hypot(own_m, 3.4), other_m)]
+        noise_mw = 10**-9.5
+        sinr = 10 ** ((23 - loss[0]) / 10) / (noise_mw + 10 ** ((23 - loss[1]) / 10))
+        by_hand.append(10 * 0.6 * math.log2(1 + sinr))
+    assert rates_mbps(shared, [(-100.0, 0.0), (-250.0, 0.0)], rsus) == pytest.approx(by_hand, rel=1e-12)
+    assert by_hand == pytest.approx([21, 6], abs=0.6)
+    hidden = Rsu(id="hidden", x_m=-300.0, y_m=100.0, range_m=300.0)
+    assert rates_mbps(shared, [(-100.0, 0.0)], (RSU, hidden))[0] > 45, "another street disturbs little"
+
+
+def test_fading_costs_less_where_many_paths_add_up() -> None:
+    model = replace(STILL, fading=True, max_spectral_efficiency=100.0)
+    still = replace(model, fading=False)
+    ahead, side = (200.0, 0.0), (150.0, 100.0)
+    ratios = [rates_mbps(model, [where])[0] / rates_mbps(still, [where])[0] for where in (ahead, side)]
+    assert ratios[1] < ratios[0] < 1
+
+
+def test_line_of_sight_draws_what_it_always_drew() -> None:
+    model = Tr37885()
+    link = Radio(model, Streams(seed=4), [RSU], CROSS)
+    state = link._drawn("v", "r", 0)
+    assert state[0] == 3.0 * float(Streams(seed=4).child("radio").generator("v", "r", 0).standard_normal())

@@ -1,0 +1,121 @@
+"""What a radio wave loses between two antennas: path loss, blockage by vehicles and shadowing of 3GPP TR 37.885.
+
+A link is in line of sight (``los``), behind other vehicles (``nlosv``) or behind buildings (``nlos``). On one street it
+is one of the first two, drawn with a probability that falls with the distance; whether it is ``nlos`` is a matter of
+geometry and never drawn (``vnetsim.radio.sight``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+MIN_DISTANCE_M = 1.0
+CAR_M, TRUCK_M = 1.6, 3.0
+"""Heights of the vehicles that block (TR 37.885, 6.1.2)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PathLoss:
+    """Path loss constant + per_decade log10(d) + per_carrier_decade log10(f) (dB), d in m and f in GHz."""
+
+    constant_db: float
+    per_decade_db: float
+    per_carrier_decade_db: float
+
+
+_NLOS = PathLoss(constant_db=36.85, per_decade_db=30.0, per_carrier_decade_db=18.9)
+PATH_LOSS: Mapping[tuple[str, bool], PathLoss] = {
+    ("urban", True): PathLoss(constant_db=38.77, per_decade_db=16.7, per_carrier_decade_db=18.2),
+    ("highway", True): PathLoss(constant_db=32.4, per_decade_db=20.0, per_carrier_decade_db=20.0),
+    ("urban", False): _NLOS,
+    ("highway", False): _NLOS,
+}
+"""By environment, and whether the link is on one street (``los`` and ``nlosv`` have the same row); Table 6.2.1-1."""
+
+NLOS_SHADOWING = 4 / 3
+"""Standard deviation of the shadowing behind buildings, 4 dB, over that on one street, 3 dB; Table 6.2.1-2."""
+
+DECORRELATION_M: Mapping[str, float] = {"urban": 10.0, "highway": 25.0}
+"""Distance over which the shadowing's correlation falls to 1/e; 3GPP TR 36.885, A.1.4, to which TR 37.885 refers."""
+
+
+def path_loss_db(distance_m: float, carrier_hz: float, environment: str, *, one_street: bool = True) -> float:
+    """Return the path loss of an environment (dB); see ``PATH_LOSS``.
+
+    Args:
+        distance_m: distance between the antennas in space (m); taken as 1 m when shorter, where no far field exists.
+        carrier_hz: carrier frequency (Hz).
+        environment: ``urban`` or ``highway``.
+        one_street: False behind buildings.
+    """
+    loss = PATH_LOSS[environment, one_street]
+    distance_db = loss.per_decade_db * math.log10(max(distance_m, MIN_DISTANCE_M))
+    return loss.constant_db + distance_db + loss.per_carrier_decade_db * math.log10(carrier_hz / 1e9)
+
+
+def line_of_sight_probability(distance_m: float, environment: str) -> float:
+    """Return the probability that no vehicle stands between two antennas on one street (TR 37.885, Table 6.2-1).
+
+    Args:
+        distance_m: on the ground (m).
+        environment: ``urban`` or ``highway``.
+    """
+    if environment == "urban":
+        return min(1.0, 1.05 * math.exp(-0.0114 * distance_m))
+    if distance_m <= 475:
+        return min(1.0, 2.1013e-6 * distance_m**2 - 0.002 * distance_m + 1.0193)
+    return max(0.0, 0.54 - 0.001 * (distance_m - 475))
+
+
+def blockage_db(distance_m: float, antennas_m: tuple[float, float], blocker_m: float, deviate: float) -> float:
+    """Return what a vehicle between two antennas takes from a signal (dB, >= 0); TR 37.885, 6.2.1.
+
+    The standard's "log-normal random variable" is normal in dB; otherwise its maximum with 0 dB would do nothing.
+
+    Args:
+        distance_m: between the antennas (m).
+        antennas_m: their heights (m).
+        blocker_m: height of the vehicle (m). A car's roof and an antenna on a car's roof are equally high, which is the
+            third case of the standard and costs 5 dB, not its first, which costs nothing.
+        deviate: a standard normal deviate.
+    """
+    if min(antennas_m) > blocker_m:
+        return 0.0
+    mean_db, deviation_db = (9.0, 4.5) if max(antennas_m) < blocker_m else (5.0, 4.0)
+    far_db = max(0.0, 15 * math.log10(max(distance_m, MIN_DISTANCE_M)) - 41)
+    return max(0.0, mean_db + far_db + deviation_db * deviate)
+
+
+class ShadowingField:
+    """A Gaussian field over the plane with correlation exp(-distance / decorrelation), as of one link.
+
+    TR 37.885 updates the shadowing along a path from its last value. A field gives the same correlation and says at
+    every place the same whenever it is asked, so that nothing depends on when rates were looked up. It is a sum of
+    waves whose numbers are drawn from the spectrum of that correlation, (1 + k^2)^(-3/2) in two dimensions.
+
+    Args:
+        generator: what the waves are drawn from.
+    """
+
+    WAVES = 64
+    """So many that the kurtosis differs from a Gaussian's by 0.02."""
+
+    __slots__ = ("_phase", "_wave")
+
+    def __init__(self, generator: np.random.Generator) -> None:
+        uniform = generator.random((3, self.WAVES))
+        # the distribution of k is 1 - (1 + k^2)^(-1/2)
+        k = np.sqrt((1 - uniform[0]) ** -2 - 1)
+        angle = 2 * math.pi * uniform[1]
+        self._wave: NDArray[np.float64] = k * np.array([np.cos(angle), np.sin(angle)])
+        self._phase: NDArray[np.float64] = 2 * math.pi * uniform[2]
+
+    def __call__(self, x_m: float, y_m: float, decorrelation_m: float) -> float:
+        """Return the field's value at a place: mean 0, standard deviation 1 over all fields."""
+        waves = np.cos((x_m * self._wave[0] + y_m * self._wave[1]) / decorrelation_m + self._phase)
+        return math.sqrt(2 / self.WAVES) * float(waves.sum())
