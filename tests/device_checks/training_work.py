@@ -70,14 +70,19 @@ def context(device: str, silos: int, **changes: Any) -> LearnerContext:
     return LearnerContext(**(values | changes))
 
 
-def vehicles(count: int, *, round_: int = 0, peers: int = 0) -> list[Participant]:
-    def peer(i: int) -> Peer:
-        return Peer(vehicle_id=f"v{i}", silo=i, speed_mps=SPEED_MPS, level_px=1.0)
+def vehicles(
+    count: int, *, round_: int = 0, peers: int = 0, speed_mps: Callable[[int], float] = lambda _: SPEED_MPS
+) -> list[Participant]:
+    """Return participants of a round, each of whom has exchanged with so many of those after it."""
+
+    def told(i: int) -> dict[str, Any]:
+        speed = speed_mps(i)
+        return {"vehicle_id": f"v{i}", "silo": i, "speed_mps": speed, "level_px": speed / 10, "neighbours": peers}
 
     return [
         Participant(
-            round=round_, base=ModelKey(AGGREGATOR, round_), vehicle_id=f"v{i}", rsu_id="r", silo=i,
-            speed_mps=SPEED_MPS, level_px=1.0, peers=tuple(peer((i + j) % count) for j in range(1, peers + 1)),
+            round=round_, base=ModelKey(AGGREGATOR, round_), rsu_id="r", **told(i),
+            peers=tuple(Peer(**told((i + j) % count)) for j in range(1, peers + 1)),
         )
         for i in range(count)
     ]  # fmt: skip

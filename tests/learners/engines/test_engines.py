@@ -237,8 +237,8 @@ def test_auto_keeps_the_engine_whose_first_steps_are_faster(
         *(("sequential", 3, steps) for steps in (1, 3)), *(("batched", 4, steps) for steps in (1, 3)), (faster, 4, 0)
     ]  # fmt: skip
     assert engine.seconds == pytest.approx({"sequential": 0.2, "batched": 0.2} | {faster: 0.1})
-    assert faster == engine.chosen == engine.told.partition(" ")[0]
-    assert [record.getMessage() for record in caplog.records] == [f"vnetsim: learning.engine = auto: {engine.told}."]
+    assert faster == engine.chosen == engine.choice.partition(" ")[0]
+    assert [record.getMessage() for record in caplog.records] == [f"vnetsim: learning.engine = auto: {engine.choice}."]
     for ours, theirs in zip(trained, expected, strict=True):
         torch.testing.assert_close(flat(ours), theirs)
     engine.train(jobs)
@@ -275,7 +275,7 @@ def test_auto_trains_one_by_one_what_cannot_be_stacked(
     with caplog.at_level(logging.WARNING):
         trained = [engine.train(jobs) for _ in range(2)][-1]
     told = "sequential (the first steps of several vehicles at once failed)"
-    assert (engine.chosen, engine.told, engine.seconds["batched"]) == ("sequential", told, np.inf)
+    assert (engine.chosen, engine.choice, engine.seconds["batched"]) == ("sequential", told, np.inf)
     (line,) = [record.getMessage() for record in caplog.records]
     assert line.startswith(f"vnetsim: learning.engine = auto: {told}. RuntimeError: vmap: ")
     if of_user is not draws:
@@ -311,7 +311,7 @@ def test_a_resumed_run_goes_on_with_the_engine_it_had(context: LearnerContext, t
     )
     before._task.engine.seconds["batched"] = np.inf
     after.load_state_dict(before.state_dict())
-    assert after._task.engine.told == before._task.engine.told
+    assert after._task.engine.choice == before._task.engine.choice
     elsewhere = FLSimCo.create(context, FLSimCo.Settings(**SETTINGS["contrastive"]))
     elsewhere.load_state_dict(before.state_dict())
     assert not any(name.startswith("engine.") for name in elsewhere.state_dict())

@@ -276,9 +276,15 @@ def test_frozen_is_another_network_and_moves_no_statistics(training: bool) -> No
     assert not torch.equal(output, own(x))
 
 
+class Bare(Task):
+    """Images and a network alone."""
+
+    training = loss = evaluate = series = describe = None  # type: ignore[assignment]
+
+
 def test_images_per_training(context: LearnerContext) -> None:
     def images(*, steps: int, batch: int) -> list[int]:
-        task = Task(
+        task = Bare(
             context,
             TrainingSettings(steps=steps, batch=batch),
             train=torch.zeros(13, 3, 8, 8, dtype=torch.uint8),
@@ -303,7 +309,7 @@ def test_a_training_says_its_steps_only_where_it_is_not_whole(
     context: LearnerContext, participant: Callable[..., Participant]
 ) -> None:
     """A whole one takes those of its program, which may be others than the settings'."""
-    task = Task(
+    task = Bare(
         context,
         TrainingSettings(steps=6),
         train=torch.zeros(6, 3, 8, 8, dtype=torch.uint8),
