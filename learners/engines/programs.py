@@ -109,7 +109,7 @@ class Trained:
         optimizer: the optimizer's.
         figures: those of the loss, one row per step, by name.
         means: of the figures over the steps, those of one number a step; ``read`` fills it.
-        finite: whether every value of both states and every figure is; likewise.
+        finite: whether every value of both states and every figure is; ``read`` fills it as well.
     """
 
     state: dict[str, Tensor]

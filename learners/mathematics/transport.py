@@ -171,10 +171,10 @@ def _pot(cost: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     host = [part.cpu().numpy() for part in (a, b, cost)]
     for i in range(len(cost)):
         if finite[i]:
-            one, told = ot.emd(*(part[i] for part in host), numItermax=1_000_000, log=True)
-            if told["warning"]:
-                raise RunError(f"POT did not solve a transport problem: {told['warning']}")
-            u[i], v[i], plan[i] = (torch.from_numpy(part) for part in (told["u"], told["v"], one))
+            one, log = ot.emd(*(part[i] for part in host), numItermax=1_000_000, log=True)
+            if log["warning"]:
+                raise RunError(f"POT did not solve a transport problem: {log['warning']}")
+            u[i], v[i], plan[i] = (torch.from_numpy(part) for part in (log["u"], log["v"], one))
     return u.to(cost.device), v.to(cost.device), plan.to(cost.device)
 
 

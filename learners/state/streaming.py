@@ -64,23 +64,23 @@ def trained_and_averaged(
     while True:
         weights = used_weights(weigh(places), settings)
         mean = RunningMean()
-        told: list[bool] = []
+        fine: list[bool] = []
         for start in range(0, len(places), size):
             for trained in engine.train([jobs[i] for i in places[start : start + size]]):
-                told.append(trained.finite)
-                if told[-1]:
+                fine.append(trained.finite)
+                if fine[-1]:
                     upload = sent(trained.state)
                     if len(results) < len(jobs):
                         look(len(results), upload)
-                    place = len(told) - 1
+                    place = len(fine) - 1
                     base = jobs[places[place]].base
                     mean.add(clipped(upload, base, settings), float(weights[place]))
                 if len(results) < len(jobs):
                     results.append(replace(trained, state={}, optimizer={}))
-        finite = finite or told
-        if all(told):
+        finite = finite or fine
+        if all(fine):
             return results, finite, Averaged(places=places, weights=weights, state=mean.result())
-        places = [i for i, fine in zip(places, told, strict=True) if fine]
+        places = [i for i, one in zip(places, fine, strict=True) if one]
 
 
 def _bytes(jobs: Sequence[TrainingJob]) -> int:

@@ -164,8 +164,8 @@ def test_its_own_defaults_reach_the_run_and_the_record(
     (mine / "prox.py").write_text((mine / "prox.py").read_text().replace("round.quorum", "round.quorom"))
     assert refused("run", mine / "e.toml", "--out", tmp_path / "wrong", status=1) == (
         "vnetsim: learner 'fedprox': its own defaults are wrong: "
-        "round: unknown key 'quorom'. Did you mean 'quorum'? Available: aggregation, deadline_s, distinct_silos, "
-        "invited, max_staleness, participation, quorum, selection, training_outside.\n"
+        "round: unknown key 'quorom'. Did you mean 'quorum'? Available: deadline_s, distinct_silos, "
+        "invited, max_staleness, quorum, training_outside.\n"
     )
 
 

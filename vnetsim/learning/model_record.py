@@ -24,7 +24,7 @@ class ModelRecord:
         round: rounds that were aggregated.
         returns: what it gives for images, in words; empty where the learner does not say.
         mean: of each channel; images in [0, 1] are given to the network less ``mean``, over ``std``.
-        std: likewise.
+        std: of each channel.
         batchnorm: whether the model carries the BatchNorm statistics that evaluation used (``carried``), or they are
             to be estimated.
     """

@@ -136,7 +136,7 @@ class Network:
         module: a ``torch.nn.Module`` of the model's architecture, its tensors named as in ``model.*``; not changed.
         returns: what it gives for images, in words.
         mean: of each channel; what the network is given are images in [0, 1], less ``mean``, over ``std``.
-        std: likewise.
+        std: of each channel.
         own_statistics: whether evaluation uses the BatchNorm statistics that the model carries; else it estimates them.
     """
 
