@@ -43,6 +43,7 @@ MOST_WANTED = (
     "data.train_images",
     "radio.name",
     "radio.bandwidth_hz",
+    "compute.preset",
     "compute.median_flops",
     "camera.exposure_s",
     "exchange.topology",

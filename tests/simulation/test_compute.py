@@ -1,11 +1,21 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
+from vnetsim.errors import InputError
 from vnetsim.experiment import ComputeSettings
+from vnetsim.experiment.traffic import COMPUTERS
 from vnetsim.random_streams import Streams
-from vnetsim.simulation.compute import training_s, vehicle_flops
+from vnetsim.simulation.compute import training_s, vehicle_computer
+
+FLEET = {"agx-xavier": 0.3, "jetson-nano": 0.7}
+
+
+def flops(settings: ComputeSettings, vehicle_id: str, seed: int = 0) -> float:
+    return vehicle_computer(settings, vehicle_id, Streams(seed=seed)).flops
 
 
 def test_training_time() -> None:
@@ -13,19 +23,79 @@ def test_training_time() -> None:
 
 
 def test_no_spread_gives_the_median() -> None:
-    assert vehicle_flops(ComputeSettings(median_flops=2e12, spread=0.0), "a", Streams(seed=0)) == 2e12
+    assert vehicle_computer(ComputeSettings(median_flops=2e12, spread=0.0), "a", Streams(seed=0)) == (2e12, None)
 
 
 def test_a_vehicle_keeps_its_computer() -> None:
-    settings, streams = ComputeSettings(), Streams(seed=3)
-    assert vehicle_flops(settings, "a", streams) == vehicle_flops(settings, "a", streams)
-    assert vehicle_flops(settings, "a", streams) != vehicle_flops(settings, "b", streams)
-    assert vehicle_flops(settings, "a", streams) != vehicle_flops(settings, "a", Streams(seed=4))
+    settings = ComputeSettings()
+    assert flops(settings, "a", 3) == flops(settings, "a", 3)
+    assert flops(settings, "a", 3) != flops(settings, "b", 3)
+    assert flops(settings, "a", 3) != flops(settings, "a", 4)
 
 
 def test_speeds_are_log_normal() -> None:
-    settings = ComputeSettings(median_flops=1e12, spread=0.5)
-    logs = np.log([vehicle_flops(settings, f"v{i}", Streams(seed=0)) for i in range(2000)])
+    logs = np.log([flops(ComputeSettings(median_flops=1e12, spread=0.5), f"v{i}") for i in range(2000)])
     # standard errors: 0.5/sqrt(2000) = 0.011 for the mean, 0.008 for the deviation
     assert logs.mean() == pytest.approx(np.log(1e12), abs=0.05)
     assert logs.std() == pytest.approx(0.5, abs=0.04)
+
+
+@pytest.mark.parametrize(
+    ("preset", "peak_flops", "watts"),
+    [
+        ("jetson-nano", 128 * 2 * 0.9216e9, 10),
+        ("xavier-nx", 384 * 2 * 1.1e9, 15),
+        ("agx-xavier", 512 * 2 * 1.377e9, 30),
+        ("agx-orin", 2048 * 2 * 1.3e9, 60),
+    ],
+)
+def test_presets_are_35_per_cent_of_cores_times_two_times_clock(preset: Any, peak_flops: float, watts: float) -> None:
+    found = vehicle_computer(ComputeSettings(preset=preset, spread=0.0), "a", Streams(seed=0))
+    assert found.flops == pytest.approx(0.35 * peak_flops, rel=0.04)  # rounded to one or two digits
+    assert found.watts == watts
+
+
+def test_the_default_computer_is_the_one_that_was_and_claims_no_watts() -> None:
+    drawn = float(Streams(seed=7).generator("compute", "a").standard_normal())
+    assert vehicle_computer(ComputeSettings(), "a", Streams(seed=7)) == (1e9 * np.exp(0.5 * drawn), None)
+
+
+def test_a_speed_given_by_hand_goes_before_the_presets() -> None:
+    found = vehicle_computer(ComputeSettings(preset="agx-orin", median_flops=7e11, spread=0.0), "a", Streams(seed=0))
+    assert found == (7e11, 60)
+
+
+def test_a_fleet_is_drawn_once_a_vehicle_by_its_shares_whatever_their_order() -> None:
+    settings = ComputeSettings(fleet=FLEET)
+    other_way = ComputeSettings(fleet=dict(reversed(FLEET.items())))
+    found = [vehicle_computer(settings, f"v{i}", Streams(seed=0)) for i in range(2000)]
+    assert found == [vehicle_computer(other_way, f"v{i}", Streams(seed=0)) for i in range(2000)]
+    fast = np.array([computer.watts == 30 for computer in found])
+    assert fast.mean() == pytest.approx(0.3, abs=0.04)  # standard error 0.01
+    # the spread is drawn as it is without a fleet
+    alone = {name: [flops(ComputeSettings(preset=name), f"v{i}") for i in range(50)] for name in FLEET}  # type: ignore[arg-type]
+    names = np.where(fast[:50], "agx-xavier", "jetson-nano")
+    assert [one.flops for one in found[:50]] == [alone[name][i] for i, name in enumerate(names)]
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"fleet": {"agx": 1.0}}, "compute.fleet: unknown preset 'agx'"),
+        ({"fleet": {"ecu": 0.5}}, "compute.fleet: the shares of its presets must sum to 1, got 0.5."),
+        ({"fleet": {"ecu": -1.0, "agx-orin": 2.0}}, "compute.fleet.ecu: expected a share"),
+        ({"fleet": {"ecu": float("nan")}}, "compute.fleet.ecu: expected a share"),
+        ({"fleet": FLEET, "median_flops": 1e12}, "compute.median_flops: one speed for all, beside compute.fleet"),
+    ],
+    ids=str,
+)
+def test_a_wrong_fleet_is_refused_in_one_line(given: dict[str, Any], says: str) -> None:
+    with pytest.raises(InputError) as refused:
+        ComputeSettings(**given)
+    assert says in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_every_preset_has_a_name_in_the_settings() -> None:
+    for name in COMPUTERS:
+        assert ComputeSettings(preset=name).shares == {name: 1.0}  # type: ignore[arg-type]

@@ -61,6 +61,8 @@ ALONE = [
     changed("radio.max_spectral_efficiency", 0.5, {"download_s", "upload_s"}),
     changed("compute.median_flops", 4e9, {"train_s"}),
     changed("compute.spread", 1.0, {"train_s"}),
+    changed("compute.preset", "agx-xavier", {"train_s"}),
+    changed("compute.fleet", {"xavier-nx": 1.0}, {"train_s"}),
     changed("camera.exposure_s", 0.02, {"level_px"}),
 ]
 
@@ -112,7 +114,9 @@ def expected(experiment: Experiment) -> dict[str, float]:
     streams = Streams(seed=experiment.seed)
     shadowing_db = radio.shadowing_db * float(streams.generator("radio", "a", "r", 0).standard_normal())
     distance_m = math.hypot(AWAY_M, 5 - 1.6)
-    flops = compute.median_flops * math.exp(compute.spread * float(streams.generator("compute", "a").standard_normal()))
+    (preset,) = compute.fleet or [compute.preset]
+    median_flops = compute.median_flops or {"ecu": 1e9, "agx-xavier": 5e11, "xavier-nx": 3e11}[preset]
+    flops = median_flops * math.exp(compute.spread * float(streams.generator("compute", "a").standard_normal()))
     return {
         "download_s": 8e6 / rate_bps(given, distance_m, radio.rsu_power_dbm, shadowing_db),
         "train_s": 4e9 / flops,

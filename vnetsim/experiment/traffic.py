@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Annotated
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Literal, NamedTuple
 
+from vnetsim.errors import unknown_name
 from vnetsim.setting_checks import Within, check_bounds, require
 
 SimulatedS = Annotated[float, Within(0, 1e9, "s", "thirty years, beyond any recording")]
@@ -60,21 +62,73 @@ class TrafficSettings:
         require(bool(self.vehicle_types), 'traffic.vehicle_types: name at least one, or "all".')
 
 
+class Computer(NamedTuple):
+    """A kind of on-board computer.
+
+    Args:
+        flops: median of its sustained speed over vehicles (FLOP/s).
+        watts: its power while it trains (W); None where nothing is known to say of it.
+    """
+
+    flops: float
+    watts: float | None
+
+
+COMPUTERS: Mapping[str, Computer] = {
+    "ecu": Computer(1e9, None),
+    "jetson-nano": Computer(8e10, 10.0),
+    "xavier-nx": Computer(3e11, 15.0),
+    "agx-xavier": Computer(5e11, 30.0),
+    "agx-orin": Computer(1.9e12, 60.0),
+}
+"""On-board computers by preset: 35 % of the peak in single precision, an assumption, at the module's power budget; what
+``ecu`` has is an assumption altogether (``docs/explanation/computers.md``)."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ComputeSettings:
     """On-board computers: sustained speed drawn once per vehicle from a log-normal distribution.
 
-    No source gives these; both are assumptions. The default is what a vehicle's control unit can spare beside its
-    other work, which suits the small encoder: a participation takes about 20 s, a good part of a window. The
-    paper's ResNet-18 needs an accelerator, about 1e12.
+    No source measures these with this training; all are assumptions. The default is what a vehicle's control unit can
+    spare beside its other work, which suits the small encoder: a participation takes about 20 s, a good part of a
+    window. The paper's ResNet-18 needs an accelerator.
 
     Args:
-        median_flops: median sustained speed (FLOP/s).
-        spread: standard deviation of the natural logarithm; 0 makes all vehicles equal.
+        preset: the computer of every vehicle: ``ecu``, a share of a control unit, 1e9 FLOP/s; or a module of NVIDIA's,
+            whose power is known, so that energy is reckoned too.
+        fleet: presets by name with their shares of the vehicles, which sum to 1, drawn once per vehicle; they go before
+            ``preset``.
+        median_flops: median sustained speed (FLOP/s), in place of the preset's; None is the preset's.
+        spread: standard deviation of the natural logarithm; 0 makes all vehicles of a preset equal.
     """
 
-    median_flops: Annotated[float, Within(1e3, 1e18, "FLOP/s", "up to an exascale computer")] = 1e9
+    preset: Literal["ecu", "jetson-nano", "xavier-nx", "agx-xavier", "agx-orin"] = "ecu"
+    fleet: Mapping[str, float] = field(default_factory=dict)
+    median_flops: Annotated[float | None, Within(1e3, 1e18, "FLOP/s", "up to an exascale computer")] = None
     spread: Annotated[float, Within(0, 5, "", "at 5 one vehicle in forty is 20,000 times as fast as the median")] = 0.5
 
     def __post_init__(self) -> None:
         check_bounds("compute", self)
+        for name, share in self.fleet.items():
+            if name not in COMPUTERS:
+                raise unknown_name("preset", name, sorted(COMPUTERS), where="compute.fleet")
+            require(0 < share <= 1, f"compute.fleet.{name}: expected a share above 0 and at most 1, got {share}.")
+        total = math.fsum(self.fleet.values())
+        require(
+            not self.fleet or math.isclose(total, 1, abs_tol=1e-6),
+            f"compute.fleet: the shares of its presets must sum to 1, got {total:g}.",
+        )
+        require(
+            not self.fleet or self.median_flops is None,
+            "compute.median_flops: one speed for all, beside compute.fleet, whose presets have each their own; leave "
+            "one of the two out.",
+        )
+
+    @property
+    def shares(self) -> Mapping[str, float]:
+        """The vehicles' presets with their shares, in order of names."""
+        return dict(sorted(self.fleet.items())) or {self.preset: 1.0}
+
+    def median_of(self, preset: str) -> float:
+        """Return the median sustained speed of a preset's vehicles (FLOP/s)."""
+        return COMPUTERS[preset].flops if self.median_flops is None else self.median_flops

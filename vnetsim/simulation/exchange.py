@@ -232,8 +232,8 @@ class ExchangePhase:
             self._start_work(exchange.receiver)
 
     def _start_work(self, host: Participation) -> None:
-        assert host.window.vehicle.flops is not None
-        timer = self._world.env.timeout(training_s(self._plan.work_flop, host.window.vehicle.flops))
+        flops = self._world.computer(host.window.vehicle).flops
+        timer = self._world.env.timeout(training_s(self._plan.work_flop, flops))
         timer.callbacks.append(partial(self._worked, host))
         self._timers[host] = timer
 

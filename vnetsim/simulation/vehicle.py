@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from vnetsim.coverage.rsu import Rsu
 from vnetsim.coverage.windows import VehiclePath
 from vnetsim.experiment import SiloSettings
+from vnetsim.experiment.traffic import Computer
 from vnetsim.simulation.links import Link
 
 
@@ -27,7 +28,7 @@ class Vehicle:
         entries: windows it had so far, by RSU.
         windows: its open windows, the earliest first.
         served_by: the aggregator in whose participation it is; empty while it is idle.
-        flops: speed of its computer (FLOP/s), None until it is needed.
+        computer: on board, None until it is needed.
     """
 
     id: str
@@ -36,7 +37,7 @@ class Vehicle:
     entries: dict[str, int] = field(default_factory=dict)
     windows: list[OpenWindow] = field(default_factory=list)
     served_by: str = ""
-    flops: float | None = None
+    computer: Computer | None = None
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 import simpy
 
 from vnetsim.experiment import Experiment
+from vnetsim.experiment.traffic import Computer
 from vnetsim.learning import Cost
 from vnetsim.radio.channel import Channel
 from vnetsim.random_streams import Streams
-from vnetsim.simulation.compute import training_s, vehicle_flops
+from vnetsim.simulation.compute import training_s, vehicle_computer
 from vnetsim.simulation.links import Link, Radio
 from vnetsim.simulation.participation import Coverage
-from vnetsim.simulation.vehicle import OpenWindow
+from vnetsim.simulation.vehicle import OpenWindow, Vehicle
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,10 +52,14 @@ class World:
         """Return how long a window's vehicle trains (s)."""
         if window.train_s is None:
             vehicle = window.vehicle
-            if vehicle.flops is None:
-                vehicle.flops = vehicle_flops(self.experiment.compute, vehicle.id, self.streams)
-            window.train_s = training_s(self.cost(vehicle.silo).work_flop, vehicle.flops)
+            window.train_s = training_s(self.cost(vehicle.silo).work_flop, self.computer(vehicle).flops)
         return window.train_s
+
+    def computer(self, vehicle: Vehicle) -> Computer:
+        """Return a vehicle's computer."""
+        if vehicle.computer is None:
+            vehicle.computer = vehicle_computer(self.experiment.compute, vehicle.id, self.streams)
+        return vehicle.computer
 
     def coverage(self, window: OpenWindow) -> Coverage:
         """Return what a vehicle takes part through in a window."""
