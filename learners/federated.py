@@ -118,6 +118,14 @@ class FederatedLearner(ABC):
     payload: ClassVar[str] = "the model down, the model up"
     takes_aggregation_rule: ClassVar[bool] = True
 
+    def __init_subclass__(cls) -> None:
+        # whoever expects these to be asked would get the numbers of another method
+        for name in ("loss", "weights"):
+            if name in vars(cls):
+                raise TypeError(
+                    f"{cls.__name__}.{name} would never be called; hand it to the parts that 'parts' returns"
+                )
+
     @staticmethod
     @abstractmethod
     def parts(context: LearnerContext, settings: Any) -> Parts:

@@ -67,7 +67,7 @@ def test_a_class_that_was_changed_is_another() -> None:
     space: dict[str, Any] = {"Base": ClassificationFedAvg}
     names = []
     for value in (1, 1, 2):
-        exec(f"class Typed(Base):\n    name = 'typed'\n    def weights(self, p):\n        return [{value}]\n", space)
+        exec(f"class Typed(Base):\n    name = 'typed'\n    def mine(self, p):\n        return [{value}]\n", space)
         names.append(vnetsim.Experiment("gaussian", learner=space["Typed"]).learner)
     assert names[0] == names[1] != names[2]
     with pytest.raises(vnetsim.InputError, match=r"'Typed@00000000' is a class that a script or"):
