@@ -155,7 +155,7 @@ def test_averaging_without_more_is_fedavg(new_context: MakeContext, participant:
 
 @pytest.mark.parametrize("hook", ["loss", "weights"])
 def test_what_nobody_would_call_is_refused(hook: str) -> None:
-    with pytest.raises(TypeError, match=f"Mine.{hook} would never be called; hand it to what"):
+    with pytest.raises(TypeError, match=f"Mine.{hook} would never be called; hand it to the parts"):
         type("Mine", (FLSimCo,), {hook: lambda *_: None})
 
 
