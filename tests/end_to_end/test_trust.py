@@ -115,7 +115,7 @@ def test_an_interrupted_run_of_ones_own_code_says_how_to_go_on(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("learners.flsimco.FLSimCo.train", stop)
+        patch.setattr("learners.federated.FederatedLearner.train", stop)
         stopped = cli("run", "gaussian", *small, "--learner", f"{EXAMPLE}:FedProx", "--out", tmp_path / "run")
     assert stopped.err.endswith(f"Go on with: vnetsim resume {tmp_path / 'run'} --trust\n")
     assert cli("resume", tmp_path / "run", "--learner", f"{EXAMPLE}:FedProx").status == 0
