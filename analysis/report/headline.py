@@ -54,6 +54,21 @@ def _data(run: RunData) -> list[tuple[str, str]]:
     ]
 
 
+def _energy(run: RunData) -> list[tuple[str, str]]:
+    """Return the energy of all participations on board, where the power of some vehicle's computer is known."""
+    known = run.invited.filter(pl.col("train_j").is_not_null())
+    if known.is_empty():
+        return []
+    sums = known.select(pl.col("^.*_j$").sum())
+    total, train = float(sums.sum_horizontal().item()), float(sums["train_j"].item())
+    details = [f"{percent(train / total, 0)} of it for training"] if total else []
+    if known.height < run.invited.height:
+        details.insert(0, f"of {count(known.height)} of {plural(run.invited.height, 'participation')}")
+    elif commits := known.filter(outcome="committed").height:
+        details.insert(0, f"{si(total / commits, 'J')} a commit")
+    return [("Energy on board", f"{si(total, 'J')} ({', '.join(details)})" if details else si(total, "J"))]
+
+
 def _learning(run: RunData) -> list[tuple[str, str]]:
     parts = run.participations
     wanted = run.experiment.rounds if run.learning else 0
@@ -66,7 +81,7 @@ def _learning(run: RunData) -> list[tuple[str, str]]:
         if invited:
             share = percent(committed / invited, 0)
             rows.append(("Committed", f"{count(committed)} of {count(invited)} ({share} of those invited)"))
-        rows += _data(run)
+        rows += [*_data(run), *_energy(run)]
     return rows
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.formatting import clean, count, duration, si, timestamp
+from analysis.formatting import clean, count, duration, percent, si, timestamp
 from analysis.loading import RunData
 from analysis.report.notices import rates
 from vnetsim.storage.records import LearnerEntry
@@ -33,6 +33,7 @@ def record(run: RunData) -> list[Facts]:
         tables["Radio"] = [(f"rates between {one.between}", one.words) for one in rates(run)]
         if radio := run.manifest.plugins.get("radio"):
             tables["Radio"] += [("model", clean(radio.name, 40)), *_settings(radio.settings)]
+        tables["Computers"] = _computers(run)
         tables["Learner"] = _learner(run, run.manifest.learner)
     tables["Machine and packages"] = _machine(run)
     result = []
@@ -95,6 +96,18 @@ def _traffic(run: RunData) -> list[Row]:
     for path, digest in run.manifest.inputs.items():
         name = path.replace("\\", "/").rsplit("/", 1)[-1]
         rows.append((f"input {clean(name, 60)}", f"sha256 {clean(digest, 16)}", True))
+    return rows
+
+
+def _computers(run: RunData) -> list[Row]:
+    rows: list[Row] = []
+    for one in run.manifest.computers:
+        power = "power not known, no energy reckoned" if one.watts is None else f"{one.watts:g} W while it trains"
+        words = f"{percent(one.share, 0)} of the vehicles, {si(one.median_flops, 'FLOP/s')} in the median, {power}"
+        rows.append((clean(one.preset, 40), words))
+    if any(one.watts is not None for one in run.manifest.computers):
+        watts = run.manifest.radio_unit_w
+        rows.append(("radio unit", ", ".join(f"{value:g} W {clean(name, 20)}" for name, value in watts.items())))
     return rows
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from vnetsim.errors import InputError
 from vnetsim.experiment import Experiment, ScheduleSettings
+from vnetsim.experiment.traffic import COMPUTERS
 from vnetsim.learning import Cost, Exchange, Learner, LearnerContext
 from vnetsim.learning.aggregation import AGGREGATIONS, SYNC
 from vnetsim.learning.kinds import DATA_SETS, ENCODERS
@@ -19,6 +20,7 @@ from vnetsim.random_streams import Streams
 from vnetsim.runs.manifest import relative
 from vnetsim.scenario.kinds import scenario_anywhere
 from vnetsim.scenario.settings_file import Chosen, chosen, learner_defaults, to_plain
+from vnetsim.simulation.compute import RECEIVE_W, TRANSMIT_W
 from vnetsim.simulation.plugins import SimulationPlugins, simulation_plugins
 from vnetsim.storage.structure import structure
 
@@ -48,11 +50,22 @@ class Assembly:
 
     @property
     def record(self) -> dict[str, Any]:
-        """What the manifest says of plug-ins; of data set, encoder and rule those that are not left out."""
+        """What the manifest says of plug-ins, and of computers; of data set, encoder and rule if not left out."""
+        compute = self.experiment.compute
         own = {table: other.record for table, other in self.others.items()}
         return {
             "learner_defaults": learner_defaults(self.learner.found),
             "plugins": {**self.simulation.record, **own},
+            "computers": [
+                {
+                    "preset": preset,
+                    "share": share,
+                    "median_flops": compute.median_of(preset),
+                    "watts": COMPUTERS[preset].watts,
+                }
+                for preset, share in compute.shares.items()
+            ],
+            "radio_unit_w": {"sending": TRANSMIT_W, "receiving": RECEIVE_W},
         }
 
     def context(self, device: str, *, on_ray: bool = False, fetch: bool = True) -> LearnerContext:

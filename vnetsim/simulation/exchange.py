@@ -98,7 +98,7 @@ class ExchangePhase:
         self._members = tuple(members)
         self._present = dict.fromkeys(members)
         self._work: dict[Participation, list[Exchanged]] = {member: [] for member in members}
-        self._timers: dict[Participation, simpy.Timeout] = {}
+        self._timers: dict[Participation, tuple[float, simpy.Timeout]] = {}  # since when (s)
         self._pair_states: dict[frozenset[str], Any] = {}
         self._start_s: float = world.env.now
         self._exchanges = [self._new(sender, receiver) for sender, receiver in self._pairs()]
@@ -235,7 +235,7 @@ class ExchangePhase:
         flops = self._world.computer(host.window.vehicle).flops
         timer = self._world.env.timeout(training_s(self._plan.work_flop, flops))
         timer.callbacks.append(partial(self._worked, host))
-        self._timers[host] = timer
+        self._timers[host] = self._world.env.now, timer
 
     def _worked(self, host: Participation, _: object) -> None:
         exchange = self._work[host][0]
@@ -251,7 +251,9 @@ class ExchangePhase:
         was_first = queue[0] is exchange
         queue.remove(exchange)
         if was_first:
-            self._timers.pop(host).callbacks = []
+            began_s, timer = self._timers.pop(host)
+            timer.callbacks = []
+            host.worked_s += self._world.env.now - began_s
             if queue:
                 self._start_work(host)
 

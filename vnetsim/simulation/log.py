@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple, Protocol, TypeVar, get_args
 from vnetsim.coverage.windows import Window, cut_window
 from vnetsim.experiment.camera import Camera
 from vnetsim.learning import Cost, Participant
+from vnetsim.simulation.compute import Energy, energy
 from vnetsim.simulation.exchange import Exchanged
 from vnetsim.simulation.participation import Participation, Stage
 from vnetsim.simulation.vehicle import OpenWindow
@@ -71,6 +72,11 @@ class ParticipationRecord(NamedTuple):
     upload_rsu_id: str | None
     remaining_straight_s: float | None
     remaining_history_s: float | None
+    download_j: float | None = None
+    train_j: float | None = None
+    upload_j: float | None = None
+    wait_j: float | None = None
+    exchange_j: float | None = None
 
 
 class ExchangeRecord(NamedTuple):
@@ -317,6 +323,7 @@ class Recorder:
         vehicle = window.vehicle
         segments = used.segments if used else []
         seconds, moved_bytes = used.spent() if used else _NOTHING
+        joules = energy(seconds, vehicle.computer.watts, used.worked_s) if used and vehicle.computer else Energy()
         self._log.participations.append(
             ParticipationRecord(
                 participation=row,
@@ -347,6 +354,7 @@ class Recorder:
                 upload_rsu_id=next((part.rsu_id for part in reversed(segments) if part.stage == "upload"), None),
                 remaining_straight_s=used.invitation.predicted.straight_s if used else None,
                 remaining_history_s=used.invitation.predicted.history_s if used else None,
+                **joules._asdict(),
             )
         )
         return row

@@ -117,6 +117,7 @@ class Participation:
         peers: with whom its exchange completed.
         neighbours: with how many vehicles it began one.
         exchange_bytes: bytes over the air for the exchanges in which it is the sender.
+        worked_s: how long it computed for others in the exchange (s).
     """
 
     __slots__ = (
@@ -133,6 +134,7 @@ class Participation:
         "segments",
         "stage",
         "work_share",
+        "worked_s",
     )
 
     def __init__(self, *, env: simpy.Environment, invitation: Invitation, owner: Owner) -> None:
@@ -144,6 +146,7 @@ class Participation:
         self.peers: tuple[Participation, ...] = ()
         self.neighbours = 0
         self.exchange_bytes = 0.0
+        self.worked_s = 0.0
         self._env = env
         self._owner = owner
         self._timer: simpy.Timeout | None = None

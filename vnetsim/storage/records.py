@@ -12,7 +12,7 @@ from typing import Any, Literal
 from vnetsim.learner_facts import Cost, Series
 from vnetsim.storage.comparison import Interval
 
-FORMAT = 1
+FORMAT = 2
 """Stands in every manifest and comparison; raised with every change after which the older ones cannot be read."""
 
 
@@ -25,6 +25,16 @@ class RsuEntry:
     y_m: float
     range_m: float
     environment: Literal["", "urban", "highway"] = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComputerEntry:
+    """Computers of one preset in ``manifest.json``: their share of the vehicles, speed and power, null if not known."""
+
+    preset: str
+    share: float
+    median_flops: float
+    watts: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,6 +121,8 @@ class ManifestRecord:
     wall_s: dict[str, float] = field(default_factory=dict)
     peak_memory_bytes: dict[str, float] = field(default_factory=dict)
     radio: RadioEntry = RadioEntry()
+    computers: list[ComputerEntry] = field(default_factory=list)
+    radio_unit_w: dict[str, float] = field(default_factory=dict)
     plugins: dict[str, PluginEntry] = field(default_factory=dict)
 
 

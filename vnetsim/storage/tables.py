@@ -113,6 +113,16 @@ PARTICIPATIONS = (
             ),
         )
     ),
+    *(
+        Column(f"{name}_j", REAL, "J", f"energy on board {meaning}; null where the computer's power is not known")
+        for name, meaning in (
+            ("download", "for receiving"),
+            ("train", "for training"),
+            ("upload", "for sending"),
+            ("wait", "for listening while it waited, in coverage or, trained, outside"),
+            ("exchange", "for exchanging with other vehicles, and for computing for them"),
+        )
+    ),
 )
 
 EXCHANGES = (

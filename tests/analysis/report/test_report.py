@@ -1,3 +1,4 @@
+import dataclasses
 import re
 import shutil
 from html.parser import HTMLParser
@@ -6,12 +7,14 @@ from xml.etree import ElementTree as ET
 import polars as pl
 from received import reseal
 
-from analysis.formatting import number
+from analysis.formatting import number, si
 from analysis.loading import load
+from analysis.report.headline import headline
 from analysis.report.notices import notices
 from analysis.report.page import build_report, environment
 from analysis.report.record import record
 from analysis.statistics.windows import entries
+from vnetsim.storage.records import ComputerEntry
 from vnetsim.storage.run_directory import RunDirectory
 
 TRAFFIC = ["map", "occupancy", "speeds", "dwell", "chord", "blur-level", "blur-speed"]
@@ -142,6 +145,36 @@ def test_headline(learning_run):
     speed = float(entries(run.windows)["entry_speed_mps"].median())
     assert numbers["Median blur level"] == f"{number(run.camera.level_px(speed))} px (on the sensor)"
     assert numbers["Median motion kernel"] == f"{number(run.camera.kernel_px(speed, 32))} px (of 32 px)"
+
+
+def test_energy_is_added_up_where_the_computers_power_is_known_and_not_told_elsewhere(learning_run):
+    run = load(learning_run)
+    assert "Energy on board" not in dict(headline(run)), "of no computer is it known"
+    assert "Computers" not in [facts.title for facts in record(run)]
+    joules = {"download_j": 1.0, "train_j": 90.0, "upload_j": 4.0, "wait_j": 5.0, "exchange_j": 0.0}
+    invited = pl.col("outcome") != "not_selected"
+    columns = {name: pl.when(invited).then(value) for name, value in joules.items()}
+    parts = run.participations.with_columns(**columns)
+    commits, total = parts.filter(outcome="committed").height, 100 * run.invited.height
+    shown = dict(headline(dataclasses.replace(run, participations=parts)))["Energy on board"]
+    assert shown == f"{si(total, 'J')} ({si(total / commits, 'J')} a commit, 90\u202f% of it for training)"
+    # a fleet of which one computer's power is not known
+    one = run.invited["participation"][0]
+    some = parts.with_columns(pl.when(pl.col("participation") != one).then(pl.col(name)).alias(name) for name in joules)
+    shown = dict(headline(dataclasses.replace(run, participations=some)))["Energy on board"]
+    height = run.invited.height
+    assert shown.startswith(f"{si(total - 100, 'J')} (of {height - 1} of {height} participations, 90")
+    fleet = [
+        ComputerEntry(preset="agx-xavier", share=0.3, median_flops=5e11, watts=30),
+        ComputerEntry(preset="ecu", share=0.7, median_flops=1e9),
+    ]
+    told = dataclasses.replace(run.manifest, computers=fleet, radio_unit_w={"sending": 2.0, "receiving": 1.0})
+    (computers,) = [f for f in record(dataclasses.replace(run, manifest=told)) if f.title == "Computers"]
+    assert [(name, value.replace("\u202f", " ")) for name, value, _ in computers.rows] == [
+        ("agx-xavier", "30 % of the vehicles, 500 GFLOP/s in the median, 30 W while it trains"),
+        ("ecu", "70 % of the vehicles, 1.00 GFLOP/s in the median, power not known, no energy reckoned"),
+        ("radio unit", "2 W sending, 1 W receiving"),
+    ]
 
 
 def test_mobility_alone_has_traffic_and_blur_only(tmp_path, make_run):

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vnetsim.errors import InputError
+from vnetsim.experiment.traffic import Computer
 from vnetsim.simulation.selection import DwellHistory
 
 
@@ -117,3 +118,13 @@ def test_times_and_what_earlier_rounds_told(make: Any) -> None:
     assert known.level_px > 0
     with pytest.raises(AttributeError):
         known.loss = 1.0
+
+
+def test_a_candidate_shows_what_its_participation_would_take(make: Any) -> None:
+    window = make.window([(0.0, -100.0, 0.0, 10.0), (1.0, -90.0, 0.0, 10.0)])
+    assert make.candidate(window, 0.0).energy_j is None
+    window.vehicle.computer = Computer(1e9, None)
+    assert make.candidate(window, 0.0).energy_j is None
+    window.vehicle.computer = Computer(1e9, 30.0)
+    # 1 MB at 8 Mbit/s, 3 s, 2 MB at 4 Mbit/s
+    assert make.candidate(window, 0.0).energy_j == pytest.approx(1 * 1.0 + 30 * 3.0 + 2 * 4.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -13,6 +14,7 @@ from vnetsim.coverage.windows import Window, position_m
 from vnetsim.errors import InputError
 from vnetsim.experiment.camera import Camera
 from vnetsim.learning import Cost
+from vnetsim.simulation.compute import energy
 from vnetsim.simulation.links import Link
 from vnetsim.simulation.participation import Predicted
 from vnetsim.simulation.vehicle import OpenWindow, Vehicle
@@ -203,6 +205,13 @@ class Candidate:
         known, window = self._known, self._window
         download_s, upload_s = window.transfers_s or self._transfers_s()
         return download_s, (window.train_s or known.train_s(window)) * known.work_share, upload_s
+
+    @property
+    def energy_j(self) -> float | None:
+        """What download, training and upload would take on board (J); None where the computer's power is not known."""
+        seconds = dict(zip(("download", "training", "upload"), self.parts_s, strict=True))
+        computer = self._window.vehicle.computer  # known since its training time is
+        return None if computer is None else energy(defaultdict(float, seconds), computer.watts).total_j
 
     def remaining_s(self, predictor: ExitPredictor = "straight") -> float:
         """Return the predicted rest of its window (s), >= 0; infinite for one that stands.
