@@ -27,8 +27,8 @@ from learners.state.server import Folded
 from learners.steering_baselines import STEERING_DEFAULTS, SUB_PREFIX, means, steering_parts
 from learners.tasks.steering import SteeringSettings, SteeringTask
 from learners.tasks.task import StepLoss, Temperature
+from vnetsim.errors.bounds import Share
 from vnetsim.learning import Cost, LearnerContext, Participant, Series, Update
-from vnetsim.setting_checks import Share
 
 BACKBONE_OPTIMIZER = "backbone_optimizer."
 SUB_OPTIMIZER = "sub_optimizer."

@@ -10,8 +10,8 @@ from learners.federated import FederatedLearner, Parts, federated_averaging
 from learners.mathematics.aggregation import Weights, discard_weights
 from learners.state.server import Weigh, equally
 from learners.tasks.contrastive import ContrastiveSettings, ContrastiveTask
+from vnetsim.errors.bounds import Within
 from vnetsim.learning import LearnerContext, Participant
-from vnetsim.setting_checks import Within
 
 DUAL_TEMPERATURE = (
     "similarities: s_ij = q_i . k_j,  p_i(t) = exp(s_ii / t) / sum_j exp(s_ij / t),  W_i(t) = 1 - p_i(t)",

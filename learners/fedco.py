@@ -19,8 +19,8 @@ from learners.state.server import Folded
 from learners.state.silos import SiloState, SiloStates
 from learners.tasks.contrastive import KNN_ACCURACY, LINEAR_ACCURACY, ContrastiveTask, TaskSettings, reported
 from learners.tasks.task import BACKWARD_FACTOR, LEARNING_RATE, StepLoss, Temperature, payload_bytes
+from vnetsim.errors.bounds import Share, Within
 from vnetsim.learning import Cost, LearnerContext, Series, Update
-from vnetsim.setting_checks import Share, Within
 
 SERIES = (
     Series(

@@ -45,9 +45,9 @@ from learners.tasks.classification import (
     views,
 )
 from learners.tasks.task import StepLoss, Steps, Temperature, payload_bytes
+from vnetsim.errors.bounds import Share, Within
 from vnetsim.learning import Cost, Exchange, LearnerContext, Participant, Peer, Series, Update
 from vnetsim.learning.aggregation import SYNC
-from vnetsim.setting_checks import Share, Within
 
 TEACHER = "teacher."
 SOLVERS = {"pot": "POT's network simplex", "interior-point": "the batched interior-point method"}

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from vnetsim.learners.federated import FederatedLearner, Parts, federated_averaging
 from vnetsim.learners.tasks.contrastive import ContrastiveSettings, ContrastiveTask
 
+from vnetsim.errors.bounds import Within
 from vnetsim.learning import LearnerContext
-from vnetsim.setting_checks import Within
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 The meaning stands in the ``Args`` of the docstring of the settings' class, below each other or, in a short file, in one
 line, ``Args: one: its meaning; two: its meaning.``; unit and bounds in the field's annotation
-(``vnetsim.setting_checks.Within``), the default in the field. The command line and the documentation both print what is
+(``vnetsim.errors.bounds.Within``), the default in the field. The command line and the documentation both print what is
 collected here, so none of it is written a second time.
 """
 
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from vnetsim.setting_checks import Within, bounds_of
+from vnetsim.errors.bounds import Within, bounds_of
 
 MISSING = "(must be given)"
 """Stands for the default of a setting that has none."""

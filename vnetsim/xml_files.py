@@ -13,7 +13,7 @@ from typing import IO, cast
 from xml.parsers import expat
 
 from vnetsim.errors import InputError
-from vnetsim.paths import refuse_special
+from vnetsim.errors.paths import refuse_special
 
 Start = Callable[[str, Mapping[str, str]], None]
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from learners.aggregation.steps import ServerRate, Staleness, mixed, normalised, rounded
+from vnetsim.errors.bounds import Within
 from vnetsim.learning.aggregation import NextModel, RoundUploads, Upload
-from vnetsim.setting_checks import Within
 
 ZETA = 0.9
 """What each second beyond the first, of training and of the upload, leaves of a share: the paper's value of both."""

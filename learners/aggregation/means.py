@@ -8,8 +8,8 @@ from typing import Annotated, ClassVar
 import torch
 
 from learners.aggregation.steps import ServerRate, rounded
+from vnetsim.errors.bounds import Within
 from vnetsim.learning.aggregation import NextModel, RoundUploads
-from vnetsim.setting_checks import Within
 
 FIRST, SECOND = "first.", "second."
 Decay = Annotated[float, Within(0, 0.99999, "", "at 1 no step is ever forgotten")]

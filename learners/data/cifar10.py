@@ -10,8 +10,8 @@ import torch
 
 from learners.data.sets import ImageSet, channel_statistics
 from vnetsim.errors import InputError, RunError
+from vnetsim.errors.paths import refuse_special
 from vnetsim.experiment import DataSettings
-from vnetsim.paths import refuse_special
 from vnetsim.random_streams import Streams
 
 

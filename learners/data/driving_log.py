@@ -23,8 +23,8 @@ from learners.data.image_files import existing, read_images
 from learners.data.sets import SteeringSet
 from learners.data.splits import TEST_SHARE, first, renumbered, split_by_time
 from vnetsim.errors import InputError
+from vnetsim.errors.paths import refuse_special
 from vnetsim.experiment import DataSettings
-from vnetsim.paths import refuse_special
 from vnetsim.random_streams import Streams
 
 LOG = "driving_log.csv"

@@ -21,7 +21,7 @@ from PIL import Image, ImageOps
 from PIL.ImageFile import ImageFile
 
 from vnetsim.errors import InputError
-from vnetsim.paths import refuse_special
+from vnetsim.errors.paths import refuse_special
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff")
 """What the names of image files end in, in lower case."""

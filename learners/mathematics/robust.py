@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from learners.mathematics.aggregation import Weights, weighted_mean
-from vnetsim.setting_checks import Within, check_bounds
+from vnetsim.errors.bounds import Within, check_bounds
 
 CHUNK = 2**22
 """Numbers that a robust rule sorts at a time, over all uploads: 16 MB in single precision."""

@@ -18,8 +18,8 @@ from learners.mathematics.robust import AveragingSettings
 from learners.tasks.evaluation import passed
 from learners.tasks.task import LEARNING_RATE, Momentum, Task, TrainingSettings, labelled_silos, payload_bytes
 from vnetsim.errors import InputError
+from vnetsim.errors.bounds import Images
 from vnetsim.learning import Description, LearnerContext, Network, Series
-from vnetsim.setting_checks import Images
 
 DEFAULTS: Mapping[str, object] = {
     # silos large enough for a few hundred images each, which lack half of the labels

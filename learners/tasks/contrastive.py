@@ -27,8 +27,8 @@ from learners.tasks.task import (
     labelled_silos,
     payload_bytes,
 )
+from vnetsim.errors.bounds import Images
 from vnetsim.learning import Description, LearnerContext, Network, Series
-from vnetsim.setting_checks import Images
 
 NEIGHBOURS, NEIGHBOURS_OF = 200, 50_000
 """The neighbours that usually vote, and the training images of CIFAR-10 that they are drawn from (Wu et al. 2018)."""

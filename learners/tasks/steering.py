@@ -21,8 +21,8 @@ from learners.engines.programs import Loss, Program, State, Tensors, copy_state
 from learners.mathematics.robust import AveragingSettings
 from learners.tasks.evaluation import PASS, as_floats, passed
 from learners.tasks.task import Task, TrainingSettings, payload_bytes, spread
+from vnetsim.errors.bounds import Images, Within
 from vnetsim.learning import Description, LearnerContext, Network, Series
-from vnetsim.setting_checks import Images, Within
 
 STATISTICS_FRAMES = 256
 """Training frames on which BatchNorm statistics are estimated for evaluation."""

@@ -23,8 +23,8 @@ from learners.engines.programs import LocalTraining, Loss, Program, State, Tenso
 from learners.engines.ray_engine import RayEngine
 from learners.engines.silo_images import SiloImages, blurred_samples, kernel_px
 from learners.mathematics.aggregation import Weights
+from vnetsim.errors.bounds import Within, check_bounds
 from vnetsim.learning import Description, LearnerContext, Network, Participant, Series
-from vnetsim.setting_checks import Within, check_bounds
 
 ENGINE = "engine."
 """Beginning of the names of what the engine was chosen by in a learner's state."""

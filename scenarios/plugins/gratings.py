@@ -9,9 +9,9 @@ import numpy as np
 from vnetsim.learners.data import ImageSet
 from vnetsim.learners.data.sets import Part, classed_set
 
+from vnetsim.errors.bounds import Within
 from vnetsim.experiment import DataSettings
 from vnetsim.random_streams import Streams
-from vnetsim.setting_checks import Within
 
 DIRECTIONS = ("horizontal", "rising", "vertical", "falling")
 SIDE_PX = 32

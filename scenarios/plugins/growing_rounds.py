@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from vnetsim.setting_checks import Within
+from vnetsim.errors.bounds import Within
 from vnetsim.simulation.pace import RoundState
 
 

@@ -7,8 +7,8 @@ from typing import Annotated
 
 from vnetsim.learners.aggregation.asynchronous import mixed_in
 
+from vnetsim.errors.bounds import Within
 from vnetsim.learning.aggregation import NextModel, RoundUploads
-from vnetsim.setting_checks import Within
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,8 +9,8 @@ from typing import Annotated
 from vnetsim.coverage.rsu import Rsu
 from vnetsim.coverage.windows import ExitCause, TrafficInfo, VehiclePath
 from vnetsim.errors import InputError
+from vnetsim.errors.bounds import Within
 from vnetsim.scenario.kinds import TrafficRequest
-from vnetsim.setting_checks import Within
 from vnetsim.traffic.paths import PathTraffic
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from torch import nn
 
-from vnetsim.setting_checks import Within
+from vnetsim.errors.bounds import Within
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from vnetsim.coverage.rsu import Rsu
+from vnetsim.errors.bounds import Within
 from vnetsim.radio import PositionM
 from vnetsim.radio.capacity import noise_dbm, shannon_bps
 from vnetsim.radio.models import NOISE_FIGURE_DB, RSU_HEIGHT_M, VEHICLE_HEIGHT_M
-from vnetsim.setting_checks import Within
 
 
 @dataclass(frozen=True, kw_only=True)

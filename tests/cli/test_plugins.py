@@ -102,7 +102,7 @@ def test_one_of_a_file_with_meaning_unit_default_and_bounds(capsys: Captured, tm
     (tmp_path / "mine.py").write_text('''
 from dataclasses import dataclass
 from typing import Annotated
-from vnetsim.setting_checks import Within
+from vnetsim.errors.bounds import Within
 from vnetsim.simulation.selection.rules import ArrivalSelection
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,10 +13,10 @@ from received import MANIFEST
 from vnetsim.cli.lookup import kinds
 from vnetsim.coverage.placement import place_rsus
 from vnetsim.errors import InputError
+from vnetsim.errors.bounds import Within, bounds_of, check_bounds
 from vnetsim.experiment import Experiment
 from vnetsim.learning.registry import find_learner
 from vnetsim.scenario.settings_file import load_experiment
-from vnetsim.setting_checks import Within, bounds_of, check_bounds
 from vnetsim.storage.records import ComparisonRecord, ManifestRecord
 from vnetsim.storage.structure import structure, structured
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from vnetsim.cli.commands import main
 from vnetsim.errors import InputError
+from vnetsim.errors.paths import PLUGIN_FILES, path_name, resolved
 from vnetsim.experiment import PLUGIN_TABLES, Experiment
-from vnetsim.paths import PLUGIN_FILES, path_name, resolved
 from vnetsim.runs.writer import choose_folder
 from vnetsim.study.request import Request
 

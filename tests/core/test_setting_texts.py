@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 
 import pytest
 
+from vnetsim.errors.bounds import Within
 from vnetsim.experiment import Experiment
 from vnetsim.learning.registry import find_learner, learner_names
-from vnetsim.setting_checks import Within
 from vnetsim.setting_texts import MISSING, as_toml, description, setting_texts, tables_of
 
 

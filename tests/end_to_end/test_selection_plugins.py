@@ -23,7 +23,7 @@ POLICY = '''
 from collections import Counter
 from dataclasses import dataclass
 from typing import Annotated
-from vnetsim.setting_checks import Within
+from vnetsim.errors.bounds import Within
 
 @dataclass(frozen=True, kw_only=True)
 class Mine:

@@ -162,4 +162,4 @@ def group(participant: Callable[..., Participant]) -> Callable[..., list[Partici
 @pytest.fixture
 def without_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Settings beyond their bounds, such as a learning rate at which any network diverges."""
-    monkeypatch.setattr("vnetsim.setting_checks.Within.check", lambda *_: None)
+    monkeypatch.setattr("vnetsim.errors.bounds.Within.check", lambda *_: None)

@@ -18,8 +18,8 @@ import vnetsim
 from vnetsim.cli.lookup import cite, init, learners, plugins, settings
 from vnetsim.cli.options import Debug, Gui, TrafficOptions, Trust, WorkerOptions, Yes
 from vnetsim.errors import INTERRUPTED, InputError, RunError, VnetsimError
+from vnetsim.errors.paths import refuse_other_than_text
 from vnetsim.own_packages import claim
-from vnetsim.paths import refuse_other_than_text
 from vnetsim.standard_streams import drop_output, plain, tell, telling
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from typing import Protocol
 
 from vnetsim.coverage.rsu import Rsu
 from vnetsim.errors import InputError, unknown_name
+from vnetsim.errors.bounds import Within
 from vnetsim.experiment.traffic import REACH
-from vnetsim.setting_checks import Within
 from vnetsim.xml_files import XmlFile
 
 _LISTED = 40

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
+from vnetsim.errors.bounds import Within, check_bounds, require
 from vnetsim.experiment.arithmetic import Arithmetic
 from vnetsim.experiment.camera import Camera
 from vnetsim.experiment.rounds import (
@@ -21,7 +22,6 @@ from vnetsim.experiment.rounds import (
     SiloSettings,
 )
 from vnetsim.experiment.traffic import ComputeSettings, TrafficSettings
-from vnetsim.setting_checks import Within, check_bounds, require
 
 __all__ = [
     "Arithmetic",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from vnetsim.setting_checks import Within, check_bounds
+from vnetsim.errors.bounds import Within, check_bounds
 
 SceneM = Annotated[float, Within(0.01, 1e5, "m", "from the lens to the horizon")]
 FOCAL_LENGTH_M, PIXEL_PITCH_M, DEPTH_M = 0.004, 3.0e-6, 10.0

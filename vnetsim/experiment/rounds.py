@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from vnetsim.setting_checks import Images, Share, Within, check_bounds, require
+from vnetsim.errors.bounds import Images, Share, Within, check_bounds, require
 
 
 @dataclass(frozen=True, kw_only=True)

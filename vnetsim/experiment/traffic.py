@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Literal, NamedTuple
 
 from vnetsim.errors import unknown_name
-from vnetsim.setting_checks import Within, check_bounds, require
+from vnetsim.errors.bounds import Within, check_bounds, require
 
 SimulatedS = Annotated[float, Within(0, 1e9, "s", "thirty years, beyond any recording")]
 REACH = Within(1, 1e5, "m", "no roadside radio reaches further")

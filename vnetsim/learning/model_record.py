@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from vnetsim.errors.bounds import require
 from vnetsim.learning.protocol import Description
-from vnetsim.setting_checks import require
 
 MODEL_ENTRY = "vnetsim"
 """Key of the metadata; its value is JSON. One entry: safetensors writes several in any order."""

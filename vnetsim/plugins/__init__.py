@@ -24,7 +24,7 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from vnetsim.errors import InputError, RunError, VnetsimError, unknown_name
-from vnetsim.paths import refuse_special, resolved
+from vnetsim.errors.paths import refuse_special, resolved
 
 
 @functools.cache

@@ -14,8 +14,8 @@ from types import CodeType, NoneType, UnionType
 from typing import Annotated, Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from vnetsim.errors import RunError
+from vnetsim.errors.bounds import Within, bounds_of
 from vnetsim.plugins import is_users, plugin_errors
-from vnetsim.setting_checks import Within, bounds_of
 
 T = TypeVar("T")
 

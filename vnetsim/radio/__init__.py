@@ -13,9 +13,9 @@ import numpy as np
 
 from vnetsim.coverage.rsu import Rsu
 from vnetsim.coverage.windows import Floats
+from vnetsim.errors.bounds import Within
 from vnetsim.experiment import DEFAULT_NAMES
 from vnetsim.plugins import Kind, optional
-from vnetsim.setting_checks import Within
 
 PositionM = tuple[float, float]
 """x and y in net coordinates (m)."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from vnetsim.coverage.rsu import Rsu
 from vnetsim.coverage.windows import Floats
+from vnetsim.errors.bounds import Share, Within
 from vnetsim.radio import PositionM
 from vnetsim.radio.capacity import noise_dbm, shannon_bps
 from vnetsim.radio.propagation import (
@@ -24,7 +25,6 @@ from vnetsim.radio.propagation import (
     path_loss_db,
 )
 from vnetsim.radio.sight import Streets
-from vnetsim.setting_checks import Share, Within
 
 PowerDbm = Annotated[float, Within(-100, 100, "dBm", "below any receiver's noise; 10 MW, above any transmitter")]
 

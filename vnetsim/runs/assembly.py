@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from vnetsim.errors import InputError
+from vnetsim.errors.paths import FILES, PLUGIN_FILES, resolved
 from vnetsim.experiment import Experiment, ScheduleSettings
 from vnetsim.experiment.traffic import COMPUTERS
 from vnetsim.learning import Cost, Exchange, Learner, LearnerContext
 from vnetsim.learning.aggregation import AGGREGATIONS, SYNC
 from vnetsim.learning.kinds import DATA_SETS, ENCODERS
 from vnetsim.learning.registry import find_learner, made_learner
-from vnetsim.paths import FILES, PLUGIN_FILES, resolved
 from vnetsim.plugins import Kind, at_folder, code_file, is_class, short_name
 from vnetsim.random_streams import Streams
 from vnetsim.runs.manifest import relative

@@ -16,10 +16,10 @@ from vnetsim import __version__
 from vnetsim.coverage.rsu import Rsu
 from vnetsim.coverage.windows import TrafficInfo, TrafficStream
 from vnetsim.errors import InputError
+from vnetsim.errors.paths import refuse_special
 from vnetsim.experiment import Experiment
 from vnetsim.learning import Learner
 from vnetsim.learning.device import peak_memory
-from vnetsim.paths import refuse_special
 from vnetsim.radio.channel import RateUse
 from vnetsim.runs.tables import map_rows
 from vnetsim.scenario.settings_file import to_toml

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, cast
 from vnetsim import __version__
 from vnetsim.coverage.windows import CoverageEvent, TrafficStream
 from vnetsim.errors import InputError, VnetsimError
+from vnetsim.errors.paths import resolved
 from vnetsim.experiment import Experiment
 from vnetsim.learning import Cost, Learner
-from vnetsim.paths import resolved
 from vnetsim.plugins import code_file, short_name
 from vnetsim.progress import ProgressDisplay
 from vnetsim.runs.assembly import Assembly, assemble, plugin_files, seen_from

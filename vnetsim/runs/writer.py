@@ -16,10 +16,10 @@ from typing import IO
 import numpy as np
 
 from vnetsim.errors import InputError, RunError, VnetsimError
+from vnetsim.errors.paths import path_name, resolved
 from vnetsim.experiment import Experiment
 from vnetsim.learning import Learner
 from vnetsim.learning.model_record import MODEL_ENTRY, model_record
-from vnetsim.paths import path_name, resolved
 from vnetsim.process import refuse_forked
 from vnetsim.runs.opening import SUMO
 from vnetsim.storage.checksums import RECORD

@@ -17,8 +17,8 @@ from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from vnetsim.coverage.windows import TrafficStream
 from vnetsim.errors import InputError
+from vnetsim.errors.paths import resolved
 from vnetsim.experiment import Experiment
-from vnetsim.paths import resolved
 from vnetsim.plugins import Kind, at_folder, code_file
 from vnetsim.random_streams import Streams
 from vnetsim.xml_files import NotWellFormedError, StopReading, UnreadableError, XmlFile

@@ -16,10 +16,10 @@ from typing import Any
 import tomli_w
 
 from vnetsim.errors import InputError, RunError
+from vnetsim.errors.paths import FILES, from_folder, refuse_special
 from vnetsim.experiment import DEFAULT_NAMES, PLUGIN_KEYS, PLUGIN_TABLES, Experiment
 from vnetsim.learning import Learner
 from vnetsim.learning.registry import about, find_learner
-from vnetsim.paths import FILES, from_folder, refuse_special
 from vnetsim.plugins import Kind, at_folder
 from vnetsim.scenario.kinds import scenario_at
 from vnetsim.scenario.trust import refuse_code

@@ -9,8 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from vnetsim.errors import InputError
+from vnetsim.errors.paths import resolved
 from vnetsim.experiment import Experiment
-from vnetsim.paths import resolved
 from vnetsim.plugins import at_folder, code_file, short_name
 from vnetsim.scenario.kinds import kind_of, source_file
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from vnetsim.errors import InputError
-from vnetsim.paths import refuse_special
+from vnetsim.errors.paths import refuse_special
 from vnetsim.storage.checksums import ABSENT, RECORD, Checksums, parse, sha256
 
 T = TypeVar("T")

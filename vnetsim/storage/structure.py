@@ -24,7 +24,7 @@ from cattrs.errors import (
 from cattrs.strategies import configure_union_passthrough
 
 from vnetsim.errors import InputError, unknown_name
-from vnetsim.setting_checks import check_bounds
+from vnetsim.errors.bounds import check_bounds
 
 T = TypeVar("T")
 

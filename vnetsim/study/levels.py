@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from vnetsim.errors import InputError, unknown_name
+from vnetsim.errors.bounds import Within
+from vnetsim.errors.paths import from_folder
 from vnetsim.experiment import PLUGIN_KEYS
 from vnetsim.learning.registry import find_learner
-from vnetsim.paths import from_folder
 from vnetsim.plugins import at_folder, short_name
 from vnetsim.scenario.kinds import scenario_at
-from vnetsim.setting_checks import Within
 from vnetsim.storage.comparison import Interval
 from vnetsim.storage.structure import structure
 from vnetsim.study.plan import Skipped

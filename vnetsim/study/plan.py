@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import tomli_w
 
+from vnetsim.errors.paths import path_name
 from vnetsim.experiment import Experiment
-from vnetsim.paths import path_name
 from vnetsim.plugins import code_file, short_name
 from vnetsim.runs.manifest import sha256_of
 from vnetsim.scenario.settings_file import to_plain

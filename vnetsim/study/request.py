@@ -65,7 +65,7 @@ from pathlib import Path
 from typing import Any
 
 from vnetsim.errors import InputError, unknown_name
-from vnetsim.paths import path_name, resolved
+from vnetsim.errors.paths import path_name, resolved
 from vnetsim.plugins import at_folder
 from vnetsim.scenario.kinds import source_file
 from vnetsim.scenario.settings_file import read_toml

@@ -18,11 +18,11 @@ from scipy.stats import truncnorm
 from vnetsim.coverage.rsu import Rsu
 from vnetsim.coverage.windows import ExitCause, TrafficInfo, VehiclePath
 from vnetsim.errors import InputError
+from vnetsim.errors.bounds import Within, check_bounds, require
 from vnetsim.experiment import TrafficSettings
 from vnetsim.experiment.traffic import Reach
 from vnetsim.random_streams import Streams
 from vnetsim.scenario.kinds import TrafficRequest
-from vnetsim.setting_checks import Within, check_bounds, require
 from vnetsim.traffic.paths import PathTraffic
 
 SpeedKmh = Annotated[float, Within(0.1, 1000, "km/h", "a standing vehicle never leaves, and none on a road is faster")]

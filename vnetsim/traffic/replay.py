@@ -16,8 +16,8 @@ from vnetsim.coverage.rsu import Rsu
 from vnetsim.coverage.tracker import events_order
 from vnetsim.coverage.windows import CoverageEvent, Entered, Left, TrafficInfo, VehiclePath, Window, part_of
 from vnetsim.errors import InputError
+from vnetsim.errors.paths import resolved
 from vnetsim.experiment import Experiment, TrafficSettings
-from vnetsim.paths import resolved
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.storage.structure import structure
 from vnetsim.traffic.opened import OpenedTraffic

@@ -11,8 +11,8 @@ import numpy as np
 from vnetsim.coverage.rsu import Rsu
 from vnetsim.coverage.windows import CoverageEvent, EntryCause, ExitCause, Left, TrafficInfo, TrafficStream
 from vnetsim.errors import InputError
+from vnetsim.errors.paths import resolved
 from vnetsim.experiment import Experiment
-from vnetsim.paths import resolved
 from vnetsim.plugins.checked import checked
 from vnetsim.random_streams import Streams
 from vnetsim.scenario.kinds import TRAFFIC_SOURCES, TrafficRequest, source_file

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, Protocol
 
+from vnetsim.errors.bounds import Share, Within
 from vnetsim.experiment import DEFAULT_NAMES, RoundSettings
 from vnetsim.plugins import Kind, optional
-from vnetsim.setting_checks import Share, Within
 from vnetsim.simulation.selection.candidate import Candidate
 
 LengthS = Annotated[float, Within(1e-9, 1e12, "s", "a round has an end, and it lies ahead")]

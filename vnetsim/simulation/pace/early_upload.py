@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from vnetsim.setting_checks import Within
+from vnetsim.errors.bounds import Within
 from vnetsim.simulation.pace import RoundState
 from vnetsim.simulation.pace.quorum import QuorumPace
 from vnetsim.simulation.selection.candidate import Candidate, ExitPredictor

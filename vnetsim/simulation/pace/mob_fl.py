@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
-from vnetsim.setting_checks import Within
+from vnetsim.errors.bounds import Within
 from vnetsim.simulation.pace import PlannedRound, RoundState
 from vnetsim.simulation.selection.candidate import Candidate, ExitPredictor
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from vnetsim.errors import InputError
-from vnetsim.paths import refuse_special
+from vnetsim.errors.paths import refuse_special
 from vnetsim.traffic.fcd.step import FcdStep
 from vnetsim.traffic.fcd.tables import csv_steps, parquet_steps
 from vnetsim.traffic.sumo.config import is_true

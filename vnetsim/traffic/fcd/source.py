@@ -28,8 +28,8 @@ from vnetsim.coverage.rsu import Rsu
 from vnetsim.coverage.tracker import Tracker, largest_move_m
 from vnetsim.coverage.windows import CoverageEvent, EntryCause, ExitCause, Floats, TrafficInfo
 from vnetsim.errors import InputError
+from vnetsim.errors.paths import refuse_special, resolved
 from vnetsim.experiment import Experiment, TrafficSettings
-from vnetsim.paths import refuse_special, resolved
 from vnetsim.traffic.fcd.readers import read_fcd
 from vnetsim.traffic.fcd.step import FcdStep, UnitsCheck
 from vnetsim.traffic.net_file import NetFile

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from vnetsim.paths import refuse_special
+from vnetsim.errors.paths import refuse_special
 from vnetsim.traffic.sumo.outputs import NOWHERE, is_output
 from vnetsim.xml_files import NotWellFormedError, StopReading, UnreadableError, XmlFile
 

@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from vnetsim.errors import InputError, RunError
-from vnetsim.paths import refuse_special, resolved
+from vnetsim.errors.paths import refuse_special, resolved
 from vnetsim.traffic.sumo.config import options_of, read_leniently
 
 _UP = "../" * 64

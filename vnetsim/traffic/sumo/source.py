@@ -15,8 +15,8 @@ from pathlib import Path
 from vnetsim.coverage.placement import place_rsus, read_pois
 from vnetsim.coverage.windows import CoverageEvent, Floats, TrafficInfo
 from vnetsim.errors import InputError, RunError
+from vnetsim.errors.paths import refuse_special, resolved
 from vnetsim.experiment import Experiment, TrafficSettings
-from vnetsim.paths import refuse_special, resolved
 from vnetsim.progress import ProgressDisplay
 from vnetsim.traffic.opened import OpenedTraffic
 from vnetsim.traffic.sumo.config import is_true, options_of

@@ -1,5 +1,7 @@
 """Errors a user meets: one line each, naming what is wrong, where, and what to do.
 
+``bounds`` and ``paths`` look at what every package takes from users: numbers of settings, and names of files.
+
 Every class takes exactly one message argument: SimPy re-raises an exception of a
 process as ``type(e)(*e.args)``.
 """
