@@ -68,8 +68,15 @@ def test_a_part_of_it_goes_on_to_the_same_bits(
         assert (tmp_path / "a" / name).read_bytes() == (timed / name).read_bytes(), name
 
 
+def test_a_learner_that_replays_it_has_as_many_rounds(timed: Path) -> None:
+    played = vnetsim.load(timed).rounds.height
+    experiment = vnetsim.Experiment(timed, learner="fedavg", settings={"schedule.learner": "flsimco"})
+    assert experiment.rounds == played
+    assert vnetsim.Experiment(timed, rounds=2).rounds == 2
+
+
 def test_choosing_by_losses_is_refused(scenarios: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"round\.selection: 'oort' chooses vehicles by their training losses"):
+    with pytest.raises(InputError, match=r"selection\.name: 'oort' chooses vehicles by their training losses"):
         vnetsim.run(scenarios / "gaussian.toml", timing_only=True, selection="oort", out=tmp_path / "a")
     assert not (tmp_path / "a").exists()
 

@@ -23,6 +23,7 @@ from vnetsim.api.settings import (
 )
 from vnetsim.display import progress_display
 from vnetsim.errors import InputError
+from vnetsim.experiment import ALL_ROUNDS
 from vnetsim.experiment import Experiment as Settings
 from vnetsim.learning.registry import LEARNERS
 from vnetsim.progress import ProgressDisplay
@@ -40,8 +41,6 @@ Scenario = str | os.PathLike[str] | Settings
 Show = bool | ProgressDisplay | None
 Rsus = str | Sequence[str] | None
 Engine = Literal["local", "ray"]
-ALL_ROUNDS = 1_000_000
-"""More than any traffic has; what is timed alone is over with its traffic."""
 
 
 def run(

@@ -24,6 +24,7 @@ from vnetsim.experiment.rounds import (
 from vnetsim.experiment.traffic import ComputeSettings, TrafficSettings
 
 __all__ = [
+    "ALL_ROUNDS",
     "Arithmetic",
     "BlurSettings",
     "Camera",
@@ -37,6 +38,9 @@ __all__ = [
     "TrafficSettings",
 ]
 
+
+ALL_ROUNDS = 1_000_000
+"""More than any traffic has: rounds without training go on until it ends."""
 
 PLUGIN_KEYS = (
     "learner",
@@ -96,7 +100,7 @@ class Experiment:
 
     scenario: str
     seed: Annotated[int, Within(0, 2**63 - 1, "", "whole numbers of TOML have 64 bits")] = 0
-    rounds: Annotated[int, Within(1, 1_000_000, "", "every round is evaluated, recorded and saved")] = 20
+    rounds: Annotated[int, Within(1, ALL_ROUNDS, "", "every round is evaluated, recorded and saved")] = 20
     device: str = "auto"
     learner: str = "flsimco"
     evaluate_every: Annotated[int, Within(1, 1_000_000, "", "no run has more rounds")] = 1

@@ -29,7 +29,7 @@ def refuse_losses(assembly: Assembly) -> None:
     selection = assembly.simulation.selection
     if getattr(selection, "uses_losses", False):
         raise InputError(
-            f"round.selection: '{selection.name}' chooses vehicles by their training losses; without training there "
+            f"selection.name: '{selection.name}' chooses vehicles by their training losses; without training there "
             "are none. Choose another, or train."
         )
 

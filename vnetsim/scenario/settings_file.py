@@ -17,13 +17,14 @@ import tomli_w
 
 from vnetsim.errors import InputError, RunError
 from vnetsim.errors.paths import FILES, from_folder, refuse_special
-from vnetsim.experiment import DEFAULT_NAMES, PLUGIN_KEYS, PLUGIN_TABLES, Experiment
+from vnetsim.experiment import ALL_ROUNDS, DEFAULT_NAMES, PLUGIN_KEYS, PLUGIN_TABLES, Experiment
 from vnetsim.learning import Learner
 from vnetsim.learning.registry import about, find_learner
 from vnetsim.plugins import Kind, at_folder
 from vnetsim.scenario.kinds import scenario_at
 from vnetsim.scenario.trust import refuse_code
 from vnetsim.storage.folder import Folder
+from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.storage.structure import parse_toml, structure
 
 Override = tuple[tuple[str, ...], Any]
@@ -186,13 +187,20 @@ def _with_other_defaults(
     return values
 
 
-def _recorded_defaults(folder: Path) -> dict[str, Any] | None:
-    """Return the learner's own defaults that went into a recorded run, None where none did."""
+def _record(folder: Path) -> dict[str, Any]:
+    """Return the manifest of a recorded run, empty where it cannot be read."""
     try:
-        found = json.loads(Folder(folder).read_bytes("manifest.json")).get("learner_defaults")
-    except (InputError, ValueError, AttributeError, RecursionError):  # what reads the recording tells
-        return None
-    return found if isinstance(found, dict) else None
+        found = json.loads(Folder(folder).read_bytes("manifest.json"))
+    except (InputError, ValueError, RecursionError):  # what reads the recording tells
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _with_rounds_played(values: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Return the settings of rounds that went on until the traffic ended, with as many as there were."""
+    run = RunDirectory(folder)
+    played = run.read("rounds").height if run.has("rounds") else 0
+    return {**values, "rounds": played} if played else {key: values[key] for key in values.keys() - {"rounds"}}
 
 
 def _read(scenario: str) -> tuple[dict[str, Any], Path | None]:
@@ -249,7 +257,11 @@ def _fit_recording(
     values: dict[str, Any], folder: Path, kind: type[Learner], own: Mapping[str, Any], *, another: bool
 ) -> dict[str, Any]:
     """Return the recorded settings ``values`` as they are for a learner with its ``own`` defaults."""
-    old = _recorded_defaults(folder)
+    record = _record(folder)
+    old = record.get("learner_defaults")
+    old = old if isinstance(old, dict) else None
+    if record.get("kind") == "timing" and values.get("rounds") == ALL_ROUNDS:
+        values = _with_rounds_played(values, folder)
     if another or old is None:
         values = _with_other_defaults(values, old or {}, own, to_plain(Experiment(scenario="")))
     if another:
