@@ -37,6 +37,7 @@ from vnetsim.learning import (
     Description,
     Exchange,
     LearnerContext,
+    ModelCost,
     Participant,
     Series,
     Update,
@@ -167,6 +168,12 @@ class FederatedLearner(ABC):
             download_bytes=local.download_bytes + model,
             upload_bytes=local.upload_bytes + model,
             exchange=self._parts.exchange,
+            model=ModelCost(
+                bytes=payload_bytes(self._task.network.state_dict()),
+                image_flop=self._task.flop,
+                other_download_bytes=local.download_bytes,
+                other_upload_bytes=local.upload_bytes,
+            ),
         )
 
     @final

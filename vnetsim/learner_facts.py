@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +28,23 @@ class Exchange:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ModelCost:
+    """Of what model a cost is, so that another model can take its place.
+
+    Args:
+        bytes: of one copy of it.
+        image_flop: floating-point operations of its forward pass over one image.
+        other_download_bytes: of the download, what is no model and stays as it is, such as keys.
+        other_upload_bytes: of the upload, likewise.
+    """
+
+    bytes: int
+    image_flop: float
+    other_download_bytes: int = 0
+    other_upload_bytes: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
 class Cost:
     """Payload and work of one participation; properties of the learner, not of its weights.
 
@@ -38,6 +55,7 @@ class Cost:
         exchange: what it exchanges with other vehicles of the round; None for nothing. All silos have one, or none.
         steps: local steps into which the work divides equally, for paces that end it after some of them; 0 where
             a learner cannot do a part of it, or its payload depends on how much it did.
+        model: the model of which this is the cost; None where a learner does not say, and so takes no ``cost.model``.
     """
 
     download_bytes: int
@@ -45,6 +63,37 @@ class Cost:
     work_flop: float
     exchange: Exchange | None = None
     steps: int = 0
+    model: ModelCost | None = None
+
+    def of(self, model_bytes: int, image_flop: float) -> Cost:
+        """Return what the same participation costs with a model of so many bytes and operations for an image.
+
+        Every copy of the trained model, in whatever direction, is one of the other; every pass of an image through the
+        one is a pass through the other. Needs ``model``.
+        """
+        own = self.model
+        assert own is not None
+
+        def sent(size: int, other: int = 0) -> int:
+            return round((size - other) / own.bytes * model_bytes) + other
+
+        def work(flop: float) -> float:
+            return flop / own.image_flop * image_flop
+
+        exchange = self.exchange and replace(
+            self.exchange,
+            send_bytes=sent(self.exchange.send_bytes),
+            work_flop=work(self.exchange.work_flop),
+            return_bytes=sent(self.exchange.return_bytes),
+        )
+        return replace(
+            self,
+            download_bytes=sent(self.download_bytes, own.other_download_bytes),
+            upload_bytes=sent(self.upload_bytes, own.other_upload_bytes),
+            work_flop=work(self.work_flop),
+            exchange=exchange,
+            model=replace(own, bytes=model_bytes, image_flop=image_flop),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

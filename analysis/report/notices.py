@@ -42,7 +42,15 @@ def notices(run: RunData) -> list[str]:
     lines = [_STATUS[run.manifest.status]] if run.manifest.status in _STATUS else []
     if run.manifest.status == "finished":  # what is written when it ends is not yet known to be missing before
         lines += [*_silent_rsus(run), *_no_exchange(run), *_over_early(run), *_ways_out(run), *_equal_after_all(run)]
-    return [*lines, *_sharp(run), *(one.warning for one in rates(run) if one.warning)]
+    return [*_on_the_clock(run), *lines, *_sharp(run), *(one.warning for one in rates(run) if one.warning)]
+
+
+def _on_the_clock(run: RunData) -> Iterator[str]:
+    learner, model = run.manifest.learner, run.experiment.cost.model
+    if learner is not None and learner.cost.model is not None and model != "trained":
+        size, work = si(learner.cost.model.bytes, "B"), si(learner.cost.model.image_flop, "FLOP")
+        own = f"{'trained here' if run.learning else 'the learner has'}: {clean(learner.encoder, 40)}"
+        yield f"On the clock: {clean(model, 40)} ({size}, {work} forward an image); {own}."
 
 
 def _silent_rsus(run: RunData) -> Iterator[str]:

@@ -75,6 +75,41 @@ def test_a_learner_that_replays_it_has_as_many_rounds(timed: Path) -> None:
     assert vnetsim.Experiment(timed, rounds=2).rounds == 2
 
 
+def test_the_papers_model_on_the_clock_takes_what_training_it_would(
+    cli: Cli, small: tuple[str, ...], scenarios: Path, tmp_path: Path
+) -> None:
+    """Times, bytes, outcomes and joules are those of the large encoder, while the small one stands there."""
+    options = (*small, "--timing-only", "--rounds", "4", "--set", "compute.preset=agx-orin")
+    for name, setting in (("charged", "cost.model=resnet18"), ("trained", "learning.encoder=resnet18")):
+        done = cli("run", scenarios / "gaussian.toml", *options, "--set", setting, "--out", tmp_path / name)
+        assert done.status == 0, done.err
+        clock = "On the clock: resnet18 (45.0 MB, 1.11 GFLOP forward an image); the learner has: small."
+        told = " ".join(done.out.replace("\u202f", " ").split())
+        assert (clock in told) == (name == "charged")
+    charged, trained = (vnetsim.load(tmp_path / name) for name in ("charged", "trained"))
+    assert isinstance(charged, vnetsim.Run)
+    assert isinstance(trained, vnetsim.Run)
+    assert charged.participations.equals(trained.participations)
+    assert charged.participations["train_j"].max() == pytest.approx(60 * charged.participations["train_s"].max())  # type: ignore[operator,type-var]
+    assert charged.learner["encoder"] == "small"
+
+
+def test_a_model_on_the_clock_without_bytes_or_a_learner_that_says_nothing_of_its_own_is_refused(
+    scenarios: Path, tmp_path: Path, toy: Any
+) -> None:
+    def refuse(says: str, learner: str = "flsimco", **cost: Any) -> None:
+        given: dict[str, Any] = {"learner": learner, "settings": {"cost": cost}, "out": tmp_path / "a"}
+        with pytest.raises(InputError, match=says):
+            vnetsim.run(scenarios / "gaussian.toml", timing_only=True, **given)
+        assert not (tmp_path / "a" / "participations.parquet").exists()
+
+    refuse(r"cost\.model: 'vgg11' is none of trained, resnet18; give its cost\.model_bytes and", model="vgg11")
+    refuse(r"cost\.model: 'vgg11' is none of", model="vgg11", model_bytes=500_000_000)
+    refuse(r"cost\.model: 'resnet18' brings its own bytes", model="resnet18", image_flop=1e9)
+    refuse(r"cost\.model: 'trained' brings its own bytes", model_bytes=10)
+    refuse(r"cost\.model: the learner toy does not say of what model", toy.name, model="resnet18")
+
+
 def test_choosing_by_losses_is_refused(scenarios: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"selection\.name: 'oort' chooses vehicles by their training losses"):
         vnetsim.run(scenarios / "gaussian.toml", timing_only=True, selection="oort", out=tmp_path / "a")

@@ -14,11 +14,13 @@ import pytest
 import torch
 
 from learners.data.sets import ImageSet
+from learners.encoders import forward_flop
 from learners.fedavg import Discard, FedAvg
 from learners.federated import step_of
 from learners.flsimco import FLSimCo
 from learners.mathematics.aggregation import blur_weights
 from learners.tasks.contrastive import ContrastiveTask, neighbours_of
+from vnetsim.experiment.rounds import MODELS
 from vnetsim.learning import LearnerContext, Participant
 
 PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
@@ -81,6 +83,13 @@ def test_reports_only_declared_series(
     without = new(learner_class, linear_probe="never")
     assert "linear_accuracy" not in without.evaluate(final=True)
     assert "linear_accuracy" not in {series.name for series in without.series()}
+
+
+def test_the_papers_model_on_the_clock_is_the_one_that_can_be_trained(new: Callable[..., Any]) -> None:
+    """What ``cost.model = "resnet18"`` charges, 44.98 MB each way and 1.11 GFLOP an image of 32 x 32 pixels."""
+    learner = new(FLSimCo, encoder="resnet18")
+    assert MODELS["resnet18"] == (learner.cost(0).upload_bytes, forward_flop(learner._task.network, (3, 32, 32)))
+    assert new(FLSimCo).cost(0).of(*MODELS["resnet18"]).upload_bytes == learner.cost(0).upload_bytes
 
 
 @pytest.mark.parametrize("cls", [FLSimCo, FedAvg, Discard])

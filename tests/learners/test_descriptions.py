@@ -101,7 +101,7 @@ def described(name: str, changes: Mapping[str, Any]) -> dict[str, Any]:
         **{f"facts: {title}": text for title, text in told.facts.items()},
         **{f"network: {f.name}": getattr(network, f.name) for f in fields(network)},
         "network: module": type(network.module).__name__,
-        **{f"cost: {f.name}": getattr(cost, f.name) for f in fields(cost)},
+        **{f"cost: {f.name}": getattr(cost, f.name) for f in fields(cost) if f.name != "model"},
         "cost: exchange": None if cost.exchange is None else asdict(cost.exchange),
         "exchange": told.exchange and told.exchange.name,
         "series": [f"{one.name}: {one.caption[:30]}" for one in learner.series()],

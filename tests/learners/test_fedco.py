@@ -386,6 +386,9 @@ def test_payload_is_model_queue_and_keys(new: New, participant: MakeParticipant)
     cost = learner.cost(0)
     assert cost.download_bytes == model_bytes + 2 * 2**20
     assert cost.upload_bytes == model_bytes + 256 * 128 * 4
+    large = cost.of(3_000_000, 1e9)  # keys stay as they are
+    assert (large.download_bytes, large.upload_bytes) == (3_000_000 + 2 * 2**20, 3_000_000 + 256 * 128 * 4)
+    assert large.work_flop == 16 * 16 * 4 * 1e9
     assert new(queue=4096, batch=512, steps=64).cost(0).upload_bytes == model_bytes + 256 * 2**10
     # each image: forward and backward for the query, forward for the key
     assert cost.work_flop == 16 * 16 * 4 * learner._task.flop

@@ -160,6 +160,13 @@ def test_cost_is_a_property_of_the_silo(new: Callable[..., Any], participant: Ma
     before = [learner.cost(silo) for silo in range(6)]
     assert all(cost.download_bytes >= 0 and cost.upload_bytes >= 0 and cost.work_flop > 0 for cost in before)
     assert len({cost.exchange is None for cost in before}) == 1
+    for cost in before:
+        # a model of twice the bytes and half the operations takes the place of each copy, and of each pass
+        own, other = cost.model, cost.of(2 * cost.model.bytes, cost.model.image_flop / 2)
+        assert other.download_bytes - own.other_download_bytes == 2 * (cost.download_bytes - own.other_download_bytes)
+        assert other.upload_bytes - own.other_upload_bytes == 2 * (cost.upload_bytes - own.other_upload_bytes)
+        assert other.work_flop == cost.work_flop / 2
+        assert cost.of(own.bytes, own.image_flop) == cost
     learner.aggregate(learner.train(met([participant(0, i) for i in range(3)])))
     assert [learner.cost(silo) for silo in range(6)] == before, "it does not depend on weights"
 

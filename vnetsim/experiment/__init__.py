@@ -15,6 +15,7 @@ from vnetsim.experiment.arithmetic import Arithmetic
 from vnetsim.experiment.camera import Camera
 from vnetsim.experiment.rounds import (
     BlurSettings,
+    CostSettings,
     DataSettings,
     ExchangeSettings,
     RoundSettings,
@@ -29,6 +30,7 @@ __all__ = [
     "BlurSettings",
     "Camera",
     "ComputeSettings",
+    "CostSettings",
     "DataSettings",
     "ExchangeSettings",
     "Experiment",
@@ -107,6 +109,7 @@ class Experiment:
     arithmetic: Arithmetic = field(default_factory=Arithmetic)
     traffic: TrafficSettings = field(default_factory=TrafficSettings)
     compute: ComputeSettings = field(default_factory=ComputeSettings)
+    cost: CostSettings = field(default_factory=CostSettings)
     round: RoundSettings = field(default_factory=RoundSettings)
     exchange: ExchangeSettings = field(default_factory=ExchangeSettings)
     silos: SiloSettings = field(default_factory=SiloSettings)

@@ -163,3 +163,51 @@ class ScheduleSettings:
 
     def __post_init__(self) -> None:
         require(bool(self.learner) or not self.learning, "schedule.learning: needs schedule.learner, whose it is.")
+
+
+MODELS: Mapping[str, tuple[int, float]] = {"resnet18": (44_976_544, 1_110_966_272.0)}
+"""Bytes, and operations of a forward pass over one image of 32 x 32 pixels, of models that may stand on the clock:
+``resnet18`` as FLSimCo's code builds it and ``learners.encoders`` too, with its projection and BatchNorm statistics."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CostSettings:
+    """Which model moves over the radio and is computed on board, as far as times and bytes are concerned.
+
+    A small model can be trained in place of a large one, and the vehicles still take as long, and send as much, as with
+    the large one: each copy of the trained model, and each pass of an image through it, is charged as one of the
+    other's. What else a learner sends, such as keys, stays as it is.
+
+    Args:
+        model: ``trained`` is the learner's own, ``resnet18`` that of FLSimCo's paper; any other name is yours, with
+            ``model_bytes`` and ``image_flop``.
+        model_bytes: what one copy of it takes on the radio link (B).
+        image_flop: floating-point operations of its forward pass over one image.
+    """
+
+    model: str = "trained"
+    model_bytes: Annotated[int | None, Within(1, 10**15, "B", "a petabyte fits no vehicle")] = None
+    image_flop: Annotated[float | None, Within(1, 1e18, "FLOP", "a second of an exascale computer")] = None
+
+    def __post_init__(self) -> None:
+        check_bounds("cost", self)
+        given = self.model_bytes is not None, self.image_flop is not None
+        if self.model in ("trained", *MODELS):
+            require(
+                not any(given),
+                f"cost.model: '{self.model}' brings its own bytes and operations; name yours otherwise, or leave "
+                "cost.model_bytes and cost.image_flop out.",
+            )
+        else:
+            require(
+                all(given),
+                f"cost.model: '{self.model}' is none of trained, {', '.join(MODELS)}; give its cost.model_bytes and "
+                "cost.image_flop.",
+            )
+
+    @property
+    def on_the_clock(self) -> tuple[int, float] | None:
+        """Bytes of the model, and operations of its forward pass over one image; None for the trained one."""
+        if self.model_bytes is not None and self.image_flop is not None:
+            return self.model_bytes, self.image_flop
+        return MODELS.get(self.model)

@@ -1,6 +1,6 @@
 """What the simulator and a learner promise each other: the protocol; how learners are found and checked."""
 
-from vnetsim.learner_facts import Cost, Exchange, Series
+from vnetsim.learner_facts import Cost, Exchange, ModelCost, Series
 from vnetsim.learning.protocol import (
     AGGREGATOR,
     Aggregation,
@@ -22,6 +22,7 @@ __all__ = [
     "Exchange",
     "Learner",
     "LearnerContext",
+    "ModelCost",
     "ModelKey",
     "Network",
     "Participant",

@@ -89,22 +89,31 @@ class Assembly:
         )
 
     def made(self, context: LearnerContext) -> tuple[Learner, dict[int, Cost]]:
-        """Return the learner, and payload and work by silo of the schedule's; none of them where it is the run's own.
+        """Return the learner, and payload and work by silo where they are not its own, but the schedule's or a model's.
 
         Timing never depends on weights: payload and work alone decide who commits. So a schedule's learner is made,
-        asked for its costs, and let go again; it trains nothing.
+        asked for its costs, and let go again; it trains nothing. Likewise the model on the clock is never made.
 
         Raises:
-            InputError: data and settings do not fit, or what the two learners exchange between vehicles is not of the
-                same kind.
+            InputError: data and settings do not fit, what the two learners exchange between vehicles is not of the
+                same kind, or the learner does not say of what model its costs are.
             RunError: one of them cannot be made.
         """
         learner = made_learner(self.learner.found, context, self.learner.settings)
-        if self.schedule is None:
+        reference, model = learner, self.experiment.cost.on_the_clock
+        if self.schedule is not None:
+            its_own = replace(context, rule=SYNC, aggregation=None)
+            reference = made_learner(self.schedule.found, its_own, self.schedule.settings)
+        elif model is None:
             return learner, {}
-        its_own = replace(context, rule=SYNC, aggregation=None)
-        reference = made_learner(self.schedule.found, its_own, self.schedule.settings)
         costs = {silo: reference.cost(silo) for silo in range(context.silos)}
+        if model is not None:
+            if any(cost.model is None for cost in costs.values()):
+                raise InputError(
+                    f"cost.model: the learner {reference.name} does not say of what model its costs are (Cost.model); "
+                    "leave it at 'trained'."
+                )
+            costs = {silo: cost.of(*model) for silo, cost in costs.items()}
         own, given = _manner(learner.cost(0).exchange), _manner(costs[0].exchange)
         if own != given:
             raise InputError(

@@ -197,7 +197,8 @@ def _learn(
         simulation = assembly.simulation
         simulation.check_learner(learner.name, learner.cost(0), experiment.round)
         if costs:
-            simulation.check_learner(short_name(experiment.schedule.learner), costs[0], experiment.round)
+            charged = short_name(experiment.schedule.learner or experiment.learner)
+            simulation.check_learner(charged, costs[0], experiment.round)
             # what the participations of this run moved and computed
             record["learner"]["cost"] = dataclasses.asdict(costs[0])
         clock.mark("data")

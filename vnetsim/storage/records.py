@@ -202,6 +202,13 @@ class WarmupEntry:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CostEntry:
+    """The table ``cost`` of ``experiment.toml``."""
+
+    model: str = "trained"
+
+
+@dataclass(frozen=True, kw_only=True)
 class RoundEntry:
     """The table ``round`` of ``experiment.toml``."""
 
@@ -227,6 +234,7 @@ class ExperimentRecord:
     silos: SilosEntry | None = None
     traffic: WarmupEntry = WarmupEntry()
     round: RoundEntry = RoundEntry()
+    cost: CostEntry = CostEntry()
     exchange: dict[str, Any] = field(default_factory=dict)
     blur: BlurEntry = BlurEntry()
     learning: dict[str, Any] = field(default_factory=dict)
