@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from analysis.comparison.data import CellData, ComparisonData, Metric
-from analysis.comparison.verdicts import Family, compare_columns
+from analysis.comparison.verdicts import Family, compare_columns, varies
 from analysis.formatting import shortened
 
 _MOST_NAMED = 4
@@ -18,7 +18,8 @@ def across_conditions(data: ComparisonData) -> list[Family]:
     """Compare conditions, arm by arm, at the seeds that both have; nothing where there is one condition only.
 
     p-values and intervals are corrected over the pairs of conditions of one arm and metric. Only metrics of which
-    better is known are compared, or all where none is; one that a condition measures differently is not.
+    better is known are compared, or all where none is; one that a condition measures differently is not, nor one that
+    no seed changes.
     """
     if len(data.conditions) < 2:
         return []
@@ -29,8 +30,9 @@ def across_conditions(data: ComparisonData) -> list[Family]:
             at = {(cell.condition, cell.seed): cell.final(metric.name, metric.last) for cell in cells}
             names = [one.name for one in data.conditions if any(cell.condition == one.name for cell in cells)]
             values = np.array([[at.get((name, seed)) for name in names] for seed in data.seeds], dtype=np.float64)
-            if len(names) > 1:
-                pairs = compare_columns(names, values.reshape(len(data.seeds), len(names)), data.record.interval)
+            values = values.reshape(len(data.seeds), len(names))
+            if len(names) > 1 and varies(metric, values):
+                pairs = compare_columns(names, values, data.record.interval)
                 found.append(Family("conditions", arm, metric, pairs))
     return found
 

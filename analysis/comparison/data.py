@@ -27,7 +27,7 @@ class Metric:
         unit: as recorded; ``%`` stands for a fraction.
         caption: a sentence.
         last: what is compared is the mean of so many of its last values; 1 also for one that is measured but once.
-        known: what ``better`` is where the unit does not tell it.
+        known: what ``better`` is where the unit does not tell it; only of what is one figure a run.
     """
 
     name: str
@@ -65,6 +65,8 @@ class Metric:
     @property
     def compared(self) -> str:
         """Which of a run's values is compared, in words."""
+        if self.known is not None:
+            return "value"
         return "last value" if self.last == 1 else f"mean of the last {self.last} evaluations"
 
     @property

@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 
 from analysis.comparison.data import CellData, ComparisonData, ConditionData, Metric, RecordedTraffic
+from analysis.comparison.mobility import METRICS, outcomes
 from analysis.formatting import MOST_NAMED, clean, count, named
 from analysis.loading import load
 from analysis.report.notices import notices
@@ -50,7 +51,9 @@ def _cell(folder: Path, entry: CellEntry, traffic_sha256: str, own: AbstractSet[
         InputError: it replayed other traffic, or its files are damaged.
     """
     run = load(folder)
-    manifest, parts = run.manifest, run.participations
+    manifest, parts, timed = run.manifest, run.participations, run.manifest.kind == "timing"
+    if timed:  # nobody weighed the updates; all that committed count
+        parts = parts.with_columns(pl.col("weight").fill_null(1.0))
     if {digest for path, digest in manifest.inputs.items() if path.endswith("windows.parquet")} != {traffic_sha256}:
         raise InputError(f"{folder}: replayed other traffic than the comparison's; delete it to run it again.")
     experiment, _, _ = RunDirectory(folder).settings()
@@ -58,6 +61,13 @@ def _cell(folder: Path, entry: CellEntry, traffic_sha256: str, own: AbstractSet[
     begin_s = manifest.traffic.begin_s
     time_s = manifest.time_s or begin_s
     silos = int(settings.get("silos.count", 0))
+    spent = pl.concat(
+        [
+            parts.select("end_s", (pl.col("download_bytes") + pl.col("upload_bytes")).alias("bytes"), "train_s"),
+            run.exchanges.select("end_s", "bytes", train_s=pl.lit(0.0)),
+        ]
+    )
+    metrics = outcomes(run, float(spent["bytes"].sum())) if timed else run.metrics
     return CellData(
         name=folder.name,
         arm=entry.arm,
@@ -68,20 +78,15 @@ def _cell(folder: Path, entry: CellEntry, traffic_sha256: str, own: AbstractSet[
         rsus=_rsus(manifest.rsus),
         ended_by=str(manifest.ended_by),
         rounds=run.rounds.height,
-        wanted_rounds=int(experiment.get("rounds", run.rounds.height)),
+        wanted_rounds=run.rounds.height if timed else int(experiment.get("rounds", run.rounds.height)),
         begin_s=begin_s,
         time_s=time_s,
-        metrics=run.metrics.filter(pl.col("value").is_finite()).sort("round", maintain_order=True),
+        metrics=metrics.filter(pl.col("value").is_finite()).sort("round", maintain_order=True),
         outcomes=dict(parts["outcome"].value_counts().iter_rows()),
-        spent=pl.concat(
-            [
-                parts.select("end_s", (pl.col("download_bytes") + pl.col("upload_bytes")).alias("bytes"), "train_s"),
-                run.exchanges.select("end_s", "bytes", train_s=pl.lit(0.0)),
-            ]
-        ),
+        spent=spent,
         windows=windows_with_updates(run.windows, parts),
         participants=participants_by_round(parts, run.rounds.height),
-        series=_series(manifest),
+        series={metric.name: metric for metric in METRICS} if timed else _series(manifest),
         settings={key: value for key, value in settings.items() if key not in own},
         learning=_flat(experiment.get("learning") or {}, "learning."),
         measures=run_measures(parts, run.windows, run.rounds, span_s=time_s - begin_s, silos=silos),
@@ -252,7 +257,7 @@ def with_metrics(data: ConditionData, last: int = 1) -> ConditionData:
         apart = np.fmax.reduce(finals, axis=1) > np.fmin.reduce(finals, axis=1)  # also where an arm has no value
         if len(data.present) > 1 and len(whole) and not apart.any():
             alike.append(series)
-        elif len(whole) > 1 and not series.better and not np.ptp(whole, axis=0).any():
+        elif len(whole) > 1 and not series.better and series.known is None and not np.ptp(whole, axis=0).any():
             fixed.append(series)
         else:
             metrics.append(series)

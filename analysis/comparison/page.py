@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +19,7 @@ from analysis.comparison.ranks import Ranked, rank_arms, rank_rows
 from analysis.comparison.tables import cell_table, difference_table, traffic_table
 from analysis.comparison.terminal import notes_of, terminal_tables
 from analysis.comparison.verdicts import ComparedPair, Family, compare_pairs, verdict_sentences
-from analysis.comparison.warnings import equal_of, notices_of, warnings_of
+from analysis.comparison.warnings import equal_of, notices_of, untested_of, warnings_of
 from analysis.formatting import Table, clean, count, named, shortened
 from analysis.report.page import Section, environment, tile, write_figures
 from analysis.statistics.paired import LEVEL
@@ -44,7 +44,7 @@ COLUMNS = {
     "comparison_ranks": COMPARISON_RANKS,
 }
 _MOST_VERDICTS = 8
-_FIGURE = re.compile(r"(c\d+-)?(overview|ranks|conditions|differences|curves|outcomes|bias)(-[a-z0-9]+)?\.svg")
+_FIGURE = re.compile(r"(c\d+-)?(overview|ranks|conditions|differences|curves|outcomes|bias)(-[a-z0-9]+)*\.svg")
 """Names that the figures of a comparison have."""
 
 
@@ -81,12 +81,19 @@ def _title(data: ComparisonData) -> str:
     return f"{scenarios}: {named(data.arms)}"
 
 
-def _verdicts(data: ComparisonData, pairs: Mapping[str, Mapping[str, Sequence[ComparedPair]]]) -> list[str]:
+def _verdicts(found: _Compared) -> list[str]:
     """Return the verdict in words: what every condition shows in its first metric of which better is known.
 
-    What is equal for all arms comes last.
+    Without training there is none of which it is known: what conditions and arms show in each. What is equal for all
+    arms comes last.
     """
+    data, pairs = found.data, found.pairs
     lines = []
+    if data.record.timing_only:
+        for compared, within, metric, shown in sorted(found.in_metrics, key=lambda one: one.compared == "arms"):
+            named_so = len(data.arms if compared == "conditions" else data.conditions) > 1
+            under = f"{shortened(within)}: " if named_so else ""
+            lines += [f"{under}{line}" for line in verdict_sentences(shown, metric) if shown]
     for one in data.conditions:
         if one.main is not None and (family := pairs[one.name].get(one.main.name)):
             under = f"{shortened(one.name)}: " if len(data.conditions) > 1 else ""
@@ -94,7 +101,7 @@ def _verdicts(data: ComparisonData, pairs: Mapping[str, Mapping[str, Sequence[Co
     more = len(lines) - _MOST_VERDICTS
     if more > 0:
         lines = [*lines[:_MOST_VERDICTS], f"{count(more)} more such lines stand below."]
-    return lines + equal_of(data)
+    return lines + equal_of(data) + untested_of(data)
 
 
 def _tiles(data: ComparisonData) -> list[tuple[str, str, str]]:
@@ -215,7 +222,7 @@ def build_comparison(folder: Path) -> ComparisonResult:
             record=record,
             title=_title(data),
             notes=[clean(note, 1000) for note in (*chosen, *record.notes)],
-            verdicts=_verdicts(data, found.pairs),
+            verdicts=_verdicts(found),
             tiles=_tiles(data),
             warnings=warnings,
             run_notices=run_notices,
@@ -245,6 +252,6 @@ def build_comparison(folder: Path) -> ComparisonResult:
     return ComparisonResult(
         path=folder / "comparison.html",
         tables=terminal_tables(data, found.pairs, found.across),
-        notes=notes_of(data, found.pairs),
+        notes=notes_of(data, found.in_metrics),
         warnings=[*warnings, *run_notices],
     )

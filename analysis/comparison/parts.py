@@ -17,7 +17,14 @@ from analysis.comparison.data import ComparisonData, ConditionData
 from analysis.comparison.measures import COMPARED, Target, measure_table, target_rows
 from analysis.comparison.plots import curve_panel, difference_panel, outcome_panel, overview_panel
 from analysis.comparison.ranks import Ranked, mean_rank_table, rank_panel, rank_test_table
-from analysis.comparison.tables import final_values, overview_metrics, overview_table, pair_table, verdict_table
+from analysis.comparison.tables import (
+    by_condition,
+    final_values,
+    overview_metrics,
+    overview_table,
+    pair_table,
+    verdict_table,
+)
 from analysis.comparison.verdicts import ComparedPair, Family
 from analysis.comparison.warnings import equal_words
 from analysis.formatting import named, shortened
@@ -76,7 +83,11 @@ def sections_of(
         Section(
             id=f"{prefix}curves",
             title="Round by round",
-            panels=[curve_panel(data, metric, f"{prefix}curves-{i}", noun) for i, metric in enumerate(data.metrics, 1)],
+            panels=[
+                curve_panel(data, metric, f"{prefix}curves-{i}", noun)
+                for i, metric in enumerate(data.metrics, 1)
+                if metric.known is None
+            ],
         ),
         Section(
             id=f"{prefix}costs",
@@ -115,7 +126,7 @@ def _participation(data: ConditionData, prefix: str, noun: str) -> Section:
 
 def _not_compared(data: ConditionData, noun: str) -> str:
     lines = []
-    if len(data.present) < 2:
+    if len(data.present) < 2 <= len(data.arms):
         lines.append(f"Of one {noun} only cells have finished here: there is nothing to compare with it.")
     elif not (data.metrics or data.alike or data.fixed):
         lines.append(f"The {noun}s report nothing in common.")
@@ -133,6 +144,8 @@ def overview(data: ComparisonData, pairs: Mapping[str, Pairs]) -> Section | None
     metrics = overview_metrics(data)
     if len(data.conditions) < 2 or not metrics:
         return None
+    if len(data.arms) == 1:
+        return Section(id="overview", title="Overview", tables=[by_condition(data, metrics)])
     return Section(
         id="overview",
         title="Overview",
@@ -158,7 +171,10 @@ def rank_section(ranked: Sequence[Ranked], against: str, noun: str) -> Section |
 
 
 def across_sections(data: ComparisonData, across: Sequence[Family]) -> list[Section]:
-    """Return how the conditions compare, a section an arm: a table a metric, and the differences of the first drawn."""
+    """Return how the conditions compare, a section an arm: a table a metric, and the differences of the first drawn.
+
+    Of figures of whole runs all are drawn, where they differ: they have no curves.
+    """
     sections = []
     for number, arm in enumerate(dict.fromkeys(one.within for one in across), 1):
         ours = [one for one in across if one.within == arm]
@@ -167,6 +183,10 @@ def across_sections(data: ComparisonData, across: Sequence[Family]) -> list[Sect
             for i, one in enumerate(ours)
         ]
         name = f"conditions-{number}"
-        figure = difference_panel(ours[0].metric, ours[0].pairs, name, "condition")
-        sections.append(Section(id=name, title=shortened(arm), tables=tables, panels=[figure]))
+        drawn = [one for one in ours if one.metric.known is not None and not all(pair.equal for pair in one.pairs)]
+        figures = [
+            difference_panel(one.metric, one.pairs, f"{name}-{i}" if i else name, "condition")
+            for i, one in enumerate(drawn or ours[:1])
+        ]
+        sections.append(Section(id=name, title=shortened(arm), tables=tables, panels=figures))
     return sections

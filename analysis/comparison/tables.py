@@ -20,7 +20,7 @@ from analysis.comparison.verdicts import (
     unit_of_difference,
     verdict_against,
 )
-from analysis.formatting import NONE, Table, count, duration, number, shortened, si
+from analysis.formatting import NONE, Table, count, decapitalised, duration, number, shortened, si
 from analysis.statistics.paired import LEVEL
 from vnetsim.storage.tables import COMPARISON, COMPARISON_DIFFERENCES, Column
 
@@ -198,6 +198,20 @@ def overview_table(
             f"{LEVEL:g})."
         )
     return Table(title=metric.titled, head=head, rows=rows, note=note)
+
+
+def by_condition(data: ComparisonData, metrics: Sequence[Metric]) -> Table:
+    """Return the metrics of the only arm under all conditions; the longer list goes down the page."""
+    (arm,) = data.arms
+    lines = [
+        (shortened(one.name), count(len(one.cells)), *(spread(one.values(metric, arm)) for metric in metrics))
+        for one in data.conditions
+    ]
+    lines.insert(0, ("condition", "seeds", *(metric.titled for metric in metrics)))
+    head, *rows = zip(*lines, strict=True) if len(data.conditions) <= len(metrics) else lines
+    note = f"Mean \u00b1 standard deviation over seeds of the {compared_words(metrics)}. "
+    note += " ".join(f"{metric.subject}: {decapitalised(metric.caption)}" for metric in metrics if metric.caption)
+    return Table(title=shortened(arm), head=head, rows=rows, note=note)
 
 
 def traffic_table(data: ComparisonData) -> Table:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from analysis.comparison.data import ComparisonData, ConditionData, Metric
 from analysis.comparison.tables import grid, overview_metrics, spread
 from analysis.comparison.verdicts import ComparedPair, Family, figures_of, unit_of_difference
-from analysis.comparison.warnings import equal_of
+from analysis.comparison.warnings import equal_of, untested_of
 from analysis.formatting import THIN, Table, count, shortened
 from analysis.statistics.paired import LEVEL
 
@@ -40,11 +40,11 @@ def terminal_tables(data: ComparisonData, pairs: Pairs, across: Sequence[Family]
     return tables
 
 
-def notes_of(data: ComparisonData, pairs: Pairs) -> list[str]:
+def notes_of(data: ComparisonData, families: Sequence[Family]) -> list[str]:
     """Return what the reader of the tables must know, and how much more the page has."""
-    lines = equal_of(data)
-    if any(found for family in pairs.values() for found in family.values()):
-        corrected = any(pair.tests > 1 for family in pairs.values() for found in family.values() for pair in found)
+    lines = equal_of(data) + untested_of(data)
+    if any(family.pairs for family in families):
+        corrected = any(pair.tests > 1 for family in families for pair in family.pairs)
         lines.append(
             f"Differences are paired by seed: {_TESTS[data.record.interval]}"
             f"{', both corrected for the number of pairs (Bonferroni)' * corrected}. Higher, lower: resolved at "
@@ -109,7 +109,7 @@ def _verdict(pair: ComparedPair) -> str:
     """Return a verdict in two or three words; of the first, where it is resolved to be higher or lower."""
     if pair.found.count < pair.least:
         return "too few seeds"
-    if pair.found.mean == 0 and pair.found.deviation == 0:
+    if pair.equal:
         return "equal"
     if pair.resolved:
         return "higher" if pair.resolved > 0 else "lower"

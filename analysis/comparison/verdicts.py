@@ -64,11 +64,16 @@ class ComparedPair:
         return 0 if self.p_value is None else self.found.resolved
 
     @property
+    def equal(self) -> bool:
+        """Whether there is no difference at any seed."""
+        return self.found.mean == 0 and self.found.deviation == 0
+
+    @property
     def verdict(self) -> str:
         """What the differences show, without their figures."""
         if self.found.count < self.least:
             return "too few seeds"
-        if self.found.mean == 0 and self.found.deviation == 0:
+        if self.equal:
             return f"equal at all {plural(self.found.count, 'seed')}"
         if not self.resolved:
             more = "" if self.needed is None else f"; {count(self.needed)} seeds needed"
@@ -144,7 +149,10 @@ def verdict_sentences(pairs: Sequence[ComparedPair], metric: Metric, most: int =
     if more := len(resolved) - most:
         lines += [f"{plural(more, 'more difference')} {'is' if more == 1 else 'are'} resolved."] * (more > 0)
     unresolved = [pair for pair in pairs if not pair.resolved]
-    if len(unresolved) == 1:
+    if len(unresolved) == 1 and unresolved[0].equal:
+        first, second = shortened(unresolved[0].first), shortened(unresolved[0].second)
+        lines.append(f"{metric.subject}: {first} and {second} are {unresolved[0].verdict}.")
+    elif len(unresolved) == 1:
         lines.append(f"{metric.subject}: the difference {unresolved[0].words} is not resolved.")
     elif len(unresolved) == len(pairs):
         lines.append(f"{metric.subject}: none of the {count(len(pairs))} differences is resolved.")
@@ -155,7 +163,21 @@ def verdict_sentences(pairs: Sequence[ComparedPair], metric: Metric, most: int =
 
 def compare_pairs(data: ConditionData, metric: Metric) -> list[ComparedPair]:
     """Compare every pair of arms that have cells in a metric, at the seeds that both have."""
-    return compare_columns(data.present, data.finals(metric), data.method, data.against)
+    values = data.finals(metric)
+    return compare_columns(data.present, values, data.method, data.against) if varies(metric, values) else []
+
+
+def varies(metric: Metric, values: NDArray[np.float64]) -> bool:
+    """Return whether seeds change a metric, or may; where they do not, a test over them would say nothing.
+
+    Args:
+        metric: the metric; only what is one figure a run, and neither good nor bad, is looked at.
+        values: shape (seeds, columns), NaN where there is none.
+    """
+    several = np.isfinite(values).sum(axis=0) > 1
+    if metric.known != 0 or not several.any():
+        return True
+    return bool((np.fmax.reduce(values, axis=0) > np.fmin.reduce(values, axis=0)).any())
 
 
 def pairs_of(labels: Sequence[str], against: str = "") -> list[tuple[int, int]]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from analysis.comparison.data import CellData, ComparisonData, ConditionData, Metric, RecordedTraffic
-from analysis.comparison.verdicts import Family, pairs_of
+from analysis.comparison.verdicts import Family, pairs_of, varies
 from analysis.formatting import MOST_NAMED, THIN, clean, count, decapitalised, duration, named, plural, shortened
 from analysis.statistics.paired import LEAST_SEEDS, LEVEL, least_seeds_of_sign_flips
 from analysis.statistics.sign_flips import LEAST_FOR_GROUPS, in_two_groups
@@ -68,6 +68,16 @@ def equal_of(data: ComparisonData) -> list[str]:
     return _by_condition(data, say)
 
 
+def untested_of(data: ComparisonData) -> list[str]:
+    """Return in what nothing was tested, because no seed changes it."""
+    found: dict[str, list[bool]] = {}
+    for one in data.conditions:
+        for metric in one.metrics:
+            found.setdefault(metric.words, []).append(varies(metric, one.finals(metric)))
+    same = [words for words, changes in found.items() if not any(changes)]
+    return [f"The same at every seed, so that nothing is tested: {named(same)}."] if same else []
+
+
 def _by_condition(data: ComparisonData, say: Callable[[ConditionData], list[str]]) -> list[str]:
     """Return what is to be said of the conditions, with their names where it does not hold under all."""
     lines = []
@@ -120,7 +130,7 @@ def _of_the_runs(data: ConditionData) -> list[str]:
 
 
 def _short(data: ConditionData, noun: str) -> list[str]:
-    short = [cell for cell in data.cells if cell.ended_by == "traffic"]
+    short = [cell for cell in data.cells if cell.ended_by == "traffic" and cell.rounds < cell.wanted_rounds]
     if not short:
         return []
     counts = [cell.rounds for cell in short]

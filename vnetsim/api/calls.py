@@ -30,6 +30,7 @@ from vnetsim.progress import ProgressDisplay
 from vnetsim.runs.assembly import assemble
 from vnetsim.runs.ray_cluster import cluster_of_run
 from vnetsim.runs.runner import OnRound, resume_run, start_run
+from vnetsim.runs.timing import ALL_ROUNDS
 from vnetsim.runs.traffic_recording import record_mobility
 from vnetsim.runs.writer import folder_to_make
 from vnetsim.storage.comparison import RECORD
@@ -204,6 +205,7 @@ def compare(
     progress: Show = None,
     yes: bool = False,
     trust: bool = False,
+    timing_only: bool = False,
     command: Sequence[str] | None = None,
     **keys: Any,
 ) -> Study:
@@ -214,7 +216,7 @@ def compare(
 
     Args:
         scenario: a study file, or what ``vnetsim.run`` takes, with ``learners``.
-        learners: at least two of one task.
+        learners: at least two of one task; with ``timing_only`` one, or the scenario's.
         seeds: such as ``range(8)``; default the study's, or 0 to 9.
         size: of a study file; default its first.
         equal_schedule: a learner, or an arm of the study, whose payload and work are those of all arms.
@@ -229,6 +231,8 @@ def compare(
         progress: see ``vnetsim.run``.
         yes: run it however many runs it takes.
         trust: see ``vnetsim.run``.
+        timing_only: train nobody, and compare who could take part over all of the traffic, or in ``rounds``; one arm
+            is enough, and every seed has traffic of its own where the scenario has a seed.
         command: see ``vnetsim.run``.
         keys: see ``vnetsim.run``.
 
@@ -259,6 +263,7 @@ def compare(
         equal_schedule=None if equal_schedule is None else text_of(equal_schedule, "equal_schedule"),
         yes=yes,
         trust=trust,
+        timing_only=timing_only,
     )
     with _display(progress) as display:
         display.stage("loading")

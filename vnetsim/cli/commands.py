@@ -220,6 +220,14 @@ def compare(
     device: Annotated[str | None, Parameter(group=LEARNING, help="auto, cpu, cuda or cuda:N (default auto).")] = None,
     traffic: TrafficOptions = NO_TRAFFIC_OPTIONS,
     set_: Set = (),
+    timing_only: Annotated[
+        bool,
+        Parameter(
+            group=LEARNING,
+            negative="",
+            help="Train nobody: compare who could take part over all of the traffic; one learner is enough.",
+        ),
+    ] = False,
     trust: Trust = False,
     where: WorkerOptions = HERE,
     out: Annotated[
@@ -253,6 +261,7 @@ def compare(
             address=where.address,
             out=out,
             yes=yes,
+            timing_only=timing_only,
             command=_command(),
         )
     except CellsFailedError as error:

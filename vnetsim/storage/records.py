@@ -182,6 +182,7 @@ class ComparisonRecord:
     against: str = ""
     arm_settings: list[str] = field(default_factory=list)
     last_evaluations: int = 1
+    timing_only: bool = False
     last_evaluations_before: list[int] = field(default_factory=list)
     skipped: list[SkippedEntry] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)

@@ -37,6 +37,7 @@ class CellJob:
         root: folder of the comparison, absolute.
         experiment: its settings; traffic and learners' files by their paths in ``root``.
         command: the command line, for the record.
+        timing_only: whether nobody is trained.
     """
 
     name: str
@@ -45,6 +46,7 @@ class CellJob:
     root: Path
     experiment: Experiment
     command: Sequence[str]
+    timing_only: bool = False
 
     @property
     def folder(self) -> Path:
@@ -111,7 +113,8 @@ def _play(job: CellJob, progress: ProgressDisplay) -> None:
     else:
         if folder.exists():  # killed before it had begun
             whole.remove(f"cells/{job.name}")
-        start_run(assemble(job.located()), folder, command=job.command, progress=progress, portable=True)
+        assembly = assemble(job.located())
+        start_run(assembly, folder, command=job.command, progress=progress, portable=True, timing_only=job.timing_only)
 
 
 @contextmanager

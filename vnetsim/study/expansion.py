@@ -9,16 +9,18 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, TypeVar
 
 from vnetsim.errors import InputError, unknown_name
 from vnetsim.experiment import Experiment, ScheduleSettings
+from vnetsim.learning import Learner
 from vnetsim.learning.registry import find_learner
 from vnetsim.plugins import short_name
 from vnetsim.runs.assembly import assemble
+from vnetsim.runs.timing import ALL_ROUNDS, refuse_losses
 from vnetsim.scenario.kinds import kind_of, names_source, unknown_kind
 from vnetsim.scenario.settings_file import load_experiment, read_experiment, to_plain, to_toml
 from vnetsim.storage.comparison import LEAST_FOR_BCA
@@ -50,7 +52,14 @@ T = TypeVar("T")
 
 
 def expand(
-    values: Mapping[str, Any], options: Sequence[Override], *, where: str, folder: Path, limit: int | None, trust: bool
+    values: Mapping[str, Any],
+    options: Sequence[Override],
+    *,
+    where: str,
+    folder: Path,
+    limit: int | None,
+    trust: bool,
+    timing_only: bool = False,
 ) -> Plan:
     """Return the cells of a study.
 
@@ -61,32 +70,42 @@ def expand(
         folder: from which paths in the tables are taken.
         limit: the most cells; None for any number.
         trust: whether run directories may name code; see ``vnetsim.scenario.trust``.
+        timing_only: whether nobody is trained: over all of the traffic, and at every seed over another, unless that is
+            said otherwise.
 
     Raises:
         InputError: an unknown learner or setting, a wrong value, learners of different tasks, a missing scenario, too
-            many cells, fewer evaluations than are compared, two cells that are the same experiment, or arms that cannot
-            have one schedule.
+            many cells, fewer evaluations than are compared, two cells that are the same experiment, arms that cannot
+            have one schedule, or a selection by losses where nobody is trained.
         RunError: an installed plug-in is at fault.
     """
-    return _Study(values, options, where=where, folder=folder, trust=trust).plan(limit)
+    return _Study(values, options, where=where, folder=folder, trust=trust, timing_only=timing_only).plan(limit)
 
 
 class _Study:
     """What the tables of a study come to; see ``expand``."""
 
     def __init__(
-        self, values: Mapping[str, Any], options: Sequence[Override], *, where: str, folder: Path, trust: bool
+        self,
+        values: Mapping[str, Any],
+        options: Sequence[Override],
+        *,
+        where: str,
+        folder: Path,
+        trust: bool,
+        timing_only: bool,
     ) -> None:
         self._options = options
         self._where = where
         self._trust = trust
+        self._timing_only = timing_only
         with placed(where):
             self._tables = structure(values, StudyTables, "")
             grid = grid_of(self._tables.grid)
             self._conditions = conditions_of(self._tables, grid, folder)
             self._arms = arms_of(self._tables.arms, grid, self._conditions, folder)
         with placed(where, "[[arms]]" if where else "--learners"):
-            if len(self._arms) < 2:
+            if len(self._arms) < 2 - timing_only:
                 raise InputError(f"name at least two, such as flsimco and fedavg; this has {len(self._arms)}.")
             refuse_same_labels(self._arms)
         with placed(where, "[[conditions]]"):
@@ -98,6 +117,9 @@ class _Study:
             self._reference = reference_of(self._tables.equal_schedule, self._arms, folder)
             self._keys = self._keys_of_learners()
         self._refuse_options(grid)
+        if timing_only:
+            whole: list[Override] = [(("rounds",), ALL_ROUNDS), (("traffic", "repeat"), False)]
+            self._options = [*(one for one in whole if one[0] not in grid), *options]
 
     def _seeds_of_traffic(self) -> Sequence[int]:
         """Return the traffic seeds, of which seed s takes that with the number s modulo how many they are.
@@ -109,6 +131,15 @@ class _Study:
         if any(("traffic", "seed") in one.settings for one in self._conditions):
             raise InputError("traffic.seed: traffic_seeds says it already; leave one of them out.")
         return seeds_of(self._tables.traffic_seeds, "traffic_seeds")
+
+    def _traffic_seed(self, base: Experiment, seed: int) -> int | None:
+        """Return the seed of the traffic that is replayed at a seed; None for the one traffic of the settings.
+
+        Where nobody is trained, seeds that share their traffic would be no repetitions of what is asked.
+        """
+        if self._traffic_seeds:
+            return self._traffic_seeds[seed % len(self._traffic_seeds)]
+        return seed if self._timing_only and _has_seed(base) and base.traffic.seed is None else None
 
     def _keys_of_learners(self) -> dict[str, set[str]]:
         """Return the names of settings by learner.
@@ -154,9 +185,10 @@ class _Study:
         for seed in self._seeds:
             for (condition, arm), experiment in zip(pairs, experiments, strict=True):
                 base, cell = bases[condition.label], dataclasses.replace(experiment, seed=seed)
-                if self._traffic_seeds:
+                traffic_seed = self._traffic_seed(base, seed)
+                if traffic_seed is not None:
                     with placed(self._where):
-                        base = _seeded(base, self._traffic_seeds[seed % len(self._traffic_seeds)])
+                        base = _seeded(base, traffic_seed)
                     traffic = dataclasses.replace(cell.traffic, seed=base.traffic.seed)
                     cell = dataclasses.replace(cell, traffic=traffic)
                 key = json.dumps(deciding_settings(base), sort_keys=True, default=str)
@@ -172,9 +204,10 @@ class _Study:
             interval=tables.interval,
             against=tables.against,
             arm_settings=tuple(dict.fromkeys(map(".".join, of_arms))),
-            last_evaluations=tables.last_evaluations,
+            last_evaluations=1 if self._timing_only else tables.last_evaluations,
+            timing_only=self._timing_only,
             title=tables.title,
-            notes=(*tables.notes, *self._notes()),
+            notes=(*tables.notes, *self._notes(bases.values())),
         )
 
     def _refuse_numbers(self, cells: int, limit: int | None) -> None:
@@ -195,7 +228,7 @@ class _Study:
             factors += [f"{seeds} seeds"] + [f"less {left_out} left out"] * (left_out > 0)
             raise InputError(f"{cells} cells ({', '.join(factors)}): add --yes if you mean it.")
 
-    def _notes(self) -> Iterator[str]:
+    def _notes(self, bases: Iterable[Experiment]) -> Iterator[str]:
         """Yield what a reader must know of schedule and traffic."""
         if self._reference is not None:
             yield (
@@ -208,6 +241,8 @@ class _Study:
                 f"Seed s replays the traffic of seed number s mod {len(self._traffic_seeds)} of {listed}, the same in "
                 "every arm."
             )
+        elif self._timing_only and any(self._traffic_seed(base, 0) is not None for base in bases):
+            yield "Every seed has traffic of its own, drawn with that seed, which all arms and conditions share."
 
     def _experiment(self, condition: Level, arm: Level) -> Experiment:
         """Return what an arm's cells under a condition are, but for their seeds."""
@@ -218,9 +253,9 @@ class _Study:
                 _refuse_other_rounds(arm, own, reference, theirs)
                 schedule = ScheduleSettings(learner=theirs.learner, learning=theirs.learning)
                 # once more: not every selection policy goes with a schedule
-                own = assemble(dataclasses.replace(own, schedule=schedule)).experiment
+                own = self._assembled(dataclasses.replace(own, schedule=schedule))
         evaluations, wanted = -(-own.rounds // own.evaluate_every), self._tables.last_evaluations
-        if evaluations < wanted:
+        if evaluations < wanted and not self._timing_only:
             under = f" under '{condition.label}'" if condition.label else ""
             with placed(self._where):
                 raise InputError(
@@ -244,9 +279,16 @@ class _Study:
                 raise unknown_name("key", key, anywhere, where="learning")
             known = self._keys[experiment.learner] | own
             learning = {key: value for key, value in experiment.learning.items() if key in known}
-            return assemble(dataclasses.replace(experiment, learning=learning), learner).experiment
+            return self._assembled(dataclasses.replace(experiment, learning=learning), learner)
 
         return self._resolved(condition, arm, build)
+
+    def _assembled(self, experiment: Experiment, learner: type[Learner] | None = None) -> Experiment:
+        """Return an experiment with the defaults of all that it is made of."""
+        made = assemble(experiment, learner)
+        if self._timing_only:
+            refuse_losses(made)
+        return made.experiment
 
     def _base(self, condition: Level) -> Experiment:
         """Return the experiment whose traffic is recorded for a condition."""
@@ -308,6 +350,11 @@ def _refuse_other_rounds(arm: Level, own: Experiment, reference: Level, theirs: 
         raise InputError(
             f"'{arm.label}' and '{reference.label}' have different defaults of {'.'.join(apart[0])}; set it for both."
         )
+
+
+def _has_seed(base: Experiment) -> bool:
+    kind = kind_of(base.scenario)
+    return kind is not None and bool(kind.seeded_by)
 
 
 def _seeded(base: Experiment, seed: int) -> Experiment:

@@ -35,7 +35,7 @@ class Cell:
         """The cell as messages name it."""
         return ", ".join([self.arm, *([self.condition] if self.condition else []), f"seed {self.experiment.seed}"])
 
-    def folder(self, traffic_sha256: str) -> str:
+    def folder(self, traffic_sha256: str, *, timing_only: bool = False) -> str:
         """Return the name of its folder: arm, condition, seed, and a hash of all that decides its result.
 
         Traffic and the files of plug-ins go in by their bytes, not by their paths.
@@ -46,6 +46,8 @@ class Cell:
         for key, name in named.items():
             if (file := code_file(name)) is not None:
                 plain[f"{key.removesuffix('.learner')}_file"] = sha256_of(file)
+        if timing_only:
+            plain["timing_only"] = True
         digest = hashlib.sha256(tomli_w.dumps(plain).encode()).hexdigest()
         return f"{path_name(self.arm, self.condition)}-seed{self.experiment.seed}-{digest[:12]}"
 
@@ -71,6 +73,7 @@ class Plan:
         against: the arm with which alone the others are compared; empty for all pairs.
         arm_settings: dotted keys of general settings that belong to the arms, and so may differ between them.
         last_evaluations: what is compared is the mean of so many of a metric's last values, 1 for its last.
+        timing_only: whether nobody is trained.
         title: of the page; empty for one made of scenario and arms.
         notes: what the page must say of the study, for example its assumptions.
     """
@@ -82,5 +85,6 @@ class Plan:
     against: str = ""
     arm_settings: tuple[str, ...] = ()
     last_evaluations: int = 1
+    timing_only: bool = False
     title: str = ""
     notes: tuple[str, ...] = ()

@@ -17,7 +17,7 @@ A study file says what is compared, under what, at which seeds::
     rounds = 20
     learning.batch = 64                  # goes to the learners that know it
 
-    [[arms]]                             # at least two: what is compared
+    [[arms]]                             # what is compared: at least two, or one with --timing-only
     name = "FLSimCo"                     # optional; else the learner's
     learner = "flsimco"
     learning.t_alpha = 0.1               # optional: settings of this arm's learner
@@ -66,9 +66,10 @@ from typing import Any
 
 from vnetsim.errors import InputError, unknown_name
 from vnetsim.errors.paths import path_name, resolved
+from vnetsim.experiment import Experiment
 from vnetsim.plugins import at_folder
 from vnetsim.scenario.kinds import source_file
-from vnetsim.scenario.settings_file import read_toml
+from vnetsim.scenario.settings_file import read_experiment, read_toml
 from vnetsim.storage.structure import structure
 from vnetsim.study.expansion import expand
 from vnetsim.study.levels import Override, StudyTables, placed, seeds_of
@@ -93,6 +94,7 @@ class Request:
         equal_schedule: an arm or learner whose payload and work are those of all arms.
         yes: whether any number of cells is meant.
         trust: whether run directories may name code; see ``vnetsim.scenario.trust``.
+        timing_only: whether nobody is trained; one learner is then enough.
     """
 
     scenario: str
@@ -102,6 +104,7 @@ class Request:
     equal_schedule: str | None = None
     yes: bool = False
     trust: bool = False
+    timing_only: bool = False
 
     def plan(self, options: Sequence[Override]) -> tuple[Plan, str]:
         """Return what is to be run, and a name for its folder; ``options`` are settings of all cells.
@@ -120,24 +123,29 @@ class Request:
                 path.parent,
             )
         else:
-            values, where, folder = self._tables(), "", Path()
+            values, where, folder = self._tables(options), "", Path()
             name = path_name(resolved(path).name.split(".")[0], "compare")
+        if self.timing_only:
+            name = f"{name}-timing"
+            values.setdefault("arms", [{"learner": Experiment.learner}])
         if self.seeds is not None:
             values["seeds"] = seeds_of(self.seeds, "--seeds")
         if self.equal_schedule is not None:
             given = self.equal_schedule
             values["equal_schedule"] = given if source_file(given) is None else at_folder(given, Path.cwd())
         limit = None if self.yes else MOST_CELLS
-        return expand(values, options, where=where, folder=folder, limit=limit, trust=self.trust), name
+        more: dict[str, Any] = {"limit": limit, "trust": self.trust, "timing_only": self.timing_only}
+        return expand(values, options, where=where, folder=folder, **more), name
 
-    def _tables(self) -> dict[str, Any]:
+    def _tables(self, options: Sequence[Override]) -> dict[str, Any]:
         """Return the tables of a study of some learners on one scenario."""
-        if self.learners is None:
+        if self.learners is None and not self.timing_only:
             hint = "or add [[arms]] to make it a study" if self.scenario.endswith(".toml") else "or name a study file"
             raise InputError(f"{self.scenario}: say what to compare with --learners flsimco,fedavg, {hint}.")
         if self.size is not None:
             raise InputError(f"--size {self.size}: {self.scenario} is a scenario; only a study file has sizes.")
-        names = [name.strip() for name in self.learners.split(",") if name.strip()]
+        given = self.learners or read_experiment(self.scenario, options, trust=self.trust)[0].learner
+        names = [name.strip() for name in given.split(",") if name.strip()]
         return {"scenario": self.scenario, "arms": [{"learner": name} for name in names]}
 
 

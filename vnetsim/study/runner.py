@@ -149,7 +149,9 @@ class _Study:
         self._run = run
         self._plan = plan
         self._traffics = traffics
-        self._cells = {cell.folder(traffics[cell.traffic].sha256): cell for cell in plan.cells}
+        self._cells = {
+            cell.folder(traffics[cell.traffic].sha256, timing_only=plan.timing_only): cell for cell in plan.cells
+        }
         self._command = command
         self._progress = progress
         self._known = run.comparison()
@@ -206,6 +208,7 @@ class _Study:
             root=self._run.path.resolve(),
             experiment=dataclasses.replace(experiment, scenario=self._traffics[cell.traffic].folder),
             command=tuple(self._command),
+            timing_only=self._plan.timing_only,
         )
 
     def _kept(self, plugin: str) -> str:

@@ -1,0 +1,62 @@
+"""What is compared of runs that trained nobody: who could take part, who did, and what it moved."""
+
+from __future__ import annotations
+
+import math
+
+import polars as pl
+
+from analysis.comparison.data import Metric
+from analysis.loading import RunData
+from analysis.report.possible import needed, vehicles
+from analysis.statistics.windows import dwell
+
+
+def _metric(name: str, label: str, unit: str, caption: str) -> Metric:
+    return Metric(name=name, label=label, unit=unit, caption=caption, known=0)
+
+
+METRICS = (
+    _metric("covered", "Vehicles covered", "", "Vehicles with a coverage window."),
+    _metric(
+        "long_enough", "Vehicles covered long enough", "%",
+        "Of all that were covered: with a window as long as a participation takes in that cell.",
+    ),
+    _metric("committed_vehicles", "Vehicles that committed", "%", "Of all that were covered: at least once."),
+    _metric("commits", "Commits", "", "Participations that committed."),
+    _metric("committed_invited", "Invitations that ended in a commit", "%", "Commits, of all participations."),
+    _metric("dwell_s", "Median dwell", "s", "Windows that the end cut off count as longer (Kaplan\u2013Meier)."),
+    _metric(
+        "needed_s", "What a participation takes, median", "s",
+        "From invitation to the end of the upload; those that were cut count as longer (Kaplan\u2013Meier).",
+    ),
+    _metric("moved_bytes", "Data moved", "B", "Over radio links and between vehicles, whatever became of it."),
+)  # fmt: skip
+"""One figure a run. Whether more of it is better is for the reader to say."""
+
+
+def outcomes(run: RunData, moved_bytes: float) -> pl.DataFrame:
+    """Return the value of each of ``METRICS`` as rows of the table ``metrics``; none of one that cannot be told.
+
+    Args:
+        run: all of a run without training.
+        moved_bytes: over radio links and between vehicles (B).
+    """
+    takes = needed(run)
+    needed_s = math.nan if takes is None else takes.median_s
+    one_each = vehicles(run, needed_s)
+    invited = run.invited.height
+    commits = run.invited.filter(outcome="committed").height
+    share = one_each.select(pl.col("enough", "committed").mean().cast(pl.Float64)).row(0)
+    values = {
+        "covered": one_each.height,
+        "long_enough": None if takes is None else share[0],
+        "committed_vehicles": share[1],
+        "commits": commits,
+        "committed_invited": commits / invited if invited else None,
+        "dwell_s": dwell(run.windows).median_s,
+        "needed_s": needed_s,
+        "moved_bytes": moved_bytes,
+    }
+    rows = [(run.rounds.height, run.manifest.time_s, name, value) for name, value in values.items()]
+    return pl.DataFrame(rows, schema=run.metrics.schema, orient="row", strict=False)
