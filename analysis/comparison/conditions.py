@@ -60,13 +60,13 @@ def what_differs(data: ComparisonData, across: Family) -> str:
         both = [(cells.get((pair.first, seed)), cells.get((pair.second, seed))) for seed in data.seeds]
         common = [(first, second) for first, second in both if first is not None and second is not None]
         if common:
-            found.setdefault(_apart(common), []).append(pair.words)
+            found.setdefault(_apart(common, timing_only=data.record.timing_only), []).append(pair.words)
     if len(found) == 1:
         return f"What differs between the conditions: {next(iter(found))}."
     return " ".join(f"What differs in {_named(pairs)}: {what}." for what, pairs in found.items())
 
 
-def _apart(common: Sequence[tuple[CellData, CellData]]) -> str:
+def _apart(common: Sequence[tuple[CellData, CellData]], *, timing_only: bool) -> str:
     keys: dict[str, None] = {}
     for first, second in common:
         ours, theirs = ({**cell.settings, **cell.learning} for cell in (first, second))
@@ -74,7 +74,8 @@ def _apart(common: Sequence[tuple[CellData, CellData]]) -> str:
     traffic = any(first.traffic_sha256 != second.traffic_sha256 for first, second in common)
     words = [_named(list(keys))] if keys else []
     if traffic:
-        words.append("the recorded traffic, so that a seed has initial weights and data in common, but not who passes")
+        learns = ", so that a seed has initial weights and data in common, but not who passes"
+        words.append(f"the recorded traffic{learns * (not timing_only)}")
     if places := [(first.rsus, second.rsus) for first, second in common if first.rsus != second.rsus]:
         words.append(f"the RSU (at {places[0][0]} and at {places[0][1]})")
     return "; ".join(words) or "no setting"

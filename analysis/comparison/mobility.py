@@ -19,16 +19,16 @@ def _metric(name: str, label: str, unit: str, caption: str) -> Metric:
 METRICS = (
     _metric("covered", "Vehicles covered", "", "Vehicles with a coverage window."),
     _metric(
-        "long_enough", "Vehicles covered long enough", "%",
-        "Of all that were covered: with a window as long as a participation takes in that cell.",
+        "long_enough", "Covered long enough", "%",
+        "Share of the vehicles with a window as long as a participation takes in the median of that run.",
     ),
-    _metric("committed_vehicles", "Vehicles that committed", "%", "Of all that were covered: at least once."),
+    _metric("committed_vehicles", "Vehicles that committed", "%", "Share of the vehicles that committed at least once."),
     _metric("commits", "Commits", "", "Participations that committed."),
-    _metric("committed_invited", "Invitations that ended in a commit", "%", "Commits, of all participations."),
+    _metric("committed_invited", "Committed of invited", "%", "Share of the invitations that ended in a commit."),
     _metric("dwell_s", "Median dwell", "s", "Windows that the end cut off count as longer (Kaplan\u2013Meier)."),
     _metric(
-        "needed_s", "What a participation takes, median", "s",
-        "From invitation to the end of the upload; those that were cut count as longer (Kaplan\u2013Meier).",
+        "needed_s", "A participation takes", "s",
+        "Median from invitation to the end of the upload; those that were cut count as longer (Kaplan\u2013Meier).",
     ),
     _metric("moved_bytes", "Data moved", "B", "Over radio links and between vehicles, whatever became of it."),
 )  # fmt: skip

@@ -71,7 +71,10 @@ def sections_of(
         Section(
             id=f"{prefix}finals",
             title=f"Results by {noun}",
-            tables=[final_values(data, noun), *([target_rows(target, noun)] if target else [])],
+            tables=[
+                *([] if prefix and len(data.looks) == 1 else [final_values(data, noun)]),  # they stand side by side
+                *([target_rows(target, noun)] if target else []),
+            ],
         ),
         Section(
             id=f"{prefix}differences",

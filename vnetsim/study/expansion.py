@@ -242,7 +242,7 @@ class _Study:
                 "every arm."
             )
         elif self._timing_only and any(self._traffic_seed(base, 0) is not None for base in bases):
-            yield "Every seed has traffic of its own, drawn with that seed, which all arms and conditions share."
+            yield "Every seed has traffic of its own, drawn with that seed; under each condition all arms replay it."
 
     def _experiment(self, condition: Level, arm: Level) -> Experiment:
         """Return what an arm's cells under a condition are, but for their seeds."""
