@@ -22,13 +22,14 @@ METRICS = (
         "long_enough", "Covered long enough", "%",
         "Share of the vehicles with a window as long as a participation takes in the median of that run.",
     ),
-    _metric("committed_vehicles", "Vehicles that committed", "%", "Share of the vehicles that committed at least once."),
+    _metric("committed_vehicles", "Vehicles that committed", "%", "Share of the vehicles; at least once."),
     _metric("commits", "Commits", "", "Participations that committed."),
     _metric("committed_invited", "Committed of invited", "%", "Share of the invitations that ended in a commit."),
     _metric("dwell_s", "Median dwell", "s", "Windows that the end cut off count as longer (Kaplan\u2013Meier)."),
     _metric(
         "needed_s", "A participation takes", "s",
-        "Median from invitation to the end of the upload; those that were cut count as longer (Kaplan\u2013Meier).",
+        "Median from invitation to the end of the upload; those that were cut count as longer "
+        "(Kaplan\u2013Meier). No value where more than half of them were cut.",
     ),
     _metric("moved_bytes", "Data moved", "B", "Over radio links and between vehicles, whatever became of it."),
 )  # fmt: skip

@@ -129,7 +129,7 @@ def _participation(data: ConditionData, prefix: str, noun: str) -> Section:
 
 def _not_compared(data: ConditionData, noun: str) -> str:
     lines = []
-    if len(data.present) < 2 <= len(data.arms):
+    if len(data.present) < 2 and all(metric.known is None for metric in data.metrics):  # else conditions are compared
         lines.append(f"Of one {noun} only cells have finished here: there is nothing to compare with it.")
     elif not (data.metrics or data.alike or data.fixed):
         lines.append(f"The {noun}s report nothing in common.")

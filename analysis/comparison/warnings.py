@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from analysis.comparison.data import CellData, ComparisonData, ConditionData, Metric, RecordedTraffic
 from analysis.comparison.verdicts import Family, pairs_of, varies
@@ -48,7 +48,7 @@ def warnings_of(data: ComparisonData, families: Sequence[Family] = ()) -> list[s
             f"{named([str(number) for number in earlier])}. "
             "Chosen after a look at results it proves less than declared beforehand."
         )
-    lines += _replayed(data)
+    lines += _replayed(data) + _unchanged(data)
     lines += _by_condition(data, lambda one: [*_under(one, data.arm_word), *_little_seen(one, data.traffics)])
     return lines + _few_across(families) + _grouped(families)
 
@@ -100,6 +100,21 @@ def _replayed(data: ComparisonData) -> list[str]:
         "took: for all of it compare the scenario itself, or a recording that vnetsim mobility made of it."
     )
     return [line]
+
+
+def _unchanged(data: ComparisonData) -> list[str]:
+    """Warn of settings of traffic that vary without changing it, as the range where an RSU names its own."""
+    used = {entry.traffic for entry in data.record.cells}
+    alike: dict[str, list[Mapping[str, object]]] = {}
+    for entry in data.record.traffic:
+        if entry.folder in used:
+            alike.setdefault(entry.sha256, []).append(entry.settings.get("traffic") or {})
+    keys = {key: None for group in alike.values() for one in group for key in one if one[key] != group[0].get(key)}
+    if not keys:
+        return []
+    cure = ' An RSU that names its range keeps it; traffic.rsu = "JUNCTION:RANGE" gives it another.'
+    what = named([f"traffic.{key}" for key in keys])
+    return [f"The recorded traffic is the same, bit for bit, whatever {what} is.{cure * ('range_m' in keys)}"]
 
 
 def _under(data: ConditionData, noun: str) -> list[str]:

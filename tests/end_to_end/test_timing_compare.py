@@ -1,0 +1,200 @@
+"""Comparisons without training: conditions compared in who could take part, with every figure recomputed by hand."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+import vnetsim
+from vnetsim.errors import InputError
+
+Cli = Callable[..., Any]
+SEEDS = 6
+STUDY = f"""
+scenario = "gaussian"
+seeds = "0:{SEEDS}"
+
+[settings]
+rounds = 1
+silos.count = 10
+data = {{ train_images = 400, test_images = 50 }}
+gaussian.duration_s = 60
+
+[[arms]]
+learner = "fedavg-classification"
+
+[grid]
+gaussian.range_m = [100, 250]
+"""
+ARM, NEAR, FAR = "fedavg-classification", "range_m=100", "range_m=250"
+
+
+@pytest.fixture(scope="module")
+def compared(cli: Cli, tmp_path_factory: pytest.TempPathFactory) -> tuple[vnetsim.Study, str]:
+    """Two ranges, six seeds; stopped in the second cell, and gone on with."""
+    from vnetsim.runs import timing  # noqa: PLC0415
+
+    folder = tmp_path_factory.mktemp("timing")
+    (folder / "study.toml").write_text(STUDY)
+    close_round, learners = timing.Untrained.close_round, []
+
+    def interrupted(self: timing.Untrained, *arguments: Any) -> Any:
+        learners.extend([self] * (self not in learners))
+        if len(learners) == 2:
+            raise KeyboardInterrupt
+        return close_round(self, *arguments)
+
+    command = ("compare", folder / "study.toml", "--timing-only", "--out", folder / "made")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(timing.Untrained, "close_round", interrupted)
+        stopped = cli(*command)
+    assert stopped.status == 130
+    assert "Go on with the same command" in stopped.err
+    done = cli(*command)
+    assert done.status == 0, done.err
+    study = vnetsim.load(folder / "made")
+    assert isinstance(study, vnetsim.Study)
+    return study, done.out
+
+
+def kaplan_meier_median(lasted_s: list[float], cut: list[bool]) -> float:
+    """Return the median of durations of which some were cut, the last first among equals."""
+    left = 1.0
+    for place, (seconds, was_cut) in enumerate(sorted(zip(lasted_s, cut, strict=True))):
+        left *= 1 - (not was_cut) / (len(lasted_s) - place)
+        if left <= 0.5 + 1e-12:
+            return seconds
+    return math.inf
+
+
+def by_hand(run: vnetsim.Run) -> dict[str, float]:
+    """Return what is compared of a cell, from its tables."""
+    windows, parts = run.windows, run.participations
+    begun = parts.filter(pl.col("outcome") != "not_selected")
+    committed = begun.filter(outcome="committed")
+    took = (begun["end_s"] - begun["start_s"]).to_list()
+    needed_s = kaplan_meier_median(took, (begun["outcome"] != "committed").to_list())
+    longest: dict[str, float] = {}
+    for vehicle, enter_s, exit_s in windows.select("vehicle_id", "enter_s", "exit_s").iter_rows():
+        longest[vehicle] = max(longest.get(vehicle, 0.0), exit_s - enter_s)
+    whole = windows.filter(pl.col("entry_cause") != "begin")
+    lasted = (whole["exit_s"] - whole["enter_s"]).to_list()
+    return {
+        "covered": len(longest),
+        "long_enough": sum(seconds >= needed_s for seconds in longest.values()) / len(longest),
+        "committed_vehicles": len(set(committed["vehicle_id"])) / len(longest),
+        "commits": committed.height,
+        "committed_invited": committed.height / begun.height,
+        "dwell_s": kaplan_meier_median(lasted, (whole["exit_cause"] == "end").to_list()),
+        "needed_s": needed_s,
+        "moved_bytes": sum(parts["download_bytes"]) + sum(parts["upload_bytes"]),
+    }
+
+
+def test_every_value_is_the_cells(compared: tuple[vnetsim.Study, str]) -> None:
+    study, _ = compared
+    values = {row[:3]: row[3] for row in study.values.select("condition", "seed", "metric", "value").iter_rows()}
+    assert len(study.runs) == 2 * SEEDS
+    for (_, condition, seed), run in study.runs.items():
+        assert run.rounds.height > 1, "all of the traffic, not the rounds of the study"
+        assert run.metrics.is_empty()
+        for metric, value in by_hand(run).items():
+            assert values[condition, seed, metric] == pytest.approx(value, rel=1e-12), metric
+    assert len(values) == 2 * SEEDS * 8
+
+
+def test_every_seed_has_traffic_of_its_own_and_every_range_its_windows(compared: tuple[vnetsim.Study, str]) -> None:
+    study, _ = compared
+    entries = {entry["folder"]: entry for entry in study.record["traffic"]}
+    assert len({entry["sha256"] for entry in entries.values()}) == 2 * SEEDS
+    for cell in study.record["cells"]:
+        traffic = vnetsim.load(study.path / cell["traffic"])
+        run = study.runs[cell["arm"], cell["condition"], cell["seed"]]
+        assert not isinstance(traffic, vnetsim.Study)
+        assert entries[cell["traffic"]]["settings"]["seed"] == cell["seed"]
+        assert f"range_m={traffic.manifest['rsus'][0]['range_m']:g}" == cell["condition"]
+        assert run.windows.equals(traffic.windows), "all of it was played"
+
+
+def test_differences_are_paired_by_seed_and_tested_by_sign_flips(compared: tuple[vnetsim.Study, str]) -> None:
+    study, _ = compared
+    for metric in ("covered", "commits", "dwell_s", "moved_bytes"):
+        cells = {(name, seed): by_hand(run)[metric] for (_, name, seed), run in study.runs.items()}
+        apart = np.array([cells[NEAR, seed] - cells[FAR, seed] for seed in range(SEEDS)])
+        flips = [abs(np.mean(apart * signs)) for signs in itertools.product((1, -1), repeat=SEEDS)]
+        p_value = np.mean([one >= abs(apart.mean()) * (1 - 1e-9) for one in flips])
+        (row,) = study.differences.filter(metric=metric).to_dicts()
+        assert (row["compared"], row["within"], row["first"], row["second"]) == ("conditions", ARM, NEAR, FAR)
+        assert row["difference"] == pytest.approx(apart.mean(), rel=1e-12)
+        assert row["p"] == pytest.approx(p_value)
+        assert row["verdict"] == (FAR if p_value <= 0.05 and apart.mean() < 0 else "")
+        assert row["low"] <= apart.mean() <= row["high"]
+
+
+def test_the_page_and_the_terminal_say_it(compared: tuple[vnetsim.Study, str]) -> None:
+    study, out = compared
+    page = (study.path / "comparison.html").read_text()
+    assert re.search(rf"Median dwell: {FAR} is higher than {NEAR} by [\d.]+ s \(95 % interval", page)
+    assert "Every seed has traffic of its own" in page
+    assert 'id="figure-conditions-1"' in page
+    for words in ("Round by round", "untrained", "of 1,000,000", "ended before all rounds"):
+        assert words not in page, words
+    assert "Vehicles that committed (%): mean" in out
+    assert "Differences are paired by seed" in out
+
+
+@pytest.mark.slow
+def test_what_no_seed_changes_is_read_and_not_tested(
+    compared: tuple[vnetsim.Study, str], cli: Cli, tmp_path: Path
+) -> None:
+    """Seeds on one recording draw other radios and choices, but no other traffic: its figures are no sample."""
+    study, _ = compared
+    recorded = {entry["settings"]["gaussian"]["range_m"]: entry["folder"] for entry in study.record["traffic"]}
+    conditions = "".join(
+        f'[[conditions]]\nname = "{name}"\nscenario = "{study.path / recorded[range_m]}"\n'
+        for name, range_m in (("near", 100), ("far", 250))
+    )
+    text = STUDY.partition("[grid]")[0].replace('scenario = "gaussian"\n', "").replace("gaussian.duration_s = 60\n", "")
+    (tmp_path / "study.toml").write_text(text.replace(f"0:{SEEDS}", "0:2") + conditions)
+    done = cli("compare", tmp_path / "study.toml", "--timing-only", "--out", tmp_path / "made")
+    assert done.status == 0, done.err
+    assert "The same at every seed, so that nothing is tested: Vehicles covered, Median dwell (s)." in " ".join(
+        done.out.split()
+    )
+    made = vnetsim.load(tmp_path / "made")
+    assert isinstance(made, vnetsim.Study)
+    assert {"covered", "dwell_s"}.isdisjoint(made.differences["metric"])
+    assert made.values.filter(metric="covered", condition="far")["value"].n_unique() == 1
+
+
+def test_one_learner_alone_is_compared_only_without_training(tmp_path: Path) -> None:
+    (tmp_path / "study.toml").write_text(STUDY)
+    with pytest.raises(InputError, match="name at least two"):
+        vnetsim.compare(tmp_path / "study.toml", out=tmp_path / "made")
+    with pytest.raises(InputError, match=r"round\.selection: 'oort' chooses vehicles by their training losses"):
+        vnetsim.compare(tmp_path / "study.toml", timing_only=True, selection="oort", out=tmp_path / "made")
+    assert not (tmp_path / "made").exists()
+
+
+@pytest.mark.slow
+def test_the_study_of_the_documentation(cli: Cli, scenarios: Path, tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs/how-to/timing.md").read_text()
+    (text,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    (command,) = re.findall(r"\$ vnetsim (compare .*)\n", page)
+    (tmp_path / "reach.toml").write_text(text.replace("scenarios/", f"{scenarios}/"))
+    assert command == "compare reach.toml --timing-only"
+    short = ("--seeds", "0", "--set", "traffic.end_s=30", "--out", tmp_path / "made")
+    done = cli("compare", tmp_path / "reach.toml", "--timing-only", *short)
+    assert done.status == 0, done.err
+    study = vnetsim.load(tmp_path / "made")
+    assert isinstance(study, vnetsim.Study)
+    (near, far) = (study.values.filter(metric="covered", condition=name)["value"][0] for name in ("150 m", "400 m"))
+    assert near < far
