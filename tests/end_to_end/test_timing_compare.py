@@ -26,13 +26,13 @@ seeds = "0:{SEEDS}"
 rounds = 1
 silos.count = 10
 data = {{ train_images = 400, test_images = 50 }}
-gaussian.duration_s = 60
+source.duration_s = 60
 
 [[arms]]
 learner = "fedavg-classification"
 
 [grid]
-gaussian.range_m = [100, 250]
+source.range_m = [100, 250]
 """
 ARM, NEAR, FAR = "fedavg-classification", "range_m=100", "range_m=250"
 
@@ -157,12 +157,12 @@ def test_what_no_seed_changes_is_read_and_not_tested(
 ) -> None:
     """Seeds on one recording draw other radios and choices, but no other traffic: its figures are no sample."""
     study, _ = compared
-    recorded = {entry["settings"]["gaussian"]["range_m"]: entry["folder"] for entry in study.record["traffic"]}
+    recorded = {entry["settings"]["source"]["range_m"]: entry["folder"] for entry in study.record["traffic"]}
     conditions = "".join(
         f'[[conditions]]\nname = "{name}"\nscenario = "{study.path / recorded[range_m]}"\n'
         for name, range_m in (("near", 100), ("far", 250))
     )
-    text = STUDY.partition("[grid]")[0].replace('scenario = "gaussian"\n', "").replace("gaussian.duration_s = 60\n", "")
+    text = STUDY.partition("[grid]")[0].replace('scenario = "gaussian"\n', "").replace("source.duration_s = 60\n", "")
     (tmp_path / "study.toml").write_text(text.replace(f"0:{SEEDS}", "0:2") + conditions)
     done = cli("compare", tmp_path / "study.toml", "--timing-only", "--out", tmp_path / "made")
     assert done.status == 0, done.err
@@ -179,7 +179,7 @@ def test_one_learner_alone_is_compared_only_without_training(tmp_path: Path) -> 
     (tmp_path / "study.toml").write_text(STUDY)
     with pytest.raises(InputError, match="name at least two"):
         vnetsim.compare(tmp_path / "study.toml", out=tmp_path / "made")
-    with pytest.raises(InputError, match=r"round\.selection: 'oort' chooses vehicles by their training losses"):
+    with pytest.raises(InputError, match=r"selection\.name: 'oort' chooses vehicles by their training losses"):
         vnetsim.compare(tmp_path / "study.toml", timing_only=True, selection="oort", out=tmp_path / "made")
     assert not (tmp_path / "made").exists()
 

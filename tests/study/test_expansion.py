@@ -105,14 +105,14 @@ def test_the_folder_tells_what_decides_the_result() -> None:
 
 def test_without_training(planned: Planned, tmp_path: Path) -> None:
     """All of the traffic, another at every seed; shared by conditions that do not decide it; never a trained cell."""
-    text = "seeds = [3, 5, 9]\n[settings]\nrounds = 4\n[grid]\ngaussian.range_m = [150, 250]\nround.invited = [8, 40]\n"
+    text = "seeds = [3, 5, 9]\n[settings]\nrounds = 4\n[grid]\nsource.range_m = [150, 250]\nround.invited = [8, 40]\n"
     plan = planned(text, arms=" ", timing_only=True)
     assert {(cell.arm, cell.experiment.traffic.repeat) for cell in plan.cells} == {("flsimco", False)}
     assert min(cell.experiment.rounds for cell in plan.cells) > 10_000
     assert (len(plan.cells), len(plan.traffics), plan.timing_only) == (12, 6, True)
     for cell in plan.cells:
         traffic = plan.traffics[cell.traffic]
-        assert (traffic.seed, traffic.gaussian) == (cell.experiment.seed, cell.experiment.gaussian)
+        assert (traffic.seed, traffic.source) == (cell.experiment.seed, cell.experiment.source)
         assert cell.folder("traffic") != cell.folder("traffic", timing_only=True)
     assert {cell.experiment.rounds for cell in planned(text, "rounds=7", arms=" ", timing_only=True).cells} == {7}
     shared = planned(f"traffic_seeds = [1]\n{text}", arms=" ", timing_only=True)

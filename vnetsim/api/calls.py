@@ -30,7 +30,6 @@ from vnetsim.progress import ProgressDisplay
 from vnetsim.runs.assembly import assemble
 from vnetsim.runs.ray_cluster import cluster_of_run
 from vnetsim.runs.runner import OnRound, resume_run, start_run
-from vnetsim.runs.timing import ALL_ROUNDS
 from vnetsim.runs.traffic_recording import record_mobility
 from vnetsim.runs.writer import folder_to_make
 from vnetsim.storage.comparison import RECORD

@@ -15,8 +15,6 @@ from vnetsim.learning import Cost, Learner, Participant
 from vnetsim.runs.assembly import Assembly
 from vnetsim.simulation.log import RoundResult, RoundSummary
 
-ALL_ROUNDS = 1_000_000
-"""More than any traffic has; what is timed alone is over with its traffic."""
 SCHEDULE = "schedule.csv"
 COLUMNS = (
     "round", "base_round", "vehicle_id", "rsu_id", "silo", "images", "weight", "start_s", "end_s", "download_s",

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from vnetsim.errors import InputError, unknown_name
-from vnetsim.experiment import Experiment, ScheduleSettings
+from vnetsim.experiment import ALL_ROUNDS, Experiment, ScheduleSettings
 from vnetsim.learning import Learner
 from vnetsim.learning.registry import find_learner
 from vnetsim.plugins import short_name
 from vnetsim.runs.assembly import assemble
-from vnetsim.runs.timing import ALL_ROUNDS, refuse_losses
+from vnetsim.runs.timing import refuse_losses
 from vnetsim.scenario.kinds import kind_of, names_source, unknown_kind
 from vnetsim.scenario.settings_file import load_experiment, read_experiment, to_plain, to_toml
 from vnetsim.storage.comparison import LEAST_FOR_BCA
@@ -106,7 +106,8 @@ class _Study:
             self._arms = arms_of(self._tables.arms, grid, self._conditions, folder)
         with placed(where, "[[arms]]" if where else "--learners"):
             if len(self._arms) < 2 - timing_only:
-                raise InputError(f"name at least two, such as flsimco and fedavg; this has {len(self._arms)}.")
+                least = "one, such as flsimco" if timing_only else "two, such as flsimco and fedavg"
+                raise InputError(f"name at least {least}; this has {len(self._arms)}.")
             refuse_same_labels(self._arms)
         with placed(where, "[[conditions]]"):
             refuse_same_labels(self._conditions)

@@ -144,7 +144,9 @@ class Request:
             raise InputError(f"{self.scenario}: say what to compare with --learners flsimco,fedavg, {hint}.")
         if self.size is not None:
             raise InputError(f"--size {self.size}: {self.scenario} is a scenario; only a study file has sizes.")
-        given = self.learners or read_experiment(self.scenario, options, trust=self.trust)[0].learner
+        given = self.learners
+        if given is None:
+            given = read_experiment(self.scenario, options, trust=self.trust)[0].learner
         names = [name.strip() for name in given.split(",") if name.strip()]
         return {"scenario": self.scenario, "arms": [{"learner": name} for name in names]}
 
