@@ -42,7 +42,8 @@ def notices(run: RunData) -> list[str]:
     lines = [_STATUS[run.manifest.status]] if run.manifest.status in _STATUS else []
     if run.manifest.status == "finished":  # what is written when it ends is not yet known to be missing before
         lines += [*_silent_rsus(run), *_no_exchange(run), *_over_early(run), *_ways_out(run), *_equal_after_all(run)]
-    return [*_on_the_clock(run), *lines, *_sharp(run), *(one.warning for one in rates(run) if one.warning)]
+    found = [*_on_the_clock(run), *lines, *_no_streets(run), *_sharp(run)]
+    return [*found, *(one.warning for one in rates(run) if one.warning)]
 
 
 def _on_the_clock(run: RunData) -> Iterator[str]:
@@ -74,7 +75,7 @@ def _no_exchange(run: RunData) -> Iterator[str]:
     elif run.exchange_plan and not (run.exchanges["outcome"] == "completed").any():
         yield (
             f"None of {plural(run.exchanges.height, 'exchange')} between vehicles completed: "
-            "each contact ended first. Raise exchange.range_m, exchange.limit_s or radio.bandwidth_hz, or set "
+            f"each contact ended first. Raise exchange.range_m or exchange.limit_s, {_faster_link(run)}, or set "
             "exchange.relay=true."
         )
 
@@ -116,6 +117,8 @@ def _ways_out(run: RunData) -> Iterator[str]:
         stage = max(left, key=lambda name: left[name])
         words, cure = _STAGES[stage]
         cure = cure.replace("raise radio.bandwidth_hz", _faster_link(run))
+        if len(run.manifest.computers) > 1:  # a mixed fleet has no median of its own
+            cure = cure.replace("raise compute.median_flops", "name faster presets in compute.fleet")
         yield (
             f"{count(sum(left.values()))} of {count(total)} invited left before they had finished, "
             f"{count(left[stage])} of them {words}: {cure} (traffic.range_m, or the scenario's own)."
@@ -128,6 +131,16 @@ def _faster_link(run: RunData) -> str:
     name = clean(radio.name, 40) if radio else "tr37885"
     own = f"check the rates of the radio model '{name}', which are in bit/s"
     return {"tr37885": "raise radio.bandwidth_hz", "constant": "raise radio.rate_bps"}.get(name, own)
+
+
+def _no_streets(run: RunData) -> Iterator[str]:
+    """Say where buildings were asked for, and nothing tells where streets are."""
+    radio = run.manifest.plugins.get("radio")
+    if radio and radio.name == "tr37885" and radio.settings.get("state") == "streets" and run.lanes.is_empty():
+        yield (
+            "No link was behind buildings, for the traffic tells of no lanes: radio.state was probability, not "
+            "streets. A recording has lanes with its net (--net FILE)."
+        )
 
 
 def _committed_speeds(run: RunData) -> pl.Series:
@@ -191,12 +204,14 @@ class Rates:
         looked_up: number of rates, > 0.
         capped: how many of them were the cap.
         cap: the cap, with its unit.
+        why: what makes the cap, in brackets; empty where it is not known.
     """
 
     between: str
     looked_up: int
     capped: int
     cap: str
+    why: str
 
     @property
     def words(self) -> str:
@@ -209,17 +224,18 @@ class Rates:
         if self.capped < self.looked_up:
             return ""
         return (
-            f"No link between {self.between} ever left its cap: all {count(self.looked_up)} rates were {self.cap} "
-            "(radio.bandwidth_hz times radio.max_spectral_efficiency). Distance, path loss and shadowing made no "
-            "difference."
+            f"No link between {self.between} ever left its cap: all {count(self.looked_up)} rates were "
+            f"{self.cap}{self.why}. Distance, path loss and shadowing made no difference."
         )
 
 
 def rates(run: RunData) -> list[Rates]:
     """Return the rates that were used, by kind of link; nothing where none is known or the radio has no cap."""
-    radio = run.manifest.radio
+    radio, model = run.manifest.radio, run.manifest.plugins.get("radio")
+    own = model is not None and model.name != "tr37885"
+    why = "" if own else " (radio.bandwidth_hz times radio.max_spectral_efficiency)"
     return [
-        Rates(between=between, looked_up=use.looked_up, capped=use.capped, cap=si(radio.cap_bps, "bit/s"))
+        Rates(between=between, looked_up=use.looked_up, capped=use.capped, cap=si(radio.cap_bps, "bit/s"), why=why)
         for between, use in (("RSU and vehicles", radio.links), ("vehicles", radio.sidelinks))
         if radio.cap_bps is not None and use is not None and use.looked_up > 0
     ]

@@ -12,7 +12,7 @@ from vnetsim.storage.run_directory import RunDirectory
 def told(tmp_path, make_run):
     """Return the notices of a made-up run whose participations and settings are changed."""
 
-    def tell(*, outcomes=None, speed_mps=None, learner=None, status=None, settings=None, plugins=None, **scenario):
+    def tell(*, outcomes=None, speed_mps=None, learner=None, status=None, settings=None, manifest=None, **scenario):
         run = make_run(tmp_path / "run", **{"vehicles": 60, **scenario})
         directory = RunDirectory(run)
         if directory.has("participations"):
@@ -23,14 +23,12 @@ def told(tmp_path, make_run):
             if speed_mps is not None:
                 table = table.with_columns(speed_mps=pl.lit(speed_mps))
             directory.write("participations", table.rows())
-        manifest = directory.manifest()
+        record = directory.manifest() | (manifest or {})
         if learner:
-            manifest["learner"] |= learner
+            record["learner"] |= learner
         if status:
-            manifest["status"] = status
-        if plugins:
-            manifest["plugins"] = plugins
-        directory.write_json("manifest.json", manifest)
+            record["status"] = status
+        directory.write_json("manifest.json", record)
         if settings:
             text = tomli_w.dumps({**directory.settings()[0], **settings})
             directory.put({"experiment.toml": text.encode()})
@@ -106,7 +104,21 @@ def test_most_left_first_with_the_stage_and_its_setting(told, stage, setting):
 )
 def test_the_cure_of_a_slow_link_is_that_of_its_model(told, model, cure):
     tell = {"outcomes": {"left_download": 30}, "speed_mps": FAST}
-    assert cure in told(**tell, plugins={"radio": {"name": model}})[1]
+    assert cure in told(**tell, manifest={"plugins": {"radio": {"name": model}}})[1]
+
+
+def test_a_mixed_fleet_is_told_of_its_presets(told):
+    fleet = [{"preset": name, "share": 0.5, "median_flops": 1e9} for name in ("ecu", "agx-orin")]
+    (line,) = told(outcomes={"committed": 10, "left_training": 30}, speed_mps=FAST, manifest={"computers": fleet})
+    assert "name faster presets in compute.fleet" in line
+    assert "median_flops" not in line, "it is refused beside a fleet"
+
+
+@pytest.mark.parametrize("lanes", [False, True])
+def test_buildings_without_streets(told, lanes):
+    plugins = {"radio": {"name": "tr37885", "settings": {"state": "streets"}}}
+    lines = told(outcomes={"committed": 30}, speed_mps=FAST, manifest={"plugins": plugins}, lanes=lanes)
+    assert ["radio.state was probability" in line for line in lines] == [True] * (not lanes)
 
 
 def test_nobody_committed_or_all_were_late(told):

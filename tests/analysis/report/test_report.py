@@ -317,10 +317,10 @@ def test_running_before_the_first_window_ended(tmp_path, make_run):
     assert 'class="warning"' in read(run)[0]
 
 
-def with_radio(run, radio):
+def with_radio(run, radio, **more):
     """Return what notices and record say of a radio."""
     directory = RunDirectory(run)
-    directory.write_json("manifest.json", {**directory.manifest(), "radio": radio})
+    directory.write_json("manifest.json", {**directory.manifest(), "radio": radio, **more})
     data = load(run)
     return " ".join([*notices(data), *(f"{name} {value}" for table in record(data) for name, value, _ in table.rows)])
 
@@ -333,6 +333,10 @@ def test_it_says_when_a_link_never_leaves_its_cap(tmp_path, make_run):
     assert "No link between RSU and vehicles ever left its cap: all 1\u202f234 rates were 50.0\u202fMbit/s" in words
     assert "100.0\u202f% of 1\u202f234 at the cap of 50.0\u202fMbit/s" in words
     assert "rates between vehicles" not in words
+    assert "radio.bandwidth_hz times" in words
+    own = {"radio": {"name": "rate-map", "source": "", "settings": {}}}
+    words = with_radio(run, {"cap_bps": 50e6, "links": links, "sidelinks": none}, plugins=own)
+    assert "ever left its cap: all 1\u202f234 rates were 50.0\u202fMbit/s. Distance" in words, "no key of another model"
     words = with_radio(run, {"cap_bps": 50e6, "links": {**links, "capped": 617}, "sidelinks": {**links, "capped": 0}})
     assert "ever left its cap" not in words
     assert "50.0\u202f% of 1\u202f234 at the cap" in words
