@@ -12,8 +12,6 @@ from torch.nn.functional import kl_div
 
 from learners.cdl import Cdl, CdlSettings, contrastive_divergence
 from learners.data.sets import SteeringSet
-from learners.engines.batched import SideBySideEngine, StackedEngine
-from learners.engines.programs import SequentialEngine
 from vnetsim.experiment import BlurSettings, ExchangeSettings
 from vnetsim.learning import LearnerContext, Participant
 
@@ -110,22 +108,6 @@ def test_looking_at_gradients_changes_no_bit(
     assert with_gradients.keys() - without.keys() == {"gradient_ratio", "gradient_cosine"}
 
 
-def test_gradients_are_the_same_under_all_engines(new: New, group: Callable[[int], list[Participant]]) -> None:
-    found = []
-    for engine in (SequentialEngine(), SideBySideEngine(workers=2), StackedEngine()):
-        learner = new(steps=1)
-        play(learner, 1, group)
-        learner._task.engine = engine
-        metrics = play_on(learner, group)
-        found.append((metrics["gradient_ratio"], metrics["gradient_cosine"]))
-    assert found[1] == pytest.approx(found[0], rel=1e-5)
-    assert found[2] == pytest.approx(found[0], rel=1e-5)
-
-
-def play_on(learner: Any, group: Callable[[int], list[Participant]]) -> Any:
-    return learner.aggregate(learner.train(group(1))).metrics
-
-
 @pytest.mark.parametrize("coupling", ["unit", "beta", "joint"])
 def test_the_influence_is_that_of_the_sub_network_on_the_backbone(coupling: Any) -> None:
     settings = CdlSettings(coupling=coupling, beta=0.3, tau=2.0)
@@ -165,12 +147,3 @@ def test_the_influence_falls_with_the_measured_divergence(new: New, participant:
     # a silo of its own history: another one is at its beginning
     other = learner.train([participant(4, 2)])[0]
     assert "divergence_influence" not in other.metrics
-
-
-def test_the_measured_influence_is_the_last_divergence_over_the_largest(new: New, participant: MakeParticipant) -> None:
-    learner = new("contact", divergence_schedule="measured")
-    own: dict[str, torch.Tensor] = {}
-    for divergence, expected in ((0.5, 1.0), (0.8, 1.0), (0.2, 0.25), (0.4, 0.5)):
-        own = learner._local._seen(own, {"kl_b_s": divergence})
-        assert learner._local._influence(participant(1, 1), own) == pytest.approx(expected)
-    assert learner._local._influence(participant(1, 1), {}) == 1.0

@@ -14,7 +14,7 @@ from learners.classification_fedavg import ClassificationFedAvg
 from learners.data.sets import ImageSet
 from learners.encoders import create_classifier, forward_flop
 from learners.tasks.classification import ClassificationSettings
-from vnetsim.errors import InputError, RunError
+from vnetsim.errors import InputError
 from vnetsim.experiment import BlurSettings, DataSettings
 from vnetsim.learning import LearnerContext, Participant
 
@@ -39,38 +39,6 @@ def new(monkeypatch: pytest.MonkeyPatch, images: ImageSet, new_context: MakeCont
 
 def equal(a: Any, b: Any) -> bool:
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
-
-
-def test_describes_and_reports_its_task(new: Callable[..., Any], participant: MakeParticipant) -> None:
-    learner = new()
-    described = learner.describe()
-    assert described.class_names == ("red", "green", "blue")
-    assert described.parameters == 77_680 + 64 * 3 + 3
-    done = learner.aggregate(learner.train([participant(0, i) for i in range(3)]))
-    metrics = {**done.metrics, **learner.evaluate(final=True)}
-    assert set(metrics) == {series.name for series in learner.series()}
-    assert "unseen_accuracy" not in metrics  # every silo holds all labels
-
-
-def test_one_head_over_all_labels() -> None:
-    classifier = create_classifier("small", classes=10, seed=1)
-    logits = classifier(torch.zeros(2, 3, 32, 32))
-    assert logits.shape == (2, 10)
-    assert classifier.dense(torch.zeros(2, 3, 32, 32)).shape == (2, 64, 4, 4)
-    heads = [module for module in classifier.modules() if isinstance(module, torch.nn.Linear)]
-    assert len(heads) == 1
-
-
-def test_cross_entropy_covers_labels_that_the_silo_lacks(new: Callable[..., Any], participant: MakeParticipant) -> None:
-    learner = new(ONE_LABEL, steps=20)
-    before = {name: tensor.clone() for name, tensor in learner._models.newest().items()}
-    update = learner.train([participant(0, 1)])[0]  # green alone
-    step = update.state["head.bias"] - before["head.bias"]
-    # nothing is masked: green rises, and the two labels it never sees fall
-    assert step[1] > 0
-    assert step[0] < 0
-    assert step[2] < 0
-    assert update.loss < np.log(3)
 
 
 def test_seen_and_unseen_labels(new: Callable[..., Any], participant: MakeParticipant, images: ImageSet) -> None:
@@ -103,26 +71,6 @@ def test_the_local_test_is_a_fixed_sample(new: Callable[..., Any], participant: 
     assert again._task.local_accuracies(update.state, 0)[0] == first[0]
     assert np.isnan(first[1])
     assert whole._task.local_accuracies(update.state, 0)[0] == whole._task.accuracy(update.state)
-
-
-def test_uploads_average_alike(new: Callable[..., Any], participant: MakeParticipant) -> None:
-    learner = new()
-    a, b = learner.train([participant(0, i) for i in range(2)])
-    done = learner.aggregate([a, b])
-    assert list(done.weights) == [0.5, 0.5]
-    assert done.metrics["loss"] == (a.loss + b.loss) / 2
-    torch.testing.assert_close(
-        learner.state_dict()["model.head.weight"], (a.state["head.weight"] + b.state["head.weight"]) / 2
-    )
-    kept = learner.state_dict()
-    done = learner.aggregate([])
-    assert list(done.weights) == []
-    assert set(done.metrics) == {"learning_rate"}
-    after = learner.state_dict()
-    assert after.pop("round") == kept.pop("round") + 1
-    assert equal(after, kept)
-    with pytest.raises(RunError, match="no model of version 0"):
-        learner.train([participant(2, 0, base_round=0)])
 
 
 def test_cost_is_what_the_visit_moves_and_computes(new: Callable[..., Any]) -> None:

@@ -12,21 +12,18 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from learners.classification_fedavg import ClassificationFedAvg
-from learners.data.sets import ImageSet
 from learners.encoders import create_classifier, forward_flop
 from learners.engines.programs import Engine, Program, Tensors, Trained, TrainingJob, read
-from learners.fedefm import FedEFM, FedEFMSettings
+from learners.fedefm import FedEFM
 from learners.mathematics.aggregation import weighted_mean
 from learners.tasks.classification import ClassificationSettings
 from vnetsim.experiment import DataSettings
 from vnetsim.learning import AGGREGATOR, Learner, LearnerContext, ModelKey, Participant, Peer
 from vnetsim.scenario.settings_file import learner_defaults
 
-MakeParticipant = Callable[..., Participant]
 MakeContext = Callable[..., LearnerContext]
 
 TASK = {"batch": 8, "steps": 2}
-QUICK = TASK | {"overseas_steps": 1}  # the fixture's as well
 
 
 @pytest.fixture
@@ -155,28 +152,6 @@ def test_a_copy_depends_on_round_host_and_guest_alone(learner: FedEFM, group: Ca
         assert not equal(changed[host.vehicle_id], alone[host.vehicle_id])
 
 
-def test_a_participant_trains_the_same_in_any_company(learner: FedEFM, group: Callable[..., list[Participant]]) -> None:
-    vehicles = group(1)
-    together = learner.train(vehicles)
-    # the others left without committing, and still taught it
-    alone = learner.train(vehicles[:1])[0]
-    assert equal(together[0].state, alone.state)
-    assert together[0].loss == alone.loss
-    assert together[0].exchanges == alone.exchanges
-    assert alone.metrics["teachers"] == 2
-    assert not equal(alone.state, learner.train(without_peers(vehicles))[0].state)
-
-
-def test_a_model_is_like_itself(learner: FedEFM, group: Callable[..., list[Participant]]) -> None:
-    one = group(1)[0]
-    base = learner._models.newest()
-    (same,) = learner._local._similarities([learner._start(one)], [{"same": base}])
-    assert same["same"] == pytest.approx(1, abs=1e-12)
-    (similarities,) = learner._local._similarities([learner._start(one)], learner._local._overseas([one]))
-    assert len(similarities) == 2
-    assert all(0 < value < 1 for value in similarities.values())
-
-
 def trained_by(learner: FedEFM, one: Participant, objective: Any) -> Trained:
     """Return what a participant makes of the global model of round 1 or later with another loss."""
     base = learner._models[one.base]
@@ -184,59 +159,6 @@ def trained_by(learner: FedEFM, one: Participant, objective: Any) -> Trained:
         program=learner._task.training(objective), training=learner._task.local_training_of(one), base=base
     )
     return learner._task.engine.train([job])[0]
-
-
-def test_a_similarity_of_zero_removes_the_term(
-    new: Callable[..., Any], group: Callable[..., list[Participant]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    learner, literal = new(reading="labels-once"), new()
-    one = group(1)[0]
-    for made in (learner, literal):
-        made.aggregate([])
-    monkeypatch.setattr(
-        "learners.fedefm.dense_similarities", lambda problems, _: [-torch.arange(len(cost)) for cost, _, _ in problems]
-    )
-    update = learner.train([one])[0]
-    assert update.exchanges == {"vehicle 1": 0, "vehicle 2": -1}
-
-    def half(model: Any, batch: Any, _: Any) -> Any:
-        loss = 0.5 * cross_entropy(model(batch["images"]), batch["labels"])
-        return loss, {"loss": loss}
-
-    assert equal(update.state, trained_by(learner, one, half).state)
-
-    def nothing(model: Any, batch: Any, _: Any) -> Any:
-        loss = 0.0 * cross_entropy(model(batch["images"]), batch["labels"])
-        return loss, {"loss": loss}
-
-    # Eq. 2 to the letter: labels go with their teachers
-    assert equal(literal.train([one])[0].state, trained_by(literal, one, nothing).state)
-
-
-def test_identical_silos_stay_identical(
-    new_context: MakeContext,
-    group: Callable[..., list[Participant]],
-    images: ImageSet,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    rows = torch.arange(96) % 16
-    same = replace(images, train=images.train[rows], train_labels=images.train_labels[rows])
-    monkeypatch.setattr(
-        "learners.tasks.task.partition", lambda *_, **__: [16 * silo + np.arange(16) for silo in range(6)]
-    )
-    monkeypatch.setattr("learners.tasks.task.load_images", lambda _, *, streams: same)  # noqa: ARG005
-    learner = FedEFM.create(new_context(), FedEFMSettings(**QUICK | {"batch": 16, "lr": 0.01}))
-    for r in range(2):
-        vehicles = [replace(one, speed_mps=0.0) for one in group(r)]
-        vehicles = [replace(one, peers=tuple(replace(p, speed_mps=0.0) for p in one.peers)) for one in vehicles]
-        updates = learner.train(vehicles)
-        for update in updates[1:]:  # but for rounding: every batch is the whole silo, in another order
-            for name, tensor in updates[0].state.items():
-                torch.testing.assert_close(update.state[name], tensor, rtol=1e-3, atol=2e-4)
-        done = learner.aggregate(updates)
-        values = list(done.exchanges.values())
-        assert len(values) == (6 if r else 0)
-        assert np.ptp(values or [0]) < 1e-3
 
 
 def test_similarities_go_to_the_record(learner: FedEFM, group: Callable[..., list[Participant]]) -> None:
@@ -288,15 +210,6 @@ def test_a_copy_that_diverged_is_left_out(
     assert learner._local._similarities([learner._start(one)], [{"good": base}]) == [{}]
 
 
-def test_only_so_many_teachers(new: Callable[..., Any], group: Callable[..., list[Participant]]) -> None:
-    learner = new(max_teachers=2)
-    learner.aggregate([])
-    one = group(1, 5)[0]
-    update = learner.train([one])[0]
-    assert list(update.exchanges) == ["vehicle 1", "vehicle 2"]
-    assert equal(update.state, learner.train([replace(one, peers=one.peers[:2])])[0].state)
-
-
 def test_guest_average_uploads_a_mean(new: Callable[..., Any], group: Callable[..., list[Participant]]) -> None:
     learner = new(variant="guest-average")
     learner.aggregate([])
@@ -312,23 +225,6 @@ def test_guest_average_uploads_a_mean(new: Callable[..., Any], group: Callable[.
     assert "emd" not in learner.aggregate([update]).metrics
     plain = learner.train(without_peers(group(2)))[0]
     assert equal(plain.state, trained_by(learner, group(2)[0], on_labels).state)
-
-
-def test_a_resumed_run_gives_the_same_bits(new: Callable[..., Any], group: Callable[..., list[Participant]]) -> None:
-    def play(learner: Any, rounds: range) -> None:
-        for r in rounds:
-            vehicles = group(r, 2, first=r)
-            if r == 2:  # one that started a round earlier
-                vehicles[0] = replace(vehicles[0], base=ModelKey(AGGREGATOR, 1))
-            learner.aggregate(learner.train(vehicles))
-
-    whole, first, second = (new({"max_staleness": 1}) for _ in range(3))
-    play(whole, range(4))
-    play(first, range(2))
-    second.load_state_dict(first.state_dict())
-    play(second, range(2, 4))
-    assert equal(second.state_dict(), whole.state_dict())
-    assert second.evaluate(final=True) == whole.evaluate(final=True)
 
 
 def test_cost_counts_teachers_and_overseas_work(new: Callable[..., Any]) -> None:

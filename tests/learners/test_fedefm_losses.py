@@ -106,19 +106,6 @@ def test_loss_and_gradient_by_hand(
     assert len(asked) == (similarity == "step")
 
 
-def test_a_teacher_like_the_student_has_no_gradient(
-    new: Callable[..., Any], group: Callable[..., list[Participant]]
-) -> None:
-    same = create_classifier("small", classes=3, seed=7).double().state_dict()
-    for similarity, alike in (("visit", {"same": 1.0}), ("step", {})):
-        learner = new(similarity=similarity)
-        job = learner._local._taught(learner._start(group(0)[0]), {"same": same}, alike)
-        _, figures, logits, gradient = seen_by({**job.given}, job.program)
-        assert float(figures["similarities"]) == pytest.approx(1, abs=1e-9)
-        expected = 0.5 * (logits.softmax(1) - one_hot(LABELS, 3)) / 6
-        torch.testing.assert_close(gradient, expected, rtol=1e-6, atol=1e-9)
-
-
 def test_the_similarity_of_steps_follows_the_student(
     new: Callable[..., Any], group: Callable[..., list[Participant]]
 ) -> None:

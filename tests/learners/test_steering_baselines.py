@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -16,10 +14,10 @@ from torch import nn
 from learners.cdl import Cdl
 from learners.data.sets import SteeringSet
 from learners.encoders.resnet8 import ResNet8
-from learners.engines.optimizers import Adam, Sgd
+from learners.engines.optimizers import Adam
 from learners.engines.programs import SequentialEngine, Tensors, Trained, TrainingJob
 from learners.steering_baselines import DecentralisedSgd, FedAvgSteering
-from vnetsim.errors import InputError, RunError
+from vnetsim.errors import InputError
 from vnetsim.experiment import BlurSettings, ExchangeSettings
 from vnetsim.learning import AGGREGATOR, LearnerContext, ModelKey, Participant
 
@@ -70,38 +68,6 @@ def of(state: dict[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
     return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
 
 
-def test_describes_network_and_angles(learner_class: Any, new: New, on_tiny_roads: SteeringSet) -> None:
-    learner = new(learner_class)
-    assert learner_class.defaults["data.name"] == "road"
-    described = learner.describe()
-    assert described.encoder == "resnet8"
-    assert described.image_shape == (1, 16, 16)
-    assert described.parameters == 307_680 + 704 + 129
-    angles = on_tiny_roads.train_angles.numpy().reshape(6, 16)
-    by_hand = np.stack([(angles < -0.05).sum(1), (abs(angles) <= 0.05).sum(1), (angles > 0.05).sum(1)], axis=1)
-    np.testing.assert_array_equal(described.silo_label_counts, by_hand)
-    assert described.class_names == ("left", "straight", "right")
-    assert (described.exchange is None) == (learner_class is FedAvgSteering)
-    assert new(learner_class, "star").describe().exchange is None
-
-
-@pytest.mark.parametrize("topology", ["contact", "star"])
-@pytest.mark.parametrize("own", [{}, {"divergence_schedule": "measured"}], ids=str)
-def test_reports_what_it_declares(
-    learner_class: Any, topology: str, own: Any, new: New, in_contact: Callable[..., list[Participant]]
-) -> None:
-    learner = new(learner_class, topology, **(own if learner_class is Cdl else {}))
-    declared = {series.name: series for series in learner.series()}
-    assert all(series.label and len(series.label) <= 22 and series.caption for series in declared.values())
-    found: dict[str, float] = {}
-    for r in range(2):
-        found |= learner.aggregate(learner.train(in_contact(r, range(3)))).metrics
-        found |= learner.evaluate(final=False)
-    assert found.keys() == declared.keys()
-    assert all(math.isfinite(value) for value in found.values())
-    assert set(learner.evaluate(final=True)) <= declared.keys()
-
-
 def play(learner: Any, rounds: Sequence[int], in_contact: Callable[..., list[Participant]]) -> None:
     for r in rounds:
         group = in_contact(r, [r, r + 1, 10 + r])
@@ -146,18 +112,6 @@ def test_a_state_of_other_settings_is_refused(new: New, participant: MakePartici
         cdl.load_state_dict({name.replace("silo.1.", "silo.9."): tensor for name, tensor in state.items()})
     with pytest.raises(InputError, match=r"does not fit .*at 'silo.1.shared.fc.bias'"):
         cdl.load_state_dict({name: tensor for name, tensor in state.items() if name != "silo.1.shared.fc.bias"})
-
-
-def test_an_empty_round_keeps_everything(learner_class: Any, new: New, participant: MakeParticipant) -> None:
-    learner = new(learner_class)
-    learner.aggregate(learner.train([participant(0, 1)]))
-    before = learner.state_dict()
-    done = learner.aggregate([])
-    assert list(done.weights) == []
-    assert "loss" not in done.metrics
-    after = learner.state_dict()
-    assert after.pop("round") == before.pop("round") + 1
-    assert equal(after, before)
 
 
 @pytest.mark.parametrize("topology", ["contact", "ring", "star"])
@@ -350,42 +304,6 @@ def fixed_norm(module: nn.BatchNorm2d, x: torch.Tensor) -> torch.Tensor:
     return x * module.weight[:, None, None] + module.bias[:, None, None]
 
 
-def test_equal_data_and_models_stay_equal(new: New, in_contact: Callable[..., list[Participant]]) -> None:
-    learner = new(DecentralisedSgd)
-    update = learner.train(in_contact(0, [0]))[0]
-    group = in_contact(0, range(4))
-    learner.aggregate([replace(update, participant=member) for member in group])
-    state = learner.state_dict()
-    assert all(equal(of(state, f"silo.{silo}.shared."), dict(update.state)) for silo in range(4))
-    assert equal(of(state, "model."), dict(update.state))
-
-
-def test_fedavg_averages_at_the_rsu(new: New, participant: MakeParticipant) -> None:
-    learner = new(FedAvgSteering, "contact", {"max_staleness": 1})
-    updates = learner.train([participant(0, i) for i in range(3)])
-    assert all(not update.kept for update in updates)
-    learner.aggregate(updates)
-    model = of(learner.state_dict(), "model.")
-    for name, tensor in model.items():
-        if tensor.is_floating_point():
-            torch.testing.assert_close(tensor, torch.stack([u.state[name] for u in updates]).mean(dim=0))
-    assert not of(learner.state_dict(), "silo.")
-    # a vehicle starts from the model of its base round, with a new optimizer
-    stale, fresh = learner.train([participant(1, 1, base_round=0), participant(1, 1)])
-    network = first_network(learner)
-    take_steps(
-        learner,
-        stale.participant,
-        network,
-        Adam(dict(network.named_parameters()), learning_rate=1e-3, weight_decay=1e-5, state={}),
-    )
-    assert equal(network.state_dict(), dict(stale.state))
-    assert not equal(dict(stale.state), dict(fresh.state))
-    learner.aggregate([])
-    with pytest.raises(RunError, match="no model of version 0"):
-        learner.train([participant(2, 0, base_round=0)])
-
-
 @pytest.mark.parametrize("topology", TOPOLOGIES)
 def test_cost(learner_class: Any, topology: str, new: New) -> None:
     learner = new(learner_class, topology, steps=3, batch=8)
@@ -448,20 +366,6 @@ def test_test_frames_are_spread_evenly(new: New, roads: SteeringSet) -> None:
     assert len(new(DecentralisedSgd, test_frames=1000)._task._test) == 24
 
 
-def test_frames_blur_with_the_vehicle(new: New, participant: MakeParticipant) -> None:
-    learner = new(DecentralisedSgd)
-    slow, fast = learner.train([participant(0, 0, speed_mps=1.0), participant(0, 0, speed_mps=60.0)])
-    assert fast.metrics["kernel_px"] == pytest.approx(16 * 60.0 * 0.01 / 4.5)
-    assert slow.loss != fast.loss
-
-
-def test_sample_images(learner_class: Any, new: New, roads: SteeringSet) -> None:
-    samples = new(learner_class).sample_images([0.0, 4.0], 4)
-    assert samples.shape == (2, 4, 16, 16, 1)
-    assert samples.dtype == np.uint8
-    np.testing.assert_array_equal(samples[0], roads.test[[0, 8, 15, 23]].permute(0, 2, 3, 1).numpy())
-
-
 def test_dropout_keeps_the_expectation(new: New, participant: MakeParticipant) -> None:
     learner = new(DecentralisedSgd, dropout=0.25, batch=16)
     task = learner._task
@@ -478,17 +382,6 @@ def test_dropout_keeps_the_expectation(new: New, participant: MakeParticipant) -
     assert float((dropped.mean(dim=0) - 1).abs().max()) < 0.1
 
 
-def test_the_loss_is_the_squared_error(new: New) -> None:
-    batch = {"outputs": torch.tensor([0.5, -0.1]), "angles": torch.zeros(2)}
-    assert float(new(DecentralisedSgd)._task.loss(nn.Identity(), batch, {})) == pytest.approx(0.13)
-
-
-def test_plain_descent_needs_no_state(new: New, participant: MakeParticipant) -> None:
-    learner = new(DecentralisedSgd, optimizer="sgd")
-    assert isinstance(learner._task.optimizer(dict(learner._task.network.named_parameters()), 0.1, {}), Sgd)
-    assert not learner.train([participant(0, 0)])[0].kept
-
-
 @pytest.mark.slow
 def test_it_learns_to_steer(learner_class: Any, new: New, in_contact: Callable[..., list[Participant]]) -> None:
     context = {"blur": BlurSettings(fraction=0.0), "silos": 3}
@@ -497,13 +390,3 @@ def test_it_learns_to_steer(learner_class: Any, new: New, in_contact: Callable[.
         learner.aggregate(learner.train(in_contact(r, range(3))))
     measured = learner.evaluate(final=True)
     assert measured["rmse"] < 0.7 * measured["rmse_constant"]
-
-
-@pytest.mark.cuda
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_rounds_on_cuda(learner_class: Any, new: New, in_contact: Callable[..., list[Participant]]) -> None:
-    learner = new(learner_class, context={"device": "cuda"}, dropout=0.2)
-    for r in range(2):
-        learner.aggregate(learner.train(in_contact(r, range(3))))
-    assert all(tensor.device.type == "cpu" for tensor in learner.state_dict().values())
-    assert math.isfinite(learner.evaluate(final=True)["rmse"])

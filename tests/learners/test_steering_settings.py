@@ -93,25 +93,6 @@ def test_statistics_that_the_model_carries_do_not_count(
     assert learner.evaluate(final=False)["rmse"] == before["rmse"]
 
 
-def test_evaluation_changes_nothing_that_goes_on(learner_class: Any, new: New, participant: MakeParticipant) -> None:
-    watched, alone = (play(new(learner_class), 1, participant) for _ in range(2))
-    state = watched.state_dict()
-    first = watched.evaluate(final=False)
-    assert watched.evaluate(final=True) == first
-    assert equal(watched.state_dict(), state)
-    for learner in (watched, alone):
-        learner.aggregate(learner.train([participant(1, 0), participant(1, 2)]))
-    assert equal(watched.state_dict(), alone.state_dict())
-
-
-def test_the_record_says_how_models_are_evaluated_and_what_becomes_of_optimizers(learner_class: Any, new: New) -> None:
-    facts = new(learner_class).describe().facts
-    assert "re-estimated on 96 training frames" in facts["BatchNorm statistics"]
-    assert facts["Optimizer"] == "a new one at each local training"
-    facts = new(learner_class, optimizer_state="kept").describe().facts
-    assert facts["Optimizer"] == "a silo's goes on where its last local training ended"
-
-
 @pytest.mark.parametrize("topology", ["contact", "star"])
 def test_a_silo_keeps_its_optimizer_only_on_request(
     learner_class: Any, topology: str, new: New, participant: MakeParticipant

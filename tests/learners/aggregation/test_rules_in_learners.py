@@ -236,23 +236,6 @@ def upload_of(round_: int, base_round: int, value: float) -> Update:
     return Update(participant=who, state=state, loss=0.0, finite=True, metrics={})
 
 
-@pytest.mark.usefixtures("tiny")
-def test_clipping_comes_before_the_rule(new_context: MakeContext, participant: MakeParticipant) -> None:
-    """At mixing 1 the model becomes the upload: no further from the old model than the norm allows."""
-    context = new_context(rule="fedasync", aggregation=FedAsync(mixing=1.0))
-    for norm in (0.0, 0.01):
-        learner = FedAvg.create(context, FedAvg.Settings(**QUICK, clip_norm=norm))
-        old = learner.state_dict()
-        learner.aggregate(learner.train([participant(0, 0)]))
-        new = learner.state_dict()
-        moved = sum(
-            float((new[name].double() - old[name].double()).square().sum())
-            for name in new
-            if name.startswith("model.") and new[name].is_floating_point()
-        )
-        assert (moved**0.5 == pytest.approx(0.01, rel=1e-3)) == (norm > 0)
-
-
 @pytest.mark.usefixtures("on_tiny_roads")
 def test_neighbours_that_mix_refuse_a_rule(new_context: MakeContext) -> None:
     context = new_context(rule="fedavgm", exchange=ExchangeSettings(topology="ring"))

@@ -225,13 +225,6 @@ def test_a_copy_lies_plainly_in_memory_of_its_own() -> None:
     assert of["t"].any()
 
 
-def test_global_random_state_is_left_alone() -> None:
-    state, numpy_state = torch.random.get_rng_state(), np.random.get_state(legacy=False)["state"]["key"].copy()  # noqa: NPY002
-    train(program(Line()), Line().state_dict())
-    assert torch.equal(torch.random.get_rng_state(), state)
-    assert (np.random.get_state(legacy=False)["state"]["key"] == numpy_state).all()  # noqa: NPY002
-
-
 def test_divergence_is_reported() -> None:
     assert not train(program(Line()), Line().state_dict(), replace(TRAINING, learning_rate=1e30)).finite
 

@@ -133,13 +133,6 @@ def test_the_share_to_cut_is_rounded_up_and_leaves_a_value(count: int, trim: flo
     assert float(result["x"]) == pytest.approx(np.mean([4.0**i for i in range(cut, count - cut)]), rel=1e-12)
 
 
-def test_trim_0_is_the_unweighted_mean() -> None:
-    base, states = uploads(6)
-    result = combined(states, [1, 2, 3, 4, 5, 6], base, AveragingSettings(aggregation="trimmed-mean", trim=0.0))
-    for name, tensor in weighted_mean(states, equal_weights(6)).items():
-        torch.testing.assert_close(result[name], tensor, rtol=1e-6, atol=0)
-
-
 def test_the_mean_is_the_weighted_mean_bit_for_bit() -> None:
     base, states = uploads()
     weights = [0.1, 0.2, 0.3, 0.4]
