@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from device_checks.tiny_data import tiny_images, tiny_roads
+from learner_checks import peers_of
 
 from learners.data.sets import ImageSet, SteeringSet
 from learners.engines.batched import SideBySideEngine, StackedEngine
@@ -18,7 +19,7 @@ from learners.engines.programs import SequentialEngine
 from learners.fedefm import FedEFM, FedEFMSettings
 from vnetsim.experiment import BlurSettings, DataSettings
 from vnetsim.experiment.camera import Camera
-from vnetsim.learning import AGGREGATOR, LearnerContext, ModelKey, Participant, Peer
+from vnetsim.learning import AGGREGATOR, LearnerContext, ModelKey, Participant
 from vnetsim.random_streams import Streams
 
 ENGINES = {"sequential": SequentialEngine, "side-by-side": SideBySideEngine, "stacked": StackedEngine}
@@ -114,9 +115,7 @@ def participant() -> Callable[..., Participant]:
             silo=number % 6,
             speed_mps=speed_mps,
             level_px=Camera().level_px(speed_mps),
-            peers=tuple(
-                Peer(vehicle_id=p.vehicle_id, silo=p.silo, speed_mps=p.speed_mps, level_px=p.level_px) for p in peers
-            ),
+            peers=peers_of(*peers),
             work_share=work_share,
         )
 
@@ -141,16 +140,7 @@ def group(participant: Callable[..., Participant]) -> Callable[..., list[Partici
 
     def make(round_: int, count: int = 3, *, first: int = 0) -> list[Participant]:
         alone = [participant(round_, first + i, speed_mps=20.0 + i) for i in range(count)]
-        met = [
-            Peer(
-                vehicle_id=one.vehicle_id,
-                silo=one.silo,
-                speed_mps=one.speed_mps,
-                level_px=one.level_px,
-                neighbours=count - 1,
-            )
-            for one in alone
-        ]
+        met = [replace(peer, neighbours=count - 1) for peer in peers_of(*alone)]
         return [
             replace(one, peers=tuple(met[j] for j in range(count) if j != i), neighbours=count - 1)
             for i, one in enumerate(alone)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
-import tomllib
 from collections.abc import Callable
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from device_checks.schedule import learner_class, registered
 from scipy.stats import trim_mean
 
 from learners.data.sets import ImageSet, SteeringSet
@@ -19,8 +17,6 @@ from learners.mathematics.robust import AveragingSettings
 from vnetsim.experiment import ExchangeSettings
 from vnetsim.learning import LearnerContext, Participant
 
-PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
-REGISTERED = tomllib.loads(PYPROJECT.read_text())["project"]["entry-points"]["vnetsim.learners"]
 RULES: list[dict[str, Any]] = [
     {},
     {"aggregation": "median"},
@@ -36,7 +32,7 @@ def test_every_setting_is_looked_at() -> None:
     assert {one.name for one in fields(AveragingSettings)} == {name for rule in RULES for name in rule}
 
 
-@pytest.fixture(params=sorted(REGISTERED))
+@pytest.fixture(params=sorted(registered()))
 def averaging(
     request: pytest.FixtureRequest,
     tiny: ImageSet,  # noqa: ARG001  the images
@@ -44,8 +40,7 @@ def averaging(
     new_context: Callable[..., LearnerContext],
 ) -> Callable[..., Any]:
     """Return a maker of one learner, whose RSU averages."""
-    module, _, name = REGISTERED[request.param].partition(":")
-    cls: Any = getattr(importlib.import_module(module), name)
+    cls: Any = learner_class(request.param)
     assert issubclass(cls.Settings, AveragingSettings)
     context = new_context(exchange=ExchangeSettings(topology="star"))
     return lambda **rule: cls.create(context, cls.Settings(**{"batch": 6, "steps": 1, "engine": "sequential", **rule}))

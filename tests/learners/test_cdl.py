@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from learner_checks import equal, of, peers_of
 from torch.nn.functional import kl_div
 
 from learners.cdl import Cdl, CdlSettings, contrastive_divergence, released_divergence
@@ -32,14 +33,6 @@ def new(on_tiny_roads: SteeringSet, new_context: MakeContext) -> New:  # noqa: A
         return cls.create(context, cls.Settings(**(QUICK | settings)))
 
     return make
-
-
-def of(state: Any, prefix: str) -> dict[str, torch.Tensor]:
-    return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
-
-
-def equal(a: Any, b: Any) -> bool:
-    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
 def features(seed: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -127,12 +120,6 @@ def test_the_first_step_of_a_visit_by_hand(
     for name, tensor in sub.state_dict().items():
         torch.testing.assert_close(update.kept[f"sub.{name}"], tensor, rtol=1e-4, atol=1e-6)
     assert update.loss == pytest.approx(error.item(), rel=1e-5)
-
-
-def peers_of(*others: Participant) -> Any:
-    from vnetsim.learning import Peer  # noqa: PLC0415
-
-    return tuple(Peer(vehicle_id=p.vehicle_id, silo=p.silo, speed_mps=p.speed_mps, level_px=p.level_px) for p in others)
 
 
 @pytest.mark.parametrize("topology", ["contact", "ring", "complete", "star"])

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from learner_checks import equal, of
 from torch.nn.functional import kl_div
 
 from learners.cdl import Cdl, CdlSettings, contrastive_divergence
@@ -28,14 +29,6 @@ def new(on_tiny_roads: SteeringSet, new_context: Callable[..., LearnerContext]) 
         return Cdl.create(context, Cdl.Settings(**(QUICK | settings)))
 
     return make
-
-
-def of(state: Any, prefix: str) -> dict[str, torch.Tensor]:
-    return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
-
-
-def equal(a: Any, b: Any) -> bool:
-    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
 @pytest.fixture

@@ -37,10 +37,6 @@ def new(monkeypatch: pytest.MonkeyPatch, images: ImageSet, new_context: MakeCont
     return make
 
 
-def equal(a: Any, b: Any) -> bool:
-    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
-
-
 def test_seen_and_unseen_labels(new: Callable[..., Any], participant: MakeParticipant, images: ImageSet) -> None:
     learner = new(ONE_LABEL)
     assert "unseen_accuracy" in {series.name for series in learner.series()}

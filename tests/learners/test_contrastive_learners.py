@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
-import tomllib
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from device_checks.schedule import learner_class as learner_class_of
+from device_checks.schedule import registered
+from learner_checks import equal
 
 from learners.data.sets import ImageSet
 from learners.encoders import forward_flop
@@ -23,20 +23,13 @@ from learners.tasks.contrastive import ContrastiveTask, neighbours_of
 from vnetsim.experiment.rounds import MODELS
 from vnetsim.learning import LearnerContext, Participant
 
-PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
-REGISTERED = tomllib.loads(PYPROJECT.read_text())["project"]["entry-points"]["vnetsim.learners"]
 QUICK = {"batch": 8, "bank": 40}
 
 MakeParticipant = Callable[..., Participant]
 MakeContext = Callable[..., LearnerContext]
 
 
-def find(entry_point: str) -> Any:
-    module, _, name = entry_point.partition(":")
-    return getattr(importlib.import_module(module), name)
-
-
-CONTRASTIVE = [cls for cls in map(find, REGISTERED.values()) if cls.task == "contrastive"]
+CONTRASTIVE = [cls for cls in map(learner_class_of, registered()) if cls.task == "contrastive"]
 
 
 @pytest.fixture(params=CONTRASTIVE, ids=lambda cls: str(cls.name))
@@ -52,10 +45,6 @@ def new(tiny: ImageSet, context: LearnerContext) -> Callable[..., Any]:  # noqa:
         return cls.create(given or context, cls.Settings(**(QUICK | settings)))
 
     return make
-
-
-def equal(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
-    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
 def test_the_linear_probe_is_fitted_when_asked(learner_class: Any, new: Callable[..., Any]) -> None:

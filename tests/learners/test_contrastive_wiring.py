@@ -12,15 +12,12 @@ import pytest
 import torch
 
 from learners.data.augment import view_one, view_two
-from learners.data.partition import partition
 from learners.data.sets import ImageSet
 from learners.engines.programs import LocalTraining
 from learners.fedavg import Discard
 from learners.fedco import FedCo
 from learners.flsimco import FLSimCo
 from learners.tasks import evaluation
-from learners.tasks.evaluation import linear_probe_accuracy
-from vnetsim.experiment import DataSettings
 from vnetsim.learning import LearnerContext, Participant
 
 QUICK = {"batch": 6, "steps": 2, "bank": 40, "engine": "sequential"}
@@ -186,56 +183,3 @@ def test_a_visit_is_sgd_on_eq_6_to_8(
     assert update.loss == pytest.approx(np.mean(losses), rel=1e-5)
     for name, tensor in network.state_dict().items():
         torch.testing.assert_close(update.state[name], tensor, rtol=1e-4, atol=1e-5)
-
-
-def test_the_probe_sees_centred_features_of_unit_deviation(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Queries are moved and scaled as the bank is, which has its own mean and deviation."""
-    generator = torch.Generator().manual_seed(0)
-    bank = 3.0 + 5.0 * torch.randn(200, 4, generator=generator)
-    labels = (bank[:, 0] > 3.0).long()
-    fit, given = evaluation.fit_linear_probe, []
-
-    def seen(features: torch.Tensor, *rest: Any, **options: Any) -> Any:
-        given.append(features)
-        return fit(features, *rest, **options)
-
-    monkeypatch.setattr(evaluation, "fit_linear_probe", seen)
-    queries = torch.tensor([[1.0, 3, 3, 3], [5.0, 3, 3, 3]])
-    assert linear_probe_accuracy(queries, torch.tensor([0, 1]), bank, labels, classes=2) == 1
-    torch.testing.assert_close(given[0].mean(dim=0), torch.zeros(4, dtype=torch.float64), atol=1e-12, rtol=0)
-    torch.testing.assert_close(given[0].square().mean(dim=0), torch.ones(4, dtype=torch.float64))
-
-
-@pytest.mark.parametrize("alpha", [0.1, 0.3, 1.0, 3.0])
-def test_dirichlet_shards_have_the_variance_of_their_alpha(alpha: float) -> None:
-    """Var of a share is (1 / C) (1 - 1 / C) / (C alpha + 1); a little more, for classes run out in the end."""
-    labels = np.arange(20_000) % 10
-    shares = [
-        np.bincount(labels[shard], minlength=10) / len(shard)
-        for seed in range(3)
-        for shard in partition(
-            labels,
-            silos=100,
-            approaches=4,
-            settings=DataSettings(partition="dirichlet", alpha=alpha),
-            generator=np.random.default_rng(seed),
-        )
-    ]
-    assert np.var(shares) == pytest.approx(0.1 * 0.9 / (10 * alpha + 1), rel=0.25)
-
-
-@pytest.mark.parametrize("cls", LEARNERS)
-def test_statistics_are_estimated_only_where_the_model_carries_none(
-    cls: Any, new: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    estimate, estimated = evaluation.estimate_statistics, []
-
-    def noted(*arguments: Any) -> None:
-        estimated.append(arguments)
-        estimate(*arguments)
-
-    monkeypatch.setattr(evaluation, "estimate_statistics", noted)
-    for batchnorm, times in (("average", 0), ("local", 1)):
-        estimated.clear()
-        new(cls, batchnorm=batchnorm).evaluate(final=False)
-        assert len(estimated) == times

@@ -9,9 +9,7 @@ meant, and with the reason in the commit's message:
 
 from __future__ import annotations
 
-import importlib
 import json
-import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
 from pathlib import Path
@@ -19,13 +17,12 @@ from typing import Any
 
 import pytest
 import torch
+from device_checks.schedule import learner_class, registered
 from device_checks.tiny_data import tiny_images, tiny_roads
 from device_checks.training_work import context
 
 from vnetsim.experiment import DataSettings, ExchangeSettings
 
-PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
-REGISTERED = tomllib.loads(PYPROJECT.read_text())["project"]["entry-points"]["vnetsim.learners"]
 GOLDEN = Path(__file__).with_name("golden_descriptions.json")
 WIDTH = 20
 ABSENT = "absent"
@@ -75,8 +72,7 @@ def wide(images: torch.Tensor) -> torch.Tensor:
 
 def described(name: str, changes: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a learner says of itself, line by line, in JSON's types; of a series the caption's beginning."""
-    module, _, attribute = REGISTERED[name].partition(":")
-    cls: Any = getattr(importlib.import_module(module), attribute)
+    cls: Any = learner_class(name)
     settings = {setting: value for setting, value in changes.items() if setting not in {"topology", "partition"}}
     images, roads = tiny_images(), tiny_roads()
     images = replace(
@@ -114,7 +110,7 @@ def key(name: str, changes: Mapping[str, Any]) -> str:
     return " ".join([name, *(f"{setting}={value}" for setting, value in changes.items())])
 
 
-ROWS = [(name, changes) for name in sorted(REGISTERED) for changes in ({}, *VARIANTS[name])]
+ROWS = [(name, changes) for name in sorted(registered()) for changes in ({}, *VARIANTS[name])]
 
 
 @pytest.mark.parametrize(
@@ -128,7 +124,7 @@ def test_a_learner_says_of_itself_what_the_table_says(name: str, changes: Mappin
 
 def test_nothing_is_left_out() -> None:
     assert json.loads(GOLDEN.read_text()).keys() == {key(name, changes) for name, changes in ROWS}
-    assert VARIANTS.keys() == REGISTERED.keys()
+    assert VARIANTS.keys() == registered().keys()
 
 
 if __name__ == "__main__":

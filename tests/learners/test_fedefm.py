@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from learner_checks import equal, peers_of
 from torch.nn.functional import cross_entropy
 
 from learners.classification_fedavg import ClassificationFedAvg
@@ -18,7 +19,7 @@ from learners.fedefm import FedEFM
 from learners.mathematics.aggregation import weighted_mean
 from learners.tasks.classification import ClassificationSettings
 from vnetsim.experiment import DataSettings
-from vnetsim.learning import AGGREGATOR, Learner, LearnerContext, ModelKey, Participant, Peer
+from vnetsim.learning import AGGREGATOR, Learner, LearnerContext, ModelKey, Participant
 from vnetsim.scenario.settings_file import learner_defaults
 
 MakeContext = Callable[..., LearnerContext]
@@ -39,22 +40,9 @@ def learner(new: Callable[..., Any]) -> FedEFM:
     return made
 
 
-def equal(a: Any, b: Any) -> bool:
-    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
-
-
 def on_labels(model: torch.nn.Module, batch: Tensors, _: Tensors) -> tuple[torch.Tensor, Tensors]:
     loss = cross_entropy(model(batch["images"]), batch["labels"])
     return loss, {"loss": loss}
-
-
-def peer(participant: Participant) -> Peer:
-    return Peer(
-        vehicle_id=participant.vehicle_id,
-        silo=participant.silo,
-        speed_mps=participant.speed_mps,
-        level_px=participant.level_px,
-    )
 
 
 def without_peers(participants: list[Participant]) -> list[Participant]:
@@ -134,7 +122,7 @@ def test_a_copy_depends_on_round_host_and_guest_alone(learner: FedEFM, group: Ca
     guest, host, other = group(1)
     both = learner._local._overseas([guest])[0]
     assert list(both) == [host.vehicle_id, other.vehicle_id]
-    alone = learner._local._overseas([replace(guest, peers=(peer(host),))])[0]
+    alone = learner._local._overseas([replace(guest, peers=peers_of(host))])[0]
     assert equal(alone[host.vehicle_id], both[host.vehicle_id])
     # nor does it matter whose copies are trained besides; each vehicle gets its own back
     among = learner._local._overseas([other, guest, replace(host, peers=())])
@@ -143,12 +131,12 @@ def test_a_copy_depends_on_round_host_and_guest_alone(learner: FedEFM, group: Ca
     assert all(equal(among[1][name], both[name]) for name in both)
     assert among[2] == {}
     # guests of one host differ by their draws
-    second = learner._local._overseas([replace(other, peers=(peer(host),))])[0]
+    second = learner._local._overseas([replace(other, peers=peers_of(host))])[0]
     assert equal(second[host.vehicle_id], among[0][host.vehicle_id])
     assert not equal(second[host.vehicle_id], alone[host.vehicle_id])
     # the images are the host's, blurred by its speed
     for change in ({"silo": 5}, {"speed_mps": 60.0}):
-        changed = learner._local._overseas([replace(guest, peers=(replace(peer(host), **change),))])[0]
+        changed = learner._local._overseas([replace(guest, peers=(replace(*peers_of(host), **change),))])[0]
         assert not equal(changed[host.vehicle_id], alone[host.vehicle_id])
 
 

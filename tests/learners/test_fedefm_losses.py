@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from learner_checks import equal
 from torch.nn.functional import one_hot
 
 from learners.encoders import create_classifier
@@ -22,10 +23,6 @@ TAUGHT = {str(seed): create_classifier("small", classes=3, seed=seed).double().s
 @pytest.fixture
 def new(new_fedefm: Callable[..., Any]) -> Callable[..., Any]:
     return new_fedefm
-
-
-def equal(a: Any, b: Any) -> bool:
-    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
 def seen_by(given: Any, program: Program) -> tuple[Any, Any, Any, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from learner_checks import equal
 
 from learners.mathematics.aggregation import weighted_mean
 from vnetsim.errors import InputError
@@ -20,10 +21,6 @@ Group = Callable[..., list[Participant]]
 @pytest.fixture
 def new(new_fedefm: Callable[..., Any]) -> Callable[..., Any]:
     return lambda context=None, **settings: new_fedefm(context, server="none", **settings)
-
-
-def equal(a: Any, b: Any) -> bool:
-    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
 def play(learner: Any, vehicles: list[Participant]) -> list[Update]:

@@ -5,28 +5,25 @@ A learner of a known task is tested as soon as ``pyproject.toml`` names it. A ne
 
 from __future__ import annotations
 
-import importlib
 import subprocess
 import sys
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import FrozenInstanceError, dataclass, field, fields, is_dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from device_checks.schedule import learner_class as learner_class_of
+from device_checks.schedule import registered
+from learner_checks import equal, peers_of
 
 from learners.data.sets import ImageSet, SteeringSet
-from vnetsim.learning import AGGREGATOR, Learner, LearnerContext, ModelKey, Participant, Peer, Update
+from vnetsim.learning import AGGREGATOR, Learner, LearnerContext, ModelKey, Participant, Update
 from vnetsim.learning.faults import aggregated, model_shapes, trained
 from vnetsim.learning.registry import about
 from vnetsim.plugins.checked import checked
 from vnetsim.scenario.settings_file import learner_defaults
-
-PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
-REGISTERED = tomllib.loads(PYPROJECT.read_text())["project"]["entry-points"]["vnetsim.learners"]
 
 MakeParticipant = Callable[..., Participant]
 MakeContext = Callable[..., LearnerContext]
@@ -85,10 +82,9 @@ TASKS = {
 }
 
 
-@pytest.fixture(params=sorted(REGISTERED))
+@pytest.fixture(params=sorted(registered()))
 def learner_class(request: pytest.FixtureRequest) -> Any:
-    module, _, name = REGISTERED[request.param].partition(":")
-    cls = getattr(importlib.import_module(module), name)
+    cls = learner_class_of(request.param)
     assert cls.name == request.param
     assert cls.task in TASKS, f"add the task of '{cls.name}' to TASKS"
     return cls
@@ -112,19 +108,12 @@ def new(
 def met(participants: Sequence[Participant]) -> list[Participant]:
     """Return participants of whom each has exchanged with the next one, both ways."""
 
-    def peer(one: Participant) -> Peer:
-        return Peer(vehicle_id=one.vehicle_id, silo=one.silo, speed_mps=one.speed_mps, level_px=one.level_px)
-
     count = len(participants)
     beside = [[j for j in (i - 1, i + 1) if 0 <= j < count] for i in range(count)]
     return [
-        replace(one, peers=tuple(peer(participants[j]) for j in near))
+        replace(one, peers=peers_of(*(participants[j] for j in near)))
         for one, near in zip(participants, beside, strict=True)
     ]
-
-
-def equal(a: Mapping[str, torch.Tensor], b: Mapping[str, torch.Tensor]) -> bool:
-    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
 def model_of(learner: Any) -> dict[str, torch.Tensor]:
@@ -303,7 +292,7 @@ def test_importing_and_stepping_is_light() -> None:
 
     torch.optim would import torch's compiler, which takes longer than the local trainings of a small round.
     """
-    modules = ", ".join(entry_point.partition(":")[0] for entry_point in REGISTERED.values())
+    modules = ", ".join(entry_point.partition(":")[0] for entry_point in registered().values())
     code = (
         f"import sys, torch, {modules}; from learners.engines.optimizers import Sgd; "
         "p = torch.nn.Parameter(torch.ones(2)); s = Sgd(dict(p=p), learning_rate=.1, momentum=.9, weight_decay=0); "

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from learner_checks import equal, of
 from torch import nn
 
 from learners.cdl import Cdl
@@ -58,14 +59,6 @@ def in_contact(participant: MakeParticipant) -> Callable[..., list[Participant]]
         ]
 
     return make
-
-
-def equal(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
-    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
-
-
-def of(state: dict[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
-    return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
 
 
 def play(learner: Any, rounds: Sequence[int], in_contact: Callable[..., list[Participant]]) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from learner_checks import equal, of
 from torch import nn
 
 from learners.cdl import Cdl
@@ -36,14 +37,6 @@ def new(on_tiny_roads: SteeringSet, new_context: Callable[..., LearnerContext]) 
         return cls.create(context, cls.Settings(**(QUICK | settings)))
 
     return make
-
-
-def equal(a: Any, b: Any) -> bool:
-    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
-
-
-def of(state: Any, prefix: str) -> dict[str, torch.Tensor]:
-    return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
 
 
 def play(learner: Any, rounds: int, participant: MakeParticipant, silos: int = 2) -> Any:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
-import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from device_checks.schedule import learner_class, registered
 from PIL import Image
 
 from learners.data import load_images, load_steering
@@ -17,9 +16,6 @@ from learners.data.sets import ImageSet, SteeringSet
 from vnetsim.experiment import DataSettings
 from vnetsim.learning.protocol import LearnerContext, Participant
 from vnetsim.random_streams import Streams
-
-PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
-REGISTERED = tomllib.loads(PYPROJECT.read_text())["project"]["entry-points"]["vnetsim.learners"]
 
 TASKS = {
     "contrastive": {"silos", "initial model", "bank"},
@@ -46,7 +42,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     return names
 
 
-@pytest.mark.parametrize("name", sorted(REGISTERED))
+@pytest.mark.parametrize("name", sorted(registered()))
 def test_streams_of_a_learner(
     name: str,
     tiny: ImageSet,  # noqa: ARG001  the images
@@ -55,8 +51,7 @@ def test_streams_of_a_learner(
     group: Callable[..., list[Participant]],
     asked: set[str],
 ) -> None:
-    module, _, cls_name = REGISTERED[name].partition(":")
-    cls: Any = getattr(importlib.import_module(module), cls_name)
+    cls: Any = learner_class(name)
     # the data are made up here, and so is who holds the frames
     context = new_context(streams=Streams(seed=1, path=("learner",)))
     learner = cls.create(context, cls.Settings(batch=4, steps=1, engine="sequential"))

@@ -9,21 +9,13 @@ from vnetsim.errors import InputError
 from vnetsim.experiment import ComputeSettings
 from vnetsim.experiment.traffic import COMPUTERS
 from vnetsim.random_streams import Streams
-from vnetsim.simulation.compute import training_s, vehicle_computer
+from vnetsim.simulation.compute import vehicle_computer
 
 FLEET = {"agx-xavier": 0.3, "jetson-nano": 0.7}
 
 
 def flops(settings: ComputeSettings, vehicle_id: str, seed: int = 0) -> float:
     return vehicle_computer(settings, vehicle_id, Streams(seed=seed)).flops
-
-
-def test_training_time() -> None:
-    assert training_s(3e12, 1.5e12) == 2.0
-
-
-def test_no_spread_gives_the_median() -> None:
-    assert vehicle_computer(ComputeSettings(median_flops=2e12, spread=0.0), "a", Streams(seed=0)) == (2e12, None)
 
 
 def test_a_vehicle_keeps_its_computer() -> None:

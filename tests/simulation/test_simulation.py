@@ -158,16 +158,6 @@ def test_a_replay_of_the_recorded_windows_gives_the_same_records(
     assert replay.ended_by == first.ended_by
 
 
-def test_the_seed_matters_for_radio_and_compute(scene: Any) -> None:
-    windows = [scene.window("a", 0, 60, start=(-200, 30))]
-    ends = {
-        scene.run(windows, radio=link, compute=compute, seed=seed).log.participations[0].end_s
-        for link, compute in ((SLOW, scene.experiment().compute), (scene.constant, ComputeSettings(median_flops=1e9)))
-        for seed in (0, 1)
-    }
-    assert len(ends) == 4
-
-
 def test_the_clock_starts_with_the_traffic(scene: Any) -> None:
     result = simulate(
         scene.experiment(),

@@ -88,14 +88,6 @@ def test_the_kth_direction_comes_from_its_bearing() -> None:
         )
 
 
-def test_seed_decides_and_a_setting_leaves_the_other_draws_alone() -> None:
-    base = windows(GaussianSource())
-    assert [w.enter_s for w in windows(GaussianSource())] == [w.enter_s for w in base]
-    assert [w.enter_s for w in windows(GaussianSource(), seed=4)] != [w.enter_s for w in base]
-    arrivals = {w.vehicle_id: w.enter_s for w in windows(GaussianSource(sd_kmh=1.0))}
-    assert arrivals == {w.vehicle_id: w.enter_s for w in base}
-
-
 def test_repeat_goes_on_without_an_end() -> None:
     traffic = open_traffic(Experiment(scenario="gaussian", seed=3, source={"duration_s": 10}))
     assert traffic.info.end_s is None

@@ -12,7 +12,6 @@ from scipy import stats
 from analysis.comparison.data import CellData, ConditionData, Metric, RecordedTraffic
 from analysis.comparison.loading import with_metrics
 from analysis.comparison.plots import (
-    curve,
     curve_panel,
     difference_panel,
     mean_and_interval,
@@ -122,21 +121,6 @@ def test_what_these_seeds_could_have_seen(ten: ConditionData) -> None:
     assert "points, by pair, with 80\u202f% power." in table.note
     two = compare_columns("ab", np.random.default_rng(1).normal(size=(4, 2)), "sign-flip")
     assert pair_table("", LOSS, two, "arm", "").note == "", "the warning at the top says how many it takes"
-
-
-def test_interval_and_verdict_never_contradict() -> None:
-    rng = np.random.default_rng(12)
-    resolved = 0
-    for seeds in (6, 7, 8, 10, 12):
-        for _ in range(40):
-            values = rng.normal(size=(seeds, 4)) + rng.normal(size=4) * 0.8
-            for pair in compare_columns("abcd", values, "sign-flip"):
-                assert pair.p_value is not None
-                outside = pair.found.low > 0 or pair.found.high < 0
-                assert (pair.p_value <= LEVEL) == outside == bool(pair.resolved)
-                assert pair.needed is None or pair.resolved or pair.needed > seeds
-                resolved += outside
-    assert resolved > 50
 
 
 def test_only_seeds_that_both_have_are_paired(ten: ConditionData) -> None:
@@ -257,13 +241,6 @@ def test_differences_in_two_groups_are_warned_of() -> None:
     few = condition([one for one in cells if one.seed < 5 or one.arm != "b"], "abc")
     families = [("arms", "", ACCURACY, compare_pairs(few, ACCURACY))]
     assert not warnings_of(comparison(few), families), "five pairs have no interval"
-
-
-def test_the_curve_is_that_of_rounds_all_seeds_reached() -> None:
-    data = condition([cell("a", 0, [0.1, 0.2, 0.3]), cell("a", 1, [0.3, 0.4])], ("a",))
-    rounds, values = curve(data, "a", ACCURACY)
-    assert rounds.tolist() == [0, 1]
-    assert values.tolist() == [[0.1, 0.2], [0.3, 0.4]]
 
 
 def test_the_interval_is_students() -> None:

@@ -167,20 +167,3 @@ def test_the_bootstrap_covers_too_little_at_few_seeds() -> None:
     assert 0.79 < np.mean(covered) < 0.92
     few, many = (paired_difference(rng.normal(size=n), np.zeros(n), method="bca") for n in (14, 15))
     assert (few.method, many.method) == ("sign-flip", "bca")
-
-
-def test_students_interval_covers_normal_differences() -> None:
-    error = math.sqrt(0.95 * 0.05 / 1500)
-    assert coverage("normal", 6, 1500, method="t") == pytest.approx(0.95, abs=3.5 * error)
-
-
-def test_intervals_of_three_pairs_hold_together() -> None:
-    """The three differences of three arms at 8 seeds, each at 5/3 %: together at least 95 %."""
-    rng, samples = np.random.default_rng(11), 800
-    together = []
-    for table in rng.normal(size=(samples, 8, 3)):
-        found = [paired_difference(table[:, i], table[:, j], level=LEVEL / 3) for i, j in ((0, 1), (0, 2), (1, 2))]
-        together.append(all(one.low <= 0 <= one.high for one in found))
-    assert np.mean(together) > 0.95 - 3.5 * math.sqrt(0.95 * 0.05 / samples)
-    alone = np.mean([paired_difference(t[:, 0], t[:, 1]).resolved == 0 for t in rng.normal(size=(samples, 8, 3))])
-    assert alone == pytest.approx(0.953, abs=0.025)

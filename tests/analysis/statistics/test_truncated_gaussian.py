@@ -31,14 +31,6 @@ def test_equals_maximum_likelihood_by_scipy(mean, sd, low, high):
     assert fit.sd == pytest.approx(np.exp(best[1]), rel=1e-5)
 
 
-def test_recovers_known_parameters():
-    fit = fit_truncated_gaussian(sample(105, 25, 60, 150, 40_000), generator(), (60, 150))
-    assert fit.mean == pytest.approx(105, abs=1)
-    assert fit.sd == pytest.approx(25, abs=1)
-    assert fit.ks < 0.01
-    assert fit.p_value > 0.05
-
-
 def test_distance_and_density_agree_with_scipy():
     values = sample(100, 20, 60, 150, 300)
     fit = fit_truncated_gaussian(values, generator(), (60, 150))
@@ -67,11 +59,6 @@ def test_two_peaks_have_no_gaussian():
     values = np.concatenate([rng.uniform(0, 5, 100), rng.uniform(45, 50, 100)])
     fit = fit_truncated_gaussian(values, generator())
     assert not fit.is_gaussian
-    assert fit.p_value < 0.01
-
-
-def test_a_skewed_sample_is_rejected():
-    fit = fit_truncated_gaussian(50 + np.random.default_rng(0).gamma(2, 5, 400), generator(), (0, 200))
     assert fit.p_value < 0.01
 
 

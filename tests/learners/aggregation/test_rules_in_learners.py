@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from learner_checks import equal
 from safetensors.torch import load, save
 
 from learners.aggregation.asynchronous import FedAsync, FedBuff
@@ -47,10 +48,6 @@ def play(learner: Any, participant: MakeParticipant, rounds: range) -> None:
     for r in rounds:
         who = [timed(participant(r, 2 * r)), timed(participant(r, 2 * r + 1, base_round=max(0, r - 2)), train_s=4.0)]
         learner.aggregate(learner.train(who))
-
-
-def equal(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
-    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
 @pytest.mark.parametrize(

@@ -289,9 +289,3 @@ def test_a_log_that_is_not_there_or_no_text(tmp_path):
     (tmp_path / "driving_log.csv").write_bytes(b"\xff\xfe\x00,,,")
     with pytest.raises(InputError, match=r"driving_log\.csv' cannot be read as text"):
         load(tmp_path)
-
-
-def test_one_image_is_too_few(tmp_path):
-    record(tmp_path, rows=1)
-    with pytest.raises(InputError, match="1 frames are too few to hold some out"):
-        load(tmp_path)

@@ -69,16 +69,3 @@ def test_up_to_one_pixel_nothing_changes_bit_for_bit():
 def test_a_constant_image_stays_constant(length):
     images = torch.full((1, 2, 8, 8), 0.75, dtype=torch.float64)
     torch.testing.assert_close(motion_blur(images, torch.tensor([length])), images, atol=1e-12, rtol=0)
-
-
-def test_each_image_has_a_kernel_of_its_own():
-    images = torch.rand(5, 3, 16, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    lengths = torch.tensor([4.0, 1.0, 2.5, 7.0, 0.0])
-    together = motion_blur(images, lengths)
-    for number in range(5):
-        alone = motion_blur(images[number : number + 1], lengths[number : number + 1])
-        torch.testing.assert_close(together[number : number + 1], alone, atol=1e-12, rtol=0)
-
-
-def test_no_images():
-    assert motion_blur(torch.zeros(0, 3, 8, 8), torch.zeros(0)).shape == (0, 3, 8, 8)

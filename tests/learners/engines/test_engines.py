@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import copy
-import importlib
 import logging
-import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from device_checks.schedule import learner_class, registered
+from learner_checks import peers_of
 from torch import nn
 
 import learners.engines.batched
@@ -27,18 +26,15 @@ from learners.engines.programs import Engine, LocalTraining, Program, Sequential
 from learners.engines.silo_images import SiloImages
 from learners.flsimco import FLSimCo
 from vnetsim.errors import RunError
-from vnetsim.learning import LearnerContext, Participant, Peer
+from vnetsim.learning import LearnerContext, Participant
 from vnetsim.learning.device import OUT_OF_MEMORY, cores
-
-PYPROJECT = Path(__file__).parents[3] / "pyproject.toml"
-REGISTERED = tomllib.loads(PYPROJECT.read_text())["project"]["entry-points"]["vnetsim.learners"]
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "contrastive": {"batch": 4, "steps": 2, "bank": 40},
     "steering": {"batch": 4, "steps": 2, "dropout": 0.3},
     "classification": {"batch": 4, "steps": 2, "local_test": 12},
 }
-VARIANTS = [(name, {}) for name in sorted(REGISTERED)] + [
+VARIANTS = [(name, {}) for name in sorted(registered())] + [
     ("fedco", {"key_encoder": "rsu"}),
     ("flsimco", {"negatives": "plain"}),
     ("cdl", {"variant": "released"}),
@@ -63,8 +59,7 @@ ENGINES: dict[str, Callable[[], Engine]] = {
 @pytest.fixture(params=VARIANTS, ids=lambda variant: " ".join([variant[0], *map(str, variant[1].values())]))
 def learner(request: pytest.FixtureRequest, context: LearnerContext) -> Any:
     name, settings = request.param
-    module, _, attribute = REGISTERED[name].partition(":")
-    kind = getattr(importlib.import_module(module), attribute)
+    kind = learner_class(name)
     request.getfixturevalue("on_tiny_roads" if kind.task == "steering" else "tiny")
     return kind.create(replace(context, max_staleness=1), kind.Settings(**(SETTINGS[kind.task] | settings)))
 
@@ -123,11 +118,8 @@ def double(tensors: Tensors) -> dict[str, torch.Tensor]:
 def met(participants: Sequence[Participant]) -> list[Participant]:
     """Return participants that have exchanged with those beside them, the first with one, the others with two."""
 
-    def peer(one: Participant) -> Peer:
-        return Peer(vehicle_id=one.vehicle_id, silo=one.silo, speed_mps=one.speed_mps, level_px=one.level_px)
-
     return [
-        replace(one, peers=tuple(peer(participants[j]) for j in {abs(i - 1), (i + 1) % len(participants)}))
+        replace(one, peers=peers_of(*(participants[j] for j in {abs(i - 1), (i + 1) % len(participants)})))
         for i, one in enumerate(participants)
     ]
 

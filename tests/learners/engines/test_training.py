@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from learner_checks import equal
 from torch import nn
 
 from learners.data.motion import motion_blur
@@ -71,10 +72,6 @@ def test_the_first_images_of_a_silo_blur() -> None:
         is_first = round(float(before[0, 0, 0]) * 255) < 5 + 3
         assert torch.equal(after, full if is_first else before)
     assert not torch.equal(sharp, blurred)
-
-
-def test_a_kernel_of_one_pixel_changes_nothing() -> None:
-    assert torch.equal(draw(1, 10, kernel_px=1.0), draw(1, 10))
 
 
 def test_label_counts() -> None:
@@ -209,10 +206,6 @@ def test_a_visit_leaves_what_it_was_given_and_keeps_what_it_returned() -> None:
     assert equal(model.state_dict(), Line().state_dict())  # the program's network is copied
     assert first.optimizer["steps"].item() == 6  # three of the first time, three of the second
     assert not equal(first.optimizer, begun.optimizer)
-
-
-def equal(a: Tensors, b: Tensors) -> bool:
-    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
 def test_a_copy_lies_plainly_in_memory_of_its_own() -> None:

@@ -94,26 +94,6 @@ def test_ring_eigenvalue(count: int) -> None:
         assert moduli[1] == pytest.approx(0.959493, abs=5e-7)
 
 
-def test_disagreement_on_the_ring_shrinks_at_that_rate_and_the_mean_is_kept() -> None:
-    angles = torch.arange(11, dtype=torch.float64) * 2 * math.pi / 11
-    slowest = torch.stack([angles.cos(), angles.sin()], dim=1)
-    states = [{"theta": 5 + row} for row in slowest]
-    for _ in range(20):
-        states = mix(states, half_received(ring(11)))
-    theta = torch.stack([state["theta"] for state in states])
-    torch.testing.assert_close(theta.mean(dim=0), torch.full((2,), 5.0, dtype=torch.float64))
-    ratio = float((theta - 5).norm() / slowest.norm())
-    assert ratio == pytest.approx(math.cos(math.pi / 11) ** 20, rel=1e-12)
-
-
-def test_a_cut_on_the_ring_keeps_rows_but_not_columns() -> None:
-    graph = ring(4)
-    graph[2] = False
-    weights = half_received(graph)
-    np.testing.assert_array_equal(weights[2], [0, 0, 1, 0])
-    assert weights.sum(axis=0).tolist() == [1, 0.5, 1.5, 1]
-
-
 def test_all_mix_from_the_same_snapshot() -> None:
     generator = torch.Generator().manual_seed(0)
     states = [{"w": torch.randn(3, 2, generator=generator), "n": torch.tensor(i)} for i in range(4)]

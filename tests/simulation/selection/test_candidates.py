@@ -49,15 +49,6 @@ def test_straight_at_the_rim_in_the_middle_and_for_one_that_stands(make: Any) ->
     assert make.candidate(standing, 10.0).remaining_s() == math.inf
 
 
-def test_straight_does_not_look_ahead(make: Any) -> None:
-    x, y, radius = make.rsu.x_m, make.rsu.y_m, make.rsu.range_m
-    known = [(0.0, x - radius, y, 20.0), (5.0, x - 150, y, 20.0)]
-    turns = [*known, (10.0, x - 150, y + 100, 5.0), (30.0, x - 150, y + 200, 5.0)]
-    assert (
-        make.candidate(make.window(turns), 5.0).remaining_s() == make.candidate(make.window(known), 5.0).remaining_s()
-    )
-
-
 def test_straight_between_points_is_from_the_last_one(make: Any) -> None:
     x, y, radius = make.rsu.x_m, make.rsu.y_m, make.rsu.range_m
     points = [(0.0, x - radius, y, 20.0), (5.0, x - 150, y, 20.0), (10.0, x - 150, y + 50, 10.0), (99.0, x, y, 1.0)]
