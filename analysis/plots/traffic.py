@@ -35,8 +35,10 @@ def _declared_bounds_kmh(run: RunData) -> tuple[float, float] | None:
     made = run.manifest.traffic.plugin
     if run.manifest.traffic.kind != "gaussian" or made is None:
         return None
-    low, high = (float(made.settings[name]) for name in ("v_min_kmh", "v_max_kmh"))
-    return (low, high) if low < high else None
+    low, high = (made.settings.get(name) for name in ("v_min_kmh", "v_max_kmh"))
+    if not (isinstance(low, int | float) and isinstance(high, int | float)):  # a received folder may hold anything
+        return None
+    return (float(low), float(high)) if low < high else None
 
 
 def _fit_words(fit: SpeedFit | None, declared: bool) -> str:

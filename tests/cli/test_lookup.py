@@ -36,8 +36,8 @@ def test_one_setting(capsys: Captured) -> None:
     assert told(capsys, "settings", "radio.name").startswith('radio.name = "tr37885"\n')
     assert told(capsys, "settings", "radio.bandwidth_hz").splitlines() == [
         "[radio] of tr37885",
-        "Rates follow the vehicle; the shadowing is drawn per window and, between",
-        "vehicles, per pair and round.",
+        "Rates follow the vehicle, as far as 3GPP TR 37.885 says, with a share of the",
+        "Shannon capacity.",
         "",
         "radio.bandwidth_hz = 1e7",
         "    channel bandwidth (Hz).",

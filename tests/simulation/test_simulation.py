@@ -16,6 +16,7 @@ from vnetsim.errors import InputError, RunError
 from vnetsim.experiment import ComputeSettings
 from vnetsim.learning import Cost
 from vnetsim.radio.models import Tr37885
+from vnetsim.radio.propagation import path_loss_db
 from vnetsim.random_streams import Streams
 from vnetsim.simulation.log import OUTCOMES
 from vnetsim.simulation.loop import simulate
@@ -174,10 +175,9 @@ def test_both_transfers_follow_the_path_each_with_its_own_power(scene: Any) -> N
     link |= {"rsu_power_dbm": 30.0, "vehicle_power_dbm": 15.0}
     # straight away from the RSU at 100 m/s; no training, so that both transfers are seen
     away = scene.window("a", 0, 6.25, path=[(0, 0, 0), (6.25, 625, 0)])
-    bytes_per_s = [
-        [Tr37885(**link).rate_bps(math.hypot(100 * t, 3.4), power, 0.0, "urban") / 8 for t in range(7)]
-        for power in (30.0, 15.0)
-    ]
+    model = Tr37885(**link)
+    losses_db = [path_loss_db(math.hypot(100 * t, 3.4), model.carrier_hz, "urban") for t in range(7)]
+    bytes_per_s = [[model.capacity_bps(power - loss_db) / 8 for loss_db in losses_db] for power in (30.0, 15.0)]
     # a download that takes exactly two seconds, an upload that the exit cuts after 4.25 s
     size = sum(bytes_per_s[0][:2])
     cost = Cost(download_bytes=size, upload_bytes=10**9, work_flop=0.0)  # type: ignore[arg-type]

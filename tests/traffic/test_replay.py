@@ -34,7 +34,7 @@ def record(scenario: str, folder: Path, **settings: object) -> list[CoverageEven
         rows.append(tuple({"window": index, "level_px": 0.0, **values}[column.name] for column in WINDOWS))
     directory = RunDirectory(folder)
     directory.write("windows", rows)
-    info = {k: v for k, v in dataclasses.asdict(traffic.info).items() if k != "lanes"}
+    info = {k: v for k, v in dataclasses.asdict(traffic.info).items() if k != "lanes" and (v or k != "plugin")}
     rsus = [dataclasses.asdict(rsu) for rsu in traffic.rsus]
     directory.write_json("manifest.json", {**MANIFEST, "rsus": rsus, "traffic": info})
     return events

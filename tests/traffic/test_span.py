@@ -151,7 +151,7 @@ def test_a_run_goes_on_to_the_configured_end_when_nobody_is_left(
     ],
 )
 def test_the_gaussian_model_refuses_what_places_rsus_in_a_road_net(key: str, value: Any) -> None:
-    with pytest.raises(InputError, match=rf"gaussian: .* and no net \(traffic\.{key}\); gaussian\.range_m says"):
+    with pytest.raises(InputError, match=rf"gaussian: .* and no net \(traffic\.{key}\); source\.range_m says"):
         open_traffic(Experiment(scenario="gaussian", traffic=TrafficSettings(**{key: value})))
 
 
