@@ -103,8 +103,8 @@ def _computers(run: RunData) -> list[Row]:
     rows: list[Row] = []
     for one in run.manifest.computers:
         power = "power not known, no energy reckoned" if one.watts is None else f"{one.watts:g} W while it trains"
-        words = f"{percent(one.share, 0)} of the vehicles, {si(one.median_flops, 'FLOP/s')} in the median, {power}"
-        rows.append((clean(one.preset, 40), words))
+        speed = f"{si(one.median_flops, 'FLOP/s')} in the median{' (given by hand)' if one.by_hand else ''}"
+        rows.append((clean(one.preset, 40), f"{percent(one.share, 0)} of the vehicles, {speed}, {power}"))
     if any(one.watts is not None for one in run.manifest.computers):
         watts = run.manifest.radio_unit_w
         rows.append(("radio unit", ", ".join(f"{value:g} W {clean(name, 20)}" for name, value in watts.items())))

@@ -61,6 +61,7 @@ class Assembly:
                     "preset": preset,
                     "share": share,
                     "median_flops": compute.median_of(preset),
+                    "by_hand": compute.median_flops is not None,
                     "watts": COMPUTERS[preset].watts,
                 }
                 for preset, share in compute.shares.items()

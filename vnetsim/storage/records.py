@@ -29,11 +29,15 @@ class RsuEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class ComputerEntry:
-    """Computers of one preset in ``manifest.json``: their share of the vehicles, speed and power, null if not known."""
+    """Computers of one preset in ``manifest.json``: their share of the vehicles, speed and power, null if not known.
+
+    ``by_hand`` says that the speed is not the preset's.
+    """
 
     preset: str
     share: float
     median_flops: float
+    by_hand: bool = False
     watts: float | None = None
 
 

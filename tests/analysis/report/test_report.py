@@ -166,13 +166,17 @@ def test_energy_is_added_up_where_the_computers_power_is_known_and_not_told_else
     assert shown.startswith(f"{si(total - 100, 'J')} (of {height - 1} of {height} participations, 90")
     fleet = [
         ComputerEntry(preset="agx-xavier", share=0.3, median_flops=5e11, watts=30),
-        ComputerEntry(preset="ecu", share=0.7, median_flops=1e9),
+        ComputerEntry(preset="ecu", share=0.7, median_flops=1e9, by_hand=True),
     ]
     told = dataclasses.replace(run.manifest, computers=fleet, radio_unit_w={"sending": 2.0, "receiving": 1.0})
     (computers,) = [f for f in record(dataclasses.replace(run, manifest=told)) if f.title == "Computers"]
+    unknown = "power not known, no energy reckoned"
     assert [(name, value.replace("\u202f", " ")) for name, value, _ in computers.rows] == [
         ("agx-xavier", "30 % of the vehicles, 500 GFLOP/s in the median, 30 W while it trains"),
-        ("ecu", "70 % of the vehicles, 1.00 GFLOP/s in the median, power not known, no energy reckoned"),
+        (
+            "ecu",
+            "70 % of the vehicles, 1.00 GFLOP/s in the median (given by hand), " + unknown,
+        ),
         ("radio unit", "2 W sending, 1 W receiving"),
     ]
 
