@@ -17,7 +17,6 @@ from vnetsim.api.settings import (
     overrides_of,
     path_of,
     refuse_given_classes,
-    refuse_other_defaults,
     seeds_of,
     text_of,
 )
@@ -122,7 +121,6 @@ def run(
             rounds, keys = rounds or ALL_ROUNDS, {"traffic__repeat": False, **keys}
         named = _overrides(settings, rsu, learner=learner, rounds=rounds, device=device, seed=seed, **keys)
         assembly = assemble(*experiment_of(scenario, named, trust=trust))
-        refuse_other_defaults()
         command, folder = (
             command or _call("run", scenario, out, named),
             folder_to_make(folder_of(out), overwrite=overwrite),
@@ -270,7 +268,6 @@ def compare(
         plan, name = request.plan(named)
         if workers != 1 or engine != "local":
             refuse_given_classes(cell.experiment for cell in plan.cells)
-        refuse_other_defaults()
         folder = folder_of(out) or Path("runs") / name
         faults = run_comparison(
             plan,

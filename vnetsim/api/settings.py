@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -254,16 +253,3 @@ def refuse_given_classes(experiments: Iterable[Settings]) -> None:
                     f"{key}: {short_name(name)} is a class of this process, which its workers do not have; put it in a "
                     "file and name it as path/to/file.py:CLASS, or leave workers at 1."
                 )
-
-
-def refuse_other_defaults() -> None:
-    """Refuse a process whose torch makes other tensors than float32 on the CPU; the command line has these."""
-    torch = sys.modules.get("torch")
-    if torch is None:
-        return
-    kind, device = torch.get_default_dtype(), torch.get_default_device()
-    if kind != torch.float32 or device.type != "cpu":
-        raise InputError(
-            f"torch makes {kind} tensors on {device} by default in this process; vnetsim needs torch.float32 on the "
-            "CPU: call torch.set_default_dtype(torch.float32) and torch.set_default_device('cpu')."
-        )
