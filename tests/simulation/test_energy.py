@@ -52,9 +52,23 @@ def test_waiting_and_exchange_take_the_radio_and_the_work_for_others_the_compute
     for record in (a, b):
         assert record.exchange_j == pytest.approx(2 * record.exchange_s + 30 * 4)
         assert (record.wait_j, record.train_j) == (record.wait_s, 60.0)
+    # of three each works for two others
+    three = [*windows, scene.window("c", 2, 60, start=(60.0, 100.0))]
+    learning = scene.learning(cost_of=dict.fromkeys(range(95), cost))
+    experiment_of_three = replace(experiment, round=replace(experiment.round, quorum=3))
+    result = simulate(experiment_of_three, scene.traffic(three, (scene.rsu,)), learning, Streams(seed=0))
+    for record in result.log.participations:
+        assert record.exchange_j == pytest.approx(2 * record.exchange_s + 30 * 8)
     # b leaves after 1 s of its work for a: two transfers of 1 MB share 1 MB/s from 3 s on, and the work begins at 5 s
     cut = [windows[0], scene.window("b", 2, 6, start=(30.0, 100.0))]
     learning = scene.learning(cost_of=dict.fromkeys(range(95), cost))
     result = simulate(experiment, scene.traffic(cut, (scene.rsu,)), learning, Streams(seed=0))
     left = next(record for record in result.log.participations if record.vehicle_id == "b")
     assert (left.outcome, left.exchange_s, left.exchange_j) == ("left_exchange", 3.0, 2 * 3.0 + 30 * 1.0)
+
+
+def test_waiting_trained_outside_coverage_listens(scene: Any) -> None:
+    windows = [scene.window("a", 0, 2), scene.window("a", 10, 20)]
+    record = scene.run(windows, training_outside=True, compute=XAVIER).log.participations[0]
+    assert (record.outcome, record.outside_s) == ("committed", 6.0)
+    assert joules(record) == (1.0, 90.0, 4.0, 6.0, 0.0)
