@@ -143,6 +143,15 @@ def test_settings_by_keyword_by_dotted_key_and_as_tables_are_the_same() -> None:
     assert ways[0].round.quorum == 4
 
 
+def test_a_fleet_takes_the_place_of_another(tmp_path: Path) -> None:
+    file = tmp_path / "fleet.toml"
+    file.write_text('scenario = "gaussian"\n[compute.fleet]\nagx-xavier = 0.3\njetson-nano = 0.7\n')
+    assert vnetsim.Experiment(file).compute.fleet == {"agx-xavier": 0.3, "jetson-nano": 0.7}
+    for fleet in ({"agx-orin": 1.0}, {}):
+        assert vnetsim.Experiment(file, settings={"compute.fleet": fleet}).compute.fleet == fleet
+        assert vnetsim.Experiment(file, settings={"compute": {"fleet": fleet}}).compute.fleet == fleet
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [

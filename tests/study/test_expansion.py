@@ -214,6 +214,13 @@ def test_grid_and_named_conditions(planned: Planned, tmp_path: Path) -> None:
     assert [traffic.scenario for traffic in plan.traffics] == ["gaussian"], "what nobody replays is not recorded"
 
 
+def test_a_conditions_fleet_takes_the_place_of_the_studys(planned: Planned) -> None:
+    fast = '[[conditions]]\nname = "mixed"\n[[conditions]]\nname = "fast"\nsettings.compute.fleet.agx-orin = 1.0\n'
+    plan = planned("settings.compute.fleet = { agx-xavier = 0.3, jetson-nano = 0.7 }\n", arms=OWN + fast)
+    fleets = {cell.condition: cell.experiment.compute.fleet for cell in plan.cells}
+    assert fleets == {"mixed": {"agx-xavier": 0.3, "jetson-nano": 0.7}, "fast": {"agx-orin": 1.0}}
+
+
 def test_pairs_are_left_out(planned: Planned) -> None:
     skip = (
         '[[skip]]\narm = "fedco queue=3*"\ncondition = "IID"\nreason = "short"\n'

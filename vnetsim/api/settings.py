@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from vnetsim.errors import InputError
+from vnetsim.experiment import WHOLE_TABLES
 from vnetsim.experiment import Experiment as Settings
 from vnetsim.learning import Learner
 from vnetsim.learning.aggregation import AGGREGATIONS
@@ -155,7 +156,8 @@ def _leaves(tree: Mapping[Any, Any], above: tuple[str, ...]) -> list[Override]:
         text_of(key, "settings")
         path = (*above, *key.split("."))
         plain = to_plain(value) if dataclasses.is_dataclass(value) and not isinstance(value, type) else value
-        found += _leaves(plain, path) if isinstance(plain, Mapping) else [(path, _plain(plain))]
+        nested = isinstance(plain, Mapping) and path not in WHOLE_TABLES
+        found += _leaves(plain, path) if nested else [(path, _plain(plain))]
     return found
 
 

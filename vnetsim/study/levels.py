@@ -16,7 +16,7 @@ from typing import Annotated, Any, TypeVar
 from vnetsim.errors import InputError, unknown_name
 from vnetsim.errors.bounds import Within
 from vnetsim.errors.paths import from_folder
-from vnetsim.experiment import PLUGIN_KEYS
+from vnetsim.experiment import PLUGIN_KEYS, WHOLE_TABLES
 from vnetsim.learning.registry import find_learner
 from vnetsim.plugins import at_folder, short_name
 from vnetsim.scenario.kinds import scenario_at
@@ -148,7 +148,8 @@ def leaves(table: Mapping[str, Any], above: Key = ()) -> dict[Key, Any]:
     found: dict[Key, Any] = {}
     for key, value in table.items():
         path = (*above, *key.split("."))
-        found |= leaves(value, path) if isinstance(value, Mapping) else {path: value}
+        nested = isinstance(value, Mapping) and path not in WHOLE_TABLES
+        found |= leaves(value, path) if nested else {path: value}
     return found
 
 
