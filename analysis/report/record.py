@@ -107,7 +107,8 @@ def _computers(run: RunData) -> list[Row]:
         rows.append((clean(one.preset, 40), f"{percent(one.share, 0)} of the vehicles, {speed}, {power}"))
     if any(one.watts is not None for one in run.manifest.computers):
         watts = run.manifest.radio_unit_w
-        rows.append(("radio unit", ", ".join(f"{value:g} W {clean(name, 20)}" for name, value in watts.items())))
+        unit = ", ".join(f"{value:g} W {clean(name, 20)}" for name, value in watts.items())
+        rows.append(("radio unit", f"{unit}, both assumed"))
     return rows
 
 

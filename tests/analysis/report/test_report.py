@@ -177,7 +177,7 @@ def test_energy_is_added_up_where_the_computers_power_is_known_and_not_told_else
             "ecu",
             "70 % of the vehicles, 1.00 GFLOP/s in the median (given by hand), " + unknown,
         ),
-        ("radio unit", "2 W sending, 1 W receiving"),
+        ("radio unit", "2 W sending, 1 W receiving, both assumed"),
     ]
 
 
