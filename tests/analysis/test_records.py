@@ -128,6 +128,7 @@ def test_any_comparison(data: st.DataObject, tmp_path: Path) -> None:
     only_told(lambda: load_comparison(tmp_path))
 
 
+STRANGE = {"id": "a", "x_m": 0, "y_m": 0, "range_m": 500, "environment": "moon"}
 KINDS = {"manifest.json": ManifestRecord, "experiment.toml": ExperimentRecord, "comparison.json": ComparisonRecord}
 WHOLE = {"manifest.json": MANIFEST, "experiment.toml": {"scenario": "gaussian"}, "comparison.json": COMPARISON}
 
@@ -139,6 +140,11 @@ WHOLE = {"manifest.json": MANIFEST, "experiment.toml": {"scenario": "gaussian"},
         ("manifest.json", {"rsus": [{"id": "a", "x_m": "1", "y_m": 0, "range_m": 1}]}, "rsus.0.x_m: expected a number"),
         ("manifest.json", {"rsus": "none"}, "rsus: expected a list, got 'none'."),
         ("manifest.json", {"rsus": [{"id": "a"}]}, "rsus.0.x_m: it has no default and must be given."),
+        (
+            "manifest.json",
+            {"rsus": [STRANGE]},
+            "rsus.0.environment: must be one of '', 'urban', 'highway', got 'moon'.",
+        ),
         ("manifest.json", {"traffic": {"kind": "a", "begin_s": True}}, "traffic.begin_s: expected a number, got True."),
         ("manifest.json", {"time_s": float("nan")}, "time_s: expected a finite number, got nan."),
         ("manifest.json", {"command": ["\0"]}, "command.0: expected a string, got '\\x00'."),

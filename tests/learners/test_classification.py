@@ -15,7 +15,7 @@ from learners.data.sets import ImageSet
 from learners.encoders import create_classifier, forward_flop
 from learners.tasks.classification import ClassificationSettings
 from vnetsim.errors import InputError
-from vnetsim.experiment import BlurSettings, DataSettings
+from vnetsim.experiment import DataSettings
 from vnetsim.learning import LearnerContext, Participant
 
 MakeParticipant = Callable[..., Participant]
@@ -78,17 +78,6 @@ def test_cost_is_what_the_visit_moves_and_computes(new: Callable[..., Any]) -> N
     flop = forward_flop(create_classifier("small", classes=3, seed=0), (3, 16, 16))
     assert cost.work_flop == 3 * 8 * 3 * flop
     assert new(batch=512).cost(0).work_flop == 3 * 16 * 3 * flop  # a silo of 16 images gives no more
-
-
-def test_images_blur_with_speed(new: Callable[..., Any], participant: MakeParticipant) -> None:
-    def train(threshold_kmh: float) -> Any:
-        context = {"blur": BlurSettings(threshold_kmh=threshold_kmh)}
-        return new(context).train([participant(0, 0, speed_mps=40.0)])[0]
-
-    blurred, sharp = train(100.0), train(144.1)
-    assert blurred.metrics["kernel_px"] == pytest.approx(16 * 40.0 * 0.01 / 4.5)
-    assert sharp.metrics["kernel_px"] == 0
-    assert blurred.loss != sharp.loss
 
 
 def test_it_learns(new: Callable[..., Any], participant: MakeParticipant) -> None:

@@ -208,15 +208,10 @@ GIVEN: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [{}, {"momentum": 0.0}, {"weight_decay": 0.3}, {"lr": 0.006}, {"steps": 1}, {"batch": 5}],
-    ids=str,
-)
 def test_a_plain_visit_is_sgd_on_the_cross_entropy(
-    changes: dict[str, Any], context: LearnerContext, tiny: ImageSet, participant: Callable[..., Participant]
+    context: LearnerContext, tiny: ImageSet, participant: Callable[..., Participant]
 ) -> None:
-    given = {name: GIVEN[name] for name in ("batch", "steps", "lr", "momentum", "weight_decay")} | changes
+    given = {name: GIVEN[name] for name in ("batch", "steps", "lr", "momentum", "weight_decay")}
     learner = ClassificationFedAvg.create(context, ClassificationSettings(engine="sequential", **given))
     who = participant(0, 4)
     training = LocalTraining(
@@ -230,18 +225,7 @@ def test_a_plain_visit_is_sgd_on_the_cross_entropy(
     close(learner.train([who])[0], *descended(learner, start, training, tiny, given, steps=given["steps"]))
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {},
-        {"beta": 0.9},
-        {"temperature": 1.0},
-        {"reading": "labels-once"},
-        {"overseas_steps": 5},
-        {"max_teachers": 1},
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("changes", [{}, {"reading": "labels-once", "max_teachers": 1}], ids=str)
 def test_a_taught_visit_is_sgd_on_the_loss_with_teachers_trained_at_their_hosts(
     changes: dict[str, Any],
     new_fedefm: Callable[..., FedEFM],

@@ -157,12 +157,3 @@ def test_averaging_without_more_is_fedavg(new_context: MakeContext, participant:
 def test_what_nobody_would_call_is_refused(hook: str) -> None:
     with pytest.raises(TypeError, match=f"Mine.{hook} would never be called; hand it to the parts"):
         type("Mine", (FLSimCo,), {hook: lambda *_: None})
-
-
-@pytest.mark.parametrize("kind", AVERAGING)
-def test_settings_are_composed_of_few_classes(kind: Any) -> None:
-    def depth(settings: type) -> int:
-        return max((1 + depth(base) for base in settings.__bases__ if base is not object), default=1)
-
-    assert depth(kind.Settings) <= 3
-    assert kind.__mro__[1] is FederatedLearner

@@ -8,7 +8,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import FrozenInstanceError, dataclass, field, fields, is_dataclass, replace
+from dataclasses import FrozenInstanceError, fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,57 +29,12 @@ MakeParticipant = Callable[..., Participant]
 MakeContext = Callable[..., LearnerContext]
 
 
-def tiny_drives(images: ImageSet) -> SteeringSet:
-    """Return as many noisy frames as there are images, brighter on the side to which they steer."""
-    train, test = len(images.train), len(images.test)
-    generator = torch.Generator().manual_seed(6)
-    angles = torch.rand(train + test, generator=generator) * 2 - 1
-    frames = torch.randint(0, 120, (train + test, 1, 40, 40), generator=generator, dtype=torch.uint8)
-    frames[angles > 0, :, :, 20:] += 100
-    frames[angles < 0, :, :, :20] += 100
-    return SteeringSet(
-        name="tiny",
-        train=frames[:train],
-        train_angles=angles[:train],
-        train_drives=torch.arange(train) // 16,
-        train_blocks=torch.arange(train) // 8,
-        test=frames[train:],
-        test_angles=angles[train:],
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Task:
-    """How the learners of a task are made quick.
-
-    Args:
-        loads: where their task's module calls for its data.
-        data: what it gets instead, made of the tiny image set.
-        settings: of the learner, so that a local training takes milliseconds.
-    """
-
-    loads: str
-    data: Callable[[ImageSet], Any]
-    settings: Mapping[str, Any] = field(default_factory=dict)
-
-
-TASKS = {
-    "contrastive": Task(
-        loads="learners.tasks.task.load_images",
-        data=lambda images: images,
-        settings={"batch": 8, "steps": 2, "bank": 40},
-    ),
-    "steering": Task(
-        loads="learners.tasks.steering.load_steering",
-        data=tiny_drives,
-        settings={"batch": 4, "steps": 2},
-    ),
-    "classification": Task(
-        loads="learners.tasks.task.load_images",
-        data=lambda images: images,
-        settings={"batch": 4, "steps": 2, "local_test": 12},
-    ),
+TASKS: dict[str, dict[str, Any]] = {
+    "contrastive": {"batch": 8, "steps": 2, "bank": 40},
+    "steering": {"batch": 4, "steps": 2},
+    "classification": {"batch": 4, "steps": 2, "local_test": 12},
 }
+"""Settings of the learners of a task, so that a local training takes milliseconds."""
 
 
 @pytest.fixture(params=sorted(registered()))
@@ -92,15 +47,16 @@ def learner_class(request: pytest.FixtureRequest) -> Any:
 
 @pytest.fixture
 def new(
-    learner_class: Any, images: ImageSet, context: LearnerContext, monkeypatch: pytest.MonkeyPatch
+    learner_class: Any,
+    tiny: ImageSet,  # noqa: ARG001  the images
+    on_tiny_roads: SteeringSet,  # noqa: ARG001  the frames
+    context: LearnerContext,
 ) -> Callable[..., Any]:
     """Return a maker of learners on tiny data."""
-    task = TASKS[learner_class.task]
-    data = task.data(images)
-    monkeypatch.setattr(task.loads, lambda _, *, streams: data)  # noqa: ARG005 - the signature
+    quick = TASKS[learner_class.task]
 
     def make(given: LearnerContext | None = None, **settings: Any) -> Any:
-        return learner_class.create(given or context, learner_class.Settings(**(task.settings | settings)))
+        return learner_class.create(given or context, learner_class.Settings(**(quick | settings)))
 
     return make
 

@@ -11,7 +11,6 @@ import torch
 
 from learners.cdl import Cdl, CdlSettings
 from learners.data.sets import SteeringSet
-from vnetsim.errors import InputError
 from vnetsim.experiment import BlurSettings, ExchangeSettings
 from vnetsim.learning import LearnerContext, Participant
 
@@ -52,9 +51,7 @@ CHANGES = {
     "variant": Change("released", LATER | {BYTES}),
     "engine": Change("batched", set()),
 }
-REFUSED = {"precision": "bfloat16"}
-"""On these frames of 16 x 16 pixels, that is; the reasons are tested elsewhere."""
-
+ELSEWHERE = {"precision": "test_precision: frames as small as these are refused"}
 
 BEFORE: dict[str, dict[str, Any]] = {}
 """What was observed without a change, once for all settings."""
@@ -96,7 +93,7 @@ def same(a: Any, b: Any) -> bool:
 
 
 def test_every_setting_is_looked_at() -> None:
-    assert {one.name for one in fields(CdlSettings)} == CHANGES.keys() | REFUSED.keys()
+    assert {one.name for one in fields(CdlSettings)} == CHANGES.keys() | ELSEWHERE.keys()
 
 
 @pytest.mark.parametrize("name", CHANGES)
@@ -106,9 +103,3 @@ def test_a_setting_changes_what_it_is_for(name: str, observe: Callable[..., dict
     before = BEFORE[known] = BEFORE.get(known) or observe(change.topology, **change.under)
     after = observe(change.topology, **(change.under | {name: change.value}))
     assert {what for what in before if not same(before[what], after[what])} == change.changes
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_settings_that_do_not_suit_these_frames(name: str, observe: Callable[..., dict[str, Any]]) -> None:
-    with pytest.raises(InputError, match=rf"learning\.{name}"):
-        observe("complete", **{name: REFUSED[name]})

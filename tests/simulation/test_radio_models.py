@@ -84,30 +84,24 @@ def test_a_cap_is_recorded(scene: Any, tmp_path: Path) -> None:
     assert use.capped == use.looked_up > 4
 
 
-@pytest.mark.parametrize("value", ["float('nan')", "0.0", "-1.0", "float('inf')"])
-@pytest.mark.parametrize("direction", ["downlink", "uplink", "sidelink"])
-def test_a_rate_without_meaning_is_told_by_name(value: str, direction: str, scene: Any, tmp_path: Path) -> None:
-    returned = {"downlink": "self.bps * state", "uplink": "self.bps / 2 * state", "sidelink": "self.bps / 4 * state"}
-    name = model(tmp_path, (f"return {returned[direction]}", f"return {value}"))
-    said = value.removeprefix("float('").removesuffix("')")
-    with pytest.raises(RunError, match=rf"'plain' failed in {direction}_bps: it returned {said}, .*line"):
-        played(scene, name, exchange=MIX)
+DOWN, UP, SIDE = (f"return self.bps{share} * state" for share in ("", " / 2", " / 4"))
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (
-            ("return self.bps * state", "return None"),
-            "in downlink_bps: it returned None, expected a fin",
-        ),
-        (("return self.bps * state", "raise ValueError('no map')"), "failed in downlink_bps: ValueError: no map."),
+        ((DOWN, "return float('nan')"), "'plain' failed in downlink_bps: it returned nan, .*line"),
+        ((UP, "return 0.0"), "'plain' failed in uplink_bps: it returned 0.0, .*line"),
+        ((SIDE, "return -1.0"), "'plain' failed in sidelink_bps: it returned -1.0, .*line"),
+        ((SIDE, "return float('inf')"), "'plain' failed in sidelink_bps: it returned inf, .*line"),
+        ((DOWN, "return None"), "in downlink_bps: it returned None, expected a fin"),
+        ((DOWN, "raise ValueError('no map')"), "failed in downlink_bps: ValueError: no map."),
         (("return generator.uniform(0.5, 1)", "1 / 0"), "'plain' failed in draw: ZeroDivisionError"),
     ],
 )
 def test_a_failure_is_told_by_name(change: tuple[str, str], message: str, scene: Any, tmp_path: Path) -> None:
     with pytest.raises(RunError, match=message):
-        played(scene, model(tmp_path, change))
+        played(scene, model(tmp_path, change), exchange=MIX)
 
 
 def link(name: str, **radio: Any) -> Experiment:

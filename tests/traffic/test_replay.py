@@ -84,19 +84,6 @@ def test_what_is_no_run_directory_is_refused(tmp_path: Path) -> None:
         open_traffic(Experiment(scenario=str(tmp_path)))
 
 
-STRANGE = {"id": "0,0", "x_m": 0, "y_m": 0, "range_m": 500, "environment": "moon"}
-
-
-@pytest.mark.parametrize(
-    "damage", [{"rsus": [{"id": "a"}]}, {"traffic": {}}, {"rsus": []}, {"rsus": None}, {"rsus": [STRANGE]}]
-)
-def test_a_damaged_manifest_is_refused(tmp_path: Path, damage: dict[str, object]) -> None:
-    record("gaussian", tmp_path)
-    RunDirectory(tmp_path).write_json("manifest.json", {**RunDirectory(tmp_path).manifest(), **damage})
-    with pytest.raises(InputError, match=r"manifest\.json: (damaged: (rsus|traffic)|it records no RSU)"):
-        open_traffic(Experiment(scenario=str(tmp_path)))
-
-
 def test_windows_of_a_stranger_rsu_are_refused(tmp_path: Path) -> None:
     record("gaussian", tmp_path)
     manifest = RunDirectory(tmp_path).manifest()

@@ -128,11 +128,6 @@ def test_a_verbose_scenario_leaves_the_terminal_alone(
     assert capfd.readouterr() == ("", "")
 
 
-def test_unknown_junction(scenario: Path, windows_of: WindowsOf) -> None:
-    with pytest.raises(InputError, match=r"scenario\.sumocfg: unknown junction 'botom1'\. Did you mean 'bottom1'\?"):
-        windows_of(scenario, rsu=("botom1",))
-
-
 LIGHT = """
 import sys
 import vnetsim.traffic

@@ -63,16 +63,6 @@ def words_of(panel):
     return [element.text for element in ET.fromstring(panel.svg).iter() if element.tag.endswith("}text")]
 
 
-def test_report_has_the_section(exchange_run):
-    page = (exchange_run / "report.html").read_text(encoding="utf-8")
-    assert "<h2>Exchange between vehicles</h2>" in page
-    for label in ("x in the net (m)", "time in contact until completed or cut (s)", "data (MB)", "silo of the sender"):
-        assert label in page
-    assert {path.stem for path in (exchange_run / "figures").glob("*.svg")} >= FIGURES
-    assert "Mixing weight by silo" in page
-    assert "Weight of the sender&#39;s model." in page
-
-
 def test_pairs_count_directions():
     rows = [
         row(0, 1), row(1, 0, contact_s=3.0),
@@ -153,10 +143,6 @@ def test_odd_tables(exchanged, rows, figures):
     assert all(panel.caption for panel in found.values())
 
 
-def test_no_figure_declared(exchanged):
-    assert set(panels(exchanged([row(0, 1)], figure=None))) == FIGURES - {"exchange-value"}
-
-
 def test_hostile_names(exchanged):
     hostile = "<script>alert(1)</script>$x^2$\x07"
     rows = [row(0, 1, sender_id=hostile), row(1, 0, receiver_id=hostile)]
@@ -167,15 +153,6 @@ def test_hostile_names(exchanged):
         tags = {element.tag.rpartition("}")[2] for element in ET.fromstring(panel.svg).iter()}
         assert "script" not in tags
         assert "\x07" not in panel.svg + panel.caption + panel.title
-
-
-def test_per_cent_are_shown_as_such(exchanged):
-    figure = Series(name="a", label="agreement", unit="%", caption="")
-    run = exchanged([row(0, 1, value=0.25), row(1, 0, value=0.75)], figure=figure)
-    with styled():
-        panel = value_panel(run)
-    assert "mean 50.0 %, from 25.0 % to 75.0 %" in plain(panel.caption)
-    assert "agreement (%)" in words_of(panel)
 
 
 def test_silos_are_a_matrix_of_those_that_occur_or_a_distribution(exchanged):

@@ -135,11 +135,6 @@ def test_missing_arrays_list_those_there_are(archive):
         load(archive(**arrays))
 
 
-def test_more_images_than_there_are(archive):
-    with pytest.raises(InputError, match=r"data\.train_images: 49 images asked for, 'npz' has 48; 0 takes all"):
-        load(archive(**plain()), train_images=49)
-
-
 def test_pickled_objects_are_refused_and_never_run(archive, tmp_path):
     class Bomb:
         def __reduce__(self):

@@ -141,8 +141,3 @@ def test_partitions_of_classes_do_not_fit_frames(kind):
         InputError, match=rf"data\.partition: '{kind}' needs images with classes; .* iid, drive, block, sign\."
     ):
         deal(frames_of([100]), 2, partition=kind)
-
-
-def test_unknown_partition_lists_those_there_are():
-    with pytest.raises(InputError, match=r"data\.partition: unknown partition 'drives'.* Did you mean 'drive'"):
-        deal(frames_of([100]), 2, partition="drives")

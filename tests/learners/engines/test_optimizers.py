@@ -113,16 +113,6 @@ def test_adam_continues_from_its_state_which_stays() -> None:
     assert all(tensor.shape == moments_like(whole)[name].shape for name, tensor in state.items())
 
 
-def test_a_parameter_without_a_gradient_stays() -> None:
-    used, unused = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2))
-    optimizer = Adam({"used": used, "unused": unused}, learning_rate=0.1, weight_decay=0.5, state={})
-    used.sum().backward()  # type: ignore[no-untyped-call]
-    optimizer.step()
-    assert used.tolist() == pytest.approx([0.9, 0.9])
-    assert unused.tolist() == [1.0, 1.0]
-    assert set(optimizer.state()) == {"steps", "mean.used", "square.used"}
-
-
 def test_together_steps_each_and_keeps_their_states_apart() -> None:
     ours, alone = (parameters(start(0)) for _ in range(2))
     two = parameters(start(1))

@@ -180,17 +180,6 @@ def test_pieces_make_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
     assert combined([{"none": torch.empty(0, 3)}] * 3, equal_weights(3), {}, ROBUST[0])["none"].shape == (0, 3)
 
 
-@pytest.mark.parametrize("settings", ALL, ids=lambda s: s.aggregation)
-def test_what_does_not_fit_together_is_refused(settings: AveragingSettings) -> None:
-    x = {"x": torch.zeros(2)}
-    with pytest.raises(ValueError, match="no state has a positive weight"):
-        combined([x], [0.0], x, settings)
-    with pytest.raises(ValueError, match=r"states differ in their tensors: \['x', 'y'\]"):
-        combined([x, {"y": torch.zeros(2)}], [0.5, 0.5], x, settings)
-    with pytest.raises(ValueError):
-        combined([x], [0.5, 0.5], x, settings)
-
-
 def test_the_weights_that_count() -> None:
     weights = np.array([0.5, 0.0, 0.3, 0.2])
     assert used_weights(weights, AveragingSettings()) is weights

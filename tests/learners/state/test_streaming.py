@@ -13,7 +13,6 @@ from learners.classification_fedavg import ClassificationFedAvg
 from learners.engines.programs import Trained, TrainingJob, read
 from learners.fedavg import Discard, FedAvg
 from learners.flsimco import FLSimCo
-from learners.mathematics.aggregation import RunningMean, weighted_mean
 from vnetsim.learning import LearnerContext, Participant
 
 
@@ -101,26 +100,3 @@ def test_updates_that_were_averaged_cannot_be_chosen_among(
     updates = learner.train([participant(0, i) for i in range(3)])
     with pytest.raises(ValueError, match="only be aggregated all together"):
         learner.aggregate(updates[:2])
-
-
-def test_running_mean_has_the_bits_of_the_weighted_mean() -> None:
-    generator = torch.Generator().manual_seed(0)
-    states = [
-        {"w": torch.randn(50, generator=generator), "n": torch.tensor(i), "zero": torch.tensor([-0.0, 1.0])}
-        for i in range(7)
-    ]
-    weights = [0.3, 0.0, 0.1, 0.7, 0.2, 0.9, 0.05]
-    mean = RunningMean()
-    assert mean.result() == {}
-    for state, weight in zip(states, weights, strict=True):
-        mean.add(state, weight)
-    expected, found = weighted_mean(states, weights), mean.result()
-    assert found.keys() == expected.keys()
-    for name, tensor in expected.items():
-        assert found[name].dtype == tensor.dtype
-        assert torch.equal(found[name].view(torch.uint8), tensor.view(torch.uint8)) if tensor.ndim else True
-        assert torch.equal(found[name], tensor)
-    with pytest.raises(ValueError, match="differ in their tensors"):
-        mean.add({"w": torch.zeros(50)}, 1.0)
-    with pytest.raises(ValueError, match="finite and at least 0"):
-        mean.add(states[0], float("nan"))
