@@ -105,7 +105,7 @@ def run_of(learner: str, data: Path) -> Command:
     sets += [
         (("learner",), learner), (("rounds",), 1), (("device",), "cpu"), (("data", "name"), name),
         (("data", "root"), str(file)), (("data", "image_px"), 8), (("silos", "count"), 3), (("silos", "approaches"), 1),
-        (("gaussian", "duration_s"), 15.0), (("gaussian", "arrivals_per_s"), 0.5), (("round", "quorum"), 2),
+        (("source", "duration_s"), 15.0), (("source", "arrivals_per_s"), 0.5), (("round", "quorum"), 2),
         (("round", "deadline_s"), 10.0),
     ]  # fmt: skip
     return resumable(_run(read_experiment("gaussian", sets)[0]))
@@ -113,8 +113,8 @@ def run_of(learner: str, data: Path) -> Command:
 
 def comparison(engines: Sequence[Any], patch: Callable[[Any], None]) -> Command:
     """Return a comparison of two cells; ``patch`` takes the engine of ``engines`` to begin with, then to go on with."""
-    sets = [(("rounds",), 1), (("device",), "cpu"), (("gaussian", "duration_s"), 12.0)]
-    sets += [(("gaussian", "arrivals_per_s"), 0.5), (("round", "quorum"), 1), (("round", "deadline_s"), 8.0)]
+    sets = [(("rounds",), 1), (("device",), "cpu"), (("source", "duration_s"), 12.0)]
+    sets += [(("source", "arrivals_per_s"), 0.5), (("round", "quorum"), 1), (("round", "deadline_s"), 8.0)]
     learners = f"{WALK},{WALK.replace(':Walk', ':Shifted')}"
     study, _ = Request(scenario="gaussian", learners=learners, seeds="0").plan(sets)
 

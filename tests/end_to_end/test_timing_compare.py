@@ -109,6 +109,8 @@ def test_every_value_is_the_cells(compared: tuple[vnetsim.Study, str]) -> None:
         for metric, value in by_hand(run).items():
             assert values[condition, seed, metric] == pytest.approx(value, rel=1e-12), metric
     assert len(values) == 2 * SEEDS * 8
+    speeds = study.measures.filter(measure="commit_share_speed").group_by("cell").agg(pl.col("value").sum())
+    assert speeds["value"].to_list() == pytest.approx([1.0] * 2 * SEEDS), "commits count without a weight"
 
 
 def test_every_seed_has_traffic_of_its_own_and_every_range_its_windows(compared: tuple[vnetsim.Study, str]) -> None:

@@ -39,6 +39,7 @@ from analysis.comparison.warnings import differing_settings, notices_of, warning
 from analysis.formatting import NONE, shortened
 from analysis.statistics.paired import LEVEL
 from analysis.style import styled
+from vnetsim.storage.records import CellEntry, RecordedEntry
 
 ERROR = Metric(name="rmse", label="Error", unit="rad", caption="")
 
@@ -223,6 +224,19 @@ def test_little_of_the_traffic_and_a_replayed_run_are_told(ten: ConditionData) -
     short = replace(saw, cells=tuple(replace(one, ended_by="traffic") for one in saw.cells))
     line = warnings_of(replace(comparison(short), traffics=(replace(traffic, vehicles=24),)))[0]
     assert line.startswith("The traffic was replayed from first. A run keeps no more of its traffic than")
+
+
+def test_settings_that_change_no_traffic_are_told(ten: ConditionData) -> None:
+    """One recording under two names: an RSU of the scenario that names its range keeps it."""
+    entries = [
+        RecordedEntry(folder=name, settings={"traffic": {"range_m": range_m, "seed": 0}}, sha256=sha256)
+        for name, range_m, sha256 in (("a", 150.0, "x"), ("b", 250.0, "x"), ("c", 350.0, "y"))
+    ]
+    cells = [CellEntry(folder=f"{name}0", arm="a", condition=name, learner="a", seed=0, traffic=name) for name in "abc"]
+    data = comparison(ten)
+    (line,) = warnings_of(replace(data, record=replace(data.record, traffic=entries, cells=cells)))
+    assert line.startswith("The recorded traffic is the same, bit for bit, whatever traffic.range_m is.")
+    assert not warnings_of(replace(data, record=replace(data.record, traffic=entries, cells=cells[1:])))
 
 
 def test_differences_in_two_groups_are_warned_of() -> None:
