@@ -38,7 +38,7 @@ def cell_table(data: ComparisonData) -> pl.DataFrame:
          cell.rounds, cell.simulated_s, cell.moved_bytes, cell.name)
         for condition in data.conditions
         for cell in condition.cells
-        for metric in condition.metrics
+        for metric in (*condition.metrics, *(one for one in condition.alike if one.known is not None))
     ]  # fmt: skip
     return frame(COMPARISON, rows)
 
@@ -85,7 +85,7 @@ def compared_words(metrics: Sequence[Metric]) -> str:
 def final_values(data: ConditionData, noun: str) -> Table:
     """Return the values of each arm that are compared, with results that are equal, and how far its runs got."""
     rows = []
-    metrics = [*data.metrics, *(metric for metric in data.alike if metric.better)]
+    metrics = [*data.metrics, *(metric for metric in data.alike if metric.better or metric.known is not None)]
     for arm in data.arms:
         cells = data.of(arm)
         values = [spread(data.values(metric, arm)) for metric in metrics]

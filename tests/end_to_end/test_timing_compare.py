@@ -200,3 +200,14 @@ def test_the_study_of_the_documentation(cli: Cli, scenarios: Path, tmp_path: Pat
     assert isinstance(study, vnetsim.Study)
     (near, far) = (study.values.filter(metric="covered", condition=name)["value"][0] for name in ("150 m", "400 m"))
     assert near < far
+
+
+def test_learners_of_one_payload_and_work_are_equal_and_their_values_are_there(tmp_path: Path) -> None:
+    settings = {"silos.count": 10, "data.train_images": 400, "data.test_images": 50, "source.duration_s": 30}
+    study = vnetsim.compare(
+        "gaussian", learners="flsimco,fedavg", timing_only=True, seeds=1, settings=settings, out=tmp_path / "made"
+    )
+    assert "Equal for all learners at every seed: Vehicles covered, Covered long enough" in study.report().notes[0]
+    covered = study.values.filter(metric="covered").select("arm", "value").rows()
+    windows = study.runs["flsimco", "", 1].windows["vehicle_id"].n_unique()
+    assert covered == [("flsimco", windows), ("fedavg", windows)]
