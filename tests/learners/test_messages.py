@@ -11,7 +11,7 @@ import pytest
 import torch
 from device_checks.tiny_data import tiny_roads
 
-from learners.data import cifar10, folder, npz, steering_npz
+from learners.data import cifar10
 from learners.data.image_files import read_images
 from learners.data.partition import partition, partition_steering
 from learners.data.splits import split_by_class
@@ -83,18 +83,6 @@ ROWS: list[tuple[Callable[[], Any], str]] = [
             "data.root: 'absent' is not a folder; create it or name another with --data-root DIR (--data-download then "
             "fetches CIFAR-10 into it)."
         ),
-    ),
-    (
-        lambda: folder.load(DataSettings(name="folder"), streams=STREAMS),
-        "data.root: folder needs a folder with one folder of images per class: --data-root PATH.",
-    ),
-    (
-        lambda: npz.load(DataSettings(name="npz"), streams=STREAMS),
-        "data.root: npz needs an .npz archive: --data-root PATH.",
-    ),
-    (
-        lambda: steering_npz.load(DataSettings(name="steering-npz"), streams=STREAMS),
-        "data.root: steering-npz needs an .npz archive or a folder of them: --data-root PATH.",
     ),
 ]
 

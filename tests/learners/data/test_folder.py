@@ -225,9 +225,7 @@ def test_faults_of_folders_train_and_test(tmp_path):
         load(tmp_path)
 
 
-def test_root_missing_or_a_file(tmp_path):
-    with pytest.raises(InputError, match=r"data\.root: '.*absent' does not exist"):
-        load(tmp_path / "absent")
+def test_root_is_a_file(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match=r"data\.root: '.*file' is not a folder"):
         load(tmp_path / "file")

@@ -42,6 +42,25 @@ def test_classes_do_not_fit_a_learner_of_steering_angles(name):
         load_steering(DataSettings(name=name), streams=Streams(seed=0))
 
 
+@pytest.mark.parametrize(
+    ("load", "name", "what"),
+    [
+        (load_images, "npz", "an .npz archive"),
+        (load_images, "folder", "a folder with one folder of images per class"),
+        (load_steering, "driving-log", "a driving_log.csv or the folder in which it lies"),
+        (load_steering, "steering-npz", "an .npz archive or a folder of them"),
+    ],
+)
+def test_a_root_that_is_not_given_or_missing(load, name, what):
+    for root, fault in (
+        ("", f"data.root: {name} needs {what}: --data-root PATH."),
+        ("absent", f"data.root: 'absent' does not exist; {name} needs {what}."),
+    ):
+        with pytest.raises(InputError) as told:
+            load(DataSettings(name=name, root=root), streams=Streams(seed=0))
+        assert str(told.value) == fault
+
+
 @pytest.mark.parametrize(("load", "name"), [("load_images", "signs"), ("load_steering", "road")])
 def test_the_built_in_sets_need_no_torchvision(load, name):
     code = (

@@ -144,10 +144,3 @@ def test_pickled_objects_are_refused_and_never_run(archive, tmp_path):
     with pytest.raises(InputError, match=r"set\.npz' holds Python objects"):
         load(path)
     assert not (tmp_path / "executed").exists()
-
-
-def test_root_missing(tmp_path):
-    with pytest.raises(InputError, match=r"data\.root: '.*absent' does not exist; npz needs an \.npz archive"):
-        load(tmp_path / "absent")
-    with pytest.raises(InputError, match=r"is no \.npz archive that can be read"):
-        load(tmp_path)
