@@ -27,7 +27,7 @@ def __getattr__(name: str) -> object:
     """Load the API when it is first asked for: the command line begins here and must not wait for it."""
     if name not in __all__:
         raise AttributeError(f"module 'vnetsim' has no attribute '{name}'")
-    import importlib  # noqa: PLC0415 - see vnetsim.launch
+    import importlib  # noqa: PLC0415 - see vnetsim.__main__
 
     return getattr(importlib.import_module("vnetsim.api"), name)
 

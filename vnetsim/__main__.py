@@ -1,12 +1,82 @@
-"""``python -m vnetsim`` is the command line."""
+"""Where the program starts, as ``vnetsim`` and as ``python -m vnetsim``.
 
+Signals and standard streams are settled first, then the command line is loaded.
+
+Loading takes a tenth of a second, in which Ctrl-C must already end in one line; so nothing is imported here but what
+Python has loaded itself, and ``signal`` not before an interruption is one line.
+"""
+
+import codecs
+import os
 import sys
-from pathlib import Path
 
-# Python searches the current folder first, which may be a received one; no module of the program is taken from there
-if not sys.flags.safe_path and Path(sys.path[0]) == Path.cwd() != Path(__file__).parents[1]:
-    del sys.path[0]
 
-from vnetsim.launch import main
+def main() -> None:
+    """Run the command line and exit; see ``vnetsim.cli.commands.main``."""
+    try:
+        hear_signals()
+        open_streams()
+        from vnetsim.cli.commands import main as command_line  # noqa: PLC0415 - see above
+        from vnetsim.process import prepare_process  # noqa: PLC0415
 
-main()
+        prepare_process()
+        command_line()
+    except KeyboardInterrupt:
+        try:  # noqa: SIM105 - contextlib is not loaded yet
+            sys.stderr.write("vnetsim: interrupted.\n")
+        except OSError:
+            pass  # nobody is there to be told
+        from vnetsim.errors import INTERRUPTED  # noqa: PLC0415 - see above
+
+        sys.exit(INTERRUPTED)
+
+
+def hear_signals() -> None:
+    """Let SIGTERM and SIGHUP interrupt like Ctrl-C, once; what is ignored, as under nohup, stays ignored."""
+    import signal  # noqa: PLC0415 - takes some milliseconds, in which Ctrl-C may come
+
+    names = [name for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    numbers = [getattr(signal, name) for name in names]
+    heard = [number for number in numbers if signal.getsignal(number) is signal.SIG_DFL]
+
+    def interrupt(_: int, __: object) -> None:
+        for number in heard:  # a second one must not cut short what is saved after the first
+            signal.signal(number, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    for number in heard:
+        signal.signal(number, interrupt)
+
+
+def open_streams() -> None:
+    """Give a closed standard stream a place to go, so that no file of a run takes its number and its text."""
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number, which is this one
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115 - no path
+    codecs.register_error("nearest", nearest)
+    for stream in (sys.stdout, sys.stderr):
+        if reconfigure := getattr(stream, "reconfigure", None):
+            reconfigure(errors="nearest")
+
+
+def nearest(error: UnicodeError) -> tuple[str, int]:
+    """Return in ASCII what a stream that is not UTF-8 cannot take: a plain space for a narrow one, ``?`` for others."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    import unicodedata  # noqa: PLC0415 - hardly ever needed
+
+    text = unicodedata.normalize("NFKD", error.object[error.start : error.end])
+    return text.encode("ascii", "replace").decode(), error.end
+
+
+if __name__ == "__main__":
+    from pathlib import Path
+
+    # Python searches the current folder first, which may be a received one; no module of the program is taken from it
+    if not sys.flags.safe_path and Path(sys.path[0]) == Path.cwd() != Path(__file__).parents[1]:
+        del sys.path[0]
+    main()

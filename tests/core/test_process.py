@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from vnetsim import launch
+from vnetsim import __main__ as launch
 from vnetsim.study import workers
 
 FAULTS = """

@@ -44,7 +44,7 @@ needs_ray = pytest.mark.skipif(
     importlib.util.find_spec("ray") is None, reason="Ray is not installed (pip install 'vnetsim[ray]')"
 )
 
-IN_PLACE = "from vnetsim.launch import main; main()"
+IN_PLACE = "from vnetsim.__main__ import main; main()"
 SENT = f"""
 import contextlib
 import vnetsim.study.workers_ray

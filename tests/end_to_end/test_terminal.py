@@ -14,7 +14,7 @@ from small_runs import held
 
 from vnetsim.storage.run_directory import RunDirectory
 
-COMMAND = (sys.executable, "-c", "from vnetsim.launch import main; main()")
+COMMAND = (sys.executable, "-c", "from vnetsim.__main__ import main; main()")
 WALK = Path(__file__).with_name("walk_learners.py")
 
 

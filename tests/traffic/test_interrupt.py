@@ -17,7 +17,7 @@ import pytest
 
 START = """
 import signal
-from vnetsim.launch import main
+from vnetsim.__main__ import main
 for number in (signal.SIGTERM, signal.SIGHUP):
     signal.signal(number, signal.SIG_DFL)
 signal.signal(signal.SIGINT, signal.default_int_handler)

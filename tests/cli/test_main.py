@@ -23,7 +23,7 @@ from vnetsim.standard_streams import panics_unheard, tell, telling
 
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-LAUNCH = "from vnetsim.launch import main; main()"
+LAUNCH = "from vnetsim.__main__ import main; main()"
 EARLY = """
 import os, sys
 import _signal as signal  # signal itself is loaded by the program
@@ -35,7 +35,7 @@ class Pressed:
         if name == sys.argv[1]:
             os.kill(os.getpid(), int(sys.argv[2]))
 sys.meta_path.insert(0, Pressed())
-from vnetsim.launch import main
+from vnetsim.__main__ import main
 main()
 """
 
@@ -60,21 +60,20 @@ def test_ctrl_c_while_signals_are_settled_is_one_line() -> None:
 
 
 def test_nothing_is_loaded_before_signals_are_heard() -> None:
-    code = "import sys; before = set(sys.modules); import vnetsim.launch; print(*set(sys.modules) - before)"
+    code = "import sys; before = set(sys.modules); import vnetsim.__main__; print(*set(sys.modules) - before)"
     loaded = set(launched(code=code).stdout.split())
-    assert loaded == {"vnetsim", "vnetsim.launch"}  # nor Python's signal, which loads ten others
+    assert loaded == {"vnetsim", "vnetsim.__main__"}  # nor Python's signal, which loads ten others
 
 
 def test_the_installed_command_starts_there() -> None:
     text = (ROOT / "pyproject.toml").read_text()
-    assert 'vnetsim = "vnetsim.launch:main"' in text
-    assert "vnetsim.launch" in (ROOT / "vnetsim" / "__main__.py").read_text()
+    assert 'vnetsim = "vnetsim.__main__:main"' in text
 
 
 def test_an_ignored_signal_stays_ignored_as_under_nohup_and_a_second_one_waits() -> None:
     code = """
 import os, signal
-from vnetsim.launch import hear_signals
+from vnetsim.__main__ import hear_signals
 signal.signal(signal.SIGHUP, signal.SIG_IGN)
 signal.signal(signal.SIGTERM, signal.SIG_DFL)
 hear_signals()
@@ -92,7 +91,7 @@ except KeyboardInterrupt:
 def told(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
     """Print a result in a process of its own whose standard output fails."""
     code = (
-        "import sys; from pathlib import Path; from vnetsim.launch import open_streams; open_streams()\n"
+        "import sys; from pathlib import Path; from vnetsim.__main__ import open_streams; open_streams()\n"
         "from vnetsim.cli import commands as cli\n"
         "def finish():\n"
         "    with cli.telling(Path('runs/x/report.html')):\n"
