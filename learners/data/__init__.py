@@ -48,17 +48,7 @@ def load_images(data: DataSettings, *, streams: Streams, settings: Any = None) -
 
 
 def load_steering(data: DataSettings, *, streams: Streams, settings: Any = None) -> SteeringSet:
-    """Return the set of road images with steering angles that ``data.name`` names.
-
-    Args:
-        data: which set, where it lies, how many images of it.
-        streams: the branch of the random streams that generated sets draw from.
-        settings: the set with its settings; its defaults for None.
-
-    Raises:
-        InputError: when the set is unknown or has no steering angles, or its files are missing or damaged.
-        RunError: a set of one's own fails, or returns something else.
-    """
+    """Return the set of road images with steering angles that ``data.name`` names; see ``load_images``."""
     frames: SteeringSet = _load(data, streams, settings, ANGLES, WITH_ANGLES, SteeringSet)
     return frames
 

@@ -77,13 +77,9 @@ def combine(
     they would be unprotected. A running variance stays at least 0. Integer tensors get the rounded result.
 
     Args:
-        states: tensors by name, the same names and shapes in each.
-        weights: one weight >= 0 per state, at least one positive; they are normalised to 1. States of weight 0 are
-            not read.
+        states: see ``weighted_mean``, as for ``weights`` and what is raised.
+        weights: likewise.
         settings: the rule.
-
-    Raises:
-        ValueError: when names or numbers do not fit together, or no weight is positive.
     """
     if settings.aggregation == "mean":
         return weighted_mean(states, weights)

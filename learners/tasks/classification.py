@@ -71,11 +71,8 @@ class ClassificationSettings(TrainingSettings, AveragingSettings):
         encoder: ``small`` (86 thousand parameters), ``resnet18`` (11.2 million), or a plug-in of the kind encoder, by
             name or as ``path/to/file.py:Class``, whose settings are those of the table ``encoder``; with a linear head
             in place of the projection.
-        batch: images per step, >= 2; a smaller silo gives all it has.
-        steps: optimizer steps per local training.
         lr: learning rate of the first round; it falls along a cosine.
         momentum: of SGD, in [0, 1); a new optimizer at each local training.
-        weight_decay: of SGD.
         local_test: test images, drawn at random, on which the uploads of a round are measured by themselves; 0 takes
             all.
     """

@@ -79,11 +79,8 @@ class TaskSettings(TrainingSettings, AveragingSettings):
     Args:
         encoder: ``small`` (86 thousand parameters), ``resnet18`` (11.2 million, the paper's), or a plug-in of the
             kind encoder, by name or as ``path/to/file.py:Class``; its settings are those of the table ``encoder``.
-        batch: images per step, >= 2; a smaller silo gives all it has.
-        steps: optimizer steps per local training.
         lr: learning rate of the first round; it falls along a cosine.
         momentum: of SGD, in [0, 1); a new optimizer at each local training.
-        weight_decay: of SGD.
         batchnorm: ``average`` sends and averages BatchNorm statistics like weights; ``local`` keeps them in the
             vehicle. Training uses the batch's own statistics either way; for ``local`` evaluation estimates them on
             the bank.

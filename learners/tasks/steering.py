@@ -139,7 +139,6 @@ class SteeringSettings(TrainingSettings, AveragingSettings):
         lr: learning rate; alpha_0 of the method.
         schedule: alpha_k over the rounds: ``constant``, or ``cosine``, falling from ``lr`` to 0. The method writes
             alpha_k and does not say how it changes.
-        weight_decay: factor of the parameters added to their gradients.
         dropout: share of the features that the linear layer does not see during training, in [0, 1).
         test_frames: test frames to evaluate on, evenly spread over the set; 0 takes all.
     """
