@@ -62,7 +62,7 @@ def test_a_part_of_it_goes_on_to_the_same_bits(
         options = (*small, "--timing-only", "--out", tmp_path / "a")
         done = cli("run", scenarios / "gaussian.toml", *options)
     assert done.status == 130
-    assert f"Go on with: vnetsim resume {tmp_path / 'a'}" in done.err
+    assert f"interrupted after 3 rounds. Go on with: vnetsim resume {tmp_path / 'a'}" in done.err
     assert cli("resume", tmp_path / "a").status == 0
     for name in ("participations.parquet", "rounds.parquet", "windows.parquet", "schedule.csv"):
         assert (tmp_path / "a" / name).read_bytes() == (timed / name).read_bytes(), name

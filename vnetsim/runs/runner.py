@@ -238,6 +238,9 @@ class _Session:
         self.tables = RunTables(self.run, self.assembly.experiment)
 
     def how_far(self) -> str:
+        if isinstance(self.training, Untrained):  # as many rounds as there is traffic for
+            played = 0 if self.log is None else len(self.log.rounds)
+            return f"after {played} round{'s' * (played != 1)}"
         finished = 0 if self.training is None else self.training.finished
         return f"after {finished} of {self.assembly.experiment.rounds} rounds"
 
@@ -314,9 +317,9 @@ class _Session:
             "finished", time_s=result.time_s, wall_s=stages, ended_by=result.ended_by, radio=radio, facts=facts
         )
         if result.ended_by == "caller":
-            progress.note(f"on_round ended the run after {len(result.log.rounds)} of {experiment.rounds} rounds.")
+            progress.note(f"on_round ended the run {self.how_far()}.")
         if result.ended_by == "traffic" and not isinstance(training, Untrained):
-            progress.note(f"the traffic ended after {len(result.log.rounds)} of {experiment.rounds} rounds.")
+            progress.note(f"the traffic ended {self.how_far()}.")
 
 
 class _Timed:
