@@ -205,6 +205,20 @@ def test_settings_of_a_plug_in_do_not_go_to_another_that_takes_its_place(tmp_pat
     assert given.radio == {"rate_bps": 1e6, "name": "constant"}
     assert given.selection == {"name": "oort", "alpha": 3.0}
     assert load_experiment(str(file), [(("radio", "name"), "tr37885")]).radio["environment"] == "highway"
+    file.write_text(
+        'scenario = "gaussian"\ndata.name = "my.py:Mine"\ndataset.period_px = 4\nlearning.encoder = "my.py:Net"\n'
+        'encoder.width = 8\nselection = { name = "my.py:Policy", margin = 0.5 }\n'
+    )
+    given = load_experiment(str(file), [(("data", "name"), "signs"), (("learning", "encoder"), "small")])
+    assert (given.dataset, given.encoder) == ({}, {})
+
+
+def test_a_file_named_from_another_folder_is_no_other_plug_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "e.toml"
+    file.write_text('scenario = "gaussian"\nselection = { name = "my.py:Policy", margin = 0.5 }\n')
+    monkeypatch.chdir(tmp_path.parent)
+    name = f"{tmp_path.name}/my.py:Policy"
+    assert load_experiment(str(file), [(("selection", "name"), name)]).selection["margin"] == 0.5
 
 
 @pytest.mark.parametrize(

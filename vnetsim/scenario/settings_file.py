@@ -371,6 +371,14 @@ def changed(experiment: Experiment, overrides: Sequence[Override]) -> Experiment
 
 def _of_other_plugins(values: dict[str, Any], overrides: Sequence[Override]) -> dict[str, Any]:
     """Return the values of a file without the settings of plug-ins in whose place ``overrides`` name others."""
-    renamed = {path[0]: value for path, value in overrides if path[1:] == ("name",) and path[0] in DEFAULT_NAMES}
-    former = {table: _at(values, f"{table}.name") or DEFAULT_NAMES[table] for table in renamed}
-    return {**values, **{table: {} for table, name in renamed.items() if name != former[table]}}
+    tables = {(table, "name"): table for table in DEFAULT_NAMES}
+    tables |= {("data", "name"): "dataset", ("learning", "encoder"): "encoder"}
+    result = dict(values)
+    for path, name in overrides:
+        former = _at(values, ".".join(path)) or DEFAULT_NAMES.get(path[0])
+        if path not in tables or former is None or not isinstance(name, str):
+            continue
+        # a class of a file may be named from another folder than it was
+        if at_folder(name, Path.cwd()) != former:
+            result[tables[path]] = {}
+    return result
