@@ -7,7 +7,7 @@ can reach the record or the model. Only updates that are not finite are no fault
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -125,14 +125,11 @@ def aggregated(learner: Learner, updates: Sequence[Update], when: str) -> Aggreg
 
 
 def _is_number(value: Any) -> bool:
-    convert: Callable[[Any], float] = float
-    if isinstance(value, str):
-        return False
     try:
-        convert(value)
+        float(value)
     except (TypeError, ValueError, RuntimeError):
         return False
-    return True
+    return not isinstance(value, str)
 
 
 def _fault(learner: Learner, when: str, problem: str) -> RunError:

@@ -195,16 +195,14 @@ class Candidate:
     @property
     def duration_s(self) -> float:
         """Download, training and upload together (s), with the whole airtime."""
-        known, window = self._known, self._window
-        download_s, upload_s = window.transfers_s or self._transfers_s()
-        return download_s + (window.train_s or known.train_s(window)) * known.work_share + upload_s
+        download_s, train_s, upload_s = self.parts_s
+        return download_s + train_s + upload_s
 
     @property
     def parts_s(self) -> tuple[float, float, float]:
         """``download_s``, ``train_s`` and ``upload_s``, for policies that need all three of every candidate."""
-        known, window = self._known, self._window
-        download_s, upload_s = window.transfers_s or self._transfers_s()
-        return download_s, (window.train_s or known.train_s(window)) * known.work_share, upload_s
+        download_s, upload_s = self._window.transfers_s or self._transfers_s()
+        return download_s, self.train_s, upload_s
 
     @property
     def energy_j(self) -> float | None:
