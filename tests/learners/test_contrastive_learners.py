@@ -101,16 +101,21 @@ def test_learning_rate_follows_a_cosine(new: Callable[..., Any]) -> None:
 
 def test_the_methods_differ_by_their_weights_alone(new: Callable[..., Any], participant: MakeParticipant) -> None:
     vehicles = [participant(0, i, speed_mps=kmh / 3.6) for i, kmh in enumerate((60, 80, 100, 120, 150))]
-    states, weights = [], {}
+    states, weights, deviations = [], {}, {}
     for cls in (FLSimCo, FedAvg, Discard):
         learner = new(cls)
         updates = learner.train(vehicles)
         states.append([dict(update.state) for update in updates])
-        weights[cls.name] = list(learner.aggregate(updates).weights)
+        done = learner.aggregate(updates)
+        weights[cls.name], deviations[cls.name] = list(done.weights), done.metrics["weight_deviation"]
     assert all(equal(a, b) and equal(b, c) for a, b, c in zip(*states, strict=True))
     assert weights["flsimco"] == pytest.approx(blur_weights([60, 80, 100, 120, 150]).tolist(), rel=1e-12)
     assert weights["fedavg"] == [0.2] * 5
     assert weights["discard"] == pytest.approx([1 / 3] * 3 + [0, 0])
+    by_hand = np.array([0.220588, 0.210784, 0.200980, 0.191176, 0.176471])
+    assert deviations["flsimco"] == pytest.approx(np.sqrt(np.mean((5 * by_hand - 1) ** 2)), abs=1e-5)
+    assert deviations["fedavg"] == 0
+    assert deviations["discard"] == pytest.approx(np.sqrt((3 * (2 / 3) ** 2 + 2) / 5))
 
 
 def test_discard_keeps_the_model_when_all_are_too_fast(new: Callable[..., Any], participant: MakeParticipant) -> None:
@@ -160,18 +165,6 @@ def test_one_in_250_of_the_bank_vote(new: Callable[..., Any], monkeypatch: pytes
         learner.evaluate(final=False)
         assert learner.describe().facts["kNN"] == f"{asked[-1]} of {settings['bank'] or 96} clean training images vote"
     assert asked == [1, 1]
-
-
-def test_deviation_from_equal_weights(new: Callable[..., Any], participant: MakeParticipant) -> None:
-    vehicles = [participant(0, i, speed_mps=kmh / 3.6) for i, kmh in enumerate((60, 80, 100, 120, 150))]
-    deviations = {}
-    for cls in (FLSimCo, FedAvg, Discard):
-        learner = new(cls)
-        deviations[cls.name] = learner.aggregate(learner.train(vehicles)).metrics["weight_deviation"]
-    weights = np.array([0.220588, 0.210784, 0.200980, 0.191176, 0.176471])
-    assert deviations["flsimco"] == pytest.approx(np.sqrt(np.mean((5 * weights - 1) ** 2)), abs=1e-5)
-    assert deviations["fedavg"] == 0
-    assert deviations["discard"] == pytest.approx(np.sqrt((3 * (2 / 3) ** 2 + 2) / 5))
 
 
 def test_plain_negatives_are_the_images_themselves(

@@ -1,6 +1,7 @@
 """Laws that every registered learner keeps, whatever its task: what the simulator relies on.
 
-A learner of a known task is tested as soon as ``pyproject.toml`` names it. A new task needs an entry in ``TASKS``.
+A learner of a known task is tested as soon as ``pyproject.toml`` names it. A new task needs an entry in ``SETTINGS`` of
+``device_checks.tiny_rounds``.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import pytest
 import torch
 from device_checks.schedule import learner_class as learner_class_of
 from device_checks.schedule import registered
+from device_checks.tiny_rounds import SETTINGS
 from learner_checks import equal, peers_of
 
 from learners.data.sets import ImageSet, SteeringSet
@@ -29,19 +31,11 @@ MakeParticipant = Callable[..., Participant]
 MakeContext = Callable[..., LearnerContext]
 
 
-TASKS: dict[str, dict[str, Any]] = {
-    "contrastive": {"batch": 8, "steps": 2, "bank": 40},
-    "steering": {"batch": 4, "steps": 2},
-    "classification": {"batch": 4, "steps": 2, "local_test": 12},
-}
-"""Settings of the learners of a task, so that a local training takes milliseconds."""
-
-
 @pytest.fixture(params=sorted(registered()))
 def learner_class(request: pytest.FixtureRequest) -> Any:
     cls = learner_class_of(request.param)
     assert cls.name == request.param
-    assert cls.task in TASKS, f"add the task of '{cls.name}' to TASKS"
+    assert cls.task in SETTINGS, f"add the task of '{cls.name}' to tiny_rounds.SETTINGS"
     return cls
 
 
@@ -53,7 +47,7 @@ def new(
     context: LearnerContext,
 ) -> Callable[..., Any]:
     """Return a maker of learners on tiny data."""
-    quick = TASKS[learner_class.task]
+    quick = SETTINGS[learner_class.task]
 
     def make(given: LearnerContext | None = None, **settings: Any) -> Any:
         return learner_class.create(given or context, learner_class.Settings(**(quick | settings)))

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from device_checks.tiny_rounds import Doubled
 from learner_checks import equal, of
 from torch import nn
 
@@ -16,7 +17,7 @@ from learners.cdl import Cdl
 from learners.data.sets import SteeringSet
 from learners.encoders.resnet8 import ResNet8
 from learners.engines.optimizers import Adam
-from learners.engines.programs import SequentialEngine, Tensors, Trained, TrainingJob
+from learners.engines.programs import SequentialEngine, Trained, TrainingJob
 from learners.steering_baselines import DecentralisedSgd, FedAvgSteering
 from vnetsim.errors import InputError
 from vnetsim.experiment import BlurSettings, ExchangeSettings
@@ -226,29 +227,18 @@ def test_two_vehicles_with_one_silo(new: New, participant: MakeParticipant) -> N
     assert equal(of(learner.state_dict(), "silo.1.shared."), dict(updates[1].state))
 
 
-class Doubled:
+class InDouble(SequentialEngine):
     """An engine in double precision: Adam makes whole steps of the rounding of a gradient that should be 0."""
 
     def train(self, jobs: Sequence[TrainingJob]) -> list[Trained]:
-        return SequentialEngine().train([self._doubled(job) for job in jobs])
-
-    def _doubled(self, job: TrainingJob) -> TrainingJob:
-        program = replace(
-            job.program,
-            network=copy.deepcopy(job.program.network).double(),
-            prepare=lambda drawn: double(job.program.prepare(drawn)),
-        )
-        return replace(job, program=program, base=double(job.base))
-
-
-def double(tensors: Tensors) -> dict[str, torch.Tensor]:
-    return {name: tensor.double() if tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
+        in_double = Doubled("cpu")
+        return super().train([in_double(job) for job in jobs])
 
 
 @pytest.mark.parametrize("settings", [{"optimizer": "adam"}, {"optimizer": "sgd", "lr": 0.05, "weight_decay": 1e-3}])
 def test_alone_it_is_the_local_optimizer_of_torch(new: New, participant: MakeParticipant, settings: Any) -> None:
     learner = new(DecentralisedSgd, dropout=0.0, optimizer_state="kept", **settings)
-    learner._task.engine = Doubled()
+    learner._task.engine = InDouble()
     network = first_network(learner).double()
     reference = (
         torch.optim.Adam(network.parameters(), lr=1e-3, weight_decay=1e-5)

@@ -112,12 +112,6 @@ def test_deadline(scene: Any) -> None:
     assert [r.closed_by for r in result.log.rounds] == ["deadline"]
 
 
-def test_stale_when_the_quorum_closes_the_round(scene: Any) -> None:
-    result = scene.run([scene.window("a", 0, 20), scene.window("b", 2, 20)])
-    assert outcomes(result) == {"a": "committed", "b": "stale"}
-    assert result.log.participations[1].end_s == 6.0
-
-
 def test_not_selected(scene: Any) -> None:
     result = scene.run([scene.window("a", 0, 20), scene.window("b", 0.5, 3)], invited=1)
     assert outcomes(result) == {"b": "not_selected", "a": "committed"}

@@ -3,7 +3,6 @@
 import dataclasses
 from xml.etree import ElementTree as ET
 
-import numpy as np
 import polars as pl
 import pytest
 
@@ -187,14 +186,6 @@ def test_states_differ_without_colour(exchanged):
         panel = contact_graph_panel(exchanged(rows))
     assert {"both ways", "one way", "cut", "relayed", "vehicle", "RSU"} <= set(words_of(panel))
     assert "stroke-dasharray" in panel.svg
-
-
-def test_very_many_rows_stay_small_and_readable(exchanged):
-    rng = np.random.default_rng(1)
-    every = [(r, i, j) for r in range(4) for i in range(60) for j in range(60) if i != j]
-    rows = [row(i, j, round=r, contact_s=float(rng.exponential(5))) for r, i, j in every]
-    found = panels(exchanged(rows))
-    assert sum(len(panel.svg) for panel in found.values()) < 1_000_000
 
 
 def test_phases_of_a_participation(exchange_run, learning_run, exchanged):

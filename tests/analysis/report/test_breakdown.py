@@ -5,7 +5,6 @@ import polars as pl
 import pytest
 
 from analysis.loading import load
-from analysis.plots.learning import silo_panel
 from analysis.plots.participation import outcome_panel, spent_panel, timeline_panel, weight_panel
 from analysis.report.breakdown import by_rsu, by_type
 from analysis.report.headline import headline
@@ -176,11 +175,3 @@ def test_equal_weights_need_no_figure(run):
     panel = weight_panel(dataclasses.replace(run, participations=equal))
     assert panel.svg == ""
     assert "weighed the same in their round" in panel.caption
-
-
-def test_ranges_of_angles_are_no_classes(run):
-    learner = dataclasses.replace(run.manifest.learner, task="steering")
-    steering = dataclasses.replace(run, manifest=dataclasses.replace(run.manifest, learner=learner))
-    with styled():
-        assert "10 ranges of the steering angle in all" in silo_panel(steering).caption
-        assert "10 classes in all" in silo_panel(run).caption

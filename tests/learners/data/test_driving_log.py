@@ -204,22 +204,6 @@ def test_a_split_of_two_frames_and_of_one():
         split_by_time(np.zeros(1, dtype=np.int64), 0.2, np.random.default_rng(0))
 
 
-def test_same_seed_same_blocks(tmp_path):
-    record(tmp_path)
-    one, two = load(tmp_path), load(tmp_path)
-    assert torch.equal(one.test, two.test)
-    assert any(not torch.equal(one.test_angles, load(tmp_path, seed=seed).test_angles) for seed in range(1, 4))
-
-
-def test_a_number_of_images_keeps_the_first(tmp_path):
-    record(tmp_path)
-    every, few = load(tmp_path), load(tmp_path, train_images=7, test_images=2)
-    assert torch.equal(few.train, every.train[:7])
-    assert torch.equal(few.test_angles, every.test_angles[:2])
-    with pytest.raises(InputError, match=r"data\.train_images: 33 images asked for, 'driving-log' has 32; 0 takes all"):
-        load(tmp_path, train_images=33)
-
-
 def replaced_line(log, line, text):
     lines = log.read_text().splitlines()
     lines[line - 1] = text

@@ -13,7 +13,6 @@ from PIL import Image
 
 from learners.data.driving_log import find_image
 from learners.data.npz import load as load_npz
-from learners.data.steering_npz import load as load_steering
 from vnetsim.errors import InputError
 from vnetsim.experiment import DataSettings
 from vnetsim.random_streams import Streams
@@ -43,12 +42,6 @@ def test_a_header_that_declares_more_than_there_is(images: int, fault: str, tmp_
     path = archive(tmp_path / "a.npz", images=member(IMAGES, (images, 8, 8, 3)), labels=member(LABELS))
     with pytest.raises(InputError, match=rf"a\.npz' .*{fault}"):
         load_npz(DataSettings(name="npz", root=str(path)), streams=Streams(seed=0))
-
-
-def test_an_empty_array_of_angles(tmp_path: Path) -> None:
-    path = archive(tmp_path / "a.npz", imgs=member(IMAGES), ground_truths=member(np.zeros(0)))
-    with pytest.raises(InputError, match=r"ground_truths: 0 angles for 4 images in imgs"):
-        load_steering(DataSettings(name="steering-npz", root=str(path)), streams=Streams(seed=0))
 
 
 def test_labels_beyond_all_classes(tmp_path: Path) -> None:

@@ -63,12 +63,6 @@ def test_plain_layout_is_in_random_order_so_that_the_first_are_of_all_classes(ar
     assert few.mean == pytest.approx((few.train.double() / 255).mean(dim=(0, 2, 3)).tolist())
 
 
-def test_the_split_follows_the_seed(archive):
-    path = archive(**plain())
-    assert torch.equal(load(path).test, load(path).test)
-    assert not torch.equal(load(path).test, load(path, seed=1).test)
-
-
 def test_medmnist_layout_keeps_its_test_set_and_order(archive):
     images = load(archive(**med()))
     assert which(images.train) == list(range(40))

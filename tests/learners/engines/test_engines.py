@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from device_checks.schedule import learner_class, registered
+from device_checks.tiny_rounds import SETTINGS, Doubled
 from learner_checks import peers_of
 from torch import nn
 
@@ -29,11 +30,6 @@ from vnetsim.errors import RunError
 from vnetsim.learning import LearnerContext, Participant
 from vnetsim.learning.device import OUT_OF_MEMORY, cores
 
-SETTINGS: dict[str, dict[str, Any]] = {
-    "contrastive": {"batch": 4, "steps": 2, "bank": 40},
-    "steering": {"batch": 4, "steps": 2, "dropout": 0.3},
-    "classification": {"batch": 4, "steps": 2, "local_test": 12},
-}
 VARIANTS = [(name, {}) for name in sorted(registered())] + [
     ("fedco", {"key_encoder": "rsu"}),
     ("flsimco", {"negatives": "plain"}),
@@ -81,38 +77,11 @@ class Compared:
         return self._reference.map(program, calls)
 
 
-class InDouble:
-    """Makes jobs in double precision of others: the same images and draws, other types."""
-
-    def __init__(self) -> None:
-        self._programs: dict[Program, Program] = {}
-
-    def __call__(self, job: TrainingJob) -> TrainingJob:
-        if job.program not in self._programs:
-            program = job.program
-            self._programs[program] = replace(
-                program,
-                network=copy.deepcopy(program.network).double(),
-                prepare=lambda drawn: double(program.prepare(drawn)),
-            )
-        return replace(
-            job,
-            program=self._programs[job.program],
-            base=double(job.base),
-            given=double(job.given),
-            optimizer=double(job.optimizer),
-        )
-
-
 def flat(trained: Trained) -> torch.Tensor:
     """Return all values of a result in one row, named in an order of their own."""
     parts = (trained.state, trained.optimizer, trained.figures)
     tensors = [part[name].reshape(-1).double() for part in parts for name in sorted(part)]
     return torch.cat(tensors)
-
-
-def double(tensors: Tensors) -> dict[str, torch.Tensor]:
-    return {name: tensor.double() if tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
 
 
 def met(participants: Sequence[Participant]) -> list[Participant]:
@@ -136,7 +105,7 @@ def rounds(learner: Any, participant: Callable[..., Participant], count: int = 2
 
 
 def test_engines_agree_in_double_precision(learner: Any, participant: Callable[..., Participant]) -> None:
-    in_double, reference = InDouble(), SequentialEngine()
+    in_double, reference = Doubled("cpu"), SequentialEngine()
     engines = {name: ENGINES[name]() for name in ("three workers", "stacks of two")}
 
     def compare(jobs: Sequence[TrainingJob]) -> None:
@@ -159,7 +128,7 @@ def test_engines_agree_in_double_precision(learner: Any, participant: Callable[.
 )
 def test_engines_round_as_the_sequential_one_does(learner: Any, participant: Callable[..., Participant]) -> None:
     """Single precision: each is about as near to the result in double precision; one core or three give the same."""
-    in_double, reference = InDouble(), SequentialEngine()
+    in_double, reference = Doubled("cpu"), SequentialEngine()
     engines = {name: ENGINES[name]() for name in ("one worker", "three workers", "one stack")}
 
     def compare(jobs: Sequence[TrainingJob]) -> None:

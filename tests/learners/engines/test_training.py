@@ -61,10 +61,6 @@ def test_draws_without_replacement_from_its_own_silo() -> None:
     assert drawn != indices(draw(1, 6, seed=1))
 
 
-def test_a_small_silo_gives_all_it_has() -> None:
-    assert indices(draw(0, 100)) == list(range(5))
-
-
 def test_the_first_images_of_a_silo_blur() -> None:
     sharp, blurred = draw(1, 10), draw(1, 10, kernel_px=3.5, fraction=0.3)
     expected = motion_blur(sharp, torch.full((10,), 3.5))
@@ -216,10 +212,6 @@ def test_a_copy_lies_plainly_in_memory_of_its_own() -> None:
     assert not copied["w"].requires_grad
     copied["t"].zero_()
     assert of["t"].any()
-
-
-def test_divergence_is_reported() -> None:
-    assert not train(program(Line()), Line().state_dict(), replace(TRAINING, learning_rate=1e30)).finite
 
 
 @pytest.mark.parametrize("part", ["state", "optimizer", "figures"])
