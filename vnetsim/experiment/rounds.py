@@ -11,7 +11,7 @@ from vnetsim.errors.bounds import Images, Share, Within, check_bounds, require
 
 @dataclass(frozen=True, kw_only=True)
 class RoundSettings:
-    """When a round selects, closes and aggregates.
+    """Whom a round invites, and when it closes.
 
     Args:
         quorum: committed uploads that close a round.
