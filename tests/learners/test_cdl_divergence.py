@@ -31,17 +31,6 @@ def new(on_tiny_roads: SteeringSet, new_context: Callable[..., LearnerContext]) 
     return make
 
 
-@pytest.fixture
-def group(participant: MakeParticipant) -> Callable[[int], list[Participant]]:
-    """Return a maker of three participants that all exchanged with each other."""
-
-    def make(round_: int) -> list[Participant]:
-        alone = [participant(round_, silo) for silo in range(3)]
-        return [participant(round_, i, peers=[p for p in alone if p is not me]) for i, me in enumerate(alone)]
-
-    return make
-
-
 def play(learner: Any, rounds: int, group: Callable[[int], list[Participant]]) -> list[Any]:
     return [learner.aggregate(learner.train(group(r))) for r in range(rounds)]
 

@@ -182,19 +182,6 @@ def test_images_blur_by_what_blur_and_camera_say(
     assert set(drawn["rows"][blurred].tolist()) == first
 
 
-@pytest.mark.parametrize(
-    ("change", "factor"),
-    [
-        ({}, 1.0),
-        ({"exposure_s": 0.02}, 2.0),
-        ({"scene_width_m": 9.0}, 1.0),
-    ],
-    ids=str,
-)
-def test_the_level_is_that_of_the_camera(change: dict[str, float], factor: float) -> None:
-    assert Camera(**change).level_px(30.0) == pytest.approx(factor * 0.01 * 0.004 * 30.0 / (3e-6 * 10.0))
-
-
 def test_the_data_have_streams_of_their_own(observe: Callable[..., Found]) -> None:
     """The number of silos changes who holds what, and none of the images."""
     before, after = observe(SIGNS), observe(SIGNS, silos=5)
