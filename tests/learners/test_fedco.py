@@ -371,6 +371,22 @@ def test_kept_key_encoders_are_averaged_and_clipped_with_their_models(new: New, 
         torch.testing.assert_close(tensor, before[name], rtol=0, atol=2e-6)
 
 
+def test_a_kept_key_encoder_survives_a_resume_and_reaches_the_stale(
+    new: New, new_context: MakeContext, participant: MakeParticipant
+) -> None:
+    def make() -> FedCo:
+        return new(new_context(max_staleness=1), key_encoder="rsu")
+
+    learner, resumed = make(), make()
+    learner.aggregate(learner.train([participant(0, i) for i in range(2)]))
+    resumed.load_state_dict(learner.state_dict())
+    group = [participant(1, 7, base_round=0), participant(1, 8)]
+    for a, b in zip(learner.train(group), resumed.train(group), strict=True):
+        assert all(torch.equal(a.state[name], b.state[name]) for name in a.state)
+    with pytest.raises(InputError, match="does not fit this learner's settings"):
+        new(new_context(max_staleness=1), key_encoder="visit").load_state_dict(learner.state_dict())
+
+
 def test_a_robust_rule_leaves_the_uploads_keys_in_the_queue(new: New, participant: MakeParticipant) -> None:
     learner = new(aggregation="median")
     updates = learner.train([participant(0, i) for i in range(3)])
