@@ -185,11 +185,17 @@ def test_a_comparison_that_goes_on_takes_no_other_learner_from_a_cell(
         run.write_json("manifest.json", run.manifest() | {"status": "interrupted"})
         settings = tomllib.loads((cell / "experiment.toml").read_text())
         evil = f"{tmp_path / 'evil.py'}:X"
-        changed = settings | ({"learner": evil} if index % 2 else {"schedule": {"learner": evil, "learning": {}}})
-        run.put({"experiment.toml": tomli_w.dumps(changed).encode()})
+        changes = (
+            {"learner": evil},
+            {"schedule": {"learner": evil, "learning": {}}},
+            {"learning": settings["learning"] | {"encoder": evil}},
+            {"radio": {"name": evil}},
+        )
+        run.put({"experiment.toml": tomli_w.dumps(settings | changes[index]).encode()})
     done = cli(*command, "--out", "out")
     assert done.status == 1
-    assert done.err.count("learner was altered since the cell began") == 4
+    for key in ("learner", "schedule.learner", "learning.encoder", "radio.name"):
+        assert f": {key} was altered since the cell began" in done.err
     assert not trace.exists()
 
 

@@ -8,19 +8,22 @@ from __future__ import annotations
 import dataclasses
 import errno
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from vnetsim import __version__
 from vnetsim.errors import InputError, VnetsimError, one_line
+from vnetsim.errors.paths import resolved
 from vnetsim.experiment import Experiment
 from vnetsim.learning.device import CORES
-from vnetsim.plugins import at_folder
+from vnetsim.plugins import at_folder, code_file
 from vnetsim.progress import ProgressDisplay
 from vnetsim.runs.assembly import assemble
 from vnetsim.runs.runner import resume_run, start_run
+from vnetsim.scenario.settings_file import load_experiment, to_plain
 from vnetsim.storage.comparison import COMPARED
 from vnetsim.storage.folder import Folder
 from vnetsim.storage.run_directory import RunDirectory
@@ -104,10 +107,7 @@ def _play(job: CellJob, progress: ProgressDisplay) -> None:
     whole = Folder(job.root)
     folder = whole.path_of(f"cells/{job.name}/manifest.json").parent
     if (folder / "manifest.json").is_file():
-        try:
-            RunDirectory(folder).checked("experiment.toml")
-        except InputError as error:
-            raise InputError(f"{error} Or {_cure(folder)}") from None
+        _refuse_other_settings(folder, job.located())
         # all that the folder names is what this comparison names
         resume_run(folder, command=job.command, progress=progress, trust=True)
     else:
@@ -115,6 +115,34 @@ def _play(job: CellJob, progress: ProgressDisplay) -> None:
             whole.remove(f"cells/{job.name}")
         assembly = assemble(job.located())
         start_run(assembly, folder, command=job.command, progress=progress, portable=True, timing_only=job.timing_only)
+
+
+def _refuse_other_settings(folder: Path, experiment: Experiment) -> None:
+    """Refuse to go on with a cell whose ``experiment.toml`` is not what the comparison wants: it could bring code."""
+    try:
+        file = RunDirectory(folder).checked("experiment.toml")
+    except InputError as error:
+        raise InputError(f"{error} Or {_cure(folder)}") from None
+    found_there = load_experiment(str(file))
+    recorded = _flat(to_plain(found_there))
+    recorded["scenario"] = str(resolved(recorded["scenario"]))
+    wanted = {**_flat(to_plain(experiment)), "scenario": str(resolved(experiment.scenario))}
+    # what the comparison leaves to a default may not be code either
+    code = {key: "" for key, name in found_there.plugins().items() if code_file(name) is not None}
+    for key, value in {**code, **wanted}.items():
+        found = recorded.get(key)
+        if found != value:  # the record also spells out defaults
+            raise InputError(
+                f"{folder / 'experiment.toml'}: {key} was altered since the cell began (from {value!r} to {found!r}); "
+                f"put it back, or {_cure(folder)}"
+            )
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for key, value in values.items():
+        result |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return result
 
 
 @contextmanager
