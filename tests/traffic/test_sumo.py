@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -193,6 +194,20 @@ def test_without_rsu_the_busiest_signalised_junction_is_named(scenario: Path) ->
     assert len(traffic.info.inputs) == 3
     assert traffic.info.lanes
     assert all(lane.shape[1] == 2 for lane in traffic.info.lanes)
+
+
+@pytest.mark.timeout(60)
+def test_a_port_of_the_users_own_keeps_nobody_waiting(scenario: Path) -> None:
+    file = scenario.with_name("port.sumocfg")
+    port = '<traci_server><remote-port value="8813"/></traci_server>'
+    file.write_text(re.sub(r"</\w+>\s*$", lambda end: port + end[0], scenario.read_text()))
+    assert port in file.read_text()
+    found = []
+    for config in (scenario, file):  # the busiest junction is counted by a SUMO that nobody speaks to
+        traffic = open_traffic(Experiment(scenario=str(config)))
+        found.append((traffic.rsus, next(iter(traffic.events())).time_s))
+        traffic.close()
+    assert found[0] == found[1]
 
 
 def test_pois_of_type_rsu_are_the_rsus(make_scenario: Callable[..., Path], tmp_path: Path) -> None:

@@ -50,6 +50,7 @@ class Demand:
         command = [
             *(str(binary("sumo")), "-c", str(self.config), *QUIET, *without(self.options, "--end")),
             *("--end", f"{self.begin_s + self.span_s:.15g}"),
+            *("--remote-port", "0"),  # of the user's own, on which SUMO would wait for somebody
             *(*outputs.options(), "--edgedata-output", str(counts)),
         ]
         try:
