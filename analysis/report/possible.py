@@ -43,7 +43,7 @@ class Needed:
 
 def needed(run: RunData) -> Needed | None:
     """Return how long participations take; None where fewer than half of them can be followed to their end."""
-    begun = run.participations.filter(pl.col("outcome") != "not_selected")
+    begun = run.invited
     committed = begun.filter(outcome="committed")
     if committed.is_empty():
         return None
@@ -72,7 +72,7 @@ def vehicles(run: RunData, needed_s: float) -> pl.DataFrame:
         speed_mps=pl.col("entry_speed_mps").first(),
         enough=(pl.col("exit_s") - pl.col("enter_s") >= needed_s).any(),
     )
-    invited = run.participations.filter(pl.col("outcome") != "not_selected")
+    invited = run.invited
     took_part = run.participations.group_by("vehicle_id").agg(pl.col("approach").first())
     committed = invited.filter(outcome="committed")["vehicle_id"].unique().to_list()
     return seen.join(took_part, on="vehicle_id", how="left").with_columns(
@@ -189,7 +189,7 @@ def failed_panel(run: RunData) -> Drawn:
     legend(ax, columns=2)
     ends = at.group_by("outcome").len().sort("len", descending=True)
     parts = ", ".join(f"{OUTCOMES[name][0]} {count(rows)}" for name, rows in ends.iter_rows())
-    invited = run.participations.filter(pl.col("outcome") != "not_selected").height
+    invited = run.invited.height
     return figure, f"{count(at.height)} of {plural(invited, 'participation')} were cut: {parts}."
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 
-from scipy.special import expn
-
 THERMAL_NOISE_DBM_PER_HZ = -174.0
 
 
@@ -34,6 +32,8 @@ def ergodic_bits(snr: float, fading_m: int) -> float:
 def _scaled_expn(k: int, b: float) -> float:
     """Return e^b E_k(b); beyond 100 by its asymptotic series, where e^b would overflow and E_k vanish."""
     if b < 100:
+        from scipy.special import expn  # noqa: PLC0415 - slow to load, and only fading needs it
+
         return math.exp(b) * float(expn(k, b))
     term = total = 1 / b
     for n in range(10):

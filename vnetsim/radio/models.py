@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
 
@@ -24,7 +24,9 @@ from vnetsim.radio.propagation import (
     line_of_sight_probability,
     path_loss_db,
 )
-from vnetsim.radio.sight import Streets
+
+if TYPE_CHECKING:
+    from vnetsim.radio.sight import Streets
 
 PowerDbm = Annotated[float, Within(-100, 100, "dBm", "below any receiver's noise; 10 MW, above any transmitter")]
 
@@ -47,6 +49,10 @@ class Place:
 
     streets: Streets | None
     rsus: Sequence[Rsu]
+
+    def one_street(self, one_m: PositionM, other_m: PositionM, environment: str) -> bool:
+        """Return whether no building stands between two places (m); outside of towns there is none."""
+        return environment != "urban" or self.streets is None or self.streets.clear(one_m, other_m)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,8 +147,11 @@ class Tr37885:
 
     def begin(self, rsus: Sequence[Rsu], lanes: Sequence[Floats]) -> Place:
         """Return who sees whom, and who interferes."""
-        streets = self.state == "streets" and any(len(lane) > 1 for lane in lanes)
-        return Place(streets=Streets(lanes, [(rsu.x_m, rsu.y_m) for rsu in rsus]) if streets else None, rsus=rsus)
+        if self.state != "streets" or not any(len(lane) > 1 for lane in lanes):
+            return Place(streets=None, rsus=rsus)
+        from vnetsim.radio.sight import Streets  # noqa: PLC0415 - brings shapely, which other states do without
+
+        return Place(streets=Streets(lanes, [(rsu.x_m, rsu.y_m) for rsu in rsus]), rsus=rsus)
 
     def draw(self, generator: np.random.Generator, memory: Place) -> DrawnLink | tuple[float, Place]:
         """Return what holds for a link: in line of sight its excess loss (dB), the same both ways."""
@@ -197,8 +206,7 @@ class Tr37885:
         distance_m = math.hypot(ground_m, heights_m[0] - heights_m[1])
         if not isinstance(state, DrawnLink):
             return path_loss_db(distance_m, self.carrier_hz, environment) - 2 * self.antenna_dbi, state[0], True
-        streets = state.place.streets if environment == "urban" else None
-        one_street = streets is None or streets.clear(one_m, other_m)
+        one_street = state.place.one_street(one_m, other_m, environment)
         path_db = path_loss_db(distance_m, self.carrier_hz, environment, one_street=one_street) - 2 * self.antenna_dbi
         excess_db = 0.0
         if one_street and state.uniform > line_of_sight_probability(ground_m, environment):
@@ -236,8 +244,7 @@ class Tr37885:
             if rsu.id == own.id:
                 continue
             at_m, environment = (rsu.x_m, rsu.y_m), self.environment_of(rsu)
-            streets = place.streets if environment == "urban" else None
-            one_street = streets is None or streets.clear(at_m, receiver_m)
+            one_street = place.one_street(at_m, receiver_m, environment)
             loss_db = path_loss_db(math.dist(at_m, receiver_m), self.carrier_hz, environment, one_street=one_street)
             total_mw += 10 ** ((self.rsu_power_dbm + 2 * self.antenna_dbi - loss_db) / 10)
         return total_mw
