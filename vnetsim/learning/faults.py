@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from vnetsim.errors import RunError
-from vnetsim.learning import Aggregation, Learner, Participant, Update
+from vnetsim.learning import AGGREGATOR, Aggregation, Learner, Participant, Update
 from vnetsim.learning.device import all_finite, out_of_memory
 
 SUM_TOLERANCE = 1e-6
@@ -22,10 +22,9 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 def model_shapes(state: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of the model's tensors in a learner's state, by their names in the model."""
-    return {
-        name.removeprefix("model."): tuple(tensor.shape) for name, tensor in state.items() if name.startswith("model.")
-    }
+    """Return the shapes of the model's tensors in a learner's state, by their names in the model; alike for all."""
+    named = {name.rpartition("/")[2]: tuple(tensor.shape) for name, tensor in state.items()}
+    return {name.removeprefix("model."): shape for name, shape in named.items() if name.startswith("model.")}
 
 
 def trained(learner: Learner, participants: Sequence[Participant], model: Shapes) -> list[Update]:
@@ -98,13 +97,13 @@ def _tensor_problem(name: str, tensor: Any, first: Any, model: Shapes) -> str:
     return ""
 
 
-def aggregated(learner: Learner, updates: Sequence[Update], when: str) -> Aggregation:
-    """Return what the learner makes of finite updates, checked.
+def aggregated(learner: Learner, updates: Sequence[Update], when: str, into: str = AGGREGATOR) -> Aggregation:
+    """Return what the learner makes of finite updates for an aggregator, checked.
 
     Raises:
         RunError: naming the round, and the vehicle of a wrong weight.
     """
-    result = learner.aggregate(updates)
+    result = learner.aggregate(updates) if into == AGGREGATOR else learner.aggregate(updates, into)
     if len(result.weights) != len(updates):
         raise _fault(learner, when, f"aggregate returned {len(result.weights)} weights for {len(updates)} updates")
     for update, weight in zip(updates, result.weights, strict=True):

@@ -6,9 +6,9 @@ commits, and only then has it train the committed participants, all together.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -54,7 +54,8 @@ class Participant:
 
     Args:
         round: index of the round that aggregates it, from 0.
-        base: the model it downloaded; its version is smaller than ``round`` when stale.
+        base: the model it downloaded; its version is smaller than ``round`` when stale. Of another aggregator than the
+            one that aggregates it, where the vehicle was handed over and carried its training along.
         vehicle_id: the vehicle.
         rsu_id: the RSU that served it.
         silo: index of its silo.
@@ -68,6 +69,16 @@ class Participant:
         upload_s: seconds it spent sending.
         work_share: share of its local steps that it did, in (0, 1]; below 1 only where ``Cost.steps`` allows it and the
             pace asked for it.
+        counted_from: where ``base`` is of another aggregator: the version of the one that aggregates it from which on
+            its staleness counts, that of the time of its download; None where ``base`` is its own.
+        carried: what is aggregated of it: its ``model``, or its ``change``, which is added to the aggregator's newest
+            model: w + (w_n - w_base), parameters alone. BatchNorm's statistics and counters are then w's.
+        mixed: models that it downloaded while it trained, in order, each with the share of its local steps that it had
+            done by then, in [0, 1]. There w_n <- (w + u w_n) / (1 + u), u = max(0, cos(w_n, w)) over the parameters
+            (MIDDLE's on-device mixing; Zhang et al., ICPP 2023); it goes on with the rest of its steps, and its
+            optimizer as it was. BatchNorm's statistics are mixed likewise.
+        bases: where it downloaded several models before it trained: all of them, ``base`` among them. It starts from
+            their mean (FedMes; Han et al., JSAC 39(12), 2021). Empty for ``base`` alone.
     """
 
     round: int
@@ -83,6 +94,10 @@ class Participant:
     train_s: float = 0.0
     upload_s: float = 0.0
     work_share: float = 1.0
+    counted_from: int | None = None
+    carried: Literal["model", "change"] = "model"
+    mixed: tuple[tuple[float, ModelKey], ...] = ()
+    bases: tuple[ModelKey, ...] = ()
 
     def steps_of(self, steps: int) -> int:
         """Return how many of ``steps`` local steps it did: its share of them to the nearest whole one, at least one."""
@@ -121,11 +136,14 @@ class Aggregation:
         metrics: figures of the round.
         exchanges: a figure for completed exchanges by (sender, receiver), both vehicle ids; see
             ``Description.exchange``. For example the weight that the receiver gives to the sender's model.
+        samples: training samples of the silos whose update has a weight above 0, by which a cloud weighs aggregators;
+            0 where the learner does not say.
     """
 
     weights: Sequence[float]
     metrics: Mapping[str, float]
     exchanges: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    samples: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -193,6 +211,8 @@ class LearnerContext:
         rule: name of the aggregation rule, see ``vnetsim.learning.aggregation``; another one than ``sync`` is given
             only to learners that say ``takes_aggregation_rule``.
         aggregation: the rule with its settings; None for its defaults.
+        aggregators: names of all that have a model: one over all RSUs, or several, one at each RSU and perhaps a cloud.
+            Several are given only to learners that are ``KeepsModels``.
     """
 
     streams: Streams
@@ -210,6 +230,7 @@ class LearnerContext:
     encoder: Any = None
     rule: str = SYNC
     aggregation: Any = None
+    aggregators: tuple[str, ...] = (AGGREGATOR,)
 
 
 @runtime_checkable
@@ -225,6 +246,8 @@ class Learner(Protocol):
       defaults, for example ``{"data.name": "road"}``. What the user sets goes before them;
     - ``takes_aggregation_rule: bool``, whether ``aggregate`` folds uploads by the rule that its context names; without
       it any other rule than ``sync`` is refused.
+
+    One that is also ``KeepsModels`` may be run with several aggregators.
     """
 
     name: ClassVar[str]
@@ -275,6 +298,7 @@ class Learner(Protocol):
         """Return all state that a resumed run needs: flat names to tensors.
 
         The global model, or the silos' average, stands under ``model.*``; what belongs to silo i under ``silo.i.*``.
+        Where ``LearnerContext.aggregators`` names others than ``single``, theirs stand under ``NAME/model.*``.
         A silo's tensor that has not changed since the last call may be the same object, and is then not written again;
         so tensors that were returned are never changed in place.
         """
@@ -286,4 +310,46 @@ class Learner(Protocol):
 
     def sample_images(self, kernels_px: Sequence[float], count: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
         """Return example images blurred with each kernel length, shape (len(kernels_px), count, H, W, C), uint8."""
+        ...
+
+
+@runtime_checkable
+class KeepsModels(Protocol):
+    """What a learner offers besides where a run has several aggregators, or hands trained models over between RSUs.
+
+    Whoever offers it keeps a sequence of models for each aggregator, all beginning with the same one, and does what
+    ``Participant`` says of ``counted_from``, ``carried``, ``mixed`` and ``bases``. ``Learner.create`` refuses several
+    aggregators by an InputError where the learner's settings leave none at an RSU.
+    """
+
+    def keep(self, models: Collection[ModelKey]) -> None:
+        """Take note of the models that are still needed, however old they are, until the next call.
+
+        Vehicles in flight started from them or mix them, or they are on their way over the backhaul. To be called
+        before whatever makes a newer one: ``aggregate`` and ``merge``. Without it ``LearnerContext.max_staleness``
+        alone says which are kept.
+        """
+        ...
+
+    def merge(self, sources: Mapping[ModelKey, float], into: ModelKey) -> None:
+        """Make the weighted mean of models one of an aggregator.
+
+        It takes the place of the aggregator's newest, from which nobody may have started yet, or is added as the next.
+        BatchNorm's statistics and counters are averaged like weights. What else belongs to an aggregator stays its own:
+        what its aggregation rule remembers, and FedCo's queue of keys. One source alone is copied bit for bit.
+
+        Args:
+            sources: models that are kept, and their weights, at least 0 and summing to 1.
+            into: the newest model of its aggregator, or the one after that.
+
+        Raises:
+            RunError: a source is not kept, the weights do not sum to 1, or ``into`` is neither.
+        """
+        ...
+
+    def spread(self, aggregators: Sequence[str]) -> float:
+        """Return how far the aggregators' newest models are from their mean: the mean of |w_r - mean| / |mean|.
+
+        Euclidean norms over the trained parameters; 0 for one aggregator.
+        """
         ...

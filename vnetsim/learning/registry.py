@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from vnetsim.learning import Learner, LearnerContext
+from vnetsim.errors import InputError
+from vnetsim.learning import KeepsModels, Learner, LearnerContext
 from vnetsim.own_packages import claim
 from vnetsim.plugins import Kind
 from vnetsim.plugins.checked import checked
@@ -74,6 +75,23 @@ def find_learner(name: str) -> type[Learner]:
     """
     claim("learners")
     return LEARNERS.find(name)
+
+
+def require_several_models(learner: type[Learner], setting: str) -> None:
+    """Refuse a learner of one model, before anything is made; what its settings rule out ``create`` refuses.
+
+    Args:
+        learner: its class.
+        setting: the setting that asks for several models, as the user gave it, ``"topology.kind = 'per-rsu'"``.
+
+    Raises:
+        InputError: it is not ``KeepsModels``.
+    """
+    if not issubclass(learner, KeepsModels):
+        raise InputError(
+            f"{setting} needs a learner with a model for each aggregator, and {learner.name} has one for all; see "
+            "vnetsim.learning.KeepsModels."
+        )
 
 
 def made_learner(learner: type[Learner], context: LearnerContext, settings: Any) -> Learner:
