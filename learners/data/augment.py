@@ -23,42 +23,17 @@ _ATTEMPTS = 10
 _LUMA = (0.2989, 0.587, 0.114)
 
 
-def view_one(
-    images: Tensor,
-    generator: torch.Generator,
-    mean: Sequence[float] = (0.0, 0.0, 0.0),
-    std: Sequence[float] = (1.0, 1.0, 1.0),
-) -> Tensor:
-    """Return the first view: random resized crop, horizontal flip (p 0.5), greyscale (p 0.2), normalised.
+def draw_view_one(count: int, size: Sequence[int], generator: torch.Generator) -> dict[str, Tensor]:
+    """Return the draws of first views: random resized crop, horizontal flip (p 0.5), greyscale (p 0.2).
 
     Args:
-        images: floating point in [0, 1], shape (N, 3, H, W).
+        count: images.
+        size: their height and width.
         generator: source of all draws, on the CPU.
-        mean: of each channel, subtracted last; the default leaves the views in [0, 1].
-        std: of each channel, divided by last.
 
     Returns:
-        The views, same shape, type and device.
+        A row per image of each tensor, on the CPU.
     """
-    return apply_view_one(images, draw_view_one(len(images), images.shape[-2:], generator), mean, std)
-
-
-def view_two(
-    images: Tensor,
-    generator: torch.Generator,
-    mean: Sequence[float] = (0.0, 0.0, 0.0),
-    std: Sequence[float] = (1.0, 1.0, 1.0),
-) -> Tensor:
-    """Return the second view: random resized crop, colour jitter (p 0.8), greyscale (p 0.4), normalised.
-
-    The jitter has strengths (0.4, 0.4, 0.4, 0.1); its four operations come in an order of each image's own.
-    Arguments and result as for ``view_one``.
-    """
-    return apply_view_two(images, draw_view_two(len(images), images.shape[-2:], generator), mean, std)
-
-
-def draw_view_one(count: int, size: Sequence[int], generator: torch.Generator) -> dict[str, Tensor]:
-    """Return the draws of ``view_one`` for ``count`` images of ``size`` (height, width): one row per image, CPU."""
     return {
         "box": random_boxes(count, size, generator),
         "flipped": _uniform(count, generator) < 0.5,
@@ -66,14 +41,12 @@ def draw_view_one(count: int, size: Sequence[int], generator: torch.Generator) -
     }
 
 
-def apply_view_one(images: Tensor, draws: Mapping[str, Tensor], mean: Sequence[float], std: Sequence[float]) -> Tensor:
-    """Return the first view of images for draws; both may be of many vehicles, one after the other."""
-    there = _settled(images, mean, std, box=draws["box"], flipped=draws["flipped"], grey=draws["grey"].nonzero()[:, 0])
-    return _finish(resized_crop(images, there["box"], there["flipped"]), there)
-
-
 def draw_view_two(count: int, size: Sequence[int], generator: torch.Generator) -> dict[str, Tensor]:
-    """Return the draws of ``view_two``; see ``draw_view_one``."""
+    """Return the draws of second views: random resized crop, colour jitter (p 0.8), greyscale (p 0.4).
+
+    The jitter has strengths (0.4, 0.4, 0.4, 0.1); its four operations come in an order of each image's own.
+    Arguments and result as for ``draw_view_one``.
+    """
     return {
         "box": random_boxes(count, size, generator),
         "jittered": _uniform(count, generator) < 0.8,
@@ -84,47 +57,43 @@ def draw_view_two(count: int, size: Sequence[int], generator: torch.Generator) -
     }
 
 
-def apply_view_two(images: Tensor, draws: Mapping[str, Tensor], mean: Sequence[float], std: Sequence[float]) -> Tensor:
-    """Return the second view of images for draws; see ``apply_view_one``."""
-    chosen = draws["jittered"].nonzero()[:, 0]
-    order = draws["order"][chosen]
-    there = _settled(
-        images,
-        mean,
-        std,
-        box=draws["box"],
-        grey=draws["grey"].nonzero()[:, 0],
-        jittered=chosen,
-        factors=draws["factors"][chosen].to(images.dtype),
-        hue=draws["hue"][chosen].to(images.dtype),
-        order=order,
-        **{f"turn{i}": turned for i, turned in enumerate(hue_turns(order))},
-    )
-    views = resized_crop(images, there["box"])
-    jittered = views[there["jittered"]]
-    turns = [there[f"turn{i}"] for i in range(order.shape[1])]
-    views[there["jittered"]] = color_jitter(jittered, there["factors"], there["hue"], there["order"], turns)
-    return _finish(views, there)
+def apply_view(images: Tensor, draws: Mapping[str, Tensor], mean: Sequence[float], std: Sequence[float]) -> Tensor:
+    """Return the views of images for the draws of either kind, normalised.
 
+    Which images they choose is settled on the CPU, so that no device is waited for. Images and draws may be of many
+    vehicles, one after the other.
 
-def without_view(images: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
-    """Return the images themselves, normalised as the views are; arguments as for ``view_one``."""
-    return _normalise(images.clone(), _settled(images, mean, std))
+    Args:
+        images: floating point in [0, 1], shape (N, 3, H, W); they stay as they are.
+        draws: of ``draw_view_one`` or ``draw_view_two``.
+        mean: of each channel, subtracted last.
+        std: of each channel, divided by last.
+    """
+    like = images.dtype
+    there = {"box": draws["box"], "grey": draws["grey"].nonzero()[:, 0]}
+    there |= {name: torch.as_tensor(channel, dtype=like) for name, channel in (("mean", mean), ("std", std))}
+    if "flipped" in draws:
+        there["flipped"] = draws["flipped"]
+    if "jittered" in draws:
+        there["jittered"] = chosen = draws["jittered"].nonzero()[:, 0]
+        there |= {name: draws[name][chosen].to(like) for name in ("factors", "hue")}
+        there["order"] = order = draws["order"][chosen]
+        there |= {f"turn{i}": turned for i, turned in enumerate(hue_turns(order))}
+    there = moved(there, images.device)
+
+    views = resized_crop(images, there["box"], there.get("flipped"))
+    if "jittered" in draws:
+        turns = [there[f"turn{i}"] for i in range(4)]
+        jittered = views[there["jittered"]]
+        views[there["jittered"]] = color_jitter(jittered, there["factors"], there["hue"], there["order"], turns)
+    # in place: fresh memory costs more than the arithmetic
+    views[there["grey"]] = greyscale(views[there["grey"]]).expand(-1, 3, -1, -1)
+    return views.sub_(there["mean"][:, None, None]).div_(there["std"][:, None, None])
 
 
 def _uniform(count: int, generator: torch.Generator, low: float = 0.0, high: float = 1.0) -> Tensor:
     """Draw one number in [low, high) per image."""
     return low + (high - low) * torch.rand(count, generator=generator)
-
-
-def _settled(images: Tensor, mean: Sequence[float], std: Sequence[float], **draws: Tensor) -> dict[str, Tensor]:
-    """Return the draws of a view, and its mean and deviation, where the images are.
-
-    Which images they choose is settled on the CPU, so that no device is waited for.
-    """
-    channels = {"mean": mean, "std": std}
-    constants = {name: torch.as_tensor(values, dtype=images.dtype) for name, values in channels.items()}
-    return moved({**draws, **constants}, images.device)
 
 
 def random_boxes(count: int, size: Sequence[int], generator: torch.Generator) -> Tensor:
@@ -238,14 +207,3 @@ def rotate_hue(images: Tensor, hue: Tensor) -> Tensor:
         (sextant - 4).abs_().neg_().add_(2),
     )
     return torch.stack([share.clamp_(0, 1).mul_(chroma).add_(low) for share in shares], dim=1)
-
-
-def _finish(views: Tensor, draws: Mapping[str, Tensor]) -> Tensor:
-    """Turn the chosen views grey and normalise all, in place: fresh memory costs more than the arithmetic."""
-    chosen = draws["grey"]
-    views[chosen] = greyscale(views[chosen]).expand(-1, views.shape[1], -1, -1)
-    return _normalise(views, draws)
-
-
-def _normalise(views: Tensor, channels: Mapping[str, Tensor]) -> Tensor:
-    return views.sub_(channels["mean"][:, None, None]).div_(channels["std"][:, None, None])

@@ -3,53 +3,52 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-import torch
+import numpy as np
 
-from learners.data.sets import ImageSet, channel_statistics
+from learners.data.image_files import existing_folder
+from learners.data.sets import ImageSet, Part, classed_set
+from learners.data.splits import first
 from vnetsim.errors import InputError, RunError
 from vnetsim.errors.paths import refuse_special
 from vnetsim.experiment import DataSettings
 from vnetsim.random_streams import Streams
 
 
-def load(data: DataSettings, *, streams: Streams) -> ImageSet:  # noqa: ARG001 - recorded images need no random draws
-    """Return CIFAR-10 read from ``data.root``.
+@dataclass(frozen=True, kw_only=True)
+class Cifar10:
+    """Photographs of ten classes, 32 x 32, colour; torchvision reads them, and fetches them where asked to."""
 
-    ``data.train_images`` and ``data.test_images`` above 0 keep the first so many images in file order, whose classes
-    are mixed; 0 keeps all. The normalisation constants are those of the training images kept.
+    name: ClassVar[str] = "cifar10"
+    source: ClassVar[str] = "Krizhevsky (2009): Learning multiple layers of features from tiny images"
+    targets: ClassVar[str] = "classes"
 
-    Raises:
-        InputError: when the root is not given or missing, or its files are missing or damaged.
-        RunError: when the download fails.
-    """
-    if not data.root:
-        raise InputError("data.root: cifar10 needs the folder of its files: --data-root DIR [--data-download].")
-    root = Path(data.root)
-    if not root.is_dir():
-        raise InputError(
-            f"data.root: '{data.root}' is not a folder; create it or name another with --data-root DIR"
-            " (--data-download then fetches CIFAR-10 into it)."
+    def load(self, data: DataSettings, streams: Streams) -> ImageSet:  # noqa: ARG002 - recorded images need no draws
+        """Return CIFAR-10 read from ``data.root``.
+
+        ``data.train_images`` and ``data.test_images`` above 0 keep the first so many images in file order, whose
+        classes are mixed. The normalisation constants are those of the training images kept.
+
+        Raises:
+            InputError: when the root is not given or missing, or its files are missing or damaged.
+            RunError: when the download fails.
+        """
+        what = "the folder of its files, into which --data-download fetches them"
+        root = existing_folder(data.root, self.name, what)
+        for path in sorted(root.glob("*/*")):
+            refuse_special(path)
+        train = _read(root, train=True, download=data.download)
+        test = _read(root, train=False, download=False)
+        return classed_set(
+            self.name,
+            data.root,
+            train=_part(train, data.train_images, "data.train_images"),
+            test=_part(test, data.test_images, "data.test_images"),
+            class_names=tuple(train.classes),
         )
-    for path in sorted(root.glob("*/*")):
-        refuse_special(path)
-    train = _read(root, train=True, download=data.download)
-    test = _read(root, train=False, download=False)
-    train_images, train_labels = _tensors(train, data.train_images, "data.train_images")
-    test_images, test_labels = _tensors(test, data.test_images, "data.test_images")
-    mean, std = channel_statistics(train_images)
-    return ImageSet(
-        name="cifar10",
-        train=train_images,
-        train_labels=train_labels,
-        test=test_images,
-        test_labels=test_labels,
-        class_names=tuple(train.classes),
-        mean=mean,
-        std=std,
-    )
 
 
 def _read(root: Path, *, train: bool, download: bool) -> Any:
@@ -68,10 +67,8 @@ def _read(root: Path, *, train: bool, download: bool) -> Any:
         raise InputError(f"data.root: '{folder}' {fault}; fetch CIFAR-10 again with --data-download.") from error
 
 
-def _tensors(dataset: Any, count: int, key: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the first ``count`` (0: all) images as uint8 (N, 3, H, W) and their labels as int64 (N,)."""
-    if count > len(dataset):
-        raise InputError(f"{key}: {count} images asked for, CIFAR-10 has {len(dataset)}; 0 takes all.")
-    kept = count or len(dataset)
-    images = torch.from_numpy(dataset.data[:kept]).permute(0, 3, 1, 2).contiguous()
-    return images, torch.tensor(dataset.targets[:kept], dtype=torch.int64)
+def _part(dataset: Any, count: int, key: str) -> Part:
+    """Return the first ``count`` (0: all) images, shape (N, 3, 32, 32), and their labels."""
+    kept = first(np.arange(len(dataset)), count, key=key, name="cifar10")
+    images = np.ascontiguousarray(dataset.data[kept].transpose(0, 3, 1, 2))
+    return images, np.array(dataset.targets, dtype=np.int64)[kept]

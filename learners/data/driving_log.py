@@ -12,8 +12,9 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -36,65 +37,61 @@ _CAMERAS = ("centre", "left", "right")
 _STAMP = re.compile(r"(\d{4}_\d\d_\d\d_\d\d_\d\d_\d\d_\d{3})\.\w+$")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Row:
-    """A line of the log.
-
-    Args:
-        place: file and line, for messages.
-        images: the three cameras' images as written.
-        steering: the recorded angle in [-1, 1].
-    """
+class Row(NamedTuple):
+    """A line of the log: file and line for messages, the three cameras' images as written, the angle in [-1, 1]."""
 
     place: str
     images: tuple[str, str, str]
     steering: float
 
 
-def load(data: DataSettings, *, streams: Streams) -> SteeringSet:
-    """Return the frames of a log, split by stretches of time (``split_by_time``).
+@dataclass(frozen=True, kw_only=True)
+class DrivingLog:
+    """Recorded drives in the layout of Udacity's simulator, ``driving_log.csv``."""
 
-    The test set is of the centre camera alone. With ``data.side_correction`` above 0 the training set has the left
-    and the right camera's images too, after the centre one's, as if the centre camera had been there: the correction
-    is added to the left one's angle and subtracted from the right one's, cut to [-1, 1].
+    name: ClassVar[str] = "driving-log"
+    source: ClassVar[str] = "files of one's own; layout of Udacity's self-driving-car-sim"
+    targets: ClassVar[str] = "steering angles"
 
-    Args:
-        data: ``root`` is the log or the folder in which it lies; ``image_px``, ``side_correction``,
-            ``train_images``, ``test_images``.
-        streams: where the test blocks are drawn from.
+    def load(self, data: DataSettings, streams: Streams) -> SteeringSet:
+        """Return the frames of the log ``data.root``, or of the folder it lies in, split by time (``split_by_time``).
 
-    Raises:
-        InputError: when log or images are missing or damaged, in one line with file and line.
-    """
-    path = existing(data.root, "driving-log", f"a {LOG} or the folder in which it lies")
-    log = path / LOG if path.is_dir() else path
-    rows = read_log(log)
-    drives = drives_of([row.images[0] for row in rows])
-    train, test, blocks = split_by_time(drives, TEST_SHARE, streams.generator("driving-log", "test blocks"))
+        The test set is of the centre camera alone. With ``data.side_correction`` above 0 the training set has the left
+        and the right camera's images too, after the centre one's, as if the centre camera had been there: the
+        correction is added to the left one's angle and subtracted from the right one's, cut to [-1, 1].
 
-    cameras = 3 if data.side_correction > 0 else 1
-    shift = np.array([0.0, data.side_correction, -data.side_correction])[:cameras]
-    steering = np.array([row.steering for row in rows])
-    views = np.arange(len(rows) * cameras).reshape(len(rows), cameras)  # of row r the camera c is r * cameras + c
-    train = first(views[train].ravel(), data.train_images, key="data.train_images", name="driving-log")
-    test = first(views[test, 0], data.test_images, key="data.test_images", name="driving-log")
-    angles = np.clip(steering[:, None] + shift, -1, 1).ravel().astype(np.float32)
+        Raises:
+            InputError: when log or images are missing or damaged, in one line with file and line.
+        """
+        path = existing(data.root, self.name, f"a {LOG} or the folder in which it lies")
+        log = path / LOG if path.is_dir() else path
+        rows = read_log(log)
+        drives = drives_of([row.images[0] for row in rows])
+        train, test, blocks = split_by_time(drives, TEST_SHARE, streams.generator("driving-log", "test blocks"))
 
-    used = np.sort(np.concatenate([train, test]))  # so that the first fault is the first in the log
-    files = _find_images(log.parent, [(rows[view // cameras], int(view % cameras)) for view in used])
-    places = [rows[view // cameras].place for view in used]
-    read = read_images(files, grey=True, side_px=data.image_px or SIDE_PX, places=places)
-    images = torch.from_numpy(read.images)
-    return SteeringSet(
-        name="driving-log",
-        train=images[np.searchsorted(used, train)],
-        train_angles=torch.from_numpy(angles[train]),
-        train_drives=torch.from_numpy(renumbered(drives[train // cameras])),
-        train_blocks=torch.from_numpy(renumbered(blocks[train // cameras])),
-        test=images[np.searchsorted(used, test)],
-        test_angles=torch.from_numpy(angles[test]),
-        pixels=read.pixels,
-    )
+        cameras = 3 if data.side_correction > 0 else 1
+        shift = np.array([0.0, data.side_correction, -data.side_correction])[:cameras]
+        steering = np.array([row.steering for row in rows])
+        views = np.arange(len(rows) * cameras).reshape(len(rows), cameras)  # of row r the camera c is r * cameras + c
+        train = first(views[train].ravel(), data.train_images, key="data.train_images", name=self.name)
+        test = first(views[test, 0], data.test_images, key="data.test_images", name=self.name)
+        angles = np.clip(steering[:, None] + shift, -1, 1).ravel().astype(np.float32)
+
+        used = np.sort(np.concatenate([train, test]))  # so that the first fault is the first in the log
+        files = _find_images(log.parent, [(rows[view // cameras], int(view % cameras)) for view in used])
+        places = [rows[view // cameras].place for view in used]
+        read = read_images(files, grey=True, side_px=data.image_px or SIDE_PX, places=places)
+        images = torch.from_numpy(read.images)
+        return SteeringSet(
+            name=self.name,
+            train=images[np.searchsorted(used, train)],
+            train_angles=torch.from_numpy(angles[train]),
+            train_drives=torch.from_numpy(renumbered(drives[train // cameras])),
+            train_blocks=torch.from_numpy(renumbered(blocks[train // cameras])),
+            test=images[np.searchsorted(used, test)],
+            test_angles=torch.from_numpy(angles[test]),
+            pixels=read.pixels,
+        )
 
 
 def read_log(path: Path) -> list[Row]:
@@ -139,23 +136,16 @@ def drives_of(images: Sequence[str]) -> NDArray[np.int64]:
     The simulator writes the time into the file's name, as in ``center_2016_12_01_13_30_48_287.jpg``. More than
     PAUSE_S to the frame before, or a time before it, begins a new drive. All is one drive when a name has no time.
     """
-    times = [_time_of(image) for image in images]
-    drives = np.zeros(len(images), dtype=np.int64)
-    for number in range(1, len(times)):
-        before, now = times[number - 1], times[number]
-        if before is None or now is None:
-            return np.zeros(len(images), dtype=np.int64)
-        follows = timedelta(0) <= now - before <= timedelta(seconds=PAUSE_S)
-        drives[number] = drives[number - 1] + (not follows)
-    return drives
-
-
-def _time_of(image: str) -> datetime | None:
-    stamp = _STAMP.search(image)
+    stamps = [stamp[1] for stamp in map(_STAMP.search, images) if stamp]
     try:
-        return datetime.strptime(stamp[1], "%Y_%m_%d_%H_%M_%S_%f") if stamp else None  # noqa: DTZ007 - only differences count
-    except ValueError:
-        return None
+        read = [datetime.strptime(stamp, "%Y_%m_%d_%H_%M_%S_%f") for stamp in stamps]  # noqa: DTZ007 - only differences count
+    except ValueError:  # digits that are no time
+        read = []
+    if len(read) < len(images):
+        return np.zeros(len(images), dtype=np.int64)
+    times = np.array(read, dtype="datetime64[ms]")
+    pauses_s = np.diff(times, prepend=times[:1]) / np.timedelta64(1, "s")
+    return np.cumsum((pauses_s < 0) | (pauses_s > PAUSE_S), dtype=np.int64)
 
 
 def _find_images(folder: Path, views: Sequence[tuple[Row, int]]) -> list[Path]:

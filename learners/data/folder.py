@@ -6,11 +6,13 @@ and whatever begins with a dot, are passed over.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
-from learners.data.image_files import SUFFIXES, existing, listed, read_images
+from learners.data.image_files import SUFFIXES, existing_folder, listed, read_images
 from learners.data.sets import ImageSet, classed_set, require_two_classes
 from learners.data.splits import TEST_SHARE, Indices, first, split_by_class
 from vnetsim.errors import InputError
@@ -20,50 +22,52 @@ from vnetsim.random_streams import Streams
 SIDE_PX = 32
 
 
-def load(data: DataSettings, *, streams: Streams) -> ImageSet:
-    """Return the images of a folder, in random order.
+@dataclass(frozen=True, kw_only=True)
+class ClassFolders:
+    """One folder of images per class."""
 
-    Without folders ``train`` and ``test``, a fifth of every class is held out (``split_by_class``).
+    name: ClassVar[str] = "folder"
+    source: ClassVar[str] = "files of one's own"
+    targets: ClassVar[str] = "classes"
 
-    Args:
-        data: ``root`` is the folder; ``image_px``, ``train_images``, ``test_images``.
-        streams: where order and test images are drawn from.
+    def load(self, data: DataSettings, streams: Streams) -> ImageSet:
+        """Return the images of ``data.root``, in random order.
 
-    Raises:
-        InputError: when folders are missing or empty, images cannot be read, or there are fewer than two classes.
-    """
-    root = existing(data.root, "folder", "a folder with one folder of images per class")
-    if not root.is_dir():
-        raise InputError(f"data.root: '{root}' is not a folder; folder needs one with a folder of images per class.")
-    generator = streams.generator("folder", "test images")
-    if (root / "train").is_dir() and (root / "test").is_dir():
-        names = _class_folders(root / "train")
-        unknown = sorted(set(_class_folders(root / "test")) - set(names))
-        if unknown:
-            raise InputError(f"data.root: '{root / 'test'}' has classes that 'train' lacks: {listed(unknown)}.")
-        train_files, train_labels = _files(root / "train", names)
-        test_files, test_labels = _files(root / "test", names)
-        files, labels = train_files + test_files, np.concatenate([train_labels, test_labels])
-        train = generator.permutation(len(train_files))
-        test = len(train_files) + generator.permutation(len(test_files))
-    else:
-        names = _class_folders(root)
-        files, labels = _files(root, names)
-        require_two_classes(labels, data.root, tuple(names))
-        train, test = split_by_class(labels, TEST_SHARE, generator)
+        Without folders ``train`` and ``test``, a fifth of every class is held out (``split_by_class``).
 
-    train = first(train, data.train_images, key="data.train_images", name="folder")
-    test = first(test, data.test_images, key="data.test_images", name="folder")
-    used = np.sort(np.concatenate([train, test]))
-    read = read_images([files[index] for index in used], grey=False, side_px=data.image_px or SIDE_PX)
-    return classed_set(
-        "folder",
-        data.root,
-        train=(read.images[np.searchsorted(used, train)], labels[train]),
-        test=(read.images[np.searchsorted(used, test)], labels[test]),
-        class_names=tuple(names),
-        pixels=read.pixels,
-    )
+        Raises:
+            InputError: when folders are missing or empty, images cannot be read, or there are fewer than two classes.
+        """
+        root = existing_folder(data.root, self.name, "a folder with one folder of images per class")
+        generator = streams.generator("folder", "test images")
+        if (root / "train").is_dir() and (root / "test").is_dir():
+            names = _class_folders(root / "train")
+            unknown = sorted(set(_class_folders(root / "test")) - set(names))
+            if unknown:
+                raise InputError(f"data.root: '{root / 'test'}' has classes that 'train' lacks: {listed(unknown)}.")
+            train_files, train_labels = _files(root / "train", names)
+            test_files, test_labels = _files(root / "test", names)
+            files, labels = train_files + test_files, np.concatenate([train_labels, test_labels])
+            train = generator.permutation(len(train_files))
+            test = len(train_files) + generator.permutation(len(test_files))
+        else:
+            names = _class_folders(root)
+            files, labels = _files(root, names)
+            require_two_classes(labels, data.root, tuple(names))
+            train, test = split_by_class(labels, TEST_SHARE, generator)
+
+        train = first(train, data.train_images, key="data.train_images", name=self.name)
+        test = first(test, data.test_images, key="data.test_images", name=self.name)
+        used = np.sort(np.concatenate([train, test]))
+        read = read_images([files[index] for index in used], grey=False, side_px=data.image_px or SIDE_PX)
+        return classed_set(
+            self.name,
+            data.root,
+            train=(read.images[np.searchsorted(used, train)], labels[train]),
+            test=(read.images[np.searchsorted(used, test)], labels[test]),
+            class_names=tuple(names),
+            pixels=read.pixels,
+        )
 
 
 def _class_folders(folder: Path) -> list[str]:

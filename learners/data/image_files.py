@@ -236,3 +236,11 @@ def existing(root: str, name: str, what: str) -> Path:
     if not path.exists():
         raise InputError(f"data.root: '{root}' does not exist; {name} needs {what}.")
     return path
+
+
+def existing_folder(root: str, name: str, what: str) -> Path:
+    """Return ``data.root`` as a folder that exists; see ``existing``."""
+    path = existing(root, name, what)
+    if not path.is_dir():
+        raise InputError(f"data.root: '{root}' is not a folder; {name} needs {what}.")
+    return path

@@ -7,8 +7,9 @@ may have the forms of ``images_of_array``; labels are whole numbers from 0, shap
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,47 +29,51 @@ _MEDMNIST = ("train_images", "train_labels", "test_images", "test_labels")
 Arrays = dict[str, NDArray[Any]]
 
 
-def load(data: DataSettings, *, streams: Streams) -> ImageSet:
-    """Return the images of an archive.
+@dataclass(frozen=True, kw_only=True)
+class Npz:
+    """An archive of images and labels, in MedMNIST's layout or a plain one."""
 
-    ``data.train_images`` and ``data.test_images`` above 0 keep the first so many: in the archive's order where it has a
-    test set, else in the random order in which it was split class by class (``split_by_class``).
+    name: ClassVar[str] = "npz"
+    source: ClassVar[str] = "layout: Yang et al. (2023): MedMNIST v2, arXiv:2110.14795"
+    targets: ClassVar[str] = "classes"
 
-    Args:
-        data: ``root`` is the archive; ``image_px``, ``train_images``, ``test_images``.
-        streams: where the test images are drawn from.
+    def load(self, data: DataSettings, streams: Streams) -> ImageSet:
+        """Return the images of the archive ``data.root``.
 
-    Raises:
-        InputError: when the archive is missing or damaged, or does not hold images of at least two classes.
-    """
-    path = existing(data.root, "npz", "an .npz archive")
-    arrays = _read(path)
-    classes = arrays.get("classes")
-    if "images" in arrays:
-        train_name = test_name = "images"
-        train_labels = test_labels = _labels(arrays, "labels", "images", path)
-        names = _class_names(classes, train_labels, path)
-        train, test = split_by_class(train_labels, TEST_SHARE, streams.generator("npz", "test images"))
-    else:
-        train_name, test_name = "train_images", "test_images"
-        train_labels = _labels(arrays, "train_labels", train_name, path)
-        test_labels = _labels(arrays, "test_labels", test_name, path)
-        names = _class_names(classes, np.concatenate([train_labels, test_labels]), path)
-        train, test = np.arange(len(train_labels)), np.arange(len(test_labels))
-    train = first(train, data.train_images, key="data.train_images", name="npz")
-    test = first(test, data.test_images, key="data.test_images", name="npz")
+        ``data.train_images`` and ``data.test_images`` above 0 keep the first so many: in the archive's order where it
+        has a test set, else in the random order in which it was split class by class (``split_by_class``).
 
-    def images(name: str, kept: NDArray[np.int64]) -> NDArray[np.uint8]:
-        side_px = data.image_px or SIDE_PX
-        return images_of_array(arrays[name][kept], grey=False, side_px=side_px, where=f"{path}: {name}")
+        Raises:
+            InputError: when the archive is missing or damaged, or does not hold images of at least two classes.
+        """
+        path = existing(data.root, self.name, "an .npz archive")
+        arrays = _read(path)
+        classes = arrays.get("classes")
+        if "images" in arrays:
+            train_name = test_name = "images"
+            train_labels = test_labels = _labels(arrays, "labels", "images", path)
+            names = _class_names(classes, train_labels, path)
+            train, test = split_by_class(train_labels, TEST_SHARE, streams.generator("npz", "test images"))
+        else:
+            train_name, test_name = "train_images", "test_images"
+            train_labels = _labels(arrays, "train_labels", train_name, path)
+            test_labels = _labels(arrays, "test_labels", test_name, path)
+            names = _class_names(classes, np.concatenate([train_labels, test_labels]), path)
+            train, test = np.arange(len(train_labels)), np.arange(len(test_labels))
+        train = first(train, data.train_images, key="data.train_images", name=self.name)
+        test = first(test, data.test_images, key="data.test_images", name=self.name)
 
-    return classed_set(
-        "npz",
-        data.root,
-        train=(images(train_name, train), train_labels[train]),
-        test=(images(test_name, test), test_labels[test]),
-        class_names=names,
-    )
+        def images(name: str, kept: NDArray[np.int64]) -> NDArray[np.uint8]:
+            side_px = data.image_px or SIDE_PX
+            return images_of_array(arrays[name][kept], grey=False, side_px=side_px, where=f"{path}: {name}")
+
+        return classed_set(
+            self.name,
+            data.root,
+            train=(images(train_name, train), train_labels[train]),
+            test=(images(test_name, test), test_labels[test]),
+            class_names=names,
+        )
 
 
 def _read(path: Path) -> Arrays:

@@ -9,12 +9,16 @@ tell little in a linear way; a small convolutional network finds the road.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from learners.data.road_scene import Course, Doubles, draw_world, render
+from learners.data.road_scene import Course, Doubles, World, render
 from learners.data.sets import SteeringSet
+from learners.data.splits import renumbered
 from vnetsim.experiment import DataSettings
 from vnetsim.random_streams import Streams
 
@@ -34,28 +38,31 @@ FULL_LOCK_RAD = 0.25
 """Angle of the front wheels that counts as 1."""
 
 
-def load(data: DataSettings, *, streams: Streams) -> SteeringSet:
-    """Return the set; every drive comes from a stream of its own.
+@dataclass(frozen=True, kw_only=True)
+class Road:
+    """Drives on roads drawn by the program, grey, with the steering angle of every frame."""
 
-    Args:
-        data: ``train_images``, ``test_images`` and ``image_px``; 0 takes the defaults.
-        streams: where the draws come from.
-    """
-    side_px = data.image_px or SIDE_PX
-    train = _drives(data.train_images or TRAIN_IMAGES, TRAIN_DRIVES, side_px, streams.child("road", "train"))
-    test = _drives(data.test_images or TEST_IMAGES, TEST_DRIVES, side_px, streams.child("road", "test"))
-    lengths = [len(angles) for _, angles in train]
-    blocks = [np.arange(length) // BLOCK for length in lengths]
-    first_block = np.cumsum([0, *(len(np.unique(block)) for block in blocks[:-1])])
-    return SteeringSet(
-        name="road",
-        train=_images(train),
-        train_angles=_angles(train),
-        train_drives=torch.from_numpy(np.repeat(np.arange(len(train)), lengths)),
-        train_blocks=torch.from_numpy(np.concatenate([a + b for a, b in zip(blocks, first_block, strict=True)])),
-        test=_images(test),
-        test_angles=_angles(test),
-    )
+    name: ClassVar[str] = "road"
+    source: ClassVar[str] = "built in"
+    targets: ClassVar[str] = "steering angles"
+
+    def load(self, data: DataSettings, streams: Streams) -> SteeringSet:
+        """Return the set; every drive comes from a stream of its own."""
+        side_px = data.image_px or SIDE_PX
+        train = _drives(data.train_images or TRAIN_IMAGES, TRAIN_DRIVES, side_px, streams.child("road", "train"))
+        test = _drives(data.test_images or TEST_IMAGES, TEST_DRIVES, side_px, streams.child("road", "test"))
+        lengths = [len(angles) for _, angles in train]
+        drives = np.repeat(np.arange(len(train)), lengths)
+        frames = np.concatenate([np.arange(length) for length in lengths])
+        return SteeringSet(
+            name=self.name,
+            train=_images(train),
+            train_angles=_angles(train),
+            train_drives=torch.from_numpy(drives),
+            train_blocks=torch.from_numpy(renumbered(drives * len(drives) + frames // BLOCK)),
+            test=_images(test),
+            test_angles=_angles(test),
+        )
 
 
 def steering_angle(aside_m: Doubles) -> Doubles:
@@ -77,7 +84,7 @@ def drive(
     """Return the frames of a new drive in order, shape (N, P, P), and their steering angles, shape (N,)."""
     course = Course.draw(generator, frames=frames, step_m=generator.uniform(1.5, 2.5))
     target_m = course.middle_m(np.full((frames, 1), LOOK_AHEAD_M))[:, 0]
-    images = render(draw_world(generator), course, generator, side_px=side_px)
+    images = render(World(generator), course, generator, side_px=side_px)
     return images, steering_angle(target_m).astype(np.float32)
 
 

@@ -7,7 +7,6 @@ drive: N frames of P x P pixels.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,78 +96,36 @@ class Course:
         return np.asarray(bend - self._offset_m[:, None] - ahead_m * self._heading_error_rad[:, None])
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
 class World:
-    """What stays the same through a drive; greys are in [0, 1].
+    """What stays the same through a drive, drawn at random; greys and strengths are in [0, 1].
 
-    Args:
-        camera_m: height of the camera above the road (m).
-        horizon: height of the horizon in the image, as a share from the top; it tells the camera's pitch.
-        half_width_m: half of the road's width (m).
-        road: grey of the road; likewise ``sky``, ``skyline`` and ``line``.
-        sky: see ``road``.
-        skyline: see ``road``.
-        line: see ``road``.
-        verges: grey left and right of the road, by half metres along it, periodic, shape (2, _TABLE).
-        edge_line: strength of a line along both edges, in [0, 1].
-        dashes: strength of a broken line in the middle, in [0, 1].
-        shadow: share of the light that shadows take.
-        shade: shadow in [0, 1] along the road, by half metres, periodic, shape (_TABLE,).
-        slant: how far a shadow's edge advances per metre to the right (m).
-        texture: noise on the ground, by 0.25 m ahead and to the right, periodic, shape (_TABLE, _TABLE).
-        hills: height of the skyline in image heights by direction, periodic, shape (_TABLE,).
-        visibility_m: distance at which haze has taken 63 % of the contrast (m).
-        gamma: exponent of the camera's response.
-        noise: standard deviation of the sensor's noise.
+    Along the way its verges turn darker than the road and lighter. Tables are periodic, _TABLE places long.
     """
 
-    camera_m: float
-    horizon: float
-    half_width_m: float
-    road: float
-    sky: float
-    skyline: float
-    line: float
-    verges: Floats
-    edge_line: float
-    dashes: float
-    shadow: float
-    shade: Floats
-    slant: float
-    texture: Floats
-    hills: Floats
-    visibility_m: float
-    gamma: float
-    noise: float
-
-
-def draw_world(generator: np.random.Generator) -> World:
-    """Draw a drive's world. Along the way its verges turn darker than the road and lighter."""
-    road = generator.uniform(0.25, 0.6)
-    contrast = generator.uniform(0.1, 0.25) * np.stack([_periodic(generator, 25.0) for _ in range(2)])
-    coarse, fine = (generator.standard_normal((cells, cells)) for cells in (_TABLE // 16, _TABLE))
-    texture = 0.3 * np.kron(coarse, np.ones((16, 16))) + 0.6 * fine
-    trees = _periodic(generator, generator.uniform(4, 16)) - generator.uniform(0.2, 1.6)
-    return World(
-        camera_m=generator.uniform(1.3, 1.8),
-        horizon=generator.uniform(0.34, 0.42),
-        half_width_m=generator.uniform(1.4, 2.3),
-        road=road,
-        sky=generator.uniform(0.55, 1.0),
-        skyline=generator.uniform(0.1, 0.5),
-        line=generator.uniform(0.85, 1.0),
-        verges=np.clip(road + contrast, 0.05, 0.9).astype(np.float32),
-        edge_line=generator.uniform(0.5, 1.0),
-        dashes=(generator.random() < 0.5) * generator.uniform(0.4, 1.0),
-        shadow=generator.uniform(0.1, 0.45),
-        shade=np.clip(0.5 + 2 * trees, 0, 1).astype(np.float32),
-        slant=generator.uniform(-1.5, 1.5),
-        texture=texture.astype(np.float32),
-        hills=(0.09 + 0.05 * _periodic(generator, 6.0)).astype(np.float32),
-        visibility_m=generator.uniform(80, 300),
-        gamma=generator.uniform(0.7, 1.3),
-        noise=generator.uniform(0.005, 0.03),
-    )
+    def __init__(self, generator: np.random.Generator) -> None:
+        uniform = generator.uniform
+        self.road = uniform(0.25, 0.6)
+        contrast = uniform(0.1, 0.25) * np.stack([_periodic(generator, 25.0) for _ in range(2)])
+        coarse, fine = (generator.standard_normal((cells, cells)) for cells in (_TABLE // 16, _TABLE))
+        trees = _periodic(generator, uniform(4, 16)) - uniform(0.2, 1.6)
+        self.camera_m = uniform(1.3, 1.8)  # above the road
+        self.horizon = uniform(0.34, 0.42)  # in image heights from the top; it says how the camera is pitched
+        self.half_width_m = uniform(1.4, 2.3)  # of the road
+        self.sky, self.skyline, self.line = uniform(0.55, 1.0), uniform(0.1, 0.5), uniform(0.85, 1.0)
+        # left and right of the road, by half metres along it
+        self.verges: Floats = np.clip(self.road + contrast, 0.05, 0.9).astype(np.float32)
+        self.edge_line = uniform(0.5, 1.0)  # along both edges
+        self.dashes = (generator.random() < 0.5) * uniform(0.4, 1.0)  # in the middle
+        self.shadow = uniform(0.1, 0.45)  # share of the light that shadows take
+        self.shade: Floats = np.clip(0.5 + 2 * trees, 0, 1).astype(np.float32)  # by half metres along the road
+        self.slant = uniform(-1.5, 1.5)  # how far a shadow's edge advances per metre to the right (m)
+        # noise on the ground by 0.25 m ahead and to the right
+        self.texture: Floats = (0.3 * np.kron(coarse, np.ones((16, 16))) + 0.6 * fine).astype(np.float32)
+        # height of the skyline in image heights, by direction
+        self.hills: Floats = (0.09 + 0.05 * _periodic(generator, 6.0)).astype(np.float32)
+        self.visibility_m = uniform(80, 300)  # where haze has taken 63 % of the contrast
+        self.gamma = uniform(0.7, 1.3)  # exponent of the camera's response
+        self.noise = uniform(0.005, 0.03)  # standard deviation of the sensor's
 
 
 def _periodic(generator: np.random.Generator, scale: float) -> Doubles:

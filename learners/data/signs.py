@@ -9,11 +9,13 @@ Everything is drawn in batches: images have shape (N, 3, H, W), float32, RGB in 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from learners.data.sets import ImageSet, channel_statistics
+from learners.data.sets import ImageSet, classed_set
 from learners.data.sign_designs import DESIGNS, PAINTS, Floats
 from vnetsim.experiment import DataSettings
 from vnetsim.random_streams import Streams
@@ -28,27 +30,19 @@ _X: Floats
 _Y, _X = np.mgrid[0:SIDE_PX, 0:SIDE_PX].astype(np.float32)
 
 
-def load(data: DataSettings, *, streams: Streams) -> ImageSet:
-    """Return the sign set; training and test images come from streams of their own.
+@dataclass(frozen=True, kw_only=True)
+class Signs:
+    """Traffic signs, drawn by the program: 32 x 32, colour."""
 
-    Args:
-        data: ``train_images`` and ``test_images``; 0 takes the defaults.
-        streams: where the draws come from.
-    """
-    train, train_labels = generate(data.train_images or TRAIN_IMAGES, streams.generator("signs", "train"))
-    test, test_labels = generate(data.test_images or TEST_IMAGES, streams.generator("signs", "test"))
-    images = torch.from_numpy(train)
-    mean, std = channel_statistics(images)
-    return ImageSet(
-        name="signs",
-        train=images,
-        train_labels=torch.from_numpy(train_labels),
-        test=torch.from_numpy(test),
-        test_labels=torch.from_numpy(test_labels),
-        class_names=tuple(DESIGNS),
-        mean=mean,
-        std=std,
-    )
+    name: ClassVar[str] = "signs"
+    source: ClassVar[str] = "built in"
+    targets: ClassVar[str] = "classes"
+
+    def load(self, data: DataSettings, streams: Streams) -> ImageSet:
+        """Return the set; training and test images come from streams of their own."""
+        train = generate(data.train_images or TRAIN_IMAGES, streams.generator("signs", "train"))
+        test = generate(data.test_images or TEST_IMAGES, streams.generator("signs", "test"))
+        return classed_set(self.name, data.root, train=train, test=test, class_names=tuple(DESIGNS))
 
 
 def generate(count: int, generator: np.random.Generator) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:

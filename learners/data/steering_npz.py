@@ -6,7 +6,9 @@ or (N, K); of K columns the first is the angle.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -22,36 +24,40 @@ from vnetsim.random_streams import Streams
 SIDE_PX = 64
 
 
-def load(data: DataSettings, *, streams: Streams) -> SteeringSet:
-    """Return the frames of one archive or of a folder of archives, each a drive, split by stretches of time.
+@dataclass(frozen=True, kw_only=True)
+class SteeringNpz:
+    """An archive of frames, ``imgs``, and steering angles, ``ground_truths``; or a folder of them, each a drive."""
 
-    Args:
-        data: ``root`` is the archive or the folder; ``image_px``, ``train_images``, ``test_images``.
-        streams: where the test blocks are drawn from.
+    name: ClassVar[str] = "steering-npz"
+    source: ClassVar[str] = "layout: Do et al. (2023), arXiv:2303.06305, published code"
+    targets: ClassVar[str] = "steering angles"
 
-    Raises:
-        InputError: when an archive is missing or damaged, or does not hold images and angles.
-    """
-    path = existing(data.root, "steering-npz", "an .npz archive or a folder of them")
-    archives = sorted(path.glob("*.npz")) if path.is_dir() else [path]
-    if not archives:
-        raise InputError(f"data.root: there is no .npz archive in '{path}'.")
-    recordings = [_read(archive, data.image_px or SIDE_PX) for archive in archives]
-    images = np.concatenate([recording[0] for recording in recordings])
-    angles = np.concatenate([recording[1] for recording in recordings])
-    drives = np.repeat(np.arange(len(recordings)), [len(recording[1]) for recording in recordings])
-    train, test, blocks = split_by_time(drives, TEST_SHARE, streams.generator("steering-npz", "test blocks"))
-    train = first(train, data.train_images, key="data.train_images", name="steering-npz")
-    test = first(test, data.test_images, key="data.test_images", name="steering-npz")
-    return SteeringSet(
-        name="steering-npz",
-        train=torch.from_numpy(images[train]),
-        train_angles=torch.from_numpy(angles[train]),
-        train_drives=torch.from_numpy(renumbered(drives[train])),
-        train_blocks=torch.from_numpy(renumbered(blocks[train])),
-        test=torch.from_numpy(images[test]),
-        test_angles=torch.from_numpy(angles[test]),
-    )
+    def load(self, data: DataSettings, streams: Streams) -> SteeringSet:
+        """Return the frames of ``data.root``, split by stretches of time (``split_by_time``).
+
+        Raises:
+            InputError: when an archive is missing or damaged, or does not hold images and angles.
+        """
+        path = existing(data.root, self.name, "an .npz archive or a folder of them")
+        archives = sorted(path.glob("*.npz")) if path.is_dir() else [path]
+        if not archives:
+            raise InputError(f"data.root: there is no .npz archive in '{path}'.")
+        recordings = [_read(archive, data.image_px or SIDE_PX) for archive in archives]
+        images = np.concatenate([recording[0] for recording in recordings])
+        angles = np.concatenate([recording[1] for recording in recordings])
+        drives = np.repeat(np.arange(len(recordings)), [len(recording[1]) for recording in recordings])
+        train, test, blocks = split_by_time(drives, TEST_SHARE, streams.generator("steering-npz", "test blocks"))
+        train = first(train, data.train_images, key="data.train_images", name=self.name)
+        test = first(test, data.test_images, key="data.test_images", name=self.name)
+        return SteeringSet(
+            name=self.name,
+            train=torch.from_numpy(images[train]),
+            train_angles=torch.from_numpy(angles[train]),
+            train_drives=torch.from_numpy(renumbered(drives[train])),
+            train_blocks=torch.from_numpy(renumbered(blocks[train])),
+            test=torch.from_numpy(images[test]),
+            test_angles=torch.from_numpy(angles[test]),
+        )
 
 
 def _read(path: Path, side_px: int) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:

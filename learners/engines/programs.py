@@ -10,7 +10,6 @@ A local training is a function of the tensors it starts from, its silo and its s
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -242,11 +241,6 @@ def frozen(network: nn.Module, state: Tensors, *inputs: Tensor) -> Any:
     # normalisation in training mode moves its statistics: those of a copy
     tensors = {name: tensor.clone() if name in buffers else tensor for name, tensor in state.items()}
     return functional_call(network, tensors, inputs)
-
-
-def cosine(first: float, round_: int, rounds: int) -> float:
-    """Return the step size of a round: ``first`` in round 0, falling along half a cosine to 0 after ``rounds``."""
-    return first * (1 + math.cos(math.pi * min(round_ / rounds, 1.0))) / 2
 
 
 def copy_state(state: Tensors) -> dict[str, Tensor]:

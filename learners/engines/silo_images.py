@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -13,10 +12,7 @@ from torch import Tensor
 from learners.data.motion import motion_blur
 from learners.data.moving import moved
 from learners.engines.programs import LocalTraining
-from vnetsim.errors import InputError
-from vnetsim.learning import LearnerContext
-
-LOGGER = logging.getLogger(__name__)
+from vnetsim.errors import InputError, RunError
 
 
 class SiloImages:
@@ -25,16 +21,15 @@ class SiloImages:
     Args:
         images: the pool, uint8 of shape (N, C, H, W).
         indices: the pool's rows that each silo holds, disjoint, at least 2 per silo.
-        device: where the pool lies. When it does not fit there, it stays in this machine's memory, pinned, the images
-            of each step are copied as they are needed, and a warning is logged.
+        device: where the pool lies.
 
     Attributes:
-        pool: the images, on the device where they fit.
-        resident: whether they do.
+        pool: the images, on the device.
 
     Raises:
         InputError: when a silo holds fewer than 2 images, which leaves a contrastive loss without a negative and batch
             normalisation without a spread.
+        RunError: the pool does not fit on the device.
     """
 
     def __init__(self, images: Tensor, indices: Sequence[NDArray[np.int64]], *, device: torch.device) -> None:
@@ -45,13 +40,14 @@ class SiloImages:
                     "raise data.min_images or data.train_images, or lower silos.count."
                 )
         self.device = device
-        self.pool, self.resident = _pool(images, device)
+        try:
+            self.pool = images.to(device)
+        except torch.OutOfMemoryError as error:
+            size = images.numel() / 1e9
+            raise RunError(
+                f"out of memory: the images ({size:.3g} GB) do not fit on {device}; lower data.train_images."
+            ) from error
         self._indices = [torch.as_tensor(rows, dtype=torch.int64) for rows in indices]
-
-    @property
-    def image_px(self) -> int:
-        """Width of an image (px)."""
-        return int(self.pool.shape[3])
 
     def size(self, silo: int) -> int:
         """Return the number of images that ``silo`` holds."""
@@ -87,33 +83,6 @@ class SiloImages:
 
     def images(self, drawn: Mapping[str, Tensor]) -> Tensor:
         """Return drawn images as their vehicles see them, float in [0, 1] on the device, shape (B, C, H, W)."""
-        rows, lengths = drawn["rows"], drawn["kernel_px"]
-        sent = {"rows": rows} if self.resident else {"images": self.pool[rows]}
-        there = moved({**sent, "lengths": lengths}, self.device)
-        chosen = self.pool[there["rows"]] if self.resident else there["images"]
-        images = chosen.to(torch.float32) / 255
-        return motion_blur(images, there["lengths"]) if bool((lengths > 1).any()) else images
-
-
-def _pool(images: Tensor, device: torch.device) -> tuple[Tensor, bool]:
-    """Return the pool, and whether it lies on the device."""
-    try:
-        return images.to(device), True
-    except torch.OutOfMemoryError:
-        size = images.numel() / 1e9
-        LOGGER.warning("vnetsim: the images (%.3g GB) do not fit on %s: they are copied step by step.", size, device)
-        return images.pin_memory(), False
-
-
-def kernel_px(context: LearnerContext, speed_mps: float, image_px: int) -> float:
-    """Return the motion kernel's length (px) in images ``image_px`` wide at a speed (m/s), 0 up to the threshold."""
-    blurs = speed_mps > context.blur.threshold_kmh / 3.6
-    return context.camera.kernel_px(speed_mps, image_px) if blurs else 0.0
-
-
-def blurred_samples(images: Tensor, kernels_px: Sequence[float]) -> NDArray[np.uint8]:
-    """Return images, uint8 of shape (N, C, H, W), blurred with each kernel length: (len(kernels_px), N, H, W, C)."""
-    sharp = images.to(torch.float32) / 255
-    rows = [motion_blur(sharp, torch.full((len(sharp),), float(kernel))) for kernel in kernels_px]
-    blurred = torch.stack(rows).mul(255).round().clamp(0, 255).to(torch.uint8)
-    return blurred.permute(0, 1, 3, 4, 2).contiguous().numpy()
+        there = moved({name: drawn[name] for name in ("rows", "kernel_px")}, self.device)
+        images = self.pool[there["rows"]].to(torch.float32) / 255
+        return motion_blur(images, there["kernel_px"]) if bool((drawn["kernel_px"] > 1).any()) else images

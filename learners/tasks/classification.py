@@ -16,10 +16,10 @@ from learners.engines.programs import Loss, Program, State, Tensors, frozen, pre
 from learners.mathematics.aggregation import Weights
 from learners.mathematics.robust import AveragingSettings
 from learners.tasks.evaluation import passed
-from learners.tasks.task import LEARNING_RATE, Momentum, Task, TrainingSettings, labelled_silos, payload_bytes
+from learners.tasks.task import LEARNING_RATE, Momentum, Task, TrainingSettings, labelled_silos
 from vnetsim.errors import InputError
 from vnetsim.errors.bounds import Images
-from vnetsim.learning import Description, LearnerContext, Network, Series
+from vnetsim.learning import Description, LearnerContext, Series
 
 DEFAULTS: Mapping[str, object] = {
     # silos large enough for a few hundred images each, which lack half of the labels
@@ -121,15 +121,20 @@ class ClassificationTask(Task):
             settings=context.encoder,
         )
         super().__init__(
-            context, settings, train=self._data.train, test=self._data.test, indices=indices, network=classifier
+            context,
+            settings,
+            train=self._data.train,
+            test=self._data.test,
+            indices=indices,
+            network=classifier,
+            mean=self._data.mean,
+            std=self._data.std,
+            pixels=self._data.pixels,
         )
         self._classifier = classifier
         self._labels = self._data.train_labels.to(self.device)
         self._counts = self.silos.label_counts(self._data.train_labels, len(self._data.class_names))
         self._held = torch.from_numpy(self._counts > 0).to(self.device)
-        self._mean, self._std = (
-            torch.tensor(channel, device=self.device).view(1, -1, 1, 1) for channel in (self._data.mean, self._data.std)
-        )
         self._test, self._test_labels = self._data.test.to(self.device), self._data.test_labels.to(self.device)
         order = torch.from_numpy(context.streams.generator("local test").permutation(len(self._test))).to(self.device)
         local = order[: settings.local_test or None]
@@ -143,7 +148,7 @@ class ClassificationTask(Task):
 
         def prepare(images: Tensor, drawn: Tensors) -> Tensors:
             rows = moved({"rows": drawn["rows"]}, self.device)["rows"]
-            return {"images": self._normalised(images), "labels": self._labels[rows]}
+            return {"images": self.normalised(images), "labels": self._labels[rows]}
 
         return self.program(
             step, draw=lambda _count, _generator: {}, prepare=prepare,
@@ -208,28 +213,19 @@ class ClassificationTask(Task):
     def describe(self, facts: Mapping[str, str]) -> Description:
         """Return classifier, data distribution and what else the record says, the learner's ``facts`` at the end."""
         held = (self._counts > 0).sum(axis=1)
-        data = self._data
+        names = self._data.class_names
         return self.described(
-            self._settings.encoder,
-            Network(
-                module=self.network,
-                returns="logits of the classes, shape (N, classes)",
-                mean=tuple(data.mean),
-                std=tuple(data.std),
-            ),
-            data.class_names,
-            self._counts,
             {
-                "Model": f"{payload_bytes(self.network.state_dict()) / 1e6:.4g} MB each way",
-                "Images per silo": self.per_silo,
-                "Labels per silo": f"{held.min()} to {held.max()} of {len(data.class_names)}",
+                "Labels per silo": f"{held.min()} to {held.max()} of {len(names)}",
                 "Test images": f"{len(self._test)}, held by no vehicle; "
                 f"{len(self._local_test)} of them for the uploads by themselves",
                 "BatchNorm statistics": "sent and averaged with the same weights as the model",
-                **({"Pixels": data.pixels} if data.pixels else {}),
-                **self.engine_facts,
                 **facts,
             },
+            encoder=self._settings.encoder,
+            returns="logits of the classes, shape (N, classes)",
+            classes=names,
+            labels=self._data.train_labels,
         )
 
     @torch.inference_mode()
@@ -237,11 +233,8 @@ class ClassificationTask(Task):
         """Return for each uint8 image whether a model labels it correctly, shape (N,)."""
         self._classifier.load_state_dict(state)
         self._classifier.eval()
-        logits = passed(lambda part: self._classifier(self._normalised(part)), images)
+        logits = passed(lambda part: self._classifier(self.normalised(part)), images)
         return logits.argmax(dim=1) == labels
-
-    def _normalised(self, images: Tensor) -> Tensor:
-        return (images - self._mean) / self._std
 
 
 @torch.no_grad()

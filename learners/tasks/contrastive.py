@@ -10,14 +10,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from learners.data.augment import apply_view_one, apply_view_two, draw_view_one, draw_view_two, without_view
+from learners.data.augment import apply_view, draw_view_one, draw_view_two
 from learners.encoders import create_encoder, require_encoder
+from learners.encoders.batchnorm import estimate_statistics
 from learners.engines.optimizers import Optimizer, Rate
 from learners.engines.programs import Loss, Program, State, Tensors, prefixed, unprefixed
 from learners.mathematics.aggregation import Weights
 from learners.mathematics.losses import dual_temperature_loss
 from learners.mathematics.robust import AveragingSettings
-from learners.tasks.evaluation import Evaluator
+from learners.tasks.evaluation import PASS, as_floats, knn_predict, linear_probe_accuracy, passed
 from learners.tasks.task import (
     LEARNING_RATE,
     Momentum,
@@ -25,10 +26,9 @@ from learners.tasks.task import (
     Temperature,
     TrainingSettings,
     labelled_silos,
-    payload_bytes,
 )
 from vnetsim.errors.bounds import Images
-from vnetsim.learning import Description, LearnerContext, Network, Series
+from vnetsim.learning import Description, LearnerContext, Series
 
 NEIGHBOURS, NEIGHBOURS_OF = 200, 50_000
 """The neighbours that usually vote, and the training images of CIFAR-10 that they are drawn from (Wu et al. 2018)."""
@@ -148,9 +148,6 @@ class ContrastiveTask(Task):
     Args:
         context: what the simulator gives every learner.
         settings: encoder, local training and evaluation.
-
-    Attributes:
-        evaluator: measures a state of the encoder.
     """
 
     def __init__(self, context: LearnerContext, settings: TaskSettings) -> None:
@@ -161,23 +158,24 @@ class ContrastiveTask(Task):
             settings.encoder, seed=context.streams.integer("initial model"), settings=context.encoder
         )
         super().__init__(
-            context, settings, train=self._data.train, test=self._data.test, indices=indices, network=encoder
-        )
-        bank = context.streams.generator("bank").permutation(len(self._data.train))[: settings.bank or None]
-        self._bank_size, self._neighbours = len(bank), neighbours_of(len(bank))
-        self.evaluator = Evaluator(
-            encoder,
-            # what lies on the device is not copied there again
-            pool=self.silos.pool if self.silos.resident else self._data.train[bank].to(self.device),
-            bank=(torch.from_numpy(bank) if self.silos.resident else torch.arange(len(bank))).to(self.device),
-            bank_labels=self._data.train_labels[bank].to(self.device),
-            test=self._data.test.to(self.device),
-            test_labels=self._data.test_labels.to(self.device),
-            classes=len(self._data.class_names),
+            context,
+            settings,
+            train=self._data.train,
+            test=self._data.test,
+            indices=indices,
+            network=encoder,
             mean=self._data.mean,
             std=self._data.std,
-            recalibrate=settings.batchnorm == "local",
+            pixels=self._data.pixels,
         )
+        self._encoder = encoder
+        bank = context.streams.generator("bank").permutation(len(self._data.train))[: settings.bank or None]
+        self._neighbours = neighbours_of(len(bank))
+        self._bank, self._bank_labels = (
+            torch.from_numpy(bank).to(self.device),
+            self._data.train_labels[bank].to(self.device),
+        )
+        self._test, self._test_labels = self._data.test.to(self.device), self._data.test_labels.to(self.device)
 
     @property
     def passes(self) -> int:
@@ -207,10 +205,10 @@ class ContrastiveTask(Task):
 
         def prepare(images: Tensor, drawn: Tensors) -> Tensors:
             views = {
-                "first": apply_view_one(images, unprefixed(FIRST, drawn), mean, std),
-                "second": apply_view_two(images, unprefixed(SECOND, drawn), mean, std),
+                "first": apply_view(images, unprefixed(FIRST, drawn), mean, std),
+                "second": apply_view(images, unprefixed(SECOND, drawn), mean, std),
             }
-            return {**views, "plain": without_view(images, mean, std)} if self._plain else views
+            return {**views, "plain": self.normalised(images)} if self._plain else views
 
         optimizer = optimizer or self.sgd(self._settings.momentum)
         return self.program(step, draw=draw, prepare=prepare, optimizer=optimizer, network=network)
@@ -222,43 +220,50 @@ class ContrastiveTask(Task):
         statistics = ("running_mean", "running_var", "num_batches_tracked")
         return {name: tensor for name, tensor in state.items() if not name.endswith(statistics)}
 
+    @torch.inference_mode()
     def evaluate(self, state: State, *, final: bool) -> Mapping[str, float]:
-        """Return kNN accuracy, and the linear probe's when it is due."""
+        """Return kNN accuracy, and the linear probe's when it is due.
+
+        Models that carry no BatchNorm statistics are first given those of the bank.
+        """
+        self._encoder.load_state_dict(state)
+        if self._settings.batchnorm == "local":
+            estimate_statistics(self._encoder, self._pass_bank)
+        self._encoder.eval()
+        bank, test = self._features(self.silos.pool, self._bank), self._features(self._test)
+        known, classes = self._bank_labels, len(self._data.class_names)
+        predicted = knn_predict(test, bank, known, classes=classes, k=self._neighbours, temperature=KNN_TEMPERATURE)
+        figures = {"knn_accuracy": float((predicted == self._test_labels).double().mean())}
         probe = self._settings.linear_probe
-        return self.evaluator.measure(
-            state,
-            k=self._neighbours,
-            temperature=KNN_TEMPERATURE,
-            linear_probe=probe == "every" or (final and probe == "final"),
-        )
+        if probe == "every" or (final and probe == "final"):
+            accuracy = linear_probe_accuracy(test, self._test_labels, bank, known, classes=classes)
+            figures["linear_accuracy"] = accuracy
+        return figures
+
+    def _pass_bank(self) -> None:
+        # on any device: variances are taken within a pass, so its size is part of the result
+        for rows in torch.split(self._bank, PASS):
+            self._encoder.features(self.normalised(as_floats(self.silos.pool[rows])))
+
+    def _features(self, images: Tensor, rows: Tensor | None = None) -> Tensor:
+        return passed(lambda part: self._encoder.features(self.normalised(part)), images, rows)
 
     def describe(self, facts: Mapping[str, str]) -> Description:
         """Return encoder, data distribution and what else the record says, the learner's own ``facts`` at the end."""
-        data = self._data
         own = self._settings.batchnorm == "average"
         return self.described(
-            self._settings.encoder,
-            Network(
-                module=self.network,
-                returns="projections of unit length, shape (N, 128), for contrast alone; features are what fc is given",
-                mean=tuple(data.mean),
-                std=tuple(data.std),
-                own_statistics=own,
-            ),
-            data.class_names,
-            self.silos.label_counts(data.train_labels, len(data.class_names)),
             {
-                "Model": f"{payload_bytes(self.sent(self.network.state_dict())) / 1e6:.4g} MB each way",
-                "Images per silo": self.per_silo,
-                "Test images": f"{len(data.test)}, held by no vehicle",
-                "kNN": f"{self._neighbours} of {self._bank_size} clean training images vote",
+                "kNN": f"{self._neighbours} of {len(self._bank)} clean training images vote",
                 "BatchNorm statistics": "sent and averaged with the same weights as the model"
                 if own
                 else "kept in the vehicles; estimated on the bank for evaluation",
-                **({"Pixels": data.pixels} if data.pixels else {}),
-                **self.engine_facts,
                 **facts,
             },
+            encoder=self._settings.encoder,
+            returns="projections of unit length, shape (N, 128), for contrast alone; features are what fc is given",
+            classes=self._data.class_names,
+            labels=self._data.train_labels,
+            own_statistics=own,
         )
 
     def loss(self, model: nn.Module, batch: Tensors, base: Tensors) -> Tensor:  # noqa: ARG002 - see ``StepLoss``

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import normalize, one_hot
 
-from learners.encoders import Encoder, channels_last
-from learners.encoders.batchnorm import estimate_statistics
+from learners.encoders import channels_last
 from vnetsim.learning.device import cores
 
 CHUNK_VALUES = 1 << 24
@@ -133,70 +132,3 @@ def linear_probe_accuracy(
     weights, biases = fit_linear_probe((x - mean) / deviation, bank_labels, classes=classes)
     logits = (queries.double() - mean) / deviation @ weights + biases
     return float((logits.argmax(dim=1) == query_labels).double().mean())
-
-
-class Evaluator:
-    """Measures a model against labelled images: a bank of clean training images and the test set.
-
-    Args:
-        encoder: the workspace that a model's state is loaded into.
-        pool: uint8 images (N, C, H, W) on the encoder's device.
-        bank: which of them are the bank, shape (M,); ``bank_labels`` (M,).
-        bank_labels: see ``bank``.
-        test: uint8 images (Q, C, H, W); ``test_labels`` (Q,).
-        test_labels: see ``test``.
-        classes: number of labels.
-        mean: per-channel mean that images in [0, 1] are normalised with; ``std`` per-channel deviation.
-        std: see ``mean``.
-        recalibrate: estimate BatchNorm statistics on the bank first, for models that carry none.
-    """
-
-    def __init__(
-        self,
-        encoder: Encoder,
-        *,
-        pool: Tensor,
-        bank: Tensor,
-        bank_labels: Tensor,
-        test: Tensor,
-        test_labels: Tensor,
-        classes: int,
-        mean: Sequence[float],
-        std: Sequence[float],
-        recalibrate: bool = False,
-    ) -> None:
-        self._encoder = encoder
-        self._pool, self._bank, self._bank_labels = pool, bank, bank_labels
-        self._test, self._test_labels = test, test_labels
-        self._classes = classes
-        self._mean, self._std = (torch.tensor(c, device=bank.device).view(1, -1, 1, 1) for c in (mean, std))
-        self._recalibrate = recalibrate
-
-    @torch.inference_mode()
-    def measure(
-        self, state: Mapping[str, Tensor], *, k: int, temperature: float, linear_probe: bool
-    ) -> dict[str, float]:
-        """Return ``knn_accuracy`` and, if asked for, ``linear_accuracy`` of a model, both in [0, 1]."""
-        self._encoder.load_state_dict(state)
-        if self._recalibrate:
-            estimate_statistics(self._encoder, self._pass_bank)
-        self._encoder.eval()
-        bank, test = self._features(self._pool, self._bank), self._features(self._test)
-        predicted = knn_predict(test, bank, self._bank_labels, classes=self._classes, k=k, temperature=temperature)
-        metrics = {"knn_accuracy": float((predicted == self._test_labels).double().mean())}
-        if linear_probe:
-            metrics["linear_accuracy"] = linear_probe_accuracy(
-                test, self._test_labels, bank, self._bank_labels, classes=self._classes
-            )
-        return metrics
-
-    def _normalised(self, images: Tensor) -> Tensor:
-        return (images - self._mean) / self._std
-
-    def _pass_bank(self) -> None:
-        # on any device: variances are taken within a pass, so its size is part of the result
-        for rows in torch.split(self._bank, PASS):
-            self._encoder.features(self._normalised(as_floats(self._pool[rows])))
-
-    def _features(self, images: Tensor, rows: Tensor | None = None) -> Tensor:
-        return passed(lambda part: self._encoder.features(self._normalised(part)), images, rows)

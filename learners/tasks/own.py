@@ -21,9 +21,9 @@ from learners.encoders import seeded_by_torch
 from learners.engines.programs import Loss, Program, State, Tensors
 from learners.mathematics.robust import AveragingSettings
 from learners.tasks.evaluation import passed
-from learners.tasks.task import LEARNING_RATE, Momentum, Task, TrainingSettings, payload_bytes
+from learners.tasks.task import LEARNING_RATE, Momentum, Task, TrainingSettings
 from vnetsim.errors import InputError
-from vnetsim.learning import Description, LearnerContext, Network, Series
+from vnetsim.learning import Description, LearnerContext, Series
 
 LOSS = Series(
     name="loss",
@@ -177,23 +177,10 @@ class OwnTask(Task):
     @final
     def describe(self, facts: Mapping[str, str]) -> Description:
         """Return network, data distribution and what else the record says, the learner's own ``facts`` at the end."""
-        names, labels = self._examples.class_names, self._examples.labels
-        counts = np.zeros((len(self.silos.sizes), 0), dtype=np.int64)
         return self.described(
-            type(self.network).__name__,
-            Network(
-                module=self.network,
-                returns="what the task's loss and measure make of it",
-                mean=(0.0,) * self.image_shape[0],
-                std=(1.0,) * self.image_shape[0],
-            ),
-            names,
-            counts if labels is None else self.silos.label_counts(labels, len(names)),
-            {
-                "Model": f"{payload_bytes(self.network.state_dict()) / 1e6:.4g} MB each way",
-                "Images per silo": self.per_silo,
-                "Test images": f"{len(self._test)}, held by no vehicle",
-                **self.engine_facts,
-                **facts,
-            },
+            facts,
+            encoder=type(self.network).__name__,
+            returns="what the task's loss and measure make of it",
+            classes=self._examples.class_names,
+            labels=self._examples.labels,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Literal
 
 import torch
@@ -22,7 +22,7 @@ from learners.mathematics.robust import AveragingSettings
 from learners.tasks.evaluation import PASS, as_floats, passed
 from learners.tasks.task import Task, TrainingSettings, payload_bytes, spread
 from vnetsim.errors.bounds import Images, Within
-from vnetsim.learning import Description, LearnerContext, Network, Series
+from vnetsim.learning import Description, LearnerContext, Series
 
 STATISTICS_FRAMES = 256
 """Training frames on which BatchNorm statistics are estimated for evaluation."""
@@ -48,55 +48,33 @@ MAE = Series(
     unit="MAE",
     caption="Mean absolute error of the steering angle in [-1, 1], pooled over test frames that no silo holds.",
 )
-RMSE_CONSTANT = Series(
+RMSE_CONSTANT = replace(
+    RMSE,
     name="rmse_constant",
-    group="Error on held-out frames",
     result=False,
     label="Constant predictor",
-    unit="RMSE",
     caption="The constant predictor always answers the mean angle of the training frames.",
 )
-MAE_CONSTANT = Series(
-    name="mae_constant",
-    group="Absolute error on held-out frames",
-    result=False,
-    label="Constant predictor",
-    unit="MAE",
-    caption=RMSE_CONSTANT.caption,
-)
+MAE_CONSTANT = replace(RMSE_CONSTANT, name="mae_constant", group=MAE.group, unit="MAE")
 GLOBAL_SERIES = (LOSS, RMSE, RMSE_CONSTANT, MAE, MAE_CONSTANT)
 """What a learner with one model at the RSU reports; the average model is that one."""
 
-_OF_SILOS = "Average model: the mean of the models of the silos that took part so far; the others are those silos' own."
+RMSE_SILOS = replace(
+    RMSE,
+    name="rmse_silos",
+    label="Silos, mean",
+    caption="Average model: the mean of the models of the silos that took part so far; the others are those silos' "
+    "own.",
+)
 SILO_SERIES = (
     LOSS,
     RMSE,
-    Series(name="rmse_silos", group="Error on held-out frames", label="Silos, mean", unit="RMSE", caption=_OF_SILOS),
-    Series(
-        name="rmse_best",
-        group="Error on held-out frames",
-        result=False,
-        label="Best silo",
-        unit="RMSE",
-        caption=_OF_SILOS,
-    ),
-    Series(
-        name="rmse_worst",
-        group="Error on held-out frames",
-        result=False,
-        label="Worst silo",
-        unit="RMSE",
-        caption=_OF_SILOS,
-    ),
+    RMSE_SILOS,
+    replace(RMSE_SILOS, name="rmse_best", result=False, label="Best silo"),
+    replace(RMSE_SILOS, name="rmse_worst", result=False, label="Worst silo"),
     RMSE_CONSTANT,
     MAE,
-    Series(
-        name="mae_silos",
-        group="Absolute error on held-out frames",
-        label="Silos, mean",
-        unit="MAE",
-        caption=_OF_SILOS,
-    ),
+    replace(RMSE_SILOS, name="mae_silos", group=MAE.group, unit="MAE"),
     MAE_CONSTANT,
     Series(
         name="consensus_distance",
@@ -164,6 +142,7 @@ class SteeringTask(Task):
 
     lower_is_better: ClassVar[bool] = True
     models_on_host: ClassVar[bool] = True
+    picture: ClassVar[str] = "frame"
     network: ResNet8
 
     def __init__(self, context: LearnerContext, settings: SteeringSettings) -> None:
@@ -180,7 +159,13 @@ class SteeringTask(Task):
         channels, height, width = (int(side) for side in self._data.train.shape[1:])
         network = create_resnet8((channels, height, width), seed=context.streams.integer("initial model"))
         super().__init__(
-            context, settings, train=self._data.train, test=self._data.test, indices=indices, network=network
+            context,
+            settings,
+            train=self._data.train,
+            test=self._data.test,
+            indices=indices,
+            network=network,
+            pixels=self._data.pixels,
         )
         self._angles = self._data.train_angles.to(self.device)
         frames = spread(len(self._data.test), settings.test_frames or len(self._data.test))
@@ -246,7 +231,7 @@ class SteeringTask(Task):
 
     def learning_rate(self, version: int) -> float:
         """Return alpha_k, the step size of a local training that starts from a model of this version."""
-        return self._settings.lr if self._settings.schedule == "constant" else self.cosine_rate(version)
+        return self._settings.lr if self._settings.schedule == "constant" else super().learning_rate(version)
 
     def optimizer(self, parameters: Mapping[str, Tensor], rate: Rate, state: Tensors) -> Optimizer:
         """Return the optimizer of the settings, continued from ``state``, which is empty to begin."""
@@ -287,19 +272,8 @@ class SteeringTask(Task):
         angles = self._data.train_angles
         ranges = (angles >= -STRAIGHT).to(torch.int64) + (angles > STRAIGHT).to(torch.int64)
         return self.described(
-            "resnet8",
-            Network(
-                module=self.network,
-                returns="steering angles in [-1, 1], shape (N,)",
-                mean=(0.0,) * self.image_shape[0],
-                std=(1.0,) * self.image_shape[0],
-                own_statistics=False,
-            ),
-            ("left", "straight", "right"),
-            self.silos.label_counts(ranges, 3),
             {
                 "Model": f"{payload_bytes(self.network.state_dict()) / 1e6:.4g} MB",
-                "Frames per silo": self.per_silo,
                 "Test frames": f"{len(self._test)} of {len(self._data.test)}, held by no silo",
                 "Ranges": f"straight is a steering angle of at most {STRAIGHT} either way",
                 "BatchNorm statistics": "sent and averaged with the same weights as the model; for evaluation "
@@ -308,11 +282,13 @@ class SteeringTask(Task):
                     "fresh": "a new one at each local training",
                     "kept": "a silo's goes on where its last local training ended",
                 }[self._settings.optimizer_state],
-                **({"Pixels": self._data.pixels} if self._data.pixels else {}),
-                **self.engine_facts,
                 **facts,
             },
-            image="frame",
+            encoder="resnet8",
+            returns="steering angles in [-1, 1], shape (N,)",
+            classes=("left", "straight", "right"),
+            labels=ranges,
+            own_statistics=False,
         )
 
 

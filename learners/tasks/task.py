@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,15 +14,16 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from learners.data import load_images
+from learners.data.motion import motion_blur
 from learners.data.partition import partition
 from learners.data.sets import ImageSet
 from learners.encoders import channels_last, forward_flop, parameter_count
 from learners.encoders.precision import set_precision
 from learners.engines.batched import MeasuredEngine, create_engine
 from learners.engines.optimizers import Optimizer, Rate, Sgd
-from learners.engines.programs import LocalTraining, Loss, Program, State, Tensors, copy_state, cosine
+from learners.engines.programs import LocalTraining, Loss, Program, State, Tensors, copy_state
 from learners.engines.ray_engine import RayEngine
-from learners.engines.silo_images import SiloImages, blurred_samples, kernel_px
+from learners.engines.silo_images import SiloImages
 from learners.mathematics.aggregation import Weights
 from vnetsim.errors.bounds import Within, check_bounds
 from vnetsim.learning import Description, LearnerContext, Network, Participant, Series
@@ -89,6 +91,9 @@ class Task(ABC):
         test: images that no silo holds, uint8 of shape (M, C, H, W).
         indices: the pool's rows that each silo holds.
         network: a new network, on the CPU.
+        mean: of each channel of images in [0, 1], by which ``normalised`` shifts them; 0 by default.
+        std: of each channel, by which it scales them; 1 by default.
+        pixels: how pixels of more than 8 bits came to 8, for the record.
 
     Attributes:
         device: where network and images lie.
@@ -99,10 +104,12 @@ class Task(ABC):
         image_shape: (C, H, W).
         lower_is_better: whether metrics are errors.
         models_on_host: whether models lie in this machine's memory between rounds, as where each silo has one.
+        picture: what the record calls an image.
     """
 
     lower_is_better: ClassVar[bool] = False
     models_on_host: ClassVar[bool] = False
+    picture: ClassVar[str] = "image"
 
     def __init__(
         self,
@@ -113,14 +120,20 @@ class Task(ABC):
         test: Tensor,
         indices: Sequence[NDArray[np.int64]],
         network: nn.Module,
+        mean: Sequence[float] = (),
+        std: Sequence[float] = (),
+        pixels: str = "",
     ) -> None:
         self._context = context
         self._training = settings
         self._samples = test
+        self._pixels = pixels
         self.device = torch.device(context.device)
         self.silos = SiloImages(train, indices, device=self.device)
         channels, height, width = (int(side) for side in train.shape[1:])
         self.image_shape = (channels, height, width)
+        self.mean, self.std = tuple(mean) or (0.0,) * channels, tuple(std) or (1.0,) * channels
+        self._mean, self._std = (torch.tensor(c, device=self.device).view(1, -1, 1, 1) for c in (self.mean, self.std))
         self.flop = forward_flop(network, self.image_shape)
         set_precision(network, settings.precision, self.image_shape)
         self.network = network.to(device=self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -138,11 +151,9 @@ class Task(ABC):
         if isinstance(self.engine, MeasuredEngine):
             self.engine.seconds = {name.removeprefix(ENGINE): float(tensor) for name, tensor in tensors.items()}
 
-    @property
-    def engine_facts(self) -> dict[str, str]:
-        """A line for the record that names the engine, where the run itself has chosen it."""
-        choice = self.engine.choice if isinstance(self.engine, MeasuredEngine) else ""
-        return {"Engine": choice} if choice else {}
+    def normalised(self, images: Tensor) -> Tensor:
+        """Return images in [0, 1], shape (N, C, H, W), as the network wants them."""
+        return (images - self._mean) / self._std
 
     def initial_state(self) -> State:
         """Return a copy of the network's present state: before any training, theta^0."""
@@ -172,16 +183,21 @@ class Task(ABC):
         )
 
     def learning_rate(self, version: int) -> float:
-        """Return the step size of a local training that starts from an aggregator's model of this version."""
-        return self.cosine_rate(version)
+        """Return the step size of a local training that starts from an aggregator's model of this version.
+
+        It falls along half a cosine over the rounds, from the setting to 0.
+        """
+        share = min(version / self._context.rounds, 1.0)
+        return self._training.lr * (1 + math.cos(math.pi * share)) / 2
 
     def sent(self, state: State) -> dict[str, Tensor]:
         """Return the part of a model's state that crosses the radio link."""
         return dict(state)
 
     def kernel_px(self, speed_mps: float) -> float:
-        """Return the length of the motion kernel in images taken at a speed (px)."""
-        return kernel_px(self._context, speed_mps, self.silos.image_px)
+        """Return the length of the motion kernel in images taken at a speed (px), 0 up to the threshold."""
+        blurs = speed_mps > self._context.blur.threshold_kmh / 3.6
+        return self._context.camera.kernel_px(speed_mps, self.image_shape[2]) if blurs else 0.0
 
     @abstractmethod
     def training(self, step: Loss) -> Program:
@@ -227,31 +243,47 @@ class Task(ABC):
 
     def described(
         self,
-        encoder: str,
-        network: Network,
-        classes: Sequence[str],
-        counts: NDArray[np.int64],
         facts: Mapping[str, str],
         *,
-        image: str = "image",
+        encoder: str,
+        returns: str,
+        classes: Sequence[str],
+        labels: Tensor | None,
+        own_statistics: bool = True,
     ) -> Description:
-        """Return a description of the task's network and images; ``facts`` come after what all tasks say."""
-        work = f"{self.flop / 1e6:.4g} MFLOP per {image} (convolutions and linear layers)"
+        """Return a description of the task's network and images.
+
+        Args:
+            facts: lines for the record, after and in place of those of all tasks.
+            encoder: of the network.
+            returns: what the network makes of images, in words.
+            classes: label texts.
+            labels: class of each training image, shape (N,); None where they have none.
+            own_statistics: see ``Network``.
+        """
+        sizes, picture = self.silos.sizes, self.picture
+        chosen = self.engine.choice if isinstance(self.engine, MeasuredEngine) else ""
+        of_all = {
+            "Forward pass": f"{self.flop / 1e6:.4g} MFLOP per {picture} (convolutions and linear layers)",
+            "Model": f"{payload_bytes(self.sent(self.network.state_dict())) / 1e6:.4g} MB each way",
+            f"{picture.capitalize()}s per silo": f"{min(sizes)} to {max(sizes)}, {sum(sizes)} in all",
+            f"Test {picture}s": f"{len(self._samples)}, held by no vehicle",
+            "Pixels": self._pixels,
+            "Engine": chosen,
+        }
         return Description(
             encoder=encoder,
             parameters=parameter_count(self.network),
             image_shape=self.image_shape,
             class_names=tuple(classes),
-            silo_label_counts=counts,
-            network=network,
-            facts={"Forward pass": work, **facts},
+            silo_label_counts=np.zeros((len(sizes), 0), dtype=np.int64)
+            if labels is None
+            else self.silos.label_counts(labels, len(classes)),
+            network=Network(
+                module=self.network, returns=returns, mean=self.mean, std=self.std, own_statistics=own_statistics
+            ),
+            facts={name: text for name, text in {**of_all, **facts}.items() if text},
         )
-
-    @property
-    def per_silo(self) -> str:
-        """In words, how many images silos hold."""
-        sizes = self.silos.sizes
-        return f"{min(sizes)} to {max(sizes)}, {sum(sizes)} in all"
 
     def program(
         self,
@@ -311,12 +343,14 @@ class Task(ABC):
         return float(images * BACKWARD_FACTOR * self.flop)
 
     def sample_images(self, kernels_px: Sequence[float], count: int) -> NDArray[np.uint8]:
-        """Return test images, evenly spread over the set, blurred with each kernel length; see ``blurred_samples``."""
-        return blurred_samples(self._samples[spread(len(self._samples), count)], kernels_px)
+        """Return ``count`` test images, evenly spread over the set, blurred with each kernel length.
 
-    def cosine_rate(self, version: int) -> float:
-        """Return the step size of a local training that starts from this version: a cosine over the rounds."""
-        return cosine(self._training.lr, version, self._context.rounds)
+        Their shape is (len(kernels_px), count, H, W, C).
+        """
+        sharp = self._samples[spread(len(self._samples), count)].to(torch.float32) / 255
+        rows = [motion_blur(sharp, torch.full((len(sharp),), float(kernel))) for kernel in kernels_px]
+        blurred = torch.stack(rows).mul(255).round().clamp(0, 255).to(torch.uint8)
+        return blurred.permute(0, 1, 3, 4, 2).contiguous().numpy()
 
     def sgd(self, momentum: float) -> Callable[[Mapping[str, Tensor], Rate, Tensors], Optimizer]:
         """Return what makes SGD of parameters, new at each local training."""

@@ -13,7 +13,7 @@ from device_checks.rows import CheckSetup, Row
 from device_checks.schedule import registered
 from device_checks.tiny_rounds import Altered, AlteredEngine, Disturbed, Doubled, jobs_of, play, results, tiny_learner
 from device_checks.transport_work import highs, problems
-from learners.data.augment import apply_view_one, apply_view_two, draw_view_one, draw_view_two
+from learners.data.augment import apply_view, draw_view_one, draw_view_two
 from learners.data.motion import motion_blur
 from learners.engines.batched import StackedEngine
 from learners.engines.programs import SequentialEngine
@@ -105,8 +105,8 @@ def pictures(setup: CheckSetup, generator: torch.Generator) -> list[Row]:
     one, two = draw_view_one(count, (32, 32), generator), draw_view_two(count, (32, 32), generator)
     return [
         both("motion blur", lambda x, length: [motion_blur(x, length)], (pictures_, lengths), device),
-        both("first view, same draws", lambda x: [apply_view_one(x, one, mean, std)], (pictures_,), device),
-        both("second view, same draws", lambda x: [apply_view_two(x, two, mean, std)], (pictures_,), device),
+        both("first view, same draws", lambda x: [apply_view(x, one, mean, std)], (pictures_,), device),
+        both("second view, same draws", lambda x: [apply_view(x, two, mean, std)], (pictures_,), device),
     ]  # fmt: skip
 
 

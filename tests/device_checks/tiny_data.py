@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import torch
+from torch import Generator, Tensor
 
+from learners.data.augment import apply_view, draw_view_one, draw_view_two
 from learners.data.sets import ImageSet, SteeringSet, channel_statistics
 
 SILOS = 6
+Channel = tuple[float, ...]
 
 
 def tiny_images(train: int = 96, test: int = 24) -> ImageSet:
@@ -44,3 +47,13 @@ def tiny_roads(train: int = 96, test: int = 24) -> SteeringSet:
         test=frames[train:],
         test_angles=angles[train:],
     )
+
+
+def view_one(images: Tensor, generator: Generator, mean: Channel = (0.0,) * 3, std: Channel = (1.0,) * 3) -> Tensor:
+    """Return newly drawn first views of images (N, 3, H, W)."""
+    return apply_view(images, draw_view_one(len(images), images.shape[-2:], generator), mean, std)
+
+
+def view_two(images: Tensor, generator: Generator, mean: Channel = (0.0,) * 3, std: Channel = (1.0,) * 3) -> Tensor:
+    """Return newly drawn second views of images (N, 3, H, W)."""
+    return apply_view(images, draw_view_two(len(images), images.shape[-2:], generator), mean, std)

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from learners.data.augment import view_one, view_two
+from device_checks.tiny_data import view_one, view_two
 from learners.data.sets import ImageSet
 from learners.encoders import create_encoder
 from learners.encoders.precision import set_precision

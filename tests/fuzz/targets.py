@@ -26,6 +26,7 @@ from vnetsim.coverage.windows import Left
 from vnetsim.errors import VnetsimError
 from vnetsim.experiment import Camera, DataSettings, Experiment, TrafficSettings
 from vnetsim.learning.device import resolve_device
+from vnetsim.learning.kinds import DATA_SETS
 from vnetsim.random_streams import Streams
 from vnetsim.runs.assembly import assemble
 from vnetsim.runs.tables import windows_frame
@@ -234,10 +235,7 @@ def data(name: str, root: str) -> Callable[[], Done]:
     """Return the reading of a data set."""
 
     def call() -> None:
-        from learners.data import WITH_CLASSES, load_images, load_steering  # noqa: PLC0415
-
-        load = load_images if name in WITH_CLASSES else load_steering
-        load(DataSettings(name=name, root=root), streams=Streams(seed=0))
+        DATA_SETS.find(name)().load(DataSettings(name=name, root=root), Streams(seed=0))
 
     return lambda: inner(call)
 

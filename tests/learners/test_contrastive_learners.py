@@ -142,8 +142,8 @@ def test_the_loss_falls_and_features_improve(new: Callable[..., Any], new_contex
 
 def test_the_bank_is_a_random_part_of_the_training_images(new: Callable[..., Any], tiny: ImageSet) -> None:
     def rows(bank: int) -> list[int]:
-        evaluator = new(FLSimCo, bank=bank)._task.evaluator
-        held = evaluator._pool[evaluator._bank]
+        task = new(FLSimCo, bank=bank)._task
+        held = task.silos.pool[task._bank]
         return [int((tiny.train == image).flatten(1).all(dim=1).nonzero()) for image in held]
 
     part = rows(40)
@@ -158,7 +158,7 @@ def test_one_in_250_of_the_bank_vote(new: Callable[..., Any], monkeypatch: pytes
     assert voting == [200, 50, 38, 8, 1]
     asked = []
     monkeypatch.setattr(
-        "learners.tasks.evaluation.knn_predict", lambda q, *_, k, **__: asked.append(k) or q[:, 0].long()
+        "learners.tasks.contrastive.knn_predict", lambda q, *_, k, **__: asked.append(k) or q[:, 0].long()
     )
     for settings in ({"bank": 0}, {"bank": 40}):
         learner = new(FLSimCo, **settings)

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from device_checks.tiny_data import view_one, view_two
 
-from learners.data.augment import view_one, view_two
 from learners.data.sets import ImageSet
 from learners.engines.programs import LocalTraining
 from learners.fedavg import Discard
 from learners.fedco import FedCo
 from learners.flsimco import FLSimCo
-from learners.tasks import evaluation
+from learners.tasks import contrastive
 from vnetsim.learning import LearnerContext, Participant
 
 QUICK = {"batch": 6, "steps": 2, "bank": 40, "engine": "sequential"}
@@ -73,14 +73,14 @@ def test_every_setting_has_a_row() -> None:
 def observed(learner: Any, participant: Callable[..., Participant]) -> dict[str, Any]:
     """Return a round and an evaluation of a learner, part by part; models as nested lists of their bytes."""
     asked: list[object] = []
-    knn = evaluation.knn_predict
+    knn = contrastive.knn_predict
 
     def seen(queries: Any, bank: Any, labels: Any, **options: Any) -> Any:
         asked.append((queries.sum().item(), bank.sum().item(), tuple(labels.tolist()), tuple(options.values())))
         return knn(queries, bank, labels, **options)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(evaluation, "knn_predict", seen)
+        patch.setattr(contrastive, "knn_predict", seen)
         metrics = learner.evaluate(final=True)
     cost = learner.cost(0)
     vehicles = [participant(0, i, speed_mps=speed) for i, speed in enumerate((15.0, 20.0, 25.0))]

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from device_checks.tiny_data import view_one, view_two
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from learners.data.augment import view_one, view_two
 from learners.data.sets import ImageSet
 from learners.engines.programs import LocalTraining, TrainingJob, unprefixed
 from learners.fedco import FedCo, FedCoSettings

@@ -11,7 +11,7 @@ import pytest
 import torch
 from device_checks.tiny_data import tiny_roads
 
-from learners.data import cifar10
+from learners.data.cifar10 import Cifar10
 from learners.data.image_files import read_images
 from learners.data.partition import partition, partition_steering
 from learners.data.splits import split_by_class
@@ -24,7 +24,7 @@ from learners.mathematics.transport import solve
 from vnetsim.experiment import DataSettings
 from vnetsim.random_streams import Streams
 
-STREAMS, FEW = Streams(seed=0), "; lower silos.count or data.min_images, or raise data.train_images."
+FEW = "; lower silos.count or data.min_images, or raise data.train_images."
 FLAT = torch.ones(1, 2, 2)
 ROW = torch.tensor([[0.5, 0.5]])
 
@@ -74,14 +74,10 @@ ROWS: list[tuple[Callable[[], Any], str]] = [
         "data.root: no class has two images, so that none can be held out for the test.",
     ),
     (
-        lambda: cifar10.load(DataSettings(name="cifar10"), streams=STREAMS),
-        "data.root: cifar10 needs the folder of its files: --data-root DIR [--data-download].",
-    ),
-    (
-        lambda: cifar10.load(DataSettings(name="cifar10", root="absent"), streams=STREAMS),
+        lambda: Cifar10().load(DataSettings(name="cifar10", root="absent"), Streams(seed=0)),
         (
-            "data.root: 'absent' is not a folder; create it or name another with --data-root DIR (--data-download then "
-            "fetches CIFAR-10 into it)."
+            "data.root: 'absent' does not exist; cifar10 needs the folder of its files, into which "
+            "--data-download fetches them."
         ),
     ),
 ]

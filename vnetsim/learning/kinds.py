@@ -59,13 +59,13 @@ DATA_SETS = Kind(
     table="dataset",
     maker="load",
     built_in={
-        "signs": "learners.data.shipped:Signs",
-        "cifar10": "learners.data.shipped:Cifar10",
-        "npz": "learners.data.shipped:Npz",
-        "folder": "learners.data.shipped:ClassFolders",
-        "road": "learners.data.shipped:Road",
-        "driving-log": "learners.data.shipped:DrivingLog",
-        "steering-npz": "learners.data.shipped:SteeringNpz",
+        "signs": "learners.data.signs:Signs",
+        "cifar10": "learners.data.cifar10:Cifar10",
+        "npz": "learners.data.npz:Npz",
+        "folder": "learners.data.folder:ClassFolders",
+        "road": "learners.data.road:Road",
+        "driving-log": "learners.data.driving_log:DrivingLog",
+        "steering-npz": "learners.data.steering_npz:SteeringNpz",
     },
 )
 ENCODERS = Kind(

@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 import torch
+from device_checks.tiny_data import view_one, view_two
 from torchvision.transforms import RandomResizedCrop
 from torchvision.transforms import functional as reference
 
@@ -14,8 +15,6 @@ from learners.data.augment import (
     random_boxes,
     resized_crop,
     rotate_hue,
-    view_one,
-    view_two,
 )
 
 VIEWS = pytest.mark.parametrize("view", [view_one, view_two])

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from learners.data.signs import load
+from learners.data.signs import Signs
 from learners.tasks.classification import ClassificationSettings, ClassificationTask
 from learners.tasks.steering import SteeringSettings, SteeringTask
 from vnetsim.errors import InputError
@@ -188,4 +188,4 @@ def test_the_data_have_streams_of_their_own(observe: Callable[..., Found]) -> No
     assert np.array_equal(before[TRAIN], after[TRAIN])
     assert len(after[DEALT]) == 5
     streams = Streams(seed=1).child("learner").child("data")
-    assert torch.equal(load(SIGNS, streams=streams).train, torch.from_numpy(before[TRAIN]))
+    assert torch.equal(Signs().load(SIGNS, streams).train, torch.from_numpy(before[TRAIN]))

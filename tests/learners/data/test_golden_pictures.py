@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from device_checks.tiny_data import view_one, view_two
 from torch.nn.functional import avg_pool2d
 
 from learners.data import road, signs
-from learners.data.augment import view_one, view_two
 from vnetsim.experiment import DataSettings
 from vnetsim.random_streams import Streams
 
@@ -37,20 +37,20 @@ def blocks(images: torch.Tensor, side: int) -> np.ndarray[Any, Any]:
 
 def of_signs() -> Arrays:
     """Return blocks and labels of a hundred signs, and of ten for the test."""
-    shown = signs.load(DataSettings(train_images=100, test_images=10), streams=STREAMS)
+    shown = signs.Signs().load(DataSettings(train_images=100, test_images=10), STREAMS)
     return {"signs": blocks(shown.train, 4), "signs_test": blocks(shown.test, 8), "labels": shown.train_labels.numpy()}
 
 
 def of_the_road() -> Arrays:
     """Return blocks and angles of 88 frames of road, and blocks of twelve for the test."""
-    seen = road.load(DataSettings(train_images=88, test_images=12), streams=STREAMS)
+    seen = road.Road().load(DataSettings(train_images=88, test_images=12), STREAMS)
     angles = seen.train_angles.numpy()
     return {"road": blocks(seen.train, 8), "road_test": blocks(seen.test, 16), "angles": angles}
 
 
 def of_views() -> Arrays:
     """Return blocks of both views of 40 signs."""
-    shown = signs.load(DataSettings(train_images=100, test_images=10), streams=STREAMS)
+    shown = signs.Signs().load(DataSettings(train_images=100, test_images=10), STREAMS)
     some = shown.train[:40].to(torch.float32) / 255
     views = {"first_views": view_one, "second_views": view_two}
     return {

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from learners.data.driving_log import find_image
-from learners.data.npz import load as load_npz
+from learners.data.npz import Npz
 from vnetsim.errors import InputError
 from vnetsim.experiment import DataSettings
 from vnetsim.random_streams import Streams
@@ -41,14 +41,14 @@ LABELS = np.array([0, 1, 0, 1])
 def test_a_header_that_declares_more_than_there_is(images: int, fault: str, tmp_path: Path) -> None:
     path = archive(tmp_path / "a.npz", images=member(IMAGES, (images, 8, 8, 3)), labels=member(LABELS))
     with pytest.raises(InputError, match=rf"a\.npz' .*{fault}"):
-        load_npz(DataSettings(name="npz", root=str(path)), streams=Streams(seed=0))
+        Npz().load(DataSettings(name="npz", root=str(path)), Streams(seed=0))
 
 
 def test_labels_beyond_all_classes(tmp_path: Path) -> None:
     labels = np.array([0, 1, 2**63 + 1, 1], dtype=np.uint64)
     path = archive(tmp_path / "a.npz", images=member(IMAGES), labels=member(labels))
     with pytest.raises(InputError, match=r"label 9223372036854775809 at 2 is no class"):
-        load_npz(DataSettings(name="npz", root=str(path)), streams=Streams(seed=0))
+        Npz().load(DataSettings(name="npz", root=str(path)), Streams(seed=0))
 
 
 def test_a_log_opens_nothing_outside_its_folder(tmp_path: Path) -> None:

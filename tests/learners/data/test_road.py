@@ -1,14 +1,12 @@
 """The procedural drives: seeded, held-out drives for the test, angles that follow from what the frame shows."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
 
 from learners.data import load_steering
 from learners.data.road import BLOCK, FULL_LOCK_RAD, LOOK_AHEAD_M, TEST_DRIVES, WHEELBASE_M, steering_angle
-from learners.data.road_scene import FOCAL, GRID_M, Course, _ground, draw_world, gaussian_process, render
+from learners.data.road_scene import FOCAL, GRID_M, Course, World, _ground, gaussian_process, render
 from vnetsim.experiment import DataSettings
 from vnetsim.random_streams import Streams
 
@@ -31,15 +29,10 @@ def course(*, offset_m=0.0, heading_error_rad=0.0, curvature=0.0):
 
 def test_verges_meet_in_the_middle_of_a_road_too_far_to_be_seen():
     """Each is as dark as the world says, along the way in half metres."""
-    world = replace(
-        draw_world(np.random.default_rng(0)),
-        verges=np.stack([np.arange(512), 1000 + np.arange(512)]).astype(np.float32),
-        half_width_m=-1e9,
-        edge_line=0.0,
-        dashes=0.0,
-        shadow=0.0,
-        texture=np.zeros((512, 512), dtype=np.float32),
-    )
+    world = World(np.random.default_rng(0))
+    world.verges = np.stack([np.arange(512), 1000 + np.arange(512)]).astype(np.float32)
+    world.half_width_m, world.edge_line, world.dashes, world.shadow = -1e9, 0.0, 0.0, 0.0
+    world.texture = np.zeros((512, 512), dtype=np.float32)
     along_m = np.array([0.0, 3.5, 300.0], dtype=np.float32)[None, :, None]
     across_m = np.broadcast_to(np.array([-9, -0.1, 0.1, 9], dtype=np.float32), (1, 3, 4))
     seen = _ground(world, along_m, across_m, np.full((1, 3, 1), 1e-3, dtype=np.float32))
@@ -120,10 +113,10 @@ def test_middle_of_the_road_follows_offset_heading_and_curvature():
 
 def test_the_road_is_seen_where_the_course_says():
     """The middle of a road much brighter than its verges lies where a pinhole camera has it."""
-    world = draw_world(np.random.default_rng(0))
-    bright = {"road": 0.9, "verges": np.full_like(world.verges, 0.1), "edge_line": 0.0, "dashes": 0.0, "shadow": 0.0}
-    clear = {"noise": 0.0, "visibility_m": 1e9, "gamma": 1.0, "half_width_m": 1.5}
-    world = type(world)(**{**vars(world), **bright, **clear})
+    world = World(np.random.default_rng(0))
+    world.road, world.verges = 0.9, np.full_like(world.verges, 0.1)
+    world.edge_line, world.dashes, world.shadow = 0.0, 0.0, 0.0
+    world.noise, world.visibility_m, world.gamma, world.half_width_m = 0.0, 1e9, 1.0, 1.5
     for aside_m in (-2.0, 0.0, 2.0):
         seen = render(world, course(offset_m=-aside_m), np.random.default_rng(1), side_px=128)[0].astype(float)
         row = round(128 * (world.horizon + FOCAL * world.camera_m / LOOK_AHEAD_M))

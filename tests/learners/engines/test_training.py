@@ -27,8 +27,9 @@ from learners.engines.programs import (
     frozen,
     read,
 )
-from learners.engines.silo_images import SiloImages, _pool
+from learners.engines.silo_images import SiloImages
 from learners.tasks.task import Task, TrainingSettings
+from vnetsim.errors import RunError
 from vnetsim.learning import LearnerContext, Participant
 
 CPU = torch.device("cpu")
@@ -299,29 +300,10 @@ def test_a_training_says_its_steps_only_where_it_is_not_whole(
     assert steps == {1.0: 0, 0.5: 3, 0.01: 1}
 
 
-class TooLarge:
-    """A pool that fits on no device."""
+def test_a_pool_that_does_not_fit_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_room(*_: object) -> torch.Tensor:
+        raise torch.OutOfMemoryError
 
-    def to(self, _: object) -> torch.Tensor:
-        raise torch.OutOfMemoryError("out of memory")
-
-    def numel(self) -> int:
-        return 3_000_000_000
-
-    def pin_memory(self) -> str:
-        return "pinned"
-
-
-def test_a_pool_that_does_not_fit_stays_here_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
-    assert _pool(TooLarge(), torch.device("cuda")) == ("pinned", False)  # type: ignore[arg-type]
-    (record,) = caplog.records
-    assert record.getMessage() == "vnetsim: the images (3 GB) do not fit on cuda: they are copied step by step."
-
-
-def test_a_pool_that_stays_here_gives_the_same_images(monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn = {"rows": torch.tensor([7, 2, 9]), "kernel_px": torch.tensor([0.0, 3.0, 2.0])}
-    expected = silos(5, 10).images(drawn)
-    monkeypatch.setattr("learners.engines.silo_images._pool", lambda images, _: (images, False))
-    streaming = silos(5, 10)
-    assert not streaming.resident
-    assert torch.equal(streaming.images(drawn), expected)
+    monkeypatch.setattr(torch.Tensor, "to", no_room)
+    with pytest.raises(RunError, match=r"^out of memory: the images \(2.88e-06 GB\) do not fit on cpu; lower data"):
+        silos(5, 10)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,9 @@ from sklearn.linear_model import LogisticRegression  # type: ignore[import-untyp
 from learners.data.sets import ImageSet
 from learners.encoders import create_encoder
 from learners.tasks import evaluation
-from learners.tasks.evaluation import Evaluator, fit_linear_probe, knn_predict, linear_probe_accuracy, passed
+from learners.tasks.contrastive import ContrastiveSettings, ContrastiveTask
+from learners.tasks.evaluation import fit_linear_probe, knn_predict, linear_probe_accuracy, passed
+from vnetsim.learning import LearnerContext
 
 
 def blobs(seed: int, count: int, classes: int = 3) -> tuple[torch.Tensor, torch.Tensor]:
@@ -95,45 +98,35 @@ def test_linear_probe_is_unchanged_by_scaling_and_constant_features() -> None:
     assert linear_probe_accuracy(stretched(queries), labels, stretched(bank), bank_labels, classes=3) == accuracy
 
 
-def evaluator(images: ImageSet, *, recalibrate: bool = False) -> Evaluator:
-    return Evaluator(
-        create_encoder("small", seed=0),
-        pool=images.train,
-        bank=torch.arange(len(images.train)),
-        bank_labels=images.train_labels,
-        test=images.test,
-        test_labels=images.test_labels,
-        classes=3,
-        mean=images.mean,
-        std=images.std,
-        recalibrate=recalibrate,
-    )
-
-
-@pytest.mark.parametrize("recalibrate", [False, True])
-def test_measures_the_given_state_reproducibly(images: ImageSet, recalibrate: bool) -> None:
-    measure = evaluator(images, recalibrate=recalibrate)
+@pytest.mark.parametrize("batchnorm", ["average", "local"])
+def test_measures_the_given_state_reproducibly(
+    tiny: ImageSet,  # noqa: ARG001  the images
+    context: LearnerContext,
+    batchnorm: Any,
+) -> None:
+    task = ContrastiveTask(context, ContrastiveSettings(batchnorm=batchnorm))
     state = create_encoder("small", seed=1).state_dict()
     copy = {name: tensor.clone() for name, tensor in state.items()}
     rng = torch.random.get_rng_state()
-    first = measure.measure(state, k=5, temperature=0.1, linear_probe=True)
-    measure.measure(create_encoder("small", seed=2).state_dict(), k=5, temperature=0.1, linear_probe=False)
-    assert measure.measure(state, k=5, temperature=0.1, linear_probe=True) == first
+    first = task.evaluate(state, final=True)
+    task.evaluate(create_encoder("small", seed=2).state_dict(), final=False)
+    assert task.evaluate(state, final=True) == first
     assert set(first) == {"knn_accuracy", "linear_accuracy"}
     assert first["knn_accuracy"] > 0.5  # colours are easy even for random features
     assert all(torch.equal(state[name], copy[name]) for name in state)
     assert torch.equal(torch.random.get_rng_state(), rng)
 
 
-def test_recalibrated_statistics_are_those_of_the_bank(images: ImageSet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluation, "PASS", 48)
-    measure = evaluator(images, recalibrate=True)
-    encoder = measure._encoder
-    measure.measure(encoder.state_dict(), k=5, temperature=0.1, linear_probe=False)
-    center, spread = (torch.tensor(c).view(1, 3, 1, 1) for c in (images.mean, images.std))
-    stem, norm = encoder.trunk[0], encoder.trunk[1]  # type: ignore[index]
+def test_recalibrated_statistics_are_those_of_the_bank(
+    tiny: ImageSet, context: LearnerContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("learners.tasks.contrastive.PASS", 48)
+    task: Any = ContrastiveTask(context, ContrastiveSettings(batchnorm="local"))
+    task.evaluate(task.initial_state(), final=False)
+    center, spread = (torch.tensor(c).view(1, 3, 1, 1) for c in (tiny.mean, tiny.std))
+    stem, norm = task.network.trunk[0], task.network.trunk[1]
     with torch.no_grad():
-        responses = stem((images.train / 255 - center) / spread)
+        responses = stem((tiny.train / 255 - center) / spread)
     torch.testing.assert_close(norm.running_mean, responses.mean(dim=(0, 2, 3)), rtol=1e-4, atol=1e-5)
     assert norm.momentum == 0.1
 
