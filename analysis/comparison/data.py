@@ -12,7 +12,6 @@ import polars as pl
 from numpy.typing import NDArray
 
 from analysis.formatting import dimension, subject
-from analysis.statistics.participation import RunMeasures
 from vnetsim.storage.comparison import Interval
 from vnetsim.storage.records import ComparisonRecord
 
@@ -39,7 +38,7 @@ class Metric:
 
     @property
     def factor(self) -> float:
-        """From values as recorded to values as shown: a fraction becomes per cent, bytes become megabytes."""
+        """From values as recorded to values as shown: fractions become per cent, bytes become megabytes."""
         return {"%": 100.0, "B": 1e-6}.get(self.unit, 1.0)
 
     @property
@@ -54,12 +53,12 @@ class Metric:
 
     @property
     def subject(self) -> str:
-        """What is measured, see ``analysis.formatting.subject``."""
+        """What is measured, without its dimension."""
         return subject(self.label, self.unit)
 
     @property
     def dimension(self) -> str:
-        """The unit that stands behind a number, see ``analysis.formatting.dimension``."""
+        """The unit that stands behind a number."""
         return "MB" if self.unit == "B" else dimension(self.unit)
 
     @property
@@ -82,24 +81,18 @@ class Metric:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CellData:
-    """One finished cell.
+    """One finished cell, by the name of its folder.
 
     Args:
-        name: its folder.
-        traffic_sha256: of the coverage windows that it replayed.
         rsus: where they are, in words.
-        ended_by: ``rounds`` or ``traffic``.
-        begin_s: the simulation's clock at its beginning (s).
-        time_s: the simulation's clock at its end (s).
+        begin_s: the simulation's clock at its beginning, as ``time_s`` at its end (s).
         metrics: the table ``metrics``, finite values only, in order of rounds.
         outcomes: number of participations by outcome.
         spent: a row for each participation and each exchange between vehicles: ``end_s``, ``bytes``, ``train_s``.
         windows: see ``analysis.statistics.participation.windows_with_updates``.
         participants: vehicles whose update was aggregated, by round.
-        series: declared series by name.
         settings: its experiment, by dotted key, without what belongs to the arm, the cell or its traffic.
         learning: its learner's settings, by dotted key.
-        notices: what the run's own page says first.
         vehicles: number that were covered while it ran.
         empty_rounds: number in which nothing was committed.
     """
@@ -124,14 +117,14 @@ class CellData:
     series: Mapping[str, Metric]
     settings: Mapping[str, Any]
     learning: Mapping[str, Any] = field(default_factory=dict)
-    measures: RunMeasures | None = None
+    measures: Mapping[str, float | None] = field(default_factory=dict)
     notices: tuple[str, ...] = ()
     vehicles: int = 0
     empty_rounds: int = 0
 
     @property
     def simulated_s(self) -> float:
-        """Simulated time from its beginning to its end (s); ``time_s`` is the simulation's clock."""
+        """Simulated time from its beginning to its end (s)."""
         return self.time_s - self.begin_s
 
     @property
@@ -144,11 +137,9 @@ class CellData:
         return self.metrics.filter(pl.col("name") == metric).select("round", "time_s", "value")
 
     def final(self, metric: str, last: int = 1) -> float | None:
-        """Return the mean of the last values of a metric, None when it was not measured so often.
+        """Return the mean of the ``last`` values of a metric, None when it was not measured so often.
 
-        Args:
-            metric: its name.
-            last: how many; of several, the value of the untrained model is none.
+        Of several, the value of the untrained model is none.
         """
         values = self.measured(metric).filter((pl.col("round") > 0) | (last == 1))["value"]
         return float(values.tail(last).mean()) if len(values) >= last else None  # type: ignore[arg-type]
@@ -166,10 +157,9 @@ class ConditionData:
     """The finished cells of one condition, under which arms are compared over seeds.
 
     Args:
-        name: of the condition; empty where there is one only.
-        arms: planned under it, in the study's order.
+        name: empty where there is one condition only.
+        arms: planned under it, in the study's order; so are ``seeds``.
         looks: place of each arm in the whole study, which decides its colour.
-        seeds: planned under it.
         cells: the finished ones; at one seed they replayed the same traffic.
         mixed_seeds: seeds left out, because their cells did not.
         metrics: what can be compared.
@@ -250,10 +240,7 @@ class RecordedTraffic:
 class ComparisonData:
     """A whole comparison; arms, seeds and conditions are those that were planned, in the order given.
 
-    Args:
-        record: ``comparison.json``.
-        traffics: what was replayed.
-        left_out: why cells are not here that neither failed nor were skipped, in sentences.
+    ``left_out`` says in sentences why cells are not here that neither failed nor were skipped.
     """
 
     record: ComparisonRecord

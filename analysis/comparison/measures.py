@@ -31,7 +31,7 @@ MEASURES = (
     _metric("gini", "Gini over silos", "", 0),
     _metric("contested_share", "Contested invitations", "%", 0),
 )
-"""Fields of ``RunMeasures``, in the order of the page. An even spread, or contention, is neither good nor bad."""
+"""What ``run_measures`` returns, in the order of the page. An even spread, or contention, is neither good nor bad."""
 
 COMPARED = tuple(one for one in MEASURES if one.name in {"commits_per_h", "bytes_per_commit", "wasted_train_share"})
 TO_TARGET = _metric("time_to_target", "Simulated time to the target", "s", -1)
@@ -40,7 +40,7 @@ TO_TARGET = _metric("time_to_target", "Simulated time to the target", "s", -1)
 
 def measured(data: ConditionData, name: str) -> NDArray[np.float64]:
     """Return a measure of every run, shape (seeds, arms present); NaN where there is none."""
-    return data.by_seed({(cell.seed, cell.arm): getattr(cell.measures, name, None) for cell in data.cells})
+    return data.by_seed({(cell.seed, cell.arm): cell.measures.get(name) for cell in data.cells})
 
 
 def measure_pairs(data: ConditionData) -> dict[str, list[ComparedPair]]:
@@ -88,9 +88,7 @@ def measure_rows(data: ConditionData) -> pl.DataFrame:
         spreads["commit_share_direction"] = spread_over_directions(data), ""
     for cell in data.cells:
         head = (cell.arm, data.name, cell.learner, cell.seed)
-        rows += [
-            (*head, one.name, one.unit, "", "", getattr(cell.measures, one.name, None), cell.name) for one in MEASURES
-        ]
+        rows += [(*head, one.name, one.unit, "", "", cell.measures.get(one.name), cell.name) for one in MEASURES]
         for name, (found, bin_unit) in spreads.items():
             updates = found.of(cell.windows).updates
             values = updates.tolist() if updates.any() else [None] * len(updates)
@@ -103,13 +101,9 @@ def measure_rows(data: ConditionData) -> pl.DataFrame:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Target:
-    """A target and who reached it.
+    """A target, the mean final value of ``arm`` in the metric's recorded unit, and who reached it.
 
-    Args:
-        metric: of which.
-        value: the target, in the metric's recorded unit.
-        arm: the arm whose mean final value it is.
-        reached: a row for each cell, as in the table ``comparison_targets``; nothing in those that never did.
+    ``reached`` has a row for each cell, as the table ``comparison_targets``; nothing in those that never did.
     """
 
     metric: Metric

@@ -3,28 +3,50 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 import polars as pl
 
-from analysis.comparison.conditions import across_conditions
-from analysis.comparison.data import ComparisonData
+from analysis.comparison.bias import (
+    misplaced_table,
+    overlap_table,
+    spread_over_directions,
+    spread_over_speeds,
+    spread_panel,
+)
+from analysis.comparison.conditions import across_conditions, what_differs
+from analysis.comparison.data import ComparisonData, ConditionData
 from analysis.comparison.loading import load_comparison
-from analysis.comparison.measures import COMPARED, Target, measure_pairs, measure_rows, target_of, target_table
-from analysis.comparison.parts import ConditionPart, across_sections, overview, rank_section, sections_of
-from analysis.comparison.ranks import Ranked, rank_arms, rank_rows
-from analysis.comparison.tables import cell_table, difference_table, traffic_table
+from analysis.comparison.measures import (
+    COMPARED,
+    measure_pairs,
+    measure_rows,
+    measure_table,
+    target_of,
+    target_rows,
+    target_table,
+)
+from analysis.comparison.plots import curve_panel, difference_panel, outcome_panel, overview_panel
+from analysis.comparison.ranks import mean_rank_table, rank_arms, rank_panel, rank_rows, rank_test_table
+from analysis.comparison.tables import (
+    by_condition,
+    cell_table,
+    difference_table,
+    final_values,
+    overview_metrics,
+    overview_table,
+    pair_table,
+    traffic_table,
+)
 from analysis.comparison.terminal import notes_of, terminal_tables
-from analysis.comparison.verdicts import ComparedPair, Family, compare_pairs, verdict_sentences
-from analysis.comparison.warnings import equal_of, notices_of, untested_of, warnings_of
+from analysis.comparison.verdicts import ComparedPair, Family, compare_pairs, friedman_words, verdict_sentences
+from analysis.comparison.warnings import equal_of, equal_words, notices_of, untested_of, warnings_of
 from analysis.formatting import Table, clean, count, named, shortened
 from analysis.report.page import Section, environment, tile, write_figures
 from analysis.statistics.paired import LEVEL
 from analysis.style import styled
-from vnetsim.storage.comparison import LEAST_FOR_BCA
 from vnetsim.storage.folder import Folder
 from vnetsim.storage.tables import (
     COMPARISON,
@@ -47,17 +69,13 @@ _MOST_VERDICTS = 8
 _FIGURE = re.compile(r"(c\d+-)?(overview|ranks|conditions|differences|curves|outcomes|bias)(-[a-z0-9]+)*\.svg")
 """Names that the figures of a comparison have."""
 
+Pairs = Mapping[str, Sequence[ComparedPair]]
+"""The compared pairs by name of the metric."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ComparisonResult:
-    """What was made of a comparison.
-
-    Args:
-        path: the page.
-        tables: the results for the terminal.
-        notes: what the reader of the tables must know.
-        warnings: what the reader of the verdicts must know.
-    """
+    """What was made of a comparison: its page, the tables for the terminal, and what their reader must know."""
 
     path: Path
     tables: list[Table]
@@ -65,112 +83,32 @@ class ComparisonResult:
     warnings: list[str]
 
 
-def _skipped(data: ComparisonData) -> dict[str, list[str]]:
-    """Return a line for each pair of arm and condition that was left out on purpose, by condition."""
-    result: dict[str, list[str]] = {}
-    for entry in data.record.skipped:
-        line = f"{clean(entry.arm)}: {clean(entry.reason, 400)}"
-        result.setdefault(entry.condition, []).append(line)
-    return result
-
-
-def _title(data: ComparisonData) -> str:
-    if given := clean(data.record.title, 200).strip():
-        return given
-    scenarios = named(list(dict.fromkeys(traffic.scenario for traffic in data.traffics)))
-    return f"{scenarios}: {named(data.arms)}"
-
-
-def _verdicts(found: _Compared) -> list[str]:
-    """Return the verdict in words: what every condition shows in its first metric of which better is known.
-
-    Without training there is none of which it is known: what conditions and arms show in each. What is equal for all
-    arms comes last.
-    """
-    data, pairs = found.data, found.pairs
-    lines = []
-    if data.record.timing_only:
-        for compared, within, metric, shown in sorted(found.in_metrics, key=lambda one: one.compared == "arms"):
-            named_so = len(data.arms if compared == "conditions" else data.conditions) > 1
-            under = f"{shortened(within)}: " if named_so else ""
-            lines += [f"{under}{line}" for line in verdict_sentences(shown, metric) if shown]
-    for one in data.conditions:
-        if one.main is not None and (family := pairs[one.name].get(one.main.name)):
-            under = f"{shortened(one.name)}: " if len(data.conditions) > 1 else ""
-            lines += [f"{under}{line}" for line in verdict_sentences(family, one.main)]
-    more = len(lines) - _MOST_VERDICTS
-    if more > 0:
-        lines = [*lines[:_MOST_VERDICTS], f"{count(more)} more such lines stand below."]
-    return lines + equal_of(data) + untested_of(data)
-
-
-def _tiles(data: ComparisonData) -> list[tuple[str, str, str]]:
-    planned = len(data.record.cells)
-    several = [("Conditions", count(len(data.conditions)))] if len(data.conditions) > 1 else []
-    rounds = sorted({cell.wanted_rounds for cell in data.cells})
-    pairs = [
-        (f"{data.arm_word.capitalize()}s", count(len(data.arms))),
-        *several,
-        ("Seeds", count(len(data.seeds))),
-        ("Cells", f"{count(len(data.cells))} of {count(planned)}"),
-        ("Rounds", count(rounds[0]) if len(rounds) == 1 else f"{count(rounds[0])} to {count(rounds[-1])}"),
-    ]
-    return [tile(*pair) for pair in pairs]
-
-
-def _write_all_figures(folder: Folder, sections: Sequence[Section]) -> None:
-    """Write the figures, and remove those of conditions and metrics that are no longer there."""
-    write_figures(folder, sections)
-    drawn = {f"{panel.name}.svg" for section in sections for panel in section.panels if panel.svg}
-    for path in (folder.path / "figures").glob("*.svg"):
-        if _FIGURE.fullmatch(path.name) and path.name not in drawn:
-            folder.remove_output(f"figures/{path.name}")
-
-
-def comparison_tables(folder: Path) -> dict[str, pl.DataFrame]:
-    """Return the tables that ``build_comparison`` writes, by the names of their files; nothing is written.
-
-    Raises:
-        InputError: see ``build_comparison``.
-    """
-    return _Compared(load_comparison(folder)).tables
-
-
 class _Compared:
-    """A comparison with what was found of it, by condition."""
+    """A comparison with what was found of it."""
 
     def __init__(self, data: ComparisonData) -> None:
+        conditions = data.conditions
         self.data = data
-        self.pairs: dict[str, dict[str, list[ComparedPair]]] = {
-            one.name: {metric.name: compare_pairs(one, metric) for metric in one.metrics} for one in data.conditions
+        self.pairs: dict[str, Pairs] = {
+            one.name: {metric.name: compare_pairs(one, metric) for metric in one.metrics} for one in conditions
         }
-        self.costs = {one.name: measure_pairs(one) for one in data.conditions}
-        self.targets: dict[str, Target | None] = {one.name: target_of(one) for one in data.conditions}
-        self.across: list[Family] = across_conditions(data)
-        self.ranked: list[Ranked] = rank_arms(data, self.targets)
-
-    @property
-    def in_metrics(self) -> list[Family]:
-        """Arms and conditions compared in metrics."""
-        arms = [
+        self.costs: dict[str, Pairs] = {one.name: measure_pairs(one) for one in conditions}
+        self.targets = {one.name: target_of(one) for one in conditions}
+        self.across = across_conditions(data)
+        self.ranked = rank_arms(data, self.targets)
+        self.in_metrics = [
             Family("arms", one.name, metric, self.pairs[one.name][metric.name])
-            for one in self.data.conditions
+            for one in conditions
             for metric in one.metrics
-        ]
-        return arms + self.across
-
-    @property
-    def in_measures(self) -> list[Family]:
-        """Arms compared in what commits cost."""
-        return [
+        ] + self.across
+        self.in_measures = [
             Family("arms", one.name, metric, self.costs[one.name][metric.name])
-            for one in self.data.conditions
+            for one in conditions
             for metric in COMPARED
         ]
 
-    @cached_property
     def tables(self) -> dict[str, pl.DataFrame]:
-        """The tables that are written, by the names of their files."""
+        """Return the tables that are written, by the names of their files."""
         conditions = self.data.conditions
         return {
             "comparison": cell_table(self.data),
@@ -180,6 +118,197 @@ class _Compared:
             "comparison_measure_differences": difference_table(self.in_measures),
             "comparison_ranks": rank_rows(self.ranked),
         }
+
+    def verdicts(self) -> list[str]:
+        """Return in words what every condition shows in its first metric of which better is known.
+
+        Without training there is none of which it is known: what conditions and arms show in each. What is equal for
+        all arms comes last.
+        """
+        data, lines = self.data, []
+        if data.record.timing_only:
+            for compared, within, metric, shown in sorted(self.in_metrics, key=lambda one: one.compared == "arms"):
+                several = len(data.arms if compared == "conditions" else data.conditions) > 1
+                under = f"{shortened(within)}: " if several else ""
+                lines += [f"{under}{line}" for line in verdict_sentences(shown, metric) if shown]
+        for one in data.conditions:
+            if one.main is not None and (family := self.pairs[one.name].get(one.main.name)):
+                under = f"{shortened(one.name)}: " if len(data.conditions) > 1 else ""
+                lines += [f"{under}{line}" for line in verdict_sentences(family, one.main)]
+        more = len(lines) - _MOST_VERDICTS
+        if more > 0:
+            lines = [*lines[:_MOST_VERDICTS], f"{count(more)} more such lines stand below."]
+        return lines + equal_of(data) + untested_of(data)
+
+    def overview(self) -> Section | None:
+        """Return all conditions side by side; None where there is one only."""
+        data, metrics = self.data, overview_metrics(self.data)
+        if len(data.conditions) < 2 or not metrics:
+            return None
+        if len(data.arms) == 1:
+            return Section(id="overview", title="Overview", tables=[by_condition(data, metrics)])
+        drawn = [
+            (i, metric) for i, metric in enumerate(metrics, 1) if any(metric in one.metrics for one in data.conditions)
+        ]
+        return Section(
+            id="overview",
+            title="Overview",
+            tables=[overview_table(data, metric, self.pairs) for metric in metrics],
+            panels=[overview_panel(data, metric, f"overview-{i}") for i, metric in drawn],
+        )
+
+    def ranks(self) -> Section | None:
+        """Return the arms ranked over all conditions; None where there is nothing to rank."""
+        ranked, against, noun = self.ranked, self.data.against, self.data.arm_word
+        if not ranked:
+            return None
+        return Section(
+            id="ranks",
+            title="Ranks over conditions",
+            tables=[rank_test_table(ranked, against, noun), mean_rank_table(ranked, noun)],
+            panels=[rank_panel(one, against, f"ranks-{i}", noun) for i, one in enumerate(ranked, 1)],
+        )
+
+    def conditions_compared(self) -> list[Section]:
+        """Return a section an arm: a table a metric, and the differences of the first drawn.
+
+        Of figures of whole runs all are drawn, where they differ: they have no curves.
+        """
+        sections = []
+        for number, arm in enumerate(dict.fromkeys(one.within for one in self.across), 1):
+            ours, name = [one for one in self.across if one.within == arm], f"conditions-{number}"
+            notes = [what_differs(self.data, ours[0]), *[""] * (len(ours) - 1)]
+            of_runs = [
+                one for one in ours if one.metric.known is not None and not all(pair.equal for pair in one.pairs)
+            ]
+            section = Section(
+                id=name,
+                title=shortened(arm),
+                tables=[
+                    pair_table(one.metric.words_compared, one.metric, one.pairs, "condition", note)
+                    for one, note in zip(ours, notes, strict=True)
+                ],
+                panels=[
+                    difference_panel(one.metric, one.pairs, f"{name}-{i}" if i else name, "condition")
+                    for i, one in enumerate(of_runs or ours[:1])
+                ],
+            )
+            sections.append(section)
+        return sections
+
+    def sections(self, data: ConditionData, prefix: str) -> list[Section]:
+        """Return what the page says of a condition; ``prefix`` keeps its figures apart from those of others."""
+        noun, pairs = self.data.arm_word, self.pairs[data.name]
+        costs, target = self.costs[data.name], self.targets[data.name]
+        if not data.cells:
+            return []
+        numbered = [(i, metric) for i, metric in enumerate(data.metrics, 1) if pairs[metric.name]]
+        measures = measure_table(data, costs, noun)
+        tested = [metric for metric in COMPARED if measures and costs.get(metric.name)]
+        side_by_side = prefix and len(data.looks) == 1  # the final values stand in the overview
+        spreads = {"speed": (spread_over_speeds(data), "speed at entry (km/h)")}
+        directions = spread_over_directions(data)
+        if len(directions.labels) > 1:
+            spreads["direction"] = (directions, "direction from which the vehicle first came")
+        sections = [
+            Section(
+                id=f"{prefix}verdicts",
+                title="What differs",
+                tables=[
+                    pair_table(
+                        metric.words_compared, metric, pairs[metric.name], noun, friedman_words(data, metric, noun)
+                    )
+                    for _, metric in numbered
+                ],
+                below=_not_compared(data, noun),
+            ),
+            Section(
+                id=f"{prefix}finals",
+                title=f"Results by {noun}",
+                tables=[
+                    *([] if side_by_side else [final_values(data, noun)]),
+                    *([target_rows(target, noun)] if target else []),
+                ],
+            ),
+            Section(
+                id=f"{prefix}differences",
+                title="Paired differences",
+                panels=[
+                    difference_panel(metric, pairs[metric.name], f"{prefix}differences-{i}", noun)
+                    for i, metric in numbered
+                ],
+            ),
+            Section(
+                id=f"{prefix}curves",
+                title="Round by round",
+                panels=[
+                    curve_panel(data, metric, f"{prefix}curves-{i}", noun)
+                    for i, metric in enumerate(data.metrics, 1)
+                    if metric.known is None
+                ],
+            ),
+            Section(
+                id=f"{prefix}costs",
+                title="What commits cost",
+                tables=[
+                    *([measures] if measures else []),
+                    *(pair_table(metric.words, metric, costs[metric.name], noun, "") for metric in tested),
+                ],
+            ),
+            Section(
+                id=f"{prefix}participation",
+                title="Who takes part",
+                tables=[
+                    overlap_table(data, noun),
+                    misplaced_table(data, {what: spread for what, (spread, _) in spreads.items()}, noun),
+                ],
+                panels=[
+                    outcome_panel(data, f"{prefix}outcomes", noun),
+                    *(
+                        spread_panel(data, spread, name=f"{prefix}bias-{what}", what=what, axis=axis)
+                        for what, (spread, axis) in spreads.items()
+                    ),
+                ],
+            ),
+        ]
+        return [one for one in sections if one.tables or one.below or one.panels]
+
+
+def _not_compared(data: ConditionData, noun: str) -> str:
+    lines = []
+    if len(data.present) < 2 and all(metric.known is None for metric in data.metrics):  # else conditions are compared
+        lines.append(f"Of one {noun} only cells have finished here: there is nothing to compare with it.")
+    elif not (data.metrics or data.alike or data.fixed):
+        lines.append(f"The {noun}s report nothing in common.")
+    if data.other_meanings:
+        lines.append(f"Not compared, because {noun}s measure it differently: {named(data.other_meanings)}.")
+    if data.alike:
+        lines.append(equal_words(data.alike, noun))
+    if data.fixed:
+        lines.append(f"Not compared, because the settings alone decide it: {named(data.fixed)}.")
+    return " ".join(lines)
+
+
+def _tiles(data: ComparisonData) -> list[tuple[str, str, str]]:
+    rounds = sorted({cell.wanted_rounds for cell in data.cells})
+    several = [("Conditions", count(len(data.conditions)))] if len(data.conditions) > 1 else []
+    pairs = [
+        (f"{data.arm_word.capitalize()}s", count(len(data.arms))),
+        *several,
+        ("Seeds", count(len(data.seeds))),
+        ("Cells", f"{count(len(data.cells))} of {count(len(data.record.cells))}"),
+        ("Rounds", count(rounds[0]) if len(rounds) == 1 else f"{count(rounds[0])} to {count(rounds[-1])}"),
+    ]
+    return [tile(*pair) for pair in pairs]
+
+
+def comparison_tables(folder: Path) -> dict[str, pl.DataFrame]:
+    """Return the tables that ``build_comparison`` writes, by the names of their files; nothing is written.
+
+    Raises:
+        InputError: see ``build_comparison``.
+    """
+    return _Compared(load_comparison(folder)).tables()
 
 
 def build_comparison(folder: Path) -> ComparisonResult:
@@ -193,45 +322,37 @@ def build_comparison(folder: Path) -> ComparisonResult:
     """
     data = load_comparison(folder)
     found, record, noun = _Compared(data), data.record, data.arm_word
-    several, skipped = len(data.conditions) > 1, _skipped(data)
+    several = len(data.conditions) > 1
+    skipped: dict[str, list[str]] = {}
+    for entry in record.skipped:
+        skipped.setdefault(entry.condition, []).append(f"{clean(entry.arm)}: {clean(entry.reason, 400)}")
     with styled():
-        ranks = rank_section(found.ranked, data.against, noun)
-        everything = overview(data, found.pairs)
-        across = across_sections(data, found.across)
-        conditions = [
-            ConditionPart(
-                name=clean(one.name, 200) if several else "",
-                skipped=skipped.pop(one.name, []),
-                sections=sections_of(
-                    one,
-                    found.pairs[one.name],
-                    found.costs[one.name],
-                    found.targets[one.name],
-                    f"c{i}-" if several else "",
-                    noun,
-                ),
-            )
-            for i, one in enumerate(data.conditions, 1)
-        ]
+        together = [found.overview(), found.ranks()]
+        across = found.conditions_compared()
+        parts = [found.sections(one, f"c{i}-" if several else "") for i, one in enumerate(data.conditions, 1)]
+    conditions = [
+        {"name": clean(one.name, 200) if several else "", "skipped": skipped.pop(one.name, []), "sections": part}
+        for one, part in zip(data.conditions, parts, strict=True)
+    ]
     warnings, run_notices = warnings_of(data, found.in_metrics + found.in_measures), notices_of(data)
     chosen = [f"{record.chosen_rsu.note} All traffic of this comparison has it."] if record.chosen_rsu else []
+    scenarios = named(list(dict.fromkeys(traffic.scenario for traffic in data.traffics)))
     page = (
         environment()
         .get_template("comparison.html.j2")
         .render(
             record=record,
-            title=_title(data),
+            title=clean(record.title, 200).strip() or f"{scenarios}: {named(data.arms)}",
             notes=[clean(note, 1000) for note in (*chosen, *record.notes)],
-            verdicts=_verdicts(found),
+            verdicts=found.verdicts(),
             tiles=_tiles(data),
             warnings=warnings,
             run_notices=run_notices,
             noun=noun,
-            overview=everything,
-            ranks=ranks,
+            overview=together[0],
+            ranks=together[1],
             against=shortened(data.against),
             across=across,
-            least_for_bca=LEAST_FOR_BCA,
             conditions=conditions,
             skipped=[f"{clean(name, 200)}, {line}" for name, lines in skipped.items() for line in lines],
             traffics=data.traffics,
@@ -243,11 +364,15 @@ def build_comparison(folder: Path) -> ComparisonResult:
         )
     )
     written = Folder(folder)
-    for name, table in found.tables.items():
+    for name, table in found.tables().items():
         written.write_output(f"{name}.parquet", parquet(COLUMNS[name], table))
         written.write_output(f"{name}.csv", table.write_csv().encode())
-    together = [one for one in (everything, ranks, *across) if one]
-    _write_all_figures(written, [*together, *(one for condition in conditions for one in condition.sections)])
+    sections = [*filter(None, together), *across, *(one for part in parts for one in part)]
+    write_figures(written, sections)
+    drawn = {f"{panel.name}.svg" for section in sections for panel in section.panels if panel.svg}
+    for path in (folder / "figures").glob("*.svg"):  # of conditions and metrics that are no longer there
+        if _FIGURE.fullmatch(path.name) and path.name not in drawn:
+            written.remove_output(f"figures/{path.name}")
     written.write_output("comparison.html", page.encode("utf-8", "replace"))
     return ComparisonResult(
         path=folder / "comparison.html",

@@ -22,13 +22,12 @@ from analysis.comparison.measures import COMPARED, TO_TARGET, Target, measured, 
 from analysis.comparison.plots import left_margin_in
 from analysis.comparison.tables import frame, overview_metrics
 from analysis.comparison.verdicts import p_words
-from analysis.formatting import NONE, THIN, Table, count, decapitalised, named, number, plural, shortened
+from analysis.formatting import NONE, Table, count, decapitalised, named, number, plural, shortened
 from analysis.statistics.paired import LEAST_BLOCKS, LEVEL, critical_difference, friedman, seed_ranks
 from analysis.style import BLUE, HALF_IN, INK, PALE, Panel, axes, named_rows, to_svg
 from vnetsim.storage.tables import COMPARISON_RANKS
 
-LEAST_ARMS = 3
-LEAST_CONDITIONS = 2
+LEAST_ARMS, LEAST_CONDITIONS = 3, 2
 """With fewer of either there is nothing to rank, or nothing to rank over."""
 
 Values = NDArray[np.float64]
@@ -44,11 +43,9 @@ _ABOUT_TESTS = (
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RankTest:
-    """Ranks over one kind of block.
+    """Mean rank of each arm, 1 the best, over ``blocks`` of one kind.
 
     Args:
-        mean: mean rank of each arm, 1 the best.
-        blocks: how many.
         found: Friedman's statistic and p-value; None with fewer than three blocks, or where all arms are equal.
         critical: from which difference on two mean ranks are told apart; None without a test.
     """
@@ -66,15 +63,7 @@ class RankTest:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Ranked:
-    """Arms ranked in one metric.
-
-    Args:
-        metric: of which it is known what is better.
-        arms: those that were run.
-        conditions: how many had them all.
-        by_seed: one ranking a seed.
-        by_condition: one ranking a condition.
-    """
+    """Arms ranked in a metric of which it is known what is better, over the ``conditions`` that had them all."""
 
     metric: Metric
     arms: tuple[str, ...]
@@ -86,12 +75,7 @@ class Ranked:
 def rank_arms(data: ComparisonData, targets: Mapping[str, Target | None]) -> list[Ranked]:
     """Return the arms' ranks in every metric of which better is known, and in what their commits cost.
 
-    Args:
-        data: the comparison.
-        targets: by condition.
-
-    Returns:
-        nothing for fewer than three arms, or two conditions that had them all.
+    Nothing for fewer than three arms, or two conditions that had them all; ``targets`` are by condition.
     """
     metrics = [*(metric for metric in overview_metrics(data) if metric.better), TO_TARGET, *COMPARED]
     return [found for metric in metrics if (found := _ranked(data, metric, targets)) is not None]
@@ -156,37 +140,33 @@ def mean_rank_table(ranked: Sequence[Ranked], noun: str) -> Table:
     arms = list(dict.fromkeys(arm for one in ranked for arm in one.arms))
     means = [dict(zip(one.arms, one.by_seed.mean, strict=True)) for one in ranked]
     rows = [(shortened(arm), *(number(mean[arm], 3) if arm in mean else NONE for mean in means)) for arm in arms]
+    metrics = [one.metric for one in ranked]
+    better = "; ".join(f"{'higher' if one.better > 0 else 'lower'} {decapitalised(one.subject)}" for one in metrics)
     return Table(
         title=f"Mean rank of each {noun}, 1 the best",
         head=(noun, *(one.metric.subject for one in ranked)),
         rows=rows,
         note=f"At each seed {noun}s are ranked under every condition, and by the mean of those ranks once more; the "
         "mean of that over seeds is shown. A run that never reached its target is last in the time to it; where the "
-        f"untrained model met it, the time is 0. What is better: {'; '.join(_better(one.metric) for one in ranked)}.",
+        f"untrained model met it, the time is 0. What is better: {better}.",
     )
-
-
-def _better(metric: Metric) -> str:
-    return f"{'higher' if metric.better > 0 else 'lower'} {decapitalised(metric.subject)}"
 
 
 def rank_test_table(ranked: Sequence[Ranked], against: str, noun: str) -> Table:
     """Return Friedman's test of each metric over seeds, and over conditions, with the verdict in words."""
-    rows = []
-    for one in ranked:
-        test, other = one.by_seed, one.by_condition
-        rows.append(
-            (
-                one.metric.subject,
-                count(one.conditions),
-                count(test.blocks),
-                number(test.found[0]) if test.found else NONE,
-                _p(test),
-                number(test.critical) if test.critical else NONE,
-                verdict(one, against, noun),
-                _p(other),
-            )
+    rows = [
+        (
+            one.metric.subject,
+            count(one.conditions),
+            count(one.by_seed.blocks),
+            number(one.by_seed.found[0]) if one.by_seed.found else NONE,
+            _p(one.by_seed),
+            number(one.by_seed.critical) if one.by_seed.critical else NONE,
+            verdict(one, against, noun),
+            _p(one.by_condition),
         )
+        for one in ranked
+    ]
     return Table(
         title=f"Friedman's test that all {noun}s are alike",
         head=("ranked by", "conditions", "seeds", "chi-square", "p", "critical difference", "verdict",
@@ -252,8 +232,7 @@ def rank_panel(ranked: Ranked, against: str, name: str, noun: str) -> Panel:
         told = "what lies outside is told apart" if test.rejects else f"but as a whole the {noun}s are not told apart"
         caption += (
             f" Grey: closer to {shortened(ranked.arms[reference])} than the critical difference, "
-            f"{number(test.critical)} (Nemenyi); {told}. Friedman's test: chi-square {number(test.found[0])}, "
-            f"p{THIN}{p_words(test.found[1])}."
+            f"{number(test.critical)} (Nemenyi); {told}."
         )
     places = np.arange(len(order))
     ax.plot(test.mean[order], places, "o", color=BLUE, markersize=5)

@@ -14,7 +14,6 @@ from analysis.comparison.verdicts import (
     Family,
     figures_of,
     finite,
-    friedman_words,
     level_words,
     power_words,
     unit_of_difference,
@@ -108,11 +107,6 @@ def final_values(data: ConditionData, noun: str) -> Table:
     )
 
 
-def verdict_table(data: ConditionData, metric: Metric, pairs: Sequence[ComparedPair], noun: str) -> Table:
-    """Return what every pair of arms shows in a metric."""
-    return pair_table(metric.words_compared, metric, pairs, noun, friedman_words(data, metric, noun))
-
-
 def pair_table(title: str, metric: Metric, pairs: Sequence[ComparedPair], noun: str, note: str) -> Table:
     """Return what pairs show in a metric: a row a pair."""
     unit = unit_of_difference(metric, brackets=True)
@@ -154,7 +148,7 @@ def grid(
     across: bool,
     letters: tuple[int, int] = (60, 90),
 ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Return head and rows of a table of arms and conditions, those that measured a metric.
+    """Return head and rows of a table of the arms and conditions that measured a metric.
 
     Args:
         data: the comparison.
@@ -178,10 +172,7 @@ def overview_table(
 ) -> Table:
     """Return arms under conditions: mean, deviation, and the verdict against the first arm.
 
-    Args:
-        data: the comparison.
-        metric: what to show.
-        pairs: the pairs by condition and name of the metric.
+    ``pairs`` are by condition and name of the metric.
     """
     first = data.against or data.arms[0]
 

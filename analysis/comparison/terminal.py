@@ -17,23 +17,13 @@ MOST_PAIRS = 30
 
 _MOST_COLUMNS = 4
 _LABEL = 22
-_TESTS = {
-    "sign-flip": "randomisation test (sign flips) and its interval",
-    "t": "Student's t, for normal differences",
-    "bca": "randomisation test (sign flips), bootstrap interval (BCa) from 15 seeds on",
-}
+_TESTS = {"sign-flip": "randomisation test (sign flips) and its interval", "t": "Student's t, for normal differences"}
 
 Pairs = Mapping[str, Mapping[str, Sequence[ComparedPair]]]
 
 
 def terminal_tables(data: ComparisonData, pairs: Pairs, across: Sequence[Family]) -> list[Table]:
-    """Return what the terminal shows.
-
-    Args:
-        data: the comparison.
-        pairs: of arms, by condition and name of the metric.
-        across: of conditions.
-    """
+    """Return what the terminal shows; ``pairs`` are of arms, by condition and name of the metric."""
     tables: list[Table] = []
     for metric in overview_metrics(data)[:MOST_METRICS]:
         tables += [_means(data, metric), *_differences(data, metric, pairs, across)]
@@ -89,7 +79,9 @@ def _differences(data: ComparisonData, metric: Metric, pairs: Pairs, across: Seq
     for title, family in families:
         if title and family and left > 0:
             rows.append((f"{title}:", *[""] * 5))
-        rows += [_row(pair, metric, "  " if title else "") for pair in family[: max(left, 0)]]
+        for pair in family[: max(left, 0)]:
+            words = f"{'  ' if title else ''}{shortened(pair.first, _LABEL)} \u2212 {shortened(pair.second, _LABEL)}"
+            rows.append((words, *figures_of(pair, metric), _verdict(pair)))
         left -= len(family)
     table = Table(
         title=f"{metric.subject}: differences{unit_of_difference(metric, brackets=True)}",
@@ -98,11 +90,6 @@ def _differences(data: ComparisonData, metric: Metric, pairs: Pairs, across: Seq
         note=f"{-left} more pairs are on the page." if left < 0 else "",
     )
     return [table] if rows else []
-
-
-def _row(pair: ComparedPair, metric: Metric, indent: str) -> tuple[str, ...]:
-    words = f"{indent}{shortened(pair.first, _LABEL)} \u2212 {shortened(pair.second, _LABEL)}"
-    return words, *figures_of(pair, metric), _verdict(pair)
 
 
 def _verdict(pair: ComparedPair) -> str:

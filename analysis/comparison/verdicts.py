@@ -31,8 +31,8 @@ class ComparedPair:
     """Two arms, or two conditions, compared in one metric.
 
     Args:
-        first: label.
-        second: label; differences are first less second.
+        first: label; differences are first less second.
+        second: label.
         differences: by seed, of the seeds at which both have a value.
         found: their statistics.
         tests: pairs of the family that were tested, over which p-values and intervals are corrected.
@@ -82,14 +82,7 @@ class ComparedPair:
 
 
 class Family(NamedTuple):
-    """Pairs that are corrected together: of ``arms`` under a condition, or of ``conditions`` with an arm.
-
-    Args:
-        compared: ``arms`` or ``conditions``.
-        within: the condition, or the arm.
-        metric: in what they are compared; measured in the same way throughout.
-        pairs: all of them.
-    """
+    """Pairs that are corrected together: ``compared`` are ``arms`` under a condition, or ``conditions`` with an arm."""
 
     compared: str
     within: str
@@ -170,9 +163,8 @@ def compare_pairs(data: ConditionData, metric: Metric) -> list[ComparedPair]:
 def varies(metric: Metric, values: NDArray[np.float64]) -> bool:
     """Return whether seeds change a metric, or may; where they do not, a test over them would say nothing.
 
-    Args:
-        metric: the metric; only what is one figure a run, and neither good nor bad, is looked at.
-        values: shape (seeds, columns), NaN where there is none.
+    Only what is one figure a run, and neither good nor bad, is looked at; ``values`` have shape (seeds, columns), NaN
+    where there is none.
     """
     several = np.isfinite(values).sum(axis=0) > 1
     if metric.known != 0 or not several.any():
@@ -230,13 +222,9 @@ def compare_columns(
 
 
 def verdict_against(pairs: Sequence[ComparedPair], first: str, arm: str, seeds: int) -> str:
-    """Return where an arm lies against another: higher, lower, not resolved; empty where they were not compared.
+    """Return where an arm lies against the ``first``: higher, lower, not resolved; empty where they were not compared.
 
-    Args:
-        pairs: among which theirs is looked for.
-        first: the other arm.
-        arm: the arm.
-        seeds: that were planned.
+    ``seeds`` is how many were planned.
     """
     for pair in pairs:
         if {pair.first, pair.second} == {first, arm} and arm != first:

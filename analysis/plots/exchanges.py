@@ -23,7 +23,6 @@ from analysis.style import (
     Panel,
     axes,
     group_digits,
-    histogram,
     legend,
     panel,
     reach,
@@ -34,7 +33,6 @@ Floats = NDArray[np.float64]
 
 _HEIGHT_IN = 3.3
 _MAX_BARS = 120
-_MAX_SILOS = 40
 
 
 def _by_round(run: RunData) -> tuple[Floats, int, pl.DataFrame]:
@@ -190,22 +188,12 @@ def value_panel(run: RunData) -> Panel | None:
     caption = clean(series.caption, 400)
     caption += "" if not caption or caption.endswith(".") else "."
     figure = Figure((HALF_IN, 3.5))
-    if len(silos) <= _MAX_SILOS:
-        _matrix(figure, rows, silos, label)
-        shown = rows.select("sender_silo", "receiver_silo").unique().height
-        shape = (
-            f"Mean over the run for {plural(shown, 'pair')} of sender and receiver among {plural(len(silos), 'silo')}; "
-            "white where no exchange completed."
-        )
-    else:
-        ax = axes(figure, top=0.34)
-        low, high = float(values.min()), float(values.max())
-        pad = 0.5 * max(abs(low), 1e-3) if high == low else 0.0
-        histogram(ax, values, np.linspace(low - pad, high + pad, 31), "exchanges")
-        ax.set(xlabel=label, ylabel="exchanges")
-        group_digits(ax)
-        legend(ax)
-        shape = f"Its distribution, as {count(len(silos))} silos are too many for a matrix."
+    _matrix(figure, rows, silos, label)
+    shown = rows.select("sender_silo", "receiver_silo").unique().height
+    shape = (
+        f"Mean over the run for {plural(shown, 'pair')} of sender and receiver among {plural(len(silos), 'silo')}; "
+        "white where no exchange completed."
+    )
     mean, least, most = (quantity(float(f(values)), clean(unit, 12)) for f in (np.mean, np.min, np.max))
     numbers = f"{plural(len(values), 'exchange')}: mean {mean}, from {least} to {most}."
     return Panel(

@@ -11,10 +11,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from numpy.typing import NDArray
 
 from analysis.formatting import byte_scale, clean, count, number, percent, plural, quantity, shortened, si
 from analysis.loading import WINDOW_KEY, RunData, ends_of
+from analysis.statistics.participation import speed_edges_kmh
 from analysis.style import (
     BLUE,
     FULL_IN,
@@ -148,13 +148,6 @@ def timeline_panel(run: RunData) -> Drawn:
     return figure, caption
 
 
-def _bin_edges_kmh(speeds: NDArray[np.float64]) -> NDArray[np.float64]:
-    top = max(float(speeds.max()), 1.0)
-    width = next(w for w in (5, 10, 20, 25, 50, 100, 250, 1000, 1e9) if top / w <= 8)
-    first = np.floor(speeds.min() / width)
-    return np.arange(first, np.floor(top / width) + 2) * width
-
-
 @panel("outcomes", "Outcome by speed")
 def outcome_panel(run: RunData) -> Drawn:
     """Draw shares of outcomes by speed."""
@@ -162,7 +155,7 @@ def outcome_panel(run: RunData) -> Drawn:
     if rows.is_empty():
         return None, NO_PARTICIPATION
     speeds = rows["speed_mps"].to_numpy() * 3.6
-    edges = _bin_edges_kmh(speeds)
+    edges = speed_edges_kmh(speeds)
     index = np.digitize(speeds, edges) - 1
     totals = np.bincount(index, minlength=len(edges) - 1)
     outcome = rows["outcome"].to_numpy()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import polars as pl
 
@@ -43,7 +42,7 @@ def notices(run: RunData) -> list[str]:
     if run.manifest.status == "finished":  # what is written when it ends is not yet known to be missing before
         lines += [*_silent_rsus(run), *_no_exchange(run), *_over_early(run), *_ways_out(run), *_equal_after_all(run)]
     found = [*_on_the_clock(run), *lines, *_no_streets(run), *_sharp(run)]
-    return [*found, *(one.warning for one in rates(run) if one.warning)]
+    return [*found, *(warning for _, _, warning in rates(run) if warning)]
 
 
 def _on_the_clock(run: RunData) -> Iterator[str]:
@@ -195,47 +194,25 @@ def _sharp(run: RunData) -> Iterator[str]:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Rates:
-    """How often the radio's cap decided a rate: whether distance, path loss and shadowing could matter to a run.
+def rates(run: RunData) -> list[tuple[str, str, str]]:
+    """Return how often the radio's cap decided a rate: whether distance, path loss and shadowing could matter.
 
-    Args:
-        between: whom this kind of link connects, in words.
-        looked_up: number of rates, > 0.
-        capped: how many of them were the cap.
-        cap: the cap, with its unit.
-        why: what makes the cap, in brackets; empty where it is not known.
+    Returns:
+        by kind of link: whom it connects; the share at the cap, in words; and what the reader must know where the cap
+        decided them all, else an empty text. Nothing where no rate is known or the radio has no cap.
     """
-
-    between: str
-    looked_up: int
-    capped: int
-    cap: str
-    why: str
-
-    @property
-    def words(self) -> str:
-        """What the record says of them."""
-        return f"{percent(self.capped / self.looked_up)} of {count(self.looked_up)} at the cap of {self.cap}"
-
-    @property
-    def warning(self) -> str:
-        """What the reader must know where the cap decided them all; else empty."""
-        if self.capped < self.looked_up:
-            return ""
-        return (
-            f"No link between {self.between} ever left its cap: all {count(self.looked_up)} rates were "
-            f"{self.cap}{self.why}. Distance, path loss and shadowing made no difference."
-        )
-
-
-def rates(run: RunData) -> list[Rates]:
-    """Return the rates that were used, by kind of link; nothing where none is known or the radio has no cap."""
     radio, model = run.manifest.radio, run.manifest.plugins.get("radio")
     own = model is not None and model.name != "tr37885"
     why = "" if own else " (radio.bandwidth_hz times radio.max_spectral_efficiency)"
-    return [
-        Rates(between=between, looked_up=use.looked_up, capped=use.capped, cap=si(radio.cap_bps, "bit/s"), why=why)
-        for between, use in (("RSU and vehicles", radio.links), ("vehicles", radio.sidelinks))
-        if radio.cap_bps is not None and use is not None and use.looked_up > 0
-    ]
+    found = []
+    for between, use in (("RSU and vehicles", radio.links), ("vehicles", radio.sidelinks)):
+        if radio.cap_bps is None or use is None or not use.looked_up:
+            continue
+        cap, total = si(radio.cap_bps, "bit/s"), count(use.looked_up)
+        warning = (
+            f"No link between {between} ever left its cap: all {total} rates were {cap}{why}. Distance, path loss and "
+            "shadowing made no difference."
+        )
+        words = f"{percent(use.capped / use.looked_up)} of {total} at the cap of {cap}"
+        found.append((between, words, warning if use.capped >= use.looked_up else ""))
+    return found

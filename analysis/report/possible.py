@@ -28,9 +28,9 @@ class Needed:
 
     Args:
         n: how many participations began, with those that were cut.
-        median_s: the median; like the other two infinite where too many were cut.
-        low_s: the lower quartile, like ``high_s`` the upper one.
-        high_s: see ``low_s``.
+        median_s: infinite where too many were cut, as the quartiles ``low_s`` and ``high_s`` are.
+        low_s: see ``median_s``.
+        high_s: see ``median_s``.
         stages_s: medians of download, training and upload of those that committed.
     """
 
@@ -56,11 +56,7 @@ def needed(run: RunData) -> Needed | None:
 
 
 def vehicles(run: RunData, needed_s: float) -> pl.DataFrame:
-    """Return a row a vehicle: whether one of its windows lasted as long as needed, it was invited, it committed.
-
-    Args:
-        run: the run.
-        needed_s: what a participation takes (s).
+    """Return a row a vehicle: whether one of its windows lasted ``needed_s``, it was invited, it committed.
 
     Returns:
         ``vehicle_id``, ``enough``, ``invited`` and ``committed``, and by what it can be told apart: ``rsu_id``,

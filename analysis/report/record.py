@@ -30,7 +30,7 @@ def record(run: RunData) -> list[Facts]:
     """Return the tables of what was run; that of the learner only when there is one."""
     tables: dict[str, list[Row]] = {"Run": _run(run), "Traffic": _traffic(run)}
     if run.manifest.learner:
-        tables["Radio"] = [(f"rates between {one.between}", one.words) for one in rates(run)]
+        tables["Radio"] = [(f"rates between {between}", words) for between, words, _ in rates(run)]
         if radio := run.manifest.plugins.get("radio"):
             tables["Radio"] += [("model", clean(radio.name, 40)), *_settings(radio.settings)]
         tables["Computers"] = _computers(run)

@@ -15,7 +15,6 @@ multiple data sets, JMLR 7, puts them together.
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import dataclass
 from functools import cache
 
@@ -31,7 +30,7 @@ from analysis.statistics.sign_flips import (
     sign_flips,
     splits_of,
 )
-from vnetsim.storage.comparison import LEAST_FOR_BCA, Interval
+from vnetsim.storage.comparison import Interval
 
 LEVEL = 0.05
 """Level of the tests of a family; its intervals hold together with the confidence 1 - LEVEL."""
@@ -42,7 +41,6 @@ LEAST_BLOCKS = 3
 """Fewer blocks, or fewer columns, give no rank test."""
 POWER = 0.8
 
-_RESAMPLES = 9_999
 _SIMULATED = 10
 """Pairs up to which the power of the sign-flip test is simulated; beyond, that of the t-test is the same to 2 %."""
 _DRAWS = 5_000
@@ -84,10 +82,7 @@ class PairedDifference:
 
     @property
     def resolved(self) -> int:
-        """1 where the first is resolved to be higher, -1 where the second is, 0 where neither is.
-
-        Test and interval both must say so; only those of BCa can differ.
-        """
+        """1 where the first is resolved to be higher, -1 where the second is, 0 where neither is."""
         if self.p_value is None or self.p_value > self.level * (1 + 1e-9) or self.low <= 0 <= self.high:
             return 0
         return 1 if self.low > 0 else -1
@@ -99,16 +94,15 @@ def paired_difference(
     """Compare paired values.
 
     ``sign-flip`` is the randomisation test with its interval; it asks of the differences that they be symmetric about
-    their mean, and nothing of their size. ``t`` is Student's; it asks that they be normal. ``bca`` is the sign-flip
-    test with Efron's bias-corrected and accelerated bootstrap interval (1987), from ``LEAST_FOR_BCA`` pairs on.
-    Exchanging ``first`` and ``second`` negates mean, interval and effect exactly and leaves the p-value as it is.
+    their mean, and nothing of their size. ``t`` is Student's; it asks that they be normal. Exchanging
+    ``first`` and ``second`` negates mean, interval and effect exactly and leaves the p-value as it is.
 
     Args:
         first: shape (n,).
         second: shape (n,), paired with ``first``.
         level: of the test; of one among k, LEVEL / k.
         method: of test and interval.
-        seed: of what is drawn at random: splits of many pairs, resamples.
+        seed: of the random splits of many pairs.
 
     Raises:
         ValueError: different lengths, or values that are not finite.
@@ -125,19 +119,13 @@ def paired_difference(
     scale = max(np.abs(ours).max(initial=0.0), np.abs(theirs).max(initial=0.0))
     if deviation is not None and deviation <= 1e-12 * scale:
         deviation = 0.0  # equal but for the rounding of the subtraction
-    if method == "bca" and count < LEAST_FOR_BCA:
-        method = "sign-flip"
     found = SignFlips(p_value=1.0, low=-math.inf, high=math.inf)
-    if deviation is not None:
-        if method == "t" and deviation:
-            found = _student(mean, deviation, count, level)
-        else:
-            found = sign_flips(differences, level=level, scale=scale, seed=seed)
-        if method == "bca" and deviation:
-            turned = -1.0 if mean < 0 else 1.0
-            ends = _bootstrap(turned * differences, level, seed)
-            low, high = ends if turned > 0 else (-ends[1], -ends[0])
-            found = SignFlips(p_value=found.p_value, low=low, high=high)
+    if deviation and method == "t":
+        half = float(stats.t.ppf(1 - level / 2, count - 1)) * deviation / math.sqrt(count)
+        p_value = 2 * float(stats.t.sf(abs(mean) / (deviation / math.sqrt(count)), count - 1))
+        found = SignFlips(p_value=p_value, low=mean - half, high=mean + half)
+    elif deviation is not None:
+        found = sign_flips(differences, level=level, scale=scale, seed=seed)
     return PairedDifference(
         count=count,
         mean=mean,
@@ -149,31 +137,6 @@ def paired_difference(
         level=level,
         method=method,
     )
-
-
-def _student(mean: float, deviation: float, count: int, level: float) -> SignFlips:
-    error = deviation / math.sqrt(count)
-    half = float(stats.t.ppf(1 - level / 2, count - 1)) * error
-    p_value = 2 * float(stats.t.sf(abs(mean) / error, count - 1))
-    return SignFlips(p_value=p_value, low=mean - half, high=mean + half)
-
-
-def _bootstrap(differences: Floats, level: float, seed: int) -> tuple[float, float]:
-    """Return the BCa interval of the mean, or the percentile interval where BCa is undefined."""
-    for method in ("BCa", "percentile"):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that BCa is undefined shows in its result
-            found = stats.bootstrap(
-                (differences,),
-                np.mean,
-                n_resamples=_RESAMPLES,
-                confidence_level=1 - level,
-                method=method,
-                rng=np.random.default_rng(seed),
-            ).confidence_interval
-        if math.isfinite(found.low) and math.isfinite(found.high):
-            break
-    return float(found.low), float(found.high)
 
 
 def power_of_paired_t(effect: float, count: int, level: float) -> float:

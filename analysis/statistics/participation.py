@@ -31,12 +31,7 @@ _MOST_BINS = 8
 
 
 def participants_by_round(participations: pl.DataFrame, rounds: int) -> tuple[frozenset[str], ...]:
-    """Return the participants of each of the first ``rounds`` rounds.
-
-    Args:
-        participations: the table of that name.
-        rounds: how many were aggregated.
-    """
+    """Return the participants of each of the first ``rounds`` rounds, from the table ``participations``."""
     rows = participations.filter(_AGGREGATED).select("round", "vehicle_id").iter_rows()
     found: list[set[str]] = [set() for _ in range(rounds)]
     for round_, vehicle in rows:
@@ -69,9 +64,7 @@ def overlap_between_runs(first: Rounds, second: Rounds) -> float | None:
 def windows_with_updates(windows: pl.DataFrame, participations: pl.DataFrame) -> pl.DataFrame:
     """Return a row for each coverage window that the rounds knew of, in order of entry.
 
-    Args:
-        windows: the table of that name; a window that is not in it has lasted as long as its participations.
-        participations: the table of that name.
+    Both are the tables of these names; a window that is not in ``windows`` has lasted as long as its participations.
 
     Returns:
         ``speed_kmh`` at entry, ``approach`` (sector from which the vehicle first came), ``dwell_s`` and ``updates``,
@@ -160,61 +153,39 @@ def speed_bins(speeds_kmh: Floats, edges_kmh: Floats) -> NDArray[np.int64]:
     return np.clip(np.digitize(speeds_kmh, edges_kmh) - 1, 0, len(edges_kmh) - 2).astype(np.int64)
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunMeasures:
-    """Measures of one run; None where there is nothing to divide by.
-
-    Args:
-        commits: participations that committed.
-        commits_per_h: of them, in an hour of simulated time (1/h).
-        bytes_per_commit: all bytes over the air, over the number of commits (B).
-        wasted_train_s: training time on board of participations that did not commit (s).
-        wasted_train_share: of all training time, in [0, 1].
-        wasted_bytes: bytes of those participations, and of the exchanges they sent (B).
-        wasted_bytes_share: of all bytes, in [0, 1].
-        gini: Gini coefficient of the commits by silo, all silos counted, in [0, 1).
-        contested_share: share of the invitations that left somebody waiting who might have been invited instead.
-    """
-
-    commits: int = 0
-    commits_per_h: float | None = None
-    bytes_per_commit: float | None = None
-    wasted_train_s: float = 0.0
-    wasted_train_share: float | None = None
-    wasted_bytes: float = 0.0
-    wasted_bytes_share: float | None = None
-    gini: float | None = None
-    contested_share: float | None = None
-
-
 def run_measures(
     participations: pl.DataFrame, windows: pl.DataFrame, rounds: pl.DataFrame, *, span_s: float, silos: int
-) -> RunMeasures:
-    """Return the measures of a run.
+) -> dict[str, float | None]:
+    """Return the measures of a run by name; None where there is nothing to divide by.
 
     Args:
-        participations: the table of that name.
-        windows: the table of that name.
-        rounds: the table of that name.
+        participations: the table of that name, as are ``windows`` and ``rounds``.
+        windows: see ``participations``.
+        rounds: see ``participations``.
         span_s: simulated time from the run's beginning to its end (s).
         silos: how many there are.
+
+    Returns:
+        ``commits_per_h`` in simulated time (1/h); ``bytes_per_commit``, all bytes over the air by commit (B);
+        ``wasted_train_s`` (s) and ``wasted_bytes`` (B) of participations that did not commit, with the exchanges they
+        sent, and as ``..._share`` of all in [0, 1]; ``gini``, of the commits by silo, all silos counted, in [0, 1);
+        ``contested_share`` of the invitations that left somebody waiting who might have been invited instead.
     """
     moved = pl.col("download_bytes") + pl.col("upload_bytes") + pl.col("exchange_bytes")
     used = participations.select(_COMMITTED.alias("committed"), "train_s", "silo", bytes=moved)
     lost, kept = used.filter(~pl.col("committed")), used.filter("committed")
     train_s, total_bytes = float(used["train_s"].sum()), float(used["bytes"].sum())
     lost_s, lost_bytes = float(lost["train_s"].sum()), float(lost["bytes"].sum())
-    return RunMeasures(
-        commits=kept.height,
-        commits_per_h=kept.height / span_s * 3600 if span_s > 0 else None,
-        bytes_per_commit=total_bytes / kept.height if kept.height else None,
-        wasted_train_s=lost_s,
-        wasted_train_share=lost_s / train_s if train_s else None,
-        wasted_bytes=lost_bytes,
-        wasted_bytes_share=lost_bytes / total_bytes if total_bytes else None,
-        gini=gini(np.bincount(kept["silo"].to_numpy(), minlength=silos)),
-        contested_share=contested_share(participations, windows, rounds),
-    )
+    return {
+        "commits_per_h": kept.height / span_s * 3600 if span_s > 0 else None,
+        "bytes_per_commit": total_bytes / kept.height if kept.height else None,
+        "wasted_train_s": lost_s,
+        "wasted_train_share": lost_s / train_s if train_s else None,
+        "wasted_bytes": lost_bytes,
+        "wasted_bytes_share": lost_bytes / total_bytes if total_bytes else None,
+        "gini": gini(np.bincount(kept["silo"].to_numpy(), minlength=silos)),
+        "contested_share": contested_share(participations, windows, rounds),
+    }
 
 
 def gini(counts: NDArray[np.int64]) -> float | None:

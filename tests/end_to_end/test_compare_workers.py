@@ -309,7 +309,8 @@ def job(name: str = "a", device: str = "auto") -> CellJob:
 
 
 def test_workers_take_gpus_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "_gpus", lambda: ["2", "5"])
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,5")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert workers._environments([], 0) == [], "all cells had finished"
     whole, share = str(torch.get_num_threads()), str(max(1, torch.get_num_threads() // 2))
     found = workers._environments([job(), job(device="cuda")], 3)

@@ -1,6 +1,5 @@
 """From a study file, or the options of a comparison, to its cells."""
 
-import textwrap
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +8,6 @@ import pytest
 
 from vnetsim.errors import InputError
 from vnetsim.scenario.settings_file import parse_override
-from vnetsim.study import request
 from vnetsim.study.levels import seeds_of
 from vnetsim.study.plan import Cell, Plan
 from vnetsim.study.request import Request, is_study
@@ -247,7 +245,7 @@ def test_sizes(planned: Planned, tmp_path: Path) -> None:
     [sizes.paper]
     title = "whole"
     seeds = "0:15"
-    interval = "bca"
+    interval = "t"
     last_evaluations = 5
     """
     small, again, paper = planned(text), planned(text, size="small"), planned(text, size="paper")
@@ -256,7 +254,7 @@ def test_sizes(planned: Planned, tmp_path: Path) -> None:
     assert [plan.cells[0].experiment.rounds for plan in (small, paper)] == [3, 100]
     assert {plan.cells[0].experiment.data.alpha for plan in (small, paper)} == {2.0}
     assert [plan.title for plan in (small, paper)] == ["", "whole"]
-    assert [(plan.last_evaluations, plan.interval) for plan in (small, paper)] == [(3, "sign-flip"), (5, "bca")]
+    assert [(plan.last_evaluations, plan.interval) for plan in (small, paper)] == [(3, "sign-flip"), (5, "t")]
     assert Request(scenario=str(tmp_path / "study.toml")).plan([])[1] == "study-small"
 
 
@@ -332,7 +330,8 @@ def test_paths_are_the_study_files(planned: Planned, tmp_path: Path) -> None:
 def test_the_documented_example(planned: Planned, tmp_path: Path) -> None:
     for name in ("intersection.sumocfg", "expressway.sumocfg"):
         (tmp_path / name).touch()
-    text = textwrap.dedent(str(request.__doc__).partition("::\n")[2].partition("An arm may have")[0])
+    page = (Path(__file__).resolve().parents[2] / "docs" / "how-to" / "compare.md").read_text(encoding="utf-8")
+    text = page.partition("```toml\n")[2].partition("```")[0]
     plan = planned(text, scenario="")
     assert [cell.experiment.seed for cell in plan.cells[:: len(first(plan))]] == [0, 1, 2]
     assert {cell.experiment.rounds for cell in plan.cells} == {5}

@@ -13,9 +13,6 @@ PLACES = ("cells", "traffic")
 COMPARED = ("experiment.toml", "manifest.json", "[!/]*.parquet")
 """What a comparison reads of a cell."""
 
-Interval = Literal["sign-flip", "t", "bca"]
+Interval = Literal["sign-flip", "t"]
 """How differences between arms get their p-values and intervals: the sign-flip test and all shifts that it does not
-reject; Student's t, which takes normal differences; the bootstrap (BCa), which takes many."""
-
-LEAST_FOR_BCA = 15
-"""At fewer seeds its intervals cover too little: a nominal 95 % are 86 to 89 at 6 to 8."""
+reject, or Student's t, which takes normal differences."""

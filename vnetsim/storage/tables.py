@@ -224,7 +224,7 @@ COMPARISON_DIFFERENCES = (
     Column("seeds", INTEGER, "", "seeds that both have"),
     Column("difference", REAL, "", "mean difference"),
     Column("deviation", REAL, "", "standard deviation of the differences"),
-    Column("method", TEXT, "", "of test and interval: sign-flip, t, or bca (interval; the test is sign-flip)"),
+    Column("method", TEXT, "", "of test and interval: sign-flip or t"),
     Column("tests", INTEGER, "", "pairs of the family, over which interval and corrected p are corrected (Bonferroni)"),
     Column("low", REAL, "", "lower end of the simultaneous 95 % interval; null where it is unbounded"),
     Column("high", REAL, "", "upper end, likewise"),

@@ -8,11 +8,10 @@ from __future__ import annotations
 import dataclasses
 import errno
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from vnetsim import __version__
 from vnetsim.errors import InputError, VnetsimError, one_line
@@ -27,6 +26,7 @@ from vnetsim.scenario.settings_file import load_experiment, to_plain
 from vnetsim.storage.comparison import COMPARED
 from vnetsim.storage.folder import Folder
 from vnetsim.storage.run_directory import RunDirectory
+from vnetsim.study.levels import leaves
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,9 +124,11 @@ def _refuse_other_settings(folder: Path, experiment: Experiment) -> None:
     except InputError as error:
         raise InputError(f"{error} Or {_cure(folder)}") from None
     found_there = load_experiment(str(file))
-    recorded = _flat(to_plain(found_there))
-    recorded["scenario"] = str(resolved(recorded["scenario"]))
-    wanted = {**_flat(to_plain(experiment)), "scenario": str(resolved(experiment.scenario))}
+    recorded, wanted = (
+        {".".join(path): value for path, value in leaves(to_plain(one)).items()}
+        | {"scenario": str(resolved(one.scenario))}
+        for one in (found_there, experiment)
+    )
     # what the comparison leaves to a default may not be code either
     code = {key: "" for key, name in found_there.plugins().items() if code_file(name) is not None}
     for key, value in {**code, **wanted}.items():
@@ -136,13 +138,6 @@ def _refuse_other_settings(folder: Path, experiment: Experiment) -> None:
                 f"{folder / 'experiment.toml'}: {key} was altered since the cell began (from {value!r} to {found!r}); "
                 f"put it back, or {_cure(folder)}"
             )
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    result: dict[str, Any] = {}
-    for key, value in values.items():
-        result |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
-    return result
 
 
 @contextmanager

@@ -23,13 +23,11 @@ from vnetsim.runs.assembly import assemble
 from vnetsim.runs.timing import refuse_losses
 from vnetsim.scenario.kinds import kind_of, names_source, unknown_kind
 from vnetsim.scenario.settings_file import load_experiment, read_experiment, to_plain, to_toml
-from vnetsim.storage.comparison import LEAST_FOR_BCA
 from vnetsim.storage.structure import structure
 from vnetsim.study.levels import (
     ELSEWHERE,
     LEARNER,
     SCENARIO,
-    Grid,
     Level,
     Override,
     StudyTables,
@@ -51,39 +49,24 @@ from vnetsim.traffic.sources import chosen_source
 T = TypeVar("T")
 
 
-def expand(
-    values: Mapping[str, Any],
-    options: Sequence[Override],
-    *,
-    where: str,
-    folder: Path,
-    limit: int | None,
-    trust: bool,
-    timing_only: bool = False,
-) -> Plan:
-    """Return the cells of a study.
+class Expansion:
+    """What the tables of a study come to.
 
     Args:
         values: its tables; see ``vnetsim.study.request``.
         options: settings of the command line.
         where: the file that the tables stand in, for messages; empty for the command line.
         folder: from which paths in the tables are taken.
-        limit: the most cells; None for any number.
         trust: whether run directories may name code; see ``vnetsim.scenario.trust``.
         timing_only: whether nobody is trained: over all of the traffic, and at every seed over another, unless that is
             said otherwise.
 
     Raises:
-        InputError: an unknown learner or setting, a wrong value, learners of different tasks, a missing scenario, too
-            many cells, fewer evaluations than are compared, two cells that are the same experiment, arms that cannot
-            have one schedule, or a selection by losses where nobody is trained.
+        InputError: an unknown learner or setting, a wrong value, learners of different tasks, a missing scenario; and
+            of ``plan`` too many cells, fewer evaluations than are compared, two cells that are the same experiment,
+            arms that cannot have one schedule, or a selection by losses where nobody is trained.
         RunError: an installed plug-in is at fault.
     """
-    return _Study(values, options, where=where, folder=folder, trust=trust, timing_only=timing_only).plan(limit)
-
-
-class _Study:
-    """What the tables of a study come to; see ``expand``."""
 
     def __init__(
         self,
@@ -93,7 +76,7 @@ class _Study:
         where: str,
         folder: Path,
         trust: bool,
-        timing_only: bool,
+        timing_only: bool = False,
     ) -> None:
         self._options = options
         self._where = where
@@ -114,33 +97,33 @@ class _Study:
         with placed(where):
             self._skipped = skipped_of(self._tables.skip, self._arms, self._conditions)
             self._seeds = seeds_of(self._tables.seeds, "seeds")
-            self._traffic_seeds = self._seeds_of_traffic()
+            given = self._tables.traffic_seeds
+            if given is not None and any(("traffic", "seed") in one.settings for one in self._conditions):
+                raise InputError("traffic.seed: traffic_seeds says it already; leave one of them out.")
+            self._traffic_seeds = () if given is None else seeds_of(given, "traffic_seeds")
             self._reference = reference_of(self._tables.equal_schedule, self._arms, folder)
             self._keys = self._keys_of_learners()
-        self._refuse_options(grid)
+        for path, _ in options:
+            key = ".".join(path)
+            if path[0] in ELSEWHERE:
+                raise InputError(f"--set {key}: a comparison takes {ELSEWHERE[path[0]][1]}.")
+            if any(path[: len(one)] == one[: len(path)] for one in grid):
+                raise InputError(f"--set {key}: {where} varies it; change it there.")
         if timing_only:
             whole: list[Override] = [(("rounds",), ALL_ROUNDS), (("traffic", "repeat"), False)]
             self._options = [*(one for one in whole if one[0] not in grid), *options]
 
-    def _seeds_of_traffic(self) -> Sequence[int]:
-        """Return the traffic seeds, of which seed s takes that with the number s modulo how many they are.
-
-        So the variation of traffic goes into the paired differences. None means the one traffic of the settings.
-        """
-        if self._tables.traffic_seeds is None:
-            return ()
-        if any(("traffic", "seed") in one.settings for one in self._conditions):
-            raise InputError("traffic.seed: traffic_seeds says it already; leave one of them out.")
-        return seeds_of(self._tables.traffic_seeds, "traffic_seeds")
-
     def _traffic_seed(self, base: Experiment, seed: int) -> int | None:
         """Return the seed of the traffic that is replayed at a seed; None for the one traffic of the settings.
 
-        Where nobody is trained, seeds that share their traffic would be no repetitions of what is asked.
+        With ``traffic_seeds`` the variation of traffic goes into the paired differences. Where nobody is trained, seeds
+        that share their traffic would be no repetitions of what is asked.
         """
         if self._traffic_seeds:
             return self._traffic_seeds[seed % len(self._traffic_seeds)]
-        return seed if self._timing_only and _has_seed(base) and base.traffic.seed is None else None
+        kind = kind_of(base.scenario)
+        seeded = kind is not None and bool(kind.seeded_by)
+        return seed if self._timing_only and seeded and base.traffic.seed is None else None
 
     def _keys_of_learners(self) -> dict[str, set[str]]:
         """Return the names of settings by learner.
@@ -158,14 +141,6 @@ class _Study:
             found = "; ".join(f"{', '.join(names)}: {task}" for task, names in tasks.items())
             raise InputError(f"learners of different tasks cannot be compared ({found}).")
         return {name: keys_of(name) for name in learners}
-
-    def _refuse_options(self, grid: Grid) -> None:
-        for path, _ in self._options:
-            key = ".".join(path)
-            if path[0] in ELSEWHERE:
-                raise InputError(f"--set {key}: a comparison takes {ELSEWHERE[path[0]][1]}.")
-            if any(path[: len(one)] == one[: len(path)] for one in grid):
-                raise InputError(f"--set {key}: {self._where} varies it; change it there.")
 
     def _pairs(self) -> list[tuple[Level, Level]]:
         """Return condition and arm of what is not left out."""
@@ -196,7 +171,12 @@ class _Study:
                 traffics.setdefault(key, base)
                 number = list(traffics).index(key)
                 cells.append(Cell(arm=arm.label, condition=condition.label, experiment=cell, traffic=number))
-        self._refuse_twins(cells[: len(pairs)])
+        seen: dict[str, Cell] = {}
+        for one in cells[: len(pairs)]:
+            other = seen.setdefault(f"{one.traffic} {to_toml(one.experiment)}", one)
+            if other is not one:
+                with placed(self._where):
+                    raise InputError(f"'{other.words}' and '{one.words}' are the same experiment.")
         of_arms = [path for arm in self._arms for path in arm.settings if path[0] not in {"learner", "learning"}]
         return Plan(
             traffics=tuple(traffics.values()),
@@ -217,11 +197,6 @@ class _Study:
             raise InputError("[[skip]]: everything is left out.")
         if tables.against and tables.against not in {arm.label for arm in self._arms}:
             raise unknown_name("arm", tables.against, [arm.label for arm in self._arms], where="against")
-        if tables.interval == "bca" and seeds < LEAST_FOR_BCA:
-            raise InputError(
-                f'interval = "bca": covers too little below {LEAST_FOR_BCA} seeds, and this has {seeds}; take '
-                '"sign-flip", or "t" if the differences are normal.'
-            )
         if limit is not None and cells > limit:
             conditions, left_out = len(self._conditions), len(self._skipped) * seeds
             factors = [f"{len(self._arms)} {'arms' if self._where else 'learners'}"]
@@ -323,15 +298,6 @@ class _Study:
         words = [f"condition '{condition.label}'"] * bool(condition.label)
         return placed(self._where, ", ".join(words if arm is None else [f"arm '{arm.label}'", *words]))
 
-    def _refuse_twins(self, cells: Sequence[Cell]) -> None:
-        """Check that no two cells of one seed are the same experiment on the same traffic."""
-        seen: dict[str, Cell] = {}
-        for cell in cells:
-            other = seen.setdefault(f"{cell.traffic} {to_toml(cell.experiment)}", cell)
-            if other is not cell:
-                with placed(self._where):
-                    raise InputError(f"'{other.words}' and '{cell.words}' are the same experiment.")
-
 
 def _refuse_other_rounds(arm: Level, own: Experiment, reference: Level, theirs: Experiment) -> None:
     """Check that two arms that are to have one schedule differ in their learners alone.
@@ -351,11 +317,6 @@ def _refuse_other_rounds(arm: Level, own: Experiment, reference: Level, theirs: 
         raise InputError(
             f"'{arm.label}' and '{reference.label}' have different defaults of {'.'.join(apart[0])}; set it for both."
         )
-
-
-def _has_seed(base: Experiment) -> bool:
-    kind = kind_of(base.scenario)
-    return kind is not None and bool(kind.seeded_by)
 
 
 def _seeded(base: Experiment, seed: int) -> Experiment:

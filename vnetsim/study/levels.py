@@ -21,8 +21,8 @@ from vnetsim.learning.registry import find_learner
 from vnetsim.plugins import at_folder, short_name
 from vnetsim.scenario.kinds import scenario_at
 from vnetsim.storage.comparison import Interval
+from vnetsim.storage.records import SkippedEntry
 from vnetsim.storage.structure import structure
-from vnetsim.study.plan import Skipped
 from vnetsim.study.traffic import DECIDING
 
 T = TypeVar("T")
@@ -214,11 +214,7 @@ def conditions_of(tables: StudyTables, grid: Grid, folder: Path) -> list[Level]:
 def arms_of(values: Any, grid: Grid, conditions: Sequence[Level], folder: Path) -> list[Level]:
     """Return the arms, each at every point of those settings of ``learning`` in the grid that its learner knows.
 
-    Args:
-        values: ``[[arms]]``.
-        grid: of the study.
-        conditions: which may name the learners; an arm that names none knows what all of these know.
-        folder: from which paths are taken.
+    Conditions may name the learners: an arm that names none knows what all of these know.
     """
     learners = list(dict.fromkeys(one.settings[LEARNER] for one in conditions if LEARNER in one.settings))
     complete = all(LEARNER in one.settings for one in conditions)
@@ -254,11 +250,7 @@ def arms_of(values: Any, grid: Grid, conditions: Sequence[Level], folder: Path) 
 
 
 def refuse_same_labels(levels: Sequence[Level]) -> None:
-    """Check that every label is there once.
-
-    Raises:
-        InputError: naming the first that is not.
-    """
+    """Check that every label is there once."""
     labels = [level.label for level in levels]
     for label in labels:
         if labels.count(label) > 1:
@@ -271,11 +263,7 @@ def keys_of(learner: str) -> set[str]:
 
 
 def grid_of(table: Mapping[str, Any]) -> dict[Key, Sequence[Any]]:
-    """Return a grid's values by dotted key, split.
-
-    Raises:
-        InputError: no list, an empty one, or too many points.
-    """
+    """Return a grid's values by dotted key, split."""
     grid = leaves(table)
     for path, values in grid.items():
         if path not in {SCENARIO, LEARNER}:
@@ -291,18 +279,14 @@ def grid_of(table: Mapping[str, Any]) -> dict[Key, Sequence[Any]]:
 
 
 def _multiplied(level: Level, grid: Grid, folder: Path) -> list[Level]:
-    """Return an arm or a condition at every point of a grid.
-
-    Raises:
-        InputError: a setting that it sets itself.
-    """
+    """Return an arm or a condition at every point of a grid, of which it may set none itself."""
     for path in grid.keys() & level.settings.keys():
         raise InputError(f"the grid varies {'.'.join(path)}; set it in one place.")
     points = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
-    untold = {LEARNER} if len(grid.get(LEARNER, ())) == 1 else set()  # the only learner tells nothing
+    silent = {LEARNER} if len(grid.get(LEARNER, ())) == 1 else set()  # the only learner says nothing
     return [
         Level(
-            label=_labelled(level.label, {path: value for path, value in point.items() if path not in untold}),
+            label=_labelled(level.label, {path: value for path, value in point.items() if path not in silent}),
             settings={**level.settings, **{path: _located(path, value, folder) for path, value in point.items()}},
         )
         for point in points
@@ -325,13 +309,9 @@ def _labelled(label: str, point: Mapping[Key, Any]) -> str:
     return " ".join(filter(None, (label, ", ".join(said))))
 
 
-def skipped_of(values: Any, arms: Sequence[Level], conditions: Sequence[Level]) -> list[Skipped]:
-    """Return the pairs that are left out, each with the first reason that is given.
-
-    Raises:
-        InputError: no reason, or a pattern that matches nothing.
-    """
-    found: dict[tuple[str, str], Skipped] = {}
+def skipped_of(values: Any, arms: Sequence[Level], conditions: Sequence[Level]) -> list[SkippedEntry]:
+    """Return the pairs that are left out, each with the first reason that is given."""
+    found: dict[tuple[str, str], SkippedEntry] = {}
     for place, skip in _tables(values, _SkipTable, "skip"):
         with placed(place):
             if not skip.reason.strip():
@@ -342,7 +322,7 @@ def skipped_of(values: Any, arms: Sequence[Level], conditions: Sequence[Level]) 
                 _matching(skip.arm, arms, "arm"), _matching(skip.condition, conditions, "condition")
             )
             for arm, condition in pairs:
-                found.setdefault((arm, condition), Skipped(arm=arm, condition=condition, reason=skip.reason))
+                found.setdefault((arm, condition), SkippedEntry(arm=arm, condition=condition, reason=skip.reason))
     return list(found.values())
 
 

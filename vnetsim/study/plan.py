@@ -12,6 +12,7 @@ from vnetsim.experiment import Experiment
 from vnetsim.plugins import code_file, short_name
 from vnetsim.runs.manifest import sha256_of
 from vnetsim.scenario.settings_file import to_plain
+from vnetsim.storage.records import SkippedEntry
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,7 +20,7 @@ class Cell:
     """One run: an arm under a condition at a seed.
 
     Args:
-        arm: what is compared, as the page names it; the learner's name where its settings do not vary.
+        arm: what is compared, as the page names it.
         condition: under what, as the page names it; empty where there is one only.
         experiment: resolved, but for its traffic: ``scenario`` is still that which is recorded.
         traffic: index of its traffic in ``Plan.traffics``.
@@ -53,15 +54,6 @@ class Cell:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Skipped:
-    """A pair of arm and condition that makes no sense, and why."""
-
-    arm: str
-    condition: str
-    reason: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class Plan:
     """Everything that a study runs.
 
@@ -80,7 +72,7 @@ class Plan:
 
     traffics: tuple[Experiment, ...]
     cells: tuple[Cell, ...]
-    skipped: tuple[Skipped, ...] = ()
+    skipped: tuple[SkippedEntry, ...] = ()
     interval: str = "sign-flip"
     against: str = ""
     arm_settings: tuple[str, ...] = ()

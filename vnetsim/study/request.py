@@ -1,53 +1,7 @@
 """What a study asks for: a study file, or the arguments of ``vnetsim compare``, of which the same tables are made.
 
-A study file says what is compared, under what, at which seeds::
-
-    title = "FLSimCo against FedCo"
-    notes = ["assumption: 95 silos"]     # shown on the page
-    scenario = "intersection.sumocfg"    # as for vnetsim run; paths in this file are seen from its folder
-    seeds = "0:10"                       # FIRST:END without END, or a list such as [0, 3, 7]
-    traffic_seeds = "0:10"               # optional: seed s replays the traffic of the (s mod n)-th of these n
-    equal_schedule = "FLSimCo"           # optional: all arms have the payload and work of this arm or learner
-    against = "FLSimCo"                  # optional: the others are compared with this arm alone, not all in pairs
-    last_evaluations = 3                 # optional: the mean of the last 3 values of a metric is compared, not the last
-    interval = "sign-flip"               # optional: or "t" (normal differences), or "bca" (bootstrap, from 15 seeds)
-
-    [settings]                           # of all runs, keys as in an experiment file
-    radio.name = "constant"
-    rounds = 20
-    learning.batch = 64                  # goes to the learners that know it
-
-    [[arms]]                             # what is compared: at least two, or one with --timing-only
-    name = "FLSimCo"                     # optional; else the learner's
-    learner = "flsimco"
-    learning.t_alpha = 0.1               # optional: settings of this arm's learner
-
-    [[arms]]
-    learner = "fedco"
-
-    [[conditions]]                       # optional: under what it is compared
-    name = "IID"
-    settings.data.partition = "iid"
-
-    [[conditions]]
-    name = "Dirichlet"
-    settings.data = { partition = "dirichlet", alpha = 0.1 }
-    scenario = "expressway.sumocfg"      # optional: instead of the general one
-
-    [grid]                               # optional: every value of each key with every value of the others
-    learning.queue = [1024, 4096]        # keys of learning multiply the arms whose learner knows them,
-    radio.rate_bps = [1e6, 1e7]           # others, scenario and learner among them, the conditions
-
-    [[skip]]                             # optional: pairs left out, and why
-    arm = "fedco queue=4096"             # a label, or a pattern such as "fedco *"; without it, all arms
-    condition = "IID *"
-    reason = "the short queue holds all that IID data have to tell"
-
-    [sizes.small]                        # optional: what is said here goes before the above; the first size is the
-    seeds = "0:3"                        # default, --size names another
-    settings.rounds = 5
-
-    [sizes.paper]
+A study file says what is compared, under what, at which seeds: ``docs/how-to/compare.md`` has one with every key, and
+``vnetsim.study.levels.StudyTables`` lists them.
 
 An arm may have other settings too, ``settings.selection.name = "age"``, but none that changes the traffic, and none
 beside ``equal_schedule``. Arms may leave their learner to the conditions: ``learner = "fedavg"`` in each of
@@ -71,7 +25,7 @@ from vnetsim.plugins import at_folder
 from vnetsim.scenario.kinds import source_file
 from vnetsim.scenario.settings_file import read_experiment, read_toml
 from vnetsim.storage.structure import structure
-from vnetsim.study.expansion import expand
+from vnetsim.study.expansion import Expansion
 from vnetsim.study.levels import Override, StudyTables, placed, seeds_of
 from vnetsim.study.plan import Plan
 
@@ -84,7 +38,7 @@ OWN = {field.name for field in dataclasses.fields(StudyTables)} - {"title", "sce
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """The options of the command line that only a comparison has; None and empty where they were not given.
+    """The options of the command line that only a comparison has; None where they were not given.
 
     Args:
         scenario: a study file, or whatever ``vnetsim run`` takes.
@@ -133,9 +87,8 @@ class Request:
         if self.equal_schedule is not None:
             given = self.equal_schedule
             values["equal_schedule"] = given if source_file(given) is None else at_folder(given, Path.cwd())
-        limit = None if self.yes else MOST_CELLS
-        more: dict[str, Any] = {"limit": limit, "trust": self.trust, "timing_only": self.timing_only}
-        return expand(values, options, where=where, folder=folder, **more), name
+        found = Expansion(values, options, where=where, folder=folder, trust=self.trust, timing_only=self.timing_only)
+        return found.plan(None if self.yes else MOST_CELLS), name
 
     def _tables(self, options: Sequence[Override]) -> dict[str, Any]:
         """Return the tables of a study of some learners on one scenario."""

@@ -17,6 +17,7 @@ import dataclasses
 import shlex
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing, suppress
+from dataclasses import dataclass, field
 from errno import ENOSPC
 from functools import partial
 from pathlib import Path
@@ -30,10 +31,11 @@ from vnetsim.runs.ray_cluster import cluster_options
 from vnetsim.runs.writer import locked
 from vnetsim.storage.comparison import RECORD
 from vnetsim.storage.folder import is_own
+from vnetsim.storage.records import RecordedEntry
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.study.cells import CellJob, CellResult, is_disk_full, is_finished
 from vnetsim.study.plan import Cell, Plan
-from vnetsim.study.traffic import NotesOnce, Recorded, recorded, with_one_rsu
+from vnetsim.study.traffic import NotesOnce, recorded, with_one_rsu
 from vnetsim.study.workers import StudyProgress, run_here, run_in_processes
 from vnetsim.study.workers_ray import run_on_ray
 
@@ -80,7 +82,8 @@ def compare(
             once = NotesOnce(progress)
             placed = with_one_rsu(plan.traffics, run, once)
             traffics = [recorded(one, run, command=command, progress=once) for one in placed]
-            return _Study(run, plan, traffics, command, progress).play(chosen)
+            study = _Study(run=run, plan=plan, traffics=traffics, command=command, progress=progress)
+            return study.play(chosen)
         except InputError:
             if not existed and not (folder / "cells").exists():
                 run.clear()
@@ -135,27 +138,22 @@ def _engine(workers: int, engine: str, address: str | None) -> Engine:
     return run_here if workers == 1 else partial(run_in_processes, workers=workers)
 
 
+@dataclass(kw_only=True)
 class _Study:
     """The cells of one comparison."""
 
-    def __init__(
-        self,
-        run: RunDirectory,
-        plan: Plan,
-        traffics: Sequence[Recorded],
-        command: Sequence[str],
-        progress: ProgressDisplay,
-    ) -> None:
-        self._run = run
-        self._plan = plan
-        self._traffics = traffics
-        self._cells = {
-            cell.folder(traffics[cell.traffic].sha256, timing_only=plan.timing_only): cell for cell in plan.cells
-        }
-        self._command = command
-        self._progress = progress
-        self._known = run.comparison()
-        self._failed: dict[str, str] = {}
+    run: RunDirectory
+    plan: Plan
+    traffics: Sequence[RecordedEntry]
+    command: Sequence[str]
+    progress: ProgressDisplay
+    failed: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        timed = self.plan.timing_only
+        sha256 = [traffic.sha256 for traffic in self.traffics]
+        self.cells = {cell.folder(sha256[cell.traffic], timing_only=timed): cell for cell in self.plan.cells}
+        self.known = self.run.comparison()
 
     def play(self, engine: Engine) -> Mapping[str, str]:
         """Run what is missing; return why cells failed, by their names.
@@ -165,12 +163,12 @@ class _Study:
             RunError: the disk is full.
             KeyboardInterrupt: its message says where.
         """
-        for name in self._cells:
-            self._run.path_of(f"cells/{name}/manifest.json")  # a link stops all, before any cell runs
+        for name in self.cells:
+            self.run.path_of(f"cells/{name}/manifest.json")  # a link stops all, before any cell runs
         self._write()
-        jobs = [self._job(number, name, cell) for number, (name, cell) in enumerate(self._cells.items(), start=1)]
+        jobs = [self._job(number, name, cell) for number, (name, cell) in enumerate(self.cells.items(), start=1)]
         missing = {job.name: job for job in jobs if self._is_missing(job)}
-        display = StudyProgress(self._progress, total=len(jobs), done=len(jobs) - len(missing))
+        display = StudyProgress(self.progress, total=len(jobs), done=len(jobs) - len(missing))
         try:
             with closing(engine(list(missing.values()), display)) as outcomes:
                 for outcome in outcomes:
@@ -180,12 +178,12 @@ class _Study:
                         self._fail(missing[outcome.name], outcome.error)
         except KeyboardInterrupt:
             raise KeyboardInterrupt(display.place) from None
-        self._run.settle()
-        return self._failed
+        self.run.settle()
+        return self.failed
 
     def _fail(self, job: CellJob, reason: str) -> None:
-        self._failed[job.name] = reason
-        self._progress.note(f"{job.where} failed: {reason}")
+        self.failed[job.name] = reason
+        self.progress.note(f"{job.where} failed: {reason}")
         self._write()
 
     def _is_missing(self, job: CellJob) -> bool:
@@ -203,12 +201,12 @@ class _Study:
         experiment = cell.experiment.with_plugins(names)
         return CellJob(
             name=name,
-            where=f"cell {number} of {len(self._cells)} ({cell.words})",
+            where=f"cell {number} of {len(self.cells)} ({cell.words})",
             words=cell.words,
-            root=self._run.path.resolve(),
-            experiment=dataclasses.replace(experiment, scenario=self._traffics[cell.traffic].folder),
-            command=tuple(self._command),
-            timing_only=self._plan.timing_only,
+            root=self.run.path.resolve(),
+            experiment=dataclasses.replace(experiment, scenario=self.traffics[cell.traffic].folder),
+            command=tuple(self.command),
+            timing_only=self.plan.timing_only,
         )
 
     def _kept(self, plugin: str) -> str:
@@ -218,17 +216,17 @@ class _Study:
             return plugin
         digest = sha256_of(file)
         name = f"learners/{digest[:12]}/{file.name}"
-        copy = self._run.path / name
+        copy = self.run.path / name
         if not copy.is_file() or sha256_of(copy) != digest:
-            self._run.put({name: file.read_bytes()})
+            self.run.put({name: file.read_bytes()})
         return f"{name}:{short_name(plugin)}"
 
     def _before(self) -> list[int]:
         """Return other numbers of evaluations that earlier calls declared: a later choice may have seen the results."""
-        declared = list(self._known.get("last_evaluations_before", ()))
-        if "cells" in self._known:
-            declared.append(self._known.get("last_evaluations", 1))
-        return [number for number in dict.fromkeys(declared) if number != self._plan.last_evaluations]
+        declared = list(self.known.get("last_evaluations_before", ()))
+        if "cells" in self.known:
+            declared.append(self.known.get("last_evaluations", 1))
+        return [number for number in dict.fromkeys(declared) if number != self.plan.last_evaluations]
 
     def _write(self) -> None:
         """Say what is compared, and what failed so far."""
@@ -239,16 +237,16 @@ class _Study:
                 "condition": cell.condition,
                 "learner": short_name(cell.experiment.learner),
                 "seed": cell.experiment.seed,
-                "traffic": self._traffics[cell.traffic].folder,
+                "traffic": self.traffics[cell.traffic].folder,
             }
-            for name, cell in self._cells.items()
+            for name, cell in self.cells.items()
         ]
         entries = {
-            **dataclasses.asdict(dataclasses.replace(self._plan, traffics=(), cells=())),
-            "command": list(self._command),
+            **dataclasses.asdict(dataclasses.replace(self.plan, traffics=(), cells=())),
+            "command": list(self.command),
             "cells": cells,
             "last_evaluations_before": self._before(),
-            "failed": self._failed,
+            "failed": self.failed,
         }
         del entries["traffics"]
-        self._run.write_json(RECORD, {**self._known, **entries})
+        self.run.write_json(RECORD, {**self.known, **entries})

@@ -13,7 +13,6 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from typing import Any
 
 from vnetsim import __version__
@@ -27,7 +26,7 @@ from vnetsim.runs.traffic_recording import record_mobility
 from vnetsim.scenario.kinds import kind_of, names_source, scenario_anywhere
 from vnetsim.scenario.settings_file import to_plain
 from vnetsim.storage.comparison import RECORD
-from vnetsim.storage.records import FORMAT
+from vnetsim.storage.records import FORMAT, RecordedEntry
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.traffic import open_traffic
 
@@ -35,21 +34,6 @@ _FOLDER = re.compile(r"\S*traffic/[0-9a-f]{12}")
 """That of a traffic, in notes."""
 DECIDING = ("traffic", "camera", "source")
 """Tables of an experiment that decide what is recorded."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Recorded:
-    """A traffic that the cells replay; an entry of the record's ``traffic``.
-
-    Args:
-        folder: where it lies in the folder of the comparison.
-        settings: all that decided it.
-        sha256: of its ``windows.parquet``.
-    """
-
-    folder: str
-    settings: Mapping[str, Any]
-    sha256: str
 
 
 def with_one_rsu(
@@ -132,7 +116,9 @@ def _record(run: RunDirectory) -> dict[str, Any]:
     return record
 
 
-def recorded(traffic: Experiment, run: RunDirectory, *, command: Sequence[str], progress: ProgressDisplay) -> Recorded:
+def recorded(
+    traffic: Experiment, run: RunDirectory, *, command: Sequence[str], progress: ProgressDisplay
+) -> RecordedEntry:
     """Record a traffic unless the folder of the comparison, ``run``, holds it.
 
     Raises:
@@ -147,14 +133,12 @@ def recorded(traffic: Experiment, run: RunDirectory, *, command: Sequence[str], 
     for known in record["traffic"]:
         if known["folder"] != name:
             continue
-        made = RunDirectory(folder)
         windows = folder / "windows.parquet"
         if not windows.is_file() or sha256_of(windows) != known["sha256"]:
             raise InputError(f"{windows}: changed or gone since it was recorded; start in a new folder.")
-        changed = changed_inputs(made.manifest()["inputs"], folder)
-        for path in changed:
+        for path in changed_inputs(RunDirectory(folder).manifest()["inputs"], folder):
             raise InputError(f"{path}: changed or gone since the traffic was recorded; start in a new folder.")
-        return Recorded(folder=name, settings=known["settings"], sha256=known["sha256"])
+        return RecordedEntry(**known)
     run.write_json(RECORD, record)
     if folder.exists():  # of a call that was cut short
         run.remove(name)
@@ -162,7 +146,7 @@ def recorded(traffic: Experiment, run: RunDirectory, *, command: Sequence[str], 
         record_mobility(traffic, folder, command=command, progress=progress, go_on=shlex.join(command))
     except KeyboardInterrupt:
         raise KeyboardInterrupt from None  # the comparison tells how to go on
-    new = Recorded(folder=name, settings=settings, sha256=sha256_of(folder / "windows.parquet"))
+    new = RecordedEntry(folder=name, settings=settings, sha256=sha256_of(folder / "windows.parquet"))
     run.write_json(RECORD, {**record, "traffic": [*record["traffic"], dataclasses.asdict(new)]})
     return new
 
@@ -180,11 +164,7 @@ def deciding_settings(traffic: Experiment) -> dict[str, Any]:
 
 
 class NotesOnce:
-    """A display for several traffics of one scenario: each has the same notes but for its folder; they are shown once.
-
-    Args:
-        progress: where to show all.
-    """
+    """A display for several traffics of one scenario: notes that differ in their folder alone are shown once."""
 
     def __init__(self, progress: ProgressDisplay) -> None:
         self.stage = progress.stage

@@ -231,17 +231,11 @@ def _environments(jobs: Sequence[CellJob], workers: int) -> list[dict[str, str]]
     import torch  # noqa: PLC0415 - loaded already, by the learners
 
     share = {CORES: str(max(1, torch.get_num_threads() // max(1, workers)))}
-    gpus = _gpus() if all(job.may_use_gpu for job in jobs) else []
-    return [share | ({"CUDA_VISIBLE_DEVICES": gpus[index % len(gpus)]} if gpus else {}) for index in range(workers)]
-
-
-def _gpus() -> list[str]:
-    """Return the GPUs of this machine, as ``CUDA_VISIBLE_DEVICES`` names them."""
-    import torch  # noqa: PLC0415 - loaded already, by the learners
-
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    count = torch.cuda.device_count()
-    return [str(index) for index in range(count)] if visible is None else visible.split(",")[:count]
+    visible, count = os.environ.get("CUDA_VISIBLE_DEVICES"), torch.cuda.device_count()
+    gpus = [str(index) for index in range(count)] if visible is None else visible.split(",")[:count]
+    if not gpus or not all(job.may_use_gpu for job in jobs):
+        return [share] * workers
+    return [share | {"CUDA_VISIBLE_DEVICES": gpus[index % len(gpus)]} for index in range(workers)]
 
 
 @contextmanager

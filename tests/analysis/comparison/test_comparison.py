@@ -24,7 +24,6 @@ from analysis.comparison.tables import (
     overview_table,
     pair_table,
     spread,
-    verdict_table,
 )
 from analysis.comparison.verdicts import (
     ComparedPair,
@@ -116,7 +115,7 @@ def test_what_these_seeds_could_have_seen(ten: ConditionData) -> None:
     for pair in compare_pairs(ten, ACCURACY):
         assert pair.found.deviation is not None
         assert pair.seen == pytest.approx(1.26 * pair.found.deviation, rel=0.02)
-    table = verdict_table(ten, ACCURACY, compare_pairs(ten, ACCURACY), "arm")
+    table = pair_table("", ACCURACY, compare_pairs(ten, ACCURACY), "arm", "")
     assert "seen from (points)" in table.head
     assert table.note.startswith("These seeds would have resolved a true difference of ")
     assert "points, by pair, with 80\u202f% power." in table.note
@@ -301,7 +300,7 @@ def test_learners_that_differ_in_more_than_their_own_settings_are_told_apart() -
 
 def test_the_tables_have_a_row_for_each_cell_or_pair_and_metric(ten: ConditionData) -> None:
     assert cell_table(comparison(ten))["value"].to_list() == [one.final("accuracy") for one in ten.cells]
-    table = verdict_table(ten, ACCURACY, compare_pairs(ten, ACCURACY), "arm")
+    table = pair_table("", ACCURACY, compare_pairs(ten, ACCURACY), "arm", "")
     assert table.head[:2] == ("arms", "difference (points)")
     assert {len(row) for row in table.rows} == {8}
     assert [row[0] for row in table.rows] == ["a \u2212 b", "a \u2212 c", "b \u2212 c"]
@@ -358,8 +357,7 @@ def test_what_is_measured_at_the_end_only_is_compared_by_its_last_value() -> Non
     table = cell_table(comparison(data))
     assert set(table["evaluations"]) == {3}
     assert table["value"][0] == pytest.approx(0.4)
-    shown = verdict_table(data, data.metrics[0], compare_pairs(data, data.metrics[0]), "arm")
-    assert shown.title == "Accuracy, mean of the last 3 evaluations"
+    assert data.metrics[0].words_compared == "Accuracy, mean of the last 3 evaluations"
     assert "mean of the last 3 evaluations of each run" in final_values(data, "arm").note
 
 

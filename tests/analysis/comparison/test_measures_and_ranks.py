@@ -21,7 +21,6 @@ from analysis.comparison.tables import overview_table
 from analysis.comparison.verdicts import compare_pairs
 from analysis.comparison.warnings import warnings_of
 from analysis.formatting import NONE
-from analysis.statistics.participation import RunMeasures
 from analysis.style import styled
 
 ARMS = ("a", "b", "</svg>c")
@@ -31,11 +30,11 @@ WINDOWS = {"speed_kmh": [31.0, 33.0, 38.0, 39.0], "approach": [0, 0, 1, 1], "dwe
 def under(name: str, values: dict[str, list[float]], **more: object) -> ConditionData:
     """Cells with these values by arm and seed, and as many commits an hour as a thousand times that."""
     windows = pl.DataFrame({**WINDOWS, "updates": [3, 0, 1, 0]})
-    measures = RunMeasures(commits=4, bytes_per_commit=2.5e6, wasted_train_share=0.25)
+    measures = {"bytes_per_commit": 2.5e6, "wasted_train_share": 0.25, "wasted_train_s": 0.0}
     settings = {"silos.approaches": 2}
     cells = [
         cell(arm, seed, [0.1, value], condition=name, settings=settings, windows=windows,
-             measures=replace(measures, commits_per_h=1000 * value))
+             measures={**measures, "commits_per_h": 1000 * value})
         for arm, row in values.items() for seed, value in enumerate(row)
     ]  # fmt: skip
     seeds = tuple(range(max(map(len, values.values()))))
@@ -76,7 +75,7 @@ def test_the_table_of_measures() -> None:
     assert table.rows[0][:3] == ("a", "100 \u00b1 0", "2.50 \u00b1 0")
     assert table.rows[1][1:3] == ("225 \u00b1 19, higher", "2.50 \u00b1 0")
     assert measured(data, "commits_per_h").shape == (6, 2)
-    bare = replace(data, cells=tuple(replace(one, measures=None) for one in data.cells))
+    bare = replace(data, cells=tuple(replace(one, measures={}) for one in data.cells))
     assert measure_table(bare, measure_pairs(bare), "arm") is None
 
 

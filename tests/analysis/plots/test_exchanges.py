@@ -154,13 +154,11 @@ def test_hostile_names(exchanged):
         assert "\x07" not in panel.svg + panel.caption + panel.title
 
 
-def test_silos_are_a_matrix_of_those_that_occur_or_a_distribution(exchanged):
+def test_silos_are_a_matrix_of_those_that_occur(exchanged):
     with styled():
         few = value_panel(exchanged([row(3, 90), row(90, 3, value=0.25)]))
-        many = value_panel(exchanged([row(k, k + 1, value=k / 60) for k in range(60)]))
     assert {"3", "90", "silo of the sender", "silo of the receiver", "mixing weight"} <= set(words_of(few))
     assert "2 pairs of sender and receiver among 2 silos" in few.caption
-    assert "61 silos are too many for a matrix" in many.caption
 
 
 def test_far_rsus_draw_the_busiest_surroundings(exchanged):

@@ -95,13 +95,10 @@ DRAWS: dict[str, Callable[[np.random.Generator, tuple[int, int]], Floats]] = {
 }
 
 
-def coverage(kind: str, count: int, samples: int, **how: object) -> float:
+def coverage(kind: str, count: int, samples: int) -> float:
     """Return how often the interval of the mean holds the true one, 0."""
     rng = np.random.default_rng([count, len(kind)])
-    found = (
-        paired_difference(row, np.zeros(count), **how)  # type: ignore[arg-type]
-        for row in DRAWS[kind](rng, (samples, count))
-    )
+    found = [paired_difference(row, np.zeros(count)) for row in DRAWS[kind](rng, (samples, count))]
     return float(np.mean([one.low <= 0 <= one.high for one in found]))
 
 
@@ -155,15 +152,3 @@ def test_two_groups_are_told_from_one() -> None:
         assert np.mean([in_two_groups(row) for row in jittered]) > 0.9
     assert not in_two_groups(np.full(8, 0.25))
     assert in_two_groups(np.array([0.0, 0, 0, 0, 0, 5.0]))
-
-
-def test_the_bootstrap_covers_too_little_at_few_seeds() -> None:
-    """The 95 % of BCa hold 86 % here; hence it is a choice from 15 seeds on, and less falls back to the test's."""
-    rng = np.random.default_rng(1)
-    covered = []
-    for row in rng.normal(size=(250, 6)):
-        found = stats.bootstrap((row,), np.mean, n_resamples=999, method="BCa", rng=rng).confidence_interval
-        covered.append(found.low <= 0 <= found.high)
-    assert 0.79 < np.mean(covered) < 0.92
-    few, many = (paired_difference(rng.normal(size=n), np.zeros(n), method="bca") for n in (14, 15))
-    assert (few.method, many.method) == ("sign-flip", "bca")
