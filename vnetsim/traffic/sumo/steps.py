@@ -1,30 +1,42 @@
-"""One pass through a scenario in SUMO: read step by step into coverage events."""
+"""One pass through a scenario in SUMO: a thread reads its steps, and coverage events are made of many at a time.
+
+Traffic is only watched here, never influenced. So SUMO always has a further step to compute: the next one is asked for
+before the answer to the last has arrived, and a thread takes the answers in while this process works on those before.
+"""
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
-from functools import partial
-from typing import TypeVar
+from queue import Empty, Queue
 
+from vnetsim.coverage.frames import Frames
 from vnetsim.coverage.rsu import Rsu
 from vnetsim.coverage.tracker import Tracker
 from vnetsim.coverage.windows import CoverageEvent
-from vnetsim.errors import RunError
 from vnetsim.traffic.sumo.net import anchor, shared_place
 from vnetsim.traffic.sumo.session import SumoSession
-from vnetsim.traffic.sumo.stream import SumoStream
+from vnetsim.traffic.sumo.stream import Answer, SumoFrames, SumoSteps
 from vnetsim.traffic.vehicle_types import TypeFilter
-
-Result = TypeVar("Result")
 
 _STEPS, _BYTES, _WAIT_S = 64, 1 << 23, 2.0
 """Steps are looked at together: at most so many, until they have so many bytes or took so long."""
 
+_AHEAD = 2
+"""So many steps are asked for at a time. With three, a vehicle could arrive in a disc after two steps, with a window
+between them, before SUMO is asked for its type."""
+_MANY = 100
+"""Vehicles that do not all arrive in one step: while SUMO expects more, there is a further step to ask for."""
+
 
 class Pass:
-    """One pass through the scenario."""
+    """One pass through the scenario.
+
+    Attributes:
+        duration_s: how long it was, when it is over (s).
+    """
 
     def __init__(
         self,
@@ -44,59 +56,93 @@ class Pass:
         each = [(anchor(api, rsu, index), radii_m[index]) for index, rsu in enumerate(rsus)]
         shared = shared_place(api, rsus, each)
         simulation = api.simulation
-        self._begin_s, self._end_s, self._step_s = (
-            simulation.getTime(),
-            simulation.getEndTime(),
-            simulation.getDeltaT(),
-        )
-        self._stream = SumoStream(api, each if shared is None else [shared], types, suffix)
+        self._begin_ms, self._step_ms = round(simulation.getTime() * 1000), round(simulation.getDeltaT() * 1000)
+        self._end_s: float = simulation.getEndTime()
+        self._steps = SumoSteps(api, each if shared is None else [shared])
+        self._frames = SumoFrames(self._steps, types, suffix)
+        self._stopped = False
+        # a list of answers is followed by another, by what ended the reading, or by None when there are no more
+        self._parts: Queue[list[Answer] | Exception | None] = Queue(1)
 
     def batches(self, shift_s: float) -> Iterator[tuple[float, list[CoverageEvent]]]:
-        """Yield, for some steps at a time, the last time on FCD's clock plus ``shift_s``, and what is certain."""
-        stream, end_s = self._stream, self._end_s
-        begin_ms, step_ms = round(self._begin_s * 1000), round(self._step_s * 1000)
-        tracker = Tracker(self._rsus)
-        steps = kept = 0
-        since_s = time.monotonic()
-        going_on = True
+        """Yield, for some steps at a time, the last time on FCD's clock plus ``shift_s``, and what is certain.
+
+        Raises:
+            RunError: SUMO failed; what it told before was yielded.
+        """
+        tracker, time_s = Tracker(self._rsus), self._begin_ms / 1000 + shift_s
+        reader = threading.Thread(target=self._read, args=(shift_s,), daemon=True)
+        reader.start()
         try:
-            self._trying(stream.request)
-            while going_on:
-                # After a step SUMO's clock is at the step's end; FCD labels it with its start.
-                time_s = (begin_ms + steps * step_ms) / 1000 + shift_s
-                warm = steps * step_ms >= self._warmup_ms
-                try:
-                    size = self._trying(partial(stream.receive, time_s if warm else None))
-                except RunError:  # what was read before the failure is played first
-                    if kept:
-                        yield time_s, tracker.advance(stream.frames(), stream)
-                    raise
-                # As SUMO itself does: at least one step, then until the end or, without one, until nobody is expected.
-                going_on = stream.time_s < end_s if end_s >= 0 else stream.expected > 0
-                steps += 1
-                kept += warm
-                late = kept >= _STEPS or size >= _BYTES or time.monotonic() - since_s >= _WAIT_S
-                due = kept and (late or not going_on)
-                if due:
-                    self._trying(stream.settle)
-                if going_on:
-                    self._trying(stream.request)
-                if due:
-                    frames = self._trying(stream.frames)
-                    yield time_s, tracker.advance(frames, stream)
-                    kept, since_s = 0, time.monotonic()
+            while (part := self._parts.get()) is not None:
+                frames = self._made(part)
+                time_s = float(frames.time_s[-1])
+                yield time_s, tracker.advance(frames, self._frames)
         except GeneratorExit:  # enough was read: SUMO ends in order
-            with suppress(OSError):
-                stream.drain()
             raise
-        except BaseException:  # Ctrl-C may have swallowed a part of an answer: nothing more to be understood
+        except BaseException:  # Ctrl-C does not wait for SUMO
             self._session.kill()
             raise
-        self.duration_s = steps * step_ms / 1000
-        yield time_s, tracker.finish(stream)
+        finally:
+            self._stopped = True
+            with suppress(Empty):
+                self._parts.get_nowait()  # on which the reader may wait
+            reader.join()
+        yield time_s, tracker.finish(self._frames)
 
-    def _trying(self, action: Callable[[], Result]) -> Result:
+    def _made(self, part: list[Answer] | Exception) -> Frames:
+        """Return the frames of answers, or raise what ended the reading."""
+        if isinstance(part, Exception):
+            raise self._session.failed(part) from part
         try:
-            return action()
-        except Exception as error:  # traci's exceptions share no class but Exception
+            return self._frames.of(part)
+        except Exception as error:
             raise self._session.failed(error) from error
+
+    def _read(self, shift_s: float) -> None:
+        """Put SUMO's answers into ``_parts``, as many together as are worth it."""
+        steps, part = self._steps, list[Answer]()
+        kept = size = asked = answered = 0
+        since_s = time.monotonic()
+        ended: Exception | None = None
+        try:
+            while True:
+                while steps.awaited < _AHEAD and self._goes_on(asked):
+                    steps.request()
+                    asked += 1
+                if not steps.awaited:
+                    break
+                # After a step SUMO's clock is at the step's end; FCD labels it with its start.
+                time_s = (self._begin_ms + answered * self._step_ms) / 1000 + shift_s
+                warm = answered * self._step_ms >= self._warmup_ms
+                part.append(steps.receive(time_s if warm else None))
+                answered += 1
+                kept += warm
+                size += len(part[-1].data)
+                late = kept >= _STEPS or size >= _BYTES or time.monotonic() - since_s >= _WAIT_S
+                if late and kept > _AHEAD:  # of the last ones' vehicles the types are not known yet
+                    self._give(part[:-_AHEAD])
+                    part = part[-_AHEAD:]
+                    kept, size, since_s = _AHEAD, sum(len(answer.data) for answer in part), time.monotonic()
+            steps.settle()
+        except Exception as error:  # noqa: BLE001 - raised where the answers are worked on
+            ended = error
+        self.duration_s = answered * self._step_ms / 1000
+        if kept:
+            self._give(part)
+        self._give(ended)
+
+    def _give(self, part: list[Answer] | Exception | None) -> None:
+        if not self._stopped:  # else nobody takes more than one part
+            self._parts.put(part)
+
+    def _goes_on(self, asked: int) -> bool:
+        """Return whether there is a step to ask for, after those ``asked``.
+
+        As SUMO itself does: at least one step, then until the end or, without one, until nobody is expected.
+        """
+        if self._stopped:
+            return False
+        if self._end_s >= 0:
+            return not asked or (self._begin_ms + asked * self._step_ms) / 1000 < self._end_s
+        return self._steps.expected > (_MANY if self._steps.awaited else 0)

@@ -1,14 +1,14 @@
-"""A SUMO process read one step behind: while it simulates a step, this process works on the steps before.
+"""What SUMO's answers to its steps say: the layout of TraCI's messages, taken apart many steps at a time.
 
-The ``traci`` package waits for each step and takes microseconds for every number it reads. Traffic is only watched
-here, never influenced, so the next step can be asked for as soon as the answer to the last has arrived; and answers,
-rows of one known layout, are taken apart many steps at a time. What the vehicles would be asked when a window opens or
-closes is part of the answer, for SUMO has moved on by then. Message formats: SUMO's TraCI protocol.
+The ``traci`` package waits for each step and takes microseconds for every number it reads. Here answers are rows of one
+known layout. What the vehicles would be asked when a window opens or closes is part of the answer, for SUMO has moved
+on by then. Message formats: SUMO's TraCI protocol.
 """
 
 from __future__ import annotations
 
 import struct
+from collections import deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -21,83 +21,81 @@ from vnetsim.traffic.sumo.net import POSITION, SPEED, VEHICLES, Anchor
 from vnetsim.traffic.vehicle_types import TypeFilter, Verdicts
 
 TYPE, CLASS, ROAD = 0x4F, 0x49, 0x50
-TIME, EXPECTED, DEPARTED, ARRIVED, TELEPORTING = 0x66, 0x7D, 0x74, 0x7A, 0x76
+EXPECTED, DEPARTED, ARRIVED, TELEPORTING = 0x7D, 0x74, 0x7A, 0x76
 
 _STEP = struct.pack("!BBd", 10, 0x02, 0.0)
 _INTEGER = struct.Struct("!i")
-_CLOCK = struct.Struct("!3sd3si")
-_CLOCK_HEADS = bytes((TIME, 0, 0x0B)), bytes((EXPECTED, 0, 0x09))
+_EXPECTED = struct.Struct("!3si")
+_EXPECTED_HEAD = bytes((EXPECTED, 0, 0x09))
 # Of a row: the id; then each variable's number, its status 0, its type, and its value.
 _MOTION = {0: POSITION, 1: 0, 2: 0x01, 19: SPEED, 20: 0, 21: 0x0B, 30: ROAD, 31: 0, 32: 0x0C}
 _CHUNK = 1 << 18
 
 
-class _Answer(NamedTuple):
-    """SUMO's answer to a step, where in it the vehicles around each place are, and the numbers of some others."""
+class Answer(NamedTuple):
+    """SUMO's answer to a step, where in it the vehicles around each place are, and the ids of some others.
 
-    time_s: float
-    data: bytes
-    contexts: list[int]
-    teleporting: set[int]
-    departed: set[int]
-    arrived: set[int]
-
-
-class SumoStream:
-    """What a stepping SUMO tells of the vehicles around some places (``vnetsim.coverage.frames.Observer``).
-
-    What SUMO tells in every step it looks up in every step. A vehicle's type and class never change: they are asked
-    for once, along with the step that follows its departure.
-
-    Args:
-        api: an open connection of the ``traci`` package; not to be used otherwise until ``drain``.
-        places: where to look and how far (m).
-        types: which vehicles are looked for.
-        suffix: appended to the vehicles' ids.
-
-    Attributes:
-        time_s: SUMO's clock at the end of the newest step (s).
-        expected: how many vehicles it expects then.
+    ``time_s`` is the time of its frame; of a step of the warm-up, of which nobody asks for a frame, it is None.
     """
 
-    def __init__(self, api: Any, places: Sequence[tuple[Anchor, float]], types: TypeFilter, suffix: str) -> None:
-        self._numbers: dict[bytes, int] = {}  # of the vehicles that have not arrived
-        self._kinds: list[tuple[str, str]] = []  # type and class by number
+    time_s: float | None
+    data: bytes
+    contexts: list[int]
+    teleporting: list[bytes]
+    departed: list[bytes]
+    arrived: list[bytes]
+
+
+class SumoSteps:
+    """A SUMO that is asked for steps, and what it answers.
+
+    What SUMO tells in every step it looks up in every step. A vehicle's type and class never change: they are asked
+    for once, along with the next step that is asked for after its departure.
+
+    Args:
+        api: an open connection of the ``traci`` package; not to be used otherwise while an answer is awaited.
+        places: where to look and how far (m).
+
+    Attributes:
+        present: the vehicles of a saved state.
+        kinds: type and class of the vehicles: first those of a saved state, then as they depart.
+        awaited: how many steps are asked for and not answered.
+        expected: how many vehicles SUMO expected at the end of the newest step.
+    """
+
+    def __init__(self, api: Any, places: Sequence[tuple[Anchor, float]]) -> None:
+        self.present: list[bytes] = [name.encode() for name in api.vehicle.getIDList()]
+        self.kinds: list[tuple[str, str]] = []
+        self.expected = 1
         self._same: dict[tuple[str, str], tuple[str, str]] = {}
-        self._new: list[bytes] = []
-        self._asked = 0
-        self._gone: set[bytes] = set()
-        self._departs([name.encode() for name in api.vehicle.getIDList()])  # of a saved state
-        api.simulation.subscribe([TIME, EXPECTED, TELEPORTING, DEPARTED, ARRIVED])
+        self._new = list(self.present)
+        self._asked: deque[int] = deque()  # for how many vehicles' kinds, by message
+        api.simulation.subscribe([EXPECTED, TELEPORTING, DEPARTED, ARRIVED])
         for place, radius_m in places:
             place.domain.subscribeContext(place.id, VEHICLES, radius_m, [POSITION, SPEED, ROAD])
         self._socket = api._socket  # noqa: SLF001 - the package has no way to send without waiting
-        self._suffix = suffix
         self._received = bytearray()
-        self._waiting = False
-        self._kept: list[_Answer] = []
-        self._verdicts = Verdicts(types)
-        self.time_s = 0.0
-        self.expected = 0
+
+    @property
+    def awaited(self) -> int:
+        """How many steps are asked for and not answered."""
+        return len(self._asked)
 
     def request(self) -> None:
-        """Ask for the next step."""
+        """Ask for a step."""
         self._send(_STEP)
 
     def settle(self) -> None:
-        """Ask for what ``frames`` must know of the newest step; before the next is asked for."""
+        """Ask for the kinds of those that departed last, when no further step will be asked for."""
         if self._new:
             self._send(b"")
             self._learn(self._message())
 
-    def receive(self, label_s: float | None) -> int:
-        """Wait for the step asked for; afterwards ``time_s`` and ``expected`` are SUMO's at the end of that step.
+    def receive(self, time_s: float | None) -> Answer:
+        """Wait for the answer to the first of the steps asked for.
 
         Args:
-            label_s: the time of its frame (s); None to forget what it tells.
-
-        Returns:
-            how many bytes are kept for ``frames``.
+            time_s: the time of its frame; None to forget what it tells.
 
         Raises:
             ConnectionError: SUMO is gone, or answers in words not understood.
@@ -117,56 +115,110 @@ class SumoStream:
             else:
                 contexts.append(results + 2)
             at += _integer(data, at + 1)
-        time, self.time_s, expected, self.expected = _CLOCK.unpack_from(data, simulation)
-        if (time, expected) != _CLOCK_HEADS:
+        head, self.expected = _EXPECTED.unpack_from(data, simulation)
+        if head != _EXPECTED_HEAD:
             raise ConnectionError("SUMO's answer to a step is of an unknown format.")
-        teleporting, at = _names(data, simulation + _CLOCK.size)
+        teleporting, at = _names(data, simulation + _EXPECTED.size)
         departed, at = _names(data, at)
         arrived, at = _names(data, at)
-        self._departs(departed)
-        self._gone = self._gone.difference(departed).union(arrived)
-        if label_s is not None:
-            numbers = ({self._numbers[name] for name in names} for names in (teleporting, departed, arrived))
-            self._kept.append(_Answer(label_s, data, contexts, *numbers))
-        return sum(len(answer.data) for answer in self._kept)
+        self._new += departed
+        if time_s is None:
+            data, contexts = b"", []
+        return Answer(time_s, data, contexts, teleporting, departed, arrived)
 
-    def frames(self) -> Frames:
-        """Return the frames of the steps received since the last call, at least one.
+    def _learn(self, data: bytes) -> int:
+        """Take note of the kinds that were asked for; return where their part of an answer ends."""
+        at = 0
+        for _ in range(self._asked.popleft()):
+            kind = []
+            for _ in (TYPE, CLASS):
+                status, at = _command(data, at)
+                if data[status + 1]:  # it has arrived already
+                    kind.append("")
+                else:
+                    start, at = _command(data, at)
+                    kind.append(_text(data, start + 7 + _integer(data, start + 2)))
+            self.kinds.append(self._same.setdefault((kind[0], kind[1]), (kind[0], kind[1])))
+        return at
+
+    def _send(self, command: bytes) -> None:
+        questions = [_question(name, variable) for name in self._new for variable in (TYPE, CLASS)]
+        message = b"".join((*questions, command))
+        self._asked.append(len(self._new))
+        self._new = []
+        self._socket.sendall(_INTEGER.pack(len(message) + 4) + message)
+
+    def _message(self) -> bytes:
+        received = self._received
+        while len(received) < 4 or len(received) < (size := int.from_bytes(received[:4], "big")):
+            chunk = self._socket.recv(_CHUNK)
+            if not chunk:
+                raise ConnectionError("connection closed by SUMO.")
+            received += chunk
+        self._received = received[size:]
+        return bytes(received[4:size])
+
+
+class SumoFrames:
+    """Makes frames of SUMO's answers (``vnetsim.coverage.frames.Observer``).
+
+    Args:
+        steps: where the answers come from.
+        types: which vehicles are looked for.
+        suffix: appended to the vehicles' ids.
+    """
+
+    def __init__(self, steps: SumoSteps, types: TypeFilter, suffix: str) -> None:
+        self._kinds = steps.kinds
+        self._departures = len(steps.present)
+        self._numbers = {name: number for number, name in enumerate(steps.present)}  # those that have not arrived
+        self._suffix = suffix
+        self._verdicts = Verdicts(types)
+
+    def of(self, answers: Sequence[Answer]) -> Frames:
+        """Return the frames of the answers that follow, at least one of which has a time.
 
         Raises:
             ConnectionError: SUMO tells of vehicles in words not understood, or of one that never departed.
         """
-        self._answers, self._kept = self._kept, []
-        buffer = b"".join(answer.data for answer in self._answers)
-        bases = np.cumsum([0, *(len(answer.data) for answer in self._answers)]).tolist()
-        contexts = [base + at for base, answer in zip(bases, self._answers, strict=False) for at in answer.contexts]
-        steps = [step for step, answer in enumerate(self._answers) for _ in answer.contexts]
+        numbers, gone = self._numbers, set[bytes]()
+        for answer in answers:
+            for number, name in enumerate(answer.departed, self._departures):
+                numbers.setdefault(name, number)
+            self._departures += len(answer.departed)
+            gone = gone.difference(answer.departed).union(answer.arrived)
+        self._answers = answers = [answer for answer in answers if answer.time_s is not None]
+        buffer = b"".join(answer.data for answer in answers)
+        bases = np.cumsum([0, *(len(answer.data) for answer in answers)]).tolist()
+        contexts = [base + at for base, answer in zip(bases, answers, strict=False) for at in answer.contexts]
+        steps = [step for step, answer in enumerate(answers) for _ in answer.contexts]
         rows = _Rows(buffer, contexts, steps)
-        numbers = self._numbers
         # a dictionary is exact and looks up some ten million ids a second
         try:
             vehicle = np.array([numbers[name] for name in rows.ids()], dtype=np.int64)
         except KeyError as error:
             raise ConnectionError(f"it never told of the departure of vehicle {error}.") from error
-        for name in self._gone:
-            del numbers[name]
-        self._gone.clear()
         told = vehicle < len(self._kinds)  # SUMO may have failed before it told of those that departed last
         vehicle, rows = vehicle[told], rows.chosen(told)
         taken = self._verdicts.of(vehicle, lambda row: (rows.id(row).decode(), *self._kinds[vehicle[row]]))
-        if len(contexts) > len(self._answers):  # circles overlap: a vehicle may be told of more than once
-            _, first = np.unique(vehicle * len(self._answers) + rows.instant, return_index=True)
+        if len(contexts) > len(answers):  # circles overlap: a vehicle may be told of more than once
+            _, first = np.unique(vehicle * len(answers) + rows.instant, return_index=True)
             single = np.zeros(len(vehicle), dtype=np.bool_)
             single[first] = True
             taken &= single
         self._vehicle, self._rows = vehicle[taken], rows.chosen(taken)
         moved = np.zeros(len(self._vehicle), dtype=np.bool_)
-        for step, answer in enumerate(self._answers):
+        for step, answer in enumerate(answers):
             if answer.teleporting:  # some are already where they are moved to
-                moved |= (self._rows.instant == step) & np.isin(self._vehicle, list(answer.teleporting))
+                jumped = [numbers[name] for name in answer.teleporting if name in numbers]
+                moved |= (self._rows.instant == step) & np.isin(self._vehicle, jumped)
+        self._came = [{numbers[name] for name in answer.departed} for answer in answers]
+        self._went = [{numbers[name] for name in answer.arrived if name in numbers} for answer in answers]
+        for name in gone:
+            numbers.pop(name, None)
         x_m, y_m, speed_mps = self._rows.motion()
         return Frames(
-            time_s=np.array([answer.time_s for answer in self._answers]),
+            time_s=np.array([answer.time_s for answer in answers]),
             instant=self._rows.instant,
             vehicle=self._vehicle,
             x_m=x_m,
@@ -189,63 +241,15 @@ class SumoStream:
 
     def appeared(self, row: int) -> EntryCause:
         """Return ``departure`` in the step of its insertion, else ``teleport``."""
-        departed = self._answers[self._rows.instant[row]].departed
-        return "departure" if int(self._vehicle[row]) in departed else "teleport"
+        return "departure" if int(self._vehicle[row]) in self._came[self._rows.instant[row]] else "teleport"
 
     def vanished(self, vehicle: int, instant: int) -> ExitCause:
         """Return ``arrival`` for a vehicle that SUMO took out of the net, ``teleport`` for one that it moves."""
-        return "arrival" if vehicle in self._answers[instant].arrived else "teleport"
-
-    def drain(self) -> None:
-        """Wait for a step still asked for, so that the connection is in order again."""
-        if self._waiting:
-            self._message()
-
-    def _departs(self, names: Sequence[bytes]) -> None:
-        """Give vehicles their numbers; their kinds are asked for with the next message."""
-        for name in names:
-            if name not in self._numbers:
-                self._numbers[name] = len(self._kinds) + self._asked + len(self._new)
-                self._new.append(name)
-
-    def _learn(self, data: bytes) -> int:
-        """Take note of the kinds that were asked for; return where their part of an answer ends."""
-        at = 0
-        for _ in range(self._asked):
-            kind = []
-            for _ in (TYPE, CLASS):
-                status, at = _command(data, at)
-                if data[status + 1]:  # it has arrived already
-                    kind.append("")
-                else:
-                    start, at = _command(data, at)
-                    kind.append(_text(data, start + 7 + _integer(data, start + 2)))
-            self._kinds.append(self._same.setdefault((kind[0], kind[1]), (kind[0], kind[1])))
-        self._asked = 0
-        return at
-
-    def _send(self, command: bytes) -> None:
-        questions = [_question(name, variable) for name in self._new for variable in (TYPE, CLASS)]
-        self._asked, self._new = len(self._new), []
-        message = b"".join((*questions, command))
-        self._socket.sendall(_INTEGER.pack(len(message) + 4) + message)
-        self._waiting = True
-
-    def _message(self) -> bytes:
-        received = self._received
-        # what has arrived is kept when Ctrl-C interrupts the wait
-        while len(received) < 4 or len(received) < int.from_bytes(received[:4], "big"):
-            chunk = self._socket.recv(_CHUNK)
-            if not chunk:
-                self._waiting = False
-                raise ConnectionError("connection closed by SUMO.")
-            received += chunk
-        self._received, self._waiting = bytearray(), False
-        return bytes(received[4:])
+        return "arrival" if vehicle in self._went[instant] else "teleport"
 
 
 class _Rows:
-    """The vehicles of some answers, one row a vehicle and step, in the layout of ``SumoStream``'s subscription.
+    """The vehicles of some answers, one row a vehicle and step, in the layout of ``SumoSteps``'s subscription.
 
     Args:
         buffer: the answers.
