@@ -1,5 +1,6 @@
 """The shipped scenarios, run by the real SUMO: what the rest of the project relies on."""
 
+import gzip
 import math
 import os
 import re
@@ -26,6 +27,7 @@ from vnetsim.traffic.gaussian import GaussianSource
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 NAMES = ("intersection", "expressway")
+LARGE = {"corridor": 8, "city": 49}  # RSUs
 MPS_PER_KMH = 1 / 3.6
 VERSION = r"SUMO netconvert (?:Version )?(\d\S*)"
 
@@ -142,7 +144,29 @@ def test_queues_clear_once_the_demand_ends(name: str, tmp_path: Path) -> None:
     assert (vehicles["running"], vehicles["waiting"]) == ("0", "0")
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "rsus"), LARGE.items())
+def test_a_large_scenario_flows_past_an_rsu_at_each_of_its_signals(name: str, rsus: int, tmp_path: Path) -> None:
+    outputs = ("--statistic-output", "s.xml", "--tripinfo-output", "t.xml", "--tripinfo-output.write-unfinished")
+    printed = call("sumo", "-c", SCENARIOS / f"{name}.sumocfg", *outputs, folder=tmp_path)
+    assert "Warning" not in printed
+    found = ET.parse(tmp_path / "s.xml").getroot()
+    assert child(found, "teleports").attrib["total"] == child(found, "safety").attrib["collisions"] == "0"
+    trips = list(ET.parse(tmp_path / "t.xml").getroot().iter("tripinfo"))
+    assert len({trip.attrib["vType"] for trip in trips}) == 5
+    waited = sum(float(trip.attrib["departDelay"]) > 30 for trip in trips)
+    assert waited < 0.05 * len(trips), "roads take in whom the demand sends"
+    signals = {
+        (float(junction.attrib["x"]), float(junction.attrib["y"]))
+        for junction in ET.fromstring(text_of(net_of(name))).iter("junction")
+        if junction.attrib["type"] == "traffic_light"
+    }
+    pois = ET.parse(SCENARIOS / name / f"{name}.add.xml").getroot().findall("poi[@type='rsu']")
+    assert len(pois) == len(signals) == rsus
+    for poi in pois:
+        assert (float(poi.attrib["x"]), float(poi.attrib["y"])) in signals
+
+
+@pytest.mark.parametrize("name", [*NAMES, *LARGE])
 def test_the_seed_decides_the_traffic(name: str, tmp_path: Path) -> None:
     def departures(seed: int) -> list[tuple[str, str, str]]:
         config = SCENARIOS / f"{name}.sumocfg"
@@ -206,15 +230,26 @@ def test_the_urban_scenario_is_the_intersection_without_the_expressway() -> None
     assert routes == [child(urban, "input/route-files").attrib["value"], *more]
 
 
+def net_of(name: str) -> Path:
+    """Return a scenario's net file, which is compressed where it is large."""
+    return next((SCENARIOS / name).glob("*.net.xml*"))
+
+
+def text_of(path: Path) -> str:
+    """Return what a file says, decompressed if need be."""
+    data = path.read_bytes()
+    return (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8")
+
+
 def without_header(net: Path) -> str:
     """Return a net file without netconvert's comment, which carries the date and the command."""
-    return re.sub(r"<!-- generated on .*?-->", "", net.read_text(encoding="utf-8"), count=1, flags=re.DOTALL)
+    return re.sub(r"<!-- generated on .*?-->", "", text_of(net), count=1, flags=re.DOTALL)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, *LARGE])
 def test_rebuilding_the_net_from_its_sources_reproduces_it(name: str, tmp_path: Path) -> None:
-    shipped = SCENARIOS / name / f"{name}.net.xml"
-    built_by = re.search(VERSION, shipped.read_text(encoding="utf-8"))
+    shipped = net_of(name)
+    built_by = re.search(VERSION, text_of(shipped))
     assert built_by is not None
     installed = re.search(VERSION, call("netconvert", "--version", folder=tmp_path))
     assert installed is not None
@@ -230,7 +265,7 @@ def test_rebuilding_the_net_from_its_sources_reproduces_it(name: str, tmp_path: 
 
 def test_no_file_carries_a_path_of_the_machine_it_was_made_on() -> None:
     for path in (p for p in SCENARIOS.rglob("*") if p.is_file()):
-        text = re.sub(r"https?://\S+", "", path.read_text(encoding="utf-8"))
+        text = re.sub(r"https?://\S+", "", text_of(path))
         assert not re.search(r'="(/|[A-Za-z]:[\\/])|/(home|Users)/', text), path
         assert path.stat().st_size < 100_000, path
 
