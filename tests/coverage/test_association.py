@@ -1,0 +1,204 @@
+"""Who serves a vehicle, against closed forms and a brute-force simulation of the same rule on dense samples."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from vnetsim.coverage import association
+from vnetsim.coverage.association import Association, Serves, nearness
+from vnetsim.coverage.circle import crossings
+from vnetsim.coverage.rsu import Rsu
+from vnetsim.coverage.windows import CoverageEvent, Entered, Left, VehiclePath, window_of
+
+WEST, EAST = (Rsu(id=name, x_m=x_m, y_m=0.0, range_m=250.0) for name, x_m in (("west", 0.0), ("east", 300.0)))
+Samples = Sequence[tuple[float, float, float]]
+
+
+def events(samples: Samples, rsus: Sequence[Rsu], vehicle_id: str = "v") -> list[CoverageEvent]:
+    """Return the coverage events of a vehicle that drives straight from sample to sample (time, x, y)."""
+    found: list[CoverageEvent] = []
+    for rsu in rsus:
+        points: list[tuple[float, float, float]] = []
+        for (t0, x0, y0), (t1, x1, y1) in itertools.pairwise(samples):
+            enter, leave = crossings(x0 - rsu.x_m, y0 - rsu.y_m, x1 - x0, y1 - y0, rsu.range_m)
+            shares = [max(enter, 0.0), min(leave, 1.0)]
+            if shares[0] >= shares[1]:
+                continue
+            here = [
+                (t1, x1, y1) if share == 1 else (t0 + share * (t1 - t0), x0 + share * (x1 - x0), y0 + share * (y1 - y0))
+                for share in shares
+            ]
+            if points and points[-1][0] < here[0][0]:
+                found += of_points(points, rsu, vehicle_id)
+                points = []
+            points += here[1:] if points else here
+        if points:
+            found += of_points(points, rsu, vehicle_id)
+    return sorted(found, key=lambda event: (event.time_s, isinstance(event, Entered), event.path.rsu_id))
+
+
+def of_points(points: Samples, rsu: Rsu, vehicle_id: str) -> list[CoverageEvent]:
+    time_s, x_m, y_m = (list(values) for values in zip(*points, strict=True))
+    path = VehiclePath(
+        vehicle_id=vehicle_id,
+        vehicle_type="",
+        rsu_id=rsu.id,
+        entry_cause="crossing",
+        entry_edge="",
+        time_s=time_s,
+        x_m=x_m,
+        y_m=y_m,
+        speed_mps=[1.0] * len(time_s),
+    )
+    left = Left(time_s=time_s[-1], path=path, window=window_of(path, "crossing", ""))
+    return [Entered(time_s=time_s[0], path=path), left]
+
+
+def serving(rsus: Sequence[Rsu], told: Sequence[CoverageEvent], **rule: float) -> list[tuple[float, str]]:
+    """Return from when on which RSU serves a vehicle in place of that which served it first."""
+    followed = Association(nearness(rsus), **rule).follow(iter(told))
+    return [(event.time_s, event.path.rsu_id) for event in followed if isinstance(event, Serves)][1:]
+
+
+def straight(seconds: int, speed_mps: float = 10.0, start: tuple[float, float] = (-200.0, 7.0)) -> Samples:
+    return [(float(t), start[0] + speed_mps * t, start[1]) for t in range(seconds)]
+
+
+def test_the_bisector_is_a_root_within_the_step() -> None:
+    told = events(straight(80, speed_mps=9.7), (WEST, EAST))
+    [(time_s, rsu_id)] = serving((WEST, EAST), told)
+    assert rsu_id == "east"
+    assert time_s == pytest.approx(350 / 9.7, rel=1e-14), "x = 150 m"
+    assert time_s != round(time_s)
+
+
+def test_hysteresis_and_time_to_trigger_delay_it() -> None:
+    told = events(straight(80), (WEST, EAST))
+    for hysteresis in (1.0, 40.0):
+        [(time_s, _)] = serving((WEST, EAST), told, hysteresis=hysteresis)
+        x_m = -200 + 10 * time_s
+        assert math.hypot(x_m, 7) - math.hypot(x_m - 300, 7) == pytest.approx(hysteresis, abs=1e-9)
+    assert serving((WEST, EAST), told, trigger_s=3.5) == [(pytest.approx(38.5, rel=1e-14), "east")]
+    [left_s] = [event.time_s for event in told if isinstance(event, Left) and event.path.rsu_id == "west"]
+    assert serving((WEST, EAST), told, trigger_s=30.0) == [(left_s, "east")], "who serves no more is left at once"
+
+
+def test_a_turn_back_within_the_time_to_trigger_changes_nothing() -> None:
+    there = [(float(t), 20 * (t + 5.0), 0.0) for t in range(-5, 6)]  # at 150 m after 2.5 s
+    back = [(float(t), 200.0 - 20 * (t - 5), 0.0) for t in range(6, 40)]
+    told = events([*there, *back], (WEST, EAST))
+    assert serving((WEST, EAST), told, trigger_s=4.9) == [
+        (pytest.approx(7.4), "east"),
+        (pytest.approx(12.4), "west"),
+    ]
+    assert serving((WEST, EAST), told, trigger_s=5.0) == [], "5 s from 2.5 s on, and not longer"
+
+
+def test_when_its_disc_is_left_the_best_of_the_others_serves() -> None:
+    west, near, far = (
+        Rsu(id=name, x_m=x_m, y_m=y_m, range_m=range_m)
+        for name, x_m, y_m, range_m in (("w", 0, 0, 250), ("n", 300, 0, 250), ("f", 300, 200, 400))
+    )
+    told = events(straight(90, start=(-200.0, 0.0)), (west, far, near))
+    assert [name for _, name in serving((west, near, far), told, hysteresis=1e6)] == ["n", "f"], (
+        "f was entered before n"
+    )
+
+
+def test_of_one_rsu_and_of_equals_nothing_changes() -> None:
+    assert serving((WEST,), events(straight(60), (WEST,))) == []
+    between = [(float(t), 150.0, -240.0 + 10 * t) for t in range(49)]
+    assert serving((WEST, EAST), events(between, (WEST, EAST))) == [], "on the bisector"
+    arrives = [(0.0, 100.0, 0.0), (5.0, 140.0, 0.0)]
+    assert serving((WEST, EAST), events(arrives, (WEST, EAST))) == [], "both end together"
+
+
+def test_events_are_handed_on_in_order_whatever_is_read_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    rsus = [Rsu(id=f"r{i}", x_m=180.0 * i, y_m=30.0 * (i % 2), range_m=250.0) for i in range(8)]
+    told: list[CoverageEvent] = []
+    for vehicle in range(6):
+        told += events([(t + 7 * vehicle, x, y) for t, x, y in straight(150, 11.3)], rsus, f"v{vehicle}")
+    told.sort(key=lambda event: (event.time_s, isinstance(event, Entered)))
+
+    def followed() -> list[tuple[float, str, str, str]]:
+        kinds = [*Association(nearness(rsus), hysteresis=5.0, trigger_s=2.0).follow(iter(told))]
+        assert [event for event in kinds if not isinstance(event, Serves)] == told
+        return [(event.time_s, type(event).__name__, event.path.rsu_id, event.path.vehicle_id) for event in kinds]
+
+    once = followed()
+    assert once == sorted(once, key=lambda event: (event[0], event[1] == "Serves"))
+    assert sum(kind == "Serves" for _, kind, _, _ in once) == 6 * 8
+    for seconds in (0.0, 3.0, 1e9):
+        monkeypatch.setattr(association, "READ_AHEAD_S", seconds)
+        assert followed() == once
+
+
+def brute_force(
+    samples: Samples, rsus: Sequence[Rsu], hysteresis: float, trigger_s: float
+) -> Iterator[tuple[float, str]]:
+    """Yield who serves, by the rule's own words at each of many instants."""
+    grid = np.arange(samples[0][0], samples[-1][0], 0.01)
+    x_m, y_m = (np.interp(grid, [s[0] for s in samples], [s[i] for s in samples]) for i in (1, 2))
+    away = {rsu: np.hypot(x_m - rsu.x_m, y_m - rsu.y_m) for rsu in rsus}
+    serves: Rsu | None = None
+    entered: list[Rsu] = []
+    since: dict[Rsu, float] = {}
+    for i, now_s in enumerate(grid):
+        inside = [rsu for rsu in rsus if away[rsu][i] < rsu.range_m]
+        entered = [rsu for rsu in entered if rsu in inside] + [rsu for rsu in inside if rsu not in entered]
+        before = serves
+        if serves not in inside:
+            serves = min(entered, key=lambda rsu: away[rsu][i]) if entered else None
+            since = {}
+        else:
+            better = [r for r in entered if r is not serves and away[serves][i] - away[r][i] > hysteresis]
+            since = {rsu: since.get(rsu, now_s) for rsu in better}
+            due = [rsu for rsu in better if now_s - since[rsu] >= trigger_s]
+            if due:
+                serves = min(due, key=since.__getitem__)
+                since = {}
+        if serves is not None and serves is not before:
+            yield now_s, serves.id
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    corners=st.lists(st.tuples(st.integers(-4, 4), st.integers(-4, 4)), min_size=2, max_size=5),
+    places=st.lists(st.tuples(st.integers(-40, 40), st.integers(-40, 40)), min_size=1, max_size=5, unique=True),
+    hysteresis=st.sampled_from((0.0, 15.0)),
+    trigger_s=st.sampled_from((0.0, 4.3)),
+)
+def test_the_same_as_by_brute_force(
+    corners: list[tuple[int, int]], places: list[tuple[int, int]], hysteresis: float, trigger_s: float
+) -> None:
+    rsus = [Rsu(id=f"r{i}", x_m=10.0 * x + 0.3 * i, y_m=10.0 * y, range_m=250.0) for i, (x, y) in enumerate(places)]
+    ends = [(100.3 * x, 100.7 * y) for (x, y), _ in itertools.groupby(corners)]  # nobody stands
+    assume(len(ends) > 1)
+    samples = [
+        (float(10 * leg + step), x0 + step / 10 * (x1 - x0), y0 + step / 10 * (y1 - y0))
+        for leg, ((x0, y0), (x1, y1)) in enumerate(itertools.pairwise(ends))
+        for step in range(10)
+    ]
+    told = Association(nearness(rsus), hysteresis=hysteresis, trigger_s=trigger_s).follow(iter(events(samples, rsus)))
+    exact = [(event.time_s, event.path.rsu_id) for event in told if isinstance(event, Serves)]
+    dense = list(brute_force(samples, rsus, hysteresis, trigger_s))
+    assert held(exact) <= near(dense)
+    if trigger_s or not hysteresis:  # what begins and ends between two samples is not seen
+        assert held(dense) <= near(exact)
+
+
+def held(changes: Sequence[tuple[float, str]]) -> set[tuple[int, str]]:
+    """Return the changes that last, by tenths of seconds."""
+    times_s = [*(time_s for time_s, _ in changes[1:]), math.inf]
+    return {(round(10 * at), rsu) for (at, rsu), until in zip(changes, times_s, strict=False) if until - at > 0.05}
+
+
+def near(changes: Sequence[tuple[float, str]]) -> set[tuple[int, str]]:
+    return {(round(10 * time_s) + more, rsu_id) for time_s, rsu_id in changes for more in (-1, 0, 1)}
