@@ -24,7 +24,7 @@ from learners.engines.programs import State, Tensors, Trained, TrainingJob, copy
 from learners.federated import FederatedLearner, Parts, Start, step_of, update_of
 from learners.mathematics.losses import divergence_rows
 from learners.state.server import Folded
-from learners.steering_baselines import STEERING_DEFAULTS, SUB_PREFIX, means, steering_parts
+from learners.steering_baselines import STEERING_DEFAULTS, means, steering_parts
 from learners.tasks.steering import SteeringSettings, SteeringTask
 from learners.tasks.task import StepLoss, Temperature
 from vnetsim.errors.bounds import Share
@@ -33,31 +33,20 @@ from vnetsim.learning import Cost, LearnerContext, Participant, Series, Update
 BACKBONE_OPTIMIZER = "backbone_optimizer."
 SUB_OPTIMIZER = "sub_optimizer."
 OPTIMIZERS = (BACKBONE_OPTIMIZER, SUB_OPTIMIZER)
-BACKBONE, SUB = "backbone.", "sub."
+BACKBONE, SUB = "backbone.", "sub."  # of what both networks' training holds
+SUB_PREFIX = "sub."  # of a silo's state
 TRAININGS, SEEN = "visits", "seen"  # of a silo's state; how often it was trained has its name from older folders
 
-_OF_BOTH = (
-    "Divergence between the features of backbone b and sub-network s on the training frames, mean over the steps of "
-    "the round's vehicles; silos in their first round have none."
+KL_B_S = Series(
+    name="kl_b_s",
+    group="Divergence of backbone and sub-network",
+    result=False,
+    label="KL(b || s)",
+    unit="nat",
+    caption="Divergence between the features of backbone b and sub-network s on the training frames, mean over the "
+    "steps of the round's vehicles; silos in their first round have none.",
 )
-DIVERGENCES = (
-    Series(
-        name="kl_b_s",
-        group="Divergence of backbone and sub-network",
-        result=False,
-        label="KL(b || s)",
-        unit="nat",
-        caption=_OF_BOTH,
-    ),
-    Series(
-        name="kl_s_b",
-        group="Divergence of backbone and sub-network",
-        result=False,
-        label="KL(s || b)",
-        unit="nat",
-        caption=_OF_BOTH,
-    ),
-)
+DIVERGENCES = (KL_B_S, replace(KL_B_S, name="kl_s_b", label="KL(s || b)"))
 INFLUENCE = Series(
     name="divergence_influence",
     result=False,
@@ -66,25 +55,21 @@ INFLUENCE = Series(
     caption="Factor of KL(b || s) in what the backbone descends (learning.divergence_schedule), mean over the vehicles "
     "whose silo has a sub-network.",
 )
-GRADIENTS = (
-    Series(
-        name="gradient_ratio",
-        result=False,
-        label="Gradient ratio",
-        unit="",
-        caption="|grad L_cd| / |grad L_lr|: gradient of the divergence, as weighted, over that of the steering error, "
-        "both with respect to the backbone, at the first step of a local training; mean over the vehicles whose silo "
-        "has a sub-network. Near 0 the divergence is nearly off.",
-    ),
-    Series(
-        name="gradient_cosine",
-        result=False,
-        label="Gradient cosine",
-        unit="",
-        caption="Cosine between the gradients of the divergence and of the steering error with respect to the "
-        "backbone, at the first step of a local training; mean over the vehicles whose silo has a sub-network. Below 0 "
-        "they work against each other.",
-    ),
+GRADIENT_RATIO = replace(
+    INFLUENCE,
+    name="gradient_ratio",
+    label="Gradient ratio",
+    caption="|grad L_cd| / |grad L_lr|: gradient of the divergence, as weighted, over that of the steering error, both "
+    "with respect to the backbone, at the first step of a local training; mean over the vehicles whose silo has a "
+    "sub-network. Near 0 the divergence is nearly off.",
+)
+GRADIENT_COSINE = replace(
+    INFLUENCE,
+    name="gradient_cosine",
+    label="Gradient cosine",
+    caption="Cosine between the gradients of the divergence and of the steering error with respect to the backbone, at "
+    "the first step of a local training; mean over the vehicles whose silo has a sub-network. Below 0 they work "
+    "against each other.",
 )
 
 
@@ -99,29 +84,20 @@ class CdlSettings(SteeringSettings):
             beta KL(b || s) + (1 - beta) KL(s || b), nothing held fixed.
         beta: weight of KL(b || s), where ``coupling`` weights it; KL(s || b) has 1 - ``beta``; in [0, 1].
         divergence_schedule: how the sub-network's influence on the backbone changes, a factor of KL(b || s) in what
-            the backbone descends; under ``joint`` and ``released`` of the whole term. The description says that "once
-            the distribution between silos achieves an acceptable level of synchronization, we reduce the influence of
-            the sub-network", and neither when nor how; these are our readings. ``constant``: 1. ``linear``: from 1 in
-            the first round to 0 after the last. ``measured``: KL(b || s) over the silo's last local training,
-            divided by the largest so far.
+            the backbone descends; under ``joint`` of the whole term. The description says that "once the distribution
+            between silos achieves an acceptable level of synchronization, we reduce the influence of the
+            sub-network", and neither when nor how; these are our readings. ``constant``: 1. ``linear``: from 1 in the
+            first round to 0 after the last. ``measured``: KL(b || s) over the silo's last local training, divided by
+            the largest so far.
         tau: temperature of the softmax over the features, the input of the linear layer, > 0. None is published. In the
             study ``cdl-table``, size small, the divergence's gradient was 14 to 21 times the steering error's in the
             mean at 1, and the error larger than at 4, where it was 4 %.
-        variant: ``described``, or ``released``, the loss of the authors' published code for comparison. That code feeds
-            sigmoids of the two networks' angles to a function that expects a logarithm: with P = sigmoid(y_b) and
-            S = sigmoid(y_s) its term is beta S (log S - P) + (1 - beta) P (log P - S), gradients through both. It is
-            no divergence: it falls as P and S grow, so that both angles are pulled up; a constant target of 0 ends at
-            +0.10 for ``beta`` 0.5. It also sends and mixes the sub-network, which doubles the payload. Not imitated
-            are that code's common first layer of both networks, its ReLU on the scaled image, its rounding of angles,
-            and its copy of the backbone to the sub-network in the last silo alone. ``coupling`` and ``tau`` have no
-            effect.
     """
 
     coupling: Literal["unit", "beta", "joint"] = "unit"
     beta: Share = 0.5
     divergence_schedule: Literal["constant", "linear", "measured"] = "constant"
     tau: Temperature = 4.0
-    variant: Literal["described", "released"] = "described"
 
 
 def contrastive_divergence(
@@ -143,18 +119,6 @@ def contrastive_divergence(
     # each term reaches one network alone, so one backward pass is the two steps of the update equations
     rows = influence * of_backbone * divergence_rows(z_b, z_s.detach(), tau=tau)
     return (rows + of_sub * divergence_rows(z_s, z_b.detach(), tau=tau)).mean()
-
-
-def released_divergence(y_b: Tensor, y_s: Tensor, *, beta: float) -> Tensor:
-    """Return the published code's term, the mean over the frames; see ``CdlSettings.variant`` for what is wrong.
-
-    Args:
-        y_b: steering angles of the backbone, shape (B,).
-        y_s: those of the sub-network, same shape.
-        beta: weight of the first of its two parts.
-    """
-    p, s = y_b.sigmoid(), y_s.sigmoid()
-    return (beta * s * (s.log() - p) + (1 - beta) * p * (p.log() - s)).mean()
 
 
 class BackboneAndSub(nn.Module):
@@ -200,9 +164,9 @@ class Cdl(FederatedLearner):
     def parts(context: LearnerContext, settings: CdlSettings) -> Parts:
         """Return two networks that diverge, and neighbours that mix, or under ``star`` an RSU that averages."""
         task = SteeringTask(context, settings)
-        released, first, moments = settings.variant == "released", task.initial_state(), task.optimizer_template()
+        moments = task.optimizer_template()
         constant = settings.divergence_schedule == "constant"
-        series = (*DIVERGENCES, *(() if constant else (INFLUENCE,)), *GRADIENTS)
+        series = (*DIVERGENCES, *(() if constant else (INFLUENCE,)), GRADIENT_RATIO, GRADIENT_COSINE)
         weights = {
             "unit": "1 each, the other network held fixed",
             "beta": f"{settings.beta:g} and {1 - settings.beta:g}, the other network held fixed",
@@ -215,20 +179,17 @@ class Cdl(FederatedLearner):
             ContrastiveDivergence(context, task, settings, series),
             name=Cdl.name,
             topology=context.exchange.topology,
-            first={**first, **prefixed(SUB_PREFIX, first)} if released else first,
             own={
                 TRAININGS: torch.tensor(0),
                 SEEN: torch.zeros(2, dtype=torch.float64),
-                **({} if released else prefixed(SUB_PREFIX, first)),
+                **prefixed(SUB_PREFIX, task.initial_state()),
                 **prefixed(BACKBONE_OPTIMIZER, moments),
                 **prefixed(SUB_OPTIMIZER, moments),
             },
             series=series,
             facts={
-                "Divergence": "the published code's term on the angles, which is none; see the setting variant"
-                if released
-                else f"KL(b || s) and KL(s || b) on {task.network.width} features, weights {weights}",
-                "Sub-network": "sent and mixed like the model" if released else "never sent, never mixed",
+                "Divergence": f"KL(b || s) and KL(s || b) on {task.network.width} features, weights {weights}",
+                "Sub-network": "never sent, never mixed",
                 "Influence of the sub-network": {
                     "constant": "the same in all rounds",
                     "linear": "falls linearly to 0 over the rounds",
@@ -259,15 +220,10 @@ class ContrastiveDivergence:
         loss: StepLoss | None = None,
     ) -> None:
         self._rounds, self._task, self._settings, self._series = context.rounds, task, settings, series
-        self._released = settings.variant == "released"
         self._descend = step_of(loss or task.loss)
         self._alone = task.training(self._descend)
-        self._together = task.training(
-            self._step,
-            network=BackboneAndSub(task.network),
-            optimizer=self._optimizers,
-            masks=2 if self._released else 1,
-        )
+        both = BackboneAndSub(task.network)
+        self._together = task.training(self._step, network=both, optimizer=self._optimizers)
 
     def cost(self, silo: int) -> Cost:
         """Return the work of all steps, forward and backward through both networks."""
@@ -287,15 +243,13 @@ class ContrastiveDivergence:
 
     def _job(self, start: Start) -> TrainingJob:
         training = self._task.local_training_of(start.participant)
-        backbone = {name: tensor for name, tensor in start.base.items() if not name.startswith(SUB_PREFIX)}
         if not start.own:
-            return TrainingJob(program=self._alone, training=training, base=backbone)
-        sub = unprefixed(SUB_PREFIX, start.base if self._released else start.own)
+            return TrainingJob(program=self._alone, training=training, base=start.base)
         influence = self._influence(start.participant, start.own)
         return TrainingJob(
             program=self._together,
             training=training,
-            base={**prefixed(BACKBONE, backbone), **prefixed(SUB, sub)},
+            base={**prefixed(BACKBONE, start.base), **prefixed(SUB, unprefixed(SUB_PREFIX, start.own))},
             given={INFLUENCE.name: torch.full((), influence, dtype=torch.float32, device=self._task.device)},
             optimizer={name: tensor for name, tensor in start.own.items() if name.startswith(OPTIMIZERS)},
         )
@@ -308,16 +262,15 @@ class ContrastiveDivergence:
         else:  # the sub-network becomes a copy of the backbone
             backbone, sub = trained.state, copy_state(trained.state)
             optimizers = prefixed(BACKBONE_OPTIMIZER, trained.optimizer)
-        sub_network = prefixed(SUB_PREFIX, sub)
         figures = {name: trained.mean(name) for name in trained.figures if name != "loss"}
         update = update_of(self._task, start.participant, job, trained)
         return replace(
             update,
-            state=backbone | (sub_network if self._released else {}),
+            state=backbone,
             metrics={**update.metrics, **figures, **compared},
             kept={
                 TRAININGS: start.own.get(TRAININGS, torch.tensor(0)) + 1,
-                **({} if self._released else sub_network),
+                **prefixed(SUB_PREFIX, sub),
                 **self._task.kept(optimizers),
                 **self._seen(start.own, figures),
             },
@@ -387,11 +340,7 @@ class ContrastiveDivergence:
         z_b, z_s = networks.backbone.features(batch["images"]), networks.sub.features(batch["images"])
         angles = networks.backbone.head(self._task.dropout(z_b, batch))
         loss, _ = self._descend(networks.backbone, {**batch, "outputs": angles}, unprefixed(BACKBONE, base))
-        if self._released:
-            of_sub = networks.sub.head(self._task.dropout(z_s, batch, mask=1))
-            divergence = influence * released_divergence(angles, of_sub, beta=self._settings.beta)
-        else:
-            divergence = contrastive_divergence(z_b, z_s, settings=self._settings, influence=influence)
+        divergence = contrastive_divergence(z_b, z_s, settings=self._settings, influence=influence)
         with torch.no_grad():
             tau = self._settings.tau
             figures = {

@@ -11,39 +11,16 @@ from typing import Annotated, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from learners.engines.programs import (
-    LocalTraining,
-    State,
-    Tensors,
-    Trained,
-    TrainingJob,
-    frozen,
-    prefixed,
-    unprefixed,
-)
+from learners.engines.programs import LocalTraining, State, Tensors, Trained, TrainingJob, frozen, prefixed, unprefixed
 from learners.federated import FederatedLearner, Parts, Start, averaging_server, mean_loss, step_of, update_of
 from learners.mathematics.aggregation import weighted_mean
-from learners.mathematics.distillation import (
-    Problem,
-    dense_problem,
-    dense_similarities,
-    dense_similarity,
-    distillation_loss,
-)
+from learners.mathematics.distillation import dense_problem, dense_similarities, dense_similarity, distillation_loss
 from learners.mathematics.transport import Solver, chosen
 from learners.state.models import Models
 from learners.state.rules import needs_averaging
 from learners.state.server import Folded, Server
 from learners.state.silos import OwnModels, SiloState, SiloStates
-from learners.tasks.classification import (
-    ACCURACY,
-    DEFAULTS,
-    LOSS,
-    ClassificationSettings,
-    ClassificationTask,
-    dense_features,
-    views,
-)
+from learners.tasks.classification import ACCURACY, DEFAULTS, LOSS, ClassificationSettings, ClassificationTask
 from learners.tasks.task import StepLoss, Steps, Temperature, payload_bytes
 from vnetsim.errors.bounds import Share, Within
 from vnetsim.learning import Cost, Exchange, LearnerContext, Participant, Peer, Series, Update
@@ -51,18 +28,15 @@ from vnetsim.learning.aggregation import SYNC
 
 TEACHER = "teacher."
 SOLVERS = {"pot": "POT's network simplex", "interior-point": "the batched interior-point method"}
-_SIMILARITY = (
-    "Earth mover's similarity of the dense features of a vehicle's model and of its copy that was trained at the "
-    "host's data, on the vehicle's own images (FedEFM Eq. 3): the weight of that teacher, where positive. Over all "
-    "copies that taught in the round."
-)
 EMD = Series(
     name="emd",
     group="Earth mover's similarity",
     result=False,
     label="EMD weights, mean",
     unit="EMD",
-    caption=_SIMILARITY,
+    caption="Earth mover's similarity of the dense features of a vehicle's model and of its copy that was trained at "
+    "the host's data, on the vehicle's own images (FedEFM Eq. 3): the weight of that teacher, where positive. Over all "
+    "copies that taught in the round.",
 )
 EMD_LEAST = replace(EMD, name="emd_least", label="EMD weights, smallest")
 EMD_LARGEST = replace(EMD, name="emd_largest", label="EMD weights, largest")
@@ -79,12 +53,17 @@ TAUGHT_LOSS = {
     "labels-once": "Before a copy came back the cross-entropy over the union of labels; with copies (1 - beta) of it "
     "and beta of the divergence from the teachers, mean over the aggregated vehicles and their local steps.",
 }
-_OF_SILOS = "Of the models of the silos that took part so far, on the test images, which no vehicle holds."
+ACCURACY_SILOS = replace(
+    ACCURACY,
+    name="accuracy_silos",
+    label="Silos, mean",
+    caption="Of the models of the silos that took part so far, on the test images, which no vehicle holds.",
+)
 OWN_ACCURACY = (
     ACCURACY,  # one metric with and without a server, so that the two can be compared
-    Series(name="accuracy_silos", group="Accuracy", label="Silos, mean", unit="%", caption=_OF_SILOS),
-    Series(name="accuracy_best", group="Accuracy", result=False, label="Best silo", unit="%", caption=_OF_SILOS),
-    Series(name="accuracy_worst", group="Accuracy", result=False, label="Worst silo", unit="%", caption=_OF_SILOS),
+    ACCURACY_SILOS,
+    replace(ACCURACY_SILOS, name="accuracy_best", result=False, label="Best silo"),
+    replace(ACCURACY_SILOS, name="accuracy_worst", result=False, label="Worst silo"),
 )
 """Accuracy where silos have models of their own."""
 EXCHANGED = replace(
@@ -153,19 +132,14 @@ class FedEFM(FederatedLearner):
     """Overseas training and distillation weighted by the earth mover's similarity; FedAvg where nothing came back.
 
     Before its own training, vehicle i sends a copy of its model to its neighbours. Neighbour j trains the copy on its
-    images and sends it back; those that return in time teach vehicle i while it trains on its own images. The copies
-    are drawn for and trained one by one, each from a random stream of its own (round, host, guest) and with an
-    optimizer of its own, so neither the host's training nor another guest notices. With a server all start at the
-    model that it sent, so a host's guests learn the same but for the images they draw.
+    images and sends it back; those that return in time teach vehicle i while it trains on its own images. Copies have
+    random streams of their own (round, host, guest) and new optimizers, so that no host and no other guest notices.
+    With a server a host's guests start alike, and differ by the images they draw.
 
-    Teachers are copies of the student after some steps elsewhere. While they start from the model that the student
-    starts from, the weights EMD_ij, of which each round reports least, mean and largest, follow the length of training
-    overseas. In the study ``fedefm-full-contact``, size small, they were .76 to 1.00 over rounds, .99 in the last,
-    whose steps the cosine has made small; without a server, where silos' models differ, .59 to .88. See
-    ``tests/benchmarks/test_emd_weights.py``.
-
-    Round 0, and without a server a silo's first one, is plain local training: the copies are exchanged as in every
-    round, but an untrained model is no teacher.
+    While teachers start where the student does, EMD_ij, of which each round reports least, mean and largest, follows
+    the length of training overseas: .76 to 1.00 in the study ``fedefm-full-contact``, size small; without a server,
+    where silos' models differ, .59 to .88. Round 0, and without a server a silo's first one, is plain local training:
+    copies are exchanged as in every round, but an untrained model is no teacher.
     """
 
     name: ClassVar[str] = "fedefm"
@@ -264,6 +238,7 @@ class Overseas:
         loss: StepLoss | None = None,
     ) -> None:
         self._context, self._task, self._settings, self._server = context, task, settings, server
+        self._emd = settings.variant == "emd"
         self._descend = step_of(loss or task.loss)
         self._plain = task.training(self._descend)
         self._abroad = task.training(self._descend, steps=settings.overseas_steps)
@@ -273,44 +248,27 @@ class Overseas:
         """Return FedAvg's work and the teachers' forward passes.
 
         The teachers label every step's batch. Similarity ``visit`` takes one batch more, through them and the
-        vehicle's own model; that of a step is of features which label it anyway. Transport plans are not counted. The
-        overseas work is that at a host that fills its batches.
+        vehicle's own model; that of a step is of features which label it anyway. Transport plans are not counted.
         """
         settings, task = self._settings, self._task
-        passes = settings.max_teachers * settings.steps if settings.variant == "emd" else 0
-        if settings.variant == "emd" and settings.similarity == "visit":
+        passes = settings.max_teachers * settings.steps
+        if settings.similarity == "visit":
             passes += settings.max_teachers + 1
-        work_flop = task.training_flop(task.images_per_training(silo)) + float(
-            passes * task.batch_size(silo) * task.flop
-        )
+        looking_flop = float(passes * task.batch_size(silo) * task.flop) if self._emd else 0.0
+        work_flop = task.training_flop(task.images_per_training(silo)) + looking_flop
         return Cost(download_bytes=0, upload_bytes=0, work_flop=work_flop)
 
     def train(self, starts: Sequence[Start]) -> list[Update]:
         """Train copies overseas, compare, and return an update for each, in order."""
         copies = self._overseas([start.participant for start in starts])
         similarities: list[dict[str, float]] = [{} for _ in starts]
-        if self._settings.variant == "emd":
-            if self._settings.similarity == "visit":
-                similarities = self._similarities(starts, copies)
-                copies = [
-                    {host: mine[host] for host in alike} for mine, alike in zip(copies, similarities, strict=True)
-                ]
-            jobs = [self._taught(*one) for one in zip(starts, copies, similarities, strict=True)]
-        else:
-            jobs = [self._job(start) for start in starts]
+        if self._emd and self._settings.similarity == "visit":
+            similarities = self._similarities(starts, copies)
+            both = zip(copies, similarities, strict=True)
+            copies = [{host: mine[host] for host in alike} for mine, alike in both]
+        jobs = [self._taught(*one) for one in zip(starts, copies, similarities, strict=True)]
         trained = self._task.engine.train(jobs)
-        if self._settings.variant == "guest-average":
-            trained = [_with_guests(*one) for one in zip(trained, copies, strict=True)]
-        elif self._settings.similarity == "step":
-            similarities = [_of_steps(*one) for one in zip(trained, copies, strict=True)]
-        updates = [
-            update_of(self._task, start.participant, job, one)
-            for start, job, one in zip(starts, jobs, trained, strict=True)
-        ]
-        return [
-            replace(update, metrics={**update.metrics, "teachers": float(len(mine))}, exchanges=alike)
-            for update, mine, alike in zip(updates, copies, similarities, strict=True)
-        ]
+        return [self._update(*one) for one in zip(starts, jobs, trained, copies, similarities, strict=True)]
 
     def figures(self, updates: Sequence[Update], folded: Folded, version: int) -> Mapping[str, float]:  # noqa: ARG002
         """Return the mean loss, accuracies of single uploads, and numbers and weights of the teachers."""
@@ -326,9 +284,18 @@ class Overseas:
             **emd,
         }
 
-    def _job(self, start: Start) -> TrainingJob:
-        training = self._task.local_training_of(start.participant)
-        return TrainingJob(program=self._plain, training=training, base=start.base)
+    def _update(
+        self, start: Start, job: TrainingJob, trained: Trained, copies: Mapping[str, State], alike: Mapping[str, float]
+    ) -> Update:
+        """Return an upload and the weights of its teachers; those of steps are means over them."""
+        if copies and not self._emd:
+            shares = [0.5, *[0.5 / len(copies)] * len(copies)]
+            trained = replace(trained, state=weighted_mean([trained.state, *copies.values()], shares))
+        elif copies and self._settings.similarity == "step":
+            means = trained.figures["similarities"].double().mean(dim=0).tolist()
+            alike = dict(zip(copies, means, strict=True))
+        update = update_of(self._task, start.participant, job, trained)
+        return replace(update, metrics={**update.metrics, "teachers": float(len(copies))}, exchanges=alike)
 
     def _overseas(self, participants: Sequence[Participant]) -> list[dict[str, State]]:
         """Return the copies that came back to each, by host: trained on the host's images as its vehicle sees them.
@@ -376,7 +343,7 @@ class Overseas:
             found[i] = {host: value for host, value in values if math.isfinite(value)}
         return found
 
-    def _problem(self, start: Start, copies: Mapping[str, State], network: nn.Module) -> Problem:
+    def _problem(self, start: Start, copies: Mapping[str, State], network: nn.Module) -> tuple[Tensor, Tensor, Tensor]:
         """Return the transport problems of a participant's model and its copies, on one batch of its images.
 
         Their draw is no part of its training.
@@ -385,35 +352,40 @@ class Overseas:
         seed = self._context.streams.integer("similarity", who.round, who.vehicle_id)
         generator = torch.Generator().manual_seed(seed)
         images = self._plain.prepare(self._plain.draw(self._task.local_training_of(who), generator))["images"]
-        own, *others = (dense_features(network, state, images) for state in (start.base, *copies.values()))
-        return dense_problem(own, torch.stack(others))
+        seen = []
+        for state in (start.base, *copies.values()):
+            network.load_state_dict(state)
+            network.train()  # like a student it normalises with the batch, so that equal parameters see alike
+            with torch.no_grad():
+                seen.append(network(images, with_dense=True)[0])
+        return dense_problem(seen[0], torch.stack(seen[1:]))
 
     def _taught(self, start: Start, copies: Mapping[str, State], alike: Mapping[str, float]) -> TrainingJob:
         """Return a participant's own training with the teachers ``copies``; plain when there is none."""
-        if not copies:
-            return self._job(start)
+        training = self._task.local_training_of(start.participant)
+        plain = TrainingJob(program=self._plain, training=training, base=start.base)
+        if not (copies and self._emd):
+            return plain
         given: dict[str, Tensor] = {}
         if self._settings.similarity == "visit":
             values = [alike[host] for host in copies]
             given["similarities"] = torch.tensor(values, dtype=torch.float64, device=self._task.device)
         for i, state in enumerate(copies.values()):
             given |= prefixed(f"{TEACHER}{i}.", state)
-        return replace(self._job(start), program=self._with_teachers, given=given)
+        return replace(plain, program=self._with_teachers, given=given)
 
     def _distillation(self, model: nn.Module, batch: Tensors, base: Tensors) -> tuple[Tensor, Tensors]:
         """Return the loss of a step with teachers, and the similarities that weighed them, shape (J,); a ``Loss``."""
         images, settings = batch["images"], self._settings
-        teachers = _teachers(batch)
+        count = len({name.removeprefix(TEACHER).partition(".")[0] for name in batch if name.startswith(TEACHER)})
+        teachers = [unprefixed(f"{TEACHER}{i}.", batch) for i in range(count)]
+        dense, logits = model(images, with_dense=True)
+        with torch.no_grad():
+            seen = [frozen(model, teacher, images, with_dense=True) for teacher in teachers]
+        taught = torch.stack([of_teacher for _, of_teacher in seen])
         if settings.similarity == "visit":
-            logits = model(images)
-            with torch.no_grad():
-                taught = torch.stack([frozen(model, teacher, images) for teacher in teachers])
             similarities = batch["similarities"]
         else:
-            dense, logits = views(model, images)
-            with torch.no_grad():
-                seen = [views(model, images, teacher) for teacher in teachers]
-            taught = torch.stack([of_teacher for _, of_teacher in seen])
             others = torch.stack([of_teacher for of_teacher, _ in seen])
             similarities = dense_similarity(dense.detach(), others, settings.solver)
         weights = similarities.to(logits.dtype).relu()
@@ -423,24 +395,3 @@ class Overseas:
             labels = weights.sum() * labels
         loss = labels + settings.beta * distillation_loss(logits, taught, weights, temperature=settings.temperature)
         return loss, {"loss": loss, "similarities": similarities}
-
-
-def _teachers(given: Tensors) -> list[Tensors]:
-    """Return the teachers' states in a job's ``given``, in order."""
-    count = len({name.removeprefix(TEACHER).partition(".")[0] for name in given if name.startswith(TEACHER)})
-    return [unprefixed(f"{TEACHER}{i}.", given) for i in range(count)]
-
-
-def _of_steps(trained: Trained, copies: Mapping[str, State]) -> dict[str, float]:
-    """Return by host the similarities of a local training's steps, mean over them."""
-    if not copies:
-        return {}
-    return dict(zip(copies, trained.figures["similarities"].double().mean(dim=0).tolist(), strict=True))
-
-
-def _with_guests(local: Trained, guests: Mapping[str, State]) -> Trained:
-    """Return half the local model and half the mean of the guests; the local model when there is none."""
-    if not guests:
-        return local
-    shares = [0.5, *[0.5 / len(guests)] * len(guests)]
-    return replace(local, state=weighted_mean([local.state, *guests.values()], shares))

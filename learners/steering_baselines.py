@@ -23,8 +23,6 @@ from learners.tasks.task import payload_bytes
 from vnetsim.learning import Exchange, LearnerContext, Series, Update
 from vnetsim.learning.aggregation import SYNC
 
-SUB_PREFIX = "sub."
-"""Prefix of what a method sends besides the network that steers."""
 STEERING_DEFAULTS: Mapping[str, object] = {
     "data.name": "road",
     "silos.count": 11,
@@ -41,7 +39,6 @@ def steering_parts(
     *,
     name: str,
     topology: str,
-    first: State,
     own: State,
     series: Sequence[Series] = (),
     facts: Mapping[str, str] | None = None,
@@ -55,7 +52,6 @@ def steering_parts(
         local: what a vehicle does with its frames.
         name: of the method.
         topology: ``star`` for an RSU that averages; else neighbours mix.
-        first: theta^0 as a vehicle would send it.
         own: names, shapes and types of all that a silo may keep to itself.
         series: what ``local`` reports beyond the common series.
         facts: further lines for the record.
@@ -63,7 +59,7 @@ def steering_parts(
     Raises:
         InputError: an aggregation rule where nobody averages.
     """
-    star, ring = topology == "star", topology == "ring"
+    star, ring, first = topology == "star", topology == "ring", task.initial_state()
     if not star and context.rule != SYNC:
         raise needs_averaging(context.rule, name, f"exchange.topology: {topology}")
     silos = SiloStates(context.silos, SiloState(shared={} if star else first, own=own))
@@ -71,8 +67,7 @@ def steering_parts(
     server: Server | OwnModels
     if star:
         how = "the RSU averages with equal weights"
-        trained = [f"{prefix}{name}" for prefix in ("", SUB_PREFIX) for name in parameters]
-        server = averaging_server(context, settings, task, first, parameters=trained)
+        server = averaging_server(context, settings, task, first)
     else:
         how = "Metropolis-Hastings weights on the graph of the exchanges that completed both ways"
         if ring:
@@ -105,9 +100,7 @@ def plain_steering(context: LearnerContext, settings: SteeringSettings, name: st
     task = SteeringTask(context, settings)
     local = LocalSteps(task, figures=means)
     own = prefixed(OPTIMIZER, task.optimizer_template())
-    return steering_parts(
-        context, settings, task, local, name=name, topology=topology, first=task.initial_state(), own=own
-    )
+    return steering_parts(context, settings, task, local, name=name, topology=topology, own=own)
 
 
 class DecentralisedSgd(FederatedLearner):

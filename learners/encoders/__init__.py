@@ -76,14 +76,11 @@ class Classifier(_Features):
         super().__init__(trunk, width)
         self.head = nn.Linear(width, classes)
 
-    def forward(self, images: Tensor) -> Tensor:
-        """Return logits, shape (N, classes)."""
-        return self.logits(self.dense(images))
-
-    def logits(self, dense: Tensor) -> Tensor:
-        """Return logits of dense features, shape (N, classes)."""
+    def forward(self, images: Tensor, *, with_dense: bool = False) -> Tensor | tuple[Tensor, Tensor]:
+        """Return logits, shape (N, classes); ``with_dense`` the dense features, (N, C, H', W'), and logits."""
+        dense = self.dense(images)
         logits: Tensor = self.head(self.pooled(dense))
-        return logits
+        return (dense, logits) if with_dense else logits
 
 
 class ResidualBlock(nn.Module):

@@ -235,12 +235,12 @@ def device_of(network: nn.Module) -> torch.device:
     return next(network.parameters()).device
 
 
-def frozen(network: nn.Module, state: Tensors, *inputs: Tensor) -> Any:
+def frozen(network: nn.Module, state: Tensors, *inputs: Tensor, **options: Any) -> Any:
     """Return the output of a network with other parameters and statistics, which stay as they are; so do its own."""
     buffers = dict(network.named_buffers())
     # normalisation in training mode moves its statistics: those of a copy
     tensors = {name: tensor.clone() if name in buffers else tensor for name, tensor in state.items()}
-    return functional_call(network, tensors, inputs)
+    return functional_call(network, tensors, inputs, options)
 
 
 def copy_state(state: Tensors) -> dict[str, Tensor]:

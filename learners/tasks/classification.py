@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from learners.data.moving import moved
-from learners.encoders import Classifier, create_classifier, require_encoder
-from learners.engines.programs import Loss, Program, State, Tensors, frozen, prefixed
+from learners.encoders import create_classifier, require_encoder
+from learners.engines.programs import Loss, Program, State, Tensors
 from learners.mathematics.aggregation import Weights
 from learners.mathematics.robust import AveragingSettings
 from learners.tasks.evaluation import passed
@@ -235,48 +235,3 @@ class ClassificationTask(Task):
         self._classifier.eval()
         logits = passed(lambda part: self._classifier(self.normalised(part)), images)
         return logits.argmax(dim=1) == labels
-
-
-@torch.no_grad()
-def dense_features(network: nn.Module, state: State, images: Tensor) -> Tensor:
-    """Return a model's dense features of normalised images, shape (N, C, H', W').
-
-    Like a student it normalises with the statistics of the batch, so that equal parameters give equal features.
-
-    Args:
-        network: a classifier as a workspace.
-        state: the model.
-        images: shape (N, 3, H, W).
-    """
-    assert isinstance(network, Classifier)
-    network.load_state_dict(state)
-    network.train()
-    return network.dense(images)
-
-
-class _Views(nn.Module):
-    """A classifier that tells its dense features besides its logits."""
-
-    def __init__(self, classifier: nn.Module) -> None:
-        super().__init__()
-        self.classifier = classifier
-
-    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        assert isinstance(self.classifier, Classifier)
-        dense = self.classifier.dense(images)
-        return dense, self.classifier.logits(dense)
-
-
-def views(model: nn.Module, images: Tensor, state: Tensors | None = None) -> tuple[Tensor, Tensor]:
-    """Return dense features (N, C, H', W') and logits (N, classes) of one pass of normalised images.
-
-    Args:
-        model: a classifier.
-        images: shape (N, 3, H, W).
-        state: another model to look with; ``model`` and it stay as they are. ``model`` itself for None.
-    """
-    both = _Views(model)
-    seen: tuple[Tensor, Tensor] = (
-        both(images) if state is None else frozen(both, prefixed("classifier.", state), images)
-    )
-    return seen

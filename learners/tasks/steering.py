@@ -187,33 +187,30 @@ class SteeringTask(Task):
         *,
         network: nn.Module | None = None,
         optimizer: Callable[[Mapping[str, Tensor], Rate, Tensors], Optimizer] | None = None,
-        masks: int = 1,
     ) -> Program:
         """Return the local training on frames and their steering angles.
 
         Args:
             step: its batch holds ``images`` in [0, 1], ``angles`` in [-1, 1] of shape (B,), and what
-                ``dropout`` needs.
+                ``dropout`` needs, ``kept``.
             network: what is trained; the steering network by default.
             optimizer: that of the settings by default.
-            masks: dropout masks of a step.
         """
         share, width = self._settings.dropout, self.network.width
-        masked = [f"kept{i}" for i in range(masks)] if share > 0 else []
 
         def draw(count: int, generator: torch.Generator) -> Tensors:
-            return {name: torch.rand(count, width, generator=generator) >= share for name in masked}
+            return {"kept": torch.rand(count, width, generator=generator) >= share} if share > 0 else {}
 
         def prepare(images: Tensor, drawn: Tensors) -> Tensors:
-            there = moved({name: drawn[name] for name in drawn if name == "rows" or name in masked}, self.device)
+            there = moved({name: drawn[name] for name in ("rows", "kept") if name in drawn}, self.device)
             return {"images": images, "angles": self._angles[there.pop("rows")], **there}
 
         return self.program(step, draw=draw, prepare=prepare, optimizer=optimizer or self.optimizer, network=network)
 
-    def dropout(self, features: Tensor, batch: Tensors, mask: int = 0) -> Tensor:
+    def dropout(self, features: Tensor, batch: Tensors) -> Tensor:
         """Return the features with a random part set to 0 and the others scaled up to the same expectation."""
         share = self._settings.dropout
-        return features if share == 0 else features * batch[f"kept{mask}"] / (1 - share)
+        return features if share == 0 else features * batch["kept"] / (1 - share)
 
     def loss(self, model: nn.Module, batch: Tensors, base: Tensors) -> Tensor:  # noqa: ARG002 - see ``StepLoss``
         """Return the mean squared error of the steering angle, which CDL's description calls "mean square error (MAE)".

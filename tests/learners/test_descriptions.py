@@ -58,7 +58,6 @@ VARIANTS: Mapping[str, tuple[dict[str, Any], ...]] = {
         *STEERING,
         {"coupling": "beta", "beta": 0.25, "divergence_schedule": "linear"},
         {"coupling": "joint", "beta": 0.25, "divergence_schedule": "measured"},
-        {"variant": "released"},
     ),
     "dsgd": STEERING,
     "fedavg-steering": STEERING,

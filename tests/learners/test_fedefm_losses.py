@@ -49,8 +49,8 @@ def views_of(state: Any) -> tuple[Any, Any]:
     """Return dense features and logits of a model that normalises with the batch."""
     network = create_classifier("small", classes=3, seed=0).double().train()
     network.load_state_dict(state)
-    dense = network.dense(IMAGES).detach()
-    return dense, network.logits(dense).detach()
+    with torch.no_grad():
+        return network(IMAGES, with_dense=True)
 
 
 @pytest.mark.parametrize("similarity", ["visit", "step"])

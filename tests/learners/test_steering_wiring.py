@@ -48,7 +48,6 @@ CHANGES = {
     "beta": Change(0.9, LATER),
     "divergence_schedule": Change("linear", LATER | {SERIES}),
     "tau": Change(2.0, LATER),
-    "variant": Change("released", LATER | {BYTES}),
     "engine": Change("batched", set()),
 }
 ELSEWHERE = {"precision": "test_precision: frames as small as these are refused"}

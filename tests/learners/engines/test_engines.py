@@ -33,7 +33,6 @@ from vnetsim.learning.device import OUT_OF_MEMORY, cores
 VARIANTS = [(name, {}) for name in sorted(registered())] + [
     ("fedco", {"key_encoder": "rsu"}),
     ("flsimco", {"negatives": "plain"}),
-    ("cdl", {"variant": "released"}),
     ("cdl", {"coupling": "joint", "optimizer": "sgd", "divergence_schedule": "linear"}),
     ("cdl", {"optimizer_state": "kept", "divergence_schedule": "measured"}),
     ("dsgd", {"optimizer": "sgd"}),
