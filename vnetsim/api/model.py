@@ -14,14 +14,12 @@ from torch import Tensor, nn
 
 from vnetsim.errors import InputError
 from vnetsim.learning.kinds import ENCODERS
-from vnetsim.learning.model_record import MODEL_ENTRY, ModelRecord
+from vnetsim.learning.model_record import MODEL_ENTRY, MODEL_FILE, MODEL_FOLDER, ModelRecord
 from vnetsim.own_packages import claim
 from vnetsim.plugins import plugin_errors
 from vnetsim.scenario.settings_file import read_toml
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.storage.structure import structure
-
-FILE = "model.safetensors"
 
 
 class TrainedModel(nn.Module):
@@ -106,19 +104,22 @@ class TrainedModel(nn.Module):
         return (given - self.mean) / self.std
 
 
-def load_model(run: RunDirectory, network: object = None) -> TrainedModel:
+def load_model(run: RunDirectory, network: object = None, name: str = MODEL_FILE) -> TrainedModel:
     """Return the network of a run.
 
     Args:
         run: the run.
         network: see ``vnetsim.Run.model``.
+        name: of its file.
 
     Raises:
         InputError: there is none, its file is damaged, or it is not of the architecture that was given.
     """
-    if not run.holds(FILE):
-        raise InputError(f"{run.path}: has no {FILE}: the run has not finished, or did not train.")
-    path: Path = run.checked(FILE)
+    if not run.holds(name):
+        several = (run.path / MODEL_FOLDER).is_dir()
+        why = "name one of its RSUs, each has its own" if several else "the run has not finished, or did not train"
+        raise InputError(f"{run.path}: has no {name}: {why}.")
+    path: Path = run.checked(name)
     try:
         with safe_open(path, "pt") as file:
             found = json.loads((file.metadata() or {}).get(MODEL_ENTRY, "null"))

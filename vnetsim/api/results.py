@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from vnetsim.errors import RunError
+from vnetsim.errors import InputError, RunError
+from vnetsim.learning.model_record import model_files
 from vnetsim.own_packages import claim
 from vnetsim.runs.timing import schedule
 from vnetsim.scenario.settings_file import read_toml
@@ -235,14 +236,14 @@ class Run(Traffic):
         round's images; else it is the one that the learner gave.
         """
         images = self.silos.group_by("silo").agg(pl.col("images").sum())
-        return schedule(self.participations, dict(images.iter_rows()))
+        return schedule(self.participations, self.rounds, dict(images.iter_rows()))
 
     @property
     def learner(self) -> Mapping[str, Any]:
         """What the record says of the learner: name, task, source, settings, cost of a participation."""
         return self.manifest.get("learner", {})  # type: ignore[no-any-return]
 
-    def model(self, network: type | str | nn.Module | None = None) -> TrainedModel:
+    def model(self, network: type | str | nn.Module | None = None, *, rsu: str | None = None) -> TrainedModel:
         """Return the trained network, ready to use: a ``torch.nn.Module`` that takes images in [0, 1].
 
         The file ``model.safetensors`` is a ``state_dict``, so that a network of the same architecture loads it without
@@ -253,9 +254,12 @@ class Run(Traffic):
             network: for an encoder of one's own, its class or ``"path/to/file.py:CLASS"``; for a task of one's own, a
                 network as its ``model`` returns it, which is then given the trained tensors. None for what comes with
                 vnetsim: nothing of the run directory is ever run.
+            rsu: whose model, where RSUs keep their own to the end (``topology.kind`` is ``per-rsu`` or ``peers``), in
+                files below ``models/``.
 
         Raises:
-            InputError: the run has not finished, its network does not come with vnetsim, or has another architecture.
+            InputError: the run has not finished, there is no model of that RSU, its network does not come with
+                vnetsim, or has another architecture.
 
         Examples:
             >>> import torch, vnetsim
@@ -269,7 +273,12 @@ class Run(Traffic):
         """
         from vnetsim.api.model import load_model  # noqa: PLC0415 - brings torch
 
-        return load_model(self._files, network)
+        if rsu is None:
+            return load_model(self._files, network)
+        files = model_files([one["id"] for one in self.manifest["rsus"]])
+        if rsu not in files:
+            raise InputError(f"{self.path}: has no RSU '{rsu}'; there are {', '.join(files)}.")
+        return load_model(self._files, network, files[rsu])
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 from vnetsim.errors.bounds import Within, check_bounds, require
 from vnetsim.experiment.arithmetic import Arithmetic
 from vnetsim.experiment.camera import Camera
+from vnetsim.experiment.city import AssociationSettings, BackhaulSettings, HandoverSettings, TopologySettings
 from vnetsim.experiment.rounds import (
     BlurSettings,
     CostSettings,
@@ -27,6 +28,8 @@ from vnetsim.experiment.traffic import ComputeSettings, TrafficSettings
 __all__ = [
     "ALL_ROUNDS",
     "Arithmetic",
+    "AssociationSettings",
+    "BackhaulSettings",
     "BlurSettings",
     "Camera",
     "ComputeSettings",
@@ -34,9 +37,11 @@ __all__ = [
     "DataSettings",
     "ExchangeSettings",
     "Experiment",
+    "HandoverSettings",
     "RoundSettings",
     "ScheduleSettings",
     "SiloSettings",
+    "TopologySettings",
     "TrafficSettings",
 ]
 
@@ -75,7 +80,7 @@ class Experiment:
         scenario: ``.sumocfg``, FCD file, or run directory; ``"gaussian"`` for the truncated-Gaussian model; another
             traffic source by its entry point in ``vnetsim.traffic_sources`` or as ``path/to/file.py:Class``.
         seed: seed of every random stream, >= 0.
-        rounds: rounds to run, >= 1.
+        rounds: rounds to run, >= 1; of each RSU where it aggregates by itself (``topology.kind``).
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
         learner: name of an entry point in ``vnetsim.learners``, or ``path/to/file.py:Class``.
         evaluate_every: rounds between evaluations; the first and the last model are always evaluated.
@@ -114,6 +119,10 @@ class Experiment:
     compute: ComputeSettings = field(default_factory=ComputeSettings)
     cost: CostSettings = field(default_factory=CostSettings)
     round: RoundSettings = field(default_factory=RoundSettings)
+    topology: TopologySettings = field(default_factory=TopologySettings)
+    backhaul: BackhaulSettings = field(default_factory=BackhaulSettings)
+    association: AssociationSettings = field(default_factory=AssociationSettings)
+    handover: HandoverSettings = field(default_factory=HandoverSettings)
     exchange: ExchangeSettings = field(default_factory=ExchangeSettings)
     silos: SiloSettings = field(default_factory=SiloSettings)
     data: DataSettings = field(default_factory=DataSettings)

@@ -11,11 +11,11 @@ from vnetsim.errors.bounds import Images, Share, Within, check_bounds, require
 
 @dataclass(frozen=True, kw_only=True)
 class RoundSettings:
-    """Whom a round invites, and when it closes.
+    """Whom a round invites, and when it closes: those of the one aggregator, or of each RSU (``topology.kind``).
 
     Args:
         quorum: committed uploads that close a round.
-        invited: most participations in flight at once, over all RSUs; at least ``quorum``.
+        invited: most participations in flight at once, over all its RSUs; at least ``quorum``.
         deadline_s: a round closes this long after it opened with whatever has committed (s).
         max_staleness: 0 ends whoever is still in flight when a round closes; n > 0 lets them commit to one of the
             next n rounds.

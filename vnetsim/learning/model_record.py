@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vnetsim.errors.bounds import require
+from vnetsim.errors.paths import path_name
 from vnetsim.learning.protocol import Description
+
+MODEL_FILE, MODEL_FOLDER = "model.safetensors", "models"
+"""Of the one model of a run, and of those of the RSUs where each has its own."""
 
 MODEL_ENTRY = "vnetsim"
 """Key of the metadata; its value is JSON. One entry: safetensors writes several in any order."""
@@ -51,6 +56,14 @@ class ModelRecord:
             fits = len(values) == self.image_shape[0] and all(map(math.isfinite, values))
             require(fits, f"{name} must have a number for each channel of image_shape.")
         require(min(self.std) > 0, "std must be above 0.")
+
+
+def model_files(rsu_ids: Sequence[str]) -> dict[str, str]:
+    """Return the file of each RSU's own model; ids may have any characters."""
+    names = [path_name(rsu_id) for rsu_id in rsu_ids]
+    alike = len({name.lower() for name in names}) < len(names)  # also on a disk that knows no capitals
+    numbered = [path_name(str(number), name) for number, name in enumerate(names)] if alike else names
+    return {rsu_id: f"{MODEL_FOLDER}/{name}.safetensors" for rsu_id, name in zip(rsu_ids, numbered, strict=True)}
 
 
 def model_record(description: Description, rounds: int) -> ModelRecord:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,10 +11,10 @@ from vnetsim.errors import InputError
 from vnetsim.errors.paths import FILES, PLUGIN_FILES, resolved
 from vnetsim.experiment import Experiment, ScheduleSettings
 from vnetsim.experiment.traffic import COMPUTERS
-from vnetsim.learning import Cost, Exchange, Learner, LearnerContext
+from vnetsim.learning import AGGREGATOR, Cost, Exchange, Learner, LearnerContext
 from vnetsim.learning.aggregation import AGGREGATIONS, SYNC
 from vnetsim.learning.kinds import DATA_SETS, ENCODERS
-from vnetsim.learning.registry import find_learner, made_learner
+from vnetsim.learning.registry import find_learner, made_learner, require_several_models
 from vnetsim.plugins import Kind, at_folder, code_file, is_class, short_name
 from vnetsim.random_streams import Streams
 from vnetsim.runs.manifest import relative
@@ -69,7 +69,9 @@ class Assembly:
             "radio_unit_w": {"sending": TRANSMIT_W, "receiving": RECEIVE_W},
         }
 
-    def context(self, device: str, *, on_ray: bool = False, fetch: bool = True) -> LearnerContext:
+    def context(
+        self, device: str, *, on_ray: bool = False, fetch: bool = True, aggregators: Sequence[str] = (AGGREGATOR,)
+    ) -> LearnerContext:
         """Return what learners are built from, on a device that is there; ``fetch`` allows downloads."""
         given = self.experiment
         settings = {table: other.settings for table, other in self.others.items()}
@@ -86,6 +88,7 @@ class Assembly:
             exchange=given.exchange,
             on_ray=on_ray,
             rule=given.aggregation.get("name", SYNC),
+            aggregators=tuple(aggregators),
             **settings,
         )
 
@@ -103,7 +106,7 @@ class Assembly:
         learner = made_learner(self.learner.found, context, self.learner.settings)
         reference, model = learner, self.experiment.cost.on_the_clock
         if self.schedule is not None:
-            its_own = replace(context, rule=SYNC, aggregation=None)
+            its_own = replace(context, rule=SYNC, aggregation=None, aggregators=(AGGREGATOR,))
             reference = made_learner(self.schedule.found, its_own, self.schedule.settings)
         elif model is None:
             return learner, {}
@@ -138,6 +141,8 @@ def assemble(experiment: Experiment, learner: type[Learner] | None = None) -> As
     """
     experiment = located(experiment)
     found = learner or find_learner(experiment.learner)
+    if experiment.topology.kind != "single":
+        require_several_models(found, f"topology.kind = '{experiment.topology.kind}'")
     settings: Any = structure(experiment.learning, found.Settings, "", ("learning",))
     schedule = _scheduled(experiment.schedule, found)
     spelt_out: dict[str, Any] = {"learning": to_plain(settings)}

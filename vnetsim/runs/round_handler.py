@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from vnetsim.errors import InputError
-from vnetsim.learning import Cost, Learner, Participant
+from vnetsim.learning import AGGREGATOR, Cost, Learner, Participant
 from vnetsim.learning.faults import aggregated, model_shapes, trained
 from vnetsim.runs.checkpoint import Checkpoint, FinishedRound, TrainingHistory, digest
 from vnetsim.runs.clock import Clock
 from vnetsim.simulation.log import RoundResult, RoundSummary
 
-MetricRow = tuple[int, float, str, float]
+MetricRow = tuple[int, float, str, float, str]
 
 
 class Training:
@@ -28,10 +28,12 @@ class Training:
         begin_s: simulated time of the untrained model's evaluation (s).
         clock: told how long training, evaluation and checkpoints take.
         costs: payload and work by silo where they are not the learner's own (``equal_schedule``); else empty.
+        aggregators: all that have a model.
 
     Attributes:
         metric_rows: rows of the table ``metrics`` so far.
         finished: number of rounds whose results are known.
+        closed: rounds gone through so far, by aggregator.
     """
 
     def __init__(
@@ -43,6 +45,7 @@ class Training:
         begin_s: float,
         costs: Mapping[int, Cost],
         clock: Clock | None = None,
+        aggregators: Sequence[str] = (AGGREGATOR,),
     ) -> None:
         self._learner = learner
         self._checkpoint = checkpoint
@@ -59,12 +62,15 @@ class Training:
                     f"{checkpoint.folder}: unreadable checkpoint: it is not of this learner: {message}."
                 ) from error
         else:
-            self._progress = TrainingHistory(initial=learner.evaluate(final=False))
+            self._progress = TrainingHistory(initial=self._measured(aggregators[0], final=False))
             state = learner.state_dict()
             checkpoint.save(self._progress, state)
         self._shapes = model_shapes(state)
-        self.metric_rows: list[MetricRow] = _rows(0, begin_s, self._progress.initial)
+        self.metric_rows: list[MetricRow] = [
+            row for name in aggregators for row in _rows(0, begin_s, self._progress.initial, name)
+        ]
         self._replayed = 0
+        self.closed = dict.fromkeys(aggregators, 0)
 
     @property
     def finished(self) -> int:
@@ -101,7 +107,8 @@ class Training:
             with self._clock.part("checkpoints"):
                 self._checkpoint.save(self._progress, self._learner.state_dict())
         self._replayed += 1
-        self.metric_rows.extend(_rows(summary.round + 1, summary.close_s, finished.metrics))
+        self.closed[summary.aggregator] += 1
+        self.metric_rows.extend(_rows(summary.round + 1, summary.close_s, finished.metrics, summary.aggregator))
         return RoundResult(
             weights=finished.weights,
             losses=finished.losses,
@@ -113,13 +120,16 @@ class Training:
         with self._clock.part("training"):
             updates = trained(self._learner, participants, self._shapes) if participants else []
             aggregation = aggregated(
-                self._learner, [update for update in updates if update.finite], f"in aggregate in round {summary.round}"
+                self._learner,
+                [update for update in updates if update.finite],
+                f"in aggregate in round {summary.round}",
+                summary.aggregator,
             )
         given = iter(aggregation.weights)
         metrics = {name: float(value) for name, value in aggregation.metrics.items()}
         if summary.final or (summary.round + 1) % self._evaluate_every == 0:
             with self._clock.part("evaluation"):
-                metrics |= self._learner.evaluate(final=summary.final)
+                metrics |= self._measured(summary.aggregator, final=summary.final)
         return FinishedRound(
             participants=who,
             rejected=tuple(position for position, update in enumerate(updates) if not update.finite),
@@ -129,6 +139,12 @@ class Training:
             exchanges=tuple((*pair, float(value)) for pair, value in aggregation.exchanges.items()),
         )
 
+    def _measured(self, aggregator: str, *, final: bool) -> Mapping[str, float]:
+        """Return the metrics of an aggregator's newest model; a learner of one model is not asked whose."""
+        if aggregator == AGGREGATOR:
+            return self._learner.evaluate(final=final)
+        return self._learner.evaluate(final=final, aggregator=aggregator)
 
-def _rows(round_: int, time_s: float, metrics: Mapping[str, float]) -> list[MetricRow]:
-    return [(round_, time_s, name, value) for name, value in metrics.items()]
+
+def _rows(round_: int, time_s: float, metrics: Mapping[str, float], aggregator: str) -> list[MetricRow]:
+    return [(round_, time_s, name, value, aggregator) for name, value in metrics.items()]

@@ -26,9 +26,10 @@ from vnetsim.runs.ray_cluster import Cluster, connected
 from vnetsim.runs.tables import RunTables, images_of, silo_rows
 from vnetsim.runs.timing import SCHEDULE, Untrained, refuse_losses, schedule
 from vnetsim.runs.traffic_recording import record, show
-from vnetsim.runs.writer import choose_folder, locked, write_model, write_samples
+from vnetsim.runs.writer import choose_folder, locked, write_models, write_samples
 from vnetsim.scenario.settings_file import load_experiment, read_toml
 from vnetsim.scenario.trust import check_resumed
+from vnetsim.simulation.topology import CLOUD, aggregators
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.storage.tables import to_parquet
 
@@ -189,7 +190,8 @@ def _learn(
     ):
         clock.mark("traffic set-up")
         progress.stage("preparing the data")
-        context = assembly.context(device, on_ray=bool(workers), fetch=fetch)
+        names = aggregators(experiment.topology, traffic.rsus)
+        context = assembly.context(device, on_ray=bool(workers), fetch=fetch, aggregators=names)
         learner, costs = assembly.made(context)
         description = learner.describe()
         record = learner_record(learner, experiment.learning, device)
@@ -213,7 +215,7 @@ def _learn(
             run, recorded, traffic, command, kind="timing" if timing_only else "run", more=more, others=silos
         )
         handler = Untrained(learner, costs) if timing_only else None
-        session = _Session(assembly, run, traffic, learner, costs, manifest, clock, progress, on_round, handler)
+        session = _Session(assembly, run, traffic, learner, costs, manifest, clock, progress, on_round, handler, names)
         with kept(run, experiment, session.close, session.how_far):
             session.play(images_of(description))
 
@@ -232,17 +234,24 @@ class _Session:
     progress: ProgressDisplay
     on_round: OnRound | None
     training: Training | Untrained | None
+    aggregators: tuple[str, ...]
     log: SimulationLog | None = None
+    told: int = 0  # rows of metrics that on_round has seen
 
     def __post_init__(self) -> None:
         self.tables = RunTables(self.run, self.assembly.experiment)
+
+    @property
+    def rounds(self) -> int:
+        """Of all aggregators together."""
+        return self.assembly.experiment.rounds * sum(name != CLOUD for name in self.aggregators)
 
     def how_far(self) -> str:
         if isinstance(self.training, Untrained):  # as many rounds as there is traffic for
             played = 0 if self.log is None else len(self.log.rounds)
             return f"after {played} round{'s' * (played != 1)}"
         finished = 0 if self.training is None else self.training.finished
-        return f"after {finished} of {self.assembly.experiment.rounds} rounds"
+        return f"after {finished} of {self.rounds} rounds"
 
     def close(self, status: str) -> None:
         if self.log is not None and self.training is not None:
@@ -265,8 +274,10 @@ class _Session:
                 begin_s=self.traffic.info.begin_s,
                 clock=self.clock,
                 costs=self.costs,
+                aggregators=self.aggregators,
             )
             self.clock.mark("first evaluation")
+        self.told = len(self.training.metric_rows)
         training = self.training
         progress.stage("running")
 
@@ -274,7 +285,7 @@ class _Session:
             if isinstance(training, Untrained):
                 show(progress, self.traffic)
             else:
-                progress.advance(time_s=time_s, done=rounds, total=experiment.rounds)
+                progress.advance(time_s=time_s, done=rounds, total=self.rounds)
 
         def on_round(log: SimulationLog) -> bool:
             self.log = log
@@ -284,9 +295,9 @@ class _Session:
                     self.tables.save_now_and_then()
             if self.on_round is None:
                 return True
-            done = len(log.rounds)
-            measured = {name: value for number, _, name, value in training.metric_rows if number == done}
-            return self.on_round(done, measured) is not False
+            measured = {name: value for _, _, name, value, _ in training.metric_rows[self.told :]}
+            self.told = len(training.metric_rows)
+            return self.on_round(len(log.rounds), measured) is not False
 
         result = simulate(
             experiment,
@@ -304,11 +315,11 @@ class _Session:
         self.tables.append(result.log, training.metric_rows, last=True)
         self.tables.join()
         if isinstance(training, Untrained):
-            rows = schedule(self.run.read("participations"), images)
+            rows = schedule(self.run.read("participations"), self.run.read("rounds"), images)
             self.run.put({SCHEDULE: rows.write_csv().encode()})
         else:
             write_samples(self.run, experiment, self.learner, self.tables.entry_speeds_mps)
-            write_model(self.run, self.learner, rounds=training.finished)
+            write_models(self.run, self.learner, training.closed)
         self.clock.mark("writing")
         radio = radio_record(result.link_rates, result.sidelink_rates)
         stages = self.clock.stages

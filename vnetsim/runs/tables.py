@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from array import array
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +55,7 @@ class RunTables:
         self._rounds: TablePieces[RoundRecord] = TablePieces(run, "rounds", _as_they_are)
         self._metrics: TablePieces[MetricRow] = TablePieces(run, "metrics", _as_they_are)
         self.entry_speeds_mps = array("d")
+        self._finished: Counter[str] = Counter()  # rounds by aggregator
         self._saved_s = time.monotonic()
         self._saving_took_s = 0.0
 
@@ -74,7 +76,9 @@ class RunTables:
             InputError: a resumed run comes to other rows than before.
             RunError: the disk is full or the folder not writable.
         """
-        finished = len(log.rounds)
+        for closed in log.rounds[self._rounds.rows :]:
+            self._rounds.append(closed)
+            self._finished[closed.aggregator] += 1
         for window in log.windows.since(self._windows.rows):
             self.entry_speeds_mps.append(window.entry_speed_mps)
             self._windows.append(window)
@@ -85,11 +89,10 @@ class RunTables:
         ]
         for rows, table in growing:
             for row in rows.since(table.rows):
-                if last or row.round < finished:
-                    table.append(row)
+                if not last and row.round >= self._finished[row.aggregator]:
+                    break  # so that the table keeps its order
+                table.append(row)
             rows.forget(table.rows)
-        for closed in log.rounds[self._rounds.rows :]:
-            self._rounds.append(closed)
         for metric in metrics[self._metrics.rows :]:
             self._metrics.append(metric)
 

@@ -18,7 +18,7 @@ from vnetsim.simulation.log import RoundResult, RoundSummary
 SCHEDULE = "schedule.csv"
 COLUMNS = (
     "round", "base_round", "vehicle_id", "rsu_id", "silo", "images", "weight", "start_s", "end_s", "download_s",
-    "train_s", "upload_s", "work_share", "speed_mps", "level_px",
+    "train_s", "upload_s", "work_share", "speed_mps", "level_px", "aggregator", "base_aggregator",
 )  # fmt: skip
 """Of the schedule: those of the table ``participations``, and the silo's number of images. Where nobody trained, the
 weight is the silo's share of the round's images, which is FedAvg's."""
@@ -34,16 +34,22 @@ def refuse_losses(assembly: Assembly) -> None:
         )
 
 
-def schedule(participations: pl.DataFrame, images: Mapping[int, int]) -> pl.DataFrame:
-    """Return who trains for which round, with ``COLUMNS``, by round and end.
+def schedule(participations: pl.DataFrame, rounds: pl.DataFrame, images: Mapping[int, int]) -> pl.DataFrame:
+    """Return who trains for which round, with ``COLUMNS``, in the order in which rounds close, then by end.
 
     Args:
         participations: the table of that name.
+        rounds: likewise.
         images: images by silo; where a task tells none, all weigh the same.
     """
-    committed = participations.filter(outcome="committed").sort("round", "participation")
+    order = rounds.select("aggregator", "round", closed=pl.int_range(pl.len()))
+    committed = (
+        participations.filter(outcome="committed")
+        .join(order, on=("aggregator", "round"))
+        .sort("closed", "participation")
+    )
     counts = pl.col("silo").replace_strict(dict(images), default=None, return_dtype=pl.Int64)
-    share = counts / counts.sum().over("round") if images else 1 / pl.len().over("round")
+    share = counts / counts.sum().over("closed") if images else 1 / pl.len().over("closed")
     return committed.with_columns(images=counts, weight=pl.coalesce("weight", share)).select(COLUMNS)
 
 
@@ -59,7 +65,7 @@ class Untrained:
         finished: none, as no round has to be trained only once.
     """
 
-    metric_rows: Sequence[tuple[int, float, str, float]] = ()
+    metric_rows: Sequence[tuple[int, float, str, float, str]] = ()
     finished = 0
 
     def __init__(self, learner: Learner, costs: Mapping[int, Cost]) -> None:

@@ -8,7 +8,7 @@ import fcntl
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
@@ -18,10 +18,11 @@ import numpy as np
 from vnetsim.errors import InputError, RunError, VnetsimError
 from vnetsim.errors.paths import path_name, resolved
 from vnetsim.experiment import Experiment
-from vnetsim.learning import Learner
-from vnetsim.learning.model_record import MODEL_ENTRY, model_record
+from vnetsim.learning import AGGREGATOR, Learner
+from vnetsim.learning.model_record import MODEL_ENTRY, MODEL_FILE, model_files, model_record
 from vnetsim.process import refuse_forked
 from vnetsim.runs.opening import SUMO
+from vnetsim.simulation.topology import CLOUD
 from vnetsim.storage.checksums import RECORD
 from vnetsim.storage.folder import LOCK, Folder, is_leftover
 from vnetsim.storage.run_directory import RunDirectory
@@ -139,29 +140,33 @@ def write_samples(
     )
 
 
-def write_model(run: RunDirectory, learner: Learner, *, rounds: int) -> None:
-    """Write the global model as ``model.safetensors``, and in its metadata what it is.
+def write_models(run: RunDirectory, learner: Learner, rounds: Mapping[str, int]) -> None:
+    """Write the one model, or the cloud's, as ``model.safetensors``, else each RSU's, and in its metadata what it is.
 
     Args:
         run: where.
-        learner: whose model.
-        rounds: that were aggregated.
+        learner: whose models.
+        rounds: that were aggregated, by aggregator; the cloud's last.
 
     Raises:
         RunError: the learner keeps no tensors under ``model.``.
     """
     from safetensors.torch import save  # noqa: PLC0415 - brings torch
 
-    prefix = "model."
-    model = {
-        name.removeprefix(prefix): tensor.detach().cpu().contiguous()
-        for name, tensor in learner.state_dict().items()
-        if name.startswith(prefix)
-    }
-    if not model:
-        raise RunError(f"learner '{learner.name}' keeps no tensors under 'model.'; nothing to save as its model.")
-    metadata = {MODEL_ENTRY: json.dumps(dataclasses.asdict(model_record(learner.describe(), rounds)))}
-    run.put({"model.safetensors": save(model, metadata=metadata)})
+    last = [*rounds][-1]
+    files = {last: MODEL_FILE} if last in (AGGREGATOR, CLOUD) else model_files([*rounds])
+    state = learner.state_dict()
+    for aggregator, file in files.items():
+        prefix = "model." if aggregator == AGGREGATOR else f"{aggregator}/model."
+        model = {
+            name.removeprefix(prefix): tensor.detach().cpu().contiguous()
+            for name, tensor in state.items()
+            if name.startswith(prefix)
+        }
+        if not model:
+            raise RunError(f"learner '{learner.name}' keeps no tensors under '{prefix}'; nothing to save as its model.")
+        record = model_record(learner.describe(), rounds[aggregator])
+        run.put({file: save(model, metadata={MODEL_ENTRY: json.dumps(dataclasses.asdict(record))})})
 
 
 _DRAWN = re.compile(r'id="figure-([a-z0-9-]+)"')

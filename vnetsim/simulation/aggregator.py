@@ -13,20 +13,21 @@ With a learner whose vehicles exchange with each other, a round has two parts, e
 first, vehicles that are ready for the exchange wait until the quorum is there or the deadline comes; then nobody else
 is invited, and they exchange. The round closes when the last of them has committed or left.
 
-Between an aggregator and its RSUs the backhaul is ideal. It knows no other aggregator, and of the fleet only whom that
-offers it. What the fleet is to know of it goes into an outbox, which the event loop empties after every event.
+An aggregator knows no other, and of the fleet only whom that offers it. What the fleet is to know of it goes into an
+outbox, which the event loop empties after every event.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal
 
 from vnetsim.coverage.windows import Window
-from vnetsim.learning import Participant
+from vnetsim.learning import ModelKey, Participant
 from vnetsim.simulation.invitations import Invitations
 from vnetsim.simulation.log import LEFT, ClosedBy, Outcome, Recorder, RoundHandler, RoundSummary
 from vnetsim.simulation.pace import Pace, RoundState
@@ -123,8 +124,13 @@ class Aggregator:
 
     @property
     def round(self) -> int:
-        """Index of the open round."""
+        """Index of the open round, or of the last."""
         return self._open.index
+
+    @property
+    def model(self) -> ModelKey:
+        """The model that the open round, or the last, began with."""
+        return ModelKey(self.name, self.round)
 
     def open(self) -> None:
         """Open the next round now; ``fill`` invites."""
@@ -139,7 +145,7 @@ class Aggregator:
 
     def fill(self) -> None:
         """Invite as many of those who wait as there are free places, as long as no exchange is under way."""
-        if self._exchange.under_way:
+        if self.finished or self._exchange.under_way:
             return
         if self._invitations and (free := self._pace.places(self._state())) > 0:
             self._invite_up_to(free)
@@ -160,8 +166,14 @@ class Aggregator:
         if participation.coverage is None:
             self._cover(participation, window)
 
-    def uncovered(self, window: OpenWindow, time_s: float) -> None:
-        """Let a vehicle whose window closed train on, where that is allowed, or end what it was doing in it."""
+    def uncovered(self, window: OpenWindow, time_s: float, others: Sequence[OpenWindow]) -> None:
+        """Let a vehicle whose window closed train on, where that is allowed, or end what it was doing in it.
+
+        Args:
+            window: which closed.
+            time_s: when (s).
+            others: the vehicle's other windows at this aggregator's RSUs.
+        """
         participation = self._in_flight[window.vehicle]
         if participation.coverage is None or participation.coverage.window is not window:
             return
@@ -171,12 +183,14 @@ class Aggregator:
             return
         participation.uncover()
         self._outside += 1
-        if others := window.vehicle.windows:
+        if others:
             self._cover(participation, others[0])
         self._close_if_over()
 
     def end_of_traffic(self, time_s: float) -> None:
         """Close the open round with what has committed, or drop it when nothing has."""
+        if self.finished:
+            return
         if self._open.committed:
             self._close("traffic_end", time_s)
         else:
@@ -234,8 +248,12 @@ class Aggregator:
         deadline = self._world.env.timeout(self._open.close_s - now_s)
         deadline.callbacks.append(partial(self._deadline, self.round, self._open.close_s))
 
+    def _still(self, round_index: int) -> bool:
+        """Return whether a round is still open."""
+        return round_index == self.round and not self.finished
+
     def _deadline(self, round_index: int, close_s: float, _: object) -> None:
-        if round_index != self.round or close_s != self._open.close_s or self._exchange.under_way:
+        if not self._still(round_index) or close_s != self._open.close_s or self._exchange.under_way:
             return
         if self._exchange.gathered:
             self._open_exchange("deadline")
@@ -243,7 +261,7 @@ class Aggregator:
             self._close_and_go_on("deadline")
 
     def _exchange_deadline(self, round_index: int, _: object) -> None:
-        if round_index == self.round and self._exchange.under_way:
+        if self._still(round_index) and self._exchange.under_way:
             self._close_and_go_on("deadline")
 
     def _closed_by(self) -> ClosedBy | None:
@@ -268,7 +286,7 @@ class Aggregator:
         vehicle = window.vehicle
         invitation = Invitation(
             coverage=self._world.coverage(window),
-            base_round=self.round,
+            base=self.model,
             cost=self._world.cost(vehicle.silo),
             predicted=self._invitations.predicted(window),
             train_s=self._world.train_s(window),
@@ -293,12 +311,12 @@ class Aggregator:
         self._open.exchange_by = opened_by
         deadline = self._world.env.timeout(self._world.experiment.round.deadline_s)
         deadline.callbacks.append(partial(self._exchange_deadline, self.round))
-        self._exchange.begin(self.round)
+        self._exchange.begin(self.model)
 
     def _too_old(self, participation: Participation) -> bool:
         """Return whether it may not commit to the next round."""
         oldest = self.round + 1 - self._world.experiment.round.max_staleness
-        return participation.invitation.base_round < oldest
+        return participation.invitation.base.version < oldest
 
     def _cut_late(self, participation: Participation, closed_by: ClosedBy, time_s: float) -> None:
         """End what was not done when the round closed, or its exchange began."""
@@ -317,7 +335,7 @@ class Aggregator:
             self._world.env.timeout(0).callbacks.append(partial(self._all_over, self.round))
 
     def _all_over(self, round_index: int, _: object) -> None:
-        if round_index == self.round and (closed_by := self._closed_by()):
+        if self._still(round_index) and (closed_by := self._closed_by()):
             self._close_and_go_on(closed_by)
 
     def _close_and_go_on(self, closed_by: ClosedBy) -> None:
@@ -341,11 +359,12 @@ class Aggregator:
             closed_by=closed_by,
             invited=self._open.invited,
             final=self.finished,
+            aggregator=self.name,
         )
         committed = self._open.committed
         result = self._handler.close_round(summary, [participant for _, participant in committed])
         self._recorder.closed(summary, [row for row, _ in committed], result)
-        self._invitations.after_round(self._recorder.participations, index)
+        self._invitations.after_round(self._recorder.participations, self.model)
         self._outbox.closed.append(summary)
 
     def _end(self, participation: Participation, outcome: Outcome, time_s: float) -> int:
@@ -357,6 +376,6 @@ class Aggregator:
         if outcome != "committed":  # else the caller looks, once it counts
             self._close_if_over()
         vehicle.served_by = ""
-        row = self._recorder.ended(participation.window, participation, outcome, self.round, time_s)
+        row = self._recorder.ended(participation.window, participation, outcome, self.model, time_s)
         self._outbox.idle.append(vehicle)
         return row

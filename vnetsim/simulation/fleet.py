@@ -74,7 +74,7 @@ class Fleet:
         self._entered += 1
         self._windows[path] = window
         vehicle.windows.append(window)
-        if vehicle.served_by:
+        if vehicle.served_by == self._by_rsu[rsu.id].name:
             self._by_name[vehicle.served_by].covered(window)
         self.idle(vehicle)
 
@@ -87,9 +87,11 @@ class Fleet:
         self._recorder.left(event.window)
         aggregator.forget(window, event.window)
         if vehicle.served_by:
-            self._by_name[vehicle.served_by].uncovered(window, event.time_s)
+            serving = self._by_name[vehicle.served_by]
+            others = [other for other in vehicle.windows if self._by_rsu[other.rsu.id] is serving]
+            serving.uncovered(window, event.time_s, others)
         if not window.invited:
-            self._recorder.ended(window, None, "not_selected", aggregator.round, event.time_s)
+            self._recorder.ended(window, None, "not_selected", aggregator.model, event.time_s)
         self.idle(vehicle)
 
     def idle(self, vehicle: Vehicle) -> None:
@@ -98,7 +100,10 @@ class Fleet:
             window = vehicle.windows[0]
             self._by_rsu[window.rsu.id].offer(window)
 
-    def cut_off(self, round_index: int, time_s: float) -> None:
-        """Record the windows that the end of the run leaves open, whose last round has closed at a time (s)."""
-        self._recorder.cut_off(self._windows.values(), round_index, time_s)
+    def cut_off(self, time_s: float) -> None:
+        """Record the windows that the end of the run, at a time (s), leaves open."""
+        for window in self._windows.values():
+            if not window.invited:
+                self._recorder.ended(window, None, "not_selected", self._by_rsu[window.rsu.id].model, time_s)
+        self._recorder.cut_off(self._windows.values(), time_s)
         self._windows.clear()

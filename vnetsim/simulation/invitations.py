@@ -11,6 +11,7 @@ import numpy as np
 
 from vnetsim.coverage.windows import Window
 from vnetsim.errors import RunError
+from vnetsim.learning import ModelKey
 from vnetsim.simulation.log import ParticipationRecord, Rows
 from vnetsim.simulation.pace import Pace, PlannedRound, RoundState
 from vnetsim.simulation.participation import Predicted
@@ -170,9 +171,9 @@ class Invitations:
         """Return how long the rest of a window that was just chosen is predicted to last (s)."""
         return Candidate(window, self._knowledge.known).predicted()
 
-    def after_round(self, records: Rows[ParticipationRecord], round_index: int) -> None:
-        """Let knowledge and policy learn from what is recorded at the close of a round."""
-        new = self._knowledge.learn(records, round_index)
+    def after_round(self, records: Rows[ParticipationRecord], model: ModelKey) -> None:
+        """Let knowledge and policy learn from what is recorded at the close of the round that began with a model."""
+        new = self._knowledge.learn(records, model)
         if self._learn is not None:
             self._learn(new, self._memory)
 

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, Protocol, TypeVar, get_args
 
 from vnetsim.coverage.windows import Window, cut_window
 from vnetsim.experiment.camera import Camera
-from vnetsim.learning import Cost, Participant
+from vnetsim.learning import AGGREGATOR, Cost, ModelKey, Participant
 from vnetsim.simulation.compute import Energy, energy
 from vnetsim.simulation.exchange import Exchanged
 from vnetsim.simulation.participation import Participation, Stage
@@ -77,6 +77,8 @@ class ParticipationRecord(NamedTuple):
     upload_j: float | None = None
     wait_j: float | None = None
     exchange_j: float | None = None
+    aggregator: str = AGGREGATOR
+    base_aggregator: str = AGGREGATOR
 
 
 class ExchangeRecord(NamedTuple):
@@ -99,6 +101,7 @@ class ExchangeRecord(NamedTuple):
     receiver_x_m: float
     receiver_y_m: float
     value: float | None
+    aggregator: str = AGGREGATOR
 
 
 class RoundRecord(NamedTuple):
@@ -112,6 +115,7 @@ class RoundRecord(NamedTuple):
     committed: int
     rejected: int
     loss: float | None
+    aggregator: str = AGGREGATOR
 
 
 class Rows(list[Row]):
@@ -138,8 +142,8 @@ class Rows(list[Row]):
         self[row - self._forgotten] = value
 
     def since(self, row: int) -> list[Row]:
-        """Return the rows from ``row`` on, of which none was forgotten."""
-        return self[row - self._forgotten :]
+        """Return the rows from ``row`` on that were not forgotten."""
+        return self[max(0, row - self._forgotten) :]
 
     def forget(self, before: int) -> None:
         """Drop all rows before ``before``."""
@@ -177,7 +181,8 @@ class RoundSummary:
         close_s: now (s).
         closed_by: why it closes.
         invited: participations invited while it was open.
-        final: whether no further round can follow.
+        final: whether none of its aggregator can follow.
+        aggregator: whose it is.
     """
 
     round: int
@@ -186,6 +191,7 @@ class RoundSummary:
     closed_by: ClosedBy
     invited: int
     final: bool
+    aggregator: str = AGGREGATOR
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,23 +244,19 @@ class Recorder:
         """Record a window that closed."""
         self._log.windows.append(window)
 
-    def cut_off(self, open_windows: Iterable[OpenWindow], round_index: int, end_s: float) -> None:
+    def cut_off(self, open_windows: Iterable[OpenWindow], end_s: float) -> None:
         """Record windows that the end of the run, at ``end_s`` (s), leaves open, as far as their paths are known."""
-        windows = []
-        for window in open_windows:
-            if not window.invited:
-                self.ended(window, None, "not_selected", round_index, end_s)
-            windows.append(cut_window(window.path, end_s))
+        windows = [cut_window(window.path, end_s) for window in open_windows]
         self._log.windows.extend(sorted(windows, key=lambda cut: cut.exit_s))
 
-    def exchanged(self, exchange: Exchanged, round_index: int) -> None:
-        """Record an exchange between two vehicles that is complete or cut."""
+    def exchanged(self, exchange: Exchanged, model: ModelKey) -> None:
+        """Record an exchange between two vehicles, complete or cut; ``model`` is that with which its round began."""
         assert exchange.outcome is not None
         sender, receiver = exchange.sender.window.vehicle, exchange.receiver.window.vehicle
         self._log.exchanges.append(
             ExchangeRecord(
                 exchange=self._log.exchanges.total,
-                round=round_index,
+                round=model.version,
                 sender_id=sender.id,
                 receiver_id=receiver.id,
                 sender_silo=sender.silo,
@@ -270,6 +272,7 @@ class Recorder:
                 receiver_x_m=exchange.receiver_m[0],
                 receiver_y_m=exchange.receiver_m[1],
                 value=None,
+                aggregator=model.aggregator,
             )
         )
 
@@ -278,6 +281,8 @@ class Recorder:
         exchanges = self._log.exchanges
         for row in range(len(exchanges) - 1, -1, -1):
             exchange = exchanges[row]
+            if exchange.aggregator != summary.aggregator:
+                continue
             if exchange.round != summary.round:
                 break
             value = result.exchanges.get((exchange.sender_id, exchange.receiver_id))
@@ -304,11 +309,12 @@ class Recorder:
                 committed=len(rows) - len(rejected),
                 rejected=len(rejected),
                 loss=math.fsum(losses) / len(losses) if losses else None,
+                aggregator=summary.aggregator,
             )
         )
 
     def ended(
-        self, window: OpenWindow, used: Participation | None, outcome: Outcome, round_index: int, end_s: float
+        self, window: OpenWindow, used: Participation | None, outcome: Outcome, model: ModelKey, end_s: float
     ) -> int:
         """Record how it ended at a time (s), while a round was open, and return the row's index.
 
@@ -316,19 +322,20 @@ class Recorder:
             window: where it was invited, or was not.
             used: the participation; None for a window that ended without an invitation.
             outcome: how it ended.
-            round_index: the round.
+            model: with which the aggregator's open round began.
             end_s: the time (s).
         """
         row = self._log.participations.total
         vehicle = window.vehicle
+        base = used.invitation.base if used else model
         segments = used.segments if used else []
         seconds, moved_bytes = used.spent() if used else _NOTHING
         joules = energy(seconds, vehicle.computer.watts, used.worked_s) if used and vehicle.computer else Energy()
         self._log.participations.append(
             ParticipationRecord(
                 participation=row,
-                round=round_index,
-                base_round=used.invitation.base_round if used else round_index,
+                round=model.version,
+                base_round=base.version,
                 vehicle_id=vehicle.id,
                 rsu_id=window.rsu.id,
                 silo=vehicle.silo,
@@ -354,6 +361,8 @@ class Recorder:
                 upload_rsu_id=next((part.rsu_id for part in reversed(segments) if part.stage == "upload"), None),
                 remaining_straight_s=used.invitation.predicted.straight_s if used else None,
                 remaining_history_s=used.invitation.predicted.history_s if used else None,
+                aggregator=model.aggregator,
+                base_aggregator=base.aggregator,
                 **joules._asdict(),
             )
         )

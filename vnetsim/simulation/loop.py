@@ -23,6 +23,7 @@ import simpy
 from vnetsim.coverage.windows import CoverageEvent, Entered, TrafficStream
 from vnetsim.errors import RunError
 from vnetsim.experiment import Experiment
+from vnetsim.learning import AGGREGATOR
 from vnetsim.radio.channel import Channel, RateUse
 from vnetsim.random_streams import Streams
 from vnetsim.simulation.aggregator import Aggregator, Outbox
@@ -32,6 +33,7 @@ from vnetsim.simulation.links import Radio
 from vnetsim.simulation.log import Recorder, RoundHandler, SimulationLog
 from vnetsim.simulation.plugins import SimulationPlugins, simulation_plugins
 from vnetsim.simulation.selection.knowledge import Knowledge
+from vnetsim.simulation.topology import by_rsu
 from vnetsim.simulation.world import World
 
 
@@ -117,24 +119,32 @@ def simulate(
         sidelinks={rsu.id: Channel(env, sidelink_rates) for rsu in traffic.rsus},
     )
     recorder, outbox = Recorder(log, experiment.camera), Outbox()
-    aggregator = Aggregator(
-        name="global",
-        world=world,
-        handler=handler,
-        recorder=recorder,
-        outbox=outbox,
-        pace=made.pace,
-        invitations=Invitations(
-            policy=made.selection,
-            generator=streams.generator("selection"),
+
+    def aggregator(name: str) -> Aggregator:
+        drawn = "selection" if name == AGGREGATOR else f"selection {name}"
+        return Aggregator(
+            name=name,
+            world=world,
+            handler=handler,
+            recorder=recorder,
+            outbox=outbox,
             pace=made.pace,
-            knowledge=Knowledge(world=world, images=images or {}, whole_paths=traffic.info.whole_paths),
-        ),
+            invitations=Invitations(
+                policy=made.selection,
+                generator=streams.generator(drawn),
+                pace=made.pace,
+                knowledge=Knowledge(world=world, images=images or {}, whole_paths=traffic.info.whole_paths),
+            ),
+        )
+
+    belongs = by_rsu(experiment.topology, traffic.rsus)
+    made_once = {name: aggregator(name) for name in dict.fromkeys(belongs.values())}
+    fleet = Fleet(
+        traffic.rsus, experiment.silos, recorder, {rsu_id: made_once[name] for rsu_id, name in belongs.items()}
     )
-    fleet = Fleet(traffic.rsus, experiment.silos, recorder, {rsu.id: aggregator for rsu in traffic.rsus})
     loop = _Loop(env, fleet, outbox, log, on_round)
     last_s = loop.play(traffic, progress)
-    complete = len(log.rounds) == experiment.rounds
+    complete = len(log.rounds) == experiment.rounds * len(made_once)
     return SimulationResult(
         ended_by="rounds" if complete else "caller" if loop.stopped else "traffic",
         begin_s=traffic.info.begin_s,
@@ -226,8 +236,8 @@ class _Loop:
         """Let those whom it concerns know what aggregators have told; return whether a round has closed."""
         told = self._outbox.taken()
         for summary in told.closed:
-            if summary.final:
-                self._fleet.cut_off(summary.round, summary.close_s)
+            if summary is told.closed[-1] and self._fleet.finished:
+                self._fleet.cut_off(summary.close_s)
             if self._on_round is not None:
                 self.stopped |= self._on_round(self._log) is False
         for vehicle in told.idle:

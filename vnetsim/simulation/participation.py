@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple, Protocol
 import simpy
 
 from vnetsim.experiment.camera import Camera
-from vnetsim.learning import AGGREGATOR, Cost, ModelKey, Participant, Peer
+from vnetsim.learning import Cost, ModelKey, Participant, Peer
 from vnetsim.radio.channel import Channel, Transfer
 from vnetsim.simulation.links import Link
 from vnetsim.simulation.vehicle import OpenWindow
@@ -45,14 +45,14 @@ class Invitation:
 
     Args:
         coverage: where it was invited.
-        base_round: the round whose model is downloaded.
+        base: the model that is downloaded.
         cost: payload and work.
         predicted: the rest of its window, as predicted.
         train_s: seconds of the whole training.
     """
 
     coverage: Coverage
-    base_round: int
+    base: ModelKey
     cost: Cost
     predicted: Predicted
     train_s: float
@@ -291,7 +291,7 @@ def participant_of(participation: Participation, round_index: int, camera: Camer
     window, (seconds, _) = participation.window, participation.spent()
     return Participant(
         round=round_index,
-        base=ModelKey(AGGREGATOR, participation.invitation.base_round),
+        base=participation.invitation.base,
         vehicle_id=window.vehicle.id,
         rsu_id=window.rsu.id,
         silo=window.vehicle.silo,

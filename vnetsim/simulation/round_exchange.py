@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from functools import partial
 
+from vnetsim.learning import ModelKey
 from vnetsim.simulation.exchange import ExchangePhase
 from vnetsim.simulation.log import Recorder
 from vnetsim.simulation.participation import Participation
@@ -45,8 +46,8 @@ class RoundExchange:
         """Let a participation that is ready wait."""
         self._gathered[participation] = None
 
-    def begin(self, round_index: int) -> None:
-        """Let those who are ready exchange."""
+    def begin(self, model: ModelKey) -> None:
+        """Let those who are ready exchange, in the round that begins with a model."""
         self._members, self._gathered = self._gathered, {}
         plan = next(iter(self._members)).invitation.cost.exchange
         assert plan is not None
@@ -54,8 +55,8 @@ class RoundExchange:
             world=self._world,
             plan=plan,
             members=tuple(self._members),
-            round_index=round_index,
-            on_ended=partial(self._recorder.exchanged, round_index=round_index),
+            round_index=model.version,
+            on_ended=partial(self._recorder.exchanged, model=model),
             on_done=Participation.proceed,
         )
         for participation in self._members:

@@ -40,6 +40,8 @@ _LEAST_BYTES = 8
 TEXT, INTEGER, REAL = pl.String(), pl.Int64(), pl.Float64()
 REALS = pl.List(pl.Float64())
 
+_AGGREGATOR = Column("aggregator", TEXT, "", "whose round: single for one over all RSUs, else the RSU's id")
+
 WINDOWS = (
     Column("window", INTEGER, "", "index, in order of exit"),
     Column("vehicle_id", TEXT, "", "vehicle"),
@@ -65,7 +67,12 @@ WINDOWS = (
 PARTICIPATIONS = (
     Column("participation", INTEGER, "", "index, in order of end"),
     Column("round", INTEGER, "", "round that was open at the end"),
-    Column("base_round", INTEGER, "", "round whose global model was sent; equals round unless stale or never invited"),
+    Column(
+        "base_round",
+        INTEGER,
+        "",
+        "round whose model was sent, of base_aggregator; equals round unless stale",
+    ),
     Column("vehicle_id", TEXT, "", "vehicle"),
     Column("rsu_id", TEXT, "", "RSU"),
     Column("silo", INTEGER, "", "silo that the vehicle carries"),
@@ -123,6 +130,8 @@ PARTICIPATIONS = (
             ("exchange", "for exchanging with other vehicles, and for computing for them"),
         )
     ),
+    _AGGREGATOR,
+    Column("base_aggregator", TEXT, "", "aggregator whose model was sent"),
 )
 
 EXCHANGES = (
@@ -148,6 +157,7 @@ EXCHANGES = (
     Column("receiver_x_m", REAL, "m", "position at start_s, net coordinates"),
     Column("receiver_y_m", REAL, "m", "position at start_s, net coordinates"),
     Column("value", REAL, "", "the learner's figure for it, described in the manifest; null without one"),
+    _AGGREGATOR,
 )
 
 ROUNDS = (
@@ -159,6 +169,7 @@ ROUNDS = (
     Column("committed", INTEGER, "", "updates aggregated"),
     Column("rejected", INTEGER, "", "updates with non-finite values"),
     Column("loss", REAL, "", "mean training loss of the aggregated updates; null without any"),
+    _AGGREGATOR,
 )
 
 METRICS = (
@@ -166,6 +177,7 @@ METRICS = (
     Column("time_s", REAL, "s", "simulated time of the measurement"),
     Column("name", TEXT, "", "series, described in the manifest"),
     Column("value", REAL, "", "value, in the series' unit"),
+    Column("aggregator", TEXT, "", "whose model: single, an RSU's id, or cloud"),
 )
 
 SILOS = (

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from vnetsim.coverage.windows import Window
+from vnetsim.learning import ModelKey
 from vnetsim.simulation.log import ParticipationRecord, Rows
 from vnetsim.simulation.selection.candidate import DwellHistory, Known
 from vnetsim.simulation.vehicle import Vehicle
@@ -54,18 +55,18 @@ class Knowledge:
         """Take note of a window that ended."""
         self._history.add(vehicle, window)
 
-    def learn(self, records: Rows[ParticipationRecord], round_index: int) -> Sequence[ParticipationRecord]:
+    def learn(self, records: Rows[ParticipationRecord], model: ModelKey) -> Sequence[ParticipationRecord]:
         """Take note of what is recorded at the close of a round, and return what is new of it.
 
         Args:
-            records: all participations so far.
-            round_index: the round.
+            records: all participations so far, of all aggregators.
+            model: with which the round began; its aggregator is the one that learns.
         """
-        new = records.since(self._records_seen)
+        new = [record for record in records.since(self._records_seen) if record.aggregator == model.aggregator]
         self._records_seen = records.total
         for record in new:
             if record.outcome == "committed":
                 self._commits[record.vehicle_id] += 1
                 if record.loss is not None:
-                    self._losses[record.silo] = record.loss, round_index
+                    self._losses[record.silo] = record.loss, model.version
         return new
