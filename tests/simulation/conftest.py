@@ -16,7 +16,7 @@ import pytest
 
 from vnetsim.coverage.rsu import Rsu
 from vnetsim.coverage.windows import CoverageEvent, Entered, Left, TrafficInfo, VehiclePath, Window
-from vnetsim.experiment import ComputeSettings, Experiment, RoundSettings, SiloSettings
+from vnetsim.experiment import ComputeSettings, Experiment, RoundSettings, SiloSettings, TopologySettings
 from vnetsim.learning import Cost, Participant
 from vnetsim.random_streams import Streams
 from vnetsim.simulation.log import RoundResult, RoundSummary
@@ -170,6 +170,7 @@ class Scene:
         by: str = "arrival",
         silos: int = 95,
         compute: ComputeSettings = EQUAL,
+        topology: Mapping[str, Any] | None = None,
         **rules: Any,
     ) -> Experiment:
         rules = {"quorum": 1, "invited": 8, "deadline_s": 60.0, **rules}
@@ -183,6 +184,7 @@ class Scene:
             compute=compute,
             round=RoundSettings(**rules),
             silos=SiloSettings(count=silos, by=by),  # type: ignore[arg-type]
+            topology=TopologySettings(**topology or {}),
         )
 
     @classmethod

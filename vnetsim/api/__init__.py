@@ -14,7 +14,7 @@ Examples:
     >>> run.rounds.height, run.participations["speed_mps"].min() > 0
     (2, True)
     >>> run.metrics.filter(name="accuracy").columns
-    ['round', 'time_s', 'name', 'value', 'unit']
+    ['round', 'time_s', 'name', 'value', 'aggregator', 'unit']
     >>> run.model().round
     2
     >>> vnetsim.load("first").metrics.equals(run.metrics)

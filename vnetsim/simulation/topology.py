@@ -31,11 +31,11 @@ def aggregators(settings: TopologySettings, rsus: Sequence[Rsu]) -> tuple[str, .
             f"topology.kind: '{settings.kind}' needs two RSUs or more, and this scenario has one ({rsus[0].id}): "
             "there is nobody to average with. Take 'single', or name more RSUs (--rsu)."
         )
-    if settings.kind != "hierarchical":
+    if settings.kind not in ("hierarchical", "peers"):
         return names
     if CLOUD in names:
         raise InputError(
             f"topology.kind: an RSU is called '{CLOUD}', as is what stands above the RSUs of a hierarchy; give it "
             "another id."
         )
-    return (*names, CLOUD)
+    raise InputError(f"topology.kind: '{settings.kind}' is not there yet.")
