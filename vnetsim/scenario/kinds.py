@@ -69,7 +69,11 @@ TRAFFIC_SOURCES = Kind(
     key="scenario",
     table="source",
     maker="open",
-    built_in={"gaussian": "vnetsim.traffic.gaussian:GaussianSource"},
+    built_in={
+        "gaussian": "vnetsim.traffic.gaussian:GaussianSource",
+        "jumps": "vnetsim.traffic.visits:JumpsSource",
+        "access-log": "vnetsim.traffic.visits:AccessLogSource",
+    },
 )
 
 

@@ -45,6 +45,7 @@ class PathTraffic(OpenedTraffic):
         """
         leaving: list[tuple[tuple[float, bool, str, str], int, Left]] = []
         count = 0
+        self._time_s = self._info.begin_s
         for enter_s, together in groupby(self._paths(), key=lambda path: path[0].time_s[0]):
             if enter_s < self._time_s:
                 raise InputError(f"traffic: a path begins at {enter_s:g} s, after one that began later; sort them.")

@@ -1,0 +1,201 @@
+"""Movement without roads: vehicles stand at RSUs and change from one to another, by chance or as a log tells.
+
+Where on the way they are nobody says: a vehicle stands where its RSU does, and its speed decides its blur alone.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path as FilePath
+from typing import Annotated, ClassVar, Literal
+
+import numpy as np
+import polars as pl
+
+from vnetsim.coverage.rsu import Rsu
+from vnetsim.coverage.windows import TrafficInfo, VehiclePath
+from vnetsim.errors import InputError
+from vnetsim.errors.bounds import Share, Within, check_bounds
+from vnetsim.errors.paths import resolved
+from vnetsim.experiment.traffic import Reach
+from vnetsim.scenario.kinds import TrafficRequest
+from vnetsim.traffic.paths import Path, PathTraffic
+
+_BOTH_S = 1e-3
+"""A vehicle that changes the RSU is at both for so long (s), so that a change is a handover and no gap."""
+_COLUMNS = {"vehicle": pl.String, "rsu": pl.String, "enter_s": pl.Float64, "exit_s": pl.Float64}
+SpeedKmh = Annotated[float, Within(0, 1000, "km/h", "no vehicle on a road is faster")]
+
+
+def _ring(names: list[str], range_m: float) -> list[Rsu]:
+    """Return RSUs on a circle, whose discs do not meet."""
+    radius_m = 1.5 * range_m / math.sin(math.pi / max(2, len(names)))
+    angles = [2 * math.pi * place / len(names) for place in range(len(names))]
+    return [
+        Rsu(id=name, x_m=radius_m * math.sin(angle), y_m=radius_m * math.cos(angle), range_m=range_m)
+        for name, angle in zip(names, angles, strict=True)
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class JumpsSource:
+    """Vehicles stand at RSUs on a ring and, at every step, go to another one with a probability: papers' movement.
+
+    The chain of a vehicle's RSUs has its second largest eigenvalue in closed form, with N RSUs and probability P::
+
+        ring:     lambda_2 = 1 - P (1 - cos(2 pi / N))
+        uniform:  lambda_2 = 1 - P N / (N - 1)
+
+    Args:
+        rsus: number of RSUs, N.
+        vehicles: number of vehicles; at the begin they are dealt to the RSUs in turn.
+        moves: ``ring`` goes to one of the two neighbours, ``uniform`` to any other RSU, all equally likely.
+        probability: of going to another RSU at a step, P.
+        step_s: time between two steps (s).
+        duration_s: length of the simulated time (s).
+        speed_kmh: the speed that vehicles report (km/h).
+        range_m: coverage radius (m), of which vehicles see nothing: they stand at their RSU.
+    """
+
+    name: ClassVar[str] = "jumps"
+    source: ClassVar[str] = "Zhang et al., MIDDLE, ICPP 2023: devices change the edge with probability P at each step"
+
+    rsus: Annotated[int, Within(2, 10_000, "", "between fewer nobody moves")] = 10
+    vehicles: Annotated[int, Within(1, 1_000_000, "", "more are no town")] = 100
+    moves: Literal["ring", "uniform"] = "ring"
+    probability: Share = 0.5
+    step_s: Annotated[float, Within(0.1, 1e6, "s", "longer than any round")] = 60.0
+    duration_s: Annotated[float, Within(0.1, 1e8, "s", "three years")] = 3600.0
+    speed_kmh: SpeedKmh = 50.0
+    range_m: Reach = 250.0
+
+    def __post_init__(self) -> None:
+        check_bounds("source", self)
+
+    def open(self, request: TrafficRequest) -> PathTraffic:
+        """Open it; it ends with ``duration_s``, whatever ``traffic.repeat`` says."""
+        generator = request.streams.generator("jumps")
+        seed = int(generator.integers(2**63))  # so that each reading of the paths draws the same
+        info = TrafficInfo(
+            kind=self.name,
+            begin_s=0.0,
+            end_s=self.duration_s,
+            step_s=None,
+            seed=request.streams.seed,
+            whole_paths=True,
+            plugin={"name": self.name, "source": self.source, "settings": asdict(self)},
+        )
+        rsus = _ring([f"rsu_{place}" for place in range(self.rsus)], self.range_m)
+        return PathTraffic(rsus, info, lambda: self._paths(rsus, seed))
+
+    def _paths(self, rsus: Sequence[Rsu], seed: int) -> Iterator[Path]:
+        generator = np.random.default_rng(seed)
+        coming = [(0, vehicle, vehicle % self.rsus) for vehicle in range(self.vehicles)]  # a heap, as sorted
+        last = math.ceil(self.duration_s / self.step_s)
+        while coming:
+            step, vehicle, place = heapq.heappop(coming)
+            stay = int(min(generator.geometric(self.probability), last)) if self.probability else last
+            times_s = [self.step_s * at for at in range(step, min(step + stay, last))]
+            times_s.append(min(self.step_s * (step + stay) + _BOTH_S, self.duration_s))
+            yield _stay(f"vehicle_{vehicle}", rsus[place], times_s, self.duration_s, self.speed_kmh)
+            if step + stay < last:
+                if self.moves == "uniform":
+                    ahead = int(generator.integers(1, self.rsus))
+                else:
+                    ahead = 1 if generator.random() < 0.5 else -1
+                heapq.heappush(coming, (step + stay, vehicle, (place + ahead) % self.rsus))
+
+
+@dataclass(frozen=True, kw_only=True)
+class AccessLogSource:
+    """A log of who was at which RSU, from when to when: base stations' access logs, taxis that were mapped to RSUs.
+
+    The file is CSV with the columns ``vehicle``, ``rsu``, ``enter_s`` and ``exit_s``, in any order of rows. A vehicle
+    may be at several RSUs at a time, and at none.
+
+    Args:
+        file: the log.
+        speed_kmh: the speed that vehicles report (km/h); logs tell none.
+        range_m: coverage radius (m), of which vehicles see nothing: they stand at their RSU.
+    """
+
+    name: ClassVar[str] = "access-log"
+    source: ClassVar[str] = "the log itself"
+
+    file: str
+    speed_kmh: SpeedKmh = 50.0
+    range_m: Reach = 250.0
+
+    def __post_init__(self) -> None:
+        check_bounds("source", self)
+
+    def open(self, _: TrafficRequest) -> PathTraffic:
+        """Open it.
+
+        Raises:
+            InputError: it is missing, is no such CSV file, or has a row that cannot be.
+        """
+        log = self._read()
+        begin_s, end_s = float(log["enter_s"].min()), float(log["exit_s"].max())  # type: ignore[arg-type]
+        rsus = _ring(log["rsu"].unique(maintain_order=True).to_list(), self.range_m)
+        by_id = {rsu.id: rsu for rsu in rsus}
+        info = TrafficInfo(
+            kind=self.name,
+            begin_s=begin_s,
+            end_s=end_s,
+            step_s=None,
+            seed=None,
+            inputs=(str(resolved(FilePath(self.file))),),
+            whole_paths=True,
+            plugin={"name": self.name, "source": self.source, "settings": asdict(self)},
+        )
+
+        def paths() -> Iterator[Path]:
+            for vehicle, rsu, enter_s, exit_s in log.iter_rows():
+                yield _stay(vehicle, by_id[rsu], [enter_s, exit_s], end_s, self.speed_kmh)
+
+        return PathTraffic(rsus, info, paths)
+
+    def _read(self) -> pl.DataFrame:
+        try:
+            log = pl.read_csv(self.file, columns=list(_COLUMNS), schema_overrides=_COLUMNS).select(*_COLUMNS)
+        except (OSError, pl.exceptions.PolarsError) as error:
+            reason = str(error).splitlines()[0]
+            raise InputError(
+                f"{self.file}: no access log, a CSV file with the columns {', '.join(_COLUMNS)}: {reason}"
+            ) from error
+        log = log.with_row_index("line", offset=2)
+        before = pl.col("exit_s").shift().over("vehicle", "rsu", order_by="enter_s")
+        wrong: pl.Series = log.filter(
+            pl.any_horizontal(pl.all().is_null())
+            | ~(pl.col("enter_s").is_finite() & pl.col("exit_s").is_finite() & (pl.col("enter_s") < pl.col("exit_s")))
+            | (pl.col("enter_s") < before)
+        )["line"]
+        if log.is_empty():
+            raise InputError(f"{self.file}: an access log without rows.")
+        if len(wrong):
+            raise InputError(
+                f"{self.file}: line {min(wrong)}: a row names a vehicle and an RSU, enters before it exits, "
+                "and does not overlap another one of the same vehicle at the same RSU."
+            )
+        return log.drop("line").sort("enter_s", maintain_order=True)
+
+
+def _stay(vehicle_id: str, rsu: Rsu, times_s: list[float], end_s: float, speed_kmh: float) -> Path:
+    """Return the path of a vehicle that stands at an RSU at some times (s); it ends there, or with the traffic."""
+    count = len(times_s)
+    path = VehiclePath(
+        vehicle_id=vehicle_id,
+        vehicle_type="",
+        rsu_id=rsu.id,
+        entry_cause="crossing",
+        entry_edge="",
+        time_s=times_s,
+        x_m=[rsu.x_m] * count,
+        y_m=[rsu.y_m] * count,
+        speed_mps=[speed_kmh / 3.6] * count,
+    )
+    return path, "crossing" if times_s[-1] < end_s else "end"
