@@ -244,7 +244,7 @@ class ContrastiveDivergence:
     def _job(self, start: Start) -> TrainingJob:
         training = self._task.local_training_of(start.participant)
         if not start.own:
-            return TrainingJob(program=self._alone, training=training, base=start.base)
+            return TrainingJob(program=self._alone, training=training, base=start.base, mixed=start.mixed_as())
         influence = self._influence(start.participant, start.own)
         return TrainingJob(
             program=self._together,
@@ -252,6 +252,7 @@ class ContrastiveDivergence:
             base={**prefixed(BACKBONE, start.base), **prefixed(SUB, unprefixed(SUB_PREFIX, start.own))},
             given={INFLUENCE.name: torch.full((), influence, dtype=torch.float32, device=self._task.device)},
             optimizer={name: tensor for name, tensor in start.own.items() if name.startswith(OPTIMIZERS)},
+            mixed=start.mixed_as(BACKBONE),
         )
 
     def _update(self, start: Start, job: TrainingJob, trained: Trained, compared: Mapping[str, float]) -> Update:

@@ -260,6 +260,7 @@ class MomentumContrast:
                 **prefixed(KEY, {**model, **at_rsu, **moved(start.own, self._task.device)}),
             },
             given={"queue": KeyQueue.of_state(start.base).keys},
+            mixed=start.mixed_as(QUERY),
         )
 
     def _update(self, start: Start, job: TrainingJob, trained: Trained) -> Update:

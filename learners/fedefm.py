@@ -17,14 +17,13 @@ from learners.mathematics.aggregation import weighted_mean
 from learners.mathematics.distillation import dense_problem, dense_similarities, dense_similarity, distillation_loss
 from learners.mathematics.transport import Solver, chosen
 from learners.state.models import Models
-from learners.state.rules import needs_averaging
+from learners.state.rules import refuse_what_needs_averaging
 from learners.state.server import Folded, Server
 from learners.state.silos import OwnModels, SiloState, SiloStates
 from learners.tasks.classification import ACCURACY, DEFAULTS, LOSS, ClassificationSettings, ClassificationTask
 from learners.tasks.task import StepLoss, Steps, Temperature, payload_bytes
 from vnetsim.errors.bounds import Share, Within
 from vnetsim.learning import Cost, Exchange, LearnerContext, Participant, Peer, Series, Update
-from vnetsim.learning.aggregation import SYNC
 
 TEACHER = "teacher."
 SOLVERS = {"pot": "POT's network simplex", "interior-point": "the batched interior-point method"}
@@ -169,8 +168,8 @@ class FedEFM(FederatedLearner):
         """Return training overseas and distillation, an RSU that averages or silos with models of their own."""
         task = ClassificationTask(context, settings)
         alone, emd = settings.server == "none", settings.variant == "emd"
-        if alone and context.rule != SYNC:
-            raise needs_averaging(context.rule, FedEFM.name, "learning.server: none")
+        if alone:
+            refuse_what_needs_averaging(context, FedEFM.name, "learning.server: none")
         initial = task.initial_state()
         silos = SiloStates(context.silos, SiloState(shared=initial if alone else {}))
         server: Server | OwnModels
@@ -327,7 +326,7 @@ class Overseas:
             host.silo,
             speed_mps=host.speed_mps,
             learning_rate=self._task.learning_rate(guest.base.version),
-            seed=self._context.streams.integer("overseas", guest.round, host.vehicle_id, guest.vehicle_id),
+            seed=self._context.streams.integer("overseas", *guest.started, host.vehicle_id, guest.vehicle_id),
         )
 
     def _similarities(self, starts: Sequence[Start], copies: Sequence[Mapping[str, State]]) -> list[dict[str, float]]:
@@ -349,7 +348,7 @@ class Overseas:
         Their draw is no part of its training.
         """
         who = start.participant
-        seed = self._context.streams.integer("similarity", who.round, who.vehicle_id)
+        seed = self._context.streams.integer("similarity", *who.started, who.vehicle_id)
         generator = torch.Generator().manual_seed(seed)
         images = self._plain.prepare(self._plain.draw(self._task.local_training_of(who), generator))["images"]
         seen = []
@@ -363,7 +362,7 @@ class Overseas:
     def _taught(self, start: Start, copies: Mapping[str, State], alike: Mapping[str, float]) -> TrainingJob:
         """Return a participant's own training with the teachers ``copies``; plain when there is none."""
         training = self._task.local_training_of(start.participant)
-        plain = TrainingJob(program=self._plain, training=training, base=start.base)
+        plain = TrainingJob(program=self._plain, training=training, base=start.base, mixed=start.mixed_as())
         if not (copies and self._emd):
             return plain
         given: dict[str, Tensor] = {}

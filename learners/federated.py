@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol, Self, final
 
@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from learners.engines.programs import Loss, State, Tensors, Trained, TrainingJob, on_host, prefixed, unprefixed
+from learners.mathematics.aggregation import equal_weights, squared_norm, weighted_mean
 from learners.state.models import Models
 from learners.state.rules import rule_of
 from learners.state.server import Folded, Server, Weigh, equally
@@ -38,6 +39,7 @@ from vnetsim.learning import (
     Exchange,
     LearnerContext,
     ModelCost,
+    ModelKey,
     Participant,
     Series,
     Update,
@@ -55,11 +57,17 @@ class Start:
         participant: who.
         base: the model, tensors by name.
         own: what the silo's last local training left in ``Update.kept``, on the CPU; empty before the first.
+        mixed: models that it mixes on the way, each after a share of its steps; see ``Participant.mixed``.
     """
 
     participant: Participant
     base: State
     own: State
+    mixed: Sequence[tuple[float, State]] = ()
+
+    def mixed_as(self, prefix: str = "") -> Sequence[tuple[float, State]]:
+        """Return them for a program whose network has the model's tensors below ``prefix``."""
+        return [(share, {**state, **prefixed(prefix, state)}) for share, state in self.mixed]
 
 
 class Local(Protocol):
@@ -204,7 +212,34 @@ class FederatedLearner(ABC):
             for peer, value in update.exchanges.items()
         }
         exchanges |= folded.exchanges
-        return Aggregation(weights=folded.weights.tolist(), metrics=self._declared(figures), exchanges=exchanges)
+        counted = [update.participant.silo for update, weight in zip(updates, folded.weights, strict=True) if weight]
+        return Aggregation(
+            weights=folded.weights.tolist(),
+            metrics=self._declared(figures),
+            exchanges=exchanges,
+            samples=sum(map(self._task.silos.size, counted)),
+        )
+
+    @final
+    def keep(self, models: Collection[ModelKey]) -> None:
+        """Keep models however old they are, until the next call; see ``vnetsim.learning.KeepsModels``."""
+        self._models.needed = frozenset(models)
+
+    @final
+    def merge(self, sources: Mapping[ModelKey, float], into: ModelKey) -> None:
+        """Make the weighted mean of models one of an aggregator; see ``vnetsim.learning.KeepsModels``."""
+        assert isinstance(self._server, Server)  # several aggregators are refused where silos have models of their own
+        self._server.merge(sources, into)
+
+    @final
+    def spread(self, aggregators: Sequence[str]) -> float:
+        """Return how far aggregators' newest models are from their mean; see ``vnetsim.learning.KeepsModels``."""
+        states = [self._models.newest(name) for name in aggregators]
+        mean = weighted_mean(states, equal_weights(len(states)))
+        names = [name for name, _ in self._task.network.named_parameters()]
+        norm = math.sqrt(squared_norm(mean[name] for name in names))
+        distances = [math.sqrt(squared_norm(state[name] - mean[name] for name in names)) for state in states]
+        return math.fsum(distances) / len(distances) / norm if any(distances) else 0.0
 
     @final
     def evaluate(self, *, final: bool, aggregator: str = AGGREGATOR) -> Mapping[str, float]:
@@ -254,8 +289,12 @@ class FederatedLearner(ABC):
         return self._task.sample_images(kernels_px, count)
 
     def _start(self, participant: Participant) -> Start:
-        own = self._silos[participant.silo].own
-        return Start(participant=participant, base=self._server.base(participant), own=own)
+        return Start(
+            participant=participant,
+            base=self._server.base(participant),
+            own=self._silos[participant.silo].own,
+            mixed=[(share, self._models[key]) for share, key in participant.mixed],
+        )
 
     def _declared(self, figures: Mapping[str, float]) -> dict[str, float]:
         declared = {series.name for series in self.series()}
@@ -293,7 +332,9 @@ class LocalSteps:
         """Return an update for each, in order."""
         jobs = [self._job(start) for start in starts]
         server = self._server
-        if server is not None and not server.rule.needs_uploads and averages_as_they_come(jobs, server.settings):
+        # a change is added to a model that only its aggregator knows
+        whole = all(start.participant.carried == "model" for start in starts)
+        if server and whole and not server.rule.needs_uploads and averages_as_they_come(jobs, server.settings):
             return self._averaged_as_they_come(server, [start.participant for start in starts], jobs)
         trained = self._task.engine.train(jobs)
         if self._task.models_on_host:
@@ -314,7 +355,9 @@ class LocalSteps:
 
     def _job(self, start: Start) -> TrainingJob:
         training, optimizer = self._task.local_training_of(start.participant), unprefixed(OPTIMIZER, start.own)
-        return TrainingJob(program=self._program, training=training, base=start.base, optimizer=optimizer)
+        return TrainingJob(
+            program=self._program, training=training, base=start.base, optimizer=optimizer, mixed=start.mixed_as()
+        )
 
     def _update(self, start: Start, job: TrainingJob, trained: Trained) -> Update:
         kept = self._task.kept(trained.optimizer)
@@ -386,7 +429,12 @@ def averaging_server(
 ) -> Server:
     """Return an RSU that averages by the run's aggregation rule; see ``Server``."""
     return Server(
-        Models(initial, max_staleness=context.max_staleness, not_of_model=not_of_model),
+        Models(
+            initial,
+            max_staleness=context.max_staleness,
+            not_of_model=not_of_model,
+            aggregators=context.aggregators,
+        ),
         settings,
         rule_of(context),
         weigh=weights,

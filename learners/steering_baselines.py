@@ -15,13 +15,12 @@ from typing import Any, ClassVar
 from learners.engines.programs import State, prefixed
 from learners.federated import OPTIMIZER, FederatedLearner, Local, LocalSteps, Parts, averaging_server
 from learners.state.models import Models
-from learners.state.rules import needs_averaging
+from learners.state.rules import refuse_what_needs_averaging
 from learners.state.server import Server
 from learners.state.silos import OwnModels, SiloState, SiloStates
 from learners.tasks.steering import GLOBAL_SERIES, MIXING_WEIGHT, SILO_SERIES, SteeringSettings, SteeringTask
 from learners.tasks.task import payload_bytes
 from vnetsim.learning import Exchange, LearnerContext, Series, Update
-from vnetsim.learning.aggregation import SYNC
 
 STEERING_DEFAULTS: Mapping[str, object] = {
     "data.name": "road",
@@ -57,11 +56,17 @@ def steering_parts(
         facts: further lines for the record.
 
     Raises:
-        InputError: an aggregation rule where nobody averages.
+        InputError: an aggregation rule, or several aggregators, where nobody averages.
     """
+<<<<<<< HEAD
     star, ring, first = topology == "star", topology == "ring", task.initial_state()
     if not star and context.rule != SYNC:
         raise needs_averaging(context.rule, name, f"exchange.topology: {topology}")
+=======
+    star, ring = topology == "star", topology == "ring"
+    if not star:
+        refuse_what_needs_averaging(context, name, f"exchange.topology: {topology}")
+>>>>>>> 6538a63 (Learners: models of several aggregators merge; updates that were carried to another, mixed on board, or begun from several models)
     silos = SiloStates(context.silos, SiloState(shared={} if star else first, own=own))
     parameters = [name for name, _ in task.network.named_parameters()]
     server: Server | OwnModels

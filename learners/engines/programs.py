@@ -21,6 +21,7 @@ from torch.func import functional_call
 
 from learners.data.moving import moved
 from learners.engines.optimizers import Optimizer, Rate
+from learners.mathematics.mixing import mixed_on_board
 from vnetsim.errors import RunError
 from vnetsim.learning.device import all_finite, out_of_memory
 
@@ -90,6 +91,8 @@ class TrainingJob:
         base: the state that the network starts from, all its tensors by name.
         given: what else the loss finds in every batch, by name.
         optimizer: the optimizer's state to continue from; empty to begin.
+        mixed: models that are mixed in, each after a share of the steps, in [0, 1]; see ``mixed_on_board``. Of their
+            tensors those that the network has.
     """
 
     program: Program
@@ -97,6 +100,7 @@ class TrainingJob:
     base: Tensors
     given: Tensors = field(default_factory=dict)
     optimizer: Tensors = field(default_factory=dict)
+    mixed: Sequence[tuple[float, Tensors]] = ()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -204,17 +208,28 @@ def train_one(job: TrainingJob, network: nn.Module) -> Trained:
     network.train()
     optimizer = program.optimizer(dict(network.named_parameters()), job.training.learning_rate, job.optimizer)
     rows = []
-    for _ in range(program.steps_of(job.training)):
+    steps = program.steps_of(job.training)
+    due = [(round(share * steps), other) for share, other in job.mixed]
+    for step in range(steps):
+        _mix(network, [other for when, other in due if when == step])
         batch = program.prepare(program.draw(job.training, generator))
         loss, figures = program.loss(network, {**job.given, **batch}, base)
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         rows.append(figures)
+    _mix(network, [other for when, other in due if when == steps])
     return Trained(
         state=copy_state(network.state_dict()),
         optimizer=copy_state(optimizer.state()),
         figures={name: torch.stack([row[name].detach() for row in rows]) for name in rows[0]},
     )
+
+
+def _mix(network: nn.Module, others: Sequence[Tensors]) -> None:
+    for other in others:
+        trained = [name for name, parameter in network.named_parameters() if parameter.requires_grad]
+        there = moved({name: other[name] for name in network.state_dict() if name in other}, device_of(network))
+        network.load_state_dict(mixed_on_board(network.state_dict(), there, trained), strict=False)
 
 
 @contextmanager

@@ -21,14 +21,17 @@ from learners.engines.programs import Program, Tensors, Trained, TrainingJob, co
 
 
 def stackable(jobs: Sequence[TrainingJob]) -> list[list[int]]:
-    """Return the places of jobs that can be stacked: of one program and as many steps, with tensors alike."""
+    """Return the places of jobs that can be stacked: of one program and as many steps, with tensors alike.
+
+    One into which models are mixed on the way is trained alone.
+    """
     groups: dict[object, list[int]] = {}
     for i, job in enumerate(jobs):
         shapes = [
             tuple((name, tensor.shape) for name, tensor in tensors.items()) for tensors in (job.given, job.optimizer)
         ]
         size = job.program.steps_of(job.training), job.program.count(job.training.silo)
-        groups.setdefault((job.program, *size, *shapes), []).append(i)
+        groups.setdefault((job.program, *size, *shapes, i if job.mixed else None), []).append(i)
     return list(groups.values())
 
 

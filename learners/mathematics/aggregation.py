@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -74,6 +74,11 @@ def weighted_mean(states: Sequence[Mapping[str, Tensor]], weights: Sequence[floa
     if not any(weight > 0 for weight in weights):
         raise ValueError("no state has a positive weight")
     return mean.result()
+
+
+def squared_norm(tensors: Iterable[Tensor]) -> float:
+    """Return the sum of squares of all tensors' values, in float64."""
+    return math.fsum(float(tensor.to(torch.float64).square().sum()) for tensor in tensors)
 
 
 class RunningMean:

@@ -7,9 +7,10 @@ vehicles at once. Rows sum to 1. Where the columns do as well, mixing keeps the 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -83,6 +84,37 @@ def mix(states: Sequence[Mapping[str, Tensor]], weights: Matrix) -> list[dict[st
         weights: A, shape (N, N), rows summing to 1.
     """
     return [weighted_mean(states, row) for row in weights]
+
+
+def similarity(a: Mapping[str, Tensor], b: Mapping[str, Tensor], names: Collection[str]) -> float:
+    """Return U = max(0, cos(a, b)) of two models over some of their tensors; 0 where one of them vanishes.
+
+    Zhang, Zheng, Wu, Li, Shao, Chen (2023), ICPP, 10.1145/3605573.3605643, by which a vehicle in MIDDLE mixes models.
+    """
+    products = [(a[name].to(torch.float64), b[name].to(torch.float64)) for name in names]
+    product, of_a, of_b = (
+        math.fsum(float((one * other).sum()) for one, other in pairs)
+        for pairs in (products, [(one, one) for one, _ in products], [(other, other) for _, other in products])
+    )
+    return max(0.0, product / math.sqrt(of_a * of_b)) if of_a > 0 and of_b > 0 else 0.0
+
+
+def mixed_on_board(
+    own: Mapping[str, Tensor], other: Mapping[str, Tensor], parameters: Collection[str]
+) -> dict[str, Tensor]:
+    """Return (w + u w_n) / (1 + u) with u = U(w_n, w): what a vehicle that enters another RSU makes of its model w_n.
+
+    Identical models come back bit for bit; where the cosine is not above 0 it is w. Statistics of BatchNorm are mixed
+    likewise, counters rounded.
+
+    Args:
+        own: w_n, with at least the names of ``other``.
+        other: w, the model of the other RSU, or a part of it.
+        parameters: names of the tensors that u is of, where both have them.
+    """
+    shared = [name for name in parameters if name in other]
+    mine = {name: own[name] for name in other}
+    return weighted_mean([other, mine], [1.0, similarity(mine, other, shared)])
 
 
 def _without_diagonal(received: Graph) -> Graph:

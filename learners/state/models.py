@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import torch
 from torch import Tensor
@@ -14,44 +14,60 @@ from vnetsim.learning import AGGREGATOR, ModelKey
 
 
 class Models:
-    """The sequence theta^0, theta^1, ... of each aggregator: as much of it as staleness needs.
-
-    An aggregator begins with theta^0 when it is first named.
+    """The sequence theta^0, theta^1, ... of each aggregator: as much of it as staleness and the simulator need.
 
     Args:
-        initial: theta^0; kept, not copied.
+        initial: theta^0 of all aggregators; kept, not copied.
         max_staleness: how many versions older than the newest one a base model may be.
         not_of_model: beginnings of the names of tensors that belong to a version and not to its model.
+        aggregators: their names.
+
+    Attributes:
+        needed: models that are kept however old they are.
     """
 
-    def __init__(self, initial: State, *, max_staleness: int, not_of_model: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        initial: State,
+        *,
+        max_staleness: int,
+        not_of_model: tuple[str, ...] = (),
+        aggregators: Collection[str] = (AGGREGATOR,),
+    ) -> None:
         self.initial = initial
+        self.needed: Collection[ModelKey] = ()
         self._max_staleness = max_staleness
         self._not_of_model = not_of_model
-        self._kept: dict[str, dict[int, State]] = {AGGREGATOR: {0: initial}}
+        self._kept: dict[str, dict[int, State]] = {name: {0: initial} for name in aggregators}
 
     @property
     def aggregators(self) -> list[str]:
-        """The aggregators there are models of."""
+        """The names of the aggregators."""
         return list(self._kept)
 
     def __getitem__(self, key: ModelKey) -> State:
         """Return a model; not to be changed in place.
 
         Raises:
-            RunError: when it is too old or not there yet.
+            RunError: there is no such aggregator, or the model is too old or not there yet.
         """
-        kept = self._kept.setdefault(key.aggregator, {0: self.initial})
+        kept = self.versions(key.aggregator)
         if key.version not in kept:
             raise RunError(
-                f"no model of version {key.version} of aggregator '{key.aggregator}': those of versions {min(kept)} to "
-                f"{max(kept)} are kept."
+                f"no model of version {key.version} of aggregator '{key.aggregator}': those of versions {kept[0]} to "
+                f"{kept[-1]} are kept."
             )
-        return kept[key.version]
+        return self._kept[key.aggregator][key.version]
 
     def versions(self, aggregator: str = AGGREGATOR) -> list[int]:
-        """Return the versions that are kept, in ascending order."""
-        return sorted(self._kept.setdefault(aggregator, {0: self.initial}))
+        """Return the versions that are kept, in ascending order.
+
+        Raises:
+            RunError: there is no such aggregator.
+        """
+        if aggregator not in self._kept:
+            raise RunError(f"no aggregator '{aggregator}'; there are {', '.join(self._kept)}.")
+        return sorted(self._kept[aggregator])
 
     def newest(self, aggregator: str = AGGREGATOR) -> State:
         """Return the model of the round now open; not to be changed in place."""
@@ -59,9 +75,25 @@ class Models:
 
     def add(self, state: State, aggregator: str = AGGREGATOR) -> None:
         """End an aggregator's round: ``state`` is its next version. It is kept, not copied."""
-        version = self.versions(aggregator)[-1] + 1
+        self.put(state, ModelKey(aggregator, self.versions(aggregator)[-1] + 1))
+
+    def put(self, state: State, key: ModelKey) -> None:
+        """Put ``state`` in the place of an aggregator's newest model, or after it. It is kept, not copied.
+
+        Raises:
+            RunError: the version is neither.
+        """
+        aggregator, version = key
+        newest = self.versions(aggregator)[-1]
+        if version not in (newest, newest + 1):
+            raise RunError(
+                f"no model of aggregator '{aggregator}' can become version {version}: {newest} is its newest."
+            )
         models = {**self._kept[aggregator], version: state}
-        self._kept[aggregator] = {v: s for v, s in models.items() if v >= version - self._max_staleness}
+        oldest = version - self._max_staleness
+        self._kept[aggregator] = {
+            v: s for v, s in models.items() if v >= oldest or ModelKey(aggregator, v) in self.needed
+        }
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return ``model.*``, ``snapshot.V.*`` for older versions V, and ``round``, as independent tensors on the CPU.
@@ -85,7 +117,8 @@ class Models:
         Raises:
             InputError: when the tensors are not those of these models.
         """
-        self._kept = {aggregator: self._restored(own) for aggregator, own in by_aggregator(tensors).items()}
+        parts = by_aggregator(tensors, self._kept)
+        self._kept = {aggregator: self._restored(own) for aggregator, own in parts.items()}
 
     def _restored(self, tensors: Mapping[str, Tensor]) -> dict[int, State]:
         template = self.initial
@@ -111,12 +144,19 @@ def named(name: str, aggregator: str) -> str:
     return name if aggregator == AGGREGATOR else f"{aggregator}/{name}"
 
 
-def by_aggregator(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
-    """Return tensors by aggregator, under their plain names: the inverse of ``named``."""
-    found: dict[str, dict[str, Tensor]] = {AGGREGATOR: {}}
+def by_aggregator(tensors: Mapping[str, Tensor], aggregators: Collection[str]) -> dict[str, dict[str, Tensor]]:
+    """Return each aggregator's tensors under their plain names: the inverse of ``named``.
+
+    Raises:
+        InputError: one is of none of them.
+    """
+    found: dict[str, dict[str, Tensor]] = {name: {} for name in aggregators}
     for key, tensor in tensors.items():
-        aggregator, _, name = key.rpartition("/")
-        found.setdefault(aggregator or AGGREGATOR, {})[name] = tensor
+        owners = [name for name in aggregators if key.startswith(named("", name))]
+        if not owners:
+            raise misfit(key)
+        owner = max(owners, key=lambda name: len(named("", name)))
+        found[owner][key.removeprefix(named("", owner))] = tensor
     return found
 
 

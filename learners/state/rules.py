@@ -10,7 +10,7 @@ from torch import Tensor
 
 from learners.mathematics.robust import AveragingSettings
 from vnetsim.errors import InputError, RunError
-from vnetsim.learning import LearnerContext
+from vnetsim.learning import AGGREGATOR, LearnerContext
 from vnetsim.learning.aggregation import AGGREGATIONS, SYNC, AggregationRule, NextModel, RoundUploads
 from vnetsim.learning.device import all_finite
 from vnetsim.plugins import short_name
@@ -39,12 +39,17 @@ def misfit_rule(rule: AggregationRule, settings: AveragingSettings) -> InputErro
     )
 
 
-def needs_averaging(rule: str, learner: str, setting: str) -> InputError:
-    """Return the error for a rule where nobody averages, and the setting because of which neighbours mix."""
-    return InputError(
-        f"aggregation.name: '{short_name(rule)}' is for an RSU that averages, and the neighbours of {learner} mix "
-        f"their models ({setting}); leave it at '{SYNC}'."
-    )
+def refuse_what_needs_averaging(context: LearnerContext, learner: str, setting: str) -> None:
+    """Refuse a rule, or several aggregators, for a learner whose neighbours mix because of a setting.
+
+    Raises:
+        InputError: it was asked for one of them.
+    """
+    why = f"an RSU that averages, and the neighbours of {learner} mix their models ({setting})"
+    if context.rule != SYNC:
+        raise InputError(f"aggregation.name: '{short_name(context.rule)}' is for {why}; leave it at '{SYNC}'.")
+    if context.aggregators != (AGGREGATOR,):
+        raise InputError(f"topology.kind: several aggregators are for {why}; leave it at '{AGGREGATOR}'.")
 
 
 def shares_of(made: NextModel, given: RoundUploads, sent: Mapping[str, Tensor], *, name: str, when: str) -> list[float]:

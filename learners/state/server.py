@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -10,11 +11,12 @@ import torch
 from torch import Tensor
 
 from learners.engines.programs import State
-from learners.mathematics.aggregation import Weights, equal_weights
+from learners.mathematics.aggregation import Weights, equal_weights, weighted_mean
 from learners.mathematics.robust import AveragingSettings, clipped, combine, used_weights
 from learners.state.models import Models, by_aggregator, misfit, named
 from learners.state.rules import MEMORY, misfit_rule, shares_of
-from vnetsim.learning import AGGREGATOR, Participant, Update
+from vnetsim.errors import RunError
+from vnetsim.learning import AGGREGATOR, ModelKey, Participant, Update
 from vnetsim.learning.aggregation import AggregationRule, RoundUploads, Upload
 
 Weigh = Callable[[Sequence[Participant]], Weights]
@@ -84,11 +86,13 @@ class Server:
         self._memory: dict[str, Mapping[str, Tensor]] = {}
         self.averaged: tuple[Sequence[Participant], State] = [], {}
         # how often a model had changed at each version: a round that only fills a buffer makes no new one
-        self._changes: dict[str, dict[int, int]] = {}
+        self._changes: dict[str, list[int]] = {name: [0] for name in models.aggregators}
 
     def base(self, participant: Participant) -> State:
-        """Return the model that a participant downloaded: where its own training starts."""
-        return self.models[participant.base]
+        """Return the model that a participant downloaded, or the mean of several: where its own training starts."""
+        if not participant.bases:
+            return self.models[participant.base]
+        return weighted_mean([self.models[key] for key in participant.bases], equal_weights(len(participant.bases)))
 
     def carried(self, participant: Participant) -> State:
         """Return the model that a participant brings to its neighbours: the one that it downloaded."""
@@ -96,7 +100,8 @@ class Server:
 
     def trained(self, participant: Participant) -> bool:
         """Return whether the model that a participant downloaded has been trained."""
-        return participant.base.version > 0
+        key = participant.base
+        return key.version > 0 or self._changes[key.aggregator][0] > 0
 
     def silo_figures(self, _measure: Callable[[State], Mapping[str, float]]) -> Sequence[Mapping[str, float]]:
         """Return nothing: silos have no models of their own."""
@@ -120,9 +125,24 @@ class Server:
             state, changed = {**present, **made}, bool(made)
         if self._beside is not None:
             state |= self._beside(present, updates, version)
-        changes = self._changes.setdefault(into, {0: 0})
-        changes[version + 1] = changes[version] + changed
+        self._changes[into].append(self._changes[into][version] + changed)
         return Folded(weights=weights, state=state)
+
+    def merge(self, sources: Mapping[ModelKey, float], into: ModelKey) -> None:
+        """Make the weighted mean of models one of an aggregator; see ``vnetsim.learning.KeepsModels``."""
+        total = math.fsum(sources.values())
+        if not (abs(total - 1) <= 1e-6 and min(sources.values()) >= 0):
+            raise RunError(f"weights of merged models must be at least 0 and sum to 1, got {list(sources.values())}.")
+        present = self.models.newest(into.aggregator)
+        own = self._beside(present, (), into.version).keys() if self._beside is not None else ()
+        used = {key: weight for key, weight in sources.items() if weight > 0}
+        states = [{name: t for name, t in self.models[key].items() if name not in own} for key in used]
+        # one alone is not copied: after a cloud's round it is the model of many
+        mean = states[0] if len(states) == 1 else weighted_mean(states, list(used.values()))
+        self.models.put({**present, **mean}, into)
+        # a version counts as one change, whatever it came of
+        changes = self._changes[into.aggregator][: into.version]
+        self._changes[into.aggregator] = [*changes, (changes[-1] if changes else 0) + 1]
 
     def _made(
         self, updates: Sequence[Update], weights: Weights, present: State, into: str
@@ -134,12 +154,19 @@ class Server:
             raise ValueError("updates that were averaged as they came can only be aggregated all together")
         states: list[State] = [{name: t for name, t in one.state.items() if name in present} for one in updates]
         counted = [place for place, weight in enumerate(weights) if weight > 0]
+        bases = {place: self.base(updates[place].participant) for place in counted}
         for place in () if streamed else counted:
-            states[place] = clipped(states[place], self.base(updates[place].participant), self.settings)
+            states[place] = clipped(states[place], bases[place], self.settings)
+            if updates[place].participant.carried == "change" and bases[place] is not present:
+                states[place] = self._moved(states[place], bases[place], present)
+                bases[place] = present
         sent = mean if streamed else states[0]
         given = RoundUploads(
             model=present,
-            uploads=[self._upload(updates[place], states[place], float(weights[place]), into) for place in counted],
+            uploads=[
+                self._upload(updates[place].participant, states[place], bases[place], float(weights[place]), into)
+                for place in counted
+            ],
             parameters=self._parameters & sent.keys(),
             memory=self._memory.get(into, {}),
             mean=lambda: mean if streamed else combine(states, weights, self.settings),
@@ -152,15 +179,25 @@ class Server:
         used[counted] = shares
         return used, made.state
 
-    def _upload(self, update: Update, state: State, weight: float, into: str) -> Upload:
-        who = update.participant
-        # versions of the aggregator that the upload goes to; it started from one of the same, as long as there is one
-        changes = self._changes.setdefault(into, {0: 0})
+    def _moved(self, state: State, base: State, present: State) -> State:
+        """Return the present model with what a vehicle changed in the parameters of another one."""
+        return {
+            name: (present[name].double() + (tensor.double() - base[name].double())).to(tensor.dtype)
+            if name in self._parameters
+            else present[name]
+            for name, tensor in state.items()
+        }
+
+    def _upload(self, who: Participant, state: State, base: State, weight: float, into: str) -> Upload:
+        changes = self._changes[into]
+        since = who.base.version if who.base.aggregator == into else who.counted_from
+        if since is None:
+            raise ValueError(f"vehicle '{who.vehicle_id}' began at '{who.base.aggregator}', and lacks counted_from")
         return Upload(
             state=state,
-            base=self.base(who),
+            base=base,
             weight=weight,
-            staleness=changes[self.models.versions(into)[-1]] - changes[who.base.version],
+            staleness=changes[-1] - changes[since],
             download_s=who.download_s,
             train_s=who.train_s,
             upload_s=who.upload_s,
@@ -173,10 +210,8 @@ class Server:
     def state_dict(self) -> dict[str, Tensor]:
         """Return ``versions``, how often models had changed, and under ``aggregation.*`` what the rule remembers."""
         tensors = {}
-        for aggregator in self.models.aggregators:
-            changes = self._changes.get(aggregator, {0: 0})
-            kept = [changes[version] for version in self.models.versions(aggregator)]
-            tensors[named(VERSIONS, aggregator)] = torch.tensor(kept)
+        for aggregator, changes in self._changes.items():
+            tensors[named(VERSIONS, aggregator)] = torch.tensor(changes)
             for name, tensor in self._memory.get(aggregator, {}).items():
                 tensors[named(f"{MEMORY}{name}", aggregator)] = tensor.to("cpu", copy=True)
         return tensors
@@ -187,12 +222,10 @@ class Server:
         Raises:
             InputError: when the tensors are not those of these models.
         """
-        parts = by_aggregator(tensors)
-        for aggregator in self.models.aggregators:
-            own, kept = parts.get(aggregator, {}), self.models.versions(aggregator)
-            if VERSIONS not in own or own[VERSIONS].shape != (len(kept),):
+        for aggregator, own in by_aggregator(tensors, self.models.aggregators).items():
+            if VERSIONS not in own or own[VERSIONS].shape != (self.models.versions(aggregator)[-1] + 1,):
                 raise misfit(named(VERSIONS, aggregator))
-            self._changes[aggregator] = dict(zip(kept, own[VERSIONS].tolist(), strict=True))
+            self._changes[aggregator] = own[VERSIONS].tolist()
             device = next(iter(self.models.newest(aggregator).values())).device
             self._memory[aggregator] = {
                 name.removeprefix(MEMORY): tensor.to(device, copy=True)

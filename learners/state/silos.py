@@ -16,7 +16,7 @@ from torch import Tensor
 
 from learners.data.moving import moved
 from learners.engines.programs import State
-from learners.mathematics.aggregation import equal_weights, weighted_mean
+from learners.mathematics.aggregation import equal_weights, squared_norm, weighted_mean
 from learners.mathematics.mixing import Matrix, half_received, metropolis_hastings, metropolis_hastings_row, mix
 from learners.state.models import Models, alike, misfit
 from learners.state.server import Folded
@@ -203,10 +203,7 @@ class OwnModels:
 
     def _distance(self, trained: Sequence[State], mean: State) -> float:
         """Return sqrt(mean over silos of |theta_i - mean|^2)."""
-        squares = [
-            math.fsum(float((state[name] - mean[name]).to(torch.float64).square().sum()) for name in self._consensus_of)
-            for state in trained
-        ]
+        squares = [squared_norm(state[name] - mean[name] for name in self._consensus_of) for state in trained]
         return math.sqrt(math.fsum(squares) / len(squares))
 
 

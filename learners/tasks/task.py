@@ -178,7 +178,7 @@ class Task(ABC):
             participant.silo,
             speed_mps=participant.speed_mps,
             learning_rate=self.learning_rate(participant.base.version),
-            seed=self._context.streams.integer("training", participant.round, participant.vehicle_id),
+            seed=self._context.streams.integer("training", *participant.started, participant.vehicle_id),
             steps=0 if participant.work_share == 1 else participant.steps_of(self.steps),
         )
 

@@ -106,7 +106,9 @@ def test_aggregators_do_not_know_each_other(
     """Rounds of two aggregators in turn are the rounds of each alone, also after a restart between them."""
 
     def make() -> Any:
-        return kind.create(new_context(rule=rule, exchange=STAR), kind.Settings(batch=4, steps=1))
+        return kind.create(
+            new_context(rule=rule, exchange=STAR, aggregators=("a", "b")), kind.Settings(batch=4, steps=1)
+        )
 
     def play(learner: Any, aggregator: str, round_: int, number: int) -> None:
         one = participant(round_, number, speed_mps=20.0)

@@ -99,6 +99,14 @@ class Participant:
     mixed: tuple[tuple[float, ModelKey], ...] = ()
     bases: tuple[ModelKey, ...] = ()
 
+    @property
+    def started(self) -> tuple[str | int, ...]:
+        """What tells its random draws from those of the vehicle's other participations.
+
+        The round; with several aggregators the model that it began with, so that it draws the same wherever it ends.
+        """
+        return (self.round,) if self.base.aggregator == AGGREGATOR else self.base
+
     def steps_of(self, steps: int) -> int:
         """Return how many of ``steps`` local steps it did: its share of them to the nearest whole one, at least one."""
         return max(1, round(self.work_share * steps))

@@ -75,14 +75,20 @@ def test_refuses_another_model(change: dict[str, torch.Tensor | None]) -> None:
 
 
 def test_aggregators_have_versions_of_their_own() -> None:
-    models = history(3, 1)
+    names = [AGGREGATOR, "RSU 2", "new"]
+    models, restored = (Models(model(0), max_staleness=1, aggregators=names) for _ in range(2))
+    for r in range(3):
+        models.add(model(r + 1))
     models.add(model(7), "RSU 2")
-    assert models.aggregators == [AGGREGATOR, "RSU 2"]
+    assert models.aggregators == names
     assert (models.versions(), models.versions("RSU 2"), models.versions("new")) == ([2, 3], [0, 1], [0])
     assert models[ModelKey("RSU 2", 0)] is models[ModelKey("new", 0)] is models.initial
+    with pytest.raises(RunError, match="no aggregator 'RSU 3'; there are single, RSU 2, new"):
+        models.newest("RSU 3")
     saved = load(save(models.state_dict()))
     assert saved.keys() >= {"model.layer.weight", "RSU 2/model.layer.weight", "RSU 2/snapshot.0.layer.weight"}
-    restored = Models(model(0), max_staleness=1)
+    with pytest.raises(InputError, match="does not fit this learner's settings"):
+        Models(model(0), max_staleness=1).load_state_dict(saved)
     restored.load_state_dict(saved)
     assert restored.newest("RSU 2")["layer.count"].item() == 7
     assert restored.newest()["layer.count"].item() == 3
