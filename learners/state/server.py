@@ -148,6 +148,7 @@ class Server:
         self, updates: Sequence[Update], weights: Weights, present: State, into: str
     ) -> tuple[Weights, Mapping[str, Tensor]]:
         """Return what the uploads count, and what the rule makes of them."""
+        newest = ModelKey(into, self.models.versions(into)[-1])
         streamed = not all(update.state for update in updates)
         of, mean = self.averaged
         if streamed and [update.participant for update in updates] != of:
@@ -157,7 +158,8 @@ class Server:
         bases = {place: self.base(updates[place].participant) for place in counted}
         for place in () if streamed else counted:
             states[place] = clipped(states[place], bases[place], self.settings)
-            if updates[place].participant.carried == "change" and bases[place] is not present:
+            who = updates[place].participant
+            if who.carried == "change" and (who.base != newest or who.bases):
                 states[place] = self._moved(states[place], bases[place], present)
                 bases[place] = present
         sent = mean if streamed else states[0]
@@ -172,7 +174,7 @@ class Server:
             mean=lambda: mean if streamed else combine(states, weights, self.settings),
         )
         made = self.rule.aggregate(given)
-        when = f"in round {self.models.versions(into)[-1]}"
+        when = f"in round {newest.version}"
         shares = shares_of(made, given, sent, name=self.rule.name, when=when)
         self._memory[into] = dict(made.memory)
         used = np.zeros(len(updates))

@@ -333,9 +333,9 @@ class KeepsModels(Protocol):
     def keep(self, models: Collection[ModelKey]) -> None:
         """Take note of the models that are still needed, however old they are, until the next call.
 
-        Vehicles in flight started from them or mix them, or they are on their way over the backhaul. To be called
-        before whatever makes a newer one: ``aggregate`` and ``merge``. Without it ``LearnerContext.max_staleness``
-        alone says which are kept.
+        Vehicles that have not been aggregated yet started from them or mix them, wherever they will be aggregated, or
+        they are on their way over the backhaul. To be called before whatever makes a newer one: ``aggregate`` and
+        ``merge``. Without it ``LearnerContext.max_staleness`` alone says which are kept.
         """
         ...
 
