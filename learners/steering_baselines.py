@@ -58,15 +58,9 @@ def steering_parts(
     Raises:
         InputError: an aggregation rule, or several aggregators, where nobody averages.
     """
-<<<<<<< HEAD
     star, ring, first = topology == "star", topology == "ring", task.initial_state()
-    if not star and context.rule != SYNC:
-        raise needs_averaging(context.rule, name, f"exchange.topology: {topology}")
-=======
-    star, ring = topology == "star", topology == "ring"
     if not star:
         refuse_what_needs_averaging(context, name, f"exchange.topology: {topology}")
->>>>>>> 6538a63 (Learners: models of several aggregators merge; updates that were carried to another, mixed on board, or begun from several models)
     silos = SiloStates(context.silos, SiloState(shared={} if star else first, own=own))
     parameters = [name for name, _ in task.network.named_parameters()]
     server: Server | OwnModels
