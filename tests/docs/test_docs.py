@@ -22,7 +22,7 @@ from vnetsim.cli.lookup import kinds, word
 from vnetsim.experiment import Experiment
 from vnetsim.learning.registry import LEARNERS, find_learner, learner_names
 from vnetsim.plugins import Kind
-from vnetsim.setting_texts import description, setting_texts
+from vnetsim.setting_texts import MISSING, description, setting_texts
 from vnetsim.simulation.log import OUTCOMES
 from vnetsim.simulation.pace import PACES
 from vnetsim.simulation.selection import SELECTIONS
@@ -91,7 +91,8 @@ def test_the_page_of_plug_ins_has_all_of_each(kind: Kind, plugins_page: str) -> 
         for said in (*re.split(r"::?\n|\n\n", description(found)), found.source, *getattr(found, "equations", ())):
             assert " ".join(said.split()) in words, (name, said)
         for text in setting_texts(kind.settings_of(found), kind.table):
-            assert f"`{text.key}` = `{text.default}`" in section
+            default = "" if text.default == MISSING else f" = `{text.default}`"
+            assert f"`{text.key}`{default}" in section
             assert text.meaning in words, text.key
             assert text.bounds in words, text.key
 
