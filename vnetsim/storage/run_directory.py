@@ -20,6 +20,8 @@ import io
 import json
 import math
 import zipfile
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -200,13 +202,27 @@ def _refuse_impossible(path: Path, windows: Scan) -> None:
             path_s == times.sort(),
             *(pl.col(name).list.len() == times.len() for name in _PATHS),
         ),
-        "two of one vehicle at one RSU overlap": pl.col("enter_s")
-        < pl.col("exit_s").shift().over("vehicle_id", "rsu_id", order_by="enter_s"),
     }
-    found = windows.collect(lambda rows: rows.select(fault.any().alias(words) for words, fault in faults.items()))
-    for words in found.columns:
-        if found[words].item():
-            raise InputError(f"{path}: damaged: of some windows, {words}.")
+    before_s = pl.col("exit_s").shift().over("vehicle_id", "rsu_id", order_by="enter_s")
+    of_all = {"two of one vehicle at one RSU overlap": pl.col("enter_s") < before_s}
+    count = windows.collect(lambda rows: rows.select(pl.len())).item()
+    for looked_for, first, last in [
+        *((faults, first, first + _TOGETHER) for first in range(0, count, _TOGETHER)),
+        (of_all, 0, count),
+    ]:
+        found = windows.collect(partial(_any, faults=looked_for, first=first, last=last))
+        for words in found.columns:
+            if found[words].item():
+                raise InputError(f"{path}: damaged: of some windows, {words}.")
+
+
+def _any(rows: pl.LazyFrame, *, faults: Mapping[str, pl.Expr], first: int, last: int) -> pl.LazyFrame:
+    """Return whether any of some rows has each fault."""
+    return rows.slice(first, last - first).select(fault.any().alias(words) for words, fault in faults.items())
+
+
+_TOGETHER = 4096
+"""Windows that are looked at together, so that memory does not grow with their number."""
 
 
 _PATHS = [column.name for column in TABLES["windows"] if column.dtype == REALS]
