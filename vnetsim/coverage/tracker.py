@@ -93,14 +93,15 @@ class Tracker:
     def _follow(self, drives: _Drives, observer: Observer) -> None:
         """Extend the paths by some drives, and take note of those that begin or end."""
         visits = drives.visits(self._discs)
+        points = [memoryview(values).cast("B") for values in visits.points]
         for disc, vehicle, first, last, begin, end, came, leaves in visits.each():
             key = disc, vehicle
             if drives.instant[first] < 0:
                 path, columns = self._open.pop(key)
             else:
                 path, columns = self._opened(drives, first, self._rsus[disc].id, observer, crossed=came)
-            for column, values in zip(columns, visits.points, strict=True):
-                column.frombytes(values[begin:end].tobytes())
+            for column, values in zip(columns, points, strict=True):
+                column.frombytes(values[8 * begin : 8 * end])
             if drives.instant[first] >= 0:
                 self._held.append(Entered(time_s=path.time_s[0], path=path))
             if leaves:
@@ -218,10 +219,12 @@ class _Drives:
     def visits(self, discs: Floats) -> _Visits:
         """Return who is when in which disc; a row of ``discs`` is x, y and radius (m)."""
         disc, row = self._near(discs)
-        offset = self.sample[row, 1:3] - discs[disc, :2]
-        distance_m2 = offset[:, 0] * offset[:, 0] + offset[:, 1] * offset[:, 1]
-        near = distance_m2 <= (1.001 * (discs[disc, 2] + self.reach_m)) ** 2  # a margin for rounding
-        disc, row, offset, distance_m2 = disc[near], row[near], offset[near], distance_m2[near]
+        x_m, y_m = self.sample[row, 1] - discs[disc, 0], self.sample[row, 2] - discs[disc, 1]
+        distance_m2 = x_m * x_m + y_m * y_m
+        near = np.flatnonzero(
+            distance_m2 <= ((1.001 * (discs[:, 2] + self.reach_m)) ** 2)[disc]
+        )  # a margin for rounding
+        disc, row, x_m, y_m, distance_m2 = disc[near], row[near], x_m[near], y_m[near], distance_m2[near]
         range_m = discs[disc, 2]
         inside = distance_m2 < range_m * range_m
         # Whether a row's vehicle drove here from the row before it, which is near as well then. Nobody came to the
@@ -233,13 +236,13 @@ class _Drives:
         first = np.flatnonzero(inside & ~(came & was_inside))
         last = np.flatnonzero(inside & ~np.roll(came & inside, -1))
         leaves = np.roll(came & ~inside, -1)[last]
-        step = offset - np.roll(offset, 1, axis=0)
-        receding = offset[:, 0] * step[:, 0] + offset[:, 1] * step[:, 1]
-        length_m2 = step[:, 0] * step[:, 0] + step[:, 1] * step[:, 1]
+        step_x_m, step_y_m = x_m - np.roll(x_m, 1), y_m - np.roll(y_m, 1)
+        receding = x_m * step_x_m + y_m * step_y_m
+        length_m2 = step_x_m * step_x_m + step_y_m * step_y_m
         # Only where the closest approach lies within the step can a segment between two rows outside cut the disc.
         cuts = ~inside & ~was_inside & (receding > 0) & (receding < length_m2)
         at = np.flatnonzero(came & (cuts | (inside != was_inside)))
-        rim, shares = self._rim(row[at], offset[at - 1], range_m[at])
+        rim, shares = self._rim(row[at], x_m[at - 1], y_m[at - 1], range_m[at])
         time_s = rim[:, :, 0]
         # Both ends are outside and the closest approach is between them: the chord lies within the step, and a share
         # a hair outside [0, 1] (an end on the circle) is rounding, which was taken back.
@@ -292,12 +295,13 @@ class _Drives:
                     rows[disc] = np.sort(np.concatenate(found))
         return np.repeat(np.arange(len(discs)), [len(found) for found in rows]), np.concatenate(rows)
 
-    def _rim(self, row: Integers, offset: Floats, range_m: Floats) -> tuple[Floats, Floats]:
+    def _rim(self, row: Integers, x_m: Floats, y_m: Floats, range_m: Floats) -> tuple[Floats, Floats]:
         """Return where the segments that end in some rows enter and leave a disc.
 
         Args:
             row: the rows.
-            offset: of the row before each, from the disc's centre (m), shape (S, 2).
+            x_m: of the row before each, from the disc's centre (m), like ``y_m``.
+            y_m: see ``x_m``.
             range_m: the disc's radius (m).
 
         Returns:
@@ -305,7 +309,7 @@ class _Drives:
             of the segment that is, not clamped, shape (S, 2).
         """
         before, step = self.sample[row - 1], self.sample[row] - self.sample[row - 1]
-        columns = (*offset.T, step[:, 1], step[:, 2], range_m)
+        columns = (x_m, y_m, step[:, 1], step[:, 2], range_m)
         shares = np.array([crossings(*line) for line in zip(*(c.tolist() for c in columns), strict=True)])
         shares = shares.reshape(-1, 2)
         rim = before[:, None] + np.clip(shares, 0.0, 1.0)[:, :, None] * step[:, None]
