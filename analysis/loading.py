@@ -38,10 +38,8 @@ class RunData:
 
     Args:
         manifest: ``manifest.json``.
-        experiment: ``experiment.toml``.
-        experiment_text: the same file, as written.
-        rsus: the RSUs, at least one.
-        camera: the vehicles' camera.
+        experiment: ``experiment.toml``, as ``experiment_text`` is.
+        rsus: at least one.
         windows: the table of that name, as all that follow; with ``chord_m`` instead of the paths.
         exchanges: between vehicles.
         lanes: the table ``map``.

@@ -114,7 +114,6 @@ class Panel:
 
     Args:
         name: file name without suffix.
-        title: what it shows, in a few words.
         caption: one to three sentences with the key numbers; says why when there is no figure.
         svg: the figure as a complete SVG document, empty without data.
         wide: across the page instead of two side by side.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -31,58 +30,47 @@ _MOST_COLUMNS = 8
 _COMPASS = ("north", "east", "south", "west")
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
 class Spread:
-    """Shares by bin.
+    """Shares of the windows, dwell and updates of a condition by bin.
 
     Args:
+        data: the condition.
         labels: of the bins.
-        by_arm: shares of each arm, all its cells together.
-        together: of all arms; their runs may have ended at different times.
-        of: returns the shares of a table of ``windows_with_updates``.
+        bins_of: returns the bin of each row of a table of ``windows_with_updates``.
     """
 
-    labels: tuple[str, ...]
-    by_arm: Mapping[str, Shares]
-    together: Shares
-    of: Callable[[pl.DataFrame], Shares]
+    def __init__(
+        self, data: ConditionData, labels: Sequence[str], bins_of: Callable[[pl.DataFrame], NDArray[np.int64]]
+    ) -> None:
+        self.labels = tuple(labels)
+        self._bins_of = bins_of
+        self.by_arm = {arm: self.of(pl.concat([cell.windows for cell in data.of(arm)])) for arm in data.present}
+        self.together = self.of(pl.concat([cell.windows for cell in data.cells]))
 
-
-def _spread(
-    tables: Mapping[str, pl.DataFrame], labels: Sequence[str], bins_of: Callable[[pl.DataFrame], NDArray[np.int64]]
-) -> Spread:
-    def of(table: pl.DataFrame) -> Shares:
-        return shares(table, bins_of(table), len(labels))
-
-    by_arm = {arm: of(table) for arm, table in tables.items()}
-    return Spread(labels=tuple(labels), by_arm=by_arm, together=of(pl.concat(list(tables.values()))), of=of)
+    def of(self, table: pl.DataFrame) -> Shares:
+        """Return the shares of such a table."""
+        return shares(table, self._bins_of(table), len(self.labels))
 
 
 def _speeds_kmh(table: pl.DataFrame) -> Floats:
     return table["speed_kmh"].to_numpy().astype(np.float64)
 
 
-def _windows(data: ConditionData) -> dict[str, pl.DataFrame]:
-    return {arm: pl.concat([cell.windows for cell in data.of(arm)]) for arm in data.present}
-
-
 def spread_over_speeds(data: ConditionData) -> Spread:
     """Return shares by speed at entry; bins are the same for all arms of the condition."""
-    tables = _windows(data)
-    edges = speed_edges_kmh(_speeds_kmh(pl.concat(list(tables.values()))))
+    edges = speed_edges_kmh(_speeds_kmh(pl.concat([cell.windows for cell in data.cells])))
     labels = [f"{low:g}\u2013{high:g}" for low, high in pairwise(edges)]
-    return _spread(tables, labels, lambda table: speed_bins(_speeds_kmh(table), edges))
+    return Spread(data, labels, lambda table: speed_bins(_speeds_kmh(table), edges))
 
 
 def spread_over_directions(data: ConditionData) -> Spread:
     """Return shares by the direction from which vehicles first came."""
-    tables = _windows(data)
-    planned = {int(cell.settings.get("silos.approaches", 0)) for cell in data.cells}
-    seen = [int(table["approach"].max()) + 1 for table in tables.values() if table.height]  # type: ignore[arg-type]
+    planned = [int(cell.settings.get("silos.approaches", 0)) for cell in data.cells]
+    seen = [int(cell.windows["approach"].max()) + 1 for cell in data.cells if cell.windows.height]  # type: ignore[arg-type]
     bins = max(*planned, *seen, 1)
     bearings = [f"{360 * k / bins:.0f}\u00b0" for k in range(bins)]
     labels = _COMPASS if bins == len(_COMPASS) else bearings
-    return _spread(tables, labels, lambda table: table["approach"].to_numpy().astype(np.int64))
+    return Spread(data, labels, lambda table: table["approach"].to_numpy().astype(np.int64))
 
 
 def _mean_percent(values: Sequence[float | None]) -> str:

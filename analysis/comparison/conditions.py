@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
 
-from analysis.comparison.data import CellData, ComparisonData, Metric
+from analysis.comparison.data import CellData, ComparisonData, in_common
 from analysis.comparison.verdicts import Family, compare_columns, varies
 from analysis.formatting import shortened
 
@@ -26,7 +25,9 @@ def across_conditions(data: ComparisonData) -> list[Family]:
     found = []
     for arm in data.arms:
         cells = [cell for cell in data.cells if cell.arm == arm]
-        for metric in _metrics(cells, data.record.last_evaluations):
+        same, _ = in_common(cells, data.record.last_evaluations)
+        same = [one for one in same if any(cell.final(one.name, one.last) is not None for cell in cells)]
+        for metric in [one for one in same if one.better] or same:
             at = {(cell.condition, cell.seed): cell.final(metric.name, metric.last) for cell in cells}
             names = [one.name for one in data.conditions if any(cell.condition == one.name for cell in cells)]
             values = np.array([[at.get((name, seed)) for name in names] for seed in data.seeds], dtype=np.float64)
@@ -35,21 +36,6 @@ def across_conditions(data: ComparisonData) -> list[Family]:
                 pairs = compare_columns(names, values, data.record.interval)
                 found.append(Family("conditions", arm, metric, pairs))
     return found
-
-
-def _metrics(cells: Sequence[CellData], last: int) -> list[Metric]:
-    """Return what some cells all measure in the same way and can be compared by."""
-    if not cells:
-        return []
-    metrics = []
-    for name, series in cells[0].series.items():
-        if any(cell.series.get(name) != series for cell in cells):
-            continue
-        often = any(cell.final(name, last) is not None for cell in cells)
-        metric = dataclasses.replace(series, last=last if often else 1)
-        if any(cell.final(name, metric.last) is not None for cell in cells):
-            metrics.append(metric)
-    return [metric for metric in metrics if metric.better] or metrics
 
 
 def what_differs(data: ComparisonData, across: Family) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -150,6 +151,20 @@ class CellData:
         asked = self.metrics.filter(pl.col("round") == 0)["name"].unique()
         found = self.metrics.filter((pl.col("round") > 0) & pl.col("name").is_in(asked.implode()))
         return found["round"].n_unique()
+
+
+def in_common(cells: Sequence[CellData], last: int) -> tuple[list[Metric], list[Metric]]:
+    """Return the series that all cells measure in the same way, and those that they only call the same.
+
+    A name, label, unit or caption that differs means that something else is measured, as with losses. Each is compared
+    by the mean of its ``last`` last values; what no cell measured so often, such as a probe at the end, by its last.
+    """
+    series = cells[0].series.values() if cells else ()
+    common = [one for one in series if all(one.name in cell.series for cell in cells)]
+    same = [one for one in common if all(cell.series[one.name] == one for cell in cells)]
+    often = {one.name: any(cell.final(one.name, last) is not None for cell in cells) for one in same}
+    others = [one for one in common if one.name not in often]
+    return [dataclasses.replace(one, last=last if often[one.name] else 1) for one in same], others
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from analysis.comparison.data import CellData, ComparisonData, ConditionData, Metric, RecordedTraffic
+from analysis.comparison.data import CellData, ComparisonData, ConditionData, Metric, RecordedTraffic, in_common
 from analysis.comparison.mobility import METRICS, outcomes
 from analysis.formatting import MOST_NAMED, clean, count, named
 from analysis.loading import load
@@ -19,7 +19,7 @@ from analysis.report.notices import notices
 from analysis.statistics.participation import participants_by_round, run_measures, windows_with_updates
 from vnetsim.errors import InputError
 from vnetsim.storage.comparison import COMPARED, RECORD
-from vnetsim.storage.records import CellEntry, ComparisonRecord, ManifestRecord, RsuEntry
+from vnetsim.storage.records import CellEntry, ComparisonRecord, RsuEntry
 from vnetsim.storage.run_directory import RunDirectory
 
 _NOT_GENERAL = frozenset({"scenario", "learner", "seed", "learning", "traffic", "source"})
@@ -30,18 +30,6 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     for key, value in values.items():
         result |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
     return result
-
-
-def _series(manifest: ManifestRecord) -> dict[str, Metric]:
-    return {
-        series.name: Metric(
-            name=series.name,
-            label=clean(series.label or series.name, 40),
-            unit=clean(series.unit, 12),
-            caption=clean(series.caption, 400),
-        )
-        for series in manifest.series
-    }
 
 
 def _cell(folder: Path, entry: CellEntry, traffic_sha256: str, own: AbstractSet[str]) -> CellData:
@@ -68,6 +56,16 @@ def _cell(folder: Path, entry: CellEntry, traffic_sha256: str, own: AbstractSet[
         ]
     )
     metrics = outcomes(run, float(spent["bytes"].sum())) if timed else run.metrics
+    declared = [
+        Metric(
+            name=one.name,
+            label=clean(one.label or one.name, 40),
+            unit=clean(one.unit, 12),
+            caption=clean(one.caption, 400),
+        )
+        for one in manifest.series
+    ]
+    series = METRICS if timed else declared
     return CellData(
         name=folder.name,
         arm=entry.arm,
@@ -86,7 +84,7 @@ def _cell(folder: Path, entry: CellEntry, traffic_sha256: str, own: AbstractSet[
         spent=spent,
         windows=windows_with_updates(run.windows, parts),
         participants=participants_by_round(parts, run.rounds.height),
-        series={metric.name: metric for metric in METRICS} if timed else _series(manifest),
+        series={metric.name: metric for metric in series},
         settings={key: value for key, value in settings.items() if key not in own},
         learning=_flat(experiment.get("learning") or {}, "learning."),
         measures=run_measures(parts, run.windows, run.rounds, span_s=time_s - begin_s, silos=silos),
@@ -158,7 +156,7 @@ def _record(folder: Path) -> ComparisonRecord:
     """
     path, record = folder / RECORD, RunDirectory(folder).comparison_record()
     if not record.cells:
-        raise InputError(f"{path}: tells of no cells yet; call `vnetsim compare` again.")
+        raise InputError(f"{path}: lists no cells yet; call `vnetsim compare` again.")
     if record.last_evaluations < 1:
         raise InputError(f"{path}: damaged: 'last_evaluations' must be at least 1, got {record.last_evaluations}.")
     known = {traffic.folder for traffic in record.traffic}
@@ -233,22 +231,14 @@ def _under(name: str, arms: Sequence[str], record: ComparisonRecord, cells: Sequ
 
 
 def with_metrics(data: ConditionData, last: int = 1) -> ConditionData:
-    """Return the condition with the series that can be compared, each by the mean of its ``last`` last values.
-
-    One that no cell measured so often, such as a probe at the end, is compared by its last value. A name, label, unit
-    or caption that differs means that something else is measured, as with losses.
-    """
+    """Return the condition with the series that can be compared, each by the mean of its ``last`` last values."""
     if not data.cells:
         return data
-    first = data.cells[0].series
-    common = [series for name, series in first.items() if all(name in cell.series for cell in data.cells)]
-    same = [series for series in common if all(cell.series[series.name] == series for cell in data.cells)]
+    same, others = in_common(data.cells, last)
     metrics: list[Metric] = []
     alike: list[Metric] = []
     fixed: list[Metric] = []
-    for one in same:
-        often = any(cell.final(one.name, last) is not None for cell in data.cells)
-        series = dataclasses.replace(one, last=last if often else 1)
+    for series in same:
         finals = data.finals(series)
         measured = np.isfinite(finals)
         if not measured.any(axis=0).all():
@@ -266,5 +256,5 @@ def with_metrics(data: ConditionData, last: int = 1) -> ConditionData:
         metrics=tuple(metrics),
         alike=tuple(alike),
         fixed=tuple(series.words for series in fixed),
-        other_meanings=tuple(series.words for series in common if series not in same),
+        other_meanings=tuple(series.words for series in others),
     )

@@ -1,4 +1,4 @@
-"""Blur levels, how level and kernel follow from speed, and example images: one PNG strip per blur level."""
+"""Blur levels, and example images: one PNG strip per blur level."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from analysis.formatting import count, number, percent, quantity
 from analysis.loading import RunData
 from analysis.plots.traffic import NO_TRAFFIC
 from analysis.statistics.windows import entries
-from analysis.style import BLACK, BLUE, HALF_IN, ORANGE, Drawn, axes, histogram, legend, panel
+from analysis.style import HALF_IN, Drawn, axes, histogram, legend, panel
 
-_DASHES = (0, (5, 2))
 _MAX_IMAGES, _MIN_IMAGES, _MAX_WIDTH_PX = 8, 3, 1320
 _GAP_PX = 1
 
 
 @panel("blur-level", "Blur level")
 def level_panel(run: RunData) -> Drawn:
-    """Draw the histogram of blur levels."""
-    level = entries(run.windows)["level_px"].drop_nulls().to_numpy()
+    """Draw the histogram of blur levels, and say how long the motion kernels in training images are."""
+    entered, px, camera = entries(run.windows), run.image_px, run.camera
+    level, speed = entered["level_px"].drop_nulls().to_numpy(), entered["entry_speed_mps"].to_numpy()
     level = level[np.isfinite(level)]
     if len(level) == 0:
         return None, NO_TRAFFIC
@@ -35,43 +35,16 @@ def level_panel(run: RunData) -> Drawn:
     histogram(ax, level, np.linspace(low, high if high > low else low + 1, bins + 1), "windows")
     ax.set(xlabel="blur level on the sensor (px)", ylabel="windows")
     legend(ax)
+    unchanged = float((camera.kernel_px(1.0, px) * speed <= 1).mean())
+    one_px = quantity(camera.scene_width_m / (px * camera.exposure_s) * 3.6, "km/h")
     caption = (
         f"n = {count(len(level))}. The blur level at entry speed is {quantity(float(np.median(level)), 'px')} on the "
-        f"sensor in the median, from {number(low)} to {quantity(high, 'px')}."
+        f"sensor in the median, from {number(low)} to {quantity(high, 'px')}. The motion kernel in an image of {px} px "
+        f"is {quantity(camera.kernel_px(float(np.median(speed)), px), 'px')} long at the median speed; both grow in "
+        f"proportion to it. One of up to 1 px, below {one_px}, leaves an image unchanged: {percent(unchanged, 0)} of "
+        "the windows."
     )
-    return figure, caption
-
-
-@panel("blur-speed", "Blur against speed")
-def blur_speed_panel(run: RunData) -> Drawn:
-    """Draw level and thumbnail kernel as functions of speed, with the quartiles of the traffic."""
-    speed = entries(run.windows)["entry_speed_mps"].to_numpy()
-    if len(speed) == 0:
-        return None, NO_TRAFFIC
-    px, camera = run.image_px, run.camera
-    figure = Figure((HALF_IN, 2.9))
-    ax = axes(figure, right=0.68, top=0.34)
-    fastest = max(float(speed.max()) * 1.08, 10.0)
-    ax.plot([0, fastest * 3.6], [0, camera.level_px(fastest)], color=BLUE, label="blur level")
-    kernel = ax.twinx()
-    kernel.plot([0, fastest * 3.6], [0, camera.kernel_px(fastest, px)], color=ORANGE, linestyle=_DASHES)
-    ax.plot([], [], color=ORANGE, linestyle=_DASHES, label="motion kernel")
-    quartiles = np.percentile(speed, [25, 50, 75])
-    ax.plot(quartiles * 3.6, [camera.level_px(v) for v in quartiles], "o", color=BLACK, markersize=4, label="quartiles")
-    ax.set(xlabel="speed (km/h)", ylabel="blur level on the sensor (px)", xlim=(0, fastest * 3.6), ylim=(0, None))
-    # both are proportional to speed and would coincide: the kernel's axis reaches higher
-    kernel.set(ylabel=f"motion kernel (px of {px})", ylim=(0, camera.kernel_px(fastest, px) * 1.5))
-    kernel.spines["right"].set_visible(True)
-    kernel.grid(visible=False)
-    legend(ax, 3)
-    unchanged = float((camera.kernel_px(1.0, px) * speed <= 1).mean())
-    one_px = camera.scene_width_m / (px * camera.exposure_s)
     threshold = run.experiment.blur.threshold_kmh
-    caption = (
-        f"At the median speed the motion kernel in an image of {px} px is "
-        f"{quantity(camera.kernel_px(float(quartiles[1]), px), 'px')} long. One of up to 1 px, below "
-        f"{quantity(one_px * 3.6, 'km/h')}, leaves an image unchanged: {percent(unchanged, 0)} of the windows."
-    )
     if run.learning and threshold > 0:
         caption += f" By the settings only vehicles above {quantity(threshold, 'km/h')} blur their images."
     return figure, caption

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -62,18 +61,6 @@ def pairs(exchanges: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _shown_rounds(rounds: Sequence[int]) -> list[int]:
-    """Return the first, a middle and the last of the rounds."""
-    return sorted({rounds[0], rounds[len(rounds) // 2], rounds[-1]})
-
-
-def _inside(edges: pl.DataFrame, rsu: Rsu) -> pl.DataFrame:
-    def near(x: str, y: str) -> pl.Expr:
-        return (pl.col(x) - rsu.x_m).pow(2) + (pl.col(y) - rsu.y_m).pow(2) <= (1.05 * rsu.range_m) ** 2
-
-    return edges.filter(near("x_m", "y_m") & near("to_x_m", "to_y_m"))
-
-
 def _arcs(edges: pl.DataFrame, bulge: float = 0.0) -> NDArray[np.float64]:
     """Return each edge as points of a flat arc, shape (edges, points, 2): so pairs along one road stay apart.
 
@@ -99,51 +86,42 @@ def _focus(run: RunData, edges: pl.DataFrame) -> tuple[pl.DataFrame, Rsu | None]
     left, right, low, high = _bounds(edges)
     if max(right - left, high - low) <= 4 * max(rsu.range_m for rsu in run.rsus):
         return edges, None
-    around = [(_inside(edges, rsu), rsu) for rsu in run.rsus]
+    around = []
+    for rsu in run.rsus:
+        squares = [
+            (pl.col(x) - rsu.x_m).pow(2) + (pl.col(y) - rsu.y_m).pow(2)
+            for x, y in (("x_m", "y_m"), ("to_x_m", "to_y_m"))
+        ]
+        around.append((edges.filter(pl.max_horizontal(squares) <= (1.05 * rsu.range_m) ** 2), rsu))
     kept, rsu = max(around, key=lambda found: found[0].height)
     return (kept, rsu) if not kept.is_empty() else (edges, None)
 
 
-def _aspect(bounds: Extent) -> float:
-    """Return width over height of a map that shows ``bounds``: neither very flat nor much taller than wide."""
+def _maps(bounds: Extent, number: int) -> tuple[Figure, list[Axes], bool]:
+    """Return a figure with a map for each round, side by side or, along a road, stacked; and whether they are."""
     left, right, low, high = bounds
-    margin = 0.16 * max(right - left, high - low)
-    return float(np.clip((right - left + margin) / max(high - low + margin, 0.5 * _LEAST_SIDE_M), 0.8, 7.0))
-
-
-def _fitted(bounds: Extent, aspect: float) -> Extent:
-    """Return the bounds with a margin, grown to an aspect and to a least size."""
-    left, right, low, high = bounds
-    margin = 0.16 * max(right - left, high - low)
-    width = max(right - left + margin, aspect * (high - low + margin), _LEAST_SIDE_M)
-    height = width / aspect
-    x, y = (left + right) / 2, (low + high) / 2
-    return x - width / 2, x + width / 2, y - height / 2, y + height / 2
-
-
-def _facets(aspect: float, number: int) -> tuple[Figure, list[Axes], bool]:
-    """Return a figure with a map for each round, side by side or, when they are flat, stacked; and whether they are."""
-    left, right, bottom, top, title = 0.72, 0.12, 0.48, 0.3, 0.24
-    stacked = aspect > 2.2
-    gap = 0.28 if stacked else 0.45
+    stacked = right - left > 2.2 * (high - low)
     down, across = (number, 1) if stacked else (1, number)
-    width = min((FULL_IN - left - right - (across - 1) * gap) / across, 3.6 * aspect)
-    height = width / aspect
-    total = top + down * (height + title) + (down - 1) * gap + bottom
-    figure = Figure((FULL_IN, total))
+    width = min((FULL_IN - 0.84 - 0.45 * (across - 1)) / across, FULL_IN if stacked else 3.6)
+    height = 1.3 if stacked else width
+    total = 0.78 + down * (height + 0.24) + 0.28 * (down - 1)
     room = {
-        "left": left / FULL_IN, "right": (left + across * width + (across - 1) * gap) / FULL_IN,
-        "bottom": bottom / total, "top": 1 - (top + title) / total,
-        "wspace": gap / width, "hspace": (title + gap) / height,
+        "left": 0.72 / FULL_IN, "right": (0.72 + across * width + 0.45 * (across - 1)) / FULL_IN,
+        "bottom": 0.48 / total, "top": 1 - 0.54 / total, "wspace": 0.45 / width, "hspace": 0.52 / height,
     }  # fmt: skip
+    figure = Figure((FULL_IN, total))
     return figure, list(figure.subplots(down, across, squeeze=False, gridspec_kw=room).flat), stacked
 
 
-def _draw_ground(ax: Axes, run: RunData, extent: Extent) -> None:
-    """Draw RSUs and the lanes that may be seen."""
+def _draw_ground(ax: Axes, run: RunData, bounds: Extent) -> None:
+    """Show these bounds with a margin, and draw RSUs and the lanes that may be seen."""
+    left, right, low, high = bounds
+    x_m, y_m, wide, tall = (left + right) / 2, (low + high) / 2, ax.bbox.width, ax.bbox.height
+    scale = max(0.58 * (right - left) / wide, 0.58 * (high - low) / tall, _LEAST_SIDE_M / 2 / wide)
+    left, right, low, high = x_m - scale * wide, x_m + scale * wide, y_m - scale * tall, y_m + scale * tall
+    frame(ax, (left, right, low, high))
     x, y = pl.col("x_m").list, pl.col("y_m").list
-    near = (x.max() >= extent[0]) & (x.min() <= extent[1]) & (y.max() >= extent[2]) & (y.min() <= extent[3])
-    lanes = run.lanes.filter(near)
+    lanes = run.lanes.filter((x.max() >= left) & (x.min() <= right) & (y.max() >= low) & (y.min() <= high))
     if not lanes.is_empty():
         ax.plot(*joined(lanes), color=PALE, linewidth=0.8, zorder=1)
     for rsu in run.rsus:
@@ -206,7 +184,7 @@ def contact_graph_panel(run: RunData) -> Drawn:
     """Draw vehicles and exchanging pairs on the map for the first, a middle and the last round with exchanges."""
     edges = pairs(run.exchanges)
     rounds = edges["round"].unique().sort().to_list()
-    shown = _shown_rounds(rounds)
+    shown = sorted({rounds[0], rounds[len(rounds) // 2], rounds[-1]})
     drawable = edges.filter(
         pl.col("round").is_in(shown) & pl.all_horizontal(pl.col(*_POSITION).is_finite().fill_null(value=False))
     )
@@ -216,16 +194,16 @@ def contact_graph_panel(run: RunData) -> Drawn:
     drawn, rsu = _focus(run, drawable)
     left, right, low, high = _bounds(drawn)
     bulge = _BULGE_ON_A_ROAD if right - left > 4 * (high - low) else _BULGE
-    everything = _bounds(drawn, bulge)
-    aspect = _aspect(everything)
-    figure, maps, stacked = _facets(aspect, len(shown))
+    figure, maps, stacked = _maps(_bounds(drawn, bulge), len(shown))
     for i, (number, ax) in enumerate(zip(shown, maps, strict=True)):
         here = drawn.filter(pl.col("round") == number)
-        extent = _fitted(everything if here.is_empty() else _bounds(here, bulge), aspect)
-        _draw_ground(ax, run, extent)
+        _draw_ground(ax, run, _bounds(drawn if here.is_empty() else here, bulge))
         _draw_graph(ax, here, bulge)
         ax.set_title(f"round {count(number + 1)}: {plural(here.height, 'pair')}", fontsize=8.5, loc="left", pad=4)
-        frame(ax, extent, x=not stacked or i == len(shown) - 1, y=stacked or i == 0)
+        if stacked and i < len(shown) - 1:
+            ax.set_xlabel("")
+        if not stacked and i:
+            ax.set_ylabel("")
     _legend(figure, maps[0].get_position().x0, drawn)
     caption = (
         "Vehicles where they were when the round's exchange began, and an arc for each pair that was to exchange: "

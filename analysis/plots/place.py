@@ -42,15 +42,8 @@ def _extent(run: RunData) -> tuple[float, float, float, float]:
     )
 
 
-def frame(ax: Axes, extent: tuple[float, float, float, float], *, x: bool = True, y: bool = True) -> None:
-    """Show an extent in equal scale, in the net's coordinates as all else that is written has them.
-
-    Args:
-        ax: the map.
-        extent: x_min, x_max, y_min, y_max (m).
-        x: whether to say what the horizontal axis is.
-        y: the same of the vertical one.
-    """
+def frame(ax: Axes, extent: tuple[float, float, float, float]) -> None:
+    """Show an extent (x_min, x_max, y_min, y_max in m) in equal scale, in the net's coordinates as tables have them."""
     long = max(abs(value) for value in extent) >= 1e5  # projected nets: seven digits
     ax.locator_params(nbins=3 if long else 6)
     if long:
@@ -60,7 +53,7 @@ def frame(ax: Axes, extent: tuple[float, float, float, float], *, x: bool = True
         for label in ax.get_yticklabels():
             label.set_verticalalignment("center")
     ax.set(xlim=extent[:2], ylim=extent[2:], aspect="equal")
-    ax.set(xlabel="x in the net (m)" if x else "", ylabel="y in the net (m)" if y else "")
+    ax.set(xlabel="x in the net (m)", ylabel="y in the net (m)")
     ax.grid(visible=False)
 
 
@@ -96,11 +89,7 @@ def names(
 ) -> list[Name]:
     """Return the names that find room: within the map, on no other name and on no other RSU.
 
-    Args:
-        rsus: in the order in which they take their places.
-        extent: of the map (m).
-        points_per_m: its scale.
-        size: of the letters (points).
+    RSUs take their places in the order given; ``size`` is that of the letters (points).
     """
     at = {rsu.id: ((rsu.x_m - extent[0]) * points_per_m, (rsu.y_m - extent[2]) * points_per_m) for rsu in rsus}
     width, height = (extent[1] - extent[0]) * points_per_m, (extent[3] - extent[2]) * points_per_m
@@ -115,14 +104,12 @@ def names(
             box = (x, y, x + wide, y + high)
             within = x >= 0 and y >= 0 and box[2] <= width and box[3] <= height
             others = [*(one.box for one in placed), *(mark for name, mark in taken.items() if name != rsu.id)]
-            if within and not any(_overlap(box, other) for other in others):
+            if within and not any(
+                box[0] < other[2] and other[0] < box[2] and box[1] < other[3] and other[1] < box[3] for other in others
+            ):
                 placed.append(Name(rsu=rsu, text=text, across=across, up=up, box=box))
                 break
     return placed
-
-
-def _overlap(one: tuple[float, float, float, float], other: tuple[float, float, float, float]) -> bool:
-    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
 
 
 def _draw_rsus(ax: Axes, run: RunData, extent: tuple[float, float, float, float]) -> str:

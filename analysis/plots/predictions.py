@@ -22,13 +22,12 @@ _WORDS = {"straight": "straight on", "history": "history"}
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Predictions:
-    """What one predictor said at invitations, beside what came true.
+    """What one predictor said at invitations, beside what came true; arrays of shape (N,).
 
     Args:
-        name: of the predictor.
-        predicted_s: the rest of the window as predicted, finite (s), shape (N,).
-        actual_s: as it was; where ``cut``, at least that long (s), shape (N,).
-        cut: whether the end of the run cut the window off, shape (N,).
+        predicted_s: the rest of the window as predicted, finite (s).
+        actual_s: as it was; where ``cut``, at least that long (s).
+        cut: whether the end of the run cut the window off.
         standing: further predictions, of vehicles that stood, that they would never leave.
     """
 
@@ -82,8 +81,7 @@ def prediction_panel(run: RunData) -> Drawn:
     """Draw, for each predictor, the rest of the windows of invited vehicles against what it said."""
     said = [one for one in predictions(run.participations, run.windows) if len(one.predicted_s)]
     if not said:
-        caption = "Not drawn: no prediction was recorded for a window that has ended."
-        return None, caption
+        return None, "Not drawn: no prediction was recorded for a window that has ended."
     figure = Figure((FULL_IN, 3.0))
     top = max(float(one.actual_s.max()) for one in said) * 1.05
     for place, one in enumerate(said):
@@ -111,7 +109,7 @@ def _draw(figure: Figure, place: int, places: int, one: Predictions, top: float)
 
 
 def _caption(said: Sequence[Predictions], top: float) -> str:
-    sentences = [f"{_error(one)}" for one in said]
+    sentences = [_error(one) for one in said]
     cut = int(said[0].cut.sum())
     if cut:
         sentences.append(
@@ -132,7 +130,7 @@ def _caption(said: Sequence[Predictions], top: float) -> str:
 def _error(one: Predictions) -> str:
     error, name = one.median_error_s, _WORDS[one.name].capitalize()
     if math.isnan(error):
-        return f"{name}: too few windows ended to tell an error."
+        return f"{name}: too few windows ended to know the error."
     if abs(error) < 0.05:
         return f"{name}: no error in the median."
     words = "long" if error > 0 else "short"

@@ -137,7 +137,7 @@ def _no_streets(run: RunData) -> Iterator[str]:
     radio = run.manifest.plugins.get("radio")
     if radio and radio.name == "tr37885" and radio.settings.get("state") == "streets" and run.lanes.is_empty():
         yield (
-            "No link was behind buildings, for the traffic tells of no lanes: radio.state was probability, not "
+            "No link was behind buildings, for the traffic has no lanes: radio.state was probability, not "
             "streets. A recording has lanes with its net (--net FILE)."
         )
 

@@ -13,14 +13,13 @@ from markupsafe import Markup
 
 from analysis.formatting import Table, clean, shortened, timestamp
 from analysis.loading import RunData, load
-from analysis.plots.blur import blur_speed_panel, level_panel, sample_strips
+from analysis.plots.blur import level_panel, sample_strips
 from analysis.plots.exchanges import exchange_panels
 from analysis.plots.learning import series_panels, silo_panel
-from analysis.plots.occupancy import occupancy_panel
 from analysis.plots.participation import outcome_panel, spent_panel, timeline_panel, weight_panel
 from analysis.plots.place import map_panel
 from analysis.plots.predictions import prediction_panel
-from analysis.plots.traffic import chord_panel, dwell_panel, speed_panel
+from analysis.plots.traffic import chord_panel, dwell_panel, occupancy_panel, speed_panel
 from analysis.report.breakdown import by_rsu, by_type
 from analysis.report.headline import headline, leading
 from analysis.report.notices import notices
@@ -79,7 +78,7 @@ def sections(run: RunData) -> list[Section]:
             Section(
                 id="traffic", title="Traffic in coverage", panels=[draw(run) for draw in traffic], tables=by_type(run)
             ),
-            Section(id="blur", title="Blur", panels=[level_panel(run), blur_speed_panel(run)]),
+            Section(id="blur", title="Blur", panels=[level_panel(run)]),
         ]
         if not run.takes_part:
             return found

@@ -51,18 +51,15 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class PairedDifference:
-    """What paired differences ``first - second`` show; figures that they do not allow are None.
+    """What ``count`` paired differences ``first - second`` show; figures that they do not allow are None.
 
     Args:
-        count: number of pairs.
-        mean: mean difference; NaN without any pair.
+        mean: NaN without any pair.
         deviation: standard deviation of the differences (n - 1 in the denominator).
         low: lower end of the interval of the mean with the confidence 1 - ``level``.
         high: upper end; both are infinite where so few pairs give none.
         p_value: two-sided, of the test by itself.
         effect: d_z, mean over standard deviation; None also when the deviation is zero.
-        level: of the test.
-        method: of test and interval.
     """
 
     count: int
@@ -151,13 +148,9 @@ def power_of_paired_t(effect: float, count: int, level: float) -> float:
 
 
 def power_of(effect: float, count: int, level: float, *, student: bool = False) -> float:
-    """Return the power of the test at the true effect d_z, for normal differences.
+    """Return the power of the sign-flip test, or of Student's, at the true effect d_z, for normal differences.
 
-    Args:
-        effect: d_z, mean over standard deviation of the differences.
-        count: pairs, at least 2.
-        level: of the test, corrected for there being several.
-        student: that of the t-test instead of the sign-flip test.
+    ``count`` >= 2 are pairs, ``level`` is corrected for there being several tests.
     """
     if student or count > _SIMULATED:
         return power_of_paired_t(effect, count, level if student else attained(level, count))
@@ -192,17 +185,10 @@ def least_seeds_of_sign_flips(level: float) -> int:
 
 
 def seeds_needed(effect: float | None, *, level: float, student: bool = False) -> int | None:
-    """Return the seeds at which the test resolves the effect d_z with the power ``POWER``.
+    """Return the seeds at which a test resolves the effect d_z with the power ``POWER``; see ``power_of``.
 
-    The effect is taken as the true one, which an observed effect is only roughly.
-
-    Args:
-        effect: d_z; None or 0 cannot be resolved.
-        level: of the test, corrected for there being several.
-        student: of the t-test instead of the sign-flip test.
-
-    Returns:
-        the number, None when no number, or none up to a million, would do.
+    The effect is taken as the true one, which an observed effect is only roughly. None when no number, or none up to a
+    million, would do, as where the effect is None or 0.
     """
     if not effect:
         return None

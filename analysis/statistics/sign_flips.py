@@ -34,13 +34,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class SignFlips:
-    """What the test finds.
-
-    Args:
-        p_value: two-sided.
-        low: lower end of the interval, minus infinity where so few pairs can reject nothing at its level.
-        high: upper end, plus infinity there.
-    """
+    """The two-sided p-value, and the interval, which is unbounded where so few pairs can reject nothing."""
 
     p_value: float
     low: float
@@ -77,13 +71,10 @@ def sign_flips(differences: Floats, *, level: float, scale: float = 0.0, seed: i
 
 
 def in_two_groups(differences: Floats) -> bool:
-    """Return whether differences lie in two groups, so that their interval says too much.
+    """Return whether differences, finite and of shape (n,), lie in two groups: then their interval says too much.
 
     That is when, in ascending order, two neighbours are parted by at least ``GAP`` of the whole range. Normal ones are
     so in 4 % of samples of 6 and less often in larger ones.
-
-    Args:
-        differences: shape (n,), finite.
     """
     ordered = np.sort(differences)
     span = float(ordered[-1] - ordered[0]) if len(ordered) else 0.0

@@ -28,12 +28,9 @@ BOOTSTRAP_SIZE = 500
 
 @dataclass(frozen=True, kw_only=True)
 class SpeedFit:
-    """A fitted truncated Gaussian.
+    """A truncated Gaussian fitted to ``n`` values between ``low`` and ``high``, in their unit like all that follows.
 
     Args:
-        n: number of values.
-        low: lower bound, in the values' unit like all that follows.
-        high: upper bound.
         mean: mean of the untruncated Gaussian; NaN when the values spread wider than any Gaussian on these bounds.
         sd: its standard deviation; NaN where ``mean`` is.
         ks: Kolmogorov-Smirnov distance between the values and the fit, in [0, 1].
@@ -118,10 +115,6 @@ def _distance(sorted_t: Floats, cumulative: Floats) -> float:
     return float(max((steps[1:] - model).max(), (model - steps[:-1]).max()))
 
 
-def _scaled(values: Floats, low: float, high: float) -> Floats:
-    return np.clip((2 * values - low - high) / (high - low), -1.0, 1.0)
-
-
 def fit_truncated_gaussian(
     values: Floats, rng: np.random.Generator, bounds: tuple[float, float] | None = None
 ) -> SpeedFit | None:
@@ -144,7 +137,7 @@ def fit_truncated_gaussian(
     if n < 8 or ordered[0] == ordered[-1]:
         return None
     low, high = bounds if bounds is not None else (float(ordered[0]), float(ordered[-1]))
-    t = _scaled(ordered, low, high)
+    t = np.clip((2 * ordered - low - high) / (high - low), -1.0, 1.0)
     eta = _fit(np.array([[t.mean(), (t**2).mean()]]))
     cumulative = _cumulative(eta)[0]
     ks = _distance(t, cumulative)

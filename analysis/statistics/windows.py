@@ -130,35 +130,27 @@ def speed_map(windows: pl.DataFrame | Scan, extent_m: tuple[float, float, float,
     length = np.hypot(dx, dy)
     parts = np.maximum(np.ceil(length / cell), 1).astype(np.int64)
     along = (np.arange(parts.sum()) - np.repeat(np.cumsum(parts) - parts, parts) + 0.5) / np.repeat(parts, parts)
-    column = np.floor((np.repeat(x, parts) + along * np.repeat(dx, parts) - x_min) / cell).astype(np.int64)
-    row = np.floor((np.repeat(y, parts) + along * np.repeat(dy, parts) - y_min) / cell).astype(np.int64)
-    inside = (column >= 0) & (column < columns) & (row >= 0) & (row < rows)
-    index = (row * columns + column)[inside]
+    at_x = np.repeat(x, parts) + along * np.repeat(dx, parts)
+    at_y = np.repeat(y, parts) + along * np.repeat(dy, parts)
+    ends = [[y_min, y_min + rows * cell], [x_min, x_min + columns * cell]]
 
     def total(values: Floats) -> Floats:
         """Return the sum of ``values``, one per piece and shared by its parts, in every cell's neighbourhood."""
-        shared = np.repeat(values / parts, parts)[inside]
-        grid: Floats = np.bincount(index, shared, rows * columns).reshape(rows, columns).astype(np.float64)
-        return _thicken(grid)
+        shared = np.repeat(values / parts, parts)
+        wide = np.pad(np.histogram2d(at_y, at_x, [rows, columns], ends, weights=shared)[0], 1)
+        wide = wide[:, :-2] + wide[:, 1:-1] + wide[:, 2:]
+        return np.asarray(wide[:-2] + wide[1:-1] + wide[2:])
 
     distance, time = total(length), total(dt)
     mean = np.divide(distance, time, out=np.full_like(time, np.nan), where=time > 0)
     return SpeedMap(mean_mps=mean, cell_m=cell, every=every)
 
 
-def _thicken(grid: Floats) -> Floats:
-    padded = np.pad(grid, 1)
-    wide = padded[:, :-2] + padded[:, 1:-1] + padded[:, 2:]
-    result: Floats = wide[:-2] + wide[1:-1] + wide[2:]
-    return result
-
-
 @dataclass(frozen=True, kw_only=True)
 class Dwell:
-    """What windows say of the dwell.
+    """What so many ``windows`` say of the dwell.
 
     Args:
-        windows: how many windows were counted.
         cut: how many of them the end of the run cut off: they lasted longer than was seen.
         begun: windows left out, as their vehicles were inside before the recording began.
         median_s: the median (s); infinite when so many were cut that it lies beyond what was seen, NaN without windows.
@@ -231,11 +223,7 @@ def survival(values: Floats, cut: NDArray[np.bool_]) -> Survival:
 
 
 def dwell(windows: pl.DataFrame) -> Dwell:
-    """Return the median dwell by the Kaplan-Meier estimate (1958), in which a window cut off is known to last longer.
-
-    Args:
-        windows: rows of the table ``windows``.
-    """
+    """Return the median dwell by the Kaplan-Meier estimate (1958): a window cut off is known to last longer."""
     whole = windows.filter(pl.col("entry_cause") != "begin")
     begun = windows.height - whole.height
     if whole.is_empty() and begun:

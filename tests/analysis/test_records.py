@@ -192,5 +192,5 @@ def test_what_does_not_fit_in_a_comparison_is_named(change: dict[str, Any], word
 def test_a_comparison_that_was_stopped_before_its_cells_is_not_damaged(tmp_path: Path) -> None:
     begun = {"vnetsim": "0.1.0", "format": FORMAT, "traffic": []}
     RunDirectory(tmp_path).write_json("comparison.json", begun)
-    with pytest.raises(InputError, match=r"tells of no cells yet; call `vnetsim compare` again\.$"):
+    with pytest.raises(InputError, match=r"lists no cells yet; call `vnetsim compare` again\.$"):
         load_comparison(tmp_path)

@@ -35,8 +35,8 @@ class CellJob:
 
     Args:
         name: of its folder.
-        where: its place among the others and what it is, in words.
-        words: what it is.
+        where: its place among the others, and its ``words``.
+        words: arm, condition and seed.
         root: folder of the comparison, absolute.
         experiment: its settings; traffic and learners' files by their paths in ``root``.
         command: the command line, for the record.
@@ -70,12 +70,9 @@ class CellJob:
 
 @dataclass(frozen=True, kw_only=True)
 class CellResult:
-    """How a cell ended.
+    """How the cell of a folder ended: ``error`` says why it failed, in one line; empty when it finished.
 
-    Args:
-        name: of its folder.
-        error: one line that says why it failed; empty when it finished.
-        disk_full: whether it failed because there was no space left, as all others would.
+    ``disk_full`` is whether it failed because there was no space left, as all others would.
     """
 
     name: str

@@ -101,11 +101,8 @@ def compare(
 def _refuse_unlike_exchanges(plan: Plan) -> None:
     """Check that every arm can have the schedule it is given, before anything runs; without one, nothing is done.
 
-    Whether vehicles exchange, and in what manner, only a learner that was made can tell. Each is made once, for its
+    Whether vehicles exchange, and in what manner, is known of a learner that was made: each is made once, for its
     settings and the exchange's.
-
-    Raises:
-        InputError: an arm and the schedule's learner exchange in different manners, or the data do not fit.
     """
     seen: list[object] = []
     for cell in plan.cells:
@@ -124,11 +121,7 @@ def _go_on(what: str, command: Sequence[str]) -> str:
 
 
 def _engine(workers: int, engine: str, address: str | None) -> Engine:
-    """Return what runs the cells.
-
-    Raises:
-        InputError: options that do not go together, or Ray is not installed or not to be reached.
-    """
+    """Return what runs the cells."""
     if workers < 1:
         raise InputError(f"--workers {workers}: must be at least 1.")
     if engine == "ray":
@@ -156,13 +149,7 @@ class _Study:
         self.known = self.run.comparison()
 
     def play(self, engine: Engine) -> Mapping[str, str]:
-        """Run what is missing; return why cells failed, by their names.
-
-        Raises:
-            InputError: a symbolic link leads to a cell.
-            RunError: the disk is full.
-            KeyboardInterrupt: its message says where.
-        """
+        """Run what is missing; return why cells failed, by their names. An interruption says where it came."""
         for name in self.cells:
             self.run.path_of(f"cells/{name}/manifest.json")  # a link stops all, before any cell runs
         self._write()

@@ -36,13 +36,7 @@ _context = multiprocessing.get_context("spawn")
 
 @dataclass(frozen=True, kw_only=True)
 class News:
-    """How far a cell is.
-
-    Args:
-        stage: what it does.
-        share: of its rounds that are done.
-        time_s: simulated time (s).
-    """
+    """How far a cell is: what it does, the share of its rounds that are done, and simulated time (s)."""
 
     stage: str = "starting"
     share: float = 0.0
@@ -52,12 +46,8 @@ class News:
 class StudyProgress:
     """One display for all cells, whichever process they run in.
 
-    The bar counts cells, a running one by the share of its rounds, so that the time left is that of the whole.
-
-    Args:
-        progress: where to show it.
-        total: cells of the comparison.
-        done: of these, the ones that need not run.
+    The bar counts cells, a running one by the share of its rounds, so that the time left is that of the whole. Of
+    ``total`` cells some are ``done`` and need not run.
     """
 
     def __init__(self, progress: ProgressDisplay, *, total: int, done: int) -> None:
@@ -98,27 +88,23 @@ class StudyProgress:
 
 
 class CellProgress:
-    """The display that a cell writes to, in whichever process.
+    """The display that a cell writes to, in whichever process; ``send`` brings news to where that of all cells is."""
 
-    Args:
-        tell: brings news to where the display of all cells is.
-    """
-
-    def __init__(self, tell: Callable[[News], object]) -> None:
-        self._tell = tell
+    def __init__(self, send: Callable[[News], object]) -> None:
+        self._send = send
         self._news = News()
         self._due_s = 0.0
 
     def stage(self, text: str) -> None:
-        """Tell what the cell does."""
+        """Say what the cell does."""
         self._news = replace(self._news, stage=text)
-        self._tell(self._news)
+        self._send(self._news)
 
     def note(self, text: str) -> None:
         """Keep silent: notes of the traffic were shown once, and the comparison says how each cell ended."""
 
     def advance(self, *, time_s: float, done: float, total: float | None) -> None:
-        """Tell the simulated time (s) and the rounds, unless that was done a moment ago."""
+        """Say the simulated time (s) and the rounds, unless that was done a moment ago."""
         now_s = time.monotonic()
         if now_s < self._due_s:
             return
@@ -126,7 +112,7 @@ class CellProgress:
         self._news = replace(self._news, time_s=time_s)
         if total:
             self._news = replace(self._news, stage=f"round {done:.0f} of {total:.0f}", share=min(done / total, 1.0))
-        self._tell(self._news)
+        self._send(self._news)
 
 
 def run_here(jobs: Sequence[CellJob], display: StudyProgress) -> Generator[CellResult, None, None]:
@@ -177,8 +163,7 @@ def run_in_processes(
 class _Worker:
     """A process that runs cells, seen from its parent; started when it is given the first.
 
-    Args:
-        environment: variables that differ from the parent's.
+    ``environment`` holds the variables that differ from the parent's.
     """
 
     def __init__(self, environment: Mapping[str, str]) -> None:

@@ -17,7 +17,7 @@ from analysis.statistics.windows import entries
 from vnetsim.storage.records import ComputerEntry
 from vnetsim.storage.run_directory import RunDirectory
 
-TRAFFIC = ["map", "occupancy", "speeds", "dwell", "chord", "blur-level", "blur-speed"]
+TRAFFIC = ["map", "occupancy", "speeds", "dwell", "chord", "blur-level"]
 LEARNING = ["timeline", "outcomes", "weights", "spent", "predictions", "series-1", "series-2", "silos"]
 HOSTILE = "<script>alert({})</script>../$x^2$&\"'\x07\u6f22'DejaVu Sans'; url(http://evil.example/)"
 
@@ -186,7 +186,7 @@ def test_mobility_alone_has_traffic_and_blur_only(tmp_path, make_run):
     assert not (run / "rounds.parquet").exists()
     result = build_report(run)
     _, page = read(run)
-    assert page.drawn == ["map", "occupancy", "speeds", "dwell", "chord", "blur-level", "blur-speed"]
+    assert page.drawn == ["map", "occupancy", "speeds", "dwell", "chord", "blur-level"]
     assert page.sentences == []
     assert "Rounds" not in dict(result.headline)
 
