@@ -89,15 +89,15 @@ class CdlSettings(SteeringSettings):
             sub-network", and neither when nor how; these are our readings. ``constant``: 1. ``linear``: from 1 in the
             first round to 0 after the last. ``measured``: KL(b || s) over the silo's last local training, divided by
             the largest so far.
-        tau: temperature of the softmax over the features, the input of the linear layer, > 0. None is published. In the
-            study ``cdl-table``, size small, the divergence's gradient was 14 to 21 times the steering error's in the
-            mean at 1, and the error larger than at 4, where it was 4 %.
+        temperature: tau, of the softmax over the features, the input of the linear layer, > 0. None is published. In
+            the study ``cdl-table``, size small, the divergence's gradient was 14 to 21 times the steering error's in
+            the mean at 1, and the error larger than at 4, where it was 4 %.
     """
 
     coupling: Literal["unit", "beta", "joint"] = "unit"
     beta: Share = 0.5
     divergence_schedule: Literal["constant", "linear", "measured"] = "constant"
-    tau: Temperature = 4.0
+    temperature: Temperature = 4.0
 
 
 def contrastive_divergence(
@@ -108,10 +108,10 @@ def contrastive_divergence(
     Args:
         z_b: features of the backbone, shape (B, d), d > 1.
         z_s: features of the sub-network, same shape.
-        settings: ``coupling``, ``beta`` and ``tau``.
+        settings: ``coupling``, ``beta`` and ``temperature``.
         influence: of the sub-network on the backbone; see ``CdlSettings.divergence_schedule``.
     """
-    beta, tau = settings.beta, settings.tau
+    beta, tau = settings.beta, settings.temperature
     if settings.coupling == "joint":
         rows = beta * divergence_rows(z_b, z_s, tau=tau) + (1 - beta) * divergence_rows(z_s, z_b, tau=tau)
         return influence * rows.mean()
@@ -343,7 +343,7 @@ class ContrastiveDivergence:
         loss, _ = self._descend(networks.backbone, {**batch, "outputs": angles}, unprefixed(BACKBONE, base))
         divergence = contrastive_divergence(z_b, z_s, settings=self._settings, influence=influence)
         with torch.no_grad():
-            tau = self._settings.tau
+            tau = self._settings.temperature
             figures = {
                 "kl_b_s": divergence_rows(z_b, z_s, tau=tau).mean(),
                 "kl_s_b": divergence_rows(z_s, z_b, tau=tau).mean(),

@@ -19,7 +19,7 @@ from learners.state.server import Folded
 from learners.state.silos import SiloState, SiloStates
 from learners.tasks.contrastive import KNN_ACCURACY, LINEAR_ACCURACY, ContrastiveTask, TaskSettings, reported
 from learners.tasks.task import BACKWARD_FACTOR, LEARNING_RATE, StepLoss, Temperature, payload_bytes
-from vnetsim.errors.bounds import Share, Within
+from vnetsim.errors.bounds import Within
 from vnetsim.learning import Cost, LearnerContext, Series, Update
 
 SERIES = (
@@ -56,6 +56,8 @@ SERIES = (
     ),
 )
 
+MOMENTUM = 0.99
+"""m of the key encoder, theta_k <- m theta_k + (1 - m) theta_q: that of MoCo's demonstration on CIFAR-10."""
 QUEUE_BATCHES = 8
 """Batches that the published queue holds: 4096 keys, of which each vehicle brings 512."""
 NEW_KEY_ENCODERS = Series(
@@ -82,7 +84,6 @@ class FedCoSettings(TaskSettings):
     and 0.07); FLSimCo's names none.
 
     Args:
-        momentum_encoder: m of the key encoder, theta_k <- m theta_k + (1 - m) theta_q, in [0, 1].
         temperature: of the loss, > 0.
         queue: keys that the RSU holds; 0 takes 8 times those of a participation, as published. A vehicle uploads those
             of as many images as one ``batch`` has, the last that it drew, or of all where it draws fewer.
@@ -93,7 +94,6 @@ class FedCoSettings(TaskSettings):
             averaged like the model.
     """
 
-    momentum_encoder: Share = 0.99
     temperature: Temperature = 0.1
     queue: Annotated[int, Within(0, 10_000_000, "keys", "each is compared with every image")] = 0
     key_encoder: Literal["silo", "visit", "rsu"] = "silo"
@@ -247,7 +247,7 @@ class MomentumContrast:
     def _optimizer(self, parameters: Mapping[str, Tensor], rate: Rate, state: Tensors) -> Optimizer:
         query = {name: tensor for name, tensor in parameters.items() if name.startswith(QUERY)}
         sgd = self._task.sgd(self._settings.momentum)(query, rate, state)
-        return Trailing(sgd, parameters, momentum=self._settings.momentum_encoder)
+        return Trailing(sgd, parameters, momentum=MOMENTUM)
 
     def _job(self, start: Start) -> TrainingJob:
         model = {name: tensor for name, tensor in start.base.items() if not name.startswith(NOT_OF_MODEL)}

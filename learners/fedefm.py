@@ -94,7 +94,6 @@ class FedEFMSettings(ClassificationSettings):
     Args:
         beta: share of the teachers in the loss, in [0, 1].
         temperature: T, of the softened outputs, > 0.
-        reading: of Eq. 2 and 11, see above.
         overseas_steps: optimizer steps of each copy at its host.
         max_teachers: returned copies that a vehicle uses at most, the first in order of arrival; its work is
             reckoned with so many, whoever comes back.
@@ -110,21 +109,20 @@ class FedEFMSettings(ClassificationSettings):
             a vehicle mixes the models of its peers with its silo's by Metropolis-Hastings weights, which is our reading
             of what is not described. An exchange then counts when both came back. How an RSU averages (``aggregation``,
             ``clip_norm``) has no effect.
-        variant: ``emd`` is the method. ``guest-average`` follows the released code, which has neither similarity nor
-            distillation: plain local training, then half the local model and half the mean of the models trained
-            overseas. There a vehicle averages the guests that it trained itself, whose models differ; here all
-            start alike, so it averages its own copies that came back.
+        variant: the reading of Eq. 2 and 11, ``literal`` or ``labels-once``, see above; or ``guest-average``, which
+            follows the released code and has neither similarity nor distillation: plain local training, then half the
+            local model and half the mean of the models trained overseas. There a vehicle averages the guests that it
+            trained itself, whose models differ; here all start alike, so it averages its own copies that came back.
     """
 
     beta: Share = 0.5
     temperature: Temperature = 3.0
-    reading: Literal["literal", "labels-once"] = "literal"
     overseas_steps: Steps = 4
     max_teachers: Annotated[int, Within(1, 100_000, "", "a round of more vehicles fits no memory")] = 4
     similarity: Literal["visit", "step"] = "visit"
     solver: Solver = "auto"
     server: Literal["rsu", "none"] = "rsu"
-    variant: Literal["emd", "guest-average"] = "emd"
+    variant: Literal["literal", "labels-once", "guest-average"] = "literal"
 
 
 class FedEFM(FederatedLearner):
@@ -154,8 +152,8 @@ class FedEFM(FederatedLearner):
         "overseas: theta_(i->j) = theta_i after steps of SGD on CE(Q, y) at silo j's images  (Eq. 1)",
         "similarity: EMD_ij = sum_pq (1 - c_pq) x_pq, c_pq = 1 - cos(u_p, v_q), x the optimal transport plan  (Eq. 3)",
         "marginals of x, which the paper does not give: DeepEMD's, relu(u_p . mean_q v_q) + 1e-3, scaled to total 1",
-        "loss: L_i = sum_j relu(EMD_ij) [ beta T^2 CE(Q_Tj^T, Q_S^T) + (1 - beta) CE(Q, y) ]  (Eq. 2, reading literal)",
-        "or: L_i = beta T^2 sum_j relu(EMD_ij) CE(Q_Tj^T, Q_S^T) + (1 - beta) CE(Q, y)  (Eq. 11, reading labels-once)",
+        "loss: L_i = sum_j relu(EMD_ij) [ beta T^2 CE(Q_Tj^T, Q_S^T) + (1 - beta) CE(Q, y) ]  (Eq. 2, variant literal)",
+        "or: L_i = beta T^2 sum_j relu(EMD_ij) CE(Q_Tj^T, Q_S^T) + (1 - beta) CE(Q, y)  (Eq. 11, labels-once)",
         "without a returned copy: L_i = CE(Q, y)",
         "average: Theta = sum_i vartheta_i theta_i / sum_i vartheta_i, vartheta_i = 1 where the upload arrived, else 0",
         "without a server: theta_i <- sum_j A_ij theta_j before training, A_ij = 1 / (1 + max(d_i, d_j)) for peers",
@@ -167,7 +165,7 @@ class FedEFM(FederatedLearner):
     def parts(context: LearnerContext, settings: FedEFMSettings) -> Parts:
         """Return training overseas and distillation, an RSU that averages or silos with models of their own."""
         task = ClassificationTask(context, settings)
-        alone, emd = settings.server == "none", settings.variant == "emd"
+        alone, emd = settings.server == "none", settings.variant != "guest-average"
         if alone:
             refuse_what_needs_averaging(context, FedEFM.name, "learning.server: none")
         initial = task.initial_state()
@@ -186,7 +184,7 @@ class FedEFM(FederatedLearner):
             server=server,
             silos=silos,
             series=(
-                replace(LOSS, caption=TAUGHT_LOSS[settings.reading]) if emd else LOSS,
+                replace(LOSS, caption=TAUGHT_LOSS[settings.variant]) if emd else LOSS,
                 *(OWN_ACCURACY if alone else (accuracy,)),
                 *others,
                 *((EMD, EMD_LEAST, EMD_LARGEST) if emd else ()),
@@ -209,7 +207,7 @@ class FedEFM(FederatedLearner):
                 if alone
                 else "the RSU averages",
                 "Variant": f"distillation weighted by the earth mover's similarity, measured once a "
-                f"{settings.similarity}; Eq. 2 and 11 read as {settings.reading}; transport solved by {solver}"
+                f"{settings.similarity}; Eq. 2 and 11 read as {settings.variant}; transport solved by {solver}"
                 if emd
                 else "half the local model and half the mean of the returned copies, after the released code",
             },
@@ -237,7 +235,7 @@ class Overseas:
         loss: StepLoss | None = None,
     ) -> None:
         self._context, self._task, self._settings, self._server = context, task, settings, server
-        self._emd = settings.variant == "emd"
+        self._emd = settings.variant != "guest-average"
         self._descend = step_of(loss or task.loss)
         self._plain = task.training(self._descend)
         self._abroad = task.training(self._descend, steps=settings.overseas_steps)
@@ -390,7 +388,7 @@ class Overseas:
         weights = similarities.to(logits.dtype).relu()
         labels, _ = self._descend(model, {**batch, "outputs": logits}, base)
         labels = (1 - settings.beta) * labels
-        if settings.reading == "literal":
+        if settings.variant == "literal":
             labels = weights.sum() * labels
         loss = labels + settings.beta * distillation_loss(logits, taught, weights, temperature=settings.temperature)
         return loss, {"loss": loss, "similarities": similarities}

@@ -34,7 +34,7 @@ SMALL = (
     *("--set", "learning.batch=8", "--set", "learning.steps=1"),
     *("--set", "learning.bank=100", "--set", "learning.linear_probe=never"),
     *("--set", "data.train_images=400", "--set", "data.test_images=100", "--set", "silos.count=10"),
-    *("--set", "source.duration_s=120"),
+    *("--set", "traffic.end_s=120"),
 )
 """Options of a run that takes about a second, with the real learners."""
 

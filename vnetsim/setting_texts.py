@@ -145,7 +145,7 @@ def setting_texts(kind: type, table: str = "", defaults: Mapping[str, Any] | Non
     hints, tables = get_type_hints(kind), tables_of(kind)
     for field in dataclasses.fields(kind):
         key = f"{table}.{field.name}" if table else field.name
-        if field.name not in tables:
+        if field.name not in tables and not field.metadata:
             yield SettingText(
                 key=key,
                 meaning=meaning.get(field.name, ""),

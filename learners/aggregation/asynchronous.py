@@ -50,7 +50,7 @@ class FedAsync(Staleness):
     source: ClassVar[str] = "Xie, Koyejo, Gupta (2019): Asynchronous federated optimization, arXiv:1903.03934"
     equations: ClassVar[tuple[str, ...]] = (
         "w <- (1 - a) w + a w_n,  a = mixing s(tau_n), upload by upload",
-        "s(tau) = 1  |  1 if tau <= b, else 1 / (a (tau - b) + 1)  |  (1 + tau)^-exponent",
+        "s(tau) = 1  |  1 if tau <= 4, else 1 / (10 (tau - 4) + 1)  |  (1 + tau)^-0.5",
     )
     needs_uploads: ClassVar[bool] = True
 
@@ -71,7 +71,7 @@ class AflDelay:
     decide only that an upload of weight 0 stays out.
 
     Args:
-        gamma: share of the former model that no upload replaces.
+        mixing: share of an upload in the model that took a second to train and one to send; 1 - gamma of the paper.
     """
 
     name: ClassVar[str] = "afl-delay"
@@ -80,17 +80,17 @@ class AflDelay:
         "learning enabled vehicular edge computing, arXiv:2304.02832; the mixing is vnetsim's"
     )
     equations: ClassVar[tuple[str, ...]] = (
-        "a = (1 - gamma) b_l b_u,  b_l = 0.9^(train_s - 1),  b_u = 0.9^(upload_s - 1)",
+        "a = mixing b_l b_u,  b_l = 0.9^(train_s - 1),  b_u = 0.9^(upload_s - 1)",
         "w <- (1 - a) w + a w_n, upload by upload",
     )
     needs_uploads: ClassVar[bool] = True
 
-    gamma: Annotated[float, Within(0, 1, "", "a share")] = 0.5
+    mixing: Annotated[float, Within(0, 1, "", "a share")] = 0.5
 
     def share(self, upload: Upload) -> float:
         """Return a, as it stands above."""
         delay = ZETA ** (upload.train_s - 1) * ZETA ** (upload.upload_s - 1)
-        return min(float((1 - self.gamma) * delay), 1.0)
+        return min(float(self.mixing * delay), 1.0)
 
     def aggregate(self, uploads: RoundUploads) -> NextModel:
         """Return the model with all uploads mixed in."""
@@ -123,7 +123,7 @@ class FedBuff(Staleness):
     )
     equations: ClassVar[tuple[str, ...]] = (
         "w <- w + eta (1 / K) sum_n N p_n s(tau_n) Delta_n,  Delta_n = w_n - (the model n downloaded)",
-        "s(tau) = 1  |  1 if tau <= b, else 1 / (a (tau - b) + 1)  |  (1 + tau)^-exponent",
+        "s(tau) = 1  |  1 if tau <= 4, else 1 / (10 (tau - 4) + 1)  |  (1 + tau)^-0.5",
     )
     needs_uploads: ClassVar[bool] = True
 

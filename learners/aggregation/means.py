@@ -12,7 +12,8 @@ from vnetsim.errors.bounds import Within
 from vnetsim.learning.aggregation import NextModel, RoundUploads
 
 FIRST, SECOND = "first.", "second."
-Decay = Annotated[float, Within(0, 0.99999, "", "at 1 no step is ever forgotten")]
+BETA1, BETA2 = 0.9, 0.99
+"""Decays of FedAdam's mean change and of its square: those of all experiments of the paper."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,8 +83,6 @@ class FedAdam:
 
     Args:
         learning_rate: the server's step, eta: about how far a parameter moves in a round.
-        beta1: decay of the mean change.
-        beta2: decay of its square.
         tau: adaptivity: changes far below it are scaled alike, far above each to about 1.
     """
 
@@ -91,14 +90,12 @@ class FedAdam:
     source: ClassVar[str] = "Reddi et al. (2021): Adaptive federated optimization, ICLR, arXiv:2003.00295, Algorithm 2"
     equations: ClassVar[tuple[str, ...]] = (
         "Delta = w - sum_n p_n w_n, p_n the learner's weights",
-        "m <- beta1 m + (1 - beta1) Delta,  v <- beta2 v + (1 - beta2) Delta^2;  m = 0, v = tau^2 before the first",
+        "m <- 0.9 m + 0.1 Delta,  v <- 0.99 v + 0.01 Delta^2;  m = 0, v = tau^2 before the first",
         "w <- w - eta m / (sqrt(v) + tau)",
     )
     needs_uploads: ClassVar[bool] = False
 
     learning_rate: ServerRate = 0.01
-    beta1: Decay = 0.9
-    beta2: Decay = 0.99
     tau: Annotated[float, Within(1e-12, 1000, "", "above 0, for it divides")] = 1e-3
 
     def aggregate(self, uploads: RoundUploads) -> NextModel:
@@ -109,8 +106,8 @@ class FedAdam:
             delta = old - state[name].to(torch.float64)
             first = uploads.memory.get(FIRST + name, torch.zeros_like(delta))
             second = uploads.memory.get(SECOND + name, torch.full_like(delta, self.tau**2))
-            first = self.beta1 * first + (1 - self.beta1) * delta
-            second = self.beta2 * second + (1 - self.beta2) * delta.square()
+            first = BETA1 * first + (1 - BETA1) * delta
+            second = BETA2 * second + (1 - BETA2) * delta.square()
             memory[FIRST + name], memory[SECOND + name] = first, second
             moved = old - self.learning_rate * first / (second.sqrt() + self.tau)
             state[name] = rounded(moved, uploads.model[name])

@@ -11,6 +11,9 @@ from torch import Tensor
 
 from vnetsim.errors.bounds import Within
 
+KNEE, SLOPE, EXPONENT = 4, 10.0, 0.5
+"""Of the hinge (versions of the server's model; how fast an upload counts less beyond) and of the polynomial: the
+values of FedAsync's experiments, as ports of it have them; FedBuff's are those of the polynomial too."""
 ServerRate = Annotated[float, Within(0, 1000, "", "a model is thrown away by a step a thousand times its own")]
 
 
@@ -19,27 +22,20 @@ class Staleness:
     """Base of rules by which a stale upload counts s(tau).
 
     Args:
-        staleness: s(tau): ``constant`` 1; ``hinge`` 1 up to ``hinge_knee``, then
-            1 / (``hinge_slope`` (tau - knee) + 1); ``polynomial`` (1 + tau)^-``exponent``.
-        hinge_knee: staleness up to which an upload counts in full, b (versions of the server's model).
-        hinge_slope: how fast it counts less beyond, a.
-        exponent: of the polynomial.
+        staleness: s(tau): ``constant`` 1; ``hinge`` 1 up to 4 versions, then 1 / (10 (tau - 4) + 1); ``polynomial``
+            (1 + tau)^-0.5.
     """
 
     staleness: Literal["constant", "hinge", "polynomial"] = "polynomial"
-    hinge_knee: Annotated[int, Within(0, 10_000, "versions", "bounds of round.max_staleness")] = 4
-    hinge_slope: Annotated[float, Within(0, 1e6, "", "below 0 a stale upload would count more than a fresh one")] = 10.0
-    exponent: Annotated[float, Within(0, 100, "", "a greater one leaves nothing of what is stale")] = 0.5
 
     def staleness_weight(self, tau: int) -> float:
         """Return s(tau), in (0, 1], of an upload whose base is ``tau`` >= 0 versions old.
 
-        Xie, Koyejo, Gupta (2019), arXiv:1903.03934, section 5.2; the defaults are those of its experiments, as ports
-        of it have them.
+        Xie, Koyejo, Gupta (2019), arXiv:1903.03934, section 5.2.
         """
         if self.staleness == "hinge":
-            return 1.0 if tau <= self.hinge_knee else 1.0 / (self.hinge_slope * (tau - self.hinge_knee) + 1)
-        return float((1 + tau) ** -self.exponent) if self.staleness == "polynomial" else 1.0
+            return 1.0 if tau <= KNEE else 1.0 / (SLOPE * (tau - KNEE) + 1)
+        return float((1 + tau) ** -EXPONENT) if self.staleness == "polynomial" else 1.0
 
 
 def rounded(value: Tensor, like: Tensor) -> Tensor:

@@ -110,10 +110,9 @@ class SteeringSettings(TrainingSettings, AveragingSettings):
         batch: frames per step, >= 2; a smaller silo gives all it has.
         steps: local steps of a local training, after which models are mixed once; the method's u, which takes every
             (u + 1)-th step of its count for the mixing.
-        optimizer: ``adam``, or ``sgd`` without momentum.
-        optimizer_state: ``fresh`` begins every local training without memory: CDL's published step is a plain
-            gradient, which has none. ``kept`` leaves Adam's moments in the silo until its next local training, by when
-            they are those of another model. The same for all steering learners, whoever averages.
+        optimizer: ``adam`` begins every local training without memory: CDL's published step is a plain gradient, which
+            has none. ``adam-kept`` leaves Adam's moments in the silo until its next local training, by when they are
+            those of another model. ``sgd`` has no momentum. The same for all steering learners, whoever averages.
         lr: learning rate; alpha_0 of the method.
         schedule: alpha_k over the rounds: ``constant``, or ``cosine``, falling from ``lr`` to 0. The method writes
             alpha_k and does not say how it changes.
@@ -123,8 +122,7 @@ class SteeringSettings(TrainingSettings, AveragingSettings):
 
     batch: int = 32
     steps: int = 16
-    optimizer: Literal["adam", "sgd"] = "adam"
-    optimizer_state: Literal["fresh", "kept"] = "fresh"
+    optimizer: Literal["adam", "adam-kept", "sgd"] = "adam"
     lr: float = 3e-3
     schedule: Literal["constant", "cosine"] = "constant"
     weight_decay: float = 1e-5
@@ -147,7 +145,7 @@ class SteeringTask(Task):
 
     def __init__(self, context: LearnerContext, settings: SteeringSettings) -> None:
         self._settings = settings
-        own = {} if context.dataset is None else {"settings": context.dataset}
+        own = {} if context.data_set is None else {"settings": context.data_set}
         self._data = load_steering(context.data, streams=context.streams.child("data"), **own)
         indices = partition_steering(
             self._data,
@@ -238,11 +236,11 @@ class SteeringTask(Task):
 
     def kept(self, optimizer: Tensors) -> dict[str, Tensor]:
         """Return what a silo keeps of an optimizer's state; nothing where each is fresh."""
-        return dict(optimizer) if self._settings.optimizer_state == "kept" else {}
+        return dict(optimizer) if self._settings.optimizer == "adam-kept" else {}
 
     def optimizer_template(self) -> State:
         """Return names, shapes and types of what a silo may keep of an optimizer's state."""
-        if self._settings.optimizer == "sgd" or self._settings.optimizer_state == "fresh":
+        if self._settings.optimizer != "adam-kept":
             return {}
         return moments_like(dict(self.network.named_parameters()))
 
@@ -275,10 +273,9 @@ class SteeringTask(Task):
                 "Ranges": f"straight is a steering angle of at most {STRAIGHT} either way",
                 "BatchNorm statistics": "sent and averaged with the same weights as the model; for evaluation "
                 f"re-estimated on {len(self._statistics)} training frames, drawn once from all silos'",
-                "Optimizer": {
-                    "fresh": "a new one at each local training",
-                    "kept": "a silo's goes on where its last local training ended",
-                }[self._settings.optimizer_state],
+                "Optimizer": "a silo's goes on where its last local training ended"
+                if self._settings.optimizer == "adam-kept"
+                else "a new one at each local training",
                 **facts,
             },
             encoder="resnet8",

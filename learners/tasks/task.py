@@ -367,7 +367,7 @@ def labelled_silos(context: LearnerContext) -> tuple[ImageSet, list[NDArray[np.i
     Raises:
         InputError: there are no such images, or they do not fit the silos.
     """
-    own = {} if context.dataset is None else {"settings": context.dataset}
+    own = {} if context.data_set is None else {"settings": context.data_set}
     data = load_images(context.data, streams=context.streams.child("data"), **own)
     indices = partition(
         data.train_labels.numpy(),

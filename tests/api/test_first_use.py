@@ -20,7 +20,7 @@ TINY: dict[str, Any] = {
     "data.test_images": 40,
     "learning.steps": 1,
     "learning.batch": 8,
-    "source.duration_s": 60,
+    "traffic.end_s": 60,
     "round.quorum": 2,
     "compute.median_flops": 4e9,
     "device": "cpu",
@@ -109,7 +109,7 @@ def test_overwrite_removes_a_run_alone(tmp_path: Path) -> None:
 
 
 def test_windows_say_how_long_they_last(tmp_path: Path) -> None:
-    traffic = vnetsim.mobility("gaussian", source__duration_s=60, out=tmp_path / "traffic", progress=False)
+    traffic = vnetsim.mobility("gaussian", traffic__end_s=60, out=tmp_path / "traffic", progress=False)
     lasted = traffic.windows["exit_s"] - traffic.windows["enter_s"]
     assert traffic.windows["dwell_s"].equals(lasted, check_names=False)
     assert traffic.windows["dwell_s"].drop_nulls().min() > 0

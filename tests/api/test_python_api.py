@@ -96,7 +96,7 @@ def test_importing_loads_nothing_and_traffic_no_torch() -> None:
     code = (
         "import sys; before = set(sys.modules); import vnetsim; new = set(sys.modules) - before\n"
         "assert new == {'vnetsim'}, new\n"
-        "vnetsim.mobility('gaussian', source__duration_s=20, out='m').windows\n"
+        "vnetsim.mobility('gaussian', traffic__end_s=20, out='m').windows\n"
         "assert not {'torch', 'learners', 'matplotlib', 'cyclopts', 'IPython'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -183,9 +183,9 @@ def test_wrong_input_is_one_line_before_anything_is_written(
 
 
 def test_an_experiment_is_run_as_it_is(toy: type, results_of: ResultsOf) -> None:
-    experiment = vnetsim.Experiment(learner=toy.name, rounds=2, source__duration_s=60, device="cpu")
+    experiment = vnetsim.Experiment(learner=toy.name, rounds=2, traffic__end_s=60, device="cpu")
     first = vnetsim.run(experiment, out="a")
-    second = vnetsim.run("gaussian", learner=toy.name, rounds=2, source__duration_s=60, device="cpu", out="b")
+    second = vnetsim.run("gaussian", learner=toy.name, rounds=2, traffic__end_s=60, device="cpu", out="b")
     assert results_of(first.path) == results_of(second.path)
     assert vnetsim.run(experiment, rounds=1, out="c").rounds.height == 1
     with pytest.raises(vnetsim.InputError, match="the experiment has toy; make another Experiment for fedavg"):
@@ -213,7 +213,7 @@ class Interrupting:
 
 
 def test_an_interrupted_run_goes_on_to_the_same_bits(toy: type, results_of: ResultsOf) -> None:
-    given: dict[str, Any] = {"learner": toy.name, "rounds": 12, "device": "cpu", "source__duration_s": 120}
+    given: dict[str, Any] = {"learner": toy.name, "rounds": 12, "device": "cpu", "traffic__end_s": 120}
     whole = vnetsim.run("gaussian", **given, out="whole")
     display = Interrupting(1)
     with pytest.raises(KeyboardInterrupt, match="vnetsim resume broken"):
@@ -232,7 +232,7 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(toy: type, results_of: Resu
 
 
 def test_folders_are_known_for_what_they_are(toy: type, tmp_path: Path) -> None:
-    vnetsim.mobility("gaussian", source__duration_s=60, out="traffic")
+    vnetsim.mobility("gaussian", traffic__end_s=60, out="traffic")
     vnetsim.run("traffic", learner=toy.name, rounds=1, out="run")
     assert type(vnetsim.load("traffic")) is vnetsim.Traffic
     assert type(vnetsim.load(tmp_path / "run")) is vnetsim.Run
@@ -250,7 +250,7 @@ def test_folders_are_known_for_what_they_are(toy: type, tmp_path: Path) -> None:
 def test_tables_become_pandas_frames(toy: type) -> None:
     pytest.importorskip("pandas")
     pytest.importorskip("pyarrow")
-    run = vnetsim.run("gaussian", learner=toy.name, rounds=1, source__duration_s=60, out="run")
+    run = vnetsim.run("gaussian", learner=toy.name, rounds=1, traffic__end_s=60, out="run")
     for table in (run.windows, run.participations, run.metrics):
         frame = table.to_pandas()
         assert list(frame.columns) == table.columns
@@ -258,7 +258,7 @@ def test_tables_become_pandas_frames(toy: type) -> None:
 
 
 def test_a_notebook_shows_page_and_headline(toy: type) -> None:
-    run = vnetsim.run("gaussian", learner=toy.name, rounds=1, source__duration_s=60, out="run")
+    run = vnetsim.run("gaussian", learner=toy.name, rounds=1, traffic__end_s=60, out="run")
     page = run.report()
     assert page.path == run.path / "report.html"
     shown = page._repr_html_()
@@ -269,7 +269,7 @@ def test_a_notebook_shows_page_and_headline(toy: type) -> None:
 
 @pytest.mark.slow
 def test_a_comparison(results_of: ResultsOf) -> None:
-    more = {**TINY, "source.duration_s": 60, "learning.linear_probe": "never"}
+    more = {**TINY, "traffic.end_s": 60, "learning.linear_probe": "never"}
     given: dict[str, Any] = {"learners": ["flsimco", "fedavg"], "rounds": 2, "settings": more, "out": "study"}
     study = vnetsim.compare("gaussian", seeds=range(2), **given)
     assert type(vnetsim.load("study")) is vnetsim.Study
@@ -301,7 +301,7 @@ def test_cells_that_fail_are_an_error(toy: type, monkeypatch: pytest.MonkeyPatch
         if hasattr(sys.modules[place], "find_learner"):
             monkeypatch.setattr(f"{place}.find_learner", found.__getitem__)
     with pytest.raises(vnetsim.RunError, match=r"1 of 2 cells failed, the first by: .*no gradient.*; s has the others"):
-        vnetsim.compare("gaussian", learners="toy,other", seeds=0, rounds=1, source__duration_s=60, out="s")
+        vnetsim.compare("gaussian", learners="toy,other", seeds=0, rounds=1, traffic__end_s=60, out="s")
     study = vnetsim.load("s")
     assert isinstance(study, vnetsim.Study)
     assert len(study.failed) == 1

@@ -25,7 +25,7 @@ TINY = {
     "data.test_images": 40,
     "learning.steps": 1,
     "learning.batch": 8,
-    "source.duration_s": 60,
+    "traffic.end_s": 60,
     "compute.median_flops": 4e9,
     "device": "cpu",
 }

@@ -31,7 +31,7 @@ vnetsim.run(
     settings={{
         "round.quorum": 10, "round.invited": 10, "silos.count": 50, "data.train_images": {50 * IMAGES},
         "data.test_images": 100, "data.partition": "iid", "learning.steps": {STEPS}, "learning.batch": {BATCH},
-        "radio.name": "constant", "radio.rate_bps": 1e9, "compute.median_flops": 1e12, "source.duration_s": 600.0,
+        "radio.name": "constant", "radio.rate_bps": 1e9, "compute.median_flops": 1e12, "traffic.end_s": 600.0,
     }},
     on_round=lambda done, _: print("round", done, f"{{time.perf_counter() - began_s:.3f}}", flush=True),
 )

@@ -22,8 +22,8 @@ from pathlib import Path
 from vnetsim.display import progress_display
 from vnetsim.experiment import Experiment, TrafficSettings
 from vnetsim.runs.traffic_recording import record_mobility
-model = {"duration_s": float(sys.argv[1]), "arrivals_per_s": float(sys.argv[2])}
-experiment = Experiment(scenario="gaussian", source=model, traffic=TrafficSettings(repeat=False))
+timed, model = TrafficSettings(repeat=False, end_s=float(sys.argv[1])), {"arrivals_per_s": float(sys.argv[2])}
+experiment = Experiment(scenario="gaussian", source=model, traffic=timed)
 with progress_display() as progress:
     record_mobility(experiment, Path(sys.argv[3]), command=["benchmark"], progress=progress)
 """

@@ -75,7 +75,7 @@ def test_a_slip_is_one_line_and_exit_status_2(
 
 def test_seed_0_replaces_a_recorded_seed(tmp_path: Path) -> None:
     recorded, replayed = tmp_path / "recorded", tmp_path / "replayed"
-    short = ("--no-report", "--set", "source.duration_s=30")
+    short = ("--no-report", "--set", "traffic.end_s=30")
     assert status_of("mobility", "gaussian", "--seed", "5", "--out", str(recorded), *short) == 0
     assert status_of("mobility", str(recorded), "--seed", "0", "--out", str(replayed), *short) == 0
     seeds = [load_experiment(str(folder / "experiment.toml")).seed for folder in (recorded, replayed)]
@@ -107,7 +107,7 @@ def test_help_imports_nothing_heavy() -> None:
 
 @pytest.mark.slow
 def test_mobility_imports_no_torch(tmp_path) -> None:
-    modules = imported_by("mobility", "gaussian", "--out", str(tmp_path / "m"), "--set", "source.duration_s=60")
+    modules = imported_by("mobility", "gaussian", "--out", str(tmp_path / "m"), "--set", "traffic.end_s=60")
     assert (tmp_path / "m" / "report.html").is_file()
     assert "polars" in modules
     assert not modules & {"torch", "torchvision", "learners"}

@@ -53,12 +53,12 @@ def test_one_table_and_nothing_else(capsys: Captured) -> None:
 
 def test_a_learner_brings_its_settings_and_defaults(capsys: Captured) -> None:
     everything = told(capsys, "settings", "--learner", "cdl")
-    assert "learning.tau = 4\n" in everything
+    assert "learning.temperature = 4\n" in everything
     assert "\nlearning = " not in everything
     assert "silos.count = 11\n" in everything
     assert "silos.count = 95\n" in told(capsys, "settings", "silos")
     assert "learning.t_alpha = " in told(capsys, "settings", "learning"), "of the default learner"
-    assert told(capsys, "settings", "learning.tau", "--learner", "cdl").startswith("learning.tau = 4\n")
+    assert told(capsys, "settings", "learning.temperature", "--learner", "cdl").startswith("learning.temperature = 4\n")
 
 
 @pytest.mark.parametrize("table", PLUGIN_TABLES)
@@ -86,7 +86,7 @@ def test_a_table_of_plug_ins_has_the_settings_of_each_and_so_has_a_key(table: st
 
 
 def test_a_setting_of_another_learner_than_the_default_is_found(capsys: Captured) -> None:
-    assert told(capsys, "settings", "learning.tau").startswith("[learning] of cdl\n")
+    assert told(capsys, "settings", "learning.temperature").startswith("[learning] of cdl\n")
     assert told(capsys, "settings", "learning.t_alpha").startswith("learning.t_alpha = "), "of the default learner"
 
 
@@ -95,7 +95,7 @@ def test_a_setting_of_another_learner_than_the_default_is_found(capsys: Captured
     [
         ("selection.margn", "unknown setting 'selection.margn'. Did you mean 'selection.margin'? Available: "),
         ("radio.gain", "unknown setting 'radio.gain'. Did you mean "),
-        ("learning.tua", "unknown setting 'learning.tua'. Did you mean 'learning.tau'?"),
+        ("learning.tempratur", "unknown setting 'learning.tempratur'. Did you mean 'learning.temperature'?"),
         ("selectoin", "unknown setting 'selectoin'. Tables: aggregation, "),
     ],
 )

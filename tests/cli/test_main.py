@@ -237,7 +237,7 @@ def test_control_characters_and_markup_of_names_reach_no_live_line(monkeypatch: 
     assert "\x1b[2J" not in printed.getvalue()
 
 
-SMALL = ("mobility", "gaussian", "--set", "source.duration_s=20", "--no-report", "--out")
+SMALL = ("mobility", "gaussian", "--set", "traffic.end_s=20", "--no-report", "--out")
 
 
 def test_a_terminal_that_is_not_utf_8_gets_what_it_can_take(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -252,11 +252,11 @@ def test_a_terminal_that_is_not_utf_8_gets_what_it_can_take(monkeypatch: pytest.
 
 FORK = """
 import os, sys, vnetsim
-vnetsim.mobility("gaussian", source__duration_s=20, out=sys.argv[1] + "/first")
+vnetsim.mobility("gaussian", traffic__end_s=20, out=sys.argv[1] + "/first")
 child = os.fork()
 if not child:
     try:
-        vnetsim.mobility("gaussian", source__duration_s=20, out=sys.argv[1] + "/second")
+        vnetsim.mobility("gaussian", traffic__end_s=20, out=sys.argv[1] + "/second")
     except vnetsim.InputError as error:
         print(error, flush=True)
         os._exit(2)

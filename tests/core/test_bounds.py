@@ -149,9 +149,9 @@ def test_settings_of_a_user_are_checked_without_a_line_of_theirs_and_need_no_bou
             {"batch": 1, "steps": 0, "lr": 0.0, "momentum": 1.0, "weight_decay": -1.0, "local_test": -1},
         ),
         ("fedavg", {"bank": -1, "t_alpha": 0.0, "trim": 0.5, "clip_norm": -1.0}),
-        ("fedco", {"momentum_encoder": 1.1, "temperature": 0.0, "queue": -1}),
+        ("fedco", {"temperature": 0.0, "queue": -1}),
         ("fedefm", {"beta": 1.1, "temperature": 0.0, "overseas_steps": 0, "max_teachers": 0}),
-        ("cdl", {"beta": 1.5, "tau": 0.0, "dropout": 1.0, "test_frames": -1}),
+        ("cdl", {"beta": 1.5, "temperature": 0.0, "dropout": 1.0, "test_frames": -1}),
         ("discard", {"limit_kmh": 0.0}),
     ],
 )

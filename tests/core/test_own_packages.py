@@ -36,7 +36,7 @@ def python(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_command_line_finds_its_own(project: Path) -> None:
-    out = ("--out", "traffic", "--set", "source.duration_s=20")
+    out = ("--out", "traffic", "--set", "traffic.end_s=20")
     done = python(project, "-m", "vnetsim", "mobility", "gaussian", *out)
     assert (done.returncode, done.stderr) == (0, "")
     (project / "traffic" / "report.html").unlink()
@@ -53,7 +53,7 @@ def test_a_folder_that_the_program_is_called_in_brings_no_modules(tmp_path: Path
     for name in ("numpy", "polars", "matplotlib", "cyclopts", "tomllib", "cattrs"):
         (folder / f"{name}.py").write_text(f"open({str(trace)!r}, 'w').close()\n")
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "vnetsim", "mobility", "gaussian", "--set", "source.duration_s=20"]
+    command = [sys.executable, "-m", "vnetsim", "mobility", "gaussian", "--set", "traffic.end_s=20"]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert not trace.exists()

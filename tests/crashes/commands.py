@@ -22,8 +22,8 @@ from vnetsim.study.runner import compare
 WALK = f"{Path(__file__).parents[1] / 'end_to_end' / 'walk_learners.py'}:Walk"
 TRAFFIC = Experiment(
     scenario="gaussian",
-    source={"duration_s": 15.0, "arrivals_per_s": 0.5},
-    traffic=TrafficSettings(repeat=False),
+    source={"arrivals_per_s": 0.5},
+    traffic=TrafficSettings(repeat=False, end_s=15.0),
 )
 CONTRASTIVE = {"bank": 12, "linear_probe": "never"}
 LEARNERS: dict[str, dict[str, object]] = {
@@ -105,7 +105,7 @@ def run_of(learner: str, data: Path) -> Command:
     sets += [
         (("learner",), learner), (("rounds",), 1), (("device",), "cpu"), (("data", "name"), name),
         (("data", "root"), str(file)), (("data", "image_px"), 8), (("silos", "count"), 3), (("silos", "approaches"), 1),
-        (("source", "duration_s"), 15.0), (("source", "arrivals_per_s"), 0.5), (("round", "quorum"), 2),
+        (("traffic", "end_s"), 15.0), (("source", "arrivals_per_s"), 0.5), (("round", "quorum"), 2),
         (("round", "deadline_s"), 10.0),
     ]  # fmt: skip
     return resumable(_run(read_experiment("gaussian", sets)[0]))
@@ -113,7 +113,7 @@ def run_of(learner: str, data: Path) -> Command:
 
 def comparison(engines: Sequence[Any], patch: Callable[[Any], None]) -> Command:
     """Return a comparison of two cells; ``patch`` takes the engine of ``engines`` to begin with, then to go on with."""
-    sets = [(("rounds",), 1), (("device",), "cpu"), (("source", "duration_s"), 12.0)]
+    sets = [(("rounds",), 1), (("device",), "cpu"), (("traffic", "end_s"), 12.0)]
     sets += [(("source", "arrivals_per_s"), 0.5), (("round", "quorum"), 1), (("round", "deadline_s"), 8.0)]
     learners = f"{WALK},{WALK.replace(':Walk', ':Shifted')}"
     study, _ = Request(scenario="gaussian", learners=learners, seeds="0").plan(sets)

@@ -68,7 +68,7 @@ def test_mobility_of_a_recording(
 
 
 def test_mobility_of_a_model_and_of_a_run(cli: Cli, small_run: SmallRun, tmp_path: Path) -> None:
-    model = cli("mobility", "gaussian", "--set", "source.duration_s=60", "--out", tmp_path / "model")
+    model = cli("mobility", "gaussian", "--set", "traffic.end_s=60", "--out", tmp_path / "model")
     assert model.status == 0
     assert (tmp_path / "model" / "report.html").exists()
     live = small_run("gaussian.toml")[0]

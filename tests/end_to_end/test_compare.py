@@ -19,7 +19,7 @@ Cli = Callable[..., Any]
 Refused = Callable[..., str]
 ResultsOf = Callable[[Path], dict[str, bytes]]
 
-SHORT = ("--rounds", "3", "--device", "cpu", "--set", "source.duration_s=120")
+SHORT = ("--rounds", "3", "--device", "cpu", "--set", "traffic.end_s=120")
 TABLES = ("comparison.parquet", "comparison.csv")
 
 
@@ -188,7 +188,7 @@ def test_when_all_fail_there_is_no_page(toys: Any, toy: Any, cli: Cli, tmp_path:
 
 @pytest.mark.usefixtures("toys")
 def test_the_end_of_the_traffic_is_told(cli: Cli, tmp_path: Path) -> None:
-    options = ("--learners", "toy,shifted", "--seeds", "0:2", "--rounds", "200", "--set", "source.duration_s=15")
+    options = ("--learners", "toy,shifted", "--seeds", "0:2", "--rounds", "200", "--set", "traffic.end_s=15")
     done = cli("compare", "gaussian", *options, "--out", tmp_path / "all")
     assert done.status == 0, done.err
     assert "The recorded traffic ended before all rounds were done in 4 of 4 cells" in done.err

@@ -20,7 +20,7 @@ ResultsOf = Callable[[Path], dict[str, bytes]]
 Run = Callable[..., Path]
 
 LEARNT = ("weight", "loss")  # columns of the participations that the learner fills
-SHORT = ("--rounds", "3", "--device", "cpu", "--set", "source.duration_s=120")
+SHORT = ("--rounds", "3", "--device", "cpu", "--set", "traffic.end_s=120")
 SCHEDULE = ("--set", "schedule.learner=toy")
 
 
@@ -86,7 +86,7 @@ def test_who_commits_is_the_schedules_and_what_is_learnt_the_runs(run: Run) -> N
 def test_a_pace_that_divides_the_training_has_the_schedules_learner_divided(pace: str, how: str, run: Run) -> None:
     rules = (
         "compute.median_flops=2e7",
-        "source.range_m=150",
+        "traffic.range_m=150",
         "round.quorum=2",
         "round.invited=4",
         "silos.count=6",

@@ -17,7 +17,7 @@ from vnetsim.learning import Aggregation, Cost, Exchange, Participant, Series, U
 from vnetsim.storage.run_directory import RunDirectory
 
 Cli = Callable[..., Any]
-QUICK = ("--rounds", "4", "--device", "cpu", "--set", "source.duration_s=150", "--set", "silos.count=6")
+QUICK = ("--rounds", "4", "--device", "cpu", "--set", "traffic.end_s=150", "--set", "silos.count=6")
 DISTINCT = ("--set", "round.distinct_silos=true")
 
 

@@ -17,7 +17,7 @@ from vnetsim.storage.run_directory import RunDirectory
 
 Cli = Callable[..., Any]
 Refused = Callable[..., str]
-RUN = ("run", "gaussian", "--learner", "toy", "--set", "rounds=3", "--set", "source.duration_s=120")
+RUN = ("run", "gaussian", "--learner", "toy", "--set", "rounds=3", "--set", "traffic.end_s=120")
 
 
 def spoil(toy: type, monkeypatch: pytest.MonkeyPatch, method: str, change: Callable[..., Any]) -> None:

@@ -12,7 +12,7 @@ from small_runs import interrupted_at
 
 from vnetsim.storage.run_directory import RunDirectory
 
-QUICK = ("--learner", "toy", "--rounds", "6", "--set", "silos.count=6", "--set", "source.range_m=150")
+QUICK = ("--learner", "toy", "--rounds", "6", "--set", "silos.count=6", "--set", "traffic.range_m=150")
 SLOW = ("--set", "compute.median_flops=2e7", "--set", "round.quorum=2", "--set", "round.invited=4")
 
 

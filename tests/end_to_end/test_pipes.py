@@ -70,9 +70,9 @@ def test_sumo_may_write_to_a_pipe_and_nowhere(tmp_path: Path) -> None:
 
 
 def test_what_goes_with_a_recording(refused: Refused, tmp_path: Path) -> None:
-    recording, path = tmp_path / "fcd.xml", pipe(tmp_path / "pipe")
+    recording, path = tmp_path / "fcd.xml", pipe(tmp_path / "pipe.xml")
     recording.write_text('<fcd-export><timestep time="0"/></fcd-export>')
-    assert refusal(path) in refused("mobility", recording, "--rsu-file", path)
+    assert refusal(path) in refused("mobility", recording, "--rsu", path)
     assert refusal(path) in refused("mobility", recording, "--rsu", "A", "--set", f"traffic.net={path}")
 
 

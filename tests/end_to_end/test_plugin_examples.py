@@ -72,7 +72,7 @@ CONTRASTIVE = ("--set", "learning.bank=60", "--set", "learning.linear_probe=neve
 def both(cli: Cli, scenarios: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run on a data set of one's own, with an encoder of one's own. Do not change it."""
     folder = tmp_path_factory.mktemp("both") / "run"
-    own = (*GRATINGS, "--set", "dataset.noise=0.5", *PLAIN_CNN, "--set", "encoder.width=8")
+    own = (*GRATINGS, "--set", "data.noise=0.5", *PLAIN_CNN, "--set", "encoder.width=8")
     done = cli("run", scenarios / "gaussian.toml", *QUICK, *CONTRASTIVE, *own, "--out", folder)
     assert (done.status, done.err) == (0, "")
     return folder
@@ -82,7 +82,7 @@ def test_a_data_set_and_an_encoder_are_used_and_recorded(both: Path) -> None:
     run = RunDirectory(both)
     assert set(run.read("silos")["class_name"]) == {"horizontal", "rising", "vertical", "falling"}
     manifest = run.manifest()
-    assert manifest["plugins"]["dataset"] == {
+    assert manifest["plugins"]["data"] == {
         "name": "gratings",
         "source": "drawn by the program",
         "settings": {"period_px": 8.0, "noise": 0.5},
@@ -97,8 +97,8 @@ def test_a_data_set_and_an_encoder_are_used_and_recorded(both: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ((*GRATINGS, "--set", "dataset.period_px=1"), "dataset.period_px must be between 2 and 32 px"),
-        ((*GRATINGS, "--set", "dataset.nois=1"), "dataset: unknown key 'nois'. Did you mean 'noise'?"),
+        ((*GRATINGS, "--set", "data.period_px=1"), "data.period_px must be between 2 and 32 px"),
+        ((*GRATINGS, "--set", "data.nois=1"), "data: unknown key 'nois'. Did you mean 'noise'?"),
         ((*PLAIN_CNN, "--set", "encoder.width=x"), "encoder.width: expected a whole number, got 'x'"),
         ((*GRATINGS, "--learner", "dsgd"), "have classes, and this learner needs steering angles: road, driving-log"),
         (("--set", "learning.encoder=smal"), "unknown encoder 'smal'. Did you mean 'small'?"),

@@ -75,7 +75,7 @@ def test_another_learner_meets_the_same_vehicles(cli: Cli, small_run: SmallRun, 
 
 def test_a_larger_payload_meets_the_same_windows_but_not_the_same_fates(cli: Cli, toy: type, tmp_path: Path) -> None:
     """Windows are traffic's, participations the learner's: only the first are common to all learners."""
-    traffic = ("--set", "source.duration_s=60", "--set", "traffic.repeat=false")
+    traffic = ("--set", "traffic.end_s=60", "--set", "traffic.repeat=false")
     for name, size in (("light", 10_000), ("heavy", 30_000_000)):
         payload = ("--set", f"learning.payload_bytes={size}")
         scenario = tmp_path / "light" if name == "heavy" else "gaussian"

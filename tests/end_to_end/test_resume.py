@@ -18,7 +18,7 @@ from small_runs import held, interrupted_at
 from learners.fedco import FedCo
 from learners.flsimco import FLSimCo
 from vnetsim.display import progress_display
-from vnetsim.experiment import Experiment
+from vnetsim.experiment import Experiment, TrafficSettings
 from vnetsim.runs.assembly import assemble
 from vnetsim.runs.runner import resume_run, start_run
 from vnetsim.runs.writer import choose_folder
@@ -107,7 +107,7 @@ def test_ctrl_c_twice(
     assert results_of(folder) == results_of(small_run("gaussian.toml")[0])
 
 
-TOY_RUN = Experiment(scenario="gaussian", learner="toy", rounds=3, device="cpu", source={"duration_s": 120.0})
+TOY_RUN = Experiment(scenario="gaussian", learner="toy", rounds=3, device="cpu", traffic=TrafficSettings(end_s=120.0))
 
 
 class Killed(BaseException):
@@ -149,7 +149,7 @@ def dies_at(monkeypatch: pytest.MonkeyPatch, function: str, call: int, error: Ba
 def test_a_full_disk_keeps_the_finished_rounds(
     refused: Refused, cli: Cli, results_of: ResultsOf, tmp_path: Path
 ) -> None:
-    command = ("run", "gaussian", "--learner", "toy", "--rounds", "3", "--set", "source.duration_s=120", "--out")
+    command = ("run", "gaussian", "--learner", "toy", "--rounds", "3", "--set", "traffic.end_s=120", "--out")
     assert cli(*command, tmp_path / "whole").status == 0
     whole = results_of(tmp_path / "whole")
     states = set()
@@ -172,7 +172,7 @@ def test_a_full_disk_keeps_the_finished_rounds(
 @pytest.mark.parametrize("moment", ["manifest.json", "checkpoint/progress.json", "checkpoint/state-000002*"])
 def test_kill_9(moment: str, cli: Cli, refused: Refused, results_of: ResultsOf, tmp_path: Path) -> None:
     """When a file is there; the run then stands still in its third round, however late this is seen."""
-    command = ("run", "gaussian", "--learner", f"{WALK}:Walk", "--rounds", "4", "--set", "source.duration_s=120")
+    command = ("run", "gaussian", "--learner", f"{WALK}:Walk", "--rounds", "4", "--set", "traffic.end_s=120")
     assert cli(*command, "--out", tmp_path / "whole").status == 0
     folder = tmp_path / "run"
     with held(*command, "--out", folder) as process:
@@ -333,7 +333,7 @@ def test_a_folder_in_which_only_a_lock_stands_is_taken(
         line = refused(asked, tmp_path)
         assert "not a run directory, it has no manifest.json. A run stopped there before it began" in line
         assert "call `vnetsim run` with this --out" in line
-    once = ("--set", "source.duration_s=15", "--set", "round.quorum=1", "--set", "round.deadline_s=8")
+    once = ("--set", "traffic.end_s=15", "--set", "round.quorum=1", "--set", "round.deadline_s=8")
     learns = ("--rounds", "1", "--device", "cpu")
     more = {
         "mobility": ("--no-report",),
@@ -346,7 +346,7 @@ def test_a_folder_in_which_only_a_lock_stands_is_taken(
 
 def test_what_a_kill_left_of_a_finished_run_goes_when_it_is_resumed(cli: Callable[..., Any], tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    assert cli("mobility", "gaussian", "--set", "source.duration_s=15", "--no-report", "--out", folder).status == 0
+    assert cli("mobility", "gaussian", "--set", "traffic.end_s=15", "--no-report", "--out", folder).status == 0
     (folder / ".checksums.sha256.0123abcd.tmp").write_text("half")
     (folder / ".mine.tmp").write_text("mine")
     before = {path.name for path in folder.iterdir()}
@@ -359,7 +359,7 @@ def test_a_finished_run_in_a_folder_that_may_not_be_written_has_nothing_to_do(
     cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     folder = tmp_path / "run"
-    assert cli("mobility", "gaussian", "--set", "source.duration_s=15", "--out", folder).status == 0
+    assert cli("mobility", "gaussian", "--set", "traffic.end_s=15", "--out", folder).status == 0
 
     def fails(*_: object) -> None:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))

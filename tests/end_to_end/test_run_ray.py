@@ -58,7 +58,7 @@ SMALL = (
     *("--device", "cpu", "--rounds", "3", "--set", "learning.batch=8", "--set", "learning.steps=1"),
     *("--set", "learning.bank=100", "--set", "learning.linear_probe=never"),
     *("--set", "data.train_images=400", "--set", "data.test_images=100", "--set", "silos.count=10"),
-    *("--set", "source.duration_s=120"),
+    *("--set", "traffic.end_s=120"),
 )
 TOLD = {"manifest.json", "checksums.sha256", ".lock", "report.html", "figures"}
 """When and how a run was made."""

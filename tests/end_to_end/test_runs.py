@@ -120,7 +120,7 @@ def test_samples_and_silos(run: RunDirectory) -> None:
 
 
 def test_the_end_of_the_traffic_is_said(cli: Callable[..., Any], toy: type, tmp_path: Path) -> None:
-    once = ("--set", "traffic.repeat=false", "--set", "source.duration_s=30", "--set", "round.invited=20")
+    once = ("--set", "traffic.repeat=false", "--set", "traffic.end_s=30", "--set", "round.invited=20")
     once += ("--set", "round.quorum=20")
     done = cli("run", "gaussian", "--learner", toy.name, "--rounds", "500", *once, "--out", tmp_path / "run")
     run = RunDirectory(tmp_path / "run")

@@ -28,7 +28,7 @@ traffic_seeds = [0, 1]
 [settings]
 rounds = 3
 device = "cpu"
-source.duration_s = 120
+traffic.end_s = 120
 
 [[arms]]
 name = "light"
@@ -151,7 +151,7 @@ def test_an_equal_schedule(schedule: str, cli: Cli, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("study")
 def test_an_equal_schedule_of_learners_by_name(cli: Cli, tmp_path: Path) -> None:
-    options = ("--seeds", "0:1", "--rounds", "3", "--device", "cpu", "--set", "source.duration_s=120")
+    options = ("--seeds", "0:1", "--rounds", "3", "--device", "cpu", "--set", "traffic.end_s=120")
     for name, more in (("own", ()), ("equal", ("--equal-schedule", "toy"))):
         given = ("compare", "gaussian", "--learners", "toy,heavy", *options, *more, "--out", tmp_path / name)
         assert cli(*given).status == 0
@@ -176,7 +176,7 @@ def test_learners_that_want_other_rounds_have_no_schedule_in_common(cli: Cli, re
     message = "equal schedule: 'heavy' and 'toy' have different defaults of round.quorum; set it for both"
     assert message in refused(*given)
     options = ("--set", "round.quorum=2", "--set", "round.invited=3", "--rounds", "1", "--device", "cpu")
-    assert cli(*given, *options, "--set", "source.duration_s=60", "--out", tmp_path / "all").status == 0
+    assert cli(*given, *options, "--set", "traffic.end_s=60", "--out", tmp_path / "all").status == 0
 
 
 @pytest.mark.usefixtures("study")

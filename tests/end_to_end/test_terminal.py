@@ -49,7 +49,7 @@ def test_a_line_on_a_terminal_that_goes_away(tmp_path: Path) -> None:
 def test_a_run_on_a_terminal_is_ended_as_by_ctrl_c(
     cli: Callable[..., Any], results_of: Callable[[Path], dict[str, bytes]], tmp_path: Path
 ) -> None:
-    arguments = ("run", "gaussian", "--learner", f"{WALK}:Walk", "--rounds", "4", "--set", "source.duration_s=120")
+    arguments = ("run", "gaussian", "--learner", f"{WALK}:Walk", "--rounds", "4", "--set", "traffic.end_s=120")
     folder = tmp_path / "run"
     status, shown = on_a_terminal(
         (*arguments, "--out", folder), at=b"running", press=lambda pid: os.kill(pid, signal.SIGTERM)

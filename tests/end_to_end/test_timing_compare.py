@@ -26,13 +26,13 @@ seeds = "0:{SEEDS}"
 rounds = 1
 silos.count = 10
 data = {{ train_images = 400, test_images = 50 }}
-source.duration_s = 60
+traffic.end_s = 60
 
 [[arms]]
 learner = "fedavg-classification"
 
 [grid]
-source.range_m = [100, 250]
+traffic.range_m = [100, 250]
 """
 ARM, NEAR, FAR = "fedavg-classification", "range_m=100", "range_m=250"
 
@@ -164,7 +164,7 @@ def test_what_no_seed_changes_is_read_and_not_tested(
         f'[[conditions]]\nname = "{name}"\nscenario = "{study.path / recorded[range_m]}"\n'
         for name, range_m in (("near", 100), ("far", 250))
     )
-    text = STUDY.partition("[grid]")[0].replace('scenario = "gaussian"\n', "").replace("source.duration_s = 60\n", "")
+    text = STUDY.partition("[grid]")[0].replace('scenario = "gaussian"\n', "").replace("traffic.end_s = 60\n", "")
     (tmp_path / "study.toml").write_text(text.replace(f"0:{SEEDS}", "0:2") + conditions)
     done = cli("compare", tmp_path / "study.toml", "--timing-only", "--out", tmp_path / "made")
     assert done.status == 0, done.err
@@ -203,7 +203,7 @@ def test_the_study_of_the_documentation(cli: Cli, scenarios: Path, tmp_path: Pat
 
 
 def test_learners_of_one_payload_and_work_are_equal_and_their_values_are_there(tmp_path: Path) -> None:
-    settings = {"silos.count": 10, "data.train_images": 400, "data.test_images": 50, "source.duration_s": 30}
+    settings = {"silos.count": 10, "data.train_images": 400, "data.test_images": 50, "traffic.end_s": 30}
     study = vnetsim.compare(
         "gaussian", learners="flsimco,fedavg", timing_only=True, seeds=1, settings=settings, out=tmp_path / "made"
     )

@@ -42,7 +42,7 @@ SCENARIOS = Path(__file__).resolve().parents[2] / "scenarios"
 QUICK = (
     *("--rounds", "2", "--device", "cpu", "--set", "learning.batch=8", "--set", "learning.steps=1"),
     *("--set", "learning.linear_probe=never", "--set", "data.train_images=100", "--set", "data.test_images=20"),
-    *("--set", "silos.count=5", "--set", "source.duration_s=60", "--set", "data.name=signs"),
+    *("--set", "silos.count=5", "--set", "traffic.end_s=60", "--set", "data.name=signs"),
 )
 
 
@@ -265,7 +265,7 @@ def rsu_file(folder: Path) -> None:
 
 
 def placed() -> Done:
-    given = ("--set", "traffic.rsu_file=rsu.add.xml", "--no-report", "--out", "out")
+    given = ("--set", "traffic.rsu=['rsu.add.xml']", "--no-report", "--out", "out")
     return command("mobility", "trace.xml", *given)
 
 
@@ -280,7 +280,7 @@ def options() -> Done:
     """Take each line of a file as a setting on the command line."""
     lines = Path("options.txt").read_text(errors="surrogateescape").splitlines()
     given = [part for line in lines for part in ("--set", line)]
-    return command("mobility", "gaussian", "--set", "source.duration_s=10", *given, "--no-report", "--out", "out")
+    return command("mobility", "gaussian", "--set", "traffic.end_s=10", *given, "--no-report", "--out", "out")
 
 
 TABLES = ("run/*.parquet", "run/*.json", "run/*.toml", "run/*.safetensors", "run/*.npz", "run/checksums.sha256")

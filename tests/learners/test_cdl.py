@@ -43,9 +43,9 @@ def features(seed: int) -> tuple[torch.Tensor, torch.Tensor]:
 @pytest.mark.parametrize(
     ("settings", "of_backbone", "of_sub"),
     [
-        (CdlSettings(tau=2.0), (1.0, 0.0), (0.0, 1.0)),
-        (CdlSettings(tau=2.0, coupling="beta", beta=0.2), (0.2, 0.0), (0.0, 0.8)),
-        (CdlSettings(tau=2.0, coupling="joint", beta=0.2), (0.2, 0.8), (0.2, 0.8)),
+        (CdlSettings(temperature=2.0), (1.0, 0.0), (0.0, 1.0)),
+        (CdlSettings(temperature=2.0, coupling="beta", beta=0.2), (0.2, 0.0), (0.0, 0.8)),
+        (CdlSettings(temperature=2.0, coupling="joint", beta=0.2), (0.2, 0.8), (0.2, 0.8)),
     ],
     ids=["unit", "beta", "joint"],
 )
@@ -67,7 +67,7 @@ def test_who_descends_what(
 
 
 def test_the_first_visit_copies_the_backbone_and_the_second_compares(new: New, participant: MakeParticipant) -> None:
-    learner, plain = (new(cls, optimizer_state="kept") for cls in (Cdl, DecentralisedSgd))
+    learner, plain = (new(cls, optimizer="adam-kept") for cls in (Cdl, DecentralisedSgd))
     first, of_plain = learner.train([participant(0, 1)])[0], plain.train([participant(0, 1)])[0]
     assert equal(dict(first.state), dict(of_plain.state))  # no divergence yet
     assert equal(of(first.kept, "sub."), dict(first.state))
@@ -91,7 +91,7 @@ def test_the_first_step_of_a_visit_by_hand(
     new: New, participant: MakeParticipant, context: LearnerContext, roads: SteeringSet
 ) -> None:
     """Plain descent, one step: both networks against the definition, with the other held fixed."""
-    learner = new(optimizer="sgd", lr=0.1, steps=1, weight_decay=0.0, tau=0.5, coupling="beta", beta=0.3)
+    learner = new(optimizer="sgd", lr=0.1, steps=1, weight_decay=0.0, temperature=0.5, coupling="beta", beta=0.3)
     a, b = participant(0, 1), participant(0, 2)
     learner.aggregate(learner.train([replace(a, peers=peers_of(b)), replace(b, peers=peers_of(a))]))
     state, vehicle = learner.state_dict(), participant(1, 1)

@@ -16,7 +16,7 @@ from learners.data.sets import SteeringSet
 from vnetsim.experiment import BlurSettings, ExchangeSettings
 from vnetsim.learning import LearnerContext, Participant
 
-QUICK = {"batch": 8, "steps": 2, "lr": 1e-3, "tau": 0.5}
+QUICK = {"batch": 8, "steps": 2, "lr": 1e-3, "temperature": 0.5}
 
 MakeParticipant = Callable[..., Participant]
 New = Callable[..., Any]
@@ -89,7 +89,7 @@ def test_looking_at_gradients_changes_no_bit(new: New, group: Callable[[int], li
 
 @pytest.mark.parametrize("coupling", ["unit", "beta", "joint"])
 def test_the_influence_is_that_of_the_sub_network_on_the_backbone(coupling: Any) -> None:
-    settings = CdlSettings(coupling=coupling, beta=0.3, tau=2.0)
+    settings = CdlSettings(coupling=coupling, beta=0.3, temperature=2.0)
     z = torch.randn(2, 5, 7, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     z_b, z_s = (features.requires_grad_() for features in z.unbind())
     whole, part = (

@@ -55,7 +55,6 @@ CHANGES = {
     "local_test": Change(7, {LOCAL}),
     "beta": Change(0.9, {TAUGHT}),
     "temperature": Change(1.0, {TAUGHT}),
-    "reading": Change("labels-once", {TAUGHT, SERIES}),
     "overseas_steps": Change(3, {TAUGHT, ALIKE, ABROAD}),
     "max_teachers": Change(1, {TAUGHT, ALIKE, WORK}),
     "similarity": Change("step", {TAUGHT, ALIKE, WORK}),
@@ -174,7 +173,7 @@ def descended(
         if teachers:
             beta, t = given["beta"], given["temperature"]
             shares = [max(weight, 0.0) for weight in teachers.values()]
-            loss = (1 - beta) * labels * (sum(shares) if given["reading"] == "literal" else 1)
+            loss = (1 - beta) * labels * (sum(shares) if given["variant"] == "literal" else 1)
             for share, teacher in zip(shares, teachers, strict=True):
                 with torch.no_grad():
                     taught = softmax(teacher(shown) / t, dim=1)
@@ -202,7 +201,7 @@ GIVEN: dict[str, Any] = {
     "weight_decay": 0.02,
     "beta": 0.4,
     "temperature": 2.0,
-    "reading": "literal",
+    "variant": "literal",
     "overseas_steps": 2,
     "max_teachers": 4,
 }
@@ -225,7 +224,7 @@ def test_a_plain_visit_is_sgd_on_the_cross_entropy(
     close(learner.train([who])[0], *descended(learner, start, training, tiny, given, steps=given["steps"]))
 
 
-@pytest.mark.parametrize("changes", [{}, {"reading": "labels-once", "max_teachers": 1}], ids=str)
+@pytest.mark.parametrize("changes", [{}, {"variant": "labels-once", "max_teachers": 1}], ids=str)
 def test_a_taught_visit_is_sgd_on_the_loss_with_teachers_trained_at_their_hosts(
     changes: dict[str, Any],
     new_fedefm: Callable[..., FedEFM],

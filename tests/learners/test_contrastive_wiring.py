@@ -41,7 +41,6 @@ OWN: Mapping[str, tuple[object, set[str]]] = {
     "t_beta": (0.5, {"update", "model"}),
     "negatives": ("plain", {"update", "model", "cost"}),
     "limit_kmh": (60.0, {"model"}),
-    "momentum_encoder": (0.5, {"update", "model", "silo"}),
     "temperature": (0.2, {"update", "model", "silo"}),
     "queue": (20, {"update", "model", "silo", "cost"}),
     "key_encoder": ("visit", {"silo"}),

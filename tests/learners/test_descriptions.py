@@ -29,7 +29,7 @@ ABSENT = "absent"
 """In the table the value of a line that a learner says by default alone."""
 CONTRASTIVE: tuple[dict[str, Any], ...] = ({"batchnorm": "local", "linear_probe": "never", "bank": 40},)
 STEERING: tuple[dict[str, Any], ...] = (
-    {"optimizer_state": "kept", "test_frames": 10},
+    {"optimizer": "adam-kept", "test_frames": 10},
     {"topology": "ring"},
     {"topology": "star"},
 )
@@ -50,7 +50,7 @@ VARIANTS: Mapping[str, tuple[dict[str, Any], ...]] = {
         {"variant": "guest-average"},
         {"server": "none", "max_teachers": 2, "overseas_steps": 3},
         {"server": "none", "variant": "guest-average"},
-        {"reading": "labels-once", "beta": 0.25},
+        {"variant": "labels-once", "beta": 0.25},
         {"similarity": "step"},
     ),
     "fedavg-classification": (SKEWED,),

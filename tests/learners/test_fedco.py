@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
+from learners import fedco
 from learners.data.sets import ImageSet
 from learners.engines.programs import LocalTraining, TrainingJob, unprefixed
 from learners.fedco import FedCo, FedCoSettings
@@ -156,8 +157,8 @@ def test_a_visit_equals_momentum_contrast_step_by_step(
     key_encoder: str, new: New, context: LearnerContext, tiny: ImageSet, participant: MakeParticipant
 ) -> None:
     """MoCo's algorithm 1 with torch's own optimizer, the key encoder moved after every step."""
-    m, t, who = 0.6, 0.2, participant(0, 4)
-    learner = new(steps=3, momentum_encoder=m, temperature=t, key_encoder=key_encoder)
+    m, t, who = fedco.MOMENTUM, 0.2, participant(0, 4)
+    learner = new(steps=3, temperature=t, key_encoder=key_encoder)
     queue = queue_of(learner)
     f_q = copy.deepcopy(learner._task.network).train()
     f_k = copy.deepcopy(f_q)
@@ -292,7 +293,7 @@ def test_a_key_encoder_in_the_silo_costs_no_payload(new: New, participant: MakeP
 
 def test_a_silos_key_encoder_goes_on_where_its_last_visit_left_it(new: New, participant: MakeParticipant) -> None:
     """And starts as the downloaded model, not as the first one, where there was none."""
-    learner = new(steps=3, momentum_encoder=0.6)
+    learner = new(steps=3)
     first = learner.train([participant(0, 1)])
     assert not key_encoder_of(learner, 1), "training changes nothing yet"
     assert learner.aggregate(first).metrics["new_key_encoders"] == 1

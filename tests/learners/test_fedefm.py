@@ -51,7 +51,7 @@ def without_peers(participants: list[Participant]) -> list[Participant]:
 
 def test_conforms_to_the_protocol(new: Callable[..., Any], group: Callable[..., list[Participant]]) -> None:
     context = {"data": DataSettings(partition="approach"), "approaches": 3}
-    for variant, similarity in (("emd", "visit"), ("emd", "step"), ("guest-average", "visit")):
+    for variant, similarity in (("literal", "visit"), ("literal", "step"), ("guest-average", "visit")):
         learner = new(context, variant=variant, similarity=similarity)
         assert isinstance(learner, Learner)
         learner.aggregate(learner.train(group(0)))

@@ -63,7 +63,7 @@ def test_loss_and_gradient_by_hand(
     similarity: str,
 ) -> None:
     beta, t = 0.3, 2.0
-    learner = new(beta=beta, temperature=t, reading=reading, similarity=similarity)
+    learner = new(beta=beta, temperature=t, variant=reading, similarity=similarity)
     emd = [0.9, -0.4, 0.5]  # the second sees the contrary: it has no say
     job = learner._local._taught(
         learner._start(group(0)[0]), TAUGHT, dict(zip(TAUGHT, emd, strict=True)) if similarity == "visit" else {}
@@ -106,7 +106,7 @@ def test_loss_and_gradient_by_hand(
 def test_the_similarity_of_steps_follows_the_student(
     new: Callable[..., Any], group: Callable[..., list[Participant]]
 ) -> None:
-    visit, step = new(), new(similarity="step", reading="literal")
+    visit, step = new(), new(similarity="step", variant="literal")
     for learner in (visit, step):
         learner.aggregate([])
     one = group(1)[0]

@@ -76,8 +76,8 @@ def play(learner: Any, rounds: Sequence[int], in_contact: Callable[..., list[Par
     [
         ("contact", {"optimizer": "adam", "dropout": 0.2}),
         ("contact", {"optimizer": "sgd"}),
-        ("contact", {"optimizer_state": "kept", "schedule": "cosine"}),
-        ("star", {"optimizer_state": "kept"}),
+        ("contact", {"optimizer": "adam-kept", "schedule": "cosine"}),
+        ("star", {"optimizer": "adam-kept"}),
     ],
 )
 def test_a_resumed_run_gives_the_same_bits(
@@ -174,7 +174,7 @@ def test_the_directed_ring_takes_half_from_the_one_before(new: New, participant:
 
 
 def test_a_silo_survives_the_vehicle_that_carried_it(new: New, participant: MakeParticipant) -> None:
-    learner = new(DecentralisedSgd, optimizer_state="kept")
+    learner = new(DecentralisedSgd, optimizer="adam-kept")
     first = learner.train([participant(0, 1)])[0]
     learner.aggregate([first])
     second = learner.train([participant(1, 7)])[0]  # another vehicle, the same silo
@@ -237,7 +237,7 @@ class InDouble(SequentialEngine):
 
 @pytest.mark.parametrize("settings", [{"optimizer": "adam"}, {"optimizer": "sgd", "lr": 0.05, "weight_decay": 1e-3}])
 def test_alone_it_is_the_local_optimizer_of_torch(new: New, participant: MakeParticipant, settings: Any) -> None:
-    learner = new(DecentralisedSgd, dropout=0.0, optimizer_state="kept", **settings)
+    learner = new(DecentralisedSgd, dropout=0.0, optimizer="adam-kept", **settings)
     learner._task.engine = InDouble()
     network = first_network(learner).double()
     reference = (

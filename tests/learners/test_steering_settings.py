@@ -77,19 +77,19 @@ def test_batchnorm_is_evaluated_with_statistics_of_training_frames(
 def test_a_silo_keeps_its_optimizer_only_on_request(
     learner_class: Any, topology: str, new: New, participant: MakeParticipant
 ) -> None:
-    learners = {kind: new(learner_class, topology, optimizer_state=kind) for kind in ("fresh", "kept")}
+    learners = {kind: new(learner_class, topology, optimizer=kind) for kind in ("adam", "adam-kept")}
     first = {kind: learner.train([participant(0, 1)])[0] for kind, learner in learners.items()}
-    assert equal(dict(first["fresh"].state), dict(first["kept"].state))
+    assert equal(dict(first["adam"].state), dict(first["adam-kept"].state))
     second = {}
     for kind, learner in learners.items():
         learner.aggregate([first[kind]])
         stored = [name for name in learner.state_dict() if "optimizer." in name]
-        assert bool(stored) == (kind == "kept")
+        assert bool(stored) == (kind == "adam-kept")
         second[kind] = learner.train([participant(1, 1)])[0]
-    assert not equal(dict(second["fresh"].state), dict(second["kept"].state))
-    steps = [int(tensor) for name, tensor in second["kept"].kept.items() if name.endswith("optimizer.steps")]
+    assert not equal(dict(second["adam"].state), dict(second["adam-kept"].state))
+    steps = [int(tensor) for name, tensor in second["adam-kept"].kept.items() if name.endswith("optimizer.steps")]
     assert max(steps) == 4
-    assert not [name for name in second["fresh"].kept if "optimizer." in name]
+    assert not [name for name in second["adam"].kept if "optimizer." in name]
 
 
 def test_the_learning_rate_falls_on_request(learner_class: Any, new: New, participant: MakeParticipant) -> None:
@@ -111,7 +111,7 @@ def test_the_learning_rate_falls_on_request(learner_class: Any, new: New, partic
     )
 
 
-@pytest.mark.parametrize("settings", [{}, {"optimizer_state": "kept", "schedule": "cosine"}], ids=str)
+@pytest.mark.parametrize("settings", [{}, {"optimizer": "adam-kept", "schedule": "cosine"}], ids=str)
 def test_as_a_star_decentralised_descent_is_fedavg(new: New, participant: MakeParticipant, settings: Any) -> None:
     """With one setting for the optimizer's state nothing is left between them, to the bit."""
     one, other = (play(new(cls, "star", **settings), 3, participant) for cls in (DecentralisedSgd, FedAvgSteering))

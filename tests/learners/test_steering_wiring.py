@@ -14,7 +14,14 @@ from learners.data.sets import SteeringSet
 from vnetsim.experiment import BlurSettings, ExchangeSettings
 from vnetsim.learning import LearnerContext, Participant
 
-QUICK: dict[str, Any] = {"batch": 8, "steps": 2, "lr": 1e-2, "tau": 0.5, "coupling": "beta", "engine": "sequential"}
+QUICK: dict[str, Any] = {
+    "batch": 8,
+    "steps": 2,
+    "lr": 1e-2,
+    "temperature": 0.5,
+    "coupling": "beta",
+    "engine": "sequential",
+}
 
 FIRST, SECOND, ERRORS, WORK, BYTES, SERIES = "first round", "second round", "errors", "work", "bytes", "series"
 MODELS = {FIRST, SECOND, ERRORS}
@@ -41,13 +48,12 @@ CHANGES = {
     "weight_decay": Change(0.1, MODELS),
     "optimizer": Change("sgd", MODELS),
     "dropout": Change(0.5, MODELS),
-    "optimizer_state": Change("kept", LATER),
     "schedule": Change("cosine", LATER),
     "test_frames": Change(5, {ERRORS}),
     "coupling": Change("unit", LATER),
     "beta": Change(0.9, LATER),
     "divergence_schedule": Change("linear", LATER | {SERIES}),
-    "tau": Change(2.0, LATER),
+    "temperature": Change(2.0, LATER),
     "engine": Change("batched", set()),
 }
 ELSEWHERE = {"precision": "test_precision: frames as small as these are refused"}

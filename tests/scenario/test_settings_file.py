@@ -156,14 +156,15 @@ def test_a_learners_file_is_found_beside_the_toml_file_that_names_it(tmp_path: P
 
 @pytest.mark.parametrize("named", ["sub/file", "/elsewhere/file", ""])
 def test_files_are_found_beside_the_toml_file_that_names_them(tmp_path: Path, named: str) -> None:
-    tables = f'[traffic]\nnet = "{named}"\nrsu_file = "{named}"\n[data]\nroot = "{named}"\n'
+    tables = f'[traffic]\nnet = "{named}"\nrsu = ["{named}.xml", "A1"]\n[data]\nroot = "{named}"\n'
     (tmp_path / "e.toml").write_text(f'scenario = "gaussian"\n{tables}')
     found = str(tmp_path / named) if named else ""
     experiment = load_experiment(str(tmp_path / "e.toml"))
-    assert [experiment.traffic.net, experiment.traffic.rsu_file, experiment.data.root] == [found] * 3
+    assert [experiment.traffic.net, experiment.data.root] == [found] * 2
+    assert experiment.traffic.rsu == (str(tmp_path / f"{named}.xml"), "A1")
     # what the command line names is seen from where the user is
-    given = load_experiment(str(tmp_path / "e.toml"), [(("traffic", "rsu_file"), "mine.xml")])
-    assert (given.traffic.rsu_file, given.traffic.net) == ("mine.xml", found)
+    given = load_experiment(str(tmp_path / "e.toml"), [(("traffic", "rsu"), ["mine.xml"])])
+    assert (given.traffic.rsu[0], given.traffic.net) == ("mine.xml", found)
 
 
 @pytest.mark.parametrize(
@@ -206,11 +207,11 @@ def test_settings_of_a_plug_in_do_not_go_to_another_that_takes_its_place(tmp_pat
     assert given.selection == {"name": "oort", "alpha": 3.0}
     assert load_experiment(str(file), [(("radio", "name"), "tr37885")]).radio["environment"] == "highway"
     file.write_text(
-        'scenario = "gaussian"\ndata.name = "my.py:Mine"\ndataset.period_px = 4\nlearning.encoder = "my.py:Net"\n'
+        'scenario = "gaussian"\ndata.name = "my.py:Mine"\ndata.period_px = 4\nlearning.encoder = "my.py:Net"\n'
         'encoder.width = 8\nselection = { name = "my.py:Policy", margin = 0.5 }\n'
     )
     given = load_experiment(str(file), [(("data", "name"), "signs"), (("learning", "encoder"), "small")])
-    assert (given.dataset, given.encoder) == ({}, {})
+    assert (given.data.own, given.encoder) == ({}, {})
 
 
 def test_a_file_named_from_another_folder_is_no_other_plug_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,7 +251,7 @@ def test_every_default_can_be_set_by_its_own_name() -> None:
             continue
         for leaf in fields(table):
             value = getattr(table, leaf.name)
-            if value is None:
+            if value is None or leaf.metadata:
                 continue
             assert load_experiment("gaussian", [((field.name, leaf.name), value)]) == experiment
 

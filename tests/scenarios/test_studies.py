@@ -107,7 +107,7 @@ def test_cdls_published_setting() -> None:
         assert (experiment.rounds, experiment.silos.count, experiment.data.image_px) == (3600, 11, 200)
         assert experiment.exchange.topology == cell.condition
         if cell.experiment.learner == "cdl":
-            assert (learning["beta"], learning["coupling"], learning["tau"]) == (0.5, "unit", 1.0)
+            assert (learning["beta"], learning["coupling"], learning["temperature"]) == (0.5, "unit", 1.0)
     assert {cell.condition for cell in plan.cells if cell.experiment.learner == "fedavg-steering"} == {"star"}
 
 
@@ -121,7 +121,7 @@ def test_fedavg_has_half_the_rate_the_rate_and_twice_the_rate_of_fedefm(name: st
     fedefm = {rate for arm, rate in rates.items() if arm.startswith("FedEFM")}
     assert len(fedefm) == 1
     assert sorted(rate / min(fedefm) for arm, rate in rates.items() if arm.startswith("FedAvg")) == [0.5, 1, 2]
-    readings = {cell.experiment.learning["reading"] for cell in plan.cells if cell.experiment.learner == "fedefm"}
+    readings = {cell.experiment.learning["variant"] for cell in plan.cells if cell.experiment.learner == "fedefm"}
     assert readings == {"literal", "labels-once"}
     assert plan.last_evaluations > 1
     assert all(cell.experiment.evaluate_every < cell.experiment.rounds / plan.last_evaluations for cell in plan.cells)
@@ -170,12 +170,12 @@ def test_arms_of_the_study_of_asynchrony_are_evaluated_after_as_many_uploads(siz
     stale = {rule: (rounds.quorum, rounds.max_staleness > 0) for rule, rounds in rules.items()}
     assert stale == {"sync": (5, False), "fedbuff": (5, True), "fedasync": (1, True)}
     # an upload in every tenth of a second would not end it before the traffic
-    assert all(cell.experiment.rounds > 10 * cell.experiment.source["duration_s"] for cell in plan.cells)
+    assert all(cell.experiment.rounds > 10 * cell.experiment.traffic.end_s for cell in plan.cells)
 
 
 @pytest.mark.slow
 def test_the_study_of_asynchrony_ends_with_the_traffic_in_every_arm(tmp_path: Path) -> None:
-    options = ("--set", "source.duration_s=80", "--set", "data.train_images=400", "--set", "data.test_images=40")
+    options = ("--set", "traffic.end_s=80", "--set", "data.train_images=400", "--set", "data.test_images=40")
     options = ("--seeds", "0:1", "--device", "cpu", *options, "--out", tmp_path / "s")
     assert execute("compare", FOLDER / "asynchrony.toml", *options).status == 0
     record = json.loads((tmp_path / "s" / "comparison.json").read_text())

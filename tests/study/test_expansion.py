@@ -103,7 +103,7 @@ def test_the_folder_tells_what_decides_the_result() -> None:
 
 def test_without_training(planned: Planned, tmp_path: Path) -> None:
     """All of the traffic, another at every seed; shared by conditions that do not decide it; never a trained cell."""
-    text = "seeds = [3, 5, 9]\n[settings]\nrounds = 4\n[grid]\nsource.range_m = [150, 250]\nround.invited = [8, 40]\n"
+    text = "seeds = [3, 5, 9]\n[settings]\nrounds = 4\n[grid]\ntraffic.range_m = [150, 250]\nround.invited = [8, 40]\n"
     plan = planned(text, arms=" ", timing_only=True)
     assert {(cell.arm, cell.experiment.traffic.repeat) for cell in plan.cells} == {("flsimco", False)}
     assert min(cell.experiment.rounds for cell in plan.cells) > 10_000
@@ -319,12 +319,12 @@ def test_paths_are_the_study_files(planned: Planned, tmp_path: Path) -> None:
     assert other.experiment.learning["encoder"] == f"{tmp_path / 'net.py'}:PlainCnn"
     assert (cell.arm, cell.experiment.rounds) == ("FedProx", 4)
     assert cell.experiment.learner == cell.experiment.schedule.learner == f"{tmp_path / 'mine.py'}:FedProx"
-    text = 'settings.traffic.net = "n"\n[grid]\ntraffic.rsu_file = ["a", "/b"]\n[[conditions]]\nname = "c"\n'
+    text = 'settings.traffic.net = "n"\n[grid]\ntraffic.rsu = [["a.xml"], ["/b.xml"]]\n[[conditions]]\nname = "c"\n'
     plan = planned(f'{text}settings.data.root = "d"\n')
-    assert {label for label, _ in labels(plan)} == {"c rsu_file=a", "c rsu_file=/b"}
+    assert {label for label, _ in labels(plan)} == {'c rsu=["a.xml"]', 'c rsu=["/b.xml"]'}
     one, another = (cell.experiment for cell in first(plan)[::2])
     assert (one.traffic.net, one.data.root) == (str(tmp_path / "n"), str(tmp_path / "d"))
-    assert (one.traffic.rsu_file, another.traffic.rsu_file) == (str(tmp_path / "a"), "/b")
+    assert (one.traffic.rsu, another.traffic.rsu) == ((str(tmp_path / "a.xml"),), ("/b.xml",))
 
 
 def test_the_documented_example(planned: Planned, tmp_path: Path) -> None:

@@ -18,42 +18,38 @@ from vnetsim.experiment import Experiment, TrafficSettings
 from vnetsim.traffic import open_traffic
 from vnetsim.traffic.gaussian import GaussianSource
 
-ONCE = TrafficSettings(repeat=False)
 
-
-def events(settings: GaussianSource, seed: int = 3) -> list[CoverageEvent]:
-    experiment = Experiment(scenario="gaussian", seed=seed, source=asdict(settings), traffic=ONCE)
+def events(end_s: float, **settings: float) -> list[CoverageEvent]:
+    once = TrafficSettings(repeat=False, end_s=end_s)
+    experiment = Experiment(scenario="gaussian", seed=3, source=asdict(GaussianSource(**settings)), traffic=once)
     return list(open_traffic(experiment).events())
 
 
-def windows(settings: GaussianSource, seed: int = 3) -> list[Window]:
-    return [event.window for event in events(settings, seed) if isinstance(event, Left)]
+def windows(end_s: float, **settings: float) -> list[Window]:
+    return [event.window for event in events(end_s, **settings) if isinstance(event, Left)]
 
 
 def test_dwell_is_chord_over_speed(checked: Callable[[list[CoverageEvent]], None]) -> None:
-    settings = GaussianSource(duration_s=2000)
-    played = events(settings)
+    played = events(2000.0)
     checked(played)
     found = [e.window for e in played if isinstance(e, Left)]
     assert len(found) > 800
     whole = [w for w in found if w.exit_cause == "crossing"]
     for window in whole:
         ends = np.array([[window.path_x_m[k], window.path_y_m[k]] for k in (0, -1)])
-        np.testing.assert_allclose(np.hypot(*ends.T), settings.range_m, rtol=1e-12)
+        np.testing.assert_allclose(np.hypot(*ends.T), 500.0, rtol=1e-12)
         chord_m = math.dist(*ends)
         assert window.exit_s - window.enter_s == pytest.approx(chord_m / window.entry_speed_mps, rel=1e-9)
         assert window.path_length_m == pytest.approx(chord_m, rel=1e-9)
         assert window.mean_speed_mps == pytest.approx(window.entry_speed_mps, rel=1e-9)
         assert window.path_time_s.size >= 3
-    assert {round(w.path_length_m, 6) for w in whole} == {2 * settings.range_m}
-    assert all(w.exit_s == settings.duration_s for w in found if w.exit_cause == "end")
+    assert {round(w.path_length_m, 6) for w in whole} == {1000.0}
+    assert all(w.exit_s == 2000.0 for w in found if w.exit_cause == "end")
 
 
 def test_speeds_follow_the_truncated_gaussian() -> None:
-    settings = GaussianSource(
-        v_min_kmh=50, v_max_kmh=60, mean_kmh=55, sd_kmh=2.5, duration_s=20_000, arrivals_per_s=0.5
-    )
-    speeds_kmh = 3.6 * np.array([w.entry_speed_mps for w in windows(settings)])
+    found = windows(20_000.0, v_min_kmh=50, v_max_kmh=60, mean_kmh=55, sd_kmh=2.5, arrivals_per_s=0.5)
+    speeds_kmh = 3.6 * np.array([w.entry_speed_mps for w in found])
     assert speeds_kmh.min() >= 50
     assert speeds_kmh.max() <= 60
     # truncnorm(55, 2.5, +-2 sd) has standard deviation 2.1991
@@ -66,8 +62,7 @@ def test_speeds_follow_the_truncated_gaussian() -> None:
 
 
 def test_arrivals_are_poisson_and_directions_equally_likely() -> None:
-    settings = GaussianSource(duration_s=20_000, arrivals_per_s=0.4)
-    found = windows(settings)
+    found = windows(20_000.0, arrivals_per_s=0.4)
     gaps = np.diff(sorted(w.enter_s for w in found))
     assert stats.kstest(gaps, "expon", args=(0, 1 / 0.4)).pvalue > 1e-3
     counts = Counter(w.entry_edge for w in found)
@@ -76,7 +71,7 @@ def test_arrivals_are_poisson_and_directions_equally_likely() -> None:
 
 
 def test_the_kth_direction_comes_from_its_bearing() -> None:
-    for window in windows(GaussianSource(duration_s=100)):
+    for window in windows(100.0):
         k = ("north", "east", "south", "west").index(window.entry_edge)
         bearing = math.degrees(math.atan2(window.path_x_m[0], window.path_y_m[0])) % 360
         assert bearing == pytest.approx(90.0 * k, abs=1e-6)
@@ -89,7 +84,7 @@ def test_the_kth_direction_comes_from_its_bearing() -> None:
 
 
 def test_repeat_goes_on_without_an_end() -> None:
-    traffic = open_traffic(Experiment(scenario="gaussian", seed=3, source={"duration_s": 10}))
+    traffic = open_traffic(Experiment(scenario="gaussian", seed=3, traffic=TrafficSettings(end_s=10.0)))
     assert traffic.info.end_s is None
     assert traffic.rsus[0].range_m == 500.0
     assert list(islice(traffic.events(), 400))[-1].time_s > 200

@@ -89,9 +89,9 @@ def test_a_file_of_rsus(scenario: Path, tmp_path: Path) -> None:
         '<additional><poi id="r1" type="rsu" x="500" y="500"><param key="range" value="80"/></poi>'
         '<poi id="tree" type="tree" x="1" y="1"/><poi id="r2" type="rsu" x="300" y="500"/></additional>'
     )
-    rsus, _ = placed(scenario, rsu_file=str(file))
+    rsus, _ = placed(scenario, rsu=(str(file),))
     assert [(rsu.id, rsu.x_m, rsu.range_m) for rsu in rsus] == [("r1", 500, 80), ("r2", 300, 250)]
-    assert [rsu.id for rsu in placed(scenario, rsu_file=str(file), rsu=("A1",))[0]] == ["r1", "r2", "A1"]
+    assert [rsu.id for rsu in placed(scenario, rsu=(str(file), "A1"))[0]] == ["r1", "r2", "A1"]
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_a_file_of_no_rsus(scenario: Path, tmp_path: Path, text: str, expected: 
     file = tmp_path / "rsus.add.xml"
     file.write_text(text)
     with pytest.raises(InputError, match=expected):
-        placed(scenario, rsu_file=str(file))
+        placed(scenario, rsu=(str(file),))
 
 
 def test_all_signalised_junctions(scenario: Path, grid_net: Path, tmp_path: Path) -> None:

@@ -144,14 +144,12 @@ def test_a_run_goes_on_to_the_configured_end_when_nobody_is_left(
     ("key", "value"),
     [
         ("rsu", ("0,0:100",)),
-        ("rsu_file", "a.add.xml"),
         ("rsu_spacing_m", 10.0),
-        ("range_m", 300.0),
         ("net", "a.net.xml"),
     ],
 )
 def test_the_gaussian_model_refuses_what_places_rsus_in_a_road_net(key: str, value: Any) -> None:
-    with pytest.raises(InputError, match=rf"gaussian: .* and no net \(traffic\.{key}\); source\.range_m says"):
+    with pytest.raises(InputError, match=rf"gaussian: .* and no net \(traffic\.{key}\); traffic\.range_m says"):
         open_traffic(Experiment(scenario="gaussian", traffic=TrafficSettings(**{key: value})))
 
 

@@ -172,7 +172,7 @@ def mobility(
 
     Examples:
         >>> import vnetsim
-        >>> traffic = vnetsim.mobility("gaussian", seed=2, source__duration_s=60, out="traffic")
+        >>> traffic = vnetsim.mobility("gaussian", seed=2, traffic__end_s=60, out="traffic")
         >>> traffic.status, traffic.windows.columns[:4]
         ('finished', ['window', 'vehicle_id', 'vehicle_type', 'rsu_id'])
     """
@@ -246,7 +246,7 @@ def compare(
         >>> study = vnetsim.compare(
         ...     "gaussian", learners=["flsimco", "fedavg"], seeds=range(2), rounds=1, out="look",
         ...     settings={"silos.count": 10, "data.train_images": 400, "data.test_images": 50, "learning.steps": 1,
-        ...               "learning.linear_probe": "never", "source.duration_s": 60})
+        ...               "learning.linear_probe": "never", "traffic.end_s": 60})
         >>> study.differences.select("first", "second", "metric", "seeds").row(0)
         ('flsimco', 'fedavg', 'knn_accuracy', 2)
     """
@@ -324,7 +324,7 @@ def resume(
 
     Examples:
         >>> import vnetsim
-        >>> traffic = vnetsim.mobility("gaussian", source__duration_s=30, out="traffic")
+        >>> traffic = vnetsim.mobility("gaussian", traffic__end_s=30, out="traffic")
         >>> vnetsim.resume(traffic.path).status
         'finished'
     """
@@ -356,7 +356,7 @@ def load(path: str | os.PathLike[str]) -> Run | Traffic | Study:
 
     Examples:
         >>> import vnetsim
-        >>> made = vnetsim.mobility("gaussian", source__duration_s=30, out="traffic")
+        >>> made = vnetsim.mobility("gaussian", traffic__end_s=30, out="traffic")
         >>> traffic = vnetsim.load("traffic")
         >>> type(traffic).__name__, traffic.windows.equals(made.windows)
         ('Traffic', True)

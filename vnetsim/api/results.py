@@ -109,7 +109,7 @@ class Traffic(Folder):
 
     Examples:
         >>> import vnetsim
-        >>> traffic = vnetsim.mobility("gaussian", source__duration_s=30, out="traffic")
+        >>> traffic = vnetsim.mobility("gaussian", traffic__end_s=30, out="traffic")
         >>> traffic.units["windows"]["entry_speed_mps"]
         'm/s'
         >>> traffic.windows["entry_speed_mps"].mean() > 60 / 3.6

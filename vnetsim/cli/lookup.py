@@ -125,7 +125,7 @@ def name_text(kind: Kind) -> SettingText | None:
     """Return the setting that names one of a kind, where it stands in the kind's own table."""
     from vnetsim.experiment import Experiment  # noqa: PLC0415 - keeps --help quick
 
-    if kind.key != f"{kind.table}.name":
+    if not kind.default or kind.key != f"{kind.table}.name":
         return None
     meaning = meanings(Experiment)[kind.table]
     return SettingText(key=kind.key, meaning=meaning, values="text", default=as_toml(kind.default), within=None)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from cyclopts import Group, Parameter
@@ -59,14 +58,11 @@ class TrafficOptions:
         Parameter(
             group=TRAFFIC,
             negative="",
-            help="Place an RSU at JUNCTION or x,y, with :range_m if wanted. "
-            "Repeatable. Default: the scenario's POIs of type rsu, else the busiest signalised junction.",
+            help="Place an RSU at JUNCTION or x,y, with :range_m if wanted, or those of FILE.xml, a SUMO additional "
+            "file: its POIs of type rsu. Repeatable. Default: the scenario's POIs of type rsu, else the busiest "
+            "signalised junction.",
         ),
     ] = ()
-    rsu_file: Annotated[
-        Path | None,
-        Parameter(group=TRAFFIC, help="Take the RSUs from a SUMO additional file: its POIs of type rsu."),
-    ] = None
     rsu_spacing: Annotated[
         float | None,
         Parameter(
@@ -111,7 +107,6 @@ class TrafficOptions:
         """Return the options as arguments of ``vnetsim.run``, None for those that were not given."""
         return {
             "rsu": self.rsu or None,
-            "traffic__rsu_file": self.rsu_file,
             "traffic__rsu_spacing_m": self.rsu_spacing,
             "traffic__gui": gui or None,
             "traffic__net": self.net,

@@ -215,16 +215,19 @@ def _range(text: str, where: str) -> float:
     return range_m
 
 
-def read_pois(path: Path) -> tuple[Poi, ...]:
-    """Return the points of interest of type ``rsu``.
+def read_pois(*files: str) -> tuple[Poi, ...]:
+    """Return the points of interest of type ``rsu`` of SUMO's additional files.
 
     Raises:
-        InputError: the file is missing, no XML, or has no such point, or one without ``x`` and ``y``.
+        InputError: a file is missing, no XML, or has no such point, or one without ``x`` and ``y``.
     """
-    pois = _poi_elements(path)
-    if not pois:
-        raise InputError(f'{path}: no RSU in it; they are written as <poi id="..." type="rsu" x="..." y="..."/>.')
-    return tuple(_listed_poi(found) for found in pois)
+    found: list[Poi] = []
+    for file in files:
+        pois = _poi_elements(Path(file))
+        if not pois:
+            raise InputError(f'{file}: no RSU in it; they are written as <poi id="..." type="rsu" x="..." y="..."/>.')
+        found += map(_listed_poi, pois)
+    return tuple(found)
 
 
 def _poi_elements(path: Path) -> list[dict[str, str]]:

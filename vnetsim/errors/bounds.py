@@ -104,5 +104,8 @@ def require(condition: bool, message: str) -> None:
         raise InputError(message)
 
 
+BESIDE = {"beside": True}
+"""Marks a field of a settings class that gathers what stands in its table besides the other fields."""
+
 Share = Annotated[float, Within(0, 1, "", "a share")]
 Images = Annotated[int, Within(0, 10_000_000, "", "eight times ImageNet; all are held in memory")]

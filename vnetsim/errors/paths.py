@@ -5,17 +5,17 @@ from __future__ import annotations
 import errno
 import re
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from vnetsim.errors import InputError
 
 PLUGIN_FILES = frozenset(
-    (table, "file") for table in ("selection", "pace", "aggregation", "radio", "source", "dataset", "encoder")
+    (table, "file") for table in ("selection", "pace", "aggregation", "radio", "source", "data", "encoder")
 )
 """Settings of plug-ins whose values are paths, where a plug-in has them."""
-FILES = frozenset({("traffic", "net"), ("traffic", "rsu_file"), ("data", "root")}) | PLUGIN_FILES
+FILES = frozenset({("traffic", "net"), ("traffic", "rsu"), ("data", "root")}) | PLUGIN_FILES
 """Settings, besides scenario and learner, whose values are paths."""
 _LONGEST = 40
 _SHOWN = 60
@@ -54,9 +54,21 @@ def resolved(path: Path | str) -> Path:
     return found
 
 
+def is_rsu_file(spec: object) -> bool:
+    """Return whether what names RSUs is a file of them."""
+    return isinstance(spec, str) and spec.endswith(".xml")
+
+
+def with_paths(value: Any, place: Callable[[str], str]) -> Any:
+    """Return the value of one of ``FILES`` with its paths changed; in a list those of files of RSUs."""
+    if isinstance(value, list | tuple):
+        return [place(one) if is_rsu_file(one) else one for one in value]
+    return place(value) if isinstance(value, str) and value else value
+
+
 def from_folder(key: tuple[str, ...], value: Any, folder: Path) -> Any:
     """Return a setting's value of a file in ``folder``; a path in it is the file's, not the working directory's."""
-    return str(folder / value) if key in FILES and isinstance(value, str) and value else value
+    return with_paths(value, lambda path: str(folder / path)) if key in FILES else value
 
 
 def refuse_other_than_text(arguments: Sequence[str]) -> None:

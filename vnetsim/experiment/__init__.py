@@ -7,7 +7,7 @@ the same name in an experiment TOML file.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from vnetsim.errors.bounds import Within, check_bounds, require
@@ -68,7 +68,7 @@ DEFAULT_NAMES = {"selection": "random", "pace": "quorum", "aggregation": "sync",
 WHOLE_TABLES = {("compute", "fleet")}
 """Settings that are one value, though written as a table: another one takes its place and is not merged into it."""
 
-PLUGIN_TABLES = ("selection", "pace", "aggregation", "radio", "source", "dataset", "encoder")
+PLUGIN_TABLES = ("selection", "pace", "aggregation", "radio", "source", "encoder")
 """Settings of plug-ins that a record leaves out where there are none."""
 
 
@@ -104,7 +104,6 @@ class Experiment:
             the airtime share of ``rate_bps``.
         source: settings of the traffic source that ``scenario`` names: of the truncated-Gaussian model, of one by an
             entry point, or of ``path/to/file.py:Class``; those of SUMO and of recordings are in ``traffic``.
-        dataset: settings of the data set that ``data.name`` names; the built-in ones have theirs in ``data``.
         encoder: settings of the encoder that ``learning.encoder`` names, where the learner has that setting.
     """
 
@@ -135,21 +134,11 @@ class Experiment:
     aggregation: Mapping[str, Any] = field(default_factory=dict)
     radio: Mapping[str, Any] = field(default_factory=dict)
     source: Mapping[str, Any] = field(default_factory=dict)
-    dataset: Mapping[str, Any] = field(default_factory=dict)
     encoder: Mapping[str, Any] = field(default_factory=dict)
 
     def plugins(self) -> dict[str, str]:
         """Return what is named under each of ``PLUGIN_KEYS``; empty for nothing."""
         return {key: _named(self, key.split(".")) for key in PLUGIN_KEYS}
-
-    def with_plugins(self, names: Mapping[str, str]) -> Experiment:
-        """Return the experiment with other names under some of ``PLUGIN_KEYS``."""
-        result: Any = self
-        before = self.plugins()
-        for key, name in names.items():
-            if name != before[key]:
-                result = _renamed(result, key.split("."), name)
-        return result  # type: ignore[no-any-return]
 
     def __post_init__(self) -> None:
         check_bounds("", self)
@@ -165,12 +154,3 @@ def _named(table: Any, path: list[str]) -> str:
     for part in path:
         table = table.get(part, "") if isinstance(table, Mapping) else getattr(table, part, "")
     return table if isinstance(table, str) else ""
-
-
-def _renamed(table: Any, path: list[str], name: str) -> Any:
-    """Return settings, or a table of them, with another name at a path."""
-    if not path:
-        return name
-    below = table.get(path[0], {}) if isinstance(table, Mapping) else getattr(table, path[0])
-    changed = {path[0]: _renamed(below, path[1:], name)}
-    return {**table, **changed} if isinstance(table, Mapping) else replace(table, **changed)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from vnetsim.errors.bounds import Images, Share, Within, check_bounds, require
+from vnetsim.errors.bounds import BESIDE, Images, Share, Within, check_bounds, require
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +94,8 @@ class DataSettings:
 
     Args:
         name: which images: a plug-in of the kind data set, by name or as ``path/to/file.py:Class``; which suit a
-            learner follows from its task. What each is: ``vnetsim plugins data_sets``.
+            learner follows from its task. What each is: ``vnetsim plugins data_sets``. Settings of its own stand in
+            this table too.
         root: folder or file that holds (or receives) the data.
         download: fetch missing data into ``root``.
         train_images: images for training: how many a built-in set generates, or the first so many of another set, which
@@ -124,6 +125,7 @@ class DataSettings:
     alpha: Annotated[float, Within(1e-9, 1e9, "", "one class to a silo below, equal shares above")] = 0.1
     unseen_share: Share = 0.5
     min_images: Images = 0
+    own: Mapping[str, Any] = field(default_factory=dict, metadata=BESIDE)
 
     def __post_init__(self) -> None:
         check_bounds("data", self)

@@ -9,8 +9,11 @@ from typing import Annotated, Literal, NamedTuple
 
 from vnetsim.errors import unknown_name
 from vnetsim.errors.bounds import Within, check_bounds, require
+from vnetsim.errors.paths import is_rsu_file
 
 SimulatedS = Annotated[float, Within(0, 1e9, "s", "thirty years, beyond any recording")]
+REACH_M = 250.0
+"""Coverage radius of an RSU in a road net, where nothing else is said."""
 REACH = Within(1, 1e5, "m", "no roadside radio reaches further")
 Reach = Annotated[float, REACH]
 
@@ -23,14 +26,14 @@ class TrafficSettings:
         gui: show sumo-gui.
         seed: SUMO's seed; None honours the .sumocfg's own (SUMO's default 23423 when it sets none).
         repeat: play the scenario again, with the next seed, until the rounds are done; time runs on.
-        rsu: RSUs as ``JUNCTION``, ``x,y`` or ``all-signalised``, each with or without ``:range_m``. Without any, and
-            without ``rsu_file``, the scenario's POIs, else the busiest signalised junction.
-        rsu_file: a SUMO additional file whose POIs of type ``rsu`` are RSUs; empty for none.
+        rsu: RSUs as ``JUNCTION``, ``x,y`` or ``all-signalised``, each with or without ``:range_m``; or ``FILE.xml``, a
+            SUMO additional file whose POIs of type ``rsu`` are RSUs. Without any, the scenario's POIs, else the busiest
+            signalised junction.
         rsu_spacing_m: least distance between the RSUs of ``all-signalised`` (m), the busier ones first; 0 takes all.
-        range_m: coverage radius of an RSU that names none (m).
+        range_m: coverage radius of an RSU that names none (m); None is 250 m, of the Gaussian model's 500 m.
         net: net file for FCD recordings whose RSU is named by junction; empty for none.
         begin_s: time of the scenario at which to begin (s); None is the scenario's own begin.
-        end_s: time of the scenario at which to end (s); None is the scenario's own end.
+        end_s: time of the scenario at which to end (s); None is the scenario's own end, of the Gaussian model 900 s.
         warmup_s: time that passes first, while the net fills (s); windows and rounds begin after it.
         vehicle_types: vehicles that take part, by vType id or vClass; ``motor`` are those with a motor that drive on
             roads, ``all`` are all. Of a recording that does not tell types all vehicles are taken.
@@ -42,9 +45,8 @@ class TrafficSettings:
     )
     repeat: bool = True
     rsu: tuple[str, ...] = ()
-    range_m: Reach = 250.0
+    range_m: Reach | None = None
     net: str = ""
-    rsu_file: str = ""
     rsu_spacing_m: Annotated[float, Within(0, 1e6, "m", "wider than any net")] = 0.0
     begin_s: SimulatedS | None = None
     end_s: SimulatedS | None = None
@@ -60,6 +62,16 @@ class TrafficSettings:
             f"({self.warmup_s:g} s).",
         )
         require(bool(self.vehicle_types), 'traffic.vehicle_types: name at least one, or "all".')
+
+    @property
+    def rsu_files(self) -> tuple[str, ...]:
+        """Those of ``rsu`` that are files."""
+        return tuple(spec for spec in self.rsu if is_rsu_file(spec))
+
+    @property
+    def rsu_places(self) -> tuple[str, ...]:
+        """Those of ``rsu`` that are none."""
+        return tuple(spec for spec in self.rsu if not is_rsu_file(spec))
 
 
 class Computer(NamedTuple):

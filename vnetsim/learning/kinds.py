@@ -10,7 +10,7 @@ from vnetsim.random_streams import Streams
 
 
 class DataSet(Protocol):
-    """Images for learners, chosen by ``data.name``: a frozen keyword-only dataclass, whose fields stand in ``dataset``.
+    """Images for learners, chosen by ``data.name``: a frozen keyword-only dataclass, whose fields stand beside it.
 
     ``targets`` says what it knows of an image: ``"classes"`` or ``"steering angles"``.
     """
@@ -56,7 +56,7 @@ DATA_SETS = Kind(
     group="vnetsim.data_sets",
     protocol=DataSet,
     key="data.name",
-    table="dataset",
+    table="data",
     maker="load",
     built_in={
         "signs": "learners.data.signs:Signs",

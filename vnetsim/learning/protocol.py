@@ -214,7 +214,7 @@ class LearnerContext:
         camera: the vehicles' camera.
         exchange: who exchanges with whom, for learners whose cost depends on it.
         on_ray: whether local training is for the workers of the Ray cluster that this process is connected to.
-        dataset: the data set that ``data.name`` names, with its settings; None for its defaults.
+        data_set: the data set that ``data.name`` names, with its settings; None for its defaults.
         encoder: likewise the encoder that the learner's setting ``encoder`` names.
         rule: name of the aggregation rule, see ``vnetsim.learning.aggregation``; another one than ``sync`` is given
             only to learners that say ``takes_aggregation_rule``.
@@ -234,7 +234,7 @@ class LearnerContext:
     camera: Camera
     exchange: ExchangeSettings = field(default_factory=ExchangeSettings)
     on_ray: bool = False
-    dataset: Any = None
+    data_set: Any = None
     encoder: Any = None
     rule: str = SYNC
     aggregation: Any = None

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from vnetsim.errors import InputError
-from vnetsim.errors.paths import FILES, PLUGIN_FILES, resolved
+from vnetsim.errors.paths import FILES, PLUGIN_FILES, resolved, with_paths
 from vnetsim.experiment import Experiment, ScheduleSettings
 from vnetsim.experiment.traffic import COMPUTERS
 from vnetsim.learning import AGGREGATOR, Cost, Exchange, Learner, LearnerContext
@@ -19,7 +19,7 @@ from vnetsim.plugins import Kind, at_folder, code_file, is_class, short_name
 from vnetsim.random_streams import Streams
 from vnetsim.runs.manifest import relative
 from vnetsim.scenario.kinds import scenario_anywhere
-from vnetsim.scenario.settings_file import Chosen, chosen, learner_defaults, to_plain
+from vnetsim.scenario.settings_file import Chosen, at, chosen, learner_defaults, merge, naming, to_plain
 from vnetsim.simulation.compute import RECEIVE_W, TRANSMIT_W
 from vnetsim.simulation.plugins import SimulationPlugins, simulation_plugins
 from vnetsim.storage.structure import structure
@@ -74,7 +74,7 @@ class Assembly:
     ) -> LearnerContext:
         """Return what learners are built from, on a device that is there; ``fetch`` allows downloads."""
         given = self.experiment
-        settings = {table: other.settings for table, other in self.others.items()}
+        own = {table: other.settings for table, other in self.others.items()}
         return LearnerContext(
             streams=self.streams.child("learner"),
             device=device,
@@ -89,7 +89,9 @@ class Assembly:
             on_ray=on_ray,
             rule=given.aggregation.get("name", SYNC),
             aggregators=tuple(aggregators),
-            **settings,
+            data_set=own.get(DATA_SETS.table),
+            encoder=own.get(ENCODERS.table),
+            aggregation=own.get(AGGREGATIONS.table),
         )
 
     def made(self, context: LearnerContext) -> tuple[Learner, dict[int, Cost]]:
@@ -165,7 +167,7 @@ def _named(experiment: Experiment, learner: type[Learner]) -> Iterator[tuple[Kin
         InputError: settings of one that the learner does not have, or it folds uploads in its own way.
     """
     named = experiment.plugins()
-    for kind, values in ((DATA_SETS, experiment.dataset), (ENCODERS, experiment.encoder)):
+    for kind, values in ((DATA_SETS, experiment.data.own), (ENCODERS, experiment.encoder)):
         name = named[kind.key]
         if not values and (not name or (not is_class(name) and name not in kind.names())):
             continue  # none at all, or what the learner itself knows or refuses
@@ -209,7 +211,8 @@ def _manner(exchange: Exchange | None) -> str:
 
 def plugin_files(experiment: Experiment) -> dict[str, str]:
     """Return the files that settings of plug-ins name as ``file``, by the tables they stand in."""
-    named = {table: getattr(experiment, table).get(key) for table, key in sorted(PLUGIN_FILES)}
+    values = to_plain(experiment)
+    named = {table: at(values, f"{table}.{key}") for table, key in sorted(PLUGIN_FILES)}
     return {table: file for table, file in named.items() if isinstance(file, str) and file}
 
 
@@ -219,18 +222,15 @@ def located(experiment: Experiment) -> Experiment:
     Raises:
         InputError: one of them could never exist; whether it does is said by who opens it.
     """
-    changes: dict[str, Any] = {"scenario": scenario_anywhere(experiment.scenario)}
-    for table, key in sorted(FILES):
-        settings = changes.get(table, getattr(experiment, table))
-        value = settings.get(key) if isinstance(settings, Mapping) else getattr(settings, key)
-        if isinstance(value, str) and value:
+    values = {**to_plain(experiment), "scenario": scenario_anywhere(experiment.scenario)}
+    for path in sorted(FILES):
+        key = ".".join(path)
+        if value := at(values, key):
             try:
-                found = {key: str(resolved(value))}
+                values = merge(values, path, with_paths(value, lambda one: str(resolved(one))))
             except InputError as error:
-                raise InputError(f"{table}.{key}: {error}") from None
-            changes[table] = {**settings, **found} if isinstance(settings, Mapping) else replace(settings, **found)
-    plugins = {key: at_folder(name, Path.cwd()) for key, name in experiment.plugins().items()}
-    return replace(experiment, **changes).with_plugins(plugins)
+                raise InputError(f"{key}: {error}") from None
+    return naming(values, {key: at_folder(name, Path.cwd()) for key, name in experiment.plugins().items()})
 
 
 def seen_from(folder: Path, experiment: Experiment) -> Experiment:
@@ -240,4 +240,4 @@ def seen_from(folder: Path, experiment: Experiment) -> Experiment:
         for key, name in experiment.plugins().items()
         if (file := code_file(name)) is not None
     }
-    return replace(experiment, scenario=relative(Path(experiment.scenario), folder)).with_plugins(seen)
+    return naming({**to_plain(experiment), "scenario": relative(Path(experiment.scenario), folder)}, seen)

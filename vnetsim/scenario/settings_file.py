@@ -15,10 +15,11 @@ from typing import Any
 
 import tomli_w
 
-from vnetsim.errors import InputError, RunError
+from vnetsim.errors import InputError, RunError, unknown_name
 from vnetsim.errors.paths import FILES, from_folder, refuse_special
-from vnetsim.experiment import ALL_ROUNDS, DEFAULT_NAMES, PLUGIN_KEYS, PLUGIN_TABLES, Experiment
+from vnetsim.experiment import ALL_ROUNDS, DEFAULT_NAMES, PLUGIN_KEYS, PLUGIN_TABLES, DataSettings, Experiment
 from vnetsim.learning import Learner
+from vnetsim.learning.kinds import DATA_SETS
 from vnetsim.learning.registry import about, find_learner
 from vnetsim.plugins import Kind, at_folder
 from vnetsim.scenario.kinds import scenario_at
@@ -26,6 +27,9 @@ from vnetsim.scenario.trust import refuse_code
 from vnetsim.storage.folder import Folder
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.storage.structure import parse_toml, structure
+
+_OF_ALL_SETS = tuple(field.name for field in dataclasses.fields(DataSettings) if not field.metadata)
+"""Settings in the table ``data`` that are those of any data set; others are of one alone."""
 
 Override = tuple[tuple[str, ...], Any]
 """A setting: its path, and its value."""
@@ -131,6 +135,8 @@ def to_plain(settings: Any) -> dict[str, Any]:
         return list(value) if isinstance(value, tuple) else value
 
     result: dict[str, Any] = plain(dataclasses.asdict(settings))
+    data = result.get("data", {}) if isinstance(settings, Experiment) else result
+    data |= data.pop("own", {}) if isinstance(settings, Experiment | DataSettings) else {}
     if isinstance(settings, Experiment):
         return {key: value for key, value in result.items() if value or key not in PLUGIN_TABLES}
     return result
@@ -160,7 +166,7 @@ def _fault_of(learner: type[Learner]) -> str:
     return f"learner '{learner.name}': its own defaults are wrong"
 
 
-def _at(values: Mapping[str, Any], key: str) -> Any:
+def at(values: Mapping[str, Any], key: str) -> Any:
     """Return the value at a dotted key, None where there is none."""
     node: Any = values
     for part in key.split("."):
@@ -171,8 +177,8 @@ def _at(values: Mapping[str, Any], key: str) -> Any:
 def _with_defaults(values: dict[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
     """Return ``values`` with a learner's defaults where they are silent."""
     for key, default in defaults.items():
-        table = _at(values, key.rpartition(".")[0]) if "." in key else values
-        if (table is None or isinstance(table, Mapping)) and _at(values, key) is None:
+        table = at(values, key.rpartition(".")[0]) if "." in key else values
+        if (table is None or isinstance(table, Mapping)) and at(values, key) is None:
             values = merge(values, key.split("."), default)
     return values
 
@@ -182,8 +188,8 @@ def _with_other_defaults(
 ) -> dict[str, Any]:
     """Return recorded ``values`` with the new learner's defaults where the old one's, or the general ones, stand."""
     for key in sorted({*old, *new}):
-        if _at(values, key) == old.get(key, _at(general, key)):
-            values = merge(values, key.split("."), new.get(key, _at(general, key)))
+        if at(values, key) == old.get(key, at(general, key)):
+            values = merge(values, key.split("."), new.get(key, at(general, key)))
     return values
 
 
@@ -229,11 +235,11 @@ def _read(scenario: str) -> tuple[dict[str, Any], Path | None]:
 def _with_paths_at(values: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Return the values of a file with its paths as its ``folder`` sees them; the scenario stays as it is."""
     for path in sorted(FILES):
-        value = _at(values, ".".join(path))
+        value = at(values, ".".join(path))
         if value:
             values = merge(values, path, from_folder(path, value, folder))
     for key in PLUGIN_KEYS:
-        name = _at(values, key)
+        name = at(values, key)
         if isinstance(name, str):
             values = merge(values, key.split("."), at_folder(name, folder))
     return values
@@ -249,7 +255,7 @@ def _as_data(values: dict[str, Any], overrides: Sequence[Override], file: Path) 
     for key in PLUGIN_KEYS:
         if key not in given:
             option = "--learner" if key == "learner" else f"--set {key}"
-            refuse_code(file, key, _at(values, key), hint=f"--trust, or name another with {option}")
+            refuse_code(file, key, at(values, key), hint=f"--trust, or name another with {option}")
     return merge(values, ("data", "download"), False) if isinstance(values.get("data"), Mapping) else values
 
 
@@ -326,9 +332,7 @@ def read_experiment(
         return _build(values, overrides, file), learner
     except InputError as error:
         _refuse_wrong_defaults(learner, own)
-        untouched = [
-            key for key in own if _at(values, key) == own[key] and tuple(key.split(".")) not in dict(overrides)
-        ]
+        untouched = [key for key in own if at(values, key) == own[key] and tuple(key.split(".")) not in dict(overrides)]
         to_blame = ", ".join(f"{key} = {own[key]}" for key in untouched if key in str(error))
         hint = f" The learner has a default of its own: {to_blame}." if to_blame else ""
         raise InputError(f"{error}{hint}") from None
@@ -340,7 +344,7 @@ def _refuse_wrong_defaults(learner: type[Learner], own: Mapping[str, Any]) -> No
     try:
         for key, value in own.items():
             values = merge(values, key.split("."), value)
-        structure(values, Experiment, "")
+        _structured(values, "")
     except InputError as error:
         raise RunError(f"{_fault_of(learner)}: {error}") from error
 
@@ -350,11 +354,20 @@ def _build(values: dict[str, Any], overrides: Sequence[Override], file: Path | N
     try:
         for key, value in overrides:
             result = merge(result, key, value)
-        return structure(result, Experiment, "")
+        return _structured(result, "")
     except InputError:
         if file is not None:
-            structure(values, Experiment, str(file))  # so that a fault of the file is not blamed on an option
+            _structured(values, str(file))  # so that a fault of the file is not blamed on an option
         raise
+
+
+def _structured(values: dict[str, Any], where: str) -> Experiment:
+    experiment = structure(values, Experiment, where)
+    data = experiment.data
+    if data.own and data.name in DATA_SETS.built_in:
+        place = f"{where}: {DATA_SETS.table}" if where else DATA_SETS.table
+        raise unknown_name("key", min(data.own), _OF_ALL_SETS, where=place)
+    return experiment
 
 
 def changed(experiment: Experiment, overrides: Sequence[Override]) -> Experiment:
@@ -366,19 +379,28 @@ def changed(experiment: Experiment, overrides: Sequence[Override]) -> Experiment
     values = _of_other_plugins(to_plain(experiment), overrides)
     for path, value in overrides:
         values = merge(values, path, value)
+    return _structured(values, "")
+
+
+def naming(values: Mapping[str, Any], plugins: Mapping[str, str]) -> Experiment:
+    """Return the experiment of plain values with other names of plug-ins, by key; an empty one is none."""
+    for key, name in plugins.items():
+        if name:
+            values = merge(values, key.split("."), name)
     return structure(values, Experiment, "")
 
 
 def _of_other_plugins(values: dict[str, Any], overrides: Sequence[Override]) -> dict[str, Any]:
     """Return the values of a file without the settings of plug-ins in whose place ``overrides`` name others."""
     tables = {(table, "name"): table for table in DEFAULT_NAMES}
-    tables |= {("data", "name"): "dataset", ("learning", "encoder"): "encoder"}
+    tables |= {("data", "name"): "data", ("learning", "encoder"): "encoder"}
     result = dict(values)
     for path, name in overrides:
-        former = _at(values, ".".join(path)) or DEFAULT_NAMES.get(path[0])
+        former = at(values, ".".join(path)) or DEFAULT_NAMES.get(path[0])
         if path not in tables or former is None or not isinstance(name, str):
             continue
         # a class of a file may be named from another folder than it was
         if at_folder(name, Path.cwd()) != former:
-            result[tables[path]] = {}
+            shared = _OF_ALL_SETS if path[0] == "data" else ()
+            result[tables[path]] = {key: value for key, value in result.get(tables[path], {}).items() if key in shared}
     return result

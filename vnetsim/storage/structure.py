@@ -21,10 +21,11 @@ from cattrs.errors import (
     ForbiddenExtraKeysError,
     IterableValidationNote,
 )
+from cattrs.gen import make_dict_structure_fn
 from cattrs.strategies import configure_union_passthrough
 
 from vnetsim.errors import InputError, unknown_name
-from vnetsim.errors.bounds import check_bounds
+from vnetsim.errors.bounds import BESIDE, check_bounds
 
 T = TypeVar("T")
 
@@ -48,7 +49,28 @@ def _names(value: Any, _: Any) -> tuple[str, ...]:
 def _converter() -> cattrs.Converter:
     converter = _strict_converter(forbid_extra_keys=True)
     converter.register_structure_hook_func(lambda kind: kind == tuple[str, ...], _names)
+    converter.register_structure_hook_factory(lambda kind: bool(_gathering(kind)), _gatherer)
     return converter
+
+
+def _gathering(kind: Any) -> list[str]:
+    """Return the field of a settings class that gathers what else stands in its table, if it has one."""
+    fields = dataclasses.fields(kind) if isinstance(kind, type) and dataclasses.is_dataclass(kind) else ()
+    return [field.name for field in fields if field.metadata == BESIDE]
+
+
+def _gatherer(kind: Any, converter: cattrs.Converter) -> Callable[[Any, Any], Any]:
+    plain = make_dict_structure_fn(kind, converter, _cattrs_forbid_extra_keys=True)
+    (gathers,) = _gathering(kind)
+    names = {field.name for field in dataclasses.fields(kind)} - {gathers}
+
+    def convert(values: Any, _: Any) -> Any:
+        if isinstance(values, Mapping):
+            others = {key: value for key, value in values.items() if key not in names}
+            values = {**{key: values[key] for key in values.keys() & names}, gathers: others}
+        return plain(values, kind)
+
+    return convert
 
 
 def structure(values: Mapping[str, Any], kind: type[T], where: str, path: tuple[str, ...] = ()) -> T:

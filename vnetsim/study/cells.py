@@ -5,7 +5,6 @@ A cell is a run directory, whose files have checksums: altered ones are named in
 
 from __future__ import annotations
 
-import dataclasses
 import errno
 import os
 from collections.abc import Iterator, Sequence
@@ -22,7 +21,7 @@ from vnetsim.plugins import at_folder, code_file
 from vnetsim.progress import ProgressDisplay
 from vnetsim.runs.assembly import assemble
 from vnetsim.runs.runner import resume_run, start_run
-from vnetsim.scenario.settings_file import load_experiment, to_plain
+from vnetsim.scenario.settings_file import load_experiment, naming, to_plain
 from vnetsim.storage.comparison import COMPARED
 from vnetsim.storage.folder import Folder
 from vnetsim.storage.run_directory import RunDirectory
@@ -65,7 +64,7 @@ class CellJob:
         """Return its settings with the paths as they are on this machine."""
         given = self.experiment
         plugins = {key: at_folder(name, self.root) for key, name in given.plugins().items()}
-        return dataclasses.replace(given, scenario=str(self.root / given.scenario)).with_plugins(plugins)
+        return naming({**to_plain(given), "scenario": str(self.root / given.scenario)}, plugins)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -74,7 +74,7 @@ def with_one_rsu(
 def _may_choose(traffic: Experiment) -> bool:
     """Return whether nobody names an RSU but perhaps the scenario itself."""
     kind = kind_of(traffic.scenario)
-    return kind is not None and kind.runs_program and not (traffic.traffic.rsu or traffic.traffic.rsu_file)
+    return kind is not None and kind.runs_program and not traffic.traffic.rsu
 
 
 def _chosen(traffic: Experiment, progress: ProgressDisplay) -> tuple[Rsu | None, str]:

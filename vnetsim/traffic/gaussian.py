@@ -20,18 +20,20 @@ from vnetsim.coverage.windows import ExitCause, TrafficInfo, VehiclePath
 from vnetsim.errors import InputError
 from vnetsim.errors.bounds import Within, check_bounds, require
 from vnetsim.experiment import TrafficSettings
-from vnetsim.experiment.traffic import Reach
 from vnetsim.random_streams import Streams
 from vnetsim.scenario.kinds import TrafficRequest
 from vnetsim.traffic.paths import PathTraffic
 
 SpeedKmh = Annotated[float, Within(0.1, 1000, "km/h", "a standing vehicle never leaves, and none on a road is faster")]
+DURATION_S, RANGE_M = 900.0, 500.0
+"""Where ``traffic.end_s`` and ``traffic.range_m`` say nothing: as long as the shipped SUMO scenarios, and the coverage
+of 1000 m in the authors' code, read as the diameter."""
 _KMH_PER_MPS = 3.6
 _PATH_POINTS = 9
 _BLOCK = 256
 DIRECTIONS = ("north", "east", "south", "west")
 """Whence vehicles come: the four arms of a crossing; the first from bearing 0 degrees."""
-_OF_ROAD_NETS = ("rsu", "rsu_file", "rsu_spacing_m", "range_m", "net")
+_OF_ROAD_NETS = ("rsu", "rsu_spacing_m", "net")
 """Settings of ``traffic`` that place RSUs in a road net."""
 
 
@@ -51,8 +53,6 @@ class GaussianSource:
         mean_kmh: mean of the untruncated Gaussian (km/h).
         sd_kmh: standard deviation of the untruncated Gaussian (km/h), > 0.
         arrivals_per_s: rate of the Poisson arrivals, all directions together (1/s).
-        duration_s: length of the simulated time (s).
-        range_m: coverage radius (m).
     """
 
     name: ClassVar[str] = "gaussian"
@@ -63,8 +63,6 @@ class GaussianSource:
     mean_kmh: Annotated[float, Within(-1000, 1000, "km/h", "further away a tail has no digits left")] = 105.0
     sd_kmh: Annotated[float, Within(0.1, 1000, "km/h", "from one speed for all to any speed alike")] = 25.0
     arrivals_per_s: Annotated[float, Within(1e-6, 1000, "1/s", "a thousand lanes at capacity bring fewer")] = 0.5
-    duration_s: Annotated[float, Within(0.1, 1e8, "s", "three years")] = 900.0
-    range_m: Reach = 500.0
 
     def __post_init__(self) -> None:
         check_bounds("source", self)  # before what must hold between two of them
@@ -80,10 +78,10 @@ class GaussianSource:
             InputError: what the model does not know is asked of it.
         """
         timed = request.experiment.traffic
-        if timed.begin_s is not None or timed.end_s is not None or timed.warmup_s:
+        if timed.begin_s is not None or timed.warmup_s:
             raise InputError(
-                "gaussian: the model has no begin, end or warm-up (traffic.begin_s, end_s, warmup_s); "
-                "source.duration_s says how long it lasts."
+                "gaussian: the model has no begin or warm-up (traffic.begin_s, warmup_s); traffic.end_s says how long "
+                "it lasts."
             )
         if timed.vehicle_types not in {("motor",), ("all",)}:
             raise InputError("gaussian: the model has no types of vehicles (traffic.vehicle_types).")
@@ -92,14 +90,14 @@ class GaussianSource:
         if named:
             raise InputError(
                 f"gaussian: the model has one RSU, in the origin, and no net (traffic.{', '.join(named)}); "
-                "source.range_m says how far it reaches."
+                "traffic.range_m says how far it reaches."
             )
         if timed.gui or timed.seed is not None:
             raise InputError(
                 "gaussian: no SUMO runs here, which traffic.gui would show and traffic.seed would seed; seed is the "
                 "model's as well."
             )
-        return GaussianTraffic(self, request.streams, repeat=request.repeat)
+        return GaussianTraffic(self, timed, request.streams, repeat=request.repeat)
 
 
 class GaussianTraffic(PathTraffic):
@@ -107,20 +105,23 @@ class GaussianTraffic(PathTraffic):
 
     Args:
         settings: the model's parameters.
+        timed: how long it lasts, 900 s by default, and the RSU's range, 500 m by default.
         streams: the branch of random streams it draws from; arrivals, speeds and directions have a
             stream each, so that a setting of one leaves the draws of the others as they are.
-        repeat: go on after ``duration_s`` without an end: arrivals have no memory, so playing again is going on.
+        repeat: go on without an end: arrivals have no memory, so playing again is going on.
     """
 
-    def __init__(self, settings: GaussianSource, streams: Streams, *, repeat: bool) -> None:
+    def __init__(self, settings: GaussianSource, timed: TrafficSettings, streams: Streams, *, repeat: bool) -> None:
         self._settings = settings
         self._streams = streams
-        self._end_s = math.inf if repeat else settings.duration_s
-        rsu = Rsu(id="0,0", x_m=0.0, y_m=0.0, range_m=settings.range_m, environment="highway")
+        end_s = DURATION_S if timed.end_s is None else timed.end_s
+        self._end_s = math.inf if repeat else end_s
+        range_m = RANGE_M if timed.range_m is None else timed.range_m
+        rsu = Rsu(id="0,0", x_m=0.0, y_m=0.0, range_m=range_m, environment="highway")
         info = TrafficInfo(
             kind="gaussian",
             begin_s=0.0,
-            end_s=None if repeat else settings.duration_s,
+            end_s=None if repeat else end_s,
             step_s=None,
             seed=streams.seed,
             whole_paths=True,
@@ -130,11 +131,10 @@ class GaussianTraffic(PathTraffic):
 
     def _vehicle_paths(self) -> Iterator[tuple[VehiclePath, ExitCause]]:
         """Yield the complete path of each vehicle that meets the disc, by time of entry."""
-        settings = self._settings
         for index, (enter_s, speed_mps, direction) in enumerate(self._draws()):
             if enter_s >= self._end_s:
                 return
-            half_m = settings.range_m
+            half_m = self.rsus[0].range_m
             leave_s = enter_s + 2.0 * half_m / speed_mps
             cut = leave_s > self._end_s
             if cut:

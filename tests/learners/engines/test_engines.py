@@ -34,10 +34,10 @@ VARIANTS = [(name, {}) for name in sorted(registered())] + [
     ("fedco", {"key_encoder": "rsu"}),
     ("flsimco", {"negatives": "plain"}),
     ("cdl", {"coupling": "joint", "optimizer": "sgd", "divergence_schedule": "linear"}),
-    ("cdl", {"optimizer_state": "kept", "divergence_schedule": "measured"}),
+    ("cdl", {"optimizer": "adam-kept", "divergence_schedule": "measured"}),
     ("dsgd", {"optimizer": "sgd"}),
     ("fedefm", {"variant": "guest-average"}),
-    ("fedefm", {"reading": "labels-once"}),
+    ("fedefm", {"variant": "labels-once"}),
     ("fedefm", {"similarity": "step"}),
     ("fedefm", {"server": "none"}),
 ]

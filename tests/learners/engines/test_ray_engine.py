@@ -85,7 +85,7 @@ class Both:
 LEARNERS = {
     "flsimco": (FLSimCo, FLSimCo.Settings(batch=4, steps=2, bank=40)),
     "fedco": (FedCo, FedCoSettings(batch=4, steps=2, bank=40)),
-    "cdl": (Cdl, CdlSettings(batch=4, steps=2, dropout=0.3, optimizer_state="kept")),
+    "cdl": (Cdl, CdlSettings(batch=4, steps=2, dropout=0.3, optimizer="adam-kept")),
     "fedefm": (FedEFM, FedEFMSettings(batch=4, steps=2, overseas_steps=1, local_test=12)),
 }
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from vnetsim.experiment import ComputeSettings, Experiment, RoundSettings, SiloSettings
+from vnetsim.experiment import ComputeSettings, Experiment, RoundSettings, SiloSettings, TrafficSettings
 from vnetsim.learning import Cost, Participant
 from vnetsim.random_streams import Streams
 from vnetsim.simulation.log import OUTCOMES, ParticipationRecord, RoundResult, RoundSummary
@@ -43,7 +43,8 @@ def experiment(*, selection: str = "random", pace: str = "quorum", **rules: Any)
         scenario="gaussian",
         seed=1,
         rounds=6,
-        source={"duration_s": 150, "arrivals_per_s": 0.6, "range_m": 150, "v_min_kmh": 10},
+        traffic=TrafficSettings(end_s=150.0, range_m=150.0),
+        source={"arrivals_per_s": 0.6, "v_min_kmh": 10},
         radio={"name": "constant", "rate_bps": 8e6},
         compute=ComputeSettings(median_flops=1e9, spread=0.3),
         round=RoundSettings(**{"quorum": 3, "invited": 4, "deadline_s": 25.0, **rules}),
@@ -57,7 +58,7 @@ def played(
     settings: Experiment, plugins: SimulationPlugins | None = None, learning: Learning | None = None
 ) -> SimulationResult:
     streams = Streams(seed=settings.seed)
-    traffic = GaussianTraffic(GaussianSource(**settings.source), streams, repeat=False)
+    traffic = GaussianTraffic(GaussianSource(**settings.source), settings.traffic, streams, repeat=False)
     return simulate(settings, traffic, learning or Learning(), streams, plugins=plugins, images=IMAGES)
 
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
-from vnetsim.errors.bounds import Within
 from vnetsim.simulation.log import ParticipationRecord
 from vnetsim.simulation.selection import Candidate, SelectionContext
+
+WEIGHT = math.sqrt(2)
+"""Of the confidence bound: UCB1's."""
+NO_REWARD_S = 60.0
+"""An upload that took as long as a round lasts by default has no reward."""
 
 
 @dataclass(kw_only=True)
@@ -27,18 +31,11 @@ class BanditSelection:
     With the reward x of each of the silo's n_n participations so far, of length d, and t participations in all; those
     that were never tried go first, in random order::
 
-        x = [committed] max(0, 1 - d / scale),  argmax_n mean(x) + c sqrt(ln t / n_n)
-
-    Args:
-        c: weight of the confidence bound, that of UCB1 the root of 2; 0 never tries again what failed.
-        scale_s: an upload that took this long has no reward (s).
+        x = [committed] max(0, 1 - d / 60 s),  argmax_n mean(x) + sqrt(2 ln t / n_n)
     """
 
     name: ClassVar[str] = "bandit"
     source: ClassVar[str] = "UCB1: Auer, Cesa-Bianchi, Fischer, Machine Learning 47 (2002); the reward is vnetsim's own"
-
-    c: Annotated[float, Within(0, 1000, "", "rewards are at most 1")] = math.sqrt(2)
-    scale_s: Annotated[float, Within(0.1, 1e7, "s", "bounds of round.deadline_s")] = 60.0
 
     def begin(self) -> Tried:
         """Return what was tried so far."""
@@ -49,7 +46,7 @@ class BanditSelection:
         if silo not in tried.rewards:
             return math.inf
         count, rewards = tried.rewards[silo]
-        return rewards / count + self.c * math.sqrt(math.log(tried.total) / count)
+        return rewards / count + WEIGHT * math.sqrt(math.log(tried.total) / count)
 
     def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Sequence[Candidate]:  # noqa: ARG002 - the protocol's argument
         """Return all, the greatest bound first; drawn among equals."""
@@ -60,7 +57,7 @@ class BanditSelection:
         for record in records:
             if record.outcome != "not_selected":
                 took_s = record.end_s - record.start_s
-                reward = max(0.0, 1 - took_s / self.scale_s) if record.outcome == "committed" else 0.0
+                reward = max(0.0, 1 - took_s / NO_REWARD_S) if record.outcome == "committed" else 0.0
                 count, rewards = memory.rewards.get(record.silo, (0, 0.0))
                 memory.rewards[record.silo] = count + 1, rewards + reward
                 memory.total += 1

@@ -30,6 +30,7 @@ from vnetsim.coverage.windows import CoverageEvent, EntryCause, ExitCause, Float
 from vnetsim.errors import InputError
 from vnetsim.errors.paths import refuse_special, resolved
 from vnetsim.experiment import Experiment, TrafficSettings
+from vnetsim.experiment.traffic import REACH_M
 from vnetsim.traffic.fcd.readers import read_fcd
 from vnetsim.traffic.fcd.step import FcdStep, UnitsCheck
 from vnetsim.traffic.net_file import NetFile
@@ -68,9 +69,9 @@ class FcdTraffic(OpenedTraffic):
         refuse_special(path)
         if not path.is_file():
             raise InputError(f"{path}: no such file.")
-        by_junction = [spec for spec in settings.rsu if coordinates(spec) is None]
-        listed = read_pois(Path(settings.rsu_file)) if settings.rsu_file else ()
-        if not (settings.rsu or listed) or (by_junction and not settings.net):
+        by_junction = [spec for spec in settings.rsu_places if coordinates(spec) is None]
+        listed = read_pois(*settings.rsu_files)
+        if not settings.rsu or (by_junction and not settings.net):
             problem = f"junction '{by_junction[0]}' needs the net" if by_junction else "a recording holds no RSU"
             raise InputError(
                 f"{path}: {problem}; name RSUs with --rsu x,y[:range_m], "
@@ -80,8 +81,8 @@ class FcdTraffic(OpenedTraffic):
         net = NetFile(Path(settings.net)) if settings.net else None
         self._path = path
         self._rsus, notes = place_rsus(
-            settings.rsu,
-            range_m=settings.range_m,
+            settings.rsu_places,
+            range_m=settings.range_m or REACH_M,
             net=net or _NoNet(),
             where=settings.net,
             listed=listed,
@@ -149,7 +150,7 @@ class FcdTraffic(OpenedTraffic):
 
 
 def _listing(settings: TrafficSettings) -> tuple[str, ...]:
-    return (str(resolved(settings.rsu_file)),) if settings.rsu_file else ()
+    return tuple(str(resolved(file)) for file in settings.rsu_files)
 
 
 def _parts(steps: Iterator[FcdStep]) -> Iterator[list[FcdStep]]:

@@ -17,6 +17,7 @@ from vnetsim.coverage.windows import CoverageEvent, Floats, TrafficInfo
 from vnetsim.errors import InputError, RunError
 from vnetsim.errors.paths import refuse_special, resolved
 from vnetsim.experiment import Experiment, TrafficSettings
+from vnetsim.experiment.traffic import REACH_M
 from vnetsim.progress import ProgressDisplay
 from vnetsim.traffic.opened import OpenedTraffic
 from vnetsim.traffic.sumo.config import is_true, options_of
@@ -112,10 +113,10 @@ class SumoTraffic(OpenedTraffic):
             end_s=api.simulation.getEndTime(),
         )
         net = SumoNet(api, demand, self._progress)
-        listed = read_pois(Path(self._settings.rsu_file)) if self._settings.rsu_file else ()
+        listed = read_pois(*self._settings.rsu_files)
         self._rsus, placed = place_rsus(
-            self._settings.rsu,
-            range_m=self._settings.range_m,
+            self._settings.rsu_places,
+            range_m=self._settings.range_m or REACH_M,
             net=net,
             where=str(self._config),
             listed=listed,
@@ -144,8 +145,11 @@ class SumoTraffic(OpenedTraffic):
             self._radii_m.append(rsu.range_m + 1.1 * fastest_mps(limit_mps) * self._step_s + 5.0)
             if not around:
                 placed = (*placed, f"RSU '{rsu.id}' has no road within {1.3 * rsu.range_m:g} m; it sees no traffic.")
-        listing = (Path(self._settings.rsu_file),) if self._settings.rsu_file else ()
-        inputs = (self._config, *(path for paths in files.values() for path in paths), *listing)
+        inputs = (
+            self._config,
+            *(path for paths in files.values() for path in paths),
+            *map(Path, self._settings.rsu_files),
+        )
         self._info = TrafficInfo(
             kind="sumo",
             begin_s=count_s,
@@ -158,7 +162,7 @@ class SumoTraffic(OpenedTraffic):
             notes=(*notes, *placed),
             lanes=tuple(lanes.values()),
             vehicles=self._types.describe(),
-            chosen_rsu="" if self._settings.rsu or listed or net.rsu_pois() else self._rsus[0].id,
+            chosen_rsu="" if self._settings.rsu or net.rsu_pois() else self._rsus[0].id,
         )
 
     def _late_note(self) -> str:
