@@ -106,6 +106,10 @@ class SpeedMap:
     every: int
 
 
+_MAP_WINDOWS = 256
+"""Windows whose paths are drawn together, so that memory does not grow with their number."""
+
+
 def speed_map(windows: pl.DataFrame | Scan, extent_m: tuple[float, float, float, float], cells: int) -> SpeedMap:
     """Return the space-mean speed on the map; each path is drawn three cells wide.
 
@@ -124,24 +128,25 @@ def speed_map(windows: pl.DataFrame | Scan, extent_m: tuple[float, float, float,
     every = max(1, int(np.ceil((length_m / cell + points) / MAX_MAP_SAMPLES)))
     drawn = collect(lambda rows: rows.select(_PATH).with_row_index().filter(pl.col("index") % every == 0))
     way = [pl.col(name).shift(-1) - pl.col(name) for name in _PATH]
-    pieces = drawn.explode(_PATH).select("index", "path_x_m", "path_y_m", dx=way[0], dy=way[1], dt=way[2])
-    pieces = pieces.filter(pl.col("index") == pl.col("index").shift(-1)).drop("index")
-    x, y, dx, dy, dt = (column.to_numpy() for column in pieces)
-    length = np.hypot(dx, dy)
-    parts = np.maximum(np.ceil(length / cell), 1).astype(np.int64)
-    along = (np.arange(parts.sum()) - np.repeat(np.cumsum(parts) - parts, parts) + 0.5) / np.repeat(parts, parts)
-    at_x = np.repeat(x, parts) + along * np.repeat(dx, parts)
-    at_y = np.repeat(y, parts) + along * np.repeat(dy, parts)
     ends = [[y_min, y_min + rows * cell], [x_min, x_min + columns * cell]]
-
-    def total(values: Floats) -> Floats:
-        """Return the sum of ``values``, one per piece and shared by its parts, in every cell's neighbourhood."""
-        shared = np.repeat(values / parts, parts)
-        wide = np.pad(np.histogram2d(at_y, at_x, [rows, columns], ends, weights=shared)[0], 1)
-        wide = wide[:, :-2] + wide[:, 1:-1] + wide[:, 2:]
-        return np.asarray(wide[:-2] + wide[1:-1] + wide[2:])
-
-    distance, time = total(length), total(dt)
+    total = np.zeros((2, rows, columns))
+    for some in drawn.iter_slices(_MAP_WINDOWS):
+        pieces = some.explode(_PATH).select("index", "path_x_m", "path_y_m", dx=way[0], dy=way[1], dt=way[2])
+        pieces = pieces.filter(pl.col("index") == pl.col("index").shift(-1)).drop("index")
+        x, y, dx, dy, dt = (column.to_numpy() for column in pieces)
+        length = np.hypot(dx, dy)
+        parts = np.maximum(np.ceil(length / cell), 1).astype(np.int64)
+        along = (np.arange(parts.sum()) - np.repeat(np.cumsum(parts) - parts, parts) + 0.5) / np.repeat(parts, parts)
+        at_x = np.repeat(x, parts) + along * np.repeat(dx, parts)
+        at_y = np.repeat(y, parts) + along * np.repeat(dy, parts)
+        # one value a piece, shared by its parts
+        total += [
+            np.histogram2d(at_y, at_x, [rows, columns], ends, weights=np.repeat(values / parts, parts))[0]
+            for values in (length, dt)
+        ]
+    wide = np.pad(total, ((0, 0), (1, 1), (1, 1)))  # sums over every cell's neighbourhood
+    wide = wide[:, :, :-2] + wide[:, :, 1:-1] + wide[:, :, 2:]
+    distance, time = wide[:, :-2] + wide[:, 1:-1] + wide[:, 2:]
     mean = np.divide(distance, time, out=np.full_like(time, np.nan), where=time > 0)
     return SpeedMap(mean_mps=mean, cell_m=cell, every=every)
 
