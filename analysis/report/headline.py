@@ -7,7 +7,6 @@ import polars as pl
 
 from analysis.formatting import count, duration, percent, plural, quantity, sentence_case, si, subject
 from analysis.loading import RunData, curves
-from analysis.report import possible
 from analysis.statistics.windows import dwell, entries, in_coverage, merged_windows
 
 
@@ -99,7 +98,11 @@ def _results(run: RunData) -> list[tuple[str, str]]:
 
 def headline(run: RunData) -> list[tuple[str, str]]:
     """Return labels and values with units, what came out of the run first."""
-    rows = [*possible.headline(run), *_learning(run)] if run.takes_part and not run.learning else []
+    rows = []
+    if run.takes_part and not run.learning:
+        from analysis.report import possible  # noqa: PLC0415 - brings matplotlib, half of a short recording's time
+
+        rows = [*possible.headline(run), *_learning(run)]
     rows += [*_results(run), *_learning(run)] if run.learning else []
     rows += _traffic(run)
     wall = sum(run.manifest.wall_s.values())
