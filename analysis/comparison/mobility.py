@@ -59,5 +59,5 @@ def outcomes(run: RunData, moved_bytes: float) -> pl.DataFrame:
         "needed_s": needed_s,
         "moved_bytes": moved_bytes,
     }
-    rows = [(run.rounds.height, run.manifest.time_s, name, value) for name, value in values.items()]
+    rows = [(run.rounds.height, run.manifest.time_s, name, value, "single") for name, value in values.items()]
     return pl.DataFrame(rows, schema=run.metrics.schema, orient="row", strict=False)

@@ -159,7 +159,7 @@ def test_what_no_seed_changes_is_read_and_not_tested(
 ) -> None:
     """Seeds on one recording draw other radios and choices, but no other traffic: its figures are no sample."""
     study, _ = compared
-    recorded = {entry["settings"]["source"]["range_m"]: entry["folder"] for entry in study.record["traffic"]}
+    recorded = {entry["settings"]["traffic"]["range_m"]: entry["folder"] for entry in study.record["traffic"]}
     conditions = "".join(
         f'[[conditions]]\nname = "{name}"\nscenario = "{study.path / recorded[range_m]}"\n'
         for name, range_m in (("near", 100), ("far", 250))
