@@ -37,7 +37,7 @@ METRICS = (
 
 
 def outcomes(run: RunData, moved_bytes: float) -> pl.DataFrame:
-    """Return the value of each of ``METRICS`` as rows of the table ``metrics``; none of one that cannot be told.
+    """Return the value of each of ``METRICS`` as rows of the table ``metrics``; none where nothing says it.
 
     Args:
         run: all of a run without training.

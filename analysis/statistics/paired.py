@@ -95,20 +95,13 @@ def paired_difference(
     ``first`` and ``second`` negates mean, interval and effect exactly and leaves the p-value as it is.
 
     Args:
-        first: shape (n,).
+        first: shape (n,), finite.
         second: shape (n,), paired with ``first``.
         level: of the test; of one among k, LEVEL / k.
         method: of test and interval.
         seed: of the random splits of many pairs.
-
-    Raises:
-        ValueError: different lengths, or values that are not finite.
     """
     ours, theirs = (np.asarray(values, dtype=np.float64) for values in (first, second))
-    if ours.ndim != 1 or ours.shape != theirs.shape:
-        raise ValueError(f"paired values must have one shape (n,), got {ours.shape} and {theirs.shape}")
-    if not (np.isfinite(ours).all() and np.isfinite(theirs).all()):
-        raise ValueError("paired values must be finite")
     differences = ours - theirs
     count = len(differences)
     mean = float(differences.mean()) if count else math.nan

@@ -148,7 +148,7 @@ def participation_rows(scenario: Scenario, windows: list[tuple[object, ...]]) ->
                 1.1e6 * download / wanted[0], 1.1e6 * upload / wanted[-1], 6e5 * exchange,
                 speed, CAMERA.level_px(speed),
                 speed if committed else None, 6.2 - 1.5 * now / scenario.rounds if committed else None,
-                *later(row, start, outcome, upload, rng), *[None] * 5,
+                *later(row, start, outcome, upload, rng), *[None] * 5, "single", "single",
             )
         )  # fmt: skip
     names = [column.name for column in PARTICIPATIONS]
@@ -192,7 +192,7 @@ def exchange_rows(scenario: Scenario, windows: list[tuple[object, ...]]) -> list
                 (
                     len(rows), now, members[i][1], members[j][1], *silos, "sidelink" if near else "relay",
                     "completed" if done else "cut", start, start + min(needed, held), min(needed, held), moved,
-                    *map(float, places[i]), *map(float, places[j]), value,
+                    *map(float, places[i]), *map(float, places[j]), value, "single",
                 )
             )  # fmt: skip
     return rows
@@ -265,15 +265,9 @@ def _write_learning(directory: RunDirectory, scenario: Scenario, windows: list[t
     rows = participation_rows(scenario, windows) if windows else []
     directory.write("participations", rows)
     length = scenario.span_s / scenario.rounds
-    directory.write(
-        "rounds",
-        [
-            (r, r * length, (r + 1) * length, "quorum", 8, 5, 0, 6.2 - 1.6 * (1 - np.exp(-r / 6)) + 0.05 * rng.normal())
-            for r in range(scenario.rounds)
-        ]
-        if windows
-        else [],
-    )
+    losses = [6.2 - 1.6 * (1 - np.exp(-r / 6)) + 0.05 * rng.normal() for r in range(scenario.rounds) if windows]
+    rounds = [(r, r * length, (r + 1) * length, "quorum", 8, 5, 0, loss, "single") for r, loss in enumerate(losses)]
+    directory.write("rounds", rounds)
     metrics: list[tuple[object, ...]] = [(0, 0.0, "knn", 0.31)]
     if windows:
         for r in range(1, scenario.rounds + 1):
@@ -285,7 +279,7 @@ def _write_learning(directory: RunDirectory, scenario: Scenario, windows: list[t
             for r in range(scenario.rounds + 1):
                 value = 0.3 * np.exp(-r / (6 + k)) + 0.02 * k + 0.01 * rng.random()
                 metrics.append((r, r * length, series["name"], value))
-    directory.write("metrics", metrics)
+    directory.write("metrics", [(*row, "single") for row in metrics])
     dealt = np.stack([rng.multinomial(520, rng.dirichlet(np.full(10, 1.0))) for _ in range(95)])
     names = ("left", "straight", "right") if scenario.exchange else CLASSES
     directory.write("silos", [(s, c, names[c], int(dealt[s, c])) for s in range(95) for c in range(len(names))])

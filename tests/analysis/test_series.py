@@ -19,7 +19,7 @@ def measured(learning_run):
 
     def draw(values, unit="%", **declared):
         data = load(learning_run)
-        rows = [(r, 0.0, name, value) for name, row in values.items() for r, value in enumerate(row)]
+        rows = [(r, 0.0, name, value, "single") for name, row in values.items() for r, value in enumerate(row)]
         series = [Series(name=name, label=name, unit=unit, caption="Same.", **declared) for name in values]
         with styled():
             return series_panels(
@@ -58,7 +58,7 @@ def test_two_errors_of_one_model_have_two_names_at_the_top(learning_run):
         Series(name=unit, label=label, unit=unit, caption="", group="Error")
         for unit, label in (("RMSE", "Average model"), ("MAE", "Average model"), ("rad", "Largest"))
     ]
-    rows = [(r, 0.0, one.name, 0.5 - r / 10) for one in series for r in range(3)]
+    rows = [(r, 0.0, one.name, 0.5 - r / 10, "single") for one in series for r in range(3)]
     metrics = pl.DataFrame(rows, schema=data.metrics.schema, orient="row")
     found = headline(
         dataclasses.replace(data, manifest=dataclasses.replace(data.manifest, series=series), metrics=metrics)
@@ -67,25 +67,6 @@ def test_two_errors_of_one_model_have_two_names_at_the_top(learning_run):
     assert len(shown) == len(found), "labels differ"
     assert shown["RMSE, average model"] == shown["MAE, average model"] == "0.300 (first 0.500)"
     assert shown["Largest"] == "0.300 rad (first 0.500 rad)"
-
-
-def test_more_series_than_colours_differ_in_their_dashes(measured):
-    (few,) = measured({label: [0.1, 0.2] for label in LABELS[:7]})
-    (many,) = measured({label: [0.1, 0.2] for label in LABELS[:8]})
-    assert "stroke-dasharray" not in few.svg
-    assert "stroke-dasharray" in many.svg
-
-
-def test_series_without_unit_are_drawn_apart(measured):
-    panels = measured({label: [0.1, 0.2] for label in LABELS[:4]}, unit="")
-    assert [panel.title for panel in panels] == [label.capitalize() for label in LABELS[:4]]
-    assert panels[0].caption == "Same. Accuracy on classes 00: from 0.100 (before training) to 0.200 after 1 round."
-
-
-def test_series_of_different_length_say_each_its_rounds(measured):
-    (panel,) = measured({"first": [0.1, 0.2, 0.3], "second": [0.5]})
-    assert "First: from 10.0\u202f% (before training) to 30.0\u202f% after 2 rounds." in panel.caption
-    assert "Second: 50.0\u202f% before training." in panel.caption
 
 
 def test_three_classes(exchange_run):

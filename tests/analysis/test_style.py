@@ -5,7 +5,7 @@ import pytest
 from matplotlib import rc_context, rcParams
 from matplotlib.figure import Figure
 
-from analysis.style import OUTCOMES, inline, styled, to_svg
+from analysis.style import styled, to_svg
 
 
 def words_of(svg):
@@ -38,18 +38,6 @@ def test_nothing_of_a_matplotlibrc_reaches_a_figure():
     ):
         assert drawn() == plain
         assert rcParams["text.usetex"]
-
-
-def test_inline_starts_at_the_root_element():
-    with styled():
-        svg = to_svg(Figure((2, 2)), "empty")
-    assert inline(svg).startswith("<svg ")
-    assert svg.startswith("<?xml")
-
-
-def test_outcome_colours_differ():
-    colours = [colour for _, colour in OUTCOMES.values()]
-    assert len(set(colours)) == len(colours) == 9
 
 
 def test_markers_take_their_colour_where_they_are_used():

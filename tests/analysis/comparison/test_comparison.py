@@ -1,7 +1,6 @@
 """Verdicts in words, figures and the page of a comparison, from made-up cells."""
 
 from dataclasses import replace
-from xml.etree import ElementTree as ET
 
 import numpy as np
 import polars as pl
@@ -12,18 +11,12 @@ from scipy import stats
 from analysis.comparison.data import CellData, ConditionData, Metric, RecordedTraffic
 from analysis.comparison.loading import with_metrics
 from analysis.comparison.plots import (
-    curve_panel,
-    difference_panel,
     mean_and_interval,
-    outcome_panel,
-    overview_panel,
 )
 from analysis.comparison.tables import (
     cell_table,
     final_values,
     overview_table,
-    pair_table,
-    spread,
 )
 from analysis.comparison.verdicts import (
     ComparedPair,
@@ -35,9 +28,8 @@ from analysis.comparison.verdicts import (
     verdict_sentences,
 )
 from analysis.comparison.warnings import differing_settings, notices_of, warnings_of
-from analysis.formatting import NONE, shortened
+from analysis.formatting import NONE
 from analysis.statistics.paired import LEVEL
-from analysis.style import styled
 from vnetsim.storage.records import CellEntry, RecordedEntry
 
 ERROR = Metric(name="rmse", label="Error", unit="rad", caption="")
@@ -110,19 +102,6 @@ def test_too_few_seeds_are_one_statement() -> None:
     assert (three[0].least, three[0].found.method) == (3, "t")
 
 
-def test_what_these_seeds_could_have_seen(ten: ConditionData) -> None:
-    """At ten seeds and three pairs d_z 1.26, in the metric's unit."""
-    for pair in compare_pairs(ten, ACCURACY):
-        assert pair.found.deviation is not None
-        assert pair.seen == pytest.approx(1.26 * pair.found.deviation, rel=0.02)
-    table = pair_table("", ACCURACY, compare_pairs(ten, ACCURACY), "arm", "")
-    assert "seen from (points)" in table.head
-    assert table.note.startswith("These seeds would have resolved a true difference of ")
-    assert "points, by pair, with 80\u202f% power." in table.note
-    two = compare_columns("ab", np.random.default_rng(1).normal(size=(4, 2)), "sign-flip")
-    assert pair_table("", LOSS, two, "arm", "").note == "", "the warning at the top says how many it takes"
-
-
 def test_only_seeds_that_both_have_are_paired(ten: ConditionData) -> None:
     less = replace(ten, cells=tuple(c for c in ten.cells if (c.arm, c.seed) not in {("a", 0), ("b", 1)}))
     assert [pair.found.count for pair in compare_pairs(less, ACCURACY)] == [8, 9, 9]
@@ -167,22 +146,10 @@ def test_conditions_are_corrected_each_by_itself(ten: ConditionData) -> None:
     assert b.endswith(", not\u00a0resolved")
     assert c.endswith(", higher")
     assert c2.endswith(", higher")
-    down = comparison(*(replace(one, name=f"{name}{one.name}") for name in "12" for one in data.conditions))
-    table = overview_table(down, ACCURACY, {one.name: {} for one in down.conditions})
-    assert table.head == ("condition", "a", "b", "c")
-    assert [row[0] for row in table.rows] == ["1x", "1y", "2x", "2y"]
-    with styled():
-        panel = overview_panel(data, ACCURACY, "overview-1")
-    texts = {element.text for element in ET.fromstring(panel.svg).iter() if element.tag.endswith("}text")}
-    assert {"x", "y", "a", "b", "c"} <= texts
     without = comparison(*(replace(one, cells=tuple(c for c in one.cells if c.arm != "b")) for one in data.conditions))
     assert without.arms == ("a", "b", "c")
     table = overview_table(without, ACCURACY, {one.name: {} for one in without.conditions})
     assert [row[0] for row in table.rows] == ["a", "c"], "what was not measured is no row of dashes"
-    with styled():
-        svg = overview_panel(without, ACCURACY, "overview-1").svg
-    assert {element.text for element in ET.fromstring(svg).iter() if element.tag.endswith("}text")} >= {"a", "c"}
-    assert "b" not in {element.text for element in ET.fromstring(svg).iter() if element.tag.endswith("}text")}
 
 
 def test_warnings_name_the_condition_unless_they_hold_under_all(ten: ConditionData) -> None:
@@ -238,24 +205,6 @@ def test_settings_that_change_no_traffic_are_told(ten: ConditionData) -> None:
     assert not warnings_of(replace(data, record=replace(data.record, traffic=entries, cells=cells[1:])))
 
 
-def test_differences_in_two_groups_are_warned_of() -> None:
-    """Of a, b and c over eight seeds b jumps at two of them; c is near a."""
-    rng = np.random.default_rng(7)
-    near = rng.normal(0.3, 0.01, (8, 2))
-    cells = [
-        cell(arm, seed, [value]) for arm, column in zip("ac", near.T, strict=True) for seed, value in enumerate(column)
-    ]
-    cells += [cell("b", seed, [0.9 if seed in {2, 5} else 0.25]) for seed in range(8)]
-    data = condition(cells, "abc")
-    families = [("arms", "", ACCURACY, compare_pairs(data, ACCURACY))]
-    (line,) = warnings_of(comparison(data), families)
-    assert "seeds only: a \u2212 b in accuracy; b \u2212 c in accuracy. An interval" in line
-    assert "74, 83 and 89 %" in line
-    few = condition([one for one in cells if one.seed < 5 or one.arm != "b"], "abc")
-    families = [("arms", "", ACCURACY, compare_pairs(few, ACCURACY))]
-    assert not warnings_of(comparison(few), families), "five pairs have no interval"
-
-
 def test_the_interval_is_students() -> None:
     values = np.random.default_rng(6).normal(size=(5, 3))
     mean, half = mean_and_interval(values)
@@ -265,45 +214,9 @@ def test_the_interval_is_students() -> None:
     assert mean_and_interval(values[:2])[1] is None
 
 
-def test_the_figures_hold_any_name() -> None:
-    names = ("<b>", "$x$ & y")
-    data = condition([cell(name, seed, [0.1, 0.2 + seed / 10]) for seed in range(3) for name in names], names)
-    with styled():
-        panels = [
-            curve_panel(data, ACCURACY, "curves-1", "arm"),
-            difference_panel(ACCURACY, compare_pairs(data, ACCURACY), "differences-1", "arm"),
-            outcome_panel(data, "outcomes", "arm"),
-            overview_panel(comparison(data, replace(data, name="</svg>")), ACCURACY, "overview-1"),
-        ]
-    for panel in panels:
-        texts = [element.text for element in ET.fromstring(panel.svg).iter() if element.tag.endswith("}text")]
-        assert any(name in str(text) for text in texts for name in names), panel.name
-    assert "<b> 75.0" in panels[2].caption
-
-
-def test_long_names_keep_both_ends() -> None:
-    assert shortened("flsimco, learning.lr=0.05", 25) == "flsimco, learning.lr=0.05"
-    assert shortened("fedavg-classification, learning.lr=0.05", 11) == "fedav\u2026=0.05"
-    long = "x" * 60
-    data = condition([cell(arm, seed, [0.1, seed / 9]) for seed in range(3) for arm in (long + "1", long + "2")],
-                     (long + "1", long + "2"))  # fmt: skip
-    with styled():
-        panel = difference_panel(ACCURACY, compare_pairs(data, ACCURACY), "differences-1", "arm")
-    texts = [str(element.text) for element in ET.fromstring(panel.svg).iter() if element.tag.endswith("}text")]
-    assert {"1", "2"} == {text[-1] for text in texts if "\u2026" in text}
-
-
 def test_learners_that_differ_in_more_than_their_own_settings_are_told_apart() -> None:
     cells = [cell("a", 0, [0.1, 0.2]), cell("b", 0, [0.1, 0.2], settings={"rounds": 3, "data.name": "road"})]
     assert differing_settings(condition(cells, ("a", "b"))) == ["data.name"]
-
-
-def test_the_tables_have_a_row_for_each_cell_or_pair_and_metric(ten: ConditionData) -> None:
-    assert cell_table(comparison(ten))["value"].to_list() == [one.final("accuracy") for one in ten.cells]
-    table = pair_table("", ACCURACY, compare_pairs(ten, ACCURACY), "arm", "")
-    assert table.head[:2] == ("arms", "difference (points)")
-    assert {len(row) for row in table.rows} == {8}
-    assert [row[0] for row in table.rows] == ["a \u2212 b", "a \u2212 c", "b \u2212 c"]
 
 
 def test_the_mean_of_the_last_evaluations() -> None:
@@ -359,27 +272,6 @@ def test_what_is_measured_at_the_end_only_is_compared_by_its_last_value() -> Non
     assert table["value"][0] == pytest.approx(0.4)
     assert data.metrics[0].words_compared == "Accuracy, mean of the last 3 evaluations"
     assert "mean of the last 3 evaluations of each run" in final_values(data, "arm").note
-
-
-@pytest.mark.parametrize(
-    ("label", "unit", "words", "titled"),
-    [
-        ("Average model", "RMSE", "RMSE, average model", "RMSE, average model"),
-        ("Average model", "%", "Average model (%)", "Average model (%)"),
-        ("kNN accuracy", "%", "kNN accuracy", "kNN accuracy (%)"),
-        ("KL(b || s)", "nat", "KL(b || s) (nat)", "KL(b || s) (nat)"),
-        ("Training loss", "", "Training loss", "Training loss"),
-    ],
-)
-def test_titles_of_metrics(label: str, unit: str, words: str, titled: str) -> None:
-    metric = Metric(name="x", label=label, unit=unit, caption="")
-    assert (metric.words, metric.titled) == (words, titled)
-
-
-def test_rounding_is_no_deviation():
-    assert spread(np.array([18.5, 18.5 + 4e-15])) == "18.5 \u00b1 0"
-    assert spread(np.array([18.5, 18.5 + 4e-6])).startswith("18.5 \u00b1 2.8")
-    assert spread(np.array([0.0, 0.0])) == "0 \u00b1 0"
 
 
 def test_the_verdict_in_words_names_what_is_higher_and_counts_the_rest(ten: ConditionData) -> None:

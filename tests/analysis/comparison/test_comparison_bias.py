@@ -1,7 +1,5 @@
 """Tables and figures of who takes part, from a few made-up windows."""
 
-from xml.etree import ElementTree as ET
-
 import polars as pl
 import pytest
 from made_cells import cell, condition
@@ -11,11 +9,9 @@ from analysis.comparison.bias import (
     overlap_table,
     spread_over_directions,
     spread_over_speeds,
-    spread_panel,
 )
 from analysis.comparison.data import CellData, ConditionData
 from analysis.formatting import NONE
-from analysis.style import styled
 
 
 def of(arm: str, seed: int, participants: tuple[str, ...], updates: list[int]) -> CellData:
@@ -69,13 +65,3 @@ def test_updates_out_of_proportion(two: ConditionData) -> None:
         (NONE, NONE),
     ]
     assert {len(row) for row in table.rows} == {len(table.head)} == {5}
-
-
-def test_the_figure_holds_any_name_and_needs_updates(two: ConditionData) -> None:
-    with styled():
-        panel = spread_panel(two, spread_over_speeds(two), name="bias-speed", what="speed", axis="speed")
-        last = condition(two.cells[3:])
-        none = spread_panel(last, spread_over_speeds(last), name="bias-speed", what="speed", axis="speed")
-    texts = [element.text for element in ET.fromstring(panel.svg).iter() if element.tag.endswith("}text")]
-    assert "updates, </svg>b" in texts
-    assert (none.svg, none.caption) == ("", "Not drawn: no update was aggregated.")

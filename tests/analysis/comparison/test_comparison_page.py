@@ -10,7 +10,6 @@ from typing import Any
 
 import polars as pl
 import pytest
-from received import reseal
 
 from analysis.comparison.loading import load_comparison
 from analysis.comparison.page import ComparisonResult, build_comparison
@@ -208,18 +207,6 @@ def test_one_arm_alone(made: Make) -> None:
     assert "kNN accuracy (%)" in page
 
 
-def test_arms_that_are_equal_are_said_to_be(made: Make) -> None:
-    """Made-up runs of arms with names of one length are the same run."""
-    result = build_comparison(made([(arm, "", seed, "t0") for seed in range(6) for arm in ("aa", "bb")], title="Equal"))
-    page = result.path.read_text()
-    (equal,) = result.notes
-    assert equal.startswith("Equal for all learners at every seed: ")
-    assert "kNN accuracy" in equal
-    assert f'<p class="verdict">{equal}</p>' in page
-    assert "nothing in common" not in page
-    assert ">kNN accuracy (%)</th>" in page, "final values are shown though they are equal"
-
-
 def test_arms_that_are_equal_under_all_conditions_stand_side_by_side(made: Make) -> None:
     entries = [(arm, name, seed, "t0") for seed in range(2) for name in ("x", "y") for arm in ("aa", "bb")]
     folder = made(entries, title="Equal")
@@ -248,23 +235,6 @@ def test_differences_in_two_groups_are_told_of_all_that_has_an_interval(made: Ma
         "a \u2212 bb in commits per hour (x)",
     ):
         assert told in line
-
-
-def test_seeds_too_few_are_told_once(folder: Path, built_study: ComparisonResult) -> None:
-    """How many it takes is a warning; rows of pairs say no more than that they are too few."""
-    result = build_comparison(folder)
-    (line,) = [line for line in result.warnings if "can resolve no difference" in line]
-    assert line.endswith("take at least 6.")
-    rows = [row for table in result.tables if "differences" in table.title for row in table.rows]
-    assert {row[-1] for row in rows} == {"too few seeds"}
-    page = result.path.read_text()
-    assert "<td>too few seeds</td>" in page
-    assert "at least 6" not in page.replace(line, "")
-    lines = [line for line in built_study.warnings if "can resolve no difference" in line]
-    assert [line.partition("interval of ")[2] for line in lines] == [
-        "two arms take at least 6.",
-        "two conditions take at least 6.",
-    ]
 
 
 def test_a_condition_of_which_nothing_has_finished(study: Path) -> None:
@@ -300,31 +270,6 @@ def test_a_cell_of_other_traffic_is_named(folder: Path) -> None:
     run.write_json("manifest.json", {**run.manifest(), "inputs": {"/x/windows.parquet": "abd"}})
     with pytest.raises(InputError, match="cell2-seed1: replayed other traffic"):
         load_comparison(folder)
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["{}", "[]", "{", '{"cells": [{}], "traffic": [], "failed": {}}', '{"cells": [3], "traffic": [], "failed": {}}'],
-)
-def test_a_damaged_record_is_refused(folder: Path, text: str) -> None:
-    (folder / "comparison.json").write_text(text)
-    reseal(folder)
-    with pytest.raises(InputError, match=r"comparison\.json"):
-        load_comparison(folder)
-
-
-def test_the_mean_of_the_last_evaluations_is_declared_and_said(folder: Path) -> None:
-    record = json.loads((folder / "comparison.json").read_text())
-    RunDirectory(folder).write_json("comparison.json", record | {"last_evaluations": 3, "last_evaluations_before": [1]})
-    result = build_comparison(folder)
-    page = result.path.read_text()
-    assert "Of every metric the mean of the last 3 evaluations of each run is compared" in page
-    assert "kNN accuracy, mean of the last 3 evaluations" in page
-    assert "last_evaluations is 3 here; an earlier call said 1." in " ".join(result.warnings)
-    table = pl.read_parquet(folder / "comparison.parquet").filter(metric="knn")
-    assert set(table["evaluations"]) == {3}
-    measured = RunDirectory(folder / "cells" / "cell0-seed0").read("metrics").filter(name="knn")
-    assert table["value"][0] == pytest.approx(measured.filter(pl.col("round") > 0)["value"].mean())
 
 
 def test_runs_too_short_for_the_mean_are_named_and_left_out(folder: Path) -> None:

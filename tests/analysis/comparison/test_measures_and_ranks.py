@@ -17,7 +17,6 @@ from analysis.comparison.measures import (
     times_to_target,
 )
 from analysis.comparison.ranks import mean_rank_table, rank_arms, rank_panel, rank_rows, rank_test_table, verdict
-from analysis.comparison.tables import overview_table
 from analysis.comparison.verdicts import compare_pairs
 from analysis.comparison.warnings import warnings_of
 from analysis.formatting import NONE
@@ -92,15 +91,6 @@ def test_against_one_arm_there_are_fewer_pairs() -> None:
     assert line.startswith("4 seeds can resolve no difference: test and interval of the 2 pairs with b take at least 7")
     (line,) = [line for line in warnings_of(comparison(data)) if "can resolve" in line]
     assert "the 3 pairs of learners take at least 7" in line
-
-
-def test_the_overview_is_against_that_arm() -> None:
-    nine = {"a": [0.1] * 9, "b": [0.2 + 0.01 * seed for seed in range(9)]}
-    data = comparison(under("x", nine), under("y", nine), against="b")
-    pairs = {one.name: {"accuracy": compare_pairs(one, ACCURACY)} for one in data.conditions}
-    table = overview_table(data, ACCURACY, pairs)
-    assert [row[1].replace("\u00a0", " ") for row in table.rows] == ["10.0 \u00b1 0, lower", "24.0 \u00b1 2.7"]
-    assert "against b under" in table.note
 
 
 def test_ranks_by_hand() -> None:

@@ -98,14 +98,6 @@ def test_captions_and_headline_hold_the_numbers(exchanged):
     assert "Data moved" not in numbers
 
 
-def test_rounds_without_exchange_count_for_the_mean_and_many_are_drawn_as_means(exchanged):
-    caption = panels(exchanged([row(0, 1, round=3)]))["exchange-rounds"].caption
-    assert "1.00 MB over the air, 250 kB per round" in plain(caption)
-    panel = panels(exchanged([row(0, 1, round=r) for r in range(600)]))["exchange-rounds"]
-    assert "Bars are means over 10 rounds." in panel.caption
-    assert "exchanges (mean)" in words_of(panel)
-
-
 def test_no_exchange_no_section_but_a_warning(tmp_path, make_run):
     run = make_run(tmp_path / "run", vehicles=40, rounds=4, exchange=True)
     RunDirectory(run).write("exchanges", [])
@@ -176,14 +168,6 @@ def test_first_middle_and_last_round(exchanged):
     drawn = [words for words in words_of(panel) if words.startswith("round ")]
     assert drawn == ["round 3: 1 pair", "round 6: 1 pair", "round 41: 1 pair"]
     assert "All 5 rounds with exchanges" in panel.caption
-
-
-def test_states_differ_without_colour(exchanged):
-    rows = [row(0, 1), row(1, 0), row(1, 2), row(2, 3, outcome="cut"), row(3, 4, via="relay")]
-    with styled():
-        panel = contact_graph_panel(exchanged(rows))
-    assert {"both ways", "one way", "cut", "relayed", "vehicle", "RSU"} <= set(words_of(panel))
-    assert "stroke-dasharray" in panel.svg
 
 
 def test_phases_of_a_participation(exchange_run, learning_run, exchanged):

@@ -93,16 +93,6 @@ def test_axes_count_from_the_beginning_and_are_stretched_by_no_outlier():
     assert all(len(log_ticks(low, high)) <= 6 for low in (1e-3, 0.5, 3.0) for high in (50.0, 4e3, 2e8))
 
 
-def test_few_participations_look_pale(run):
-    speeds = pl.Series([30.0, *[10.0] * (run.participations.height - 1)])
-    some, none = (run.participations.with_columns(speed_mps=values) for values in (speeds, pl.lit(10.0)))
-    with styled():
-        pale, sure = (outcome_panel(dataclasses.replace(run, participations=table)) for table in (some, none))
-    assert "Pale bars stand for fewer than 10" in pale.caption
-    assert "opacity: 0.35" in pale.svg
-    assert "opacity: 0.35" not in sure.svg
-
-
 def test_a_vehicle_that_was_never_invited_is_no_participation(run):
     with styled():
         caption = outcome_panel(run).caption
@@ -138,34 +128,6 @@ def test_the_figure_of_what_was_used_says_what_drops_vehicles(run):
         at_once, later = (spent_panel(one).caption for one in found)
     assert f"{stale} were still at work when their round had its quorum, and were dropped" in at_once
     assert "were dropped" not in later
-
-
-def test_nothing_is_said_of_bytes_that_never_moved(run):
-    parts = run.participations.with_columns(download_bytes=pl.lit(0.0), upload_bytes=pl.lit(0.0))
-    with styled():
-        panel = spent_panel(dataclasses.replace(run, participations=parts))
-    assert f"moved no data, {(parts['outcome'] == 'committed').sum()} of them committed" in panel.caption
-    assert "data (B)" not in panel.svg
-    assert "vehicle time (" in panel.svg
-
-
-def test_the_timeline_names_the_rsu_of_a_vehicle_that_has_rows_at_several(run):
-    windows, parts = (
-        frame.head(3).with_columns(
-            vehicle_id=pl.Series(["twice", "twice", "once"]),
-            rsu_id=pl.Series(["cluster_one_12", "cluster_one_34", "cluster_one_12"]),
-            enter_s=pl.Series([1.0, 2.0, 3.0]),
-            outcome=pl.lit("committed"),
-        )
-        for frame in (run.windows, run.participations.sort("start_s"))
-    )
-    with styled():
-        svg = timeline_panel(dataclasses.replace(run, windows=windows, participations=parts)).svg
-    assert re.findall(r">((?:twice|once)[^<]*)<", svg) == [
-        "twice at clust\u2026e_12",
-        "twice at clust\u2026e_34",
-        "once",
-    ]
 
 
 def test_equal_weights_need_no_figure(run):

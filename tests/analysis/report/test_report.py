@@ -260,24 +260,6 @@ def test_long_ids_are_shortened_with_the_whole_on_hover(tmp_path, make_run):
     assert f'<th scope="row" title="{name}">cluster_1000000\u2026006_1000000007</th>' in text
 
 
-def test_what_was_run_is_folded_and_the_result_leads(learning_run):
-    text, _ = read(learning_run)
-    assert "sha256" in text
-    assert "sha256" not in re.sub(r"<details>.*?</details>", "", text, flags=re.DOTALL)
-    assert text.index('class="tiles leading"') < text.index('class="note"')
-
-
-def test_several_rsus_one_of_them_silent(tmp_path, make_run):
-    rsus = (("east", 0.0, 0.0, 200.0), ("west", 900.0, 0.0, 200.0), ("silent", 1800.0, 0.0, 200.0))
-    run = make_run(tmp_path / "run", kind="mobility", vehicles=60, rsus=rsus)
-    windows = RunDirectory(run).read("windows")
-    RunDirectory(run).write("windows", windows.filter(windows["rsu_id"] != "silent"))
-    build_report(run)
-    words = " ".join(read(run)[1].text)
-    assert "RSU silent had no traffic" in words
-    assert "All rows have one scale; the highest curve reaches" in words
-
-
 def test_a_learner_declares_its_own_series(tmp_path, make_run):
     run = make_run(tmp_path / "run", vehicles=60)
     directory = RunDirectory(run)
@@ -288,7 +270,7 @@ def test_a_learner_declares_its_own_series(tmp_path, make_run):
         {"name": "absent", "label": "never measured", "unit": "m", "caption": ""},
     ]
     directory.write_json("manifest.json", manifest)
-    directory.write("metrics", [(r, 0.0, name, 0.3 / (r + 1)) for r in range(3) for name in ("rmse", "mae")])
+    directory.write("metrics", [(r, 0.0, name, 0.3 / (r + 1), "single") for r in range(3) for name in ("rmse", "mae")])
     result = build_report(run)
     words = " ".join(read(run)[1].text)
     assert "value (rad)" in words

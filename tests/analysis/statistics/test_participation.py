@@ -3,8 +3,6 @@
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from analysis.statistics.participation import (
     contested_share,
@@ -85,16 +83,6 @@ def test_speed_bins_are_round_and_at_most_eight() -> None:
     assert speed_edges_kmh(np.array([50.0])).tolist() == [50, 55]
     assert speed_edges_kmh(np.array([])).tolist() == [0, 5]
     assert speed_bins(np.array([60.0, 79.9, 80.0, 149.0]), np.array([60.0, 80.0, 160.0])).tolist() == [0, 0, 1, 1]
-
-
-@given(st.lists(st.floats(0, 400), min_size=1, max_size=20))
-def test_every_speed_is_in_its_bin(speeds: list[float]) -> None:
-    values = np.array(speeds)
-    edges = speed_edges_kmh(values)
-    assert len(edges) <= 9
-    index = speed_bins(values, edges)
-    assert (edges[index] <= values).all()
-    assert (values < edges[index + 1]).all()
 
 
 PARTS = pl.DataFrame(

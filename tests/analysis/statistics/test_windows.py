@@ -1,6 +1,5 @@
 """What windows say: vehicles in coverage, chords, speed on the map, and dwell though the run's end cuts windows off."""
 
-import dataclasses
 import math
 import re
 from fractions import Fraction
@@ -12,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.loading import load
-from analysis.plots.traffic import chord_panel, dwell_panel
 from analysis.report.page import build_report
 from analysis.statistics import windows as statistics
 from analysis.statistics.windows import (
@@ -24,7 +22,6 @@ from analysis.statistics.windows import (
     survival,
     with_chords,
 )
-from analysis.style import styled
 from vnetsim.storage.run_directory import RunDirectory
 
 INSTANTS = st.integers(0, 40).map(lambda k: k / 4)
@@ -38,11 +35,6 @@ def test_vehicles_in_coverage_equal_brute_force(intervals, instant):
     assert curve.at(np.array([instant])).tolist() == [sum(enter <= instant < leave for enter, leave in rows)]
     edges = np.linspace(0, 20, 8)
     assert (curve.means(edges) * np.diff(edges)).sum() == pytest.approx(sum(length for _, length in intervals))
-
-
-def test_averages_of_a_known_curve():
-    curve = in_coverage(pl.DataFrame({"enter_s": [0.0, 1.0], "exit_s": [2.0, 3.0]}))
-    assert curve.means(np.array([0.0, 1.0, 2.0, 4.0])) == pytest.approx([1.0, 2.0, 0.5])
 
 
 def test_overlapping_windows_of_a_vehicle_are_one():
@@ -172,16 +164,3 @@ def test_a_page_has_one_median_dwell_and_one_median_speed(tmp_path, make_run):
     assert numbers["Median dwell"] == expected.brief
     assert set(re.findall(r"[Mm]edian dwell(?:</dt><dd>)? ?([\d.]+)", page)) == {expected.median.split("\u202f")[0]}
     assert f"n = {entries(table).height}, median {numbers['Median speed at entry']}." in page
-
-
-def test_the_histogram_of_the_dwell_draws_every_window(tmp_path, make_run):
-    """Also where hardly any vehicle drives from rim to rim, as on a net cropped around the RSU."""
-    run = load(make_run(tmp_path / "run", kind="mobility", vehicles=60))
-    inside = run.windows.with_columns(entry_cause=pl.lit("departure"), exit_cause=pl.lit("arrival"))
-    cut = inside.with_columns(exit_cause=pl.lit("end"))
-    with styled():
-        panel = dwell_panel(dataclasses.replace(run, windows=inside))
-        assert not chord_panel(dataclasses.replace(run, windows=inside)).svg
-        assert "at least: cut off" in dwell_panel(dataclasses.replace(run, windows=cut)).svg
-    assert f"n = {inside.height} windows. {dwell(inside).sentence}" in panel.caption
-    assert "cut off" not in panel.svg
