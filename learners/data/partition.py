@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
+from numpy.random import Generator
 from numpy.typing import NDArray
 
 from learners.data.sets import SteeringSet
 from vnetsim.errors import InputError, unknown_name
 from vnetsim.experiment import DataSettings
 
-Indices = np.ndarray[tuple[int], np.dtype[np.int64]]
+Indices = NDArray[np.int64]
 
 OF_CLASSES = ("iid", "dirichlet", "approach", "label-skew")
 OF_ANGLES = ("iid", "drive", "block", "sign")
+CLASSED, ANGLED = "images with classes", "frames with steering angles"
+STRAIGHT = 0.05
+"""Angles up to this are neither to the left nor to the right."""
 
 
 def partition(
-    labels: np.ndarray[Any, np.dtype[np.int64]],
-    *,
-    silos: int,
-    approaches: int,
-    settings: DataSettings,
-    generator: np.random.Generator,
+    labels: Indices, *, silos: int, approaches: int, settings: DataSettings, generator: Generator
 ) -> list[Indices]:
     """Return the images that each silo holds.
 
@@ -57,25 +56,27 @@ def partition(
     Raises:
         InputError: when there are fewer images than the silos need, or the partition does not fit.
     """
-    needed = max(settings.min_images, 1)
-    if settings.partition == "iid":
-        _require_enough(len(labels), silos, needed, "training images")
-        shards = _deal(_shuffled_by_class(labels, generator), silos)
-    elif settings.partition == "dirichlet":
-        _require_enough(len(labels), silos, needed, "training images")
-        shards = _dirichlet(labels, silos, settings.alpha, generator)
-    elif settings.partition == "approach":
+    kind, needed = settings.partition, max(settings.min_images, 1)
+    _require_kind(kind, OF_CLASSES, CLASSED, OF_ANGLES, ANGLED)
+    if kind == "approach":
         shards = _by_approach(labels, silos, approaches, needed, generator)
-    elif settings.partition == "label-skew":
+    elif kind == "label-skew":
         shards = _label_skew(labels, silos, settings.unseen_share, needed, generator)
-    elif settings.partition in OF_ANGLES:
-        raise InputError(
-            f"data.partition: '{settings.partition}' needs frames with steering angles; images with classes are dealt"
-            f" by one of {', '.join(OF_CLASSES)}."
-        )
     else:
-        raise unknown_name("partition", settings.partition, OF_CLASSES, where="data.partition")
+        _require_enough(len(labels), silos, needed, "training images")
+        if kind == "iid":
+            shards = _deal(_shuffled_by_class(labels, generator), silos)
+        else:
+            shards = _dirichlet(labels, silos, settings.alpha, generator)
     return [generator.permutation(shard) for shard in shards]
+
+
+def _require_kind(kind: str, own: Sequence[str], have: str, others: Sequence[str], they_have: str) -> None:
+    if kind in own:
+        return
+    if kind in others:
+        raise InputError(f"data.partition: '{kind}' needs {they_have}; {have} are dealt by one of {', '.join(own)}.")
+    raise unknown_name("partition", kind, own, where="data.partition")
 
 
 def _require_enough(images: int, silos: int, needed: int, what: str) -> None:
@@ -86,7 +87,7 @@ def _require_enough(images: int, silos: int, needed: int, what: str) -> None:
         )
 
 
-def _shuffled_by_class(labels: np.ndarray[Any, np.dtype[np.int64]], generator: np.random.Generator) -> Indices:
+def _shuffled_by_class(labels: Indices, generator: Generator) -> Indices:
     """Return all indices, class after class, in random order inside each class."""
     order = generator.permutation(len(labels))
     return order[np.argsort(labels[order], kind="stable")]
@@ -97,13 +98,7 @@ def _deal(cards: Indices, hands: int) -> list[Indices]:
     return [cards[hand::hands] for hand in range(hands)]
 
 
-def _by_approach(
-    labels: np.ndarray[Any, np.dtype[np.int64]],
-    silos: int,
-    approaches: int,
-    needed: int,
-    generator: np.random.Generator,
-) -> list[Indices]:
+def _by_approach(labels: Indices, silos: int, approaches: int, needed: int, generator: Generator) -> list[Indices]:
     _, classes = np.unique(labels, return_inverse=True)
     groups = min(int(classes.max(initial=0)) + 1, approaches)
     shards: list[Indices] = [np.empty(0, dtype=np.int64)] * silos
@@ -117,13 +112,7 @@ def _by_approach(
     return shards
 
 
-def _label_skew(
-    labels: np.ndarray[Any, np.dtype[np.int64]],
-    silos: int,
-    unseen_share: float,
-    needed: int,
-    generator: np.random.Generator,
-) -> list[Indices]:
+def _label_skew(labels: Indices, silos: int, unseen_share: float, needed: int, generator: Generator) -> list[Indices]:
     _, classes = np.unique(labels, return_inverse=True)
     count = int(classes.max(initial=0)) + 1
     held = 1 + round((1 - unseen_share) * (count - 1))
@@ -149,9 +138,7 @@ def _label_skew(
     return shards
 
 
-def _dirichlet(
-    labels: np.ndarray[Any, np.dtype[np.int64]], silos: int, alpha: float, generator: np.random.Generator
-) -> list[Indices]:
+def _dirichlet(labels: Indices, silos: int, alpha: float, generator: Generator) -> list[Indices]:
     sizes = np.unique(labels, return_counts=True)[1]
     cards = _shuffled_by_class(labels, generator)
     ends = np.cumsum(sizes)
@@ -168,9 +155,7 @@ def _dirichlet(
     return shards
 
 
-def log_dirichlet(
-    concentration: np.ndarray[Any, np.dtype[np.float64]], count: int, generator: np.random.Generator
-) -> np.ndarray[Any, np.dtype[np.float64]]:
+def log_dirichlet(concentration: NDArray[np.float64], count: int, generator: Generator) -> NDArray[np.float64]:
     """Draw Dirichlet shares as logarithms up to a constant, shape (count, C); finite for any concentration > 0.
 
     Small concentrations make all shares but one underflow. Gamma(a) variates drawn as Gamma(a + 1) U^(1/a) (Marsaglia
@@ -182,7 +167,7 @@ def log_dirichlet(
     return np.asarray(np.log(generator.standard_gamma(bounded + 1.0, size=shape)) + np.log(uniform) / bounded)
 
 
-def _apportion(quota: int, log_shares: np.ndarray[Any, np.dtype[np.float64]], room: Indices) -> Indices:
+def _apportion(quota: int, log_shares: NDArray[np.float64], room: Indices) -> Indices:
     """Split ``quota`` in proportion to the shares, by largest remainder, no class above its room.
 
     Ends after at most one pass per class: a pass either fills a class for good or finds that all shares fit.
@@ -215,17 +200,8 @@ def _apportion(quota: int, log_shares: np.ndarray[Any, np.dtype[np.float64]], ro
     return counts
 
 
-STRAIGHT = 0.05
-"""Angles up to this are neither to the left nor to the right."""
-
-
 def partition_steering(
-    frames: SteeringSet,
-    *,
-    silos: int,
-    approaches: int,  # noqa: ARG001 - the partitions of images with classes need it, and callers treat both alike
-    settings: DataSettings,
-    generator: np.random.Generator,
+    frames: SteeringSet, *, silos: int, settings: DataSettings, generator: Generator
 ) -> list[Indices]:
     """Return the training frames that each silo holds, in random order.
 
@@ -234,16 +210,15 @@ def partition_steering(
     - ``iid``: frames at random, equally many to within one.
     - ``drive``: with as many silos as drives or more, each silo holds frames of one drive, drawn at random; else every
       drive goes to one silo as a whole.
-    - ``block``: likewise with blocks in place of drives, but a block is cut into silos in order of time, so that each
+    - ``block``: the same with blocks in place of drives, but a block is cut into silos in order of time, so that each
       holds consecutive frames.
-    - ``sign``: likewise with the angles below -STRAIGHT, above STRAIGHT, and between, drawn at random.
+    - ``sign``: the same with the angles below -STRAIGHT, above STRAIGHT, and between, drawn at random.
 
     Drives, blocks and signs are shared out so that the silos' sizes differ as little as their own sizes allow.
 
     Args:
         frames: the set.
         silos: number of silos, >= 1.
-        approaches: number of approach directions; no partition of frames depends on it.
         settings: ``partition`` and ``min_images``.
         generator: source of all draws.
 
@@ -253,26 +228,18 @@ def partition_steering(
     Raises:
         InputError: when a silo would get fewer frames than ``min_images`` (or none), or the partition needs classes.
     """
-    kind = settings.partition
-    count = len(frames.train_angles)
-    if kind in OF_CLASSES and kind not in OF_ANGLES:
-        raise InputError(
-            f"data.partition: '{kind}' needs images with classes; frames with steering angles are dealt by one of"
-            f" {', '.join(OF_ANGLES)}."
-        )
+    kind, count = settings.partition, len(frames.train_angles)
+    _require_kind(kind, OF_ANGLES, ANGLED, OF_CLASSES, CLASSED)
     if kind == "iid":
-        order = generator.permutation(count)
-        shards = [order[silo::silos] for silo in range(silos)]
+        shards = _deal(generator.permutation(count), silos)
     elif kind == "drive":
         shards = _by_unit(frames.train_drives.numpy(), silos, generator, in_order=False)
     elif kind == "block":
         shards = _by_unit(frames.train_blocks.numpy(), silos, generator, in_order=True)
-    elif kind == "sign":
+    else:
         angles = frames.train_angles.numpy()
         signs = np.where(np.abs(angles) <= STRAIGHT, 0, np.sign(angles)).astype(np.int64)
         shards = _by_unit(signs, silos, generator, in_order=False)
-    else:
-        raise unknown_name("partition", kind, OF_ANGLES, where="data.partition")
     needed = max(settings.min_images, 1)
     least = min(len(shard) for shard in shards)
     if least < needed:
@@ -283,7 +250,7 @@ def partition_steering(
     return [generator.permutation(shard) for shard in shards]
 
 
-def _by_unit(units: NDArray[np.int64], silos: int, generator: np.random.Generator, *, in_order: bool) -> list[Indices]:
+def _by_unit(units: Indices, silos: int, generator: Generator, *, in_order: bool) -> list[Indices]:
     """Share out the frames so that a silo holds as few units as possible.
 
     Args:
@@ -294,25 +261,16 @@ def _by_unit(units: NDArray[np.int64], silos: int, generator: np.random.Generato
     """
     members = [np.flatnonzero(units == unit) for unit in np.unique(units)]
     members = [members[unit] for unit in generator.permutation(len(members))]
-    return _whole(members, silos) if silos < len(members) else _shared(members, silos, generator, in_order=in_order)
-
-
-def _whole(members: list[Indices], silos: int) -> list[Indices]:
-    """Give every unit to one silo: the largest unit first, each to the silo that holds least."""
     shards: list[Indices] = [np.empty(0, dtype=np.int64)] * silos
-    for unit in sorted(members, key=len, reverse=True):
-        silo = min(range(silos), key=lambda silo: len(shards[silo]))
-        shards[silo] = np.concatenate([shards[silo], unit])
-    return shards
-
-
-def _shared(members: list[Indices], silos: int, generator: np.random.Generator, *, in_order: bool) -> list[Indices]:
-    """Give every silo frames of one unit: a silo to each unit, then one more to the unit whose silos are largest."""
+    if silos < len(members):  # whole units, the largest first, each to the silo that holds least
+        for unit in sorted(members, key=len, reverse=True):
+            silo = min(range(silos), key=lambda silo: len(shards[silo]))
+            shards[silo] = np.concatenate([shards[silo], unit])
+        return shards
     hands: list[list[int]] = [[unit] for unit in range(len(members))]
-    for silo in range(len(members), silos):
+    for silo in range(len(members), silos):  # one more for the unit whose silos are largest
         largest = max(range(len(members)), key=lambda unit: len(members[unit]) / len(hands[unit]))
         hands[largest].append(silo)
-    shards: list[Indices] = [np.empty(0, dtype=np.int64)] * silos
     for unit, hand in zip(members, hands, strict=True):
         cards = unit if in_order else generator.permutation(unit)
         for silo, piece in zip(hand, np.array_split(cards, len(hand)), strict=True):

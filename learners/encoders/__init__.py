@@ -254,4 +254,5 @@ def forward_flop(encoder: nn.Module, image_shape: tuple[int, int, int]) -> int:
     pass; normalisation and activations are not.
     """
     # each output value is a dot product with weight[0]: (inputs / groups) x kernel, or inputs
-    return sum(2 * seen.outputs.numel() * seen.layer.weight[0].numel() for seen in layer_shapes(encoder, image_shape))
+    seen = layer_shapes(encoder, image_shape)
+    return sum(2 * outputs.numel() * layer.weight[0].numel() for layer, _, outputs in seen)

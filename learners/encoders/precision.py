@@ -2,38 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor, nn
 
 from vnetsim.errors import InputError
 
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class LayerShapes:
-    """One layer in one pass.
-
-    Args:
-        layer: a convolution or a linear layer.
-        inputs: shape of what it gets.
-        outputs: shape of what it returns.
-    """
-
-    layer: nn.Conv2d | nn.Linear
-    inputs: torch.Size
-    outputs: torch.Size
+Layer = nn.Conv2d | nn.Linear
 
 
-def layer_shapes(network: nn.Module, image_shape: tuple[int, int, int]) -> list[LayerShapes]:
-    """Return the shapes at every convolution and linear layer in a real pass of one image (C, H, W), in order."""
-    seen: list[LayerShapes] = []
+def layer_shapes(network: nn.Module, image_shape: tuple[int, int, int]) -> list[tuple[Layer, torch.Size, torch.Size]]:
+    """Return every convolution and linear layer of a real pass of one image (C, H, W), what it gets and returns."""
+    seen: list[tuple[Layer, torch.Size, torch.Size]] = []
 
     def see(layer: nn.Module, inputs: tuple[Tensor], output: Tensor) -> None:
-        assert isinstance(layer, (nn.Conv2d, nn.Linear))
-        seen.append(LayerShapes(layer=layer, inputs=inputs[0].shape, outputs=output.shape))
+        assert isinstance(layer, Layer)
+        seen.append((layer, inputs[0].shape, output.shape))
 
-    layers = [module for module in network.modules() if isinstance(module, (nn.Conv2d, nn.Linear))]
+    layers = [module for module in network.modules() if isinstance(module, Layer)]
     handles = [layer.register_forward_hook(see) for layer in layers]
     training = network.training
     try:
@@ -110,7 +95,7 @@ def _strides_over_one_pixel(network: nn.Module, image_shape: tuple[int, int, int
     inputs and other strides are right).
     """
     return any(
-        max(seen.layer.stride) > 1 and max(seen.layer.kernel_size) > 1 and min(seen.inputs[2:]) == 1
-        for seen in layer_shapes(network, image_shape)
-        if isinstance(seen.layer, nn.Conv2d)
+        max(layer.stride) > 1 and max(layer.kernel_size) > 1 and min(inputs[2:]) == 1
+        for layer, inputs, _ in layer_shapes(network, image_shape)
+        if isinstance(layer, nn.Conv2d)
     )

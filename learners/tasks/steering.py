@@ -150,7 +150,6 @@ class SteeringTask(Task):
         indices = partition_steering(
             self._data,
             silos=context.silos,
-            approaches=context.approaches,
             settings=context.data,
             generator=context.streams.generator("silos"),
         )

@@ -12,7 +12,6 @@ import torch
 
 from learners.classification_fedavg import ClassificationFedAvg
 from learners.data.sets import ImageSet
-from learners.encoders import create_classifier, forward_flop
 from learners.tasks.classification import ClassificationSettings
 from vnetsim.errors import InputError
 from vnetsim.experiment import DataSettings
@@ -67,17 +66,6 @@ def test_the_local_test_is_a_fixed_sample(new: Callable[..., Any], participant: 
     assert again._task.local_accuracies(update.state, 0)[0] == first[0]
     assert np.isnan(first[1])
     assert whole._task.local_accuracies(update.state, 0)[0] == whole._task.accuracy(update.state)
-
-
-def test_cost_is_what_the_visit_moves_and_computes(new: Callable[..., Any]) -> None:
-    learner = new()
-    state = learner._models.newest()
-    cost = learner.cost(0)
-    assert cost.download_bytes == cost.upload_bytes == sum(t.numel() * t.element_size() for t in state.values())
-    assert cost.exchange is None
-    flop = forward_flop(create_classifier("small", classes=3, seed=0), (3, 16, 16))
-    assert cost.work_flop == 3 * 8 * 3 * flop
-    assert new(batch=512).cost(0).work_flop == 3 * 16 * 3 * flop  # a silo of 16 images gives no more
 
 
 def test_it_learns(new: Callable[..., Any], participant: MakeParticipant) -> None:

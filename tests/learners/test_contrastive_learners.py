@@ -47,32 +47,11 @@ def new(tiny: ImageSet, context: LearnerContext) -> Callable[..., Any]:  # noqa:
     return make
 
 
-def test_the_linear_probe_is_fitted_when_asked(learner_class: Any, new: Callable[..., Any]) -> None:
-    assert set(new(learner_class).evaluate(final=False)) == {"knn_accuracy"}
-    assert "linear_accuracy" in new(learner_class, linear_probe="every").evaluate(final=False)
-    without = new(learner_class, linear_probe="never")
-    assert "linear_accuracy" not in without.evaluate(final=True)
-    assert "linear_accuracy" not in {series.name for series in without.series()}
-
-
 def test_the_papers_model_on_the_clock_is_the_one_that_can_be_trained(new: Callable[..., Any]) -> None:
     """What ``cost.model = "resnet18"`` charges, 44.98 MB each way and 1.11 GFLOP an image of 32 x 32 pixels."""
     learner = new(FLSimCo, encoder="resnet18")
     assert MODELS["resnet18"] == (learner.cost(0).upload_bytes, forward_flop(learner._task.network, (3, 32, 32)))
     assert new(FLSimCo).cost(0).of(*MODELS["resnet18"]).upload_bytes == learner.cost(0).upload_bytes
-
-
-@pytest.mark.parametrize("cls", [FLSimCo, FedAvg, Discard])
-def test_cost_is_what_the_visit_moves_and_computes(cls: Any, new: Callable[..., Any]) -> None:
-    learner = new(cls, batch=8, steps=3)
-    state = learner.state_dict()
-    model_bytes = sum(t.numel() * t.element_size() for name, t in state.items() if name.startswith("model."))
-    cost = learner.cost(0)
-    assert (cost.download_bytes, cost.upload_bytes) == (model_bytes, model_bytes)
-    per_image = cost.work_flop / (3 * 8 * 2 * 3)
-    assert per_image == learner._task.flop
-    # a silo of 16 images gives no more than that, whatever the batch
-    assert new(cls, batch=512, steps=3).cost(0).work_flop == per_image * 3 * 16 * 2 * 3
 
 
 def test_local_statistics_are_not_sent(

@@ -12,7 +12,6 @@ import torch
 from learner_checks import equal
 
 from learners.mathematics.aggregation import weighted_mean
-from vnetsim.errors import InputError
 from vnetsim.learning import Participant, Update
 
 Group = Callable[..., list[Participant]]
@@ -27,14 +26,6 @@ def play(learner: Any, vehicles: list[Participant]) -> list[Update]:
     updates = list(learner.train(vehicles))
     learner.aggregate(updates)
     return updates
-
-
-def test_nothing_goes_over_the_rsu(new: Callable[..., Any], new_fedefm: Callable[..., Any]) -> None:
-    cost, with_server = new().cost(0), new_fedefm().cost(0)
-    assert cost.download_bytes == cost.upload_bytes == 0
-    assert cost.work_flop == with_server.work_flop
-    assert cost.exchange == replace(with_server.exchange, mutual=True)
-    assert not with_server.exchange.mutual
 
 
 def test_a_first_visit_is_plain_local_training_and_later_ones_start_from_the_mixture(
@@ -89,17 +80,6 @@ def test_weights_are_those_of_metropolis_and_hastings(new: Callable[..., Any], g
     assert equal(learner._server.base(replace(other, peers=())), first[1].state)
 
 
-def test_a_participant_trains_the_same_in_any_company(new: Callable[..., Any], group: Group) -> None:
-    learner = new()
-    play(learner, group(0))
-    before = learner.state_dict()
-    together = learner.train(group(1))
-    alone = learner.train(group(1)[:1])[0]
-    assert equal(together[0].state, alone.state)
-    assert together[0].exchanges == alone.exchanges
-    assert equal(learner.state_dict(), before)
-
-
 def test_models_stay_with_their_silos_and_the_average_is_reported(new: Callable[..., Any], group: Group) -> None:
     learner = new()
     assert set(learner.evaluate(final=False)) == {"accuracy"}, "no silo has a model yet"
@@ -139,12 +119,3 @@ def test_a_resumed_run_gives_the_same_bits(new: Callable[..., Any], group: Group
     assert {name.split(".")[1] for name in whole.state_dict() if name.startswith("silo.")} == set("012345")
     assert equal(second.state_dict(), whole.state_dict())
     assert second.evaluate(final=True) == whole.evaluate(final=True)
-
-
-def test_states_of_the_other_kind_are_refused(
-    new: Callable[..., Any], new_fedefm: Callable[..., Any], group: Group
-) -> None:
-    learner = new()
-    play(learner, group(0))
-    with pytest.raises(InputError, match="does not fit"):
-        new_fedefm().load_state_dict(learner.state_dict())

@@ -94,6 +94,24 @@ def test_conforms_to_the_protocol(learner_class: Any, new: Callable[..., Any], i
     assert model_of(learner), "the model stands under model.*"
 
 
+PASSES = {"flsimco": 2, "fedavg": 2, "discard": 2, "fedco": 4 / 3, "cdl": 2}
+"""Networks and views that an image passes forward and backward in a step; FedCo's key encoder forward alone."""
+
+
+def test_cost_is_what_a_local_training_moves_and_computes(learner_class: Any, new: Callable[..., Any]) -> None:
+    few, all_ = new(batch=8, steps=3), new(batch=64, steps=3)  # a silo of 16 images gives no more
+    model = sum(tensor.numel() * tensor.element_size() for tensor in few._task.network.state_dict().values())
+    for learner, batch in ((few, 8), (all_, 16)):
+        cost = learner.cost(0)
+        if learner_class.name != "fedefm":
+            passes = PASSES.get(learner_class.name, 1)
+            assert cost.work_flop == pytest.approx(3 * batch * 3 * passes * learner._task.flop, rel=1e-12)
+        if learner_class.name in {"cdl", "dsgd"}:
+            assert (cost.download_bytes, cost.upload_bytes, cost.exchange.send_bytes) == (0, 0, model)
+        elif learner_class.name != "fedco":
+            assert cost.download_bytes == cost.upload_bytes == model
+
+
 def test_cost_is_a_property_of_the_silo(new: Callable[..., Any], participant: MakeParticipant) -> None:
     learner = new()
     before = [learner.cost(silo) for silo in range(6)]

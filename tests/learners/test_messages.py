@@ -65,7 +65,7 @@ ROWS: list[tuple[Callable[[], Any], str]] = [
     ),
     (
         lambda: partition_steering(
-            tiny_roads(), silos=97, approaches=1, settings=DataSettings(partition="iid"), generator=generator()
+            tiny_roads(), silos=97, settings=DataSettings(partition="iid"), generator=generator()
         ),
         f"data: partition 'iid' of 96 training frames leaves a silo of 97 with 0, and 1 are needed{FEW}",
     ),

@@ -56,13 +56,6 @@ def test_plain_layout_holds_out_a_share_of_every_class(archive):
     assert images.class_names == ("0", "1", "2")
 
 
-def test_plain_layout_is_in_random_order_so_that_the_first_are_of_all_classes(archive):
-    few = load(archive(**plain()), train_images=20, test_images=6)
-    assert len(few.train_labels.unique()) == 3
-    assert torch.equal(few.train, load(archive(**plain())).train[:20])
-    assert few.mean == pytest.approx((few.train.double() / 255).mean(dim=(0, 2, 3)).tolist())
-
-
 def test_medmnist_layout_keeps_its_test_set_and_order(archive):
     images = load(archive(**med()))
     assert which(images.train) == list(range(40))

@@ -35,7 +35,6 @@ def deal(frames, silos, seed=0, **settings):
     return partition_steering(
         frames,
         silos=silos,
-        approaches=1,
         settings=DataSettings(**settings),
         generator=np.random.default_rng(seed),
     )

@@ -58,22 +58,6 @@ def test_another_size_of_image_and_few_frames():
     assert len(frames.test) == 2
 
 
-def test_blocks_are_stretches_of_one_drive():
-    frames = load(train=1150)
-    for block in frames.train_blocks.unique():
-        members = torch.nonzero(frames.train_blocks == block)[:, 0]
-        assert torch.equal(members, torch.arange(int(members[0]), int(members[-1]) + 1))
-        assert len(frames.train_drives[members].unique()) == 1
-        assert len(members) <= BLOCK
-
-
-def test_same_seed_same_bits():
-    one, two, other = load(), load(), load(seed=1)
-    for name in ("train", "train_angles", "test", "test_angles"):
-        assert torch.equal(getattr(one, name), getattr(two, name))
-        assert not torch.equal(getattr(one, name), getattr(other, name))
-
-
 def test_test_drives_are_their_own_and_do_not_depend_on_the_training_drives():
     frames = load(train=11 * 10, test=TEST_DRIVES * 10)
     everything = torch.cat([frames.train, frames.test]).flatten(1)

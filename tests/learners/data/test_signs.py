@@ -7,7 +7,7 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from learners.data import load_images
 from learners.data.sign_designs import DESIGNS, PAINTS
-from learners.data.signs import TEST_IMAGES, TRAIN_IMAGES, generate
+from learners.data.signs import generate
 from vnetsim.experiment import DataSettings
 from vnetsim.random_streams import Streams
 
@@ -26,17 +26,6 @@ def plain(name, *, mirrored=False, seed=0):
     return image
 
 
-def test_shapes_types_and_default_sizes():
-    images = load()
-    assert images.train.shape == (300, 3, 32, 32)
-    assert images.test.shape == (100, 3, 32, 32)
-    assert images.train.dtype == images.test.dtype == torch.uint8
-    assert images.train_labels.dtype == images.test_labels.dtype == torch.int64
-    assert images.name == "signs"
-    assert len(images.class_names) == 10
-    assert (TRAIN_IMAGES, TEST_IMAGES) == (9500, 2000)
-
-
 def test_classes_are_balanced_and_mixed():
     _, labels = generate(205, np.random.default_rng(0))
     counts = np.bincount(labels, minlength=10)
@@ -44,21 +33,10 @@ def test_classes_are_balanced_and_mixed():
     assert len(np.unique(labels[:40])) >= 8
 
 
-def test_same_seed_same_bits():
-    one, two, other = load(), load(), load(seed=1)
-    for name in ("train", "train_labels", "test", "test_labels"):
-        assert torch.equal(getattr(one, name), getattr(two, name))
-        assert not torch.equal(getattr(one, name), getattr(other, name))
-
-
 def test_no_image_occurs_twice_in_training_or_test():
     images = load(train=500, test=500)  # equal numbers: one stream for both would make them equal
     both = torch.cat([images.train, images.test]).flatten(1)
     assert len(torch.unique(both, dim=0)) == 1000
-
-
-def test_another_number_of_training_images_leaves_the_test_images_alone():
-    assert torch.equal(load(train=50).test, load(train=80).test)
 
 
 def test_mean_and_std_normalise_the_training_images():

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 
 from learners.encoders import (
-    ENCODERS,
     create_classifier,
     create_encoder,
     forward_flop,
     parameter_count,
 )
+from learners.encoders.resnet8 import create_resnet8
 from vnetsim.errors import InputError, RunError
 from vnetsim.learning import kinds
-
-NAMES = sorted(ENCODERS)
 
 
 def test_resnet18_has_the_published_size() -> None:
@@ -61,27 +61,43 @@ def by_hand_resnet18() -> int:
     return macs + 512 * 128
 
 
-@pytest.mark.parametrize(("name", "macs"), [("small", by_hand_small()), ("resnet18", by_hand_resnet18())])
-def test_operations_equal_the_sum_by_hand(name: str, macs: int) -> None:
-    encoder = create_encoder(name, seed=0)
-    before = {key: tensor.clone() for key, tensor in encoder.state_dict().items()}
-    assert forward_flop(encoder, (3, 32, 32)) == 2 * macs
-    assert encoder.training
-    assert not any(module._forward_hooks for module in encoder.modules())
-    assert all(torch.equal(tensor, before[key]) for key, tensor in encoder.state_dict().items())
+def by_hand_resnet8() -> int:
+    macs = 32 * 32 * 32 * 25
+    side = 15
+    for inputs, outputs in ((32, 32), (32, 64), (64, 128)):
+        side = (side + 1) // 2
+        macs += side * side * outputs * (9 * inputs + 9 * outputs + inputs)
+    return macs + 512
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_weights_follow_from_the_seed_alone(name: str) -> None:
-    state = torch.random.get_rng_state()
-    first = create_encoder(name, seed=3).state_dict()
+NETWORKS: dict[str, tuple[Callable[[int], Any], tuple[int, int, int], int]] = {
+    "small": (lambda seed: create_encoder("small", seed=seed), (3, 32, 32), by_hand_small()),
+    "resnet18": (lambda seed: create_encoder("resnet18", seed=seed), (3, 32, 32), by_hand_resnet18()),
+    "resnet8": (lambda seed: create_resnet8((1, 64, 64), seed=seed), (1, 64, 64), by_hand_resnet8()),
+}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_weights_follow_from_the_seed_operations_equal_the_sum_by_hand_and_all_is_trained(name: str) -> None:
+    make, shape, macs = NETWORKS[name]
+    rng = torch.random.get_rng_state()
+    network, state = make(3), make(3).state_dict()
     torch.rand(5)
-    torch.random.set_rng_state(state)
-    second, other = create_encoder(name, seed=3).state_dict(), create_encoder(name, seed=4).state_dict()
-    assert torch.equal(torch.random.get_rng_state(), state)
-    assert all(torch.equal(first[key], second[key]) for key in first)
-    assert not torch.equal(first["trunk.conv1.weight"], other["trunk.conv1.weight"])
-    assert all(tensor.isfinite().all() for tensor in first.values())
+    torch.random.set_rng_state(rng)
+    again, other = make(3).state_dict(), make(4).state_dict()
+    assert torch.equal(torch.random.get_rng_state(), rng)
+    assert all(torch.equal(state[key], again[key]) and state[key].isfinite().all() for key in state)
+    assert not torch.equal(state["trunk.conv1.weight"], other["trunk.conv1.weight"])
+
+    assert forward_flop(network, shape) == 2 * macs
+    assert network.training
+    assert not any(module._forward_hooks for module in network.modules())
+    assert all(torch.equal(tensor, state[key]) for key, tensor in network.state_dict().items())
+
+    outputs = network(torch.rand(8, *shape, generator=torch.Generator().manual_seed(0)))
+    (outputs if outputs.ndim == 1 else outputs[:, 0]).pow(3).sum().backward()
+    missing = {key for key, p in network.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0}
+    assert not missing
 
 
 def test_initial_scale() -> None:
@@ -91,14 +107,6 @@ def test_initial_scale() -> None:
     assert float(state["fc.weight"].abs().max()) == pytest.approx(512**-0.5, rel=0.01)
     assert state["trunk.bn1.running_var"].eq(1).all()
     assert state["trunk.bn1.num_batches_tracked"].item() == 0
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_every_parameter_gets_a_gradient(name: str) -> None:
-    encoder = create_encoder(name, seed=0)
-    images = torch.rand(4, 3, 32, 32, generator=torch.Generator().manual_seed(0))
-    encoder(images)[:, 0].sum().backward()
-    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in encoder.parameters())
 
 
 @dataclass(frozen=True, kw_only=True)

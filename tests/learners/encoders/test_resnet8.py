@@ -1,4 +1,4 @@
-"""ResNet-8: the published size, shapes, exact operation counts, and what its features are."""
+"""ResNet-8: the published size, shapes, and what its features are."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from learners.encoders import forward_flop, parameter_count
+from learners.encoders import parameter_count
 from learners.encoders.resnet8 import create_resnet8
 
 
@@ -42,15 +42,6 @@ def test_images_are_scaled_to_minus_one_to_one() -> None:
     assert seen[0][1].eq(1).all()
 
 
-def test_operations_equal_the_sum_by_hand() -> None:
-    macs = 32 * 32 * 32 * 25
-    side = 15
-    for inputs, outputs in ((32, 32), (32, 64), (64, 128)):
-        side = (side + 1) // 2
-        macs += side * side * outputs * (9 * inputs + 9 * outputs + inputs)
-    assert forward_flop(create_resnet8((1, 64, 64), seed=0), (1, 64, 64)) == 2 * (macs + 512)
-
-
 def test_a_stage_normalises_before_it_convolves() -> None:
     stage = create_resnet8((1, 16, 16), seed=0).trunk.stage2
     kinds = [type(module) for module in stage.residual]
@@ -60,23 +51,3 @@ def test_a_stage_normalises_before_it_convolves() -> None:
     stage.eval()
     torch.testing.assert_close(stage(x), stage.residual(x) + stage.shortcut(x))
     assert torch.equal(x, before)  # nothing works in place on the shortcut's input
-
-
-def test_weights_follow_from_the_seed_alone() -> None:
-    state = torch.random.get_rng_state()
-    first = create_resnet8((1, 16, 16), seed=3).state_dict()
-    torch.rand(5)
-    torch.random.set_rng_state(state)
-    second, other = create_resnet8((1, 16, 16), seed=3).state_dict(), create_resnet8((1, 16, 16), seed=4).state_dict()
-    assert torch.equal(torch.random.get_rng_state(), state)
-    assert all(torch.equal(first[key], second[key]) for key in first)
-    assert not torch.equal(first["trunk.conv1.weight"], other["trunk.conv1.weight"])
-    assert first["trunk.conv1.bias"].eq(0).all()
-    assert first["trunk.stage1.residual.bn1.running_var"].eq(1).all()
-
-
-def test_every_parameter_gets_a_gradient() -> None:
-    network = create_resnet8((1, 32, 32), seed=0)
-    network(torch.rand(8, 1, 32, 32, generator=torch.Generator().manual_seed(0))).square().sum().backward()
-    missing = {name for name, p in network.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0}
-    assert not missing

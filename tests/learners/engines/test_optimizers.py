@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from learners.engines.optimizers import Adam, CombinedOptimizer, Optimizer, Rate, Sgd, moments_like
+from learners.engines.optimizers import Adam, Optimizer, Rate, Sgd
 
 SHAPES = {"matrix": (3, 2), "vector": (4,), "unused": (1,)}
 Make = Callable[..., Optimizer]
@@ -94,39 +94,3 @@ def test_stacked_models_may_have_taken_different_numbers_of_steps() -> None:
         for name, parameter in one.items():
             torch.testing.assert_close(stack[name][i], parameter, rtol=1e-6, atol=1e-7)
     assert combined.state()["steps"].tolist() == [2, 41]
-
-
-def test_adam_continues_from_its_state_which_stays() -> None:
-    whole, parts = parameters(start(0)), parameters(start(0))
-    optimizer = adam(whole, 0.06, {})
-    state: dict[str, Tensor] = {}
-    for i in range(4):
-        step(optimizer, whole, start(10 + i))
-        given = {name: tensor.clone() for name, tensor in state.items()}
-        another = adam(parts, 0.06, state)
-        step(another, parts, start(10 + i))
-        assert all(torch.equal(state[name], tensor) for name, tensor in given.items())
-        state = another.state()
-    assert all(torch.equal(whole[name], parts[name]) for name in SHAPES)
-    assert state["steps"].item() == 4
-    assert state.keys() <= moments_like(whole).keys()
-    assert all(tensor.shape == moments_like(whole)[name].shape for name, tensor in state.items())
-
-
-def test_together_steps_each_and_keeps_their_states_apart() -> None:
-    ours, alone = (parameters(start(0)) for _ in range(2))
-    two = parameters(start(1))
-    combined = CombinedOptimizer(
-        {"first.": adam(ours, 0.06, {}), "second.": adam(two, 0.01, {}), "third.": sgd({}, 0.1, {})}
-    )
-    first = adam(alone, 0.06, {})
-    for name in ("matrix", "vector"):
-        for one in (ours, two, alone):
-            one[name].grad = torch.ones_like(one[name])
-    combined.step()
-    first.step()
-    assert all(torch.equal(ours[name], alone[name]) for name in SHAPES)
-    assert not torch.equal(two["matrix"], start(1)["matrix"])
-    state = combined.state()
-    assert {name.partition(".")[0] for name in state} == {"first", "second"}
-    assert all(torch.equal(state[f"first.{name}"], tensor) for name, tensor in first.state().items())
