@@ -211,14 +211,16 @@ class InDouble(SequentialEngine):
         return super().train([in_double(job) for job in jobs])
 
 
-@pytest.mark.parametrize("settings", [{"optimizer": "adam"}, {"optimizer": "sgd", "lr": 0.05, "weight_decay": 1e-3}])
+@pytest.mark.parametrize(
+    "settings", [{"optimizer": "adam-kept"}, {"optimizer": "sgd", "lr": 0.05, "weight_decay": 1e-3}]
+)
 def test_alone_it_is_the_local_optimizer_of_torch(new: New, participant: MakeParticipant, settings: Any) -> None:
-    learner = new(DecentralisedSgd, dropout=0.0, optimizer="adam-kept", **settings)
+    learner = new(DecentralisedSgd, dropout=0.0, **settings)
     learner._task.engine = InDouble()
     network = first_network(learner).double()
     reference = (
         torch.optim.Adam(network.parameters(), lr=1e-3, weight_decay=1e-5)
-        if settings["optimizer"] == "adam"
+        if settings["optimizer"] == "adam-kept"
         else torch.optim.SGD(network.parameters(), lr=0.05, weight_decay=1e-3)
     )
     for r in range(3):
