@@ -23,6 +23,7 @@ from analysis.plots.traffic import chord_panel, dwell_panel, occupancy_panel, sp
 from analysis.report.breakdown import by_rsu, by_type
 from analysis.report.headline import headline, leading
 from analysis.report.notices import notices
+from analysis.report.playback import SCRIPT, SCRIPT_HASH, playback
 from analysis.report.possible import failed_panel, survival_panel, tables
 from analysis.report.record import record
 from analysis.style import Panel, inline, styled
@@ -165,6 +166,9 @@ def build_report(run: Path) -> ReportResult:
             tiles=[tile(label, value) for label, value in numbers if label not in {*large, "Wall time"}],
             warnings=warnings,
             notes=[clean(note, 400) for note in data.manifest.traffic.notes],
+            played=playback(data),
+            script=Markup(SCRIPT),  # noqa: S704 - our own
+            script_hash=SCRIPT_HASH,
             sections=parts,
             strips=sample_strips(data),
             record=record(data),

@@ -1,0 +1,214 @@
+"""What the page plays: the run packed into one text, small enough for a page, that a script in the page unpacks.
+
+Paths are thinned until a vehicle is nowhere further off than ``TOLERANCE_M`` from where it was, at any instant; what
+stands still needs two points. Positions become multiples of ``_STEP_M`` and differences of them, then DEFLATE.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from analysis.formatting import clean
+from analysis.loading import RunData, curves
+from vnetsim.coverage.rsu import Rsu
+
+SCRIPT = (Path(__file__).parents[1] / "templates" / "playback.js").read_text(encoding="utf-8")
+SCRIPT_HASH = base64.b64encode(sha256(SCRIPT.encode()).digest()).decode()
+"""Of the only script that the page's policy lets run."""
+
+TOLERANCE_M = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
+"""How far off a thinned path may be (m): the first whose text is small enough, else the last."""
+LIMIT_BYTES = 3_000_000
+_STEP_M = 0.1
+_PER_S = 100
+"""Times are whole hundredths of a second."""
+_BATCH = 4096
+"""Windows whose paths are in memory at a time."""
+
+Floats = NDArray[np.float64]
+STAGES = ("download_s", "wait_s", "exchange_s", "train_s", "outside_s", "upload_s")
+"""Columns of the table ``participations``, in the order of the script's."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Playback:
+    """A run to be played.
+
+    Args:
+        text: base64 of a DEFLATE stream of a JSON header and columns of numbers.
+        tolerance_m: how far off a path may be (m).
+    """
+
+    text: str
+    tolerance_m: float
+
+    @property
+    def caption(self) -> str:
+        """What a reader must know of it."""
+        return f"Paths are thinned: no vehicle is drawn more than {self.tolerance_m:g} m from where it was."
+
+
+def playback(run: RunData) -> Playback | None:
+    """Pack a run; None where nobody was in coverage."""
+    if run.paths is None or run.windows.is_empty():
+        return None
+    for tolerance_m in TOLERANCE_M:
+        text = _packed(run, tolerance_m)
+        if len(text) <= LIMIT_BYTES:
+            break
+    return Playback(text=text, tolerance_m=tolerance_m)
+
+
+def thinned(
+    time_s: Floats, x_m: Floats, y_m: Floats, first: NDArray[np.int64], tolerance_m: float
+) -> NDArray[np.bool_]:
+    """Return which points of paths are to be kept, so that straight lines in space and time between them are close.
+
+    The algorithm of Douglas and Peucker with the distance at equal times, all paths at once, level by level.
+
+    Args:
+        time_s: of the points of all paths, one path after the other (s).
+        x_m: where they are (m), like ``y_m``.
+        y_m: see ``x_m``.
+        first: where each path begins; each has two points or more.
+        tolerance_m: how far off a point that is left out may be (m).
+    """
+    points = np.arange(len(time_s))
+    keep = np.zeros(len(time_s), bool)
+    keep[first] = keep[np.append(first[1:], len(time_s)) - 1] = True
+    while True:
+        kept = np.flatnonzero(keep)
+        piece = np.searchsorted(kept, points, side="right") - 1
+        begin, end = kept[piece], kept[np.minimum(piece + 1, len(kept) - 1)]
+        length_s = time_s[end] - time_s[begin]
+        share = np.divide(time_s - time_s[begin], length_s, out=np.zeros_like(time_s), where=length_s > 0)
+        off_m = np.hypot(
+            x_m - x_m[begin] - share * (x_m[end] - x_m[begin]), y_m - y_m[begin] - share * (y_m[end] - y_m[begin])
+        )
+        off_m[keep] = 0.0
+        worst_m = np.maximum.reduceat(off_m, kept)[piece]
+        split = (off_m > tolerance_m) & (off_m == worst_m)
+        if not split.any():
+            return keep
+        keep |= split
+
+
+def _packed(run: RunData, tolerance_m: float) -> str:
+    west, east, south, north = extent_m(run.rsus)
+    step_m = max(_STEP_M, max(east - west, north - south) / 60_000)  # so that 16 bits hold every place
+    origin = (west + east) / 2, (south + north) / 2
+    begin_s = float(run.windows["enter_s"].min())  # type: ignore[arg-type]
+    vehicles = run.windows["vehicle_id"].unique(maintain_order=True)
+    vehicle_of = {name: place for place, name in enumerate(vehicles)}
+    rsu_of = {rsu.id: place for place, rsu in enumerate(run.rsus)}
+    columns: dict[str, list[NDArray[Any]]] = {name: [] for name in ("vehicle", "rsu", "points", "time", "x", "y")}
+    for rows in _batches(run):
+        first = np.concatenate(([0], rows["path_time_s"].list.len().cum_sum().to_numpy()[:-1])).astype(np.int64)
+        time_s, x_m, y_m = (rows[f"path_{name}"].explode().to_numpy() for name in ("time_s", "x_m", "y_m"))
+        keep = thinned(time_s, x_m, y_m, first, tolerance_m)
+        kept_before = np.concatenate(([0], np.cumsum(keep)))
+        counts = np.diff(kept_before[np.append(first, len(time_s))])
+        starts = np.concatenate(([0], np.cumsum(counts)[:-1]))
+        columns["vehicle"].append(np.array([vehicle_of[name] for name in rows["vehicle_id"]], "<i4"))
+        columns["rsu"].append(np.array([rsu_of[name] for name in rows["rsu_id"]], "<i4"))
+        columns["points"].append(counts.astype("<i4"))
+        whole = (
+            ("time", (time_s[keep] - begin_s) * _PER_S, "<i4"),
+            ("x", (x_m[keep] - origin[0]) / step_m, "<i2"),
+            ("y", (y_m[keep] - origin[1]) / step_m, "<i2"),
+        )
+        for name, values, kind in whole:
+            numbers = np.rint(values).astype(np.int64)
+            columns[name].append(_differences(numbers, starts).astype(kind))
+    header = {
+        "vehicles": [clean(name, 60) for name in vehicles],
+        "rsus": [[clean(rsu.id, 60), rsu.x_m - origin[0], rsu.y_m - origin[1], rsu.range_m] for rsu in run.rsus],
+        "lanes": _lanes(run, origin),
+        "step_m": step_m,
+        "begin_s": begin_s,
+        "per_s": _PER_S,
+        "participations": _participations(run, vehicle_of, rsu_of),
+        "rounds": [
+            list(row)
+            for row in run.rounds.sort("close_s").select("open_s", "close_s", "closed_by", "committed").iter_rows()
+        ],
+        "curve": _curve(run),
+        "columns": [[name, len(np.concatenate(parts)), parts[0].dtype.itemsize] for name, parts in columns.items()],
+    }
+    head = json.dumps(header, separators=(",", ":"), allow_nan=False).encode()
+    head += b" " * (-len(head) % 4)
+    body = b"".join(np.concatenate(parts).tobytes() for parts in columns.values())
+    return base64.b64encode(zlib.compress(struct.pack("<I", len(head)) + head + body, 9)).decode()
+
+
+def extent_m(rsus: Sequence[Rsu]) -> tuple[float, float, float, float]:
+    """Return the least and largest x, and the least and largest y, of all discs (m)."""
+    x, y, r = (np.array([getattr(rsu, name) for rsu in rsus]) for name in ("x_m", "y_m", "range_m"))
+    return float((x - r).min()), float((x + r).max()), float((y - r).min()), float((y + r).max())
+
+
+def _batches(run: RunData) -> Iterator[pl.DataFrame]:
+    """Yield all windows with their paths, in parts."""
+    assert run.paths is not None
+    for begin in range(0, run.windows.height, _BATCH):
+        yield run.paths.collect(
+            lambda rows, begin=begin: rows.slice(begin, _BATCH).select(  # type: ignore[misc]
+                "vehicle_id", "rsu_id", "path_time_s", "path_x_m", "path_y_m"
+            )
+        )
+
+
+def _differences(numbers: NDArray[np.int64], first: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return each number less the one before, and the first of each path as it is."""
+    result = np.diff(numbers, prepend=0)
+    result[first] = numbers[first]
+    return result
+
+
+def _lanes(run: RunData, origin: tuple[float, float]) -> list[list[float]]:
+    """Return polylines, each x, y, x, y and so on in whole metres."""
+    lanes = []
+    for xs, ys in run.lanes.select("x_m", "y_m").iter_rows():
+        line = np.rint(np.column_stack((np.subtract(xs, origin[0]), np.subtract(ys, origin[1])))).astype(int)
+        lanes.append(line.ravel().tolist())
+    return lanes
+
+
+def _participations(run: RunData, vehicle_of: dict[str, int], rsu_of: dict[str, int]) -> list[list[Any]]:
+    """Return of each invitation: vehicle, RSU, round, outcome, begin, end, and what it did (place in ``STAGES``, s)."""
+    exchange = run.exchange_plan
+    order = [0, 1, 2, 3, 4, 5] if exchange is None or exchange.before_training else [0, 3, 1, 2, 4, 5]
+    result = []
+    for row in run.invited.sort("start_s").iter_rows(named=True):
+        spent = [[stage, round(row[STAGES[stage]], 2)] for stage in order if row[STAGES[stage]] > 0]
+        who = vehicle_of.get(row["vehicle_id"]), rsu_of[row["rsu_id"]], row["round"], row["outcome"]
+        if who[0] is not None:
+            result.append([*who, round(row["start_s"], 2), round(row["end_s"], 2), spent])
+    return result
+
+
+def _curve(run: RunData) -> dict[str, Any] | None:
+    """Return the first headline metric over simulated time."""
+    found = sorted((one for one in curves(run) if one.result), key=lambda one: one.unit != "%")  # accuracy before loss
+    curve = found[0] if found else None
+    series = next(
+        (one for one in run.manifest.series if curve is not None and (one.label or one.name) == curve.label), None
+    )
+    if curve is None or series is None:
+        return None
+    rows = run.metrics.filter((pl.col("name") == series.name) & pl.col("value").is_finite()).sort("time_s")
+    factor, unit = (100.0, "%") if series.unit == "%" else (1.0, clean(series.unit, 12))
+    points = [[time_s, factor * value] for time_s, value in rows.select("time_s", "value").iter_rows()]
+    return {"label": curve.label, "unit": unit, "points": points}

@@ -1,0 +1,389 @@
+"use strict";
+// Plays a run on a canvas: unpacks what analysis/report/playback.py packed. Names are shown as text, never as markup.
+
+const STAGES = [
+  ["downloading", "#56b4e9"], ["waiting for others", "#f0e442"], ["exchanging", "#cc79a7"],
+  ["training", "#e69f00"], ["outside coverage", "#9aa0a6"], ["uploading", "#0072b2"],
+];
+const IDLE = ["not invited", "#9aa0a6"];
+const WHY = {
+  committed: "committed: its update counts",
+  left_download: "did not commit: it left coverage while it received the model",
+  left_training: "did not commit: it left coverage while it trained",
+  left_exchange: "did not commit: it left coverage during the exchange with others",
+  left_upload: "did not commit: it left coverage before the last byte of its upload",
+  deadline: "did not commit: the round's deadline came first",
+  stale: "did not commit: the round closed first, and its model was too old for the next",
+  rejected: "rejected: its update had values that are not finite",
+  handed_over: "ended with a handover",
+};
+const MARK_S = 4; // for so long, in seconds on the screen, an end is marked on the map
+const still = matchMedia("(prefers-reduced-motion: reduce)");
+
+async function unpacked(text) {
+  const packed = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
+  const buffer = await new Response(stream).arrayBuffer();
+  const size = new DataView(buffer).getUint32(0, true);
+  const run = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, size)));
+  let at = 4 + size;
+  const column = {};
+  for (const [name, length, bytes] of run.columns) {
+    column[name] = bytes === 2 ? new Int16Array(buffer.slice(at, at + 2 * length)) : new Int32Array(buffer.slice(at, at + 4 * length));
+    at += bytes * length;
+  }
+  const points = column.time.length;
+  const time = new Float64Array(points), x = new Float32Array(points), y = new Float32Array(points);
+  const tracks = [], windows = run.vehicles.map(() => []);
+  let first = 0;
+  column.points.forEach((count, track) => {
+    let t = 0, u = 0, v = 0;
+    for (let i = first; i < first + count; i++) {
+      t += column.time[i]; u += column.x[i]; v += column.y[i];
+      time[i] = run.begin_s + t / run.per_s; x[i] = u * run.step_m; y[i] = v * run.step_m;
+    }
+    const one = { vehicle: column.vehicle[track], rsu: column.rsu[track], first, last: first + count - 1, from: time[first], to: time[first + count - 1] };
+    tracks.push(one);
+    windows[one.vehicle].push(one);
+    first += count;
+  });
+  tracks.sort((a, b) => a.from - b.from);
+  const taken = run.vehicles.map(() => []);
+  for (const [vehicle, rsu, round, outcome, from, to, spent] of run.participations) {
+    taken[vehicle].push({ vehicle, rsu, round, outcome, from, to, spent });
+  }
+  const from = tracks[0].from, to = tracks.reduce((last, one) => Math.max(last, one.to), from);
+  return { ...run, time, x, y, tracks, windows, taken, from, to, longest: tracks.reduce((most, one) => Math.max(most, one.to - one.from), 0) };
+}
+
+function placeOf(run, track, t) {
+  let low = track.first, high = track.last;
+  while (high - low > 1) {
+    const middle = (low + high) >> 1;
+    if (run.time[middle] <= t) low = middle; else high = middle;
+  }
+  const length = run.time[high] - run.time[low], share = length > 0 ? (t - run.time[low]) / length : 0;
+  const dx = run.x[high] - run.x[low], dy = run.y[high] - run.y[low];
+  return { x: run.x[low] + share * dx, y: run.y[low] + share * dy, speed: length > 0 ? Math.hypot(dx, dy) / length : 0 };
+}
+
+function stageOf(run, vehicle, t) {
+  for (const part of run.taken[vehicle]) {
+    if (part.from <= t && t < part.to) {
+      let end = part.from;
+      for (const [stage, seconds] of part.spent) {
+        end += seconds;
+        if (t < end) return { part, stage };
+      }
+      return { part, stage: part.spent.length ? part.spent[part.spent.length - 1][0] : 0 };
+    }
+  }
+  return null;
+}
+
+function extentOf(run) {
+  const box = [Infinity, -Infinity, Infinity, -Infinity];
+  for (const [, x, y, r] of run.rsus) {
+    box[0] = Math.min(box[0], x - r); box[1] = Math.max(box[1], x + r); box[2] = Math.min(box[2], y - r); box[3] = Math.max(box[3], y + r);
+  }
+  return box;
+}
+
+class Player {
+  constructor(root, run) {
+    this.root = root; this.run = run;
+    this.t = run.from; this.speed = 10; this.playing = false; this.chosen = -1; this.drawn = [];
+    this.view = null;
+    this.map = root.querySelector(".play-map"); this.strip = root.querySelector(".play-strip");
+    this.slider = root.querySelector("input[type=range]");
+    if (!run.curve) this.strip.style.height = "26px";
+    this.slider.min = 0; this.slider.max = 10000; this.slider.value = 0;
+    this.says = root.querySelector(".play-says"); this.about = root.querySelector(".play-about");
+    this.tip = root.querySelector(".play-tip");
+    const on = (name, call) => root.querySelector(`[data-do=${name}]`).addEventListener("click", call);
+    this.button = root.querySelector("[data-do=play]");
+    on("play", () => this.toggle());
+    on("back", () => this.step(-1));
+    on("on", () => this.step(1));
+    on("closer", () => this.zoom(1.5));
+    on("wider", () => this.zoom(1 / 1.5));
+    on("whole", () => { this.view = null; this.draw(); });
+    root.querySelector("select").addEventListener("change", (event) => { this.speed = Number(event.target.value); });
+    this.slider.addEventListener("input", () => this.seek(run.from + (run.to - run.from) * this.slider.value / 10000));
+    this.map.addEventListener("keydown", (event) => this.key(event));
+    this.map.addEventListener("wheel", (event) => { event.preventDefault(); this.zoom(event.deltaY < 0 ? 1.2 : 1 / 1.2, event); }, { passive: false });
+    this.map.addEventListener("pointerdown", (event) => { this.grabbed = { x: event.clientX, y: event.clientY, moved: 0 }; this.map.setPointerCapture(event.pointerId); });
+    this.map.addEventListener("pointermove", (event) => this.moved(event));
+    this.map.addEventListener("pointerup", (event) => { if (this.grabbed && this.grabbed.moved < 4) this.click(event); this.grabbed = null; });
+    this.map.addEventListener("pointerleave", () => { this.tip.hidden = true; });
+    this.strip.addEventListener("pointerdown", (event) => this.seekStrip(event));
+    this.strip.addEventListener("pointermove", (event) => { if (event.buttons) this.seekStrip(event); });
+    const [west, east, south, north] = extentOf(run);
+    const tall = () => { this.map.style.height = `${Math.max(220, Math.min(560, 1.06 * this.map.clientWidth * (north - south) / (east - west)))}px`; };
+    tall();
+    new ResizeObserver(() => { tall(); this.draw(); }).observe(this.map);
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
+    this.draw();
+  }
+
+  toggle() {
+    if (this.t >= this.run.to) this.t = this.run.from;
+    this.playing = !this.playing;
+    this.button.textContent = this.playing ? "Pause" : "Play";
+    this.button.setAttribute("aria-pressed", String(this.playing));
+    if (!this.playing) return;
+    if (still.matches) { this.jump(); return; }
+    let before = performance.now();
+    const tick = (now) => {
+      if (!this.playing) return;
+      this.t = Math.min(this.run.to, this.t + this.speed * (now - before) / 1000);
+      before = now;
+      this.draw();
+      if (this.t >= this.run.to) this.toggle(); else requestAnimationFrame(tick);
+    };
+    requestAnimationFrame(tick);
+  }
+
+  jump() { // whoever asked for no motion sees a picture for each round
+    if (!this.playing) return;
+    this.step(1);
+    if (this.t >= this.run.to) this.toggle(); else setTimeout(() => this.jump(), 1500);
+  }
+
+  step(direction) {
+    const at = this.run.rounds.map((round) => round[1]);
+    if (!at.length) { this.seek(this.t + 10 * direction); return; }
+    const next = direction > 0 ? at.find((t) => t > this.t + 1e-6) ?? this.run.to : at.filter((t) => t < this.t - 1e-6).pop() ?? this.run.from;
+    this.seek(next);
+  }
+
+  seek(t) { this.t = Math.max(this.run.from, Math.min(this.run.to, t)); this.draw(); }
+
+  seekStrip(event) {
+    const box = this.strip.getBoundingClientRect();
+    this.seek(this.run.from + (this.run.to - this.run.from) * (event.clientX - box.left - 44) / Math.max(1, box.width - 52));
+  }
+
+  key(event) {
+    const act = {
+      " ": () => this.toggle(), ArrowRight: () => this.seek(this.t + (event.shiftKey ? 30 : 1)), ArrowLeft: () => this.seek(this.t - (event.shiftKey ? 30 : 1)),
+      ".": () => this.step(1), ",": () => this.step(-1), "+": () => this.zoom(1.3), "=": () => this.zoom(1.3), "-": () => this.zoom(1 / 1.3),
+      0: () => { this.view = null; this.draw(); }, Escape: () => { this.chosen = -1; this.tell(); this.draw(); },
+    }[event.key];
+    if (act) { event.preventDefault(); act(); }
+  }
+
+  fit(width, height) {
+    if (this.view) return;
+    const box = extentOf(this.run);
+    this.view = { x: (box[0] + box[1]) / 2, y: (box[2] + box[3]) / 2, scale: 0.96 * Math.min(width / (box[1] - box[0]), height / (box[3] - box[2])) };
+  }
+
+  zoom(factor, event) {
+    const box = this.map.getBoundingClientRect();
+    const px = event ? event.clientX - box.left : box.width / 2, py = event ? event.clientY - box.top : box.height / 2;
+    const [x, y] = this.back(px, py);
+    this.view.scale *= factor;
+    this.view.x = x - (px - box.width / 2) / this.view.scale;
+    this.view.y = y + (py - box.height / 2) / this.view.scale;
+    this.draw();
+  }
+
+  moved(event) {
+    if (this.grabbed && event.buttons) {
+      const dx = event.clientX - this.grabbed.x, dy = event.clientY - this.grabbed.y;
+      this.grabbed = { x: event.clientX, y: event.clientY, moved: this.grabbed.moved + Math.abs(dx) + Math.abs(dy) };
+      this.view.x -= dx / this.view.scale; this.view.y += dy / this.view.scale;
+      this.draw();
+      return;
+    }
+    const box = this.map.getBoundingClientRect(), px = event.clientX - box.left, py = event.clientY - box.top;
+    const car = this.nearest(px, py), rsu = car ? null : this.rsuAt(px, py);
+    this.tip.hidden = !car && !rsu;
+    if (car) this.tip.textContent = `${this.run.vehicles[car.vehicle]}: ${car.doing}, ${(3.6 * car.speed).toFixed(0)} km/h`;
+    if (rsu) this.tip.textContent = `RSU ${rsu.name}: ${rsu.covered} in coverage, ${rsu.busy} of them taking part, ${rsu.committed} committed so far`;
+    if (car || rsu) { this.tip.style.left = `${Math.min(px + 12, box.width - 180)}px`; this.tip.style.top = `${py + 12}px`; }
+  }
+
+  rsuAt(px, py) {
+    const place = this.run.rsus.findIndex(([, x, y]) => { const [u, v] = this.forth(x, y); return Math.hypot(u - px, v - py) < 10; });
+    if (place < 0) return null;
+    const here = this.run.tracks.filter((one) => one.rsu === place && one.from <= this.t && this.t < one.to);
+    const parts = this.run.participations.filter((one) => one[1] === place);
+    return {
+      name: this.run.rsus[place][0], covered: here.length, busy: parts.filter((one) => one[4] <= this.t && this.t < one[5]).length,
+      committed: parts.filter((one) => one[3] === "committed" && one[5] <= this.t).length,
+    };
+  }
+
+  nearest(px, py) {
+    let best = null, least = 12;
+    for (const car of this.drawn) {
+      const off = Math.hypot(car.px - px, car.py - py);
+      if (off < least) { least = off; best = car; }
+    }
+    return best;
+  }
+
+  click(event) {
+    const box = this.map.getBoundingClientRect();
+    this.map.focus();
+    this.chosen = this.nearest(event.clientX - box.left, event.clientY - box.top)?.vehicle ?? -1;
+    this.tell();
+    this.draw();
+  }
+
+  tell() {
+    this.about.replaceChildren();
+    if (this.chosen < 0) { this.about.append("Click a vehicle: its windows, its participations, and why it did not commit."); return; }
+    const line = (tag, text) => { const made = document.createElement(tag); made.textContent = text; this.about.append(made); return made; };
+    const s = (t) => `${t.toFixed(1)} s`;
+    line("b", this.run.vehicles[this.chosen]);
+    const list = document.createElement("ul");
+    const items = this.run.windows[this.chosen].map((one) => [one.from, `${s(one.from)} to ${s(one.to)}: in coverage of RSU ${this.run.rsus[one.rsu][0]}, ${(one.to - one.from).toFixed(1)} s`, one.from]);
+    for (const part of this.run.taken[this.chosen]) {
+      const spent = part.spent.map(([stage, seconds]) => `${STAGES[stage][0]} ${seconds.toFixed(1)} s`).join(", ");
+      items.push([part.from, `${s(part.from)} to ${s(part.to)}: invited in round ${part.round} by RSU ${this.run.rsus[part.rsu][0]}; ${WHY[part.outcome] ?? part.outcome} (${spent})`, part.from]);
+    }
+    if (!this.run.taken[this.chosen].length) items.push([Infinity, "It was never invited.", null]);
+    items.sort((a, b) => a[0] - b[0]);
+    for (const [, text, t] of items) {
+      const item = document.createElement("li");
+      if (t === null) item.textContent = text;
+      else {
+        const jump = document.createElement("button");
+        jump.type = "button"; jump.textContent = text; jump.addEventListener("click", () => this.seek(t));
+        item.append(jump);
+      }
+      list.append(item);
+    }
+    this.about.append(list);
+  }
+
+  forth(x, y) { return [this.width / 2 + (x - this.view.x) * this.view.scale, this.height / 2 - (y - this.view.y) * this.view.scale]; }
+  back(px, py) { return [this.view.x + (px - this.width / 2) / this.view.scale, this.view.y - (py - this.height / 2) / this.view.scale]; }
+
+  sized(canvas) {
+    const ratio = devicePixelRatio || 1, width = canvas.clientWidth, height = canvas.clientHeight;
+    if (canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(height * ratio)) { canvas.width = Math.round(width * ratio); canvas.height = Math.round(height * ratio); }
+    const context = canvas.getContext("2d");
+    context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    context.clearRect(0, 0, width, height);
+    return [context, width, height];
+  }
+
+  draw() {
+    const style = getComputedStyle(this.root), colour = (name) => style.getPropertyValue(name).trim();
+    const ink = colour("--ink"), quiet = colour("--quiet"), line = colour("--line"), page = colour("--page"), accent = colour("--accent");
+    const [pen, width, height] = this.sized(this.map);
+    if (!width) return;
+    this.width = width; this.height = height;
+    this.fit(width, height);
+    const { run, t } = this;
+    pen.lineWidth = Math.max(1, Math.min(6, 3 * this.view.scale));
+    pen.strokeStyle = line; pen.lineJoin = "round";
+    pen.beginPath();
+    for (const lane of run.lanes) for (let i = 0; i < lane.length; i += 2) { const [u, v] = this.forth(lane[i], lane[i + 1]); if (i) pen.lineTo(u, v); else pen.moveTo(u, v); }
+    pen.stroke();
+    for (const [name, x, y, range] of run.rsus) {
+      const [u, v] = this.forth(x, y);
+      pen.beginPath(); pen.arc(u, v, range * this.view.scale, 0, 7);
+      pen.fillStyle = accent; pen.globalAlpha = 0.07; pen.fill(); pen.globalAlpha = 0.5; pen.lineWidth = 1; pen.strokeStyle = accent; pen.stroke(); pen.globalAlpha = 1;
+      pen.fillStyle = ink; pen.beginPath(); pen.moveTo(u, v - 6); pen.lineTo(u + 5, v + 4); pen.lineTo(u - 5, v + 4); pen.fill();
+      if (range * this.view.scale > 45) { pen.font = "11px system-ui, sans-serif"; pen.fillStyle = quiet; pen.textAlign = "center"; pen.fillText(name, u, v - 11); pen.textAlign = "left"; }
+    }
+    const seen = new Set(), counts = new Array(STAGES.length).fill(0);
+    let idle = 0;
+    this.drawn = [];
+    for (const track of run.tracks) {
+      if (track.from > t) break;
+      if (track.to <= t || seen.has(track.vehicle)) continue;
+      seen.add(track.vehicle);
+      const at = placeOf(run, track, t), doing = stageOf(run, track.vehicle, t), [px, py] = this.forth(at.x, at.y);
+      if (doing) counts[doing.stage]++; else idle++;
+      if (px < -10 || py < -10 || px > width + 10 || py > height + 10) continue;
+      this.drawn.push({ vehicle: track.vehicle, px, py, speed: at.speed, stage: doing ? doing.stage : -1, part: doing?.part, doing: doing ? STAGES[doing.stage][0] : IDLE[0] });
+    }
+    for (const car of this.drawn) { // who sends or receives has a line to its RSU
+      if (car.stage !== 0 && car.stage !== 5) continue;
+      const [, x, y] = run.rsus[car.part.rsu], [u, v] = this.forth(x, y);
+      pen.strokeStyle = STAGES[car.stage][1]; pen.lineWidth = 1.5; pen.setLineDash(car.stage ? [] : [4, 3]);
+      pen.beginPath(); pen.moveTo(car.px, car.py); pen.lineTo(u, v); pen.stroke(); pen.setLineDash([]);
+    }
+    this.drawn.sort((a, b) => a.stage - b.stage);
+    for (const car of this.drawn) this.symbol(pen, car.px, car.py, car.stage, page);
+    this.ends(pen, ink);
+    const chosen = this.drawn.find((car) => car.vehicle === this.chosen);
+    if (chosen) { pen.strokeStyle = ink; pen.lineWidth = 2; pen.beginPath(); pen.arc(chosen.px, chosen.py, 11, 0, 7); pen.stroke(); }
+    this.drawStrip(ink, quiet, line, accent);
+    const closed = run.rounds.filter((round) => round[1] <= t), committed = closed.reduce((sum, round) => sum + round[3], 0);
+    const words = [`${t.toFixed(1)} s`];
+    if (run.rounds.length) words.push(`${closed.length} of ${run.rounds.length} rounds closed, ${committed} committed`);
+    words.push([`${idle} ${IDLE[0]}`, ...STAGES.map(([name], stage) => (counts[stage] ? `${counts[stage]} ${name}` : "")).filter(Boolean)].join(", "));
+    this.says.textContent = words.join(" · ");
+    this.slider.value = Math.round(10000 * (t - run.from) / Math.max(1e-9, run.to - run.from));
+    this.slider.setAttribute("aria-valuetext", words[0]);
+  }
+
+  symbol(pen, x, y, stage, page) {
+    const size = stage < 0 ? 3 : 5.5;
+    pen.fillStyle = stage < 0 ? IDLE[1] : STAGES[stage][1]; pen.strokeStyle = page; pen.lineWidth = 1;
+    pen.beginPath();
+    if (stage === 0) { pen.moveTo(x, y + size); pen.lineTo(x + size, y - size); pen.lineTo(x - size, y - size); pen.closePath(); }
+    else if (stage === 5) { pen.moveTo(x, y - size); pen.lineTo(x + size, y + size); pen.lineTo(x - size, y + size); pen.closePath(); }
+    else if (stage === 3) pen.rect(x - 4.5, y - 4.5, 9, 9);
+    else if (stage === 2) { pen.moveTo(x, y - size); pen.lineTo(x + size, y); pen.lineTo(x, y + size); pen.lineTo(x - size, y); pen.closePath(); }
+    else if (stage === 1) { pen.rect(x - 2, y - 5, 4, 10); }
+    else pen.arc(x, y, size, 0, 7);
+    pen.fill(); pen.stroke();
+  }
+
+  ends(pen, ink) { // a tick where an update was committed, a cross where a participation was lost
+    const for_s = MARK_S * this.speed;
+    for (const [vehicle, , , outcome, , to] of this.run.participations) {
+      if (to > this.t || to < this.t - for_s) continue;
+      const track = this.run.windows[vehicle].find((one) => one.from <= to && to <= one.to + 1e-6);
+      if (!track) continue;
+      const at = placeOf(this.run, track, to), [x, y] = this.forth(at.x, at.y);
+      pen.globalAlpha = 1 - (this.t - to) / for_s; pen.lineWidth = 2.5;
+      pen.beginPath();
+      if (outcome === "committed") { pen.strokeStyle = "#009e73"; pen.moveTo(x - 6, y); pen.lineTo(x - 1, y + 5); pen.lineTo(x + 7, y - 6); }
+      else { pen.strokeStyle = "#d55e00"; pen.moveTo(x - 5, y - 5); pen.lineTo(x + 5, y + 5); pen.moveTo(x + 5, y - 5); pen.lineTo(x - 5, y + 5); }
+      pen.stroke();
+    }
+    pen.globalAlpha = 1;
+  }
+
+  drawStrip(ink, quiet, line, accent) {
+    const [pen, width, height] = this.sized(this.strip), { run } = this;
+    const left = 44, across = (t) => left + (width - left - 8) * (t - run.from) / Math.max(1e-9, run.to - run.from);
+    pen.strokeStyle = line; pen.lineWidth = 1;
+    pen.beginPath();
+    for (const [, close] of run.rounds) { pen.moveTo(across(close), height - 6); pen.lineTo(across(close), height); }
+    pen.moveTo(left, height - 0.5); pen.lineTo(width - 8, height - 0.5);
+    pen.stroke();
+    if (run.curve && run.curve.points.length > 1) {
+      const values = run.curve.points.map((point) => point[1]), low = Math.min(...values), high = Math.max(...values);
+      const up = (value) => height - 12 - (height - 30) * (high > low ? (value - low) / (high - low) : 0.5);
+      pen.strokeStyle = accent; pen.lineWidth = 1.8; pen.beginPath();
+      run.curve.points.forEach(([time, value], i) => { if (i) pen.lineTo(across(time), up(value)); else pen.moveTo(across(time), up(value)); });
+      pen.stroke();
+      const now = run.curve.points.filter((point) => point[0] <= this.t).pop() ?? run.curve.points[0];
+      pen.fillStyle = accent; pen.beginPath(); pen.arc(across(Math.min(this.t, run.to)), up(now[1]), 3.5, 0, 7); pen.fill();
+      pen.fillStyle = quiet; pen.font = "11px system-ui, sans-serif"; pen.textAlign = "right";
+      const short = (value) => Number(value.toPrecision(3)).toString();
+      pen.fillText(short(high), left - 6, 22); pen.fillText(short(low), left - 6, height - 10);
+      pen.textAlign = "left";
+      pen.fillText(`${run.curve.label}${run.curve.unit ? ` (${run.curve.unit})` : ""}: ${short(now[1])}`, left + 4, 10);
+    }
+    pen.strokeStyle = ink; pen.lineWidth = 1; pen.beginPath(); pen.moveTo(across(this.t), run.curve ? 12 : 2); pen.lineTo(across(this.t), height); pen.stroke();
+  }
+}
+
+for (const root of document.querySelectorAll(".play")) {
+  unpacked(root.querySelector("script").textContent.trim()).then((run) => {
+    root.hidden = false;
+    root.player = new Player(root, run);
+    root.player.tell();
+  });
+}
