@@ -12,12 +12,14 @@ from torch import Tensor
 from device_checks.rows import CheckSetup, Row
 from device_checks.schedule import registered
 from device_checks.tiny_rounds import Altered, AlteredEngine, Disturbed, Doubled, jobs_of, play, results, tiny_learner
+from device_checks.transport_work import highs, problems
 from learners.data.augment import apply_view, draw_view_one, draw_view_two
 from learners.data.motion import motion_blur
 from learners.engines.batched import StackedEngine
 from learners.engines.programs import SequentialEngine
 from learners.mathematics.losses import divergence_rows, dual_temperature_loss
 from learners.mathematics.robust import AveragingSettings, clipped, combine
+from learners.mathematics.transport import emd_similarity, solve
 from vnetsim.experiment import Arithmetic
 
 DOUBLE, SINGLE = 1e-9, 1e-4
@@ -77,7 +79,7 @@ def with_gradients(loss: Callable[..., Tensor]) -> Callable[..., list[Tensor]]:
 
 
 def mathematics(setup: CheckSetup) -> list[Row]:
-    """Losses with gradients, blur, augmentation and averaging."""
+    """Losses with gradients, blur, augmentation, averaging and the transport solver."""
     generator = torch.Generator().manual_seed(0)
     count = 16 if setup.tiny else 256
     q, k = (torch.nn.functional.normalize(torch.randn(count, 32, generator=generator), dim=1) for _ in range(2))
@@ -91,7 +93,7 @@ def mathematics(setup: CheckSetup) -> list[Row]:
     ]  # fmt: skip
     rows += pictures(setup, generator)
     rows += averaging(setup, generator)
-    return rows
+    return rows + transport(setup)
 
 
 def pictures(setup: CheckSetup, generator: torch.Generator) -> list[Row]:
@@ -129,6 +131,24 @@ def averaging(setup: CheckSetup, generator: torch.Generator) -> list[Row]:
         rows.append(judged(f"averaging: {settings.aggregation}{clip}", apart(list(got.values()), list(here.values())),
                            limit=1e-6))  # fmt: skip
     return rows
+
+
+def transport(setup: CheckSetup) -> list[Row]:
+    """The solver against HiGHS on a few problems, and against itself on the CPU, with the similarity's gradients."""
+    rows, few = [], 2 if setup.tiny else 6
+    for n in (16,) if setup.tiny else (16, 25, 49):
+        case = problems(n, 8 if setup.tiny else 512, "cpu")
+        here = solve(*case)
+        there = solve(*(part.to(setup.device) for part in case), solver="interior-point")
+        exact = torch.tensor(highs(*(part[:few] for part in case)), dtype=torch.float64)
+        rows.append(judged(f"transport values, n = {n}", apart([there.value], [here.value]), limit=1e-8))
+        rows.append(judged(f"transport values, n = {n}, {few} problems, against HiGHS",
+                           apart([there.value[:few]], [exact]), limit=1e-8))  # fmt: skip
+    generator = torch.Generator().manual_seed(3)
+    u, v = (torch.randn(4, 16, 32, generator=generator, dtype=torch.float64) for _ in range(2))
+    similarity = with_gradients(lambda a, b: emd_similarity(a, b).sum())
+    found = similarity(u.to(setup.device), v.to(setup.device))
+    return [*rows, judged("transport similarity and its gradients", apart(found, similarity(u, v)), limit=1e-6)]
 
 
 def learners_of(setup: CheckSetup) -> list[str]:

@@ -26,6 +26,7 @@ from device_checks.training_work import (
     seconds,
     vehicles,
 )
+from device_checks.transport_work import SIZES, highs_seconds, ours_seconds, pot_seconds
 from learners.engines.batched import StackedEngine
 from vnetsim.experiment import Arithmetic
 from vnetsim.learning import Participant
@@ -200,6 +201,23 @@ def layouts(setup: CheckSetup) -> list[Row]:
         rows.append(Row(work=f"{count} stacked vehicles x {batch} images, {encoder}: weights in channels_last",
                         reference=f"contiguous, {plain_s:.3g} s", seen=f"{plain_s / last_s:.2f} x ({last_s:.3g} s)",
                         values={"contiguous_s": plain_s, "channels_last_s": last_s}))  # fmt: skip
+    return rows
+
+
+def transport(setup: CheckSetup) -> list[Row]:
+    """The transport solver in batches of 4,096 against POT in a loop on the host, or HiGHS where POT is not there."""
+    rows = []
+    for n in SIZES[:1] if setup.tiny else reversed(SIZES):
+        count = 8 if setup.tiny else 4096
+        ours_s, pot_s = ours_seconds(n, count, setup.device), pot_seconds(n, 4 if setup.tiny else 64)
+        other_s = pot_s or highs_seconds(n, 1 if setup.tiny else 6)
+        name = "POT's emd2" if pot_s else "HiGHS, no verdict: POT cannot be imported here;"
+        ratio = other_s / ours_s
+        rows.append(Row(work=f"transport solver, n = {n}, B = {count}",
+                        reference=f"{name} in a loop on the host: {1e6 * other_s:.4g} us a problem",
+                        target=">= 50 x POT" if n == 49 else "", seen=f"{ratio:.3g} x ({1e6 * ours_s:.4g} us)",
+                        met=ratio >= 50 if n == 49 and pot_s else None,
+                        values={"ratio": ratio, "ours_s": ours_s, "other_s": other_s}))  # fmt: skip
     return rows
 
 

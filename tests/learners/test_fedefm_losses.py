@@ -72,7 +72,8 @@ def test_loss_and_gradient_by_hand(
     asked = []
     if similarity == "step":  # of the step's images, and of the student as it is
 
-        def told(u: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        def told(u: torch.Tensor, v: torch.Tensor, solver: str) -> torch.Tensor:
+            del solver
             asked.append((u, v))
             return torch.tensor(emd, dtype=torch.float64)
 

@@ -20,10 +20,13 @@ from learners.encoders.resnet8 import create_resnet8
 from learners.engines.silo_images import SiloImages
 from learners.mathematics import aggregation, robust
 from learners.mathematics.mixing import metropolis_hastings
+from learners.mathematics.transport import solve
 from vnetsim.experiment import DataSettings
 from vnetsim.random_streams import Streams
 
 FEW = "; lower silos.count or data.min_images, or raise data.train_images."
+FLAT = torch.ones(1, 2, 2)
+ROW = torch.tensor([[0.5, 0.5]])
 
 
 def generator() -> np.random.Generator:
@@ -37,6 +40,7 @@ ROWS: list[tuple[Callable[[], Any], str]] = [
     ),
     (lambda: aggregation.weighted_mean([{}], [0.0]), "no state has a positive weight"),
     (lambda: robust.combine([{}], [0.0], robust.AveragingSettings()), "no state has a positive weight"),
+    (lambda: solve(FLAT, ROW, 2 * ROW), "1 of 1 transport problems have a marginal whose total is not 1"),
     (
         lambda: set_precision(create_resnet8((1, 16, 24), seed=0), "bfloat16", (1, 16, 24)),
         (
