@@ -21,7 +21,8 @@ from learners.data.moving import moved
 from learners.encoders.resnet8 import ResNet8
 from learners.engines.optimizers import CombinedOptimizer, Optimizer, Rate
 from learners.engines.programs import State, Tensors, Trained, TrainingJob, copy_state, on_host, prefixed, unprefixed
-from learners.federated import FederatedLearner, Parts, Start, step_of, update_of
+from learners.federated import FederatedLearner, Parts
+from learners.local_training import Start, step_of, update_of
 from learners.mathematics.losses import divergence_rows
 from learners.state.server import Folded
 from learners.steering_baselines import STEERING_DEFAULTS, means, steering_parts

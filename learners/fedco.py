@@ -13,7 +13,8 @@ from learners.data.moving import moved
 from learners.encoders import PROJECTION
 from learners.engines.optimizers import Optimizer, Rate
 from learners.engines.programs import State, Tensors, Trained, TrainingJob, prefixed, unprefixed
-from learners.federated import FederatedLearner, Parts, Start, averaging_server, mean_loss, step_of, update_of
+from learners.federated import FederatedLearner, Parts, averaging_server
+from learners.local_training import Start, mean_loss, step_of, update_of
 from learners.state.momentum_contrast import KEY, QUERY, KeyQueue, QueryAndKey, Trailing, queue_info_nce
 from learners.state.server import Folded
 from learners.state.silos import SiloState, SiloStates

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from learners.engines.programs import LocalTraining, State, Tensors, Trained, TrainingJob, frozen, prefixed, unprefixed
-from learners.federated import FederatedLearner, Parts, Start, averaging_server, mean_loss, step_of, update_of
+from learners.federated import FederatedLearner, Parts, averaging_server
+from learners.local_training import Start, mean_loss, step_of, update_of
 from learners.mathematics.aggregation import weighted_mean
 from learners.mathematics.distillation import dense_problem, dense_similarities, dense_similarity, distillation_loss
 from learners.mathematics.transport import Solver, chosen

@@ -15,21 +15,21 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Protocol, Self, final
+from typing import Any, ClassVar, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
-from learners.engines.programs import Loss, State, Tensors, Trained, TrainingJob, on_host, prefixed, unprefixed
+from learners.engines.programs import State
+from learners.local_training import Local, LocalSteps, Start
 from learners.mathematics.aggregation import equal_weights, squared_norm, weighted_mean
 from learners.state.models import Models
 from learners.state.rules import rule_of
-from learners.state.server import Folded, Server, Weigh, equally
+from learners.state.server import Server, Weigh, equally
 from learners.state.silos import SILO, OwnModels, SiloState, SiloStates
-from learners.state.streaming import averages_as_they_come, trained_and_averaged
 from learners.tasks.task import ENGINE, StepLoss, Task, payload_bytes
 from vnetsim.learning import (
     AGGREGATOR,
@@ -44,52 +44,6 @@ from vnetsim.learning import (
     Series,
     Update,
 )
-from vnetsim.plugins.checked import place_of
-
-OPTIMIZER = "optimizer."
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Start:
-    """Where a participant's training starts.
-
-    Args:
-        participant: who.
-        base: the model, tensors by name.
-        own: what the silo's last local training left in ``Update.kept``, on the CPU; empty before the first.
-        mixed: models that it mixes on the way, each after a share of its steps; see ``Participant.mixed``.
-    """
-
-    participant: Participant
-    base: State
-    own: State
-    mixed: Sequence[tuple[float, State]] = ()
-
-    def mixed_as(self, prefix: str = "") -> Sequence[tuple[float, State]]:
-        """Return them for a program whose network has the model's tensors below ``prefix``."""
-        return [(share, {**state, **prefixed(prefix, state)}) for share, state in self.mixed]
-
-
-class Local(Protocol):
-    """What the vehicles of a round do by themselves."""
-
-    def cost(self, silo: int) -> Cost:
-        """Return the work of a local training, its steps, and the bytes that it sends besides the model."""
-        ...
-
-    def train(self, starts: Sequence[Start]) -> list[Update]:
-        """Return an update for each, in order; see ``vnetsim.learning.Learner``."""
-        ...
-
-    def figures(self, updates: Sequence[Update], folded: Folded, version: int) -> Mapping[str, float]:
-        """Return figures of a round in the order of the table; those that the learner's series do not name stay out.
-
-        Args:
-            updates: those that are finite.
-            folded: what the server made of them.
-            version: of the model that the round began with.
-        """
-        ...
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -301,93 +255,6 @@ class FederatedLearner(ABC):
         return {name: value for name, value in figures.items() if name in declared}
 
 
-class LocalSteps:
-    """Some steps of the task's optimizer on a loss.
-
-    Args:
-        task: whose network and images.
-        loss: what a step descends; the task's by default.
-        server: with which a round too large to be held is averaged as it comes; None for never.
-        figures: of a round, from its updates; by default the mean loss and what the task says of single uploads.
-    """
-
-    def __init__(
-        self,
-        task: Task,
-        loss: StepLoss | None = None,
-        *,
-        server: Server | None = None,
-        figures: Callable[[Sequence[Update]], Mapping[str, float]] | None = None,
-    ) -> None:
-        self._task, self._server, self._figures = task, server, figures
-        self._program = task.training(step_of(loss or task.loss))
-
-    def cost(self, silo: int) -> Cost:
-        """Return the work of all steps, forward and backward."""
-        task = self._task
-        work_flop = task.training_flop(task.images_per_training(silo) * task.passes)
-        return Cost(download_bytes=0, upload_bytes=0, work_flop=work_flop, steps=task.steps)
-
-    def train(self, starts: Sequence[Start]) -> list[Update]:
-        """Return an update for each, in order."""
-        jobs = [self._job(start) for start in starts]
-        server = self._server
-        # a change is added to a model that only its aggregator knows
-        whole = all(start.participant.carried == "model" for start in starts)
-        if server and whole and not server.rule.needs_uploads and averages_as_they_come(jobs, server.settings):
-            return self._averaged_as_they_come(server, [start.participant for start in starts], jobs)
-        trained = self._task.engine.train(jobs)
-        if self._task.models_on_host:
-            trained = [on_host(one) for one in trained]
-        return [self._update(*one) for one in zip(starts, jobs, trained, strict=True)]
-
-    def figures(self, updates: Sequence[Update], folded: Folded, version: int) -> Mapping[str, float]:  # noqa: ARG002
-        """Return the mean loss, and what the task says of single uploads."""
-        if not updates:
-            return {}
-        if self._figures is not None:
-            return self._figures(updates)
-        # those that were averaged as they came were looked at then
-        of_uploads = [
-            self._task.upload_figures(one.state, one.participant.silo) if one.state else one.metrics for one in updates
-        ]
-        return {**mean_loss(updates), **self._task.round_figures(of_uploads, folded.weights)}
-
-    def _job(self, start: Start) -> TrainingJob:
-        training, optimizer = self._task.local_training_of(start.participant), unprefixed(OPTIMIZER, start.own)
-        return TrainingJob(
-            program=self._program, training=training, base=start.base, optimizer=optimizer, mixed=start.mixed_as()
-        )
-
-    def _update(self, start: Start, job: TrainingJob, trained: Trained) -> Update:
-        kept = self._task.kept(trained.optimizer)
-        return replace(update_of(self._task, start.participant, job, trained), kept=prefixed(OPTIMIZER, kept))
-
-    def _averaged_as_they_come(
-        self, server: Server, participants: Sequence[Participant], jobs: Sequence[TrainingJob]
-    ) -> list[Update]:
-        """Return updates without states; the server keeps their mean."""
-        figures: dict[int, Mapping[str, float]] = {}
-
-        def look(place: int, state: State) -> None:
-            figures[place] = self._task.upload_figures(state, participants[place].silo)
-
-        results, finite, averaged = trained_and_averaged(
-            jobs,
-            self._task.engine,
-            weigh=lambda places: server.weigh([participants[i] for i in places]),
-            sent=self._task.sent,
-            look=look,
-            settings=server.settings,
-        )
-        server.averaged = [participants[i] for i in averaged.places], averaged.state
-        updates = [update_of(self._task, *one) for one in zip(participants, jobs, results, strict=True)]
-        return [
-            replace(update, finite=fine, metrics={**update.metrics, **figures.get(place, {})})
-            for place, (update, fine) in enumerate(zip(updates, finite, strict=True))
-        ]
-
-
 def federated_averaging(
     context: LearnerContext,
     settings: Any,
@@ -440,40 +307,3 @@ def averaging_server(
         weigh=weights,
         **{"parameters": [name for name, _ in task.network.named_parameters()], "sent": task.sent, **more},
     )
-
-
-def step_of(loss: StepLoss) -> Loss:
-    """Return the step of a program that descends a loss and reports it.
-
-    Raises:
-        TypeError: from the step, where the loss is not one number that gradients follow from; it says what it is, and
-            where the user's loss stands.
-    """
-
-    def step(model: nn.Module, batch: Tensors, base: Tensors) -> tuple[Tensor, Tensors]:
-        found = loss(model, batch, base)
-        if isinstance(found, Tensor) and found.ndim == 0:
-            return found, {"loss": found}
-        what = f"a tensor of shape {tuple(found.shape)}" if isinstance(found, Tensor) else f"a {type(found).__name__}"
-        raise TypeError(
-            f"loss returned {what}, expected a tensor of shape (), such as the mean over the batch, and no number "
-            f"taken out of it by .item().{place_of(loss)}"
-        )
-
-    return step
-
-
-def update_of(task: Task, participant: Participant, job: TrainingJob, trained: Trained) -> Update:
-    """Return an upload of the trained model, as far as the task sends it."""
-    return Update(
-        participant=participant,
-        state=task.sent(trained.state),
-        loss=trained.mean("loss"),
-        finite=trained.finite,
-        metrics={"kernel_px": job.training.kernel_px},
-    )
-
-
-def mean_loss(updates: Sequence[Update]) -> dict[str, float]:
-    """Return ``loss``, the mean over a round's updates; nothing where there is none."""
-    return {"loss": sum(update.loss for update in updates) / len(updates)} if updates else {}

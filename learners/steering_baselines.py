@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from learners.engines.programs import State, prefixed
-from learners.federated import OPTIMIZER, FederatedLearner, Local, LocalSteps, Parts, averaging_server
+from learners.federated import FederatedLearner, Parts, averaging_server
+from learners.local_training import OPTIMIZER, Local, LocalSteps
 from learners.state.models import Models
 from learners.state.rules import refuse_what_needs_averaging
 from learners.state.server import Server

@@ -14,8 +14,9 @@ from learners.classification_fedavg import ClassificationFedAvg
 from learners.fedavg import FedAvg
 from learners.fedco import FedCo, MomentumContrast
 from learners.fedefm import FedEFM, Overseas
-from learners.federated import FederatedLearner, LocalSteps, Parts, averaging_server, federated_averaging
+from learners.federated import FederatedLearner, Parts, averaging_server, federated_averaging
 from learners.flsimco import FLSimCo
+from learners.local_training import LocalSteps
 from learners.state.silos import SiloState, SiloStates
 from learners.steering_baselines import DecentralisedSgd, FedAvgSteering
 from vnetsim.experiment import ExchangeSettings

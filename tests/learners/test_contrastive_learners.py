@@ -16,8 +16,8 @@ from learner_checks import equal
 from learners.data.sets import ImageSet
 from learners.encoders import forward_flop
 from learners.fedavg import Discard, FedAvg
-from learners.federated import step_of
 from learners.flsimco import FLSimCo
+from learners.local_training import step_of
 from learners.mathematics.aggregation import blur_weights
 from learners.tasks.contrastive import ContrastiveTask, neighbours_of
 from vnetsim.experiment.rounds import MODELS
