@@ -10,60 +10,28 @@ from __future__ import annotations
 import csv
 import gzip
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice, pairwise
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
+from numpy.typing import NDArray
 
 from vnetsim.errors import InputError
 from vnetsim.standard_streams import panics_unheard
 from vnetsim.traffic.fcd.step import FcdStep
 
-_BATCH_ROWS = 1 << 16
+_BATCH_ROWS, _TEXT_ROWS = 1 << 16, 1 << 13
+_NUMBERS = ("timestep_time", "vehicle_x", "vehicle_y", "vehicle_speed")
 _REQUIRED = ("timestep_time", "vehicle_id", "vehicle_x", "vehicle_y", "vehicle_speed")
 _OPTIONAL = ("vehicle_lane", "vehicle_type", "vehicle_edge")
 _PERSONS = ("DEFAULT_PEDTYPE", "DEFAULT_CONTAINERTYPE")
-
-
-class _LaneWatch:
-    """Whether any row of a table had a lane; without one, persons and vehicles of the table look alike."""
-
-    def __init__(self, path: Path, names: Sequence[str]) -> None:
-        self.lanes = "vehicle_lane" in names
-        self.edges = "vehicle_edge" in names
-        self.persons_known = self.lanes or self.edges
-        self._path = path
-        self._kept = False
-        self._left_out = False
-
-    def see(self, *, kept: bool, left_out: bool) -> None:
-        self._kept |= kept
-        self._left_out |= left_out
-
-    def finish(self) -> None:
-        """Refuse a table of which every row was taken for a person or container."""
-        if self._left_out and not self._kept:
-            raise InputError(
-                f"{self._path}: no row has a lane: either only persons and containers were recorded, or SUMO ran with "
-                "--mesosim, whose rows do not tell persons from vehicles; record --fcd-output to an .xml file."
-            )
-
-
-def _missing_columns(path: Path, found: Sequence[str]) -> InputError | None:
-    missing = [name for name in _REQUIRED if name not in found]
-    if not missing:
-        return None
-    shown = ", ".join(found[:20]) or "none"
-    return InputError(f"{path}: not an FCD table: column '{missing[0]}' is missing; it has {shown}.")
-
-
-def _strange_column(path: Path, schema: Mapping[str, Any]) -> InputError | None:
-    """Return what is wrong with a column of a Parquet file that holds neither numbers nor text."""
-    for name in _REQUIRED:
-        if not (schema[name].is_numeric() or str(schema[name]) == "String"):
-            return InputError(f"{path}: column '{name}' holds {schema[name]}; write numbers or text, times in seconds.")
-    return None
+_LINE = "line"
+"""Which line of a text file a row is."""
 
 
 def csv_steps(path: Path) -> Iterator[FcdStep]:
@@ -76,175 +44,172 @@ def csv_steps(path: Path) -> Iterator[FcdStep]:
         header = file.readline().rstrip("\r\n")
         separator = max(";,\t", key=header.count)
         names = header.split(separator)
-        if (error := _missing_columns(path, names)) is not None:
-            raise error
-        rows = csv.reader(file, delimiter=separator)
-        watch = _LaneWatch(path, names)
-        yield from _csv_rows(path, rows, names, watch)
-        watch.finish()
-
-
-def _csv_rows(path: Path, rows: Any, names: list[str], watch: _LaneWatch) -> Iterator[FcdStep]:
-    width, at_time = len(names), names.index("timestep_time")
-    text: str | None = None
-    line = 2
-    step: list[list[str]] = []
-    try:
-        for row in rows:
-            # The header was read before the rows were counted.
-            if len(row) != width:
-                raise InputError(
-                    f"{path}:{rows.line_num + 1}: {len(row)} columns instead of {width}; the file may be cut off."
-                )
-            if row[at_time] != text:
-                if step:
-                    yield _csv_step(step, names, f"{path}:{line}", watch)
-                text, line, step = row[at_time], rows.line_num + 1, []
-            step.append(row)
-    except csv.Error as error:
-        raise InputError(f"{path}:{rows.line_num + 1}: {error}.") from error
-    if step:
-        yield _csv_step(step, names, f"{path}:{line}", watch)
-
-
-def _csv_step(rows: list[list[str]], names: list[str], where: str, watch: _LaneWatch) -> FcdStep:
-    """Return the step of consecutive rows of one time; ``where`` is its first row."""
-    columns = dict(zip(names, zip(*rows, strict=True), strict=True))
-    # A step without vehicles is one row of empty cells; before SUMO 1.28 rows of persons have no vehicle either.
-    named = [bool(name) for name in columns["vehicle_id"]]
-    keep = [index for index, known in enumerate(named) if known and not _is_person(columns, index, watch)]
-    watch.see(kept=bool(keep), left_out=len(keep) < sum(named))
-    if len(keep) < len(rows):
-        columns = {name: tuple(cells[index] for index in keep) for name, cells in columns.items()}
-    try:
-        time_s = float(rows[0][names.index("timestep_time")])
-        x_m, y_m, speed_mps = (
-            np.array([float(cell) for cell in columns[name]], dtype=np.float64)
-            for name in ("vehicle_x", "vehicle_y", "vehicle_speed")
-        )
-    except ValueError as error:
-        raise InputError(f"{where}: in the time step that begins here: {error}.") from None
-    return FcdStep(
-        time_s=time_s,
-        ids=columns["vehicle_id"],
-        x_m=x_m,
-        y_m=y_m,
-        speed_mps=speed_mps,
-        lanes=columns.get("vehicle_lane", ()),
-        types=columns.get("vehicle_type", ()),
-        where=where,
-        persons_known=watch.persons_known,
-    )
-
-
-def _is_person(columns: dict[str, tuple[str, ...]], index: int, watch: _LaneWatch) -> bool:
-    if watch.lanes and columns["vehicle_lane"][index]:
-        return False
-    if watch.edges:
-        return bool(columns["vehicle_edge"][index])
-    return watch.lanes or ("vehicle_type" in columns and columns["vehicle_type"][index] in _PERSONS)
+        wanted = _columns(path, names)
+        yield from _steps(path, wanted, _csv_batches(path, csv.reader(file, delimiter=separator), names, wanted))
 
 
 def parquet_steps(path: Path) -> Iterator[FcdStep]:
     """Yield the steps of a Parquet recording."""
-    import polars as pl  # noqa: PLC0415 - 0.1 s that the other formats need not pay
+    with _damage_as_input_error(path):
+        schema = pl.scan_parquet(path, glob=False).collect_schema()
+    names = _columns(path, schema.names())
+    for name in _REQUIRED:
+        if not (schema[name].is_numeric() or schema[name] == pl.String):
+            raise InputError(f"{path}: column '{name}' holds {schema[name]}; write numbers or text, times in seconds.")
+    yield from _steps(path, names, _parquet_batches(path, names))
 
-    def unreadable(error: BaseException) -> InputError:
-        if "KeyboardInterrupt" in str(error):  # what Ctrl-C raises below Rust is a panic too
-            raise error
-        return InputError(f"{path}: not a readable Parquet file: {(str(error) or 'damaged').splitlines()[0]}.")
 
-    faults = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError)
+def _columns(path: Path, found: Sequence[str]) -> list[str]:
+    """Return which of the columns are looked at.
 
-    try:
-        with panics_unheard(pl.exceptions.PanicException):
-            lazy = pl.scan_parquet(path, glob=False)
-            schema = lazy.collect_schema()
-    except faults as error:
-        raise unreadable(error) from error
-    names = schema.names()
-    if (fault := _missing_columns(path, names) or _strange_column(path, schema)) is not None:
+    Raises:
+        InputError: one is missing.
+    """
+    for name in _REQUIRED:
+        if name not in found:
+            shown = ", ".join(found[:20]) or "none"
+            raise InputError(f"{path}: not an FCD table: column '{name}' is missing; it has {shown}.")
+    return [name for name in (*_REQUIRED, *_OPTIONAL) if name in found]
+
+
+def _csv_batches(path: Path, rows: Any, names: list[str], wanted: list[str]) -> Iterator[pl.DataFrame]:
+    fault: InputError | None = None
+    cells = itemgetter(*map(names.index, wanted))
+    schema = {_LINE: pl.Int64(), **dict.fromkeys(wanted, pl.String())}
+
+    def numbered() -> Iterator[tuple[int | str, ...]]:
+        nonlocal fault
+        try:
+            for row in rows:
+                line = rows.line_num + 1  # the header was read before the rows were counted
+                if len(row) != len(names):
+                    cut = f"{len(row)} columns instead of {len(names)}; the file may be cut off"
+                    fault = InputError(f"{path}:{line}: {cut}.")
+                    return
+                yield line, *cells(row)
+        except csv.Error as error:
+            fault = InputError(f"{path}:{rows.line_num + 1}: {error}.")
+
+    lines = numbered()
+    while batch := list(islice(lines, _TEXT_ROWS)):
+        yield pl.DataFrame(list(zip(*batch, strict=True)), schema=schema)
+    if fault is not None:
         raise fault
-    optional = [name for name in _OPTIONAL if name in names]
-    watch = _LaneWatch(path, names)
-    lazy = lazy.select(
-        *(pl.col(name).cast(pl.String if name == "vehicle_id" else pl.Float64) for name in _REQUIRED),
-        *(pl.col(name).cast(pl.String) for name in optional),
+
+
+def _parquet_batches(path: Path, names: list[str]) -> Iterator[pl.DataFrame]:
+    table = pl.scan_parquet(path, glob=False).select(
+        pl.lit(None, pl.Int64).alias(_LINE),
+        *(pl.col(name) if name in _NUMBERS else pl.col(name).cast(pl.String) for name in names),
     )
-    rest: Any = None
     offset = 0
     while True:
-        try:
-            with panics_unheard(pl.exceptions.PanicException):
-                batch = lazy.slice(offset, _BATCH_ROWS).collect()
-        except faults as error:
-            raise unreadable(error) from error
-        last = batch.height < _BATCH_ROWS
-        offset += batch.height
-        frame = batch if rest is None else pl.concat((rest, batch))
-        if frame.height:
-            time_s = frame["timestep_time"].fill_null(math.nan).to_numpy()
-            starts = np.flatnonzero(np.r_[True, time_s[1:] != time_s[:-1]])
-            # The last step may go on in the next batch.
-            complete = frame.height if last else int(starts[-1])
-            yield from _table_steps(path, frame[:complete], starts[starts < complete], optional, watch)
-            rest = None if last else frame[complete:]
-        if last:
-            watch.finish()
+        with _damage_as_input_error(path):
+            batch = table.slice(offset, _BATCH_ROWS).collect()
+        if batch.is_empty():
             return
+        yield batch
+        offset += batch.height
 
 
-def _table_steps(
-    path: Path, frame: Any, starts: np.ndarray[Any, Any], optional: list[str], watch: _LaneWatch
-) -> Iterator[FcdStep]:
-    time_s, x_m, y_m, speed_mps = (
-        frame[name].fill_null(math.nan).to_numpy()
-        for name in ("timestep_time", "vehicle_x", "vehicle_y", "vehicle_speed")
+@contextmanager
+def _damage_as_input_error(path: Path) -> Iterator[None]:
+    try:
+        with panics_unheard(pl.exceptions.PanicException):
+            yield
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
+        if "KeyboardInterrupt" in str(error):  # what Ctrl-C raises below Rust is a panic too
+            raise
+        what = (str(error) or "damaged").splitlines()[0]
+        raise InputError(f"{path}: not a readable Parquet file: {what}.") from error
+
+
+def _steps(path: Path, names: list[str], batches: Iterator[pl.DataFrame]) -> Iterator[FcdStep]:
+    """Yield the steps of a table that comes in batches of rows.
+
+    Raises:
+        InputError: no row of the table has a lane; without one, persons and vehicles look alike.
+    """
+    kept = left_out = False
+    rest: pl.DataFrame | None = None
+    for batch in batches:
+        rows, fault = _numbers(path, batch)
+        rows = rows.with_columns(person=_person(names), named=pl.col("vehicle_id").fill_null("") != "")
+        kept |= rows.select((pl.col("named") & ~pl.col("person")).any()).item()
+        left_out |= rows.select((pl.col("named") & pl.col("person")).any()).item()
+        rows = rows if rest is None else pl.concat((rest, rows))
+        time_s = rows["timestep_time"].to_numpy()
+        starts = np.flatnonzero(np.r_[True, time_s[1:] != time_s[:-1]][: rows.height]).tolist()
+        # the last step may go on in the next batch
+        yield from _table_steps(path, rows, starts, names)
+        rest = rows[starts[-1] :] if starts else rest
+        if fault is not None:
+            raise fault
+    if rest is not None:
+        yield from _table_steps(path, rest, [0, rest.height], names)
+    if left_out and not kept:
+        raise InputError(
+            f"{path}: no row has a lane: either only persons and containers were recorded, or SUMO ran with "
+            "--mesosim, whose rows do not tell persons from vehicles; record --fcd-output to an .xml file."
+        )
+
+
+def _numbers(path: Path, rows: pl.DataFrame) -> tuple[pl.DataFrame, InputError | None]:
+    """Return rows with their numbers, NaN where one is missing, up to the first text that is none, and that fault."""
+    numbers = rows.with_columns(
+        pl.col(name).str.strip_chars().cast(pl.Float64, strict=False)
+        if rows.schema[name] == pl.String
+        else pl.col(name).cast(pl.Float64)
+        for name in _NUMBERS
     )
-    vehicles = frame["vehicle_id"]
-    ids = vehicles.to_list()
-    # Lanes and types are looked up for few vehicles: they stay columns.
-    columns = {name: frame[name] for name in optional}
-    # A step without vehicles is one row of nulls; before SUMO 1.28 rows of persons have no vehicle either.
-    persons = _persons(frame, watch)
-    named = ~vehicles.is_null().to_numpy()
-    watch.see(kept=bool((named & ~persons).any()), left_out=bool((named & persons).any()))
-    skipped = ~named | persons
+    first, fault = rows.height, None
+    for name in _NUMBERS:
+        if rows.schema[name] == pl.String:
+            wrong = (numbers[name].is_null() & (rows[name].str.strip_chars() != "")).arg_true()
+            if len(wrong) and wrong[0] < first:
+                first = wrong[0]
+                fault = InputError(f"{_where(path, rows[_LINE][first])}: {name} '{rows[name][first]}' is not a number.")
+    return numbers.head(first).with_columns(pl.col(_NUMBERS).fill_null(math.nan)), fault
+
+
+def _where(path: Path, line: int | None) -> str:
+    return str(path) if line is None else f"{path}:{line}"
+
+
+def _person(names: list[str]) -> pl.Expr:
+    """Return which rows are persons or containers."""
+    laneless = pl.col("vehicle_lane").fill_null("") == "" if "vehicle_lane" in names else pl.lit(value=True)
+    if "vehicle_edge" in names:
+        return laneless & (pl.col("vehicle_edge").fill_null("") != "")
+    if "vehicle_lane" in names:
+        return laneless
+    if "vehicle_type" in names:
+        return pl.col("vehicle_type").is_in(_PERSONS).fill_null(value=False)
+    return pl.lit(value=False)
+
+
+def _table_steps(path: Path, rows: pl.DataFrame, starts: list[int], names: list[str]) -> Iterator[FcdStep]:
+    """Yield the steps that begin at ``starts``, but for the last, where the one before it ends."""
+    time_s, x_m, y_m, speed_mps = (rows[name].to_numpy() for name in _NUMBERS)
+    ids = rows["vehicle_id"].to_list()
+    # a step without vehicles is one row without an id; before SUMO 1.28 rows of persons have no vehicle either
+    skipped = ~rows["named"].to_numpy() | rows["person"].to_numpy()
     gaps = skipped if skipped.any() else None
-    for start, end in zip(starts.tolist(), [*starts[1:].tolist(), frame.height], strict=True):
-        rows: Any = slice(start, end)
-        names = ids[rows]
-        if gaps is not None and gaps[rows].any():
-            rows = start + np.flatnonzero(~gaps[rows])
-            names = [ids[row] for row in rows.tolist()]
+    for start, end in pairwise(starts):
+        at: slice | NDArray[np.intp] = slice(start, end)
+        step_ids = ids[start:end]
+        if gaps is not None and gaps[at].any():
+            at = start + np.flatnonzero(~gaps[at])
+            step_ids = [ids[row] for row in at.tolist()]
         yield FcdStep(
             time_s=float(time_s[start]),
-            ids=names,
-            x_m=x_m[rows],
-            y_m=y_m[rows],
-            speed_mps=speed_mps[rows],
-            lanes=columns["vehicle_lane"][rows] if "vehicle_lane" in columns else (),
-            types=columns["vehicle_type"][rows] if "vehicle_type" in columns else (),
-            where=str(path),
-            persons_known=watch.persons_known,
+            ids=step_ids,
+            x_m=x_m[at],
+            y_m=y_m[at],
+            speed_mps=speed_mps[at],
+            # looked up for few vehicles: they stay columns
+            lanes=rows["vehicle_lane"][at] if "vehicle_lane" in names else (),  # type: ignore[arg-type]
+            types=rows["vehicle_type"][at] if "vehicle_type" in names else (),  # type: ignore[arg-type]
+            where=_where(path, rows[_LINE][start]),
+            persons_known="vehicle_lane" in names or "vehicle_edge" in names,
         )
-
-
-def _persons(frame: Any, watch: _LaneWatch) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Return which rows of a table are persons or containers; see ``_is_person``."""
-
-    def filled(name: str) -> Any:
-        return (frame[name].fill_null("") != "").to_numpy()
-
-    none = np.zeros(frame.height, dtype=np.bool_)
-    laneless = ~filled("vehicle_lane") if watch.lanes else ~none
-    if watch.edges:
-        laneless = laneless & filled("vehicle_edge")
-    elif not watch.lanes:
-        own = (
-            (frame["vehicle_type"].is_in(_PERSONS).fill_null(value=False).to_numpy())
-            if "vehicle_type" in frame.columns
-            else none
-        )
-        laneless = laneless & own
-    return laneless
