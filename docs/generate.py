@@ -14,7 +14,7 @@ from vnetsim.cli.commands import app
 from vnetsim.cli.lookup import kinds, word
 from vnetsim.experiment import PLUGIN_TABLES, Experiment
 from vnetsim.learning import Learner
-from vnetsim.learning.registry import LEARNERS, about, find_learner, learner_names
+from vnetsim.learning.registry import LEARNERS, about
 from vnetsim.plugins import Kind
 from vnetsim.setting_texts import MISSING, MOST_WANTED, SettingText, as_toml, description, setting_texts, tables_of
 from vnetsim.storage import tables
@@ -70,7 +70,7 @@ def settings_page() -> str:
 
 def learners_page() -> str:
     """Return the reference of every installed learner: equations, source, settings."""
-    found = {name: find_learner(name) for name in learner_names()}
+    found = {name: LEARNERS.find(name) for name in LEARNERS.names()}
     lines = [
         "# Learners",
         "",

@@ -21,7 +21,8 @@ import vnetsim
 import vnetsim.api
 from vnetsim.api import calls, results
 from vnetsim.api import settings as api_settings
-from vnetsim.learning.registry import learner_names
+from vnetsim.learning.registry import LEARNERS
+from vnetsim.plugins import Kind
 from vnetsim.scenario.settings_file import parse_override, read_experiment, to_plain
 
 SmallRun = Callable[..., tuple[Path, Any]]
@@ -123,7 +124,7 @@ def test_the_same_arguments_give_the_same_files(
     assert run.settings["seed"] == 3
 
 
-@pytest.mark.parametrize("learner", learner_names())
+@pytest.mark.parametrize("learner", LEARNERS.names())
 def test_an_experiment_has_its_learners_defaults(learner: str) -> None:
     expected = read_experiment("gaussian", [(("learner",), learner)])[0]
     experiment = vnetsim.Experiment(learner=learner)
@@ -296,10 +297,8 @@ def test_cells_that_fail_are_an_error(toy: type, monkeypatch: pytest.MonkeyPatch
         name = "other"
         train = fails
 
-    found = {"toy": toy, "other": Other}
-    for place in [name for name in sys.modules if name.startswith("vnetsim.")]:
-        if hasattr(sys.modules[place], "find_learner"):
-            monkeypatch.setattr(f"{place}.find_learner", found.__getitem__)
+    found, find = {"toy": toy, "other": Other}, Kind.find
+    monkeypatch.setattr(Kind, "find", lambda kind, name: found.get(name) or find(kind, name))
     with pytest.raises(vnetsim.RunError, match=r"1 of 2 cells failed, the first by: .*no gradient.*; s has the others"):
         vnetsim.compare("gaussian", learners="toy,other", seeds=0, rounds=1, traffic__end_s=60, out="s")
     study = vnetsim.load("s")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from vnetsim.cli.commands import main
-from vnetsim.learning.registry import LEARNERS, learner_names
+from vnetsim.learning.registry import LEARNERS
 
 MINE = """
 from dataclasses import dataclass, field
@@ -54,8 +54,8 @@ def test_the_list_has_name_task_payload_and_paper(capsys: pytest.CaptureFixture[
     words = "".join(line.replace("\u2502", " ") for line in out.splitlines()).split()
     assert {"task", "payload", "paper", "contrastive", "queue"} <= set(words)
     assert max(map(len, out.splitlines())) <= 80
-    assert len(out.splitlines()) < 8 * len(learner_names()), "no narrow columns of words"
-    assert set(learner_names()) <= set(words)
+    assert len(out.splitlines()) < 8 * len(LEARNERS.names()), "no narrow columns of words"
+    assert set(LEARNERS.names()) <= set(words)
     assert "\u2026" not in out, "nothing is cut"
 
 

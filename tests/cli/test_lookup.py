@@ -8,7 +8,7 @@ import pytest
 from vnetsim.cli.commands import main
 from vnetsim.cli.lookup import kinds, references
 from vnetsim.experiment import PLUGIN_TABLES, Experiment
-from vnetsim.learning.registry import find_learner, learner_names
+from vnetsim.learning.registry import LEARNERS
 from vnetsim.setting_texts import MOST_WANTED, setting_texts
 
 Captured = pytest.CaptureFixture[str]
@@ -124,9 +124,9 @@ def test_what_to_cite(capsys: Captured) -> None:
     assert {"fedefm", "cdl", "dsgd", "fedavg"} <= set(everything)
 
 
-@pytest.mark.parametrize("name", learner_names())
+@pytest.mark.parametrize("name", LEARNERS.names())
 def test_every_learners_paper_has_an_entry(name: str) -> None:
-    entries = references([find_learner(name)])
+    entries = references([LEARNERS.find(name)])
     assert len(entries) >= 3
     for entry in entries:
         assert entry.count("{") == entry.count("}")

@@ -15,8 +15,9 @@ from vnetsim.coverage.placement import place_rsus
 from vnetsim.errors import InputError
 from vnetsim.errors.bounds import Within, bounds_of, check_bounds
 from vnetsim.experiment import Experiment
-from vnetsim.learning.registry import find_learner
+from vnetsim.learning.registry import LEARNERS
 from vnetsim.scenario.settings_file import load_experiment
+from vnetsim.setting_texts import MISSING, setting_texts
 from vnetsim.storage.records import ComparisonRecord, ManifestRecord
 from vnetsim.storage.structure import structure, structured
 
@@ -94,13 +95,14 @@ def test_every_number_of_a_plugin_has_bounds_that_hold(
     found = next(one for one in kinds() if one.name == kind)
     settings = found.settings_of(found.find(plugin))
     table, _, name = key.rpartition(".")
+    given = {text.key.rpartition(".")[2]: "x" for text in setting_texts(settings) if text.default == MISSING}
     for value in outside(number, within):
         with pytest.raises(InputError) as caught:
-            structure({name: value}, settings, "", (table,))
+            structure({**given, name: value}, settings, "", (table,))
         assert str(caught.value).startswith(f"{key} must be between ")
         assert str(caught.value).endswith(f"({within.reason}), got {value}.")
     for value in of_kind(number, within):
-        assert f"{key} must be between" not in fault(structure, {name: value}, settings, "", (table,))
+        assert f"{key} must be between" not in fault(structure, {**given, name: value}, settings, "", (table,))
 
 
 def test_bounds_are_told_in_few_characters_with_unit_and_reason() -> None:
@@ -158,7 +160,7 @@ def test_settings_of_a_user_are_checked_without_a_line_of_theirs_and_need_no_bou
 def test_values_at_which_a_learner_would_have_no_meaning(learner: str, values: dict[str, float]) -> None:
     for name, value in values.items():
         with pytest.raises(InputError, match=rf"^learning\.{name} must be between"):
-            structure({name: value}, find_learner(learner).Settings, "", ("learning",))
+            structure({name: value}, LEARNERS.find(learner).Settings, "", ("learning",))
 
 
 def test_a_quorum_above_the_number_of_distinct_silos() -> None:

@@ -15,7 +15,7 @@ from vnetsim.errors import InputError
 
 ROOT = Path(__file__).resolve().parents[2]
 REPORT = "import sys; sys.argv = ['vnetsim', 'report', sys.argv[1]]; from vnetsim.__main__ import main; main()"
-LEARNER = "from vnetsim.learning.registry import find_learner; print(find_learner('fedavg').__module__)"
+LEARNER = "from vnetsim.learning.registry import LEARNERS; print(LEARNERS.find('fedavg').__module__)"
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ for _ in range(4):
     faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
 print(faults[-1] - faults[-2], {{name for name in os.environ if os.environ[name] != before.get(name)}})
 """
-LOOK_UP = "from vnetsim.learning.registry import find_learner; find_learner('fedavg')"
+LOOK_UP = "from vnetsim.learning.registry import LEARNERS; LEARNERS.find('fedavg')"
 PREPARE = "from vnetsim.process import prepare_process; prepare_process()"
 
 

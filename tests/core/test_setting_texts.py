@@ -10,7 +10,7 @@ import pytest
 
 from vnetsim.errors.bounds import Within
 from vnetsim.experiment import Experiment
-from vnetsim.learning.registry import find_learner, learner_names
+from vnetsim.learning.registry import LEARNERS
 from vnetsim.setting_texts import MISSING, as_toml, description, setting_texts, tables_of
 
 
@@ -106,10 +106,10 @@ def test_defaults_are_written_as_in_toml(value: object, text: str) -> None:
 
 def kinds() -> dict[str, type]:
     tables = {"experiment": Experiment, **tables_of(Experiment)}
-    return {**tables, **{name: find_learner(name).Settings for name in learner_names()}}
+    return {**tables, **{name: LEARNERS.find(name).Settings for name in LEARNERS.names()}}
 
 
-@pytest.mark.parametrize("name", ["experiment", *tables_of(Experiment), *learner_names()])
+@pytest.mark.parametrize("name", ["experiment", *tables_of(Experiment), *LEARNERS.names()])
 def test_every_setting_has_a_meaning_and_every_table_says_what_it_is(name: str) -> None:
     kind = kinds()[name]
     assert description(kind)

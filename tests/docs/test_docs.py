@@ -20,7 +20,7 @@ from vnetsim.api.results import Page
 from vnetsim.cli.commands import app
 from vnetsim.cli.lookup import kinds, word
 from vnetsim.experiment import Experiment
-from vnetsim.learning.registry import LEARNERS, find_learner, learner_names
+from vnetsim.learning.registry import LEARNERS
 from vnetsim.plugins import Kind
 from vnetsim.setting_texts import MISSING, description, setting_texts
 from vnetsim.simulation.log import OUTCOMES
@@ -61,9 +61,9 @@ def test_the_page_of_settings_has_every_setting_as_the_command_line_tells_it() -
     assert set(re.findall(r"\(#([\w.]+)\)", page)) <= set(re.findall(r'id="([\w.]+)"', page)), "most wanted"
 
 
-@pytest.mark.parametrize("name", learner_names())
+@pytest.mark.parametrize("name", LEARNERS.names())
 def test_the_page_of_learners_has_all_of_each(name: str) -> None:
-    learner = find_learner(name)
+    learner = LEARNERS.find(name)
     section = generator().learners_page().split(f"\n## {name}\n")[1].split("\n## ")[0]
     words = plain(section)
     assert learner.paper in words

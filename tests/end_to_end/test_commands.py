@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from vnetsim.learning.registry import learner_names
+from vnetsim.learning.registry import LEARNERS
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.traffic.sumo.session import binary, environment
 
@@ -126,8 +126,8 @@ def test_a_report_is_rebuilt_to_the_same_bytes(cli: Cli, small_run: SmallRun) ->
 def test_learners_are_listed_and_explained(cli: Cli) -> None:
     listed = cli("learners")
     assert listed.status == 0
-    assert {"flsimco", "fedavg", "discard"} <= set(learner_names())
-    assert all(name in listed.out for name in learner_names())
+    assert {"flsimco", "fedavg", "discard"} <= set(LEARNERS.names())
+    assert all(name in listed.out for name in LEARNERS.names())
     one = cli("learners", "discard")
     assert one.status == 0
     assert "limit_kmh" in one.out

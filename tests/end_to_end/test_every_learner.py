@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from small_runs import interrupted_at
 
-from vnetsim.learning.registry import find_learner, learner_names
+from vnetsim.learning.registry import LEARNERS
 from vnetsim.storage.run_directory import RunDirectory
 
 Cli = Callable[..., Any]
@@ -26,12 +26,12 @@ SCENARIOS = ("intersection.sumocfg", "expressway.sumocfg", "gaussian.toml")
 
 
 def quick(learner: str) -> tuple[str, ...]:
-    settings = QUICK[find_learner(learner).task]
+    settings = QUICK[LEARNERS.find(learner).task]
     return (*ROUNDS, *(part for setting in settings for part in ("--set", setting)))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("learner", "scenario"), list(zip(learner_names(), cycle(SCENARIOS), strict=False)))
+@pytest.mark.parametrize(("learner", "scenario"), list(zip(LEARNERS.names(), cycle(SCENARIOS), strict=False)))
 def test_it_runs_and_interrupted_it_goes_on_to_the_same_bits(
     learner: str,
     scenario: str,
@@ -49,13 +49,13 @@ def test_it_runs_and_interrupted_it_goes_on_to_the_same_bits(
     assert set(run.read("metrics")["name"]) <= {series["name"] for series in run.manifest()["series"]}
     assert run.has("exchanges") == (run.manifest()["learner"]["cost"]["exchange"] is not None)
     assert (run.path / "model.safetensors").stat().st_size > 1000
-    with interrupted_at(find_learner(learner), "train", 2):
+    with interrupted_at(LEARNERS.find(learner), "train", 2):
         assert cli(*command, "--out", tmp_path / "broken").status == 130
     assert cli("resume", tmp_path / "broken").status == 0
     assert results_of(tmp_path / "broken") == results_of(tmp_path / "whole")
 
 
-@pytest.mark.parametrize("learner", [name for name in learner_names() if name != "flsimco"])
+@pytest.mark.parametrize("learner", [name for name in LEARNERS.names() if name != "flsimco"])
 def test_it_takes_over_recorded_traffic(
     learner: str, small_run: Callable[..., tuple[Path, Any]], cli: Cli, tmp_path: Path
 ) -> None:

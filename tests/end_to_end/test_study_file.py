@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from vnetsim.learning import Cost, Exchange
-from vnetsim.learning.registry import find_learner
+from vnetsim.learning.registry import LEARNERS
 
 Cli = Callable[..., Any]
 Refused = Callable[..., str]
@@ -171,7 +171,7 @@ def test_nothing_is_begun_on_wrong_input(refused: Refused) -> None:
 
 @pytest.mark.usefixtures("study")
 def test_learners_that_want_other_rounds_have_no_schedule_in_common(cli: Cli, refused: Refused, tmp_path: Path) -> None:
-    find_learner("heavy").defaults = {"round.quorum": 2, "round.invited": 3}  # type: ignore[attr-defined]
+    LEARNERS.find("heavy").defaults = {"round.quorum": 2, "round.invited": 3}  # type: ignore[attr-defined]
     given = ("compare", "gaussian", "--learners", "toy,heavy", "--seeds", "0:1", "--equal-schedule", "toy")
     message = "equal schedule: 'heavy' and 'toy' have different defaults of round.quorum; set it for both"
     assert message in refused(*given)
@@ -181,7 +181,7 @@ def test_learners_that_want_other_rounds_have_no_schedule_in_common(cli: Cli, re
 
 @pytest.mark.usefixtures("study")
 def test_arms_that_exchange_have_no_schedule_with_one_that_does_not(refused: Refused) -> None:
-    heavy = find_learner("heavy")
+    heavy = LEARNERS.find("heavy")
     plain, plan = heavy.cost, Exchange(before_training=True, mutual=False, send_bytes=1)
     heavy.cost = lambda self, silo: replace(plain(self, silo), exchange=plan)  # type: ignore[method-assign]
     message = "schedule.learner: toy exchanges nothing between vehicles, but heavy exchanges with neighbours before"
@@ -191,7 +191,7 @@ def test_arms_that_exchange_have_no_schedule_with_one_that_does_not(refused: Ref
 
 @pytest.mark.usefixtures("study")
 def test_a_learner_at_fault_fails_its_own_cells_alone(cli: Cli, tmp_path: Path) -> None:
-    find_learner("heavy").create = classmethod(lambda *_: 1 / 0)  # type: ignore[method-assign,assignment]
+    LEARNERS.find("heavy").create = classmethod(lambda *_: 1 / 0)  # type: ignore[method-assign,assignment]
     given = ("--size", "smaller", "--rounds", "1", "--equal-schedule", "light", "--out", tmp_path / "all")
     done = cli("compare", "steps.toml", *given)
     assert done.status == 1

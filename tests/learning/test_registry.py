@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from vnetsim.errors import InputError, RunError
-from vnetsim.learning.registry import LEARNERS, about, find_learner, learner_names
+from vnetsim.learning.registry import LEARNERS, about
 from vnetsim.plugins import at_folder, short_name
 
 METHODS = [part for part in LEARNERS.parts if part not in ("name", "task", "paper", "Settings")]
@@ -45,16 +45,16 @@ def test_a_learner_has_these_parts() -> None:
 
 
 def test_a_class_of_a_file(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found: Any = find_learner(f"{file}:Mine")
+    found: Any = LEARNERS.find(f"{file}:Mine")
     assert found.name == "mine"
     assert found.Settings().batch == 3
-    assert find_learner(f"{file}:Mine") is found, "run once"
+    assert LEARNERS.find(f"{file}:Mine") is found, "run once"
     monkeypatch.chdir(file.parent)
-    assert find_learner("mine.py:Mine") is found
+    assert LEARNERS.find("mine.py:Mine") is found
     assert not list(file.parent.glob("__pycache__")), "nothing is written beside it"
     assert str(file.parent) not in sys.path
     file.write_text(MINE.replace("= 3", "= 4"))
-    assert find_learner(f"{file}:Mine").Settings().batch == 4, "a changed file is another learner"
+    assert LEARNERS.find(f"{file}:Mine").Settings().batch == 4, "a changed file is another learner"
 
 
 def test_names_of_learners_of_files() -> None:
@@ -97,7 +97,7 @@ def test_what_is_wrong_with_a_file_is_one_line(file: Path, text: str, message: s
     (file.parent / "beside.py").touch()
     before = set(sys.modules)
     with pytest.raises(InputError, match=message) as caught:
-        find_learner(f"{file}:Mine")
+        LEARNERS.find(f"{file}:Mine")
     assert "\n" not in str(caught.value)
     left = {name for name in set(sys.modules) - before if name.startswith("vnetsim_learner")}
     assert not left or "mine.py:Mine" in str(caught.value) or "unknown learner class" in str(caught.value)
@@ -105,13 +105,13 @@ def test_what_is_wrong_with_a_file_is_one_line(file: Path, text: str, message: s
 
 def test_a_file_that_is_not_there_or_not_named_in_full(file: Path) -> None:
     with pytest.raises(InputError, match=r"gone\.py: no such file"):
-        find_learner(f"{file.parent / 'gone.py'}:Mine")
+        LEARNERS.find(f"{file.parent / 'gone.py'}:Mine")
     with pytest.raises(InputError, match="cannot be read"):
-        find_learner(f"{file.parent}:Mine")
+        LEARNERS.find(f"{file.parent}:Mine")
     with pytest.raises(InputError, match=r"mine\.py': name the class as well, as .*mine\.py:CLASS"):
-        find_learner(str(file))
+        LEARNERS.find(str(file))
     with pytest.raises(InputError, match="unknown learner class ''"):
-        find_learner(f"{file}:")
+        LEARNERS.find(f"{file}:")
 
 
 class Entry:
@@ -133,22 +133,22 @@ class Entry:
 )
 def test_an_installed_learner_that_is_at_fault(load: Any, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vnetsim.plugins.entry_points", lambda group: [*entry_points(group=group), Entry(load)])
-    assert "broken" in learner_names()
+    assert "broken" in LEARNERS.names()
     with pytest.raises(RunError, match=message):
-        find_learner("broken")
+        LEARNERS.find("broken")
 
 
 def test_what_a_learner_may_leave_out(file: Path) -> None:
-    bare = about(find_learner(f"{file}:Mine"))
+    bare = about(LEARNERS.find(f"{file}:Mine"))
     assert (bare.payload, bare.equations, bare.defaults) == ("", (), {})
     file.write_text(f"{MINE}    payload, equations, defaults = 'all', ('a = b',), {{'rounds': 3}}\n")
-    told = about(find_learner(f"{file}:Mine"))
+    told = about(LEARNERS.find(f"{file}:Mine"))
     assert (told.payload, told.equations, told.defaults) == ("all", ("a = b",), {"rounds": 3})
 
 
 def test_every_installed_learner_tells_payload_and_equations() -> None:
-    for name in learner_names():
-        told = about(find_learner(name))
+    for name in LEARNERS.names():
+        told = about(LEARNERS.find(name))
         assert told.payload, name
         assert told.equations, name
         assert all(equation.strip() == equation and "\n" not in equation for equation in told.equations)

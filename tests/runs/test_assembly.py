@@ -10,7 +10,7 @@ import pytest
 
 import vnetsim
 from vnetsim.experiment import Experiment
-from vnetsim.learning.registry import find_learner
+from vnetsim.learning.registry import LEARNERS
 from vnetsim.plugins import Kind
 from vnetsim.runs.assembly import assemble
 from vnetsim.storage import structure
@@ -41,7 +41,7 @@ def test_a_run_finds_every_plugin_and_checks_every_setting_once(
     vnetsim.run("gaussian", learner=learner, rounds=1, settings=TINY, out=tmp_path / "run", progress=False)
     assert {kind for kind, _ in found} > {"learner", "selection policy", "pace", "radio model", "traffic source"}
     assert {plugin: times for plugin, times in found.items() if times != 1} == {}
-    assert (made[Experiment], made[find_learner(learner).Settings]) == (1, 1)
+    assert (made[Experiment], made[LEARNERS.find(learner).Settings]) == (1, 1)
 
 
 def test_a_model_on_the_clock_takes_the_place_of_that_of_the_schedules_learner() -> None:

@@ -55,12 +55,12 @@ def learner(name: str, defaults: dict[str, Any] | None = None, *settings: str) -
 
 
 class Learners(dict[str, Any]):
-    """What ``find_learner`` finds."""
+    """Learners that are found by their names."""
 
     def read(self, scenario: Path | str, *overrides: str) -> Experiment:
         """Return an experiment with one of these learners."""
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("vnetsim.scenario.settings_file.find_learner", self.__getitem__)
+            patch.setattr("vnetsim.plugins.Kind.find", lambda _, name: self[name])
             return read_experiment(str(scenario), [parse_override(text) for text in overrides])[0]
 
 

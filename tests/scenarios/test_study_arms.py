@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from vnetsim.experiment import Experiment, ScheduleSettings
-from vnetsim.learning.registry import find_learner
+from vnetsim.learning.registry import LEARNERS
 from vnetsim.scenario.settings_file import to_plain
 from vnetsim.study.plan import Plan
 from vnetsim.study.request import Request
@@ -66,7 +66,7 @@ def test_arms_differ_in_the_learner_and_what_the_file_names_and_in_nothing_else(
     for one, other in pairs:
         assert beside(one.experiment, plan.arm_settings) == beside(other.experiment, plan.arm_settings)
         mine, theirs = (
-            {**dataclasses.asdict(find_learner(cell.experiment.learner).Settings()), **cell.experiment.learning}
+            {**dataclasses.asdict(LEARNERS.find(cell.experiment.learner).Settings()), **cell.experiment.learning}
             for cell in (one, other)
         )
         differ = {key for key in mine.keys() & theirs.keys() if mine[key] != theirs[key]}
@@ -82,7 +82,7 @@ def test_arms_that_are_said_to_cost_the_same_do(name: str, size: str) -> None:
         assert len(schedules) == 1
         assert {cell.experiment.schedule.learner for cell in plan.cells} <= {"cdl", "fedefm", "flsimco"}
         return
-    costs = {find_learner(cell.experiment.learner).cost for cell in plan.cells}
+    costs = {LEARNERS.find(cell.experiment.learner).cost for cell in plan.cells}
     work = {
         tuple(cell.experiment.learning[key] for key in ("encoder", "batch", "steps", "batchnorm", "negatives"))
         for cell in plan.cells

@@ -14,7 +14,6 @@ from cyclopts import Parameter
 from vnetsim import __version__
 from vnetsim.cli.options import Debug
 from vnetsim.errors import InputError, RunError, unknown_name
-from vnetsim.own_packages import claim
 from vnetsim.setting_texts import MOST_WANTED, SettingText, as_toml, description, meanings, setting_texts, tables_of
 from vnetsim.standard_streams import plain, tell
 
@@ -77,13 +76,12 @@ def learners(
 ) -> int:
     """List the learners there are: name, task, payload, paper; with NAME also equations, settings and defaults."""
     from vnetsim.cli.terminal import print_learners, print_plugin  # noqa: PLC0415 - keeps --help quick
-    from vnetsim.learning.registry import LEARNERS, find_learner  # noqa: PLC0415
+    from vnetsim.learning.registry import LEARNERS  # noqa: PLC0415
 
     if name is not None:
-        print_plugin(LEARNERS, find_learner(name))
+        print_plugin(LEARNERS, LEARNERS.find(name))
         return 0
     faults: list[str] = []
-    claim("learners")
     print_learners(_installed(LEARNERS, faults))
     return _status(faults)
 
@@ -106,7 +104,6 @@ def plugins(
     """List what can be swapped, one line each; with KIND and NAME also equations, source and settings."""
     from vnetsim.cli.terminal import print_plugin, print_plugins  # noqa: PLC0415 - keeps --help quick
 
-    claim("learners")
     asked = kind and re.sub("[- ]", "_", kind)
     wanted = [one for one in kinds() if asked is None or asked in _words(one)]
     if not wanted:
@@ -171,9 +168,9 @@ def settings(
     tables: dict[str, type] = {"": Experiment, **tables_of(Experiment)}
     brought: Mapping[str, Any] = {}
     if learner is not None or basic or (key or "").partition(".")[0] == "learning":
-        from vnetsim.learning.registry import about, find_learner  # noqa: PLC0415
+        from vnetsim.learning.registry import LEARNERS, about  # noqa: PLC0415
 
-        found = find_learner(learner or Experiment.learner)
+        found = LEARNERS.find(learner or Experiment.learner)
         tables["learning"] = found.Settings
         brought = about(found).defaults if learner else {}
     texts = {
@@ -204,7 +201,6 @@ def _settings_of_plugins(table: str, key: str) -> int:
     from vnetsim.cli.terminal import print_settings  # noqa: PLC0415 - keeps --help quick
     from vnetsim.experiment import Experiment  # noqa: PLC0415
 
-    claim("learners")
     kind = next(kind for kind in kinds() if kind.table == table)
     named = name_text(kind)
     if named is not None and key == named.key:
@@ -261,9 +257,9 @@ def cite(
     debug: Debug = False,  # noqa: ARG001
 ) -> int:
     """Print what to cite as BibTeX: vnetsim, SUMO, and the papers of the learners that were used."""
-    from vnetsim.learning.registry import find_learner, learner_names  # noqa: PLC0415 - keeps --help quick
+    from vnetsim.learning.registry import LEARNERS  # noqa: PLC0415 - keeps --help quick
 
-    print("\n\n".join(references([find_learner(name) for name in names or learner_names()])))
+    print("\n\n".join(references([LEARNERS.find(name) for name in names or LEARNERS.names()])))
     return 0
 
 

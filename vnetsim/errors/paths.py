@@ -62,7 +62,7 @@ def is_rsu_file(spec: object) -> bool:
 def with_paths(value: Any, place: Callable[[str], str]) -> Any:
     """Return the value of one of ``FILES`` with its paths changed; in a list those of files of RSUs."""
     if isinstance(value, list | tuple):
-        return [place(one) if is_rsu_file(one) else one for one in value]
+        return type(value)(place(one) if is_rsu_file(one) else one for one in value)
     return place(value) if isinstance(value, str) and value else value
 
 

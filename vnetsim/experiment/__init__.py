@@ -7,7 +7,7 @@ the same name in an experiment TOML file.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
 from vnetsim.errors.bounds import Within, check_bounds, require
@@ -136,9 +136,25 @@ class Experiment:
     source: Mapping[str, Any] = field(default_factory=dict)
     encoder: Mapping[str, Any] = field(default_factory=dict)
 
+    def value(self, key: str) -> Any:
+        """Return the value of a setting by its dotted key, None where there is none."""
+        node: Any = self
+        for part in key.split("."):
+            beside = getattr(node, "own", {})
+            node = node.get(part) if isinstance(node, Mapping) else getattr(node, part, beside.get(part))
+        return node
+
+    def placed(self, values: Mapping[str, Any]) -> Experiment:
+        """Return the experiment with other values of some settings, by their dotted keys."""
+        result: Any = self
+        for key, value in values.items():
+            result = _placed(result, key.split("."), value)
+        return result  # type: ignore[no-any-return]
+
     def plugins(self) -> dict[str, str]:
         """Return what is named under each of ``PLUGIN_KEYS``; empty for nothing."""
-        return {key: _named(self, key.split(".")) for key in PLUGIN_KEYS}
+        found = {key: self.value(key) for key in PLUGIN_KEYS}
+        return {key: name if isinstance(name, str) else "" for key, name in found.items()}
 
     def __post_init__(self) -> None:
         check_bounds("", self)
@@ -149,8 +165,12 @@ class Experiment:
         )
 
 
-def _named(table: Any, path: list[str]) -> str:
-    """Return the name at a path through settings and tables of them, empty where there is none."""
-    for part in path:
-        table = table.get(part, "") if isinstance(table, Mapping) else getattr(table, part, "")
-    return table if isinstance(table, str) else ""
+def _placed(table: Any, path: list[str], value: Any) -> Any:
+    """Return settings, or a table of them, with another value at a path."""
+    if not path:
+        return value
+    if isinstance(table, Mapping):
+        return {**table, path[0]: _placed(table.get(path[0], {}), path[1:], value)}
+    if hasattr(table, path[0]):
+        return replace(table, **{path[0]: _placed(getattr(table, path[0]), path[1:], value)})
+    return replace(table, own=_placed(table.own, path, value))

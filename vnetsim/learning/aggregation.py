@@ -104,6 +104,7 @@ AGGREGATIONS = Kind(
     table="aggregation",
     default=SYNC,
     maker="aggregate",
+    package="learners",
     built_in={
         "sync": "learners.aggregation.means:Sync",
         "fedasync": "learners.aggregation.asynchronous:FedAsync",

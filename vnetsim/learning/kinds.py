@@ -58,6 +58,7 @@ DATA_SETS = Kind(
     key="data.name",
     table="data",
     maker="load",
+    package="learners",
     built_in={
         "signs": "learners.data.signs:Signs",
         "cifar10": "learners.data.cifar10:Cifar10",
@@ -75,6 +76,7 @@ ENCODERS = Kind(
     key="learning.encoder",
     table="encoder",
     maker="build",
+    package="learners",
     built_in={
         "small": "learners.encoders:Small",
         "resnet18": "learners.encoders:ResNet18",

@@ -9,7 +9,6 @@ from typing import Any
 
 from vnetsim.errors import InputError
 from vnetsim.learning import KeepsModels, Learner, LearnerContext
-from vnetsim.own_packages import claim
 from vnetsim.plugins import Kind
 from vnetsim.plugins.checked import checked
 
@@ -56,25 +55,8 @@ LEARNERS = Kind(
     table="learning",
     maker="create",
     fault=_fault,
+    package="learners",
 )
-
-
-def learner_names() -> list[str]:
-    """Return the names of all installed learners, sorted. Imports none of them."""
-    return LEARNERS.names()
-
-
-def find_learner(name: str) -> type[Learner]:
-    """Return the learner class called ``name``: an entry point, or a class of a file as ``path/to/file.py:Class``.
-
-    Nothing of the process changes but what Python has loaded.
-
-    Raises:
-        InputError: see ``vnetsim.plugins.Kind.find``.
-        RunError: likewise for an installed one.
-    """
-    claim("learners")
-    return LEARNERS.find(name)
 
 
 def require_several_models(learner: type[Learner], setting: str) -> None:

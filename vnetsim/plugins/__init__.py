@@ -25,6 +25,7 @@ from typing import Any, TypeVar
 
 from vnetsim.errors import InputError, RunError, VnetsimError, unknown_name
 from vnetsim.errors.paths import refuse_special, resolved
+from vnetsim.own_packages import claim
 
 
 @functools.cache
@@ -85,6 +86,8 @@ class Kind:
         maker: a method by which a class of a file is told from its helpers, for the list in a message.
         fault: returns what else is wrong with a class, empty for nothing.
         built_in: entry points that need not be installed, ``module:Class`` by name.
+        package: vnetsim's own package in which those of the kind stand, and which no user's folder may hide; see
+            ``vnetsim.own_packages``. Empty for ``vnetsim`` itself.
     """
 
     name: str
@@ -96,6 +99,7 @@ class Kind:
     maker: str
     fault: Callable[[type], str] = _nothing
     built_in: Mapping[str, str] = field(default_factory=dict)
+    package: str = ""
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -157,6 +161,8 @@ class Kind:
         """
         if (self.name, name) in _GIVEN:
             return _GIVEN[self.name, name]
+        if self.package:
+            claim(self.package)
         path = code_file(name)
         if path is not None:
             found = self._class_of_file(path, short_name(name))

@@ -14,15 +14,14 @@ from vnetsim.experiment.traffic import COMPUTERS
 from vnetsim.learning import AGGREGATOR, Cost, Exchange, Learner, LearnerContext
 from vnetsim.learning.aggregation import AGGREGATIONS, SYNC
 from vnetsim.learning.kinds import DATA_SETS, ENCODERS
-from vnetsim.learning.registry import find_learner, made_learner, require_several_models
+from vnetsim.learning.registry import LEARNERS, made_learner, require_several_models
 from vnetsim.plugins import Kind, at_folder, code_file, is_class, short_name
 from vnetsim.random_streams import Streams
 from vnetsim.runs.manifest import relative
 from vnetsim.scenario.kinds import scenario_anywhere
-from vnetsim.scenario.settings_file import Chosen, at, chosen, learner_defaults, merge, naming, to_plain
+from vnetsim.scenario.settings_file import Chosen, chosen, learner_defaults
 from vnetsim.simulation.compute import RECEIVE_W, TRANSMIT_W
 from vnetsim.simulation.plugins import SimulationPlugins, simulation_plugins
-from vnetsim.storage.structure import structure
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,25 +141,25 @@ def assemble(experiment: Experiment, learner: type[Learner] | None = None) -> As
         RunError: an installed plug-in is at fault.
     """
     experiment = located(experiment)
-    found = learner or find_learner(experiment.learner)
+    chosen_learner = chosen(LEARNERS, experiment.learning, experiment.learner, found=learner)
     if experiment.topology.kind != "single":
-        require_several_models(found, f"topology.kind = '{experiment.topology.kind}'")
-    settings: Any = structure(experiment.learning, found.Settings, "", ("learning",))
-    schedule = _scheduled(experiment.schedule, found)
-    spelt_out: dict[str, Any] = {"learning": to_plain(settings)}
+        require_several_models(chosen_learner.found, f"topology.kind = '{experiment.topology.kind}'")
+    schedule = _scheduled(experiment.schedule, chosen_learner.found)
+    spelt_out = {"learning": chosen_learner.spelt_out}
     if schedule is not None:
-        spelt_out["schedule"] = replace(experiment.schedule, learning=to_plain(schedule.settings))
-    experiment = replace(experiment, **spelt_out)
+        spelt_out["schedule.learning"] = schedule.spelt_out
+    experiment = experiment.placed(spelt_out)
+    named = _named(experiment, chosen_learner.found)
     return Assembly(
         experiment=experiment,
-        learner=Chosen(found=found, settings=settings),
+        learner=chosen_learner,
         schedule=schedule,
         simulation=simulation_plugins(experiment),
-        others={kind.table: chosen(kind, values, name) for kind, name, values in _named(experiment, found)},
+        others={kind.table: chosen(kind, values, name) for kind, values, name in named},
     )
 
 
-def _named(experiment: Experiment, learner: type[Learner]) -> Iterator[tuple[Kind, str, Mapping[str, Any]]]:
+def _named(experiment: Experiment, learner: type[Learner]) -> Iterator[tuple[Kind, Mapping[str, Any], str]]:
     """Yield data set, encoder and aggregation rule, but for those where the learner's own default holds.
 
     Raises:
@@ -173,7 +172,7 @@ def _named(experiment: Experiment, learner: type[Learner]) -> Iterator[tuple[Kin
             continue  # none at all, or what the learner itself knows or refuses
         if not name:
             raise InputError(f"{kind.table}: the learner has no setting {kind.key}, whose settings these would be.")
-        yield kind, name, values
+        yield kind, values, name
     rule, values = str(named[AGGREGATIONS.key] or SYNC), experiment.aggregation
     if values in ({}, {"name": SYNC}):
         return
@@ -182,21 +181,19 @@ def _named(experiment: Experiment, learner: type[Learner]) -> Iterator[tuple[Kin
             f"{AGGREGATIONS.key}: '{short_name(rule)}' is not for the learner {learner.name}, which makes one model of "
             f"its uploads in a way of its own; leave it at '{SYNC}', without a table {AGGREGATIONS.table}."
         )
-    yield AGGREGATIONS, rule, values
+    yield AGGREGATIONS, values, rule
 
 
 def _scheduled(schedule: ScheduleSettings, learner: type[Learner]) -> Chosen | None:
     if not schedule.learner:
         return None
-    try:
-        kind = find_learner(schedule.learner)
-    except InputError as error:
-        raise InputError(f"schedule.learner: {error}") from None
-    if kind.task != learner.task:
+    other = chosen(LEARNERS, schedule.learning, schedule.learner, below=("schedule",))
+    if other.found.task != learner.task:
         raise InputError(
-            f"schedule.learner: {kind.name} learns another task ({kind.task}) than {learner.name} ({learner.task})."
+            f"schedule.learner: {other.found.name} learns another task ({other.found.task}) than {learner.name} "
+            f"({learner.task})."
         )
-    return Chosen(found=kind, settings=structure(schedule.learning, kind.Settings, "", ("schedule", "learning")))
+    return other
 
 
 def _manner(exchange: Exchange | None) -> str:
@@ -211,8 +208,7 @@ def _manner(exchange: Exchange | None) -> str:
 
 def plugin_files(experiment: Experiment) -> dict[str, str]:
     """Return the files that settings of plug-ins name as ``file``, by the tables they stand in."""
-    values = to_plain(experiment)
-    named = {table: at(values, f"{table}.{key}") for table, key in sorted(PLUGIN_FILES)}
+    named = {table: experiment.value(f"{table}.{key}") for table, key in sorted(PLUGIN_FILES)}
     return {table: file for table, file in named.items() if isinstance(file, str) and file}
 
 
@@ -222,15 +218,15 @@ def located(experiment: Experiment) -> Experiment:
     Raises:
         InputError: one of them could never exist; whether it does is said by who opens it.
     """
-    values = {**to_plain(experiment), "scenario": scenario_anywhere(experiment.scenario)}
-    for path in sorted(FILES):
-        key = ".".join(path)
-        if value := at(values, key):
+    found: dict[str, Any] = {"scenario": scenario_anywhere(experiment.scenario)}
+    for key in map(".".join, sorted(FILES)):
+        if value := experiment.value(key):
             try:
-                values = merge(values, path, with_paths(value, lambda one: str(resolved(one))))
+                found[key] = with_paths(value, lambda path: str(resolved(path)))
             except InputError as error:
                 raise InputError(f"{key}: {error}") from None
-    return naming(values, {key: at_folder(name, Path.cwd()) for key, name in experiment.plugins().items()})
+    found |= {key: at_folder(name, Path.cwd()) for key, name in experiment.plugins().items() if name}
+    return experiment.placed(found)
 
 
 def seen_from(folder: Path, experiment: Experiment) -> Experiment:
@@ -240,4 +236,4 @@ def seen_from(folder: Path, experiment: Experiment) -> Experiment:
         for key, name in experiment.plugins().items()
         if (file := code_file(name)) is not None
     }
-    return naming({**to_plain(experiment), "scenario": relative(Path(experiment.scenario), folder)}, seen)
+    return experiment.placed({"scenario": relative(Path(experiment.scenario), folder), **seen})

@@ -20,7 +20,7 @@ from vnetsim.errors.paths import FILES, from_folder, refuse_special
 from vnetsim.experiment import ALL_ROUNDS, DEFAULT_NAMES, PLUGIN_KEYS, PLUGIN_TABLES, DataSettings, Experiment
 from vnetsim.learning import Learner
 from vnetsim.learning.kinds import DATA_SETS
-from vnetsim.learning.registry import about, find_learner
+from vnetsim.learning.registry import LEARNERS, about
 from vnetsim.plugins import Kind, at_folder
 from vnetsim.scenario.kinds import scenario_at
 from vnetsim.scenario.trust import refuse_code
@@ -48,18 +48,32 @@ class Chosen:
     settings: Any
 
     @property
+    def spelt_out(self) -> dict[str, Any]:
+        """Its settings as plain values, with the defaults."""
+        return to_plain(self.settings)
+
+    @property
     def record(self) -> dict[str, Any]:
         """Name, source and settings, for the manifest."""
-        return {"name": self.found.name, "source": self.found.source, "settings": to_plain(self.settings)}
+        return {"name": self.found.name, "source": self.found.source, "settings": self.spelt_out}
 
 
-def chosen(kind: Kind, values: Mapping[str, Any], name: str = "") -> Chosen:
+def chosen(
+    kind: Kind,
+    values: Mapping[str, Any],
+    name: str = "",
+    *,
+    found: type[Any] | None = None,
+    below: tuple[str, ...] = (),
+) -> Chosen:
     """Return a plug-in with its settings.
 
     Args:
         kind: its kind.
         values: its table, whose ``name``, or else the kind's default, names it.
         name: of one that is named elsewhere.
+        found: its class, where that is known.
+        below: table in which key and table of the kind stand.
 
     Raises:
         InputError: there is none of that name, or its settings are wrong.
@@ -70,10 +84,10 @@ def chosen(kind: Kind, values: Mapping[str, Any], name: str = "") -> Chosen:
     if not isinstance(name, str):
         raise InputError(f"{kind.key}: expected a name, got {name!r}.")
     try:
-        found: Any = kind.find(name)
+        plugin: Any = found or kind.find(name)
     except InputError as error:
-        raise InputError(f"{kind.key}: {error}") from error
-    return Chosen(found=found, settings=structure(own, kind.settings_of(found), "", (kind.table,)))
+        raise InputError(f"{'.'.join((*below, kind.key))}: {error}") from error
+    return Chosen(found=plugin, settings=structure(own, kind.settings_of(plugin), "", (*below, kind.table)))
 
 
 def parse_override(text: str) -> tuple[tuple[str, ...], Any]:
@@ -322,7 +336,7 @@ def read_experiment(
     name = dict(overrides).get(("learner",), before)
     if not isinstance(name, str):
         raise InputError(f"learner: expected a string, got {name!r:.60}.")
-    learner = find_learner(name)
+    learner = LEARNERS.find(name)
     own = learner_defaults(learner)
     if file is not None and recorded:
         values = _fit_recording(values, file.parent, learner, own, another=name != before)
@@ -380,14 +394,6 @@ def changed(experiment: Experiment, overrides: Sequence[Override]) -> Experiment
     for path, value in overrides:
         values = merge(values, path, value)
     return _structured(values, "")
-
-
-def naming(values: Mapping[str, Any], plugins: Mapping[str, str]) -> Experiment:
-    """Return the experiment of plain values with other names of plug-ins, by key; an empty one is none."""
-    for key, name in plugins.items():
-        if name:
-            values = merge(values, key.split("."), name)
-    return structure(values, Experiment, "")
 
 
 def _of_other_plugins(values: dict[str, Any], overrides: Sequence[Override]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from vnetsim.plugins import at_folder, code_file
 from vnetsim.progress import ProgressDisplay
 from vnetsim.runs.assembly import assemble
 from vnetsim.runs.runner import resume_run, start_run
-from vnetsim.scenario.settings_file import load_experiment, naming, to_plain
+from vnetsim.scenario.settings_file import load_experiment, to_plain
 from vnetsim.storage.comparison import COMPARED
 from vnetsim.storage.folder import Folder
 from vnetsim.storage.run_directory import RunDirectory
@@ -63,8 +63,8 @@ class CellJob:
     def located(self) -> Experiment:
         """Return its settings with the paths as they are on this machine."""
         given = self.experiment
-        plugins = {key: at_folder(name, self.root) for key, name in given.plugins().items()}
-        return naming({**to_plain(given), "scenario": str(self.root / given.scenario)}, plugins)
+        plugins = {key: at_folder(name, self.root) for key, name in given.plugins().items() if name}
+        return given.placed({"scenario": str(self.root / given.scenario), **plugins})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from vnetsim.errors import InputError, unknown_name
 from vnetsim.experiment import ALL_ROUNDS, Experiment, ScheduleSettings
 from vnetsim.learning import Learner
-from vnetsim.learning.registry import find_learner
+from vnetsim.learning.registry import LEARNERS
 from vnetsim.plugins import short_name
 from vnetsim.runs.assembly import assemble
 from vnetsim.runs.timing import refuse_losses
@@ -136,7 +136,7 @@ class Expansion:
         learners = dict.fromkeys(one[LEARNER] for one in settings)
         tasks: dict[str, list[str]] = {}
         for name in learners:
-            tasks.setdefault(find_learner(name).task, []).append(short_name(name))
+            tasks.setdefault(LEARNERS.find(name).task, []).append(short_name(name))
         if len(tasks) > 1:
             found = "; ".join(f"{', '.join(names)}: {task}" for task, names in tasks.items())
             raise InputError(f"learners of different tasks cannot be compared ({found}).")

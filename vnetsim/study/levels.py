@@ -17,7 +17,7 @@ from vnetsim.errors import InputError, unknown_name
 from vnetsim.errors.bounds import Within
 from vnetsim.errors.paths import from_folder
 from vnetsim.experiment import PLUGIN_KEYS, WHOLE_TABLES
-from vnetsim.learning.registry import find_learner
+from vnetsim.learning.registry import LEARNERS
 from vnetsim.plugins import at_folder, short_name
 from vnetsim.scenario.kinds import scenario_at
 from vnetsim.storage.comparison import Interval
@@ -259,7 +259,7 @@ def refuse_same_labels(levels: Sequence[Level]) -> None:
 
 def keys_of(learner: str) -> set[str]:
     """Return the names of a learner's settings."""
-    return {one.name for one in dataclasses.fields(find_learner(learner).Settings)}
+    return {one.name for one in dataclasses.fields(LEARNERS.find(learner).Settings)}
 
 
 def grid_of(table: Mapping[str, Any]) -> dict[Key, Sequence[Any]]:

@@ -11,7 +11,7 @@ from vnetsim.errors.paths import path_name
 from vnetsim.experiment import Experiment
 from vnetsim.plugins import code_file, short_name
 from vnetsim.runs.manifest import sha256_of
-from vnetsim.scenario.settings_file import naming, to_plain
+from vnetsim.scenario.settings_file import to_plain
 from vnetsim.storage.records import SkippedEntry
 
 
@@ -42,7 +42,7 @@ class Cell:
         Traffic and the files of plug-ins go in by their bytes, not by their paths.
         """
         named = self.experiment.plugins()
-        short = naming(to_plain(self.experiment), {key: short_name(name) for key, name in named.items()})
+        short = self.experiment.placed({key: short_name(name) for key, name in named.items() if name})
         plain = {**to_plain(short), "scenario": traffic_sha256}
         for key, name in named.items():
             if (file := code_file(name)) is not None:

@@ -29,7 +29,6 @@ from vnetsim.runs.assembly import assemble
 from vnetsim.runs.manifest import sha256_of
 from vnetsim.runs.ray_cluster import cluster_options
 from vnetsim.runs.writer import locked
-from vnetsim.scenario.settings_file import naming, to_plain
 from vnetsim.storage.comparison import RECORD
 from vnetsim.storage.folder import is_own
 from vnetsim.storage.records import RecordedEntry
@@ -185,8 +184,8 @@ class _Study:
             return False
 
     def _job(self, number: int, name: str, cell: Cell) -> CellJob:
-        names = {key: self._kept(name) for key, name in cell.experiment.plugins().items()}
-        experiment = naming(to_plain(cell.experiment), names)
+        names = {key: self._kept(name) for key, name in cell.experiment.plugins().items() if name}
+        experiment = cell.experiment.placed(names)
         return CellJob(
             name=name,
             where=f"cell {number} of {len(self.cells)} ({cell.words})",
