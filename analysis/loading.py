@@ -41,6 +41,7 @@ class RunData:
         experiment: ``experiment.toml``, as ``experiment_text`` is.
         rsus: at least one.
         windows: the table of that name, as all that follow; with ``chord_m`` instead of the paths.
+        metrics: the mean over the aggregators' models, where there are several.
         exchanges: between vehicles.
         lanes: the table ``map``.
         samples: example images, None when there are none.
@@ -71,6 +72,11 @@ class RunData:
     def takes_part(self) -> bool:
         """Whether vehicles were invited to rounds, trained or not."""
         return self.manifest.kind != "mobility"
+
+    @property
+    def aggregators(self) -> int:
+        """How many aggregate by themselves, each with a model and rounds of its own."""
+        return max(self.rounds["aggregator"].n_unique(), 1)
 
     @property
     def invited(self) -> pl.DataFrame:
@@ -151,6 +157,10 @@ def load(run: Path) -> RunData:
         else:
             tables[name] = pl.DataFrame(schema={column.name: column.dtype for column in columns})
     tables["lanes"] = tables.pop("map")
+    if tables["metrics"]["aggregator"].n_unique() > 1:  # a model each: what is shown is the mean over them
+        by_round = tables["metrics"].group_by("round", "name", maintain_order=True)
+        mean = by_round.agg(pl.col("time_s").max(), pl.col("value").mean(), aggregator=pl.lit("mean"))
+        tables["metrics"] = mean.select(tables["metrics"].columns)
     return RunData(
         manifest=manifest,
         experiment=experiment,
@@ -208,7 +218,7 @@ def curves(run: RunData) -> list[Curve]:
                     value=rows["value"].to_numpy(),
                 )
             )
-    losses = run.rounds.filter(pl.col("loss").is_finite()).sort("round")
+    losses = run.rounds.filter(pl.col("loss").is_finite()).group_by("round").agg(pl.col("loss").mean()).sort("round")
     if not names & {"loss", "train_loss", "training_loss"} and not losses.is_empty():
         result.append(
             Curve(

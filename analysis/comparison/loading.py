@@ -76,7 +76,9 @@ def _cell(folder: Path, entry: CellEntry, traffic_sha256: str, own: AbstractSet[
         rsus=_rsus(manifest.rsus),
         ended_by=str(manifest.ended_by),
         rounds=run.rounds.height,
-        wanted_rounds=run.rounds.height if timed else int(experiment.get("rounds", run.rounds.height)),
+        wanted_rounds=run.rounds.height
+        if timed
+        else int(experiment.get("rounds", 0)) * run.aggregators or run.rounds.height,
         begin_s=begin_s,
         time_s=time_s,
         metrics=metrics.filter(pl.col("value").is_finite()).sort("round", maintain_order=True),

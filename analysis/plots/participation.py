@@ -197,7 +197,9 @@ def outcome_panel(run: RunData) -> Drawn:
 def weight_panel(run: RunData) -> Drawn:
     """Draw each update's weight relative to equal weights against speed."""
     rows = run.participations.filter(pl.col("weight").is_not_null() & (pl.col("outcome") == "committed"))
-    rows = rows.with_columns(relative=pl.col("weight") * pl.len().over("round"), n=pl.len().over("round"))
+    rows = rows.with_columns(n=pl.len().over("aggregator", "round")).with_columns(
+        relative=pl.col("weight") * pl.col("n")
+    )
     rows = rows.filter(pl.col("n") > 1)
     if rows.is_empty():
         return None, "Not drawn: no round aggregated more than one update."
@@ -214,7 +216,7 @@ def weight_panel(run: RunData) -> Drawn:
     legend(ax)
     deviation = float(np.sqrt(np.mean((relative - 1) ** 2)))
     caption = (
-        f"{plural(rows.height, 'update')} in {plural(rows['round'].n_unique(), 'round')}. "
+        f"{plural(rows.height, 'update')} in {plural(rows.select('aggregator', 'round').n_unique(), 'round')}. "
         f"Weights lie between {number(float(relative.min()), 4)} and {number(float(relative.max()), 4)} "
         f"times the equal weight; rms deviation {percent(deviation, 2)}."
     )

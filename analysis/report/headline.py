@@ -70,7 +70,7 @@ def _energy(run: RunData) -> list[tuple[str, str]]:
 
 def _learning(run: RunData) -> list[tuple[str, str]]:
     parts = run.participations
-    wanted = run.experiment.rounds if run.learning else 0
+    wanted = run.experiment.rounds * run.aggregators if run.learning else 0
     done = f"{count(run.rounds.height)} of {count(wanted)}" if wanted else count(run.rounds.height)
     empty = run.rounds.filter(pl.col("committed") == 0).height
     rows = [("Rounds", f"{done} ({count(empty)} without a commit)" if empty else done)]

@@ -41,6 +41,9 @@ def notices(run: RunData) -> list[str]:
     lines = [_STATUS[run.manifest.status]] if run.manifest.status in _STATUS else []
     if run.manifest.status == "finished":  # what is written when it ends is not yet known to be missing before
         lines += [*_silent_rsus(run), *_no_exchange(run), *_over_early(run), *_ways_out(run), *_equal_after_all(run)]
+    if run.aggregators > 1:
+        several = f"{count(run.aggregators)} RSUs aggregate by themselves, each its own model"
+        lines.append(f"{several}: what was measured of models is the mean over them, round by round.")
     found = [*_on_the_clock(run), *lines, *_no_streets(run), *_sharp(run)]
     return [*found, *(warning for _, _, warning in rates(run) if warning)]
 

@@ -205,9 +205,10 @@ def contested_share(participations: pl.DataFrame, windows: pl.DataFrame, rounds:
     """Return the share of the invitations at whose instant somebody stayed behind who might have been invited.
 
     Somebody waits who is in coverage, takes no part, and was neither invited nor aggregated in the round that is open.
+    Where several aggregate, who waits for which of them is not known, and the share is None.
     """
     invited = participations.filter(_INVITED)
-    if invited.is_empty():
+    if invited.is_empty() or rounds["aggregator"].n_unique() > 1:
         return None
     closes = rounds.select(last="round", close_s="close_s")
     counted = pl.col("outcome").is_in(["committed", "rejected"])

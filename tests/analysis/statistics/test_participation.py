@@ -99,7 +99,7 @@ PARTS = pl.DataFrame(
             "upload_bytes", "exchange_bytes"],
     orient="row",
 )  # fmt: skip
-ROUNDS = pl.DataFrame({"round": [0, 1], "close_s": [20.0, 36.0]})
+ROUNDS = pl.DataFrame({"round": [0, 1], "close_s": [20.0, 36.0], "aggregator": ["single"] * 2})
 COVERED = pl.DataFrame(
     {
         "vehicle_id": ["a", "b", "c", "d"],
