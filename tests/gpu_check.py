@@ -66,7 +66,6 @@ def parts() -> list[Part]:
         Part(name="paper_run", run=paper("expressway_schedule.json"), limit_s=300, least_s=150),
         Part(name="many_small", run=fast("many_small"), limit_s=90),
         Part(name="host_waits", run=fast("host_waits"), limit_s=60),
-        Part(name="layouts", run=fast("layouts"), limit_s=60),
         Part(name="transport", run=fast("transport"), limit_s=90),
         Part(name="large_bfloat16", run=large("sequential", "bfloat16"), limit_s=120),
         Part(name="large_bfloat16_stacked", run=large("batched", "bfloat16"), limit_s=120),

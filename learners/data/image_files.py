@@ -142,12 +142,7 @@ def _square(image: Image.Image, *, grey: bool, side_px: int) -> NDArray[np.uint8
 
 
 def read_archive(path: Path, needed: Iterable[str], optional: Iterable[str] = ()) -> dict[str, NDArray[Any]]:
-    """Return arrays of an ``.npz`` archive by name; pickled objects in it are refused and never executed.
-
-    Args:
-        path: the archive.
-        needed: arrays that it must have.
-        optional: arrays to return as well if it has them.
+    """Return arrays of an ``.npz`` archive by name, the ``optional`` ones if it has them; pickled objects are refused.
 
     Raises:
         InputError: when it cannot be read or lacks an array; the message lists those it has.
@@ -176,14 +171,12 @@ def read_archive(path: Path, needed: Iterable[str], optional: Iterable[str] = ()
 
 
 def images_of_array(array: NDArray[Any], *, grey: bool, side_px: int, where: str) -> NDArray[np.uint8]:
-    """Return the images of an array, shape (N, C, P, P), one channel when ``grey`` and else three.
-
-    Grey images are repeated in three channels, and of colour the luma is kept, as asked.
+    """Return the images of an array, shape (N, C, P, P), the luma (ITU-R BT.601) when ``grey``, else three channels.
 
     Args:
         array: shape (N, H, W), (N, H, W, 1 or 3) or (N, 1 or 3, H, W); whole numbers in 0..255, or floating point in
             [0, 1] when no value of the array exceeds 1, else in [0, 255].
-        grey: whether to keep the luma alone (ITU-R BT.601).
+        grey: see above.
         side_px: height and width to bring them to (px).
         where: file and name of the array, for messages.
 
@@ -220,16 +213,7 @@ def _bytes(array: NDArray[Any], where: str) -> NDArray[np.uint8]:
 
 
 def existing(root: str, name: str, what: str) -> Path:
-    """Return ``data.root`` as a path that exists.
-
-    Args:
-        root: the setting.
-        name: the set that needs it.
-        what: what it should name, for the message.
-
-    Raises:
-        InputError: when it is not given or does not exist.
-    """
+    """Return ``data.root`` as a path that exists, else an InputError: the set ``name`` needs ``what``."""
     if not root:
         raise InputError(f"data.root: {name} needs {what}: --data-root PATH.")
     path = Path(root)

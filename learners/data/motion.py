@@ -16,9 +16,6 @@ def motion_blur(images: Tensor, length_px: Tensor) -> Tensor:
     Args:
         images: floating point, shape (N, C, H, W).
         length_px: length of each image's motion (px), finite, shape (N,).
-
-    Returns:
-        The blurred images, same shape, type and device.
     """
     length = length_px.to(device=images.device, dtype=images.dtype).clamp(min=1.0)
     return torch.where((length > 1)[:, None, None, None], _along_rows(images, length), images)

@@ -24,7 +24,7 @@ STRAIGHT = 0.05
 def partition(
     labels: Indices, *, silos: int, approaches: int, settings: DataSettings, generator: Generator
 ) -> list[Indices]:
-    """Return the images that each silo holds.
+    """Return the rows of ``labels`` that each silo holds.
 
     No image goes to two silos, and every image to one if any silo holds its class. Silos get equally many, to within
     one image, for ``iid`` and ``dirichlet``, and among the silos that share classes for ``approach``. The order inside
@@ -45,13 +45,10 @@ def partition(
 
     Args:
         labels: class of every training image, shape (N,).
-        silos: number of silos, >= 1.
+        silos: their number, >= 1.
         approaches: number of approach directions, >= 1.
-        settings: ``partition``, ``alpha``, ``unseen_share`` and ``min_images``.
+        settings: which of them, and its parameters.
         generator: source of all draws.
-
-    Returns:
-        Indices into ``labels`` for each silo.
 
     Raises:
         InputError: when there are fewer images than the silos need, or the partition does not fit.
@@ -176,9 +173,6 @@ def _apportion(quota: int, log_shares: NDArray[np.float64], room: Indices) -> In
         quota: images to give out, <= ``room.sum()``.
         log_shares: logarithms of the shares, not normalised, shape (C,).
         room: images left in each class, shape (C,).
-
-    Returns:
-        Images of each class, summing to ``quota``, shape (C,).
     """
     counts: Indices = np.zeros_like(room)
     is_open = room > 0
@@ -215,15 +209,6 @@ def partition_steering(
     - ``sign``: the same with the angles below -STRAIGHT, above STRAIGHT, and between, drawn at random.
 
     Drives, blocks and signs are shared out so that the silos' sizes differ as little as their own sizes allow.
-
-    Args:
-        frames: the set.
-        silos: number of silos, >= 1.
-        settings: ``partition`` and ``min_images``.
-        generator: source of all draws.
-
-    Returns:
-        Indices into the training frames for each silo.
 
     Raises:
         InputError: when a silo would get fewer frames than ``min_images`` (or none), or the partition needs classes.

@@ -177,14 +177,14 @@ def _of_rows(values: Doubles) -> Floats:
 def _scene(
     world: World, *, below_px: Floats, ahead_m: Floats, along_m: Floats, middle_m: Floats, heading_rad: Doubles
 ) -> Floats:
-    """Return ground and sky in even light, shape (N, P, P).
+    """Return ground and sky in even light, shape (N, P, P); what is given by row has shape (N, P, 1).
 
     Args:
         world: their greys.
-        below_px: how far each row lies below the horizon (px), shape (N, P, 1).
-        ahead_m: how far ahead the ground is that each row shows (m), shape (N, P, 1).
-        along_m: the same along the road from the beginning of the drive (m), shape (N, P, 1).
-        middle_m: how far to the right the middle of the road lies there (m), shape (N, P, 1).
+        below_px: how far each row lies below the horizon (px).
+        ahead_m: how far ahead the ground is that each row shows (m).
+        along_m: the same along the road from the beginning of the drive (m).
+        middle_m: how far to the right the middle of the road lies there (m).
         heading_rad: direction of the car (rad), shape (N,).
     """
     side_px = below_px.shape[1]

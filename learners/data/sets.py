@@ -44,11 +44,7 @@ class ImageSet:
 
 
 def require_images(images: Tensor, channels: int) -> None:
-    """Refuse what is no stack of images as learners take them.
-
-    Raises:
-        ValueError: another type than uint8, or another shape than (N, channels, H, W).
-    """
+    """Refuse, by a ValueError, what is no uint8 of shape (N, channels, H, W)."""
     if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] != channels:
         raise ValueError(
             f"images are {images.dtype} of shape {tuple(images.shape)}, expected torch.uint8 (0 to 255) of shape "
@@ -124,15 +120,15 @@ Part = tuple[NDArray[np.uint8], NDArray[np.int64]]
 def classed_set(
     name: str, root: str, *, train: Part, test: Part, class_names: tuple[str, ...], pixels: str = ""
 ) -> ImageSet:
-    """Return the set of these images.
+    """Return the set of images, shape (N, 3, P, P), and their classes, shape (N,), with its channels' statistics.
 
     Args:
-        name: name of the set.
+        name: see ``ImageSet``, as for ``class_names`` and ``pixels``.
         root: where it was read, for messages.
-        train: images, shape (N, 3, P, P), and their classes, shape (N,).
-        test: the same of the test set.
-        class_names: label texts, in order of the class index.
-        pixels: how wider pixels came to 8 bits; empty where none did.
+        train: images and classes to train on.
+        test: those to test on.
+        class_names: see ``name``.
+        pixels: see ``name``.
 
     Raises:
         InputError: when the training images are not of two classes, or there are no test images.
@@ -156,16 +152,7 @@ def classed_set(
 
 
 def require_two_classes(labels: NDArray[np.int64], root: str, class_names: tuple[str, ...]) -> None:
-    """Refuse training images of fewer than two classes.
-
-    Args:
-        labels: class of each training image, shape (N,).
-        root: where they were read, for the message.
-        class_names: label texts, in order of the class index.
-
-    Raises:
-        InputError: when there are not two.
-    """
+    """Refuse, by an InputError, training images of fewer than two classes, given each one's, shape (N,)."""
     present = [class_names[label] for label in np.unique(labels)]
     if len(present) < 2:
         raise InputError(

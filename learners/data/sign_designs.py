@@ -19,12 +19,7 @@ Floats = NDArray[np.float32]
 
 
 class Layer(NamedTuple):
-    """A shape and its paint.
-
-    Args:
-        distance: signed distance to the shape's edge, shape (N, H, W).
-        paint: key of ``PAINTS``.
-    """
+    """A shape, by the signed distance to its edge, (N, H, W), and its paint, a key of ``PAINTS``."""
 
     distance: Floats
     paint: str

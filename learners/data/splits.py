@@ -38,7 +38,7 @@ def split_by_time(
 
     Args:
         drives: which drive each frame is of, in order of time, a drive in one piece, shape (N,).
-        share: share of the frames to hold out, in (0, 1).
+        share: in (0, 1).
         generator: source of the draw.
 
     Raises:
@@ -71,15 +71,7 @@ def split_by_class(labels: NDArray[np.int64], share: float, generator: np.random
     """Return training and test images, each in random order.
 
     Of every class ``share`` is held out, rounded, but at least one image and not all; a class of one image stays in
-    training.
-
-    Args:
-        labels: class of each image, shape (N,).
-        share: share to hold out, in (0, 1).
-        generator: source of all draws.
-
-    Raises:
-        InputError: when no class has two images.
+    training. No class of two images is an InputError.
     """
     order = generator.permutation(len(labels))
     is_test = np.zeros(len(labels), dtype=bool)
@@ -93,11 +85,7 @@ def split_by_class(labels: NDArray[np.int64], share: float, generator: np.random
 
 
 def first(indices: Indices, count: int, *, key: str, name: str) -> Indices:
-    """Return the first ``count`` indices, all for 0.
-
-    Raises:
-        InputError: when there are fewer; ``key`` and ``name`` are the setting and the set that the message names.
-    """
+    """Return the first ``count`` indices, all for 0; fewer are an InputError that names the setting and the set."""
     if count > len(indices):
         raise InputError(f"{key}: {count} images asked for, '{name}' has {len(indices)}; 0 takes all.")
     return indices[: count or len(indices)]

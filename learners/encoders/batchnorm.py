@@ -12,11 +12,7 @@ from torch import nn
 def estimate_statistics(network: nn.Module, forward: Callable[[], object]) -> None:
     """Replace a network's BatchNorm statistics by the plain mean over the batches that ``forward`` passes through it.
 
-    The network is left in training mode; how fast its statistics follow in training stays as it was.
-
-    Args:
-        network: a workspace; its weights are not touched.
-        forward: passes images through ``network``, in batches of equal size.
+    The batches are of equal size. The network's weights are not touched; it is left in training mode.
     """
     layers = [module for module in network.modules() if isinstance(module, nn.BatchNorm2d)]
     momenta = [layer.momentum for layer in layers]

@@ -170,16 +170,10 @@ class SideBySideEngine:
 
 
 class StackedEngine:
-    """Trains vehicles in stacks; see ``learners.engines.stacked``.
+    """Trains vehicles in stacks of so many at most; see ``learners.engines.stacked``."""
 
-    Args:
-        largest: most vehicles in a stack.
-        layout: of their convolutions' weights in memory, by which torch chooses that of a convolution.
-    """
-
-    def __init__(self, *, largest: int = 1024, layout: torch.memory_format = torch.contiguous_format) -> None:
+    def __init__(self, *, largest: int = 1024) -> None:
         self._largest = largest
-        self._layout = layout
         self._alone = SequentialEngine()
 
     def train(self, jobs: Sequence[TrainingJob]) -> list[Trained]:
@@ -203,7 +197,7 @@ class StackedEngine:
         if len(jobs) == 1:
             return self._alone.train(jobs)
         try:
-            return train_stacked(jobs, layout=self._layout)
+            return train_stacked(jobs)
         except (RuntimeError, MemoryError) as error:
             if not out_of_memory(error):
                 raise
@@ -281,9 +275,7 @@ def _cut(jobs: Sequence[TrainingJob], *, steps: int) -> list[TrainingJob]:
 def step_bytes(job: TrainingJob, network: nn.Module) -> int:
     """Return about how many bytes a step of a local training keeps for its backward pass, from trials with few images.
 
-    Args:
-        job: the local training.
-        network: a workspace; its state is overwritten.
+    The network is a workspace, whose state is overwritten.
     """
     network.load_state_dict(job.base)
     network.train()

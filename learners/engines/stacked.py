@@ -35,23 +35,13 @@ def stackable(jobs: Sequence[TrainingJob]) -> list[list[int]]:
     return list(groups.values())
 
 
-def train_stacked(
-    jobs: Sequence[TrainingJob], *, layout: torch.memory_format = torch.contiguous_format
-) -> list[Trained]:
-    """Return the results of jobs that ``stackable`` put together, in their order, but for what ``read`` fills in.
-
-    Args:
-        jobs: see above.
-        layout: of the weights of convolutions.
-    """
+def train_stacked(jobs: Sequence[TrainingJob]) -> list[Trained]:
+    """Return the results of jobs that ``stackable`` put together, in their order, but for what ``read`` fills in."""
     program = jobs[0].program
     device = device_of(program.network)
     generators = [torch.Generator().manual_seed(job.training.seed) for job in jobs]
     base = _stacked([job.base for job in jobs], device)
-    copies = {
-        name: tensor.flatten(0, 1).contiguous(memory_format=layout).view(tensor.shape) if tensor.ndim == 5 else tensor
-        for name, tensor in copy_state(base).items()
-    }
+    copies = copy_state(base)
     trained = {name for name, parameter in program.network.named_parameters() if parameter.requires_grad}
     state = {name: tensor.requires_grad_() if name in trained else tensor for name, tensor in copies.items()}
     parameters = {name: state[name] for name, _ in program.network.named_parameters()}

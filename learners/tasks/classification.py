@@ -11,12 +11,11 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from learners.data.moving import moved
-from learners.encoders import create_classifier, require_encoder
+from learners.encoders import create_classifier
 from learners.engines.programs import Loss, Program, State, Tensors
 from learners.mathematics.aggregation import Weights
-from learners.mathematics.robust import AveragingSettings
 from learners.tasks.evaluation import passed
-from learners.tasks.task import LEARNING_RATE, Momentum, Task, TrainingSettings, labelled_silos
+from learners.tasks.task import LEARNING_RATE, EncoderSettings, Task, labelled_silos
 from vnetsim.errors import InputError
 from vnetsim.errors.bounds import Images
 from vnetsim.learning import Description, LearnerContext, Series
@@ -62,37 +61,20 @@ UNSEEN_ACCURACY = Series(
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClassificationSettings(TrainingSettings, AveragingSettings):
+class ClassificationSettings(EncoderSettings):
     """Encoder, local training, averaging and evaluation of a learner that classifies images.
 
     The defaults suit the built-in signs on two CPU cores.
 
     Args:
-        encoder: ``small`` (86 thousand parameters), ``resnet18`` (11.2 million), or a plug-in of the kind encoder, by
-            name or as ``path/to/file.py:Class``, whose settings are those of the table ``encoder``; with a linear head
-            in place of the projection.
-        lr: learning rate of the first round; it falls along a cosine.
-        momentum: of SGD, in [0, 1); a new optimizer at each local training.
         local_test: test images, drawn at random, on which the uploads of a round are measured by themselves; 0 takes
             all.
     """
 
-    encoder: str = "small"
     batch: int = 16
     steps: int = 12
     lr: float = 0.05
-    momentum: Momentum = 0.9
-    weight_decay: float = 5e-4
     local_test: Images = 500
-
-    def __post_init__(self) -> None:
-        """Refuse values without meaning.
-
-        Raises:
-            InputError: naming the key.
-        """
-        super().__post_init__()
-        require_encoder(self.encoder)
 
 
 class ClassificationTask(Task):
@@ -120,17 +102,7 @@ class ClassificationTask(Task):
             seed=context.streams.integer("initial model"),
             settings=context.encoder,
         )
-        super().__init__(
-            context,
-            settings,
-            train=self._data.train,
-            test=self._data.test,
-            indices=indices,
-            network=classifier,
-            mean=self._data.mean,
-            std=self._data.std,
-            pixels=self._data.pixels,
-        )
+        super().__init__(context, settings, self._data, indices, classifier)
         self._classifier = classifier
         self._labels = self._data.train_labels.to(self.device)
         self._counts = self.silos.label_counts(self._data.train_labels, len(self._data.class_names))

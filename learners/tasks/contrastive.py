@@ -11,22 +11,14 @@ import torch
 from torch import Tensor, nn
 
 from learners.data.augment import apply_view, draw_view_one, draw_view_two
-from learners.encoders import create_encoder, require_encoder
+from learners.encoders import create_encoder
 from learners.encoders.batchnorm import estimate_statistics
 from learners.engines.optimizers import Optimizer, Rate
 from learners.engines.programs import Loss, Program, State, Tensors, prefixed, unprefixed
 from learners.mathematics.aggregation import Weights
 from learners.mathematics.losses import dual_temperature_loss
-from learners.mathematics.robust import AveragingSettings
 from learners.tasks.evaluation import PASS, as_floats, knn_predict, linear_probe_accuracy, passed
-from learners.tasks.task import (
-    LEARNING_RATE,
-    Momentum,
-    Task,
-    Temperature,
-    TrainingSettings,
-    labelled_silos,
-)
+from learners.tasks.task import LEARNING_RATE, EncoderSettings, Task, Temperature, labelled_silos
 from vnetsim.errors.bounds import Images
 from vnetsim.learning import Description, LearnerContext, Series
 
@@ -70,17 +62,13 @@ SERIES = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaskSettings(TrainingSettings, AveragingSettings):
+class TaskSettings(EncoderSettings):
     """Encoder, local training, averaging and evaluation of a contrastive learner.
 
     The published values are encoder ``resnet18``, batch 512, 2 steps. The defaults take about a minute on two CPU
     cores: a smaller encoder, and as many image views per vehicle as two steps of 256, in more and smaller steps.
 
     Args:
-        encoder: ``small`` (86 thousand parameters), ``resnet18`` (11.2 million, the paper's), or a plug-in of the
-            kind encoder, by name or as ``path/to/file.py:Class``; its settings are those of the table ``encoder``.
-        lr: learning rate of the first round; it falls along a cosine.
-        momentum: of SGD, in [0, 1); a new optimizer at each local training.
         batchnorm: ``average`` sends and averages BatchNorm statistics like weights; ``local`` keeps them in the
             vehicle. Training uses the batch's own statistics either way; for ``local`` evaluation estimates them on
             the bank.
@@ -91,24 +79,11 @@ class TaskSettings(TrainingSettings, AveragingSettings):
         linear_probe: when the linear probe is fitted.
     """
 
-    encoder: str = "small"
     batch: int = 64
-    steps: int = 8
     lr: float = 0.06
-    momentum: Momentum = 0.9
-    weight_decay: float = 5e-4
     batchnorm: Literal["average", "local"] = "average"
     bank: Images = 0
     linear_probe: Literal["final", "every", "never"] = "final"
-
-    def __post_init__(self) -> None:
-        """Refuse values without meaning.
-
-        Raises:
-            InputError: naming the key.
-        """
-        super().__post_init__()
-        require_encoder(self.encoder)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,17 +132,7 @@ class ContrastiveTask(Task):
         encoder = create_encoder(
             settings.encoder, seed=context.streams.integer("initial model"), settings=context.encoder
         )
-        super().__init__(
-            context,
-            settings,
-            train=self._data.train,
-            test=self._data.test,
-            indices=indices,
-            network=encoder,
-            mean=self._data.mean,
-            std=self._data.std,
-            pixels=self._data.pixels,
-        )
+        super().__init__(context, settings, self._data, indices, encoder)
         self._encoder = encoder
         bank = context.streams.generator("bank").permutation(len(self._data.train))[: settings.bank or None]
         self._neighbours = neighbours_of(len(bank))

@@ -93,9 +93,7 @@ class OwnTask(Task):
         self._check(examples, context.silos)
         seed = context.streams.integer("initial model")
         network = seeded_by_torch(lambda: self.model(examples), seed=seed)
-        super().__init__(
-            context, settings, train=examples.train, test=examples.test, indices=examples.silos, network=network
-        )
+        super().__init__(context, settings, examples, examples.silos, network)
         self._targets = examples.targets.to(self.device)
         self._test, self._test_targets = examples.test.to(self.device), examples.test_targets.to(self.device)
 

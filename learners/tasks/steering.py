@@ -155,15 +155,7 @@ class SteeringTask(Task):
         )
         channels, height, width = (int(side) for side in self._data.train.shape[1:])
         network = create_resnet8((channels, height, width), seed=context.streams.integer("initial model"))
-        super().__init__(
-            context,
-            settings,
-            train=self._data.train,
-            test=self._data.test,
-            indices=indices,
-            network=network,
-            pixels=self._data.pixels,
-        )
+        super().__init__(context, settings, self._data, indices, network)
         self._angles = self._data.train_angles.to(self.device)
         frames = spread(len(self._data.test), settings.test_frames or len(self._data.test))
         self._test = self._data.test[frames].to(self.device)

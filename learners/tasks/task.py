@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from learners.data import load_images
 from learners.data.motion import motion_blur
 from learners.data.partition import partition
 from learners.data.sets import ImageSet
-from learners.encoders import channels_last, forward_flop, parameter_count
+from learners.encoders import channels_last, forward_flop, parameter_count, require_encoder
 from learners.encoders.precision import set_precision
 from learners.engines.batched import MeasuredEngine, create_engine
 from learners.engines.optimizers import Optimizer, Rate, Sgd
@@ -25,6 +25,7 @@ from learners.engines.programs import LocalTraining, Loss, Program, State, Tenso
 from learners.engines.ray_engine import RayEngine
 from learners.engines.silo_images import SiloImages
 from learners.mathematics.aggregation import Weights
+from learners.mathematics.robust import AveragingSettings
 from vnetsim.errors.bounds import Within, check_bounds
 from vnetsim.learning import Description, LearnerContext, Network, Participant, Series
 
@@ -73,12 +74,28 @@ class TrainingSettings:
     weight_decay: Annotated[float, Within(0, 1e3, "", "more turns the weights around at each step")] = 5e-4
 
     def __post_init__(self) -> None:
-        """Refuse values outside their bounds, also of the classes that derive from this one.
-
-        Raises:
-            InputError: naming the key.
-        """
+        """Refuse values outside their bounds, also of the classes that derive from this one."""
         check_bounds("learning", self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderSettings(TrainingSettings, AveragingSettings):
+    """Local training by SGD of a network on a trunk chosen by name, and averaging.
+
+    Args:
+        encoder: ``small`` (86 thousand parameters), ``resnet18`` (11.2 million), or a plug-in of the kind encoder, by
+            name or as ``path/to/file.py:Class``; its settings are those of the table ``encoder``.
+        lr: learning rate of the first round; it falls along a cosine.
+        momentum: of SGD, in [0, 1); a new optimizer at each local training.
+    """
+
+    encoder: str = "small"
+    momentum: Momentum = 0.9
+
+    def __post_init__(self) -> None:
+        """Refuse values outside their bounds, and the name of no encoder."""
+        super().__post_init__()
+        require_encoder(self.encoder)
 
 
 class Task(ABC):
@@ -87,13 +104,11 @@ class Task(ABC):
     Args:
         context: what the simulator gives every learner.
         settings: local training.
-        train: the pool of training images, uint8 of shape (N, C, H, W).
-        test: images that no silo holds, uint8 of shape (M, C, H, W).
+        data: ``train``, the pool of training images, uint8 of shape (N, C, H, W), and ``test``, images that no silo
+            holds. It may have ``mean`` and ``std`` of each channel in [0, 1], by which ``normalised`` shifts and scales
+            images, and ``pixels``, how those of more than 8 bits came to 8.
         indices: the pool's rows that each silo holds.
         network: a new network, on the CPU.
-        mean: of each channel of images in [0, 1], by which ``normalised`` shifts them; 0 by default.
-        std: of each channel, by which it scales them; 1 by default.
-        pixels: how pixels of more than 8 bits came to 8, for the record.
 
     Attributes:
         device: where network and images lie.
@@ -115,24 +130,20 @@ class Task(ABC):
         self,
         context: LearnerContext,
         settings: TrainingSettings,
-        *,
-        train: Tensor,
-        test: Tensor,
+        data: Any,
         indices: Sequence[NDArray[np.int64]],
         network: nn.Module,
-        mean: Sequence[float] = (),
-        std: Sequence[float] = (),
-        pixels: str = "",
     ) -> None:
         self._context = context
         self._training = settings
-        self._samples = test
-        self._pixels = pixels
+        self._samples: Tensor = data.test
+        self._pixels: str = getattr(data, "pixels", "")
         self.device = torch.device(context.device)
-        self.silos = SiloImages(train, indices, device=self.device)
-        channels, height, width = (int(side) for side in train.shape[1:])
+        self.silos = SiloImages(data.train, indices, device=self.device)
+        channels, height, width = (int(side) for side in data.train.shape[1:])
         self.image_shape = (channels, height, width)
-        self.mean, self.std = tuple(mean) or (0.0,) * channels, tuple(std) or (1.0,) * channels
+        self.mean: tuple[float, ...] = getattr(data, "mean", (0.0,) * channels)
+        self.std: tuple[float, ...] = getattr(data, "std", (1.0,) * channels)
         self._mean, self._std = (torch.tensor(c, device=self.device).view(1, -1, 1, 1) for c in (self.mean, self.std))
         self.flop = forward_flop(network, self.image_shape)
         set_precision(network, settings.precision, self.image_shape)

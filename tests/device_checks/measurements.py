@@ -27,7 +27,6 @@ from device_checks.training_work import (
     vehicles,
 )
 from device_checks.transport_work import SIZES, highs_seconds, ours_seconds, pot_seconds
-from learners.engines.batched import StackedEngine
 from vnetsim.experiment import Arithmetic
 from vnetsim.learning import Participant
 
@@ -182,26 +181,6 @@ def waits(learner: Any, count: int) -> Counter[str]:
                 torch.cuda.set_sync_debug_mode("default")
     waited = [one for one in caught if "synchronizing CUDA operation" in str(one.message)]
     return Counter(f"{Path(one.filename).name}:{one.lineno}" for one in waited)
-
-
-def layouts(setup: CheckSetup) -> list[Row]:
-    """Stacked vehicles with the weights of their convolutions in both layouts."""
-    rows = []
-    for encoder, count, batch in (("small", 2, 4),) if setup.tiny else (("small", 50, 64), ("resnet18", 8, 256)):
-        learner: Any = contrastive(setup.device, silos=count, per_silo=batch, engines=["batched"], encoder=encoder,
-                                   batch=batch, steps=1)["batched"]  # fmt: skip
-
-        def run(engine: StackedEngine, learner: Any = learner, count: int = count) -> None:
-            learner._task.engine = engine
-            learner.train(vehicles(count))
-
-        both = [StackedEngine(layout=layout) for layout in (torch.contiguous_format, torch.channels_last)]
-        plain_s, last_s = seconds([partial(run, one) for one in both], repetitions=1 if setup.tiny else 5,
-                                  device=setup.device)  # fmt: skip
-        rows.append(Row(work=f"{count} stacked vehicles x {batch} images, {encoder}: weights in channels_last",
-                        reference=f"contiguous, {plain_s:.3g} s", seen=f"{plain_s / last_s:.2f} x ({last_s:.3g} s)",
-                        values={"contiguous_s": plain_s, "channels_last_s": last_s}))  # fmt: skip
-    return rows
 
 
 def transport(setup: CheckSetup) -> list[Row]:

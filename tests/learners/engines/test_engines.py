@@ -47,7 +47,7 @@ ENGINES: dict[str, Callable[[], Engine]] = {
     "three workers": lambda: SideBySideEngine(workers=3),
     "large steps": lambda: SideBySideEngine(large_step_bytes=0),
     "one stack": StackedEngine,
-    "stacks of two": lambda: StackedEngine(largest=2, layout=torch.channels_last),
+    "stacks of two": lambda: StackedEngine(largest=2),
 }
 
 
