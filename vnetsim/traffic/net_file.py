@@ -20,13 +20,13 @@ class NetFile:
     """A SUMO net file (``.net.xml`` or ``.net.xml.gz``).
 
     Args:
-        path: the file.
+        path: the file; None for a recording without one, of which nothing is known.
 
     Raises:
         InputError: when it is missing or no net.
     """
 
-    path: Path
+    path: Path | None
     _junctions: dict[str, tuple[float, float]] = field(default_factory=dict, init=False)
     _signalised: dict[str, int] = field(default_factory=dict, init=False)
     _boundary: tuple[float, float, float, float] | None = field(default=None, init=False)
@@ -46,7 +46,7 @@ class NetFile:
                 self._boundary = x_min, y_min, x_max, y_max
 
         _read(self.path, start)
-        if roots != ["net"]:
+        if self.path and roots != ["net"]:
             raise InputError(f"{self.path}: not a SUMO net: its root element is <{roots[0]}>, not <net>.")
 
     def junction_ids(self) -> Sequence[str]:
@@ -95,8 +95,10 @@ class NetFile:
         return tuple(found)
 
 
-def _read(path: Path, start: Start) -> None:
-    """Read a net; ``start`` may raise the errors of a malformed element."""
+def _read(path: Path | None, start: Start) -> None:
+    """Read a net, if there is one; ``start`` may raise the errors of a malformed element."""
+    if path is None:
+        return
 
     def checked(name: str, attributes: Mapping[str, str]) -> None:
         try:

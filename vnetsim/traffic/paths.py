@@ -9,12 +9,34 @@ from itertools import groupby, pairwise
 
 from vnetsim.coverage.rsu import Rsu
 from vnetsim.coverage.tracker import events_order
-from vnetsim.coverage.windows import CoverageEvent, Entered, ExitCause, Left, TrafficInfo, VehiclePath, window_of
+from vnetsim.coverage.windows import (
+    CoverageEvent,
+    Entered,
+    ExitCause,
+    Left,
+    TrafficInfo,
+    VehiclePath,
+    Window,
+    window_of,
+)
 from vnetsim.errors import InputError
 from vnetsim.traffic.opened import OpenedTraffic
 
 Path = tuple[VehiclePath, ExitCause]
 """A whole path inside one disc, from the entry to the exit, and why it ends."""
+
+
+def events_of(windows: Iterable[tuple[VehiclePath, Window]]) -> Iterator[CoverageEvent]:
+    """Yield the coverage events of windows that come by time of entry, each with its path."""
+    leaving: list[tuple[tuple[float, bool, str, str], int, Left]] = []
+    for index, (path, window) in enumerate(windows):
+        while leaving and leaving[0][2].time_s <= window.enter_s:
+            yield heapq.heappop(leaving)[2]
+        yield Entered(time_s=window.enter_s, path=path)
+        left = Left(time_s=window.exit_s, path=path, window=window)
+        heapq.heappush(leaving, (events_order(left), index, left))
+    while leaving:
+        yield heapq.heappop(leaving)[2]
 
 
 class PathTraffic(OpenedTraffic):
@@ -43,26 +65,18 @@ class PathTraffic(OpenedTraffic):
         Raises:
             InputError: a path that is none, at an RSU that is not there, or before one that began later.
         """
-        leaving: list[tuple[tuple[float, bool, str, str], int, Left]] = []
-        count = 0
         self._time_s = self._info.begin_s
+        for event in events_of(self._windows()):
+            self._time_s = event.time_s
+            yield event
+
+    def _windows(self) -> Iterator[tuple[VehiclePath, Window]]:
         for enter_s, together in groupby(self._paths(), key=lambda path: path[0].time_s[0]):
             if enter_s < self._time_s:
                 raise InputError(f"traffic: a path begins at {enter_s:g} s, after one that began later; sort them.")
-            while leaving and leaving[0][2].time_s <= enter_s:
-                yield self._at(heapq.heappop(leaving)[2])
             for path, cause in sorted(together, key=lambda path: (path[0].rsu_id, path[0].vehicle_id)):
                 self._check(path)
-                yield self._at(Entered(time_s=enter_s, path=path))
-                left = Left(time_s=path.time_s[-1], path=path, window=window_of(path, cause, ""))
-                heapq.heappush(leaving, (events_order(left), count, left))
-                count += 1
-        while leaving:
-            yield self._at(heapq.heappop(leaving)[2])
-
-    def _at(self, event: CoverageEvent) -> CoverageEvent:
-        self._time_s = event.time_s
-        return event
+                yield path, window_of(path, cause, "")
 
     def _check(self, path: VehiclePath) -> None:
         columns = (path.time_s, path.x_m, path.y_m, path.speed_mps)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import heapq
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,14 +12,14 @@ import numpy as np
 import polars as pl
 
 from vnetsim.coverage.rsu import Rsu
-from vnetsim.coverage.tracker import events_order
-from vnetsim.coverage.windows import CoverageEvent, Entered, Left, TrafficInfo, VehiclePath, Window, part_of
+from vnetsim.coverage.windows import CoverageEvent, TrafficInfo, VehiclePath, Window, part_of
 from vnetsim.errors import InputError
 from vnetsim.errors.paths import resolved
 from vnetsim.experiment import Experiment, TrafficSettings
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.storage.structure import structure
 from vnetsim.traffic.opened import OpenedTraffic
+from vnetsim.traffic.paths import events_of
 from vnetsim.traffic.vehicle_types import TypeFilter
 
 _PATHS = ("path_time_s", "path_x_m", "path_y_m", "path_speed_mps")
@@ -111,17 +110,10 @@ class ReplayTraffic(OpenedTraffic):
 
     def events(self) -> Iterator[CoverageEvent]:
         """Yield the coverage events; see ``vnetsim.coverage.windows.TrafficStream``. Every call yields the same."""
-        leaving: list[tuple[tuple[float, bool, str, str], int, Left]] = []
         windows = (self._cut(_window(row)) for row in self._sorted().iter_rows(named=True))
-        for index, window in enumerate(filter(None, windows)):
-            path = _path_of(window)
-            while leaving and leaving[0][2].time_s <= window.enter_s:
-                yield self._at(heapq.heappop(leaving)[2])
-            yield self._at(Entered(time_s=window.enter_s, path=path))
-            left = Left(time_s=window.exit_s, path=path, window=window)
-            heapq.heappush(leaving, (events_order(left), index, left))
-        while leaving:
-            yield self._at(heapq.heappop(leaving)[2])
+        for event in events_of((_path_of(window), window) for window in windows if window is not None):
+            self._time_s = event.time_s
+            yield event
 
     def _sorted(self) -> pl.DataFrame:
         """Return the windows by entry; those that the begin cuts enter together."""
@@ -132,10 +124,6 @@ class ReplayTraffic(OpenedTraffic):
         if self._types is not None and not self._types.takes(window.vehicle_id, window.vehicle_type):
             return None
         return window if self._span is None else part_of(window, *self._span)
-
-    def _at(self, event: CoverageEvent) -> CoverageEvent:
-        self._time_s = event.time_s
-        return event
 
 
 def recorded_settings(folder: Path) -> TrafficSettings:

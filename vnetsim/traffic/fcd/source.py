@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vnetsim.coverage.frames import Frames
-from vnetsim.coverage.placement import Poi, coordinates, place_rsus, read_pois
+from vnetsim.coverage.placement import coordinates, place_rsus, read_pois
 from vnetsim.coverage.rsu import Rsu
 from vnetsim.coverage.tracker import Tracker, largest_move_m
 from vnetsim.coverage.windows import CoverageEvent, EntryCause, ExitCause, Floats, TrafficInfo
@@ -78,16 +78,17 @@ class FcdTraffic(OpenedTraffic):
                 "or with --rsu JUNCTION[:range_m] and --set traffic.net=FILE.net.xml."
             )
         self._types = TypeFilter(settings)
-        net = NetFile(Path(settings.net)) if settings.net else None
+        net = NetFile(Path(settings.net) if settings.net else None)
         self._path = path
         self._rsus, notes = place_rsus(
             settings.rsu_places,
             range_m=settings.range_m or REACH_M,
-            net=net or _NoNet(),
+            net=net,
             where=settings.net,
             listed=listed,
             spacing_m=settings.rsu_spacing_m,
         )
+        files: list[Path | str] = [path, *([net.path] if net.path else []), *settings.rsu_files]
         # Two steps are read ahead: they show the format, the first instant and the step.
         steps = read_fcd(path)
         first = tuple(islice(steps, 2))
@@ -102,9 +103,9 @@ class FcdTraffic(OpenedTraffic):
             end_s=None,
             step_s=first[1].time_s - first[0].time_s if len(first) > 1 else None,
             seed=None,
-            inputs=(str(resolved(path)), *((str(resolved(net.path)),) if net else ()), *_listing(settings)),
+            inputs=tuple(str(resolved(file)) for file in files),
             notes=notes if first[0].persons_known else (*notes, _PERSONS_UNKNOWN),
-            lanes=net.lanes(self._rsus) if net else (),
+            lanes=net.lanes(self._rsus),
             vehicles=f"{self._types.describe()}, as far as the recording names types; {_SHORT_TELEPORTS}",
         )
 
@@ -147,10 +148,6 @@ class FcdTraffic(OpenedTraffic):
         # A row tells where vehicles are when a step begins; the last step is as long as any, as in the live simulation.
         self._time_s += self._info.step_s or 0.0
         self._info = dataclasses.replace(self._info, end_s=self._time_s)
-
-
-def _listing(settings: TrafficSettings) -> tuple[str, ...]:
-    return tuple(str(resolved(file)) for file in settings.rsu_files)
 
 
 def _parts(steps: Iterator[FcdStep]) -> Iterator[list[FcdStep]]:
@@ -275,25 +272,3 @@ class _Recorded:
                 "needs one."
             )
         return step.ids[index], type_id, None
-
-
-class _NoNet:
-    """The net of a recording that names none."""
-
-    def junction_ids(self) -> tuple[str, ...]:
-        return ()
-
-    def junction_position(self, junction_id: str) -> tuple[float, float]:
-        raise InputError(f"junction '{junction_id}' needs the net file.")
-
-    def rsu_pois(self) -> tuple[Poi, ...]:
-        return ()
-
-    def busiest_junction(self) -> tuple[str, str]:
-        raise InputError("A recording holds no RSU.")
-
-    def signalised_junctions(self, *, busiest_first: bool) -> tuple[str, ...]:
-        raise InputError(f"the signalised junctions{' by traffic' if busiest_first else ''} need the net file.")
-
-    def boundary(self) -> None:
-        return None
