@@ -252,9 +252,12 @@ class MeasuredEngine:
 
     def _tried(self, name: str, jobs: Sequence[TrainingJob]) -> float:
         """Return the seconds that an engine takes for a vehicle's few steps."""
-        self._engines[name].train(_cut(jobs, steps=1))  # what comes first takes longer
-        begin_s = perf_counter()
-        self._engines[name].train(_cut(jobs, steps=TRIAL_STEPS))  # its results are read: the device has finished
+        begin_s = 0.0
+        for most in (1, TRIAL_STEPS):  # what comes first takes longer
+            steps = min(most, jobs[0].program.steps_of(jobs[0].training))
+            begin_s = perf_counter()
+            # the results are read: the device has finished
+            self._engines[name].train([replace(job, training=replace(job.training, steps=steps)) for job in jobs])
         return (perf_counter() - begin_s) / len(jobs)
 
     @property
@@ -264,12 +267,6 @@ class MeasuredEngine:
             return "sequential (the first steps of several vehicles at once failed)"
         times = ", ".join(f"{name} {seconds_ * 1e3:.3g} ms" for name, seconds_ in self.seconds.items())
         return times and f"{self.chosen} (first steps on this device, a vehicle: {times})"
-
-
-def _cut(jobs: Sequence[TrainingJob], *, steps: int) -> list[TrainingJob]:
-    """Return jobs that take no more than so many steps."""
-    most = [min(steps, job.program.steps_of(job.training)) for job in jobs]
-    return [replace(job, training=replace(job.training, steps=few)) for job, few in zip(jobs, most, strict=True)]
 
 
 def step_bytes(job: TrainingJob, network: nn.Module) -> int:

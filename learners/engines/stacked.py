@@ -46,7 +46,8 @@ def train_stacked(jobs: Sequence[TrainingJob]) -> list[Trained]:
     state = {name: tensor.requires_grad_() if name in trained else tensor for name, tensor in copies.items()}
     parameters = {name: state[name] for name, _ in program.network.named_parameters()}
     given = _stacked([job.given for job in jobs], device)
-    rate = _rate([job.training.learning_rate for job in jobs])
+    rates = [job.training.learning_rate for job in jobs]
+    rate: Rate = rates[0] if len(set(rates)) == 1 else torch.tensor(rates, dtype=torch.float64)
     optimizer = program.optimizer(parameters, rate, _stacked([job.optimizer for job in jobs]))
     step = _Step(program).train()
 
@@ -99,10 +100,6 @@ def _stacked(states: Sequence[Tensors], device: torch.device | None = None) -> d
     }
     there = whole if device is None else moved(whole, device)
     return {n: tensor.expand(len(states), *tensor.shape) if n in common else tensor for n, tensor in there.items()}
-
-
-def _rate(rates: Sequence[float]) -> Rate:
-    return rates[0] if len(set(rates)) == 1 else torch.tensor(rates, dtype=torch.float64)
 
 
 def _of(vehicle: int, stack: Tensors) -> dict[str, Tensor]:

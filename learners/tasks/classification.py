@@ -139,30 +139,17 @@ class ClassificationTask(Task):
         """How many images a step takes at the silo that holds most."""
         return min(self._settings.batch, max(self.silos.sizes))
 
-    def accuracy(self, state: State) -> float:
+    def evaluate(self, state: State, *, final: bool) -> Mapping[str, float]:  # noqa: ARG002  all is due every time
         """Return the share of the test images that a model labels correctly."""
-        return float(self._correct(state, self._test, self._test_labels).double().mean())
+        return {"accuracy": float(self._correct(state, self._test, self._test_labels).double().mean())}
 
-    def local_accuracies(self, state: State, silo: int) -> tuple[float, float]:
-        """Return a model's accuracy on labels that ``silo`` holds and on those it lacks; NaN where none is tested.
-
-        The test images are the ``local_test`` ones.
-        """
+    def upload_figures(self, state: State, silo: int) -> Mapping[str, float]:
+        """Return a model's accuracy in the local test on labels that ``silo`` holds and on those it lacks, if any."""
         correct = self._correct(state, self._local_test, self._local_test_labels)
         held = self._held[silo][self._local_test_labels]
         numbers = torch.stack([correct & held, held, correct & ~held, ~held]).sum(dim=1, dtype=torch.float64)
-        seen, unseen = (numbers[::2] / numbers[1::2]).tolist()
-        return seen, unseen
-
-    def evaluate(self, state: State, *, final: bool) -> Mapping[str, float]:  # noqa: ARG002  all is due every time
-        """Return the accuracy of a model on the test images."""
-        return {"accuracy": self.accuracy(state)}
-
-    def upload_figures(self, state: State, silo: int) -> Mapping[str, float]:
-        """Return ``local_accuracies`` by name; NaN stays out."""
-        seen, unseen = self.local_accuracies(state, silo)
-        figures = {SEEN_ACCURACY.name: seen, UNSEEN_ACCURACY.name: unseen}
-        return {name: value for name, value in figures.items() if not math.isnan(value)}
+        figures = zip((SEEN_ACCURACY.name, UNSEEN_ACCURACY.name), (numbers[::2] / numbers[1::2]).tolist(), strict=True)
+        return {name: value for name, value in figures if not math.isnan(value)}
 
     def round_figures(self, uploads: Sequence[Mapping[str, float]], weights: Weights) -> Mapping[str, float]:  # noqa: ARG002
         """Return the means of ``upload_figures``; one that no upload has is left out."""

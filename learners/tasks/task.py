@@ -174,9 +174,10 @@ class Task(ABC):
         self, silo: int, *, speed_mps: float, learning_rate: float, seed: int, steps: int = 0
     ) -> LocalTraining:
         """Return a training on a silo's images as a vehicle of this speed (m/s) sees them, whole or of some steps."""
+        blurs = speed_mps > self._context.blur.threshold_kmh / 3.6
         return LocalTraining(
             silo=silo,
-            kernel_px=self.kernel_px(speed_mps),
+            kernel_px=self._context.camera.kernel_px(speed_mps, self.image_shape[2]) if blurs else 0.0,
             blurred_fraction=self._context.blur.fraction,
             learning_rate=learning_rate,
             seed=seed,
@@ -204,11 +205,6 @@ class Task(ABC):
     def sent(self, state: State) -> dict[str, Tensor]:
         """Return the part of a model's state that crosses the radio link."""
         return dict(state)
-
-    def kernel_px(self, speed_mps: float) -> float:
-        """Return the length of the motion kernel in images taken at a speed (px), 0 up to the threshold."""
-        blurs = speed_mps > self._context.blur.threshold_kmh / 3.6
-        return self._context.camera.kernel_px(speed_mps, self.image_shape[2]) if blurs else 0.0
 
     @abstractmethod
     def training(self, step: Loss) -> Program:

@@ -17,7 +17,7 @@ from learners.data.sets import ImageSet, SteeringSet
 from learners.engines.batched import SideBySideEngine, StackedEngine
 from learners.engines.programs import SequentialEngine
 from learners.fedefm import FedEFM, FedEFMSettings
-from vnetsim.experiment import BlurSettings, DataSettings
+from vnetsim.experiment import BlurSettings, DataSettings, ExchangeSettings
 from vnetsim.experiment.camera import Camera
 from vnetsim.learning import AGGREGATOR, LearnerContext, ModelKey, Participant
 from vnetsim.random_streams import Streams
@@ -153,3 +153,16 @@ def group(participant: Callable[..., Participant]) -> Callable[..., list[Partici
 def without_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Settings beyond their bounds, such as a learning rate at which any network diverges."""
     monkeypatch.setattr("vnetsim.errors.bounds.Within.check", lambda *_: None)
+
+
+@pytest.fixture
+def new_steering(on_tiny_roads: SteeringSet) -> Callable[..., Any]:  # noqa: ARG001  replaces the frames
+    """Return a maker of steering learners on the tiny roads, quick and without blur."""
+
+    def make(cls: Any, topology: str = "contact", context: dict[str, Any] | None = None, **settings: Any) -> Any:
+        given: dict[str, Any] = {"blur": BlurSettings(fraction=0.0), **(context or {})}
+        quick = {"batch": 8, "steps": 2, "lr": 1e-3}
+        where = make_context(exchange=ExchangeSettings(topology=topology), **given)  # type: ignore[arg-type]
+        return cls.create(where, cls.Settings(**(quick | settings)))
+
+    return make

@@ -16,10 +16,7 @@ from learners.cdl import Cdl, CdlSettings, contrastive_divergence
 from learners.data.sets import SteeringSet
 from learners.mathematics.losses import divergence_rows
 from learners.steering_baselines import DecentralisedSgd
-from vnetsim.experiment import BlurSettings, ExchangeSettings
 from vnetsim.learning import LearnerContext, Participant
-
-QUICK = {"batch": 8, "steps": 2, "lr": 1e-3}
 
 MakeParticipant = Callable[..., Participant]
 MakeContext = Callable[..., LearnerContext]
@@ -27,12 +24,8 @@ New = Callable[..., Any]
 
 
 @pytest.fixture
-def new(on_tiny_roads: SteeringSet, new_context: MakeContext) -> New:  # noqa: ARG001  replaces the frames
-    def make(cls: Any = Cdl, topology: str = "contact", **settings: Any) -> Any:
-        context = new_context(exchange=ExchangeSettings(topology=topology), blur=BlurSettings(fraction=0.0))  # type: ignore[arg-type]
-        return cls.create(context, cls.Settings(**(QUICK | settings)))
-
-    return make
+def new(new_steering: New) -> New:
+    return lambda cls=Cdl, topology="contact", **settings: new_steering(cls, topology, **settings)
 
 
 def features(seed: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -138,17 +131,6 @@ def test_mixing_leaves_the_sub_network(new: New, participant: MakeParticipant, t
             mixed["fc.weight"], (updates[0].state["fc.weight"] + updates[1].state["fc.weight"]) / 2
         )
         assert bool(of(state, "silo.1.shared.")) == (topology != "star")
-
-
-@pytest.mark.parametrize("topology", ["contact", "star"])
-def test_a_directed_edge_carries_the_backbone_alone(new: New, topology: str) -> None:
-    plain, described = (new(cls, topology).cost(0) for cls in (DecentralisedSgd, Cdl))
-    if topology == "star":
-        assert (described.download_bytes, described.upload_bytes) == (plain.download_bytes, plain.upload_bytes)
-    else:
-        assert described.exchange == plain.exchange
-        assert described.download_bytes == described.upload_bytes == 0
-    assert described.work_flop == 2 * plain.work_flop
 
 
 def test_without_divergence_it_is_decentralised_sgd(

@@ -13,22 +13,15 @@ from torch.nn.functional import kl_div
 
 from learners.cdl import Cdl, CdlSettings, contrastive_divergence
 from learners.data.sets import SteeringSet
-from vnetsim.experiment import BlurSettings, ExchangeSettings
 from vnetsim.learning import LearnerContext, Participant
-
-QUICK = {"batch": 8, "steps": 2, "lr": 1e-3, "temperature": 0.5}
 
 MakeParticipant = Callable[..., Participant]
 New = Callable[..., Any]
 
 
 @pytest.fixture
-def new(on_tiny_roads: SteeringSet, new_context: Callable[..., LearnerContext]) -> New:  # noqa: ARG001  the frames
-    def make(topology: str = "complete", **settings: Any) -> Any:
-        context = new_context(exchange=ExchangeSettings(topology=topology), blur=BlurSettings(fraction=0.0))  # type: ignore[arg-type]
-        return Cdl.create(context, Cdl.Settings(**(QUICK | settings)))
-
-    return make
+def new(new_steering: New) -> New:
+    return lambda topology="complete", **settings: new_steering(Cdl, topology, **{"temperature": 0.5} | settings)
 
 
 def play(learner: Any, rounds: int, group: Callable[[int], list[Participant]]) -> list[Any]:

@@ -62,10 +62,13 @@ def test_the_local_test_is_a_fixed_sample(new: Callable[..., Any], participant: 
     small, again, whole = new(local_test=7), new(local_test=7), new(local_test=0)
     assert len(small._task._local_test) == 7
     assert len(whole._task._local_test) == 24
-    first = small._task.local_accuracies(update.state, 0)
-    assert again._task.local_accuracies(update.state, 0)[0] == first[0]
-    assert np.isnan(first[1])
-    assert whole._task.local_accuracies(update.state, 0)[0] == whole._task.accuracy(update.state)
+    first = small._task.upload_figures(update.state, 0)
+    assert again._task.upload_figures(update.state, 0) == first
+    assert "unseen_accuracy" not in first
+    assert (
+        whole._task.upload_figures(update.state, 0)["seen_accuracy"]
+        == whole._task.evaluate(update.state, final=True)["accuracy"]
+    )
 
 
 def test_it_learns(new: Callable[..., Any], participant: MakeParticipant) -> None:

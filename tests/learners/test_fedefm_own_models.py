@@ -91,9 +91,9 @@ def test_models_stay_with_their_silos_and_the_average_is_reported(new: Callable[
     mean = weighted_mean([update.state for update in updates[:2]], [0.5, 0.5])
     assert equal(dict(learner._models.newest()), mean)
     measured = learner.evaluate(final=True)
-    own = [learner._task.accuracy(update.state) for update in updates[:2]]
+    own = [learner._task.evaluate(update.state, final=True)["accuracy"] for update in updates[:2]]
     assert measured == {
-        "accuracy": learner._task.accuracy(mean),
+        **learner._task.evaluate(mean, final=True),
         "accuracy_silos": pytest.approx(np.mean(own)),
         "accuracy_best": max(own),
         "accuracy_worst": min(own),

@@ -19,11 +19,10 @@ from learners.encoders.resnet8 import ResNet8
 from learners.engines.programs import SequentialEngine, Trained, TrainingJob
 from learners.steering_baselines import DecentralisedSgd, FedAvgSteering
 from vnetsim.errors import InputError
-from vnetsim.experiment import BlurSettings, ExchangeSettings
+from vnetsim.experiment import BlurSettings
 from vnetsim.learning import AGGREGATOR, LearnerContext, ModelKey, Participant
 
 LEARNERS = [Cdl, DecentralisedSgd, FedAvgSteering]
-QUICK = {"batch": 8, "steps": 2, "lr": 1e-3}
 TOPOLOGIES = ["contact", "ring", "complete", "star"]
 
 MakeParticipant = Callable[..., Participant]
@@ -37,14 +36,8 @@ def learner_class(request: pytest.FixtureRequest) -> Any:
 
 
 @pytest.fixture
-def new(on_tiny_roads: SteeringSet, new_context: MakeContext) -> New:  # noqa: ARG001  replaces the frames
-    """Return a maker of steering learners on the tiny roads."""
-
-    def make(cls: Any, topology: str = "contact", context: dict[str, Any] | None = None, **settings: Any) -> Any:
-        given = new_context(exchange=ExchangeSettings(topology=topology), **(context or {}))  # type: ignore[arg-type]
-        return cls.create(given, cls.Settings(**(QUICK | settings)))
-
-    return make
+def new(new_steering: New) -> New:
+    return new_steering
 
 
 @pytest.fixture

@@ -15,12 +15,9 @@ from learners.cdl import Cdl
 from learners.data.sets import SteeringSet
 from learners.steering_baselines import DecentralisedSgd, FedAvgSteering
 from learners.tasks.steering import STATISTICS_FRAMES
-from vnetsim.experiment import BlurSettings, ExchangeSettings
-from vnetsim.learning import LearnerContext, Participant
+from vnetsim.learning import Participant
 
 LEARNERS = [Cdl, DecentralisedSgd, FedAvgSteering]
-QUICK = {"batch": 8, "steps": 2, "lr": 1e-3}
-
 MakeParticipant = Callable[..., Participant]
 New = Callable[..., Any]
 
@@ -31,12 +28,8 @@ def learner_class(request: pytest.FixtureRequest) -> Any:
 
 
 @pytest.fixture
-def new(on_tiny_roads: SteeringSet, new_context: Callable[..., LearnerContext]) -> New:  # noqa: ARG001  the frames
-    def make(cls: Any, topology: str = "contact", **settings: Any) -> Any:
-        context = new_context(exchange=ExchangeSettings(topology=topology), blur=BlurSettings(fraction=0.0))  # type: ignore[arg-type]
-        return cls.create(context, cls.Settings(**(QUICK | settings)))
-
-    return make
+def new(new_steering: New) -> New:
+    return new_steering
 
 
 def play(learner: Any, rounds: int, participant: MakeParticipant, silos: int = 2) -> Any:

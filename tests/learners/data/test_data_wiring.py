@@ -12,14 +12,12 @@ import numpy as np
 import pytest
 import torch
 
-from learners.data.signs import Signs
 from learners.tasks.classification import ClassificationSettings, ClassificationTask
 from learners.tasks.steering import SteeringSettings, SteeringTask
 from vnetsim.errors import InputError
 from vnetsim.experiment import BlurSettings, DataSettings
 from vnetsim.experiment.camera import Camera
 from vnetsim.learning import LearnerContext
-from vnetsim.random_streams import Streams
 
 TRAIN, LABELS, TEST, DEALT, BLUR = "training images", "their labels", "test images", "silos", "blur"
 ALL = {TRAIN, LABELS, TEST, DEALT}
@@ -182,12 +180,3 @@ def test_images_blur_by_what_blur_and_camera_say(
     assert drawn["kernel_px"][blurred].unique().tolist() == pytest.approx(kernels_px)
     first = set(task.silos._indices[0][: round(share * 20)].tolist())
     assert set(drawn["rows"][blurred].tolist()) == first
-
-
-def test_the_data_have_streams_of_their_own(observe: Callable[..., Found]) -> None:
-    """The number of silos changes who holds what, and none of the images."""
-    before, after = observe(SIGNS), observe(SIGNS, silos=5)
-    assert np.array_equal(before[TRAIN], after[TRAIN])
-    assert len(after[DEALT]) == 5
-    streams = Streams(seed=1).child("learner").child("data")
-    assert torch.equal(Signs().load(SIGNS, streams).train, torch.from_numpy(before[TRAIN]))

@@ -152,23 +152,6 @@ def test_order_inside_a_silo_tells_nothing_of_the_class(kind):
     assert all(np.any(np.diff(shard) < 0) for shard in shards)
 
 
-@pytest.mark.parametrize("kind", ["iid", "dirichlet"])
-def test_too_few_images_are_refused_with_the_numbers(kind):
-    with pytest.raises(
-        InputError,
-        match=r"95 silos of at least 600 images need 57000, but there are 50000 training images; .*silos\.count",
-    ):
-        deal(CIFAR, 95, partition=kind, min_images=600)
-    with pytest.raises(InputError, match="11 silos of at least 1 images need 11, but there are 10"):
-        deal(np.zeros(10, dtype=int), 11, partition=kind)
-
-
-def test_too_few_images_in_the_classes_of_one_direction_are_refused():
-    labels = np.repeat([0, 1], [100, 4])
-    with pytest.raises(InputError, match=r"5 silos .* need 5, but there are 4 .* classes of approach 1"):
-        deal(labels, 10, approaches=2, partition="approach")
-
-
 def test_unknown_partition_lists_those_there_are():
     with pytest.raises(InputError, match=r"data\.partition: unknown partition 'dirichle'.* Did you mean 'dirichlet'"):
         deal(CIFAR, 5, partition="dirichle")

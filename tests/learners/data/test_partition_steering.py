@@ -123,17 +123,6 @@ def test_same_seed_same_silos_in_random_order(kind):
     assert all(np.any(np.diff(shard) < 0) for shard in one)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_too_few_frames_are_refused_with_the_numbers(kind):
-    with pytest.raises(
-        InputError,
-        match=rf"'{kind}' of 100 training frames leaves a silo of 9 with \d+, and 12 are needed; lower silos",
-    ):
-        deal(frames_of([100]), 9, partition=kind, min_images=12)
-    with pytest.raises(InputError, match="with 0, and 1 are needed"):
-        deal(frames_of([3]), 4, partition=kind)
-
-
 @pytest.mark.parametrize("kind", ["dirichlet", "approach", "label-skew"])
 def test_partitions_of_classes_do_not_fit_frames(kind):
     with pytest.raises(

@@ -18,9 +18,6 @@ from learner_checks import peers_of
 from torch import nn
 
 import learners.engines.batched
-from learners.encoders import create_encoder
-from learners.encoders.precision import set_precision
-from learners.engines import stacked
 from learners.engines.batched import MeasuredEngine, SideBySideEngine, StackedEngine, create_engine, step_bytes
 from learners.engines.optimizers import Sgd
 from learners.engines.programs import Engine, LocalTraining, Program, SequentialEngine, Tensors, Trained, TrainingJob
@@ -243,17 +240,6 @@ def test_auto_trains_one_by_one_what_cannot_be_stacked(
             assert torch.equal(flat(ours), flat(theirs))
 
 
-def test_auto_does_not_take_a_lack_of_memory_for_a_loss_that_cannot_be_stacked() -> None:
-    def fails(silo: int) -> None:
-        if silo == 3:  # which the trial one after the other leaves out
-            raise torch.OutOfMemoryError("out of memory")
-
-    engine = MeasuredEngine()
-    with pytest.raises(RunError, match=r"silo 3"):
-        engine.train(toy_jobs(*[5] * 4, fails=fails))
-    assert engine.seconds == {}
-
-
 def test_a_resumed_run_goes_on_with_the_engine_it_had(context: LearnerContext, tiny: object) -> None:  # noqa: ARG001
     def learner() -> Any:
         made = FLSimCo.create(context, FLSimCo.Settings(**SETTINGS["contrastive"]))
@@ -346,14 +332,6 @@ def test_programs_with_networks_of_their_own_are_kept_apart(make: Callable[[], E
             torch.testing.assert_close(flat(ours), theirs)
         for job, kind in ((mixed[0], Named), (mixed[1], Slope)):
             assert engine.map(job.program, [type, type]) == [kind, kind]
-
-
-def test_what_a_stack_has_in_common_is_not_copied_for_each() -> None:
-    common, own = torch.rand(3, 2), [torch.rand(2) for _ in range(4)]
-    made = stacked._stacked([{"common": common, "own": one} for one in own], torch.device("cpu"))
-    assert torch.equal(made["common"], torch.stack([common] * 4))
-    assert made["common"].untyped_storage().nbytes() == common.nbytes
-    assert torch.equal(made["own"], torch.stack(own))
 
 
 @pytest.mark.parametrize("engine", [SideBySideEngine(workers=3), StackedEngine()], ids=["side by side", "stacked"])
@@ -502,21 +480,6 @@ def test_the_memory_of_a_step_grows_with_its_images(silo_size: int, images: int)
     inputs = 4 * 4 * 4 * (1 + 8)  # bytes of one image's maps
     kept = found - 4 * parameters
     assert images * inputs <= kept <= 1.5 * images * inputs
-
-
-def test_weights_in_a_lower_precision_are_counted_once() -> None:
-    """A step of 128 images keeps less in bfloat16, though it keeps its weights in that precision as well."""
-    found = {}
-    for precision in ("float32", "bfloat16"):
-        network = create_encoder("resnet18", seed=0)
-        set_precision(network, precision, (3, 32, 32))
-        job = toy_jobs(128)[0]
-        program = replace(
-            job.program, network=network, count=lambda _: 128,
-            prepare=lambda drawn: {"images": torch.rand(len(drawn["rows"]), 3, 32, 32)},
-        )  # fmt: skip
-        found[precision] = step_bytes(replace(job, program=program, base=network.state_dict()), network)
-    assert 0.5 < found["bfloat16"] / found["float32"] < 0.9
 
 
 def test_large_steps_have_all_cores_where_torch_may_use_them(monkeypatch: pytest.MonkeyPatch) -> None:
