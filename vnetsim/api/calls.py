@@ -120,14 +120,11 @@ def run(
         if timing_only:
             rounds, keys = rounds or ALL_ROUNDS, {"traffic__repeat": False, **keys}
         named = _overrides(settings, rsu, learner=learner, rounds=rounds, device=device, seed=seed, **keys)
+        command = command or _call("run", scenario, out, named)
         assembly = assemble(*experiment_of(scenario, named, trust=trust))
-        command, folder = (
-            command or _call("run", scenario, out, named),
-            folder_to_make(folder_of(out), overwrite=overwrite),
-        )
         made = start_run(
             assembly,
-            folder,
+            folder_to_make(folder_of(out), overwrite=overwrite),
             command=command,
             progress=display,
             cluster=cluster,

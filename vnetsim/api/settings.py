@@ -233,17 +233,13 @@ def experiment_of(
     Raises:
         InputError: see ``Experiment``; or another learner for an experiment.
     """
-    if isinstance(scenario, Settings):
-        for path, value in overrides:
-            if path == ("learner",) and value != scenario.learner:
-                raise InputError(
-                    f"learner: the experiment has {scenario.learner}; make another Experiment for {value}."
-                )
-        return changed(scenario, overrides), None
-    text = path_of(scenario)
-    if learns:
-        return read_experiment(text, overrides, trust=trust)
-    return load_experiment(text, overrides), None
+    if not isinstance(scenario, Settings):
+        text = path_of(scenario)
+        return read_experiment(text, overrides, trust=trust) if learns else (load_experiment(text, overrides), None)
+    for path, value in overrides:
+        if path == ("learner",) and value != scenario.learner:
+            raise InputError(f"learner: the experiment has {scenario.learner}; make another Experiment for {value}.")
+    return changed(scenario, overrides), None
 
 
 def refuse_given_classes(experiments: Iterable[Settings]) -> None:

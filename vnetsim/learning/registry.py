@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vnetsim.errors import InputError
-from vnetsim.learning import KeepsModels, Learner, LearnerContext
+from vnetsim.learning import KeepsModels, Learner
 from vnetsim.plugins import Kind
-from vnetsim.plugins.checked import checked
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,19 +73,3 @@ def require_several_models(learner: type[Learner], setting: str) -> None:
             f"{setting} needs a learner with a model for each aggregator, and {learner.name} has one for all; see "
             "vnetsim.learning.KeepsModels."
         )
-
-
-def made_learner(learner: type[Learner], context: LearnerContext, settings: Any) -> Learner:
-    """Return a new learner whose every answer is held to the protocol; see ``vnetsim.plugins.checked``.
-
-    Args:
-        learner: its class.
-        context: what it is built from.
-        settings: an instance of its ``Settings``.
-
-    Raises:
-        InputError: data and settings do not fit.
-        RunError: it cannot be made.
-    """
-    made = checked(learner, LEARNERS.name, Learner).create(context, settings)
-    return checked(made, LEARNERS.name, Learner)

@@ -23,7 +23,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
-from vnetsim.errors import InputError, RunError, VnetsimError, unknown_name
+from vnetsim.errors import InputError, RunError, VnetsimError, one_line, unknown_name
 from vnetsim.errors.paths import refuse_special, resolved
 from vnetsim.own_packages import claim
 
@@ -163,41 +163,35 @@ class Kind:
             return _GIVEN[self.name, name]
         if self.package:
             claim(self.package)
-        path = code_file(name)
+        path, where = code_file(name), name
+        wrong: type[VnetsimError] = InputError
         if path is not None:
-            found = self._class_of_file(path, short_name(name))
-            fault = self._fault(found)
-            if fault:
-                raise InputError(f"{name}: {fault}")
-            return found  # type: ignore[no-any-return]
-        matches = [entry for entry in self.entries() if entry.name == name]
-        if not matches and name.endswith(".py"):
-            raise InputError(f"{self.name} '{name}': name the class as well, as {name}:CLASS.")
-        if not matches and "@" in name:
-            raise InputError(
-                f"{self.name} '{name}' is a class that a script or notebook gave, and only that process has it. Put it "
-                "in a file, and name it as path/to/file.py:CLASS."
-            )
-        if not matches:
-            raise unknown_name(self.name, name, self.names())
-        entry = matches[0]
-        try:
-            found = entry.load()
-        except (Exception, SystemExit) as error:
-            reason = " ".join(str(error).split()) or type(error).__name__
-            raise RunError(f"{self.name} '{name}' ({entry.value}) cannot be imported: {reason}.") from error
-        fault = self._fault(found)
-        if fault:
-            raise RunError(f"{self.name} '{name}' ({entry.value}): {fault}")
+            module = _module_of_file(path, self.name)
+            name = short_name(name)
+            if not hasattr(module, name):
+                own = {key: value for key, value in vars(module).items() if _made_in(value, module)}
+                likely = [key for key, value in own.items() if hasattr(value, self.maker)]
+                raise unknown_name(f"{self.name} class", name, likely or list(own), where=str(path))
+            found = getattr(module, name)
+        else:
+            entry = next((entry for entry in self.entries() if entry.name == name), None)
+            if entry is None and name.endswith(".py"):
+                raise InputError(f"{self.name} '{name}': name the class as well, as {name}:CLASS.")
+            if entry is None and "@" in name:
+                raise InputError(
+                    f"{self.name} '{name}' is a class that a script or notebook gave, and only that process has it. "
+                    "Put it in a file, and name it as path/to/file.py:CLASS."
+                )
+            if entry is None:
+                raise unknown_name(self.name, name, self.names())
+            where, wrong = f"{self.name} '{name}' ({entry.value})", RunError
+            try:
+                found = entry.load()
+            except (Exception, SystemExit) as error:
+                raise RunError(f"{where} cannot be imported: {one_line(error)}.") from error
+        if fault := self._fault(found):
+            raise wrong(f"{where}: {fault}")
         return found  # type: ignore[no-any-return]
-
-    def _class_of_file(self, path: Path, name: str) -> Any:
-        module = _module_of_file(path, self.name)
-        if not hasattr(module, name):
-            own = {key: value for key, value in vars(module).items() if _made_in(value, module)}
-            likely = [key for key, value in own.items() if hasattr(value, self.maker)]
-            raise unknown_name(f"{self.name} class", name, likely or list(own), where=str(path))
-        return getattr(module, name)
 
     def _fault(self, found: Any) -> str:
         """Return what is wrong with a class, empty when it has every part of the protocol."""

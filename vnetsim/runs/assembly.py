@@ -9,13 +9,14 @@ from typing import Any
 
 from vnetsim.errors import InputError
 from vnetsim.errors.paths import FILES, PLUGIN_FILES, resolved, with_paths
-from vnetsim.experiment import Experiment, ScheduleSettings
+from vnetsim.experiment import Experiment
 from vnetsim.experiment.traffic import COMPUTERS
 from vnetsim.learning import AGGREGATOR, Cost, Exchange, Learner, LearnerContext
 from vnetsim.learning.aggregation import AGGREGATIONS, SYNC
 from vnetsim.learning.kinds import DATA_SETS, ENCODERS
-from vnetsim.learning.registry import LEARNERS, made_learner, require_several_models
+from vnetsim.learning.registry import LEARNERS, require_several_models
 from vnetsim.plugins import Kind, at_folder, code_file, is_class, short_name
+from vnetsim.plugins.checked import checked
 from vnetsim.random_streams import Streams
 from vnetsim.runs.manifest import relative
 from vnetsim.scenario.kinds import scenario_anywhere
@@ -104,11 +105,11 @@ class Assembly:
                 same kind, or the learner does not say of what model its costs are.
             RunError: one of them cannot be made.
         """
-        learner = made_learner(self.learner.found, context, self.learner.settings)
+        learner = _made(self.learner, context)
         reference, model = learner, self.experiment.cost.on_the_clock
         if self.schedule is not None:
             its_own = replace(context, rule=SYNC, aggregation=None, aggregators=(AGGREGATOR,))
-            reference = made_learner(self.schedule.found, its_own, self.schedule.settings)
+            reference = _made(self.schedule, its_own)
         elif model is None:
             return learner, {}
         costs = {silo: reference.cost(silo) for silo in range(context.silos)}
@@ -128,6 +129,12 @@ class Assembly:
         return learner, costs
 
 
+def _made(learner: Chosen, context: LearnerContext) -> Learner:
+    """Return a new learner whose every answer is held to the protocol, and so is that of its class."""
+    made: Learner = checked(learner.found, LEARNERS.name, Learner).create(context, learner.settings)
+    return checked(made, LEARNERS.name, Learner)
+
+
 def assemble(experiment: Experiment, learner: type[Learner] | None = None) -> Assembly:
     """Find everything that an experiment names, and check its settings.
 
@@ -144,9 +151,14 @@ def assemble(experiment: Experiment, learner: type[Learner] | None = None) -> As
     chosen_learner = chosen(LEARNERS, experiment.learning, experiment.learner, found=learner)
     if experiment.topology.kind != "single":
         require_several_models(chosen_learner.found, f"topology.kind = '{experiment.topology.kind}'")
-    schedule = _scheduled(experiment.schedule, chosen_learner.found)
-    spelt_out = {"learning": chosen_learner.spelt_out}
-    if schedule is not None:
+    schedule, spelt_out = None, {"learning": chosen_learner.spelt_out}
+    if name := experiment.schedule.learner:
+        schedule = chosen(LEARNERS, experiment.schedule.learning, name, below=("schedule",))
+        own, its = chosen_learner.found, schedule.found
+        if its.task != own.task:
+            raise InputError(
+                f"schedule.learner: {its.name} learns another task ({its.task}) than {own.name} ({own.task})."
+            )
         spelt_out["schedule.learning"] = schedule.spelt_out
     experiment = experiment.placed(spelt_out)
     named = _named(experiment, chosen_learner.found)
@@ -182,18 +194,6 @@ def _named(experiment: Experiment, learner: type[Learner]) -> Iterator[tuple[Kin
             f"its uploads in a way of its own; leave it at '{SYNC}', without a table {AGGREGATIONS.table}."
         )
     yield AGGREGATIONS, values, rule
-
-
-def _scheduled(schedule: ScheduleSettings, learner: type[Learner]) -> Chosen | None:
-    if not schedule.learner:
-        return None
-    other = chosen(LEARNERS, schedule.learning, schedule.learner, below=("schedule",))
-    if other.found.task != learner.task:
-        raise InputError(
-            f"schedule.learner: {other.found.name} learns another task ({other.found.task}) than {learner.name} "
-            f"({learner.task})."
-        )
-    return other
 
 
 def _manner(exchange: Exchange | None) -> str:

@@ -194,6 +194,11 @@ def _learn(
         context = assembly.context(device, on_ray=bool(workers), fetch=fetch, aggregators=names)
         learner, costs = assembly.made(context)
         description = learner.describe()
+        files = [code_file(name) for name in experiment.plugins().values()]
+        data_files = [file for table, file in plugin_files(experiment).items() if table != "source"]  # it names its own
+        named = [*traffic.info.inputs, *(str(file) for file in files if file is not None), *data_files]
+        recorded = seen_from(run.path, experiment) if portable else experiment
+        inputs = input_hashes(named, seen_from=run.path if portable else None)
         record = learner_record(learner, experiment.learning, device)
         record["device"] |= {**dataclasses.asdict(experiment.arithmetic), **workers}
         simulation = assembly.simulation
@@ -204,12 +209,7 @@ def _learn(
             # what the participations of this run moved and computed
             record["learner"]["cost"] = dataclasses.asdict(costs[0])
         clock.mark("data")
-        files = [code_file(name) for name in experiment.plugins().values()]
-        data_files = [file for table, file in plugin_files(experiment).items() if table != "source"]  # it names its own
-        named = [*traffic.info.inputs, *(str(file) for file in files if file is not None), *data_files]
-        inputs = input_hashes(named, seen_from=run.path if portable else None)
         more = {**record, **assembly.record, "inputs": inputs, **(began or {})}
-        recorded = seen_from(run.path, experiment) if portable else experiment
         silos = {"silos.parquet": to_parquet("silos", silo_rows(description))}
         manifest = Manifest(
             run, recorded, traffic, command, kind="timing" if timing_only else "run", more=more, others=silos
