@@ -326,6 +326,7 @@ class Overseas:
             speed_mps=host.speed_mps,
             learning_rate=self._task.learning_rate(guest.base.version),
             seed=self._context.streams.integer("overseas", *guest.started, host.vehicle_id, guest.vehicle_id),
+            earlier=host.earlier,
         )
 
     def _similarities(self, starts: Sequence[Start], copies: Sequence[Mapping[str, State]]) -> list[dict[str, float]]:

@@ -1,4 +1,4 @@
-"""Dealing the training images to the silos: IID, by Dirichlet or class-wise label skew, or by approach direction."""
+"""Dealing the training images to the silos: IID, by Dirichlet or label skew, by approach direction or district."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vnetsim.experiment import DataSettings
 
 Indices = NDArray[np.int64]
 
-OF_CLASSES = ("iid", "dirichlet", "approach", "label-skew")
+OF_CLASSES = ("iid", "dirichlet", "approach", "label-skew", "district")
 OF_ANGLES = ("iid", "drive", "block", "sign")
 CLASSED, ANGLED = "images with classes", "frames with steering angles"
 STRAIGHT = 0.05
@@ -22,13 +22,13 @@ STRAIGHT = 0.05
 
 
 def partition(
-    labels: Indices, *, silos: int, approaches: int, settings: DataSettings, generator: Generator
+    labels: Indices, *, silos: int, approaches: int, settings: DataSettings, generator: Generator, districts: int = 1
 ) -> list[Indices]:
     """Return the rows of ``labels`` that each silo holds.
 
     No image goes to two silos, and every image to one if any silo holds its class. Silos get equally many, to within
-    one image, for ``iid`` and ``dirichlet``, and among the silos that share classes for ``approach``. The order inside
-    a silo is random and independent of the class.
+    one image, for ``iid``, ``dirichlet`` and ``district``, and among the silos that share classes for
+    ``approach``. The order inside a silo is random and independent of the class.
 
     - ``iid``: every silo gets equally many of each class, to within one image.
     - ``dirichlet``: each silo's class shares are drawn from a Dirichlet distribution (Hsu et al. 2019, "Measuring the
@@ -42,6 +42,9 @@ def partition(
     - ``label-skew``: every silo holds 1 + round((1 - u) (C - 1)) of the C classes, u being ``settings.unseen_share``
       (halves are rounded to even), and no image of the others. Any two classes are held by equally many silos to
       within one, so none is left out when the silos are enough, and a class is dealt evenly to those that hold it.
+    - ``district``: silo i belongs to district i mod ``districts``, and has ``settings.major_share`` of its images from
+      the classes of its district, the rest from all others, in proportion to their frequency, as far as the images
+      suffice; classes belong to districts as to directions. Silos are served as for ``dirichlet``.
 
     Args:
         labels: class of every training image, shape (N,).
@@ -49,6 +52,7 @@ def partition(
         approaches: number of approach directions, >= 1.
         settings: which of them, and its parameters.
         generator: source of all draws.
+        districts: number of districts, >= 1.
 
     Raises:
         InputError: when there are fewer images than the silos need, or the partition does not fit.
@@ -61,10 +65,14 @@ def partition(
         shards = _label_skew(labels, silos, settings.unseen_share, needed, generator)
     else:
         _require_enough(len(labels), silos, needed, "training images")
+        cards, sizes = _shuffled_by_class(labels, generator), np.unique(labels, return_counts=True)[1]
         if kind == "iid":
-            shards = _deal(_shuffled_by_class(labels, generator), silos)
+            shards = _deal(cards, silos)
+        elif kind == "dirichlet":
+            log_shares = log_dirichlet(settings.alpha * (sizes / sizes.mean()), silos, generator)
+            shards = _by_shares(cards, sizes, log_shares, generator)
         else:
-            shards = _dirichlet(labels, silos, settings.alpha, generator)
+            shards = _by_shares(cards, sizes, _log_majors(sizes, silos, districts, settings.major_share), generator)
     return [generator.permutation(shard) for shard in shards]
 
 
@@ -135,21 +143,29 @@ def _label_skew(labels: Indices, silos: int, unseen_share: float, needed: int, g
     return shards
 
 
-def _dirichlet(labels: Indices, silos: int, alpha: float, generator: Generator) -> list[Indices]:
-    sizes = np.unique(labels, return_counts=True)[1]
-    cards = _shuffled_by_class(labels, generator)
+def _by_shares(cards: Indices, sizes: Indices, log_shares: NDArray[np.float64], generator: Generator) -> list[Indices]:
+    """Return silos of equally many images, of each class the share that ``log_shares`` says, shape (silos, C)."""
+    silos = len(log_shares)
     ends = np.cumsum(sizes)
     next_card = ends - sizes
-    log_shares = log_dirichlet(alpha * (sizes / sizes.mean()), silos, generator)
     shards: list[Indices] = [np.empty(0, dtype=np.int64)] * silos
     for position, silo in enumerate(generator.permutation(silos)):
-        quota = len(labels) // silos + (position < len(labels) % silos)
+        quota = len(cards) // silos + (position < len(cards) % silos)
         counts = _apportion(quota, log_shares[silo], ends - next_card)
         shards[silo] = np.concatenate(
             [cards[start : start + count] for start, count in zip(next_card, counts, strict=True)]
         )
         next_card = next_card + counts
     return shards
+
+
+def _log_majors(sizes: Indices, silos: int, districts: int, major_share: float) -> NDArray[np.float64]:
+    """Return logarithms of the classes' shares in each silo, shape (silos, C), of which its district's have so much."""
+    groups = min(len(sizes), districts)
+    major = np.arange(len(sizes)) % groups == np.arange(silos)[:, None] % districts % groups
+    shares = np.where(major, major_share, 1 - major_share) * sizes
+    of_all = np.where(major, (sizes * major).sum(1, keepdims=True), (sizes * ~major).sum(1, keepdims=True))
+    return np.asarray(np.log(np.maximum(shares / of_all, np.finfo(np.float64).tiny)))  # a class may be all that is left
 
 
 def log_dirichlet(concentration: NDArray[np.float64], count: int, generator: Generator) -> NDArray[np.float64]:

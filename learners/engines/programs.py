@@ -43,6 +43,7 @@ class LocalTraining:
         learning_rate: step size.
         seed: seed of every random draw of this local training.
         steps: how many it takes; 0 for all of the program's.
+        earlier: other silos of whose images the vehicle holds a part, with the share of all that it holds.
     """
 
     silo: int
@@ -51,6 +52,7 @@ class LocalTraining:
     learning_rate: float
     seed: int
     steps: int = 0
+    earlier: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -64,22 +64,26 @@ class SiloImages:
         return torch.stack(counts).numpy()
 
     def draw(self, training: LocalTraining, count: int, generator: torch.Generator) -> dict[str, Tensor]:
-        """Return which images of a vehicle's silo a step sees, and how long each is blurred, both on the CPU.
+        """Return which of a vehicle's images a step sees, and how long each is blurred, both on the CPU.
 
-        They are drawn without replacement; a silo smaller than ``count`` gives all it has.
+        They are drawn without replacement from as many as its silo has; fewer than ``count`` are all drawn. Of each
+        earlier silo it holds the first images, as many as its share makes.
 
         Args:
-            training: silo and blur; the first ``blurred_fraction`` of a silo's images blur.
+            training: silos and blur; the first ``blurred_fraction`` of what it holds of a silo blur.
             count: how many.
             generator: source of the draw, on the CPU.
 
         Returns:
             ``rows`` of the pool, int64, and ``kernel_px``, each of shape (min(count, size),).
         """
-        held = self._indices[training.silo]
-        positions = torch.randperm(len(held), generator=generator)[:count]
-        blurs = positions < training.blurred_fraction * len(held)
-        return {"rows": held[positions], "kernel_px": torch.where(blurs, training.kernel_px, 0.0)}
+        own = self._indices[training.silo]
+        parts = [self._indices[silo][: round(share * len(own))] for silo, share in training.earlier]
+        parts = [own[: max(0, len(own) - sum(map(len, parts)))], *parts]
+        positions = torch.randperm(len(own), generator=generator)[:count]
+        blurs = torch.cat([torch.arange(len(part)) < training.blurred_fraction * len(part) for part in parts])
+        kernels_px = torch.where(blurs[positions], training.kernel_px, 0.0)
+        return {"rows": torch.cat(parts)[positions], "kernel_px": kernels_px}
 
     def images(self, drawn: Mapping[str, Tensor]) -> Tensor:
         """Return drawn images as their vehicles see them, float in [0, 1] on the device, shape (B, C, H, W)."""

@@ -171,7 +171,14 @@ class Task(ABC):
         return copy_state(self.network.state_dict())
 
     def local_training(
-        self, silo: int, *, speed_mps: float, learning_rate: float, seed: int, steps: int = 0
+        self,
+        silo: int,
+        *,
+        speed_mps: float,
+        learning_rate: float,
+        seed: int,
+        steps: int = 0,
+        earlier: Sequence[tuple[int, float]] = (),
     ) -> LocalTraining:
         """Return a training on a silo's images as a vehicle of this speed (m/s) sees them, whole or of some steps."""
         blurs = speed_mps > self._context.blur.threshold_kmh / 3.6
@@ -182,6 +189,7 @@ class Task(ABC):
             learning_rate=learning_rate,
             seed=seed,
             steps=steps,
+            earlier=tuple(earlier),
         )
 
     def local_training_of(self, participant: Participant) -> LocalTraining:
@@ -192,6 +200,7 @@ class Task(ABC):
             learning_rate=self.learning_rate(participant.base.version),
             seed=self._context.streams.integer("training", *participant.started, participant.vehicle_id),
             steps=0 if participant.work_share == 1 else participant.steps_of(self.steps),
+            earlier=participant.earlier,
         )
 
     def learning_rate(self, version: int) -> float:
@@ -380,6 +389,7 @@ def labelled_silos(context: LearnerContext) -> tuple[ImageSet, list[NDArray[np.i
         data.train_labels.numpy(),
         silos=context.silos,
         approaches=context.approaches,
+        districts=context.districts,
         settings=context.data,
         generator=context.streams.generator("silos"),
     )

@@ -72,12 +72,18 @@ class SiloSettings:
     Args:
         count: number of silos.
         by: ``arrival`` deals silos round robin in order of first entry; ``approach`` does so among the silos of the
-            vehicle's approach direction (silo i belongs to direction i mod ``approaches``).
+            vehicle's approach direction (silo i belongs to direction i mod ``approaches``), ``origin`` among those of
+            the RSU that covers it first (of R RSUs, silo i belongs to the one of index i mod R), whose district it
+            comes from. By ``place`` the data are of where it is: an idle vehicle that enters another RSU's disc takes
+            a silo from there, for ``replaced_share`` of what it holds.
+        replaced_share: what a vehicle replaces of its images at a change of place, in [0, 1]; OpenMobiFL replaces 200
+            of 600.
         approaches: number of equal sectors around the RSU that count as directions, the first centred on north.
     """
 
     count: Annotated[int, Within(1, 100_000, "", "each has a shard and figures of its own in memory")] = 95
-    by: Literal["arrival", "approach"] = "arrival"
+    by: Literal["arrival", "approach", "origin", "place"] = "arrival"
+    replaced_share: Share = 1 / 3
     approaches: Annotated[int, Within(1, 360, "", "sectors narrower than a degree tell no road from another")] = 4
 
     def __post_init__(self) -> None:
@@ -106,11 +112,13 @@ class DataSettings:
         side_correction: of a set with three cameras, 0 takes the centre one alone; above, the left and right ones too,
             their steering angle corrected by so much towards the centre, in the unit of the set's angles.
         partition: ``iid``; with classes ``dirichlet`` with ``alpha``, ``approach`` (silos of one direction share
-            classes) or ``label-skew`` (each silo lacks ``unseen_share`` of the classes); with steering angles
+            classes), ``label-skew`` (each silo lacks ``unseen_share`` of the classes) or ``district`` (silos of one RSU
+            have ``major_share`` of their images from the same classes); with steering angles
             ``drive``, ``block`` (stretches of time) or ``sign`` (of the angle).
         alpha: concentration of the Dirichlet distribution, > 0.
         unseen_share: share of the other classes that a silo lacks besides its own first one, in [0, 1]: at 0 it
             has them all, at 1 only one.
+        major_share: what the classes of its district make up of a silo, in [0, 1].
         min_images: every silo gets at least this many images; 0 divides them all, evenly where the partition allows.
     """
 
@@ -121,9 +129,10 @@ class DataSettings:
     test_images: Images = 0
     image_px: Annotated[int, Within(0, 1024, "px", "a set is held in memory, and the networks are small")] = 0
     side_correction: Annotated[float, Within(0, 90, "", "an angle in degrees at most")] = 0.0
-    partition: Literal["iid", "dirichlet", "approach", "label-skew", "drive", "block", "sign"] = "iid"
+    partition: Literal["iid", "dirichlet", "approach", "label-skew", "district", "drive", "block", "sign"] = "iid"
     alpha: Annotated[float, Within(1e-9, 1e9, "", "one class to a silo below, equal shares above")] = 0.1
     unseen_share: Share = 0.5
+    major_share: Share = 0.8
     min_images: Images = 0
     own: Mapping[str, Any] = field(default_factory=dict, metadata=BESIDE)
 

@@ -39,6 +39,7 @@ class Peer:
         speed_mps: the speed it reports, at entry into coverage (m/s).
         level_px: its blur level (Camera.level_px).
         neighbours: with how many vehicles it began an exchange, as it tells the others.
+        earlier: see ``Participant``.
     """
 
     vehicle_id: str
@@ -46,6 +47,7 @@ class Peer:
     speed_mps: float
     level_px: float
     neighbours: int = 0
+    earlier: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +79,7 @@ class Participant:
             done by then, in [0, 1]. There w_n <- (w + u w_n) / (1 + u), u = max(0, cos(w_n, w)) over the parameters
             (MIDDLE's on-device mixing; Zhang et al., ICPP 2023); it goes on with the rest of its steps, and its
             optimizer as it was. BatchNorm's statistics are mixed likewise.
+        earlier: silos whose images still are a part of those that it holds, with their shares; the rest is of ``silo``.
         bases: where it downloaded several models before it trained: all of them, ``base`` among them. It starts from
             their mean (FedMes; Han et al., JSAC 39(12), 2021). Empty for ``base`` alone.
     """
@@ -98,6 +101,7 @@ class Participant:
     carried: Literal["model", "change"] = "model"
     mixed: tuple[tuple[float, ModelKey], ...] = ()
     bases: tuple[ModelKey, ...] = ()
+    earlier: tuple[tuple[int, float], ...] = ()
 
     @property
     def started(self) -> tuple[str | int, ...]:
@@ -221,6 +225,7 @@ class LearnerContext:
         aggregation: the rule with its settings; None for its defaults.
         aggregators: names of all that have a model: one over all RSUs, or several, one at each RSU and perhaps a cloud.
             Several are given only to learners that are ``KeepsModels``.
+        districts: number of districts, one around each RSU; silo ``i`` belongs to district ``i % districts``.
     """
 
     streams: Streams
@@ -239,6 +244,7 @@ class LearnerContext:
     rule: str = SYNC
     aggregation: Any = None
     aggregators: tuple[str, ...] = (AGGREGATOR,)
+    districts: int = 1
 
 
 @runtime_checkable

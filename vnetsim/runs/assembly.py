@@ -70,7 +70,13 @@ class Assembly:
         }
 
     def context(
-        self, device: str, *, on_ray: bool = False, fetch: bool = True, aggregators: Sequence[str] = (AGGREGATOR,)
+        self,
+        device: str,
+        *,
+        on_ray: bool = False,
+        fetch: bool = True,
+        aggregators: Sequence[str] = (AGGREGATOR,),
+        districts: int = 1,
     ) -> LearnerContext:
         """Return what learners are built from, on a device that is there; ``fetch`` allows downloads."""
         given = self.experiment
@@ -89,6 +95,7 @@ class Assembly:
             on_ray=on_ray,
             rule=given.aggregation.get("name", SYNC),
             aggregators=tuple(aggregators),
+            districts=districts,
             data_set=own.get(DATA_SETS.table),
             encoder=own.get(ENCODERS.table),
             aggregation=own.get(AGGREGATIONS.table),

@@ -191,7 +191,9 @@ def _learn(
         clock.mark("traffic set-up")
         progress.stage("preparing the data")
         names = aggregators(experiment.topology, traffic.rsus)
-        context = assembly.context(device, on_ray=bool(workers), fetch=fetch, aggregators=names)
+        context = assembly.context(
+            device, on_ray=bool(workers), fetch=fetch, aggregators=names, districts=len(traffic.rsus)
+        )
         learner, costs = assembly.made(context)
         description = learner.describe()
         files = [code_file(name) for name in experiment.plugins().values()]

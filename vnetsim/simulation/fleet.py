@@ -34,7 +34,7 @@ class Fleet:
     ) -> None:
         self._rsus = {rsu.id: rsu for rsu in rsus}
         self._recorder = recorder
-        self._binder = SiloBinder(silos)
+        self._binder = SiloBinder(silos, rsus)
         self._vehicles: dict[str, Vehicle] = {}
         self._windows: dict[VehiclePath, OpenWindow] = {}
         self._entered = 0
@@ -98,6 +98,7 @@ class Fleet:
         """Let a vehicle that nobody serves wait for an invitation where it is covered."""
         if not vehicle.served_by and vehicle.windows:
             window = vehicle.windows[0]
+            self._binder.move(vehicle, window.rsu)
             self._by_rsu[window.rsu.id].offer(window)
 
     def cut_off(self, time_s: float) -> None:

@@ -295,6 +295,7 @@ def participant_of(participation: Participation, round_index: int, camera: Camer
         vehicle_id=window.vehicle.id,
         rsu_id=window.rsu.id,
         silo=window.vehicle.silo,
+        earlier=window.vehicle.earlier,
         speed_mps=window.speed_mps,
         level_px=camera.level_px(window.speed_mps),
         peers=tuple(_peer(peer, camera) for peer in participation.peers),
@@ -311,6 +312,7 @@ def _peer(participation: Participation, camera: Camera) -> Peer:
     return Peer(
         vehicle_id=window.vehicle.id,
         silo=window.vehicle.silo,
+        earlier=window.vehicle.earlier,
         speed_mps=window.speed_mps,
         level_px=camera.level_px(window.speed_mps),
         neighbours=participation.neighbours,

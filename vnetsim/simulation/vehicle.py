@@ -1,20 +1,25 @@
 """Vehicles and their open windows: who it is, which silo it carries, where it is covered. They know no participation.
 
-A vehicle's silo is bound at its first entry into coverage and kept ever after: local data is captured before a vehicle
-enters coverage, so a later entry from elsewhere changes neither its silo nor its approach. When a scenario is played
-again its vehicles have new ids and are new vehicles.
+A vehicle's silo is bound at its first entry into coverage and kept ever after, but where data are of the place: local
+data is captured before a vehicle enters coverage, so a later entry changes neither its silo nor its approach. When a
+scenario is played again its vehicles have new ids and are new vehicles.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from vnetsim.coverage.rsu import Rsu
 from vnetsim.coverage.windows import VehiclePath
+from vnetsim.errors.bounds import require
 from vnetsim.experiment import SiloSettings
 from vnetsim.experiment.traffic import Computer
 from vnetsim.simulation.links import Link
+
+LEAST_SHARE = 1e-3
+"""What a vehicle still holds of a silo is forgotten below this."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -25,6 +30,7 @@ class Vehicle:
         id: the vehicle's id.
         silo: what it carries.
         approach: the sector from which it first came.
+        earlier: silos of places where it was before, with their share of what it holds; the rest is of ``silo``.
         entries: windows it had so far, by RSU.
         windows: its open windows, the earliest first.
         served_by: the aggregator in whose participation it is; empty while it is idle.
@@ -38,6 +44,7 @@ class Vehicle:
     windows: list[OpenWindow] = field(default_factory=list)
     served_by: str = ""
     computer: Computer | None = None
+    earlier: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -98,18 +105,41 @@ class SiloBinder:
 
     Args:
         settings: number of silos and rule.
+        rsus: those of the scenario, in order.
+
+    Raises:
+        InputError: there are fewer silos than RSUs that need one.
     """
 
-    def __init__(self, settings: SiloSettings) -> None:
+    def __init__(self, settings: SiloSettings, rsus: Sequence[Rsu]) -> None:
+        groups = {"approach": settings.approaches, "origin": len(rsus), "place": len(rsus)}.get(settings.by, 1)
+        require(
+            groups <= settings.count,
+            f"silos.count must be at least {groups} with silos.by = '{settings.by}', one for each RSU, got "
+            f"{settings.count}.",
+        )
         self._settings = settings
-        self._dealt = [0] * (settings.approaches if settings.by == "approach" else 1)
+        self._districts = {rsu.id: district for district, rsu in enumerate(rsus)}
+        self._dealt = [0] * groups
 
     def bind(self, x_m: float, y_m: float, rsu: Rsu) -> tuple[int, int]:
         """Return silo and approach of a vehicle that enters coverage for the first time, at ``x_m``, ``y_m`` (m)."""
-        settings = self._settings
-        approach = approach_of(x_m, y_m, rsu, settings.approaches)
-        first, stride = (approach, settings.approaches) if settings.by == "approach" else (0, 1)
-        silos = range(first, settings.count, stride)
+        approach = approach_of(x_m, y_m, rsu, self._settings.approaches)
+        first = {"approach": approach, "arrival": 0}.get(self._settings.by, self._districts[rsu.id])
+        return self._deal(first), approach
+
+    def move(self, vehicle: Vehicle, rsu: Rsu) -> None:
+        """Let a vehicle that is idle at an RSU replace a part of what it holds, where data are of the place."""
+        districts = len(self._districts)
+        if self._settings.by != "place" or vehicle.silo % districts == self._districts[rsu.id]:
+            return
+        held = (*vehicle.earlier, (vehicle.silo, 1 - math.fsum(share for _, share in vehicle.earlier)))
+        vehicle.silo = self._deal(self._districts[rsu.id])
+        left = [(silo, share * (1 - self._settings.replaced_share)) for silo, share in held if silo != vehicle.silo]
+        vehicle.earlier = tuple((silo, share) for silo, share in left if share > LEAST_SHARE)
+
+    def _deal(self, first: int) -> int:
+        silos = range(first, self._settings.count, len(self._dealt))
         silo = silos[self._dealt[first] % len(silos)]
         self._dealt[first] += 1
-        return silo, approach
+        return silo

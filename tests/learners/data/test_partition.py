@@ -12,11 +12,12 @@ from vnetsim.experiment import DataSettings
 CIFAR = np.repeat(np.arange(10), 5000)
 
 
-def deal(labels, silos, *, approaches=1, seed=0, **settings):
+def deal(labels, silos, *, approaches=1, districts=1, seed=0, **settings):
     return partition(
         np.asarray(labels),
         silos=silos,
         approaches=approaches,
+        districts=districts,
         settings=DataSettings(**settings),
         generator=np.random.default_rng(seed),
     )
@@ -54,6 +55,26 @@ def test_dirichlet_tends_to_iid_for_large_alpha_with_uneven_classes():
     labels = np.repeat(np.arange(3), [6000, 3000, 1000])
     table = counts(labels, deal(labels, 20, partition="dirichlet", alpha=1e9), 3)
     assert np.abs(table - [300, 150, 50]).max() <= 1
+
+
+@given(case=cases(), districts=st.integers(1, 9), share=st.floats(0, 1))
+def test_districts_use_every_image_once_in_even_silos(case, districts, share):
+    labels, silos, seed = case
+    shards = deal(labels, silos, seed=seed, partition="district", districts=districts, major_share=share)
+    assert sorted(np.concatenate(shards)) == list(range(len(labels)))
+    assert np.ptp([len(shard) for shard in shards]) <= 1
+
+
+@pytest.mark.parametrize(("districts", "majors"), [(10, 1), (5, 2), (2, 5), (20, 1)])
+def test_the_classes_of_a_district_have_their_share_of_its_silos(districts, majors):
+    """To a thousandth on average, and the others alike; silos served last get what is left."""
+    silos = 20 * districts
+    table = counts(CIFAR, deal(CIFAR, silos, partition="district", districts=districts, major_share=0.8))
+    home = np.arange(10) % min(districts, 10) == np.arange(silos)[:, None] % districts % 10
+    assert (home.sum(axis=1) == majors).all()
+    shares = np.where(home, table, 0).sum(axis=1) / table.sum(axis=1)
+    assert np.median(shares) == pytest.approx(0.8, abs=0.01)
+    assert shares.mean() == pytest.approx(0.8, abs=0.02)
 
 
 @pytest.mark.parametrize("alpha", [1e-9, 1e-6])

@@ -57,6 +57,18 @@ def test_draws_without_replacement_from_its_own_silo() -> None:
     assert drawn != indices(draw(1, 6, seed=1))
 
 
+def test_a_vehicle_that_was_elsewhere_holds_a_part_of_that() -> None:
+    """As many images as its silo has; of each silo the first, the first share of which blurs."""
+    dealt = silos(5, 10, 4)
+    training = replace(TRAINING, silo=1, kernel_px=3.0, blurred_fraction=0.5, earlier=((0, 0.4), (2, 0.2)))
+    drawn = dealt.draw(training, 100, torch.Generator().manual_seed(0))
+    held = dict(zip(drawn["rows"].tolist(), drawn["kernel_px"].tolist(), strict=True))
+    assert sorted(held) == [0, 1, 2, 3, 5, 6, 7, 8, 15, 16]
+    assert sorted(row for row, kernel_px in held.items() if kernel_px) == [0, 1, 5, 6, 15]
+    more = dealt.draw(replace(training, earlier=((2, 0.7),)), 100, torch.Generator().manual_seed(0))
+    assert sorted(more["rows"].tolist()) == [5, 6, 7, 8, 9, 10, 15, 16, 17, 18], "no silo gives more than it has"
+
+
 def test_the_first_images_of_a_silo_blur() -> None:
     sharp, blurred = draw(1, 10), draw(1, 10, kernel_px=3.5, fraction=0.3)
     expected = motion_blur(sharp, torch.full((10,), 3.5))
