@@ -160,13 +160,13 @@ def _figure(extent: tuple[float, float, float, float]) -> tuple[Figure, Axes, Ax
     return figure, ax, bar, wide
 
 
-def map_axes(run: RunData) -> tuple[Figure, Axes]:
+def map_axes(run: RunData, width_in: float = HALF_IN) -> tuple[Figure, Axes]:
     """Return a figure with lanes and RSU discs in equal scale, and its axes, to draw on."""
     extent = _extent(run)
     aspect = (extent[1] - extent[0]) / (extent[3] - extent[2])
-    wide = min(HALF_IN - 0.8, 4.6 * aspect)
-    figure = Figure((HALF_IN, wide / aspect + 1.0))
-    ax = axes(figure, top=0.52, right=HALF_IN - 0.68 - wide)
+    wide = min(width_in - 0.8, 4.6 * aspect)
+    figure = Figure((width_in, wide / aspect + 1.0))
+    ax = axes(figure, top=0.52, right=width_in - 0.68 - wide)
     if not run.lanes.is_empty():
         ax.plot(*joined(run.lanes), color=PALE, linewidth=0.8)
     _draw_rsus(ax, run, extent)

@@ -1,0 +1,113 @@
+"""What several RSUs are to a vehicle: how many it meets, with which gaps and overlaps; and where updates come from."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
+
+from analysis.formatting import count, number, percent, plural, quantity, shortened
+from analysis.loading import RunData
+from analysis.plots.place import map_axes
+from analysis.statistics.windows import merged_windows
+from analysis.style import BLUE, FULL_IN, GREY, HALF_IN, PALE_BLUE, VIRIDIS, Drawn, axes, panel
+
+_MOST_MET = 12
+
+
+def successions(windows: pl.DataFrame) -> pl.DataFrame:
+    """Return how vehicles come from one RSU to the next.
+
+    Args:
+        windows: the table of that name.
+
+    Returns:
+        ``vehicle_id``, ``rsu_id`` and ``next_rsu_id`` of each window that the same vehicle's next one, at another RSU,
+        follows, and ``gap_s``: without coverage between the two (s), below 0 where they overlap.
+    """
+    mine = pl.col("vehicle_id") == pl.col("vehicle_id").shift(-1)
+    return (
+        windows.sort("vehicle_id", "enter_s", maintain_order=True)
+        .with_columns(next_rsu_id=pl.col("rsu_id").shift(-1), gap_s=pl.col("enter_s").shift(-1) - pl.col("exit_s"))
+        .filter(mine & (pl.col("rsu_id") != pl.col("next_rsu_id")))
+        .select("vehicle_id", "rsu_id", "next_rsu_id", "gap_s")
+    )
+
+
+def multiplicity(windows: pl.DataFrame) -> float:
+    """Return by how many RSUs a covered vehicle is covered in the mean over time: disc-seconds over covered ones."""
+    held, covered = (float((found["exit_s"] - found["enter_s"]).sum()) for found in (windows, merged_windows(windows)))
+    return held / covered if covered else 0.0
+
+
+@panel("rsus-met", "RSUs that a vehicle meets")
+def met_panel(run: RunData) -> Drawn:
+    """Draw how many vehicles met how many RSUs."""
+    if run.windows.is_empty():
+        return None, "Not drawn: no coverage window was recorded."
+    met = run.windows.group_by("vehicle_id").agg(pl.col("rsu_id").n_unique())["rsu_id"].to_numpy()
+    most = min(int(met.max()), _MOST_MET)
+    shares = np.bincount(np.minimum(met, most), minlength=most + 1)[1:] / len(met)
+    figure = Figure((HALF_IN, 2.4))
+    ax = axes(figure)
+    ax.bar(range(1, most + 1), shares, color=PALE_BLUE, width=0.9)
+    labels = [str(n) if n < most or int(met.max()) == most else f"{most}+" for n in range(1, most + 1)]
+    ax.set_xticks(range(1, most + 1), labels)
+    ax.yaxis.set_major_formatter(PercentFormatter(1.0))
+    ax.grid(visible=False, axis="x")
+    ax.set(xlabel="RSUs met", ylabel="share of vehicles")
+    several = float((met > 1).mean())
+    return figure, (
+        f"{percent(several, 0)} of {plural(len(met), 'vehicle')} met two RSUs or more; the median is "
+        f"{number(float(np.median(met)))}. While it is covered, a vehicle is in {number(multiplicity(run.windows))} "
+        "discs in the mean over time."
+    )
+
+
+@panel("successions", "From one RSU to the next")
+def succession_panel(run: RunData) -> Drawn:
+    """Draw how long vehicles are without coverage between two RSUs, or in both discs."""
+    gaps_s = np.sort(successions(run.windows)["gap_s"].to_numpy())
+    if not len(gaps_s):
+        return None, "Not drawn: no vehicle came from one RSU to another."
+    figure = Figure((HALF_IN, 2.4))
+    ax = axes(figure)
+    low, high = (float(np.percentile(gaps_s, at)) for at in (1, 97))
+    ax.step(gaps_s, np.arange(1, len(gaps_s) + 1) / len(gaps_s), where="post", color=BLUE)
+    ax.axvline(0.0, color=GREY, linewidth=1)
+    ax.set(xlim=(min(low, -1.0), max(high, 1.0)), ylim=(0, 1.02))
+    ax.set(xlabel="gap between the discs (s), below 0 in both", ylabel="share of successions")
+    overlap, bridged = float((gaps_s < 0).mean()), float((gaps_s <= 30).mean())
+    words = f"{count(len(gaps_s))} successions of two RSUs: in {percent(overlap, 0)} the discs overlap"
+    if overlap > 0:
+        words += f", by {quantity(-float(np.median(gaps_s[gaps_s < 0])), 's')} in the median"
+    if overlap < 1:
+        words += f"; other gaps have a median of {quantity(float(np.median(gaps_s[gaps_s >= 0])), 's')}"
+    return figure, f"{words}. {percent(bridged, 0)} of them leave no gap, or one of 30 s at most."
+
+
+@panel("commits", "Updates by RSU", wide=True)
+def commits_panel(run: RunData) -> Drawn:
+    """Draw at which RSUs updates were committed."""
+    committed = run.participations.filter(outcome="committed")
+    if committed.is_empty():
+        return None, "Not drawn: nobody committed."
+    uploaded = committed.select(pl.coalesce("upload_rsu_id", "rsu_id"))["upload_rsu_id"]
+    counts = dict(uploaded.value_counts().iter_rows())
+    figure, ax = map_axes(run, FULL_IN)
+    colour = Normalize(0, max(counts.values()))
+    order = sorted(run.rsus, key=lambda rsu: counts.get(rsu.id, 0))
+    size = 110 if len(run.rsus) <= 12 else 48
+    ax.scatter(
+        [rsu.x_m for rsu in order], [rsu.y_m for rsu in order], c=[counts.get(rsu.id, 0) for rsu in order],
+        s=size, norm=colour, cmap=VIRIDIS, edgecolors="white", linewidths=0.8, zorder=5,
+    )  # fmt: skip
+    bar = figure.colorbar(ScalarMappable(colour, VIRIDIS), ax=ax, label="updates committed", fraction=0.03, pad=0.01)
+    bar.ax.grid(visible=False)
+    silent = sum(rsu.id not in counts for rsu in run.rsus)
+    best = max(counts, key=lambda name: (counts[name], name))
+    words = f"{plural(committed.height, 'update')}, most of them, {counts[best]}, through RSU {shortened(best, 30)}"
+    return figure, f"{words}; {silent} of {len(run.rsus)} RSUs had none." if silent else f"{words}."
