@@ -43,6 +43,7 @@ class RunData:
         windows: the table of that name, as all that follow; with ``chord_m`` instead of the paths.
         metrics: the mean over the aggregators' models, where there are several.
         exchanges: between vehicles.
+        handovers: of vehicles that took part.
         lanes: the table ``map``.
         samples: example images, None when there are none.
         paths: the table ``windows`` as it was written, to be read in part; None when there is none.
@@ -56,6 +57,7 @@ class RunData:
     windows: pl.DataFrame
     participations: pl.DataFrame
     exchanges: pl.DataFrame
+    handovers: pl.DataFrame
     rounds: pl.DataFrame
     metrics: pl.DataFrame
     silos: pl.DataFrame

@@ -23,9 +23,9 @@ from vnetsim.experiment import Experiment
 from vnetsim.learning.registry import LEARNERS
 from vnetsim.plugins import Kind
 from vnetsim.setting_texts import MISSING, description, setting_texts
-from vnetsim.simulation.log import OUTCOMES
 from vnetsim.simulation.pace import PACES
 from vnetsim.simulation.selection import SELECTIONS
+from vnetsim.simulation.stages import OUTCOMES
 from vnetsim.storage import tables
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -165,7 +165,7 @@ def test_its_own_defaults_reach_the_run_and_the_record(
     assert refused("run", mine / "e.toml", "--out", tmp_path / "wrong", status=1) == (
         "vnetsim: learner 'fedprox': its own defaults are wrong: "
         "round: unknown key 'quorom'. Did you mean 'quorum'? Available: deadline_s, distinct_silos, "
-        "invited, max_staleness, quorum, training_outside.\n"
+        "invited, max_staleness, quorum.\n"
     )
 
 

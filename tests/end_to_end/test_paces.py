@@ -21,7 +21,7 @@ SLOW = ("--set", "compute.median_flops=2e7", "--set", "round.quorum=2", "--set",
     [
         ("pace.name=early-upload", "pace.margin=0.5"),
         ("pace.name=mob-fl", "pace.predictor=oracle"),
-        ("round.training_outside=true", "round.max_staleness=1"),
+        ("handover.policy=forward", "handover.longest_gap_s=1e6", "round.max_staleness=1"),
     ],
     ids=lambda rules: rules[0].partition("=")[2],
 )

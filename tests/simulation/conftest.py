@@ -16,7 +16,15 @@ import pytest
 
 from vnetsim.coverage.rsu import Rsu
 from vnetsim.coverage.windows import CoverageEvent, Entered, Left, TrafficInfo, VehiclePath, Window
-from vnetsim.experiment import ComputeSettings, Experiment, RoundSettings, SiloSettings, TopologySettings
+from vnetsim.experiment import (
+    AssociationSettings,
+    ComputeSettings,
+    Experiment,
+    HandoverSettings,
+    RoundSettings,
+    SiloSettings,
+    TopologySettings,
+)
 from vnetsim.learning import Cost, Participant
 from vnetsim.random_streams import Streams
 from vnetsim.simulation.log import RoundResult, RoundSummary
@@ -155,6 +163,7 @@ class Scene:
     rsu = RSU
     constant = CONSTANT
     cost = COST
+    slow = ComputeSettings(median_flops=3e8, spread=0.0)
     window = staticmethod(window)
     traffic = HandMadeTraffic
     learning = HandMadeLearning
@@ -171,6 +180,8 @@ class Scene:
         silos: int = 95,
         compute: ComputeSettings = EQUAL,
         topology: Mapping[str, Any] | None = None,
+        association: Mapping[str, Any] | None = None,
+        handover: Mapping[str, Any] | None = None,
         **rules: Any,
     ) -> Experiment:
         rules = {"quorum": 1, "invited": 8, "deadline_s": 60.0, **rules}
@@ -185,6 +196,8 @@ class Scene:
             round=RoundSettings(**rules),
             silos=SiloSettings(count=silos, by=by),  # type: ignore[arg-type]
             topology=TopologySettings(**topology or {}),
+            association=AssociationSettings(**association or {}),
+            handover=HandoverSettings(**handover or {}),
         )
 
     @classmethod

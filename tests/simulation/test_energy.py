@@ -12,6 +12,8 @@ from vnetsim.learning import Cost, Exchange
 from vnetsim.random_streams import Streams
 from vnetsim.simulation.loop import simulate
 
+OUTSIDE = {"policy": "forward", "longest_gap_s": 1e6, "interruption_s": 0.0}
+
 XAVIER = ComputeSettings(preset="agx-xavier", median_flops=1e9, spread=0.0)
 """30 W, and so slow that a training takes 3 s."""
 
@@ -69,6 +71,6 @@ def test_waiting_and_exchange_take_the_radio_and_the_work_for_others_the_compute
 
 def test_waiting_trained_outside_coverage_listens(scene: Any) -> None:
     windows = [scene.window("a", 0, 2), scene.window("a", 10, 20)]
-    record = scene.run(windows, training_outside=True, compute=XAVIER).log.participations[0]
+    record = scene.run(windows, handover=OUTSIDE, compute=XAVIER).log.participations[0]
     assert (record.outcome, record.outside_s) == ("committed", 6.0)
     assert joules(record) == (1.0, 90.0, 4.0, 6.0, 0.0)

@@ -209,6 +209,11 @@ class Run(Traffic):
         return self._table("exchanges")
 
     @cached_property
+    def handovers(self) -> pl.DataFrame:
+        """One row each time another RSU served a vehicle that took part; empty where that never happened."""
+        return self._table("handovers")
+
+    @cached_property
     def rounds(self) -> pl.DataFrame:
         """One row a round: when it opened and closed, who was invited, how many committed."""
         return self._table("rounds")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal, NamedTuple
 
-from vnetsim.errors.bounds import Within, check_bounds
+from vnetsim.errors.bounds import Within, check_bounds, require
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +28,11 @@ class AssociationSettings:
 
     def __post_init__(self) -> None:
         check_bounds("association", self)
+        require(
+            self.rule != "first" or self.hysteresis == self.trigger_s == 0,
+            "association.rule: 'first' compares no RSUs, so that association.hysteresis and trigger_s mean nothing; "
+            "take 'nearest' or 'strongest', or leave them out.",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,20 +42,26 @@ class HandoverSettings:
     Args:
         policy: ``drop`` ends it. With ``forward`` the new RSU sends its update on to the old one's aggregator; with
             ``carry`` the new RSU's aggregator takes the model as its own, with ``carry-delta`` the change since the
-            download; ``mix`` averages what was trained so far with the new RSU's model by likeness, and trains on;
-            with ``multi`` a vehicle that several RSUs cover trains the mean of their models, for all of them.
+            download; ``mix`` averages what was trained so far with the new RSU's model by likeness, and trains on.
+            Where both RSUs have one aggregator, all but ``drop`` are ``forward``.
         interruption_s: nothing is sent or received for so long (s).
         transfer: a download or upload that was under way begins anew (``restart``) or goes on (``resume``).
-        longest_gap_s: how long a vehicle that trains may be covered by no RSU at all (s).
+        longest_gap_s: how long no RSU at all may cover a vehicle before it is ended (s): it trains on meanwhile, and
+            transfers wait. With ``drop`` it ends at once.
     """
 
-    policy: Literal["drop", "forward", "carry", "carry-delta", "mix", "multi"] = "drop"
+    policy: Literal["drop", "forward", "carry", "carry-delta", "mix"] = "drop"
     interruption_s: Annotated[float, Within(0, 1e5, "s", "no vehicle stays as long")] = 0.1
     transfer: Literal["restart", "resume"] = "restart"
     longest_gap_s: Annotated[float, Within(0, 1e7, "s", "four months")] = 0.0
 
     def __post_init__(self) -> None:
         check_bounds("handover", self)
+        require(
+            self.policy != "drop" or self.longest_gap_s == 0,
+            f"handover.longest_gap_s: {self.longest_gap_s:g} s mean nothing with handover.policy = 'drop', which ends "
+            "a vehicle's part with its coverage; take 'forward' or another policy.",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,9 +19,6 @@ class RoundSettings:
         deadline_s: a round closes this long after it opened with whatever has committed (s).
         max_staleness: 0 ends whoever is still in flight when a round closes; n > 0 lets them commit to one of the
             next n rounds.
-        training_outside: whether a vehicle that leaves coverage while it trains goes on training, and uploads once it
-            is covered again, by whichever RSU, if its update still counts then (``max_staleness``); else it is cut when
-            it leaves. For learners whose vehicles exchange nothing with each other.
         distinct_silos: whether a silo takes part at most once a round, whatever the number of vehicles that carry it.
     """
 
@@ -29,7 +26,6 @@ class RoundSettings:
     invited: Annotated[int, Within(1, 100_000, "", "a round of more uploads fits no memory")] = 8
     deadline_s: Annotated[float, Within(0.1, 1e7, "s", "taking part needs time; four months")] = 60.0
     max_staleness: Annotated[int, Within(0, 10_000, "", "the model of every round that is still in use is kept")] = 0
-    training_outside: bool = False
     distinct_silos: bool = False
 
     def __post_init__(self) -> None:

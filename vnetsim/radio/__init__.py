@@ -54,6 +54,11 @@ class RadioModel(Protocol):
         """
         ...
 
+    @optional
+    def received_dbm(self, rsu: Rsu, vehicle_m: PositionM, state: Any) -> float:
+        """Return the power that a vehicle receives of an RSU (dBm), by which ``association.rule`` may choose."""
+        ...
+
     def downlink_bps(self, rsu: Rsu, vehicle_m: PositionM, state: Any) -> RateBps:
         """Return the rate from RSU to vehicle with the whole airtime (bit/s).
 

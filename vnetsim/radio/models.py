@@ -181,6 +181,12 @@ class Tr37885:
         path_db, excess_db, one_street = self.loss_db(sender_m, receiver_m, heights_m, self.environment_of(rsu), state)
         return self.capacity_bps(self.vehicle_power_dbm - path_db - excess_db, 0.0, one_street=one_street)
 
+    def received_dbm(self, rsu: Rsu, vehicle_m: PositionM, state: DrawnLink | tuple[float, Place]) -> float:
+        """Return the power that a vehicle receives of the RSU (dBm), without fast fading."""
+        heights_m = RSU_HEIGHT_M, VEHICLE_HEIGHT_M
+        path_db, excess_db, _ = self.loss_db((rsu.x_m, rsu.y_m), vehicle_m, heights_m, self.environment_of(rsu), state)
+        return self.rsu_power_dbm - path_db - excess_db
+
     def environment_of(self, rsu: Rsu) -> str:
         """Return whose path loss holds around an RSU: that of the setting, else of the scenario, else ``urban``."""
         return (rsu.environment or "urban") if self.environment == "scenario" else self.environment

@@ -204,10 +204,10 @@ def _learn(
         record = learner_record(learner, experiment.learning, device)
         record["device"] |= {**dataclasses.asdict(experiment.arithmetic), **workers}
         simulation = assembly.simulation
-        simulation.check_learner(learner.name, learner.cost(0), experiment.round)
+        simulation.check_learner(learner.name, learner.cost(0), experiment.handover)
         if costs:
             charged = short_name(experiment.schedule.learner or experiment.learner)
-            simulation.check_learner(charged, costs[0], experiment.round)
+            simulation.check_learner(charged, costs[0], experiment.handover)
             # what the participations of this run moved and computed
             record["learner"]["cost"] = dataclasses.asdict(costs[0])
         clock.mark("data")

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from vnetsim.experiment import Experiment
     from vnetsim.runs.round_handler import MetricRow
     from vnetsim.simulation.log import ExchangeRecord, ParticipationRecord, RoundRecord, SimulationLog
+    from vnetsim.simulation.stages import HandoverRecord
     from vnetsim.storage.disk import Content
     from vnetsim.storage.run_directory import RunDirectory
 
@@ -37,7 +38,7 @@ def _as_they_are(rows: Sequence[tuple[object, ...]], _: int) -> list[tuple[objec
 
 
 class RunTables:
-    """The tables of a run that grow: windows, participations, exchanges, metrics and rounds.
+    """The tables of a run that grow: windows, participations, exchanges, handovers, metrics and rounds.
 
     Args:
         run: where they are written.
@@ -52,6 +53,7 @@ class RunTables:
         self._windows = window_pieces(run, experiment)
         self._participations: TablePieces[ParticipationRecord] = TablePieces(run, "participations", _as_they_are)
         self._exchanges: TablePieces[ExchangeRecord] = TablePieces(run, "exchanges", _as_they_are)
+        self._handovers: TablePieces[HandoverRecord] = TablePieces(run, "handovers", _as_they_are)
         self._rounds: TablePieces[RoundRecord] = TablePieces(run, "rounds", _as_they_are)
         self._metrics: TablePieces[MetricRow] = TablePieces(run, "metrics", _as_they_are)
         self.entry_speeds_mps = array("d")
@@ -61,8 +63,8 @@ class RunTables:
 
     @property
     def _tables(self) -> list[TablePieces[Any]]:
-        exchanges = [self._exchanges] if self._exchanges.rows else []
-        return [self._windows, self._participations, *exchanges, self._metrics, self._rounds]
+        where_any = [table for table in (self._exchanges, self._handovers) if table.rows]
+        return [self._windows, self._participations, *where_any, self._metrics, self._rounds]
 
     def append(self, log: SimulationLog, metrics: Sequence[MetricRow], *, last: bool = False) -> None:
         """Append what is new; the log may forget it then, so that memory does not grow with the traffic.
@@ -86,6 +88,7 @@ class RunTables:
         growing: list[tuple[Any, TablePieces[Any]]] = [
             (log.participations, self._participations),
             (log.exchanges, self._exchanges),
+            (log.handovers, self._handovers),
         ]
         for rows, table in growing:
             for row in rows.since(table.rows):

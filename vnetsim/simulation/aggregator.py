@@ -20,7 +20,6 @@ outbox, which the event loop empties after every event.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
@@ -29,10 +28,11 @@ from typing import Literal
 from vnetsim.coverage.windows import Window
 from vnetsim.learning import ModelKey, Participant
 from vnetsim.simulation.invitations import Invitations
-from vnetsim.simulation.log import LEFT, ClosedBy, Outcome, Recorder, RoundHandler, RoundSummary
+from vnetsim.simulation.log import LEFT, ClosedBy, Recorder, RoundHandler, RoundSummary
 from vnetsim.simulation.pace import Pace, RoundState
 from vnetsim.simulation.participation import Invitation, Participation, participant_of
 from vnetsim.simulation.round_exchange import RoundExchange
+from vnetsim.simulation.stages import Coverage, Outcome
 from vnetsim.simulation.vehicle import OpenWindow, Vehicle
 from vnetsim.simulation.world import World
 
@@ -119,7 +119,7 @@ class Aggregator:
         self._invitations = invitations
         self._open = OpenRound(index=-1, open_s=world.env.now)
         self._in_flight: dict[Vehicle, Participation] = {}
-        self._outside = 0  # of them, training outside coverage: they take no place
+        self._outside = 0  # of them, outside coverage: they take no place
         self._exchange = RoundExchange(world=world, recorder=recorder)
 
     @property
@@ -160,32 +160,57 @@ class Aggregator:
         """Take note that a window at one of its RSUs has closed; nobody waits in it any more."""
         self._invitations.forget(window, closed)
 
-    def covered(self, window: OpenWindow) -> None:
-        """Let the vehicle of its participation go on in another window where it trained outside coverage."""
-        participation = self._in_flight[window.vehicle]
-        if participation.coverage is None:
-            self._cover(participation, window)
+    def withdraw(self, window: OpenWindow) -> None:
+        """Let a vehicle wait no longer in a window in which another RSU serves it from now on."""
+        self._invitations.withdraw(window)
 
-    def uncovered(self, window: OpenWindow, time_s: float, others: Sequence[OpenWindow]) -> None:
-        """Let a vehicle whose window closed train on, where that is allowed, or end what it was doing in it.
+    def participation(self, vehicle: Vehicle) -> Participation:
+        """Return the participation in which a vehicle is."""
+        return self._in_flight[vehicle]
 
-        Args:
-            window: which closed.
-            time_s: when (s).
-            others: the vehicle's other windows at this aggregator's RSUs.
-        """
-        participation = self._in_flight[window.vehicle]
-        if participation.coverage is None or participation.coverage.window is not window:
-            return
-        allowed = self._world.experiment.round.training_outside and participation.invitation.cost.exchange is None
-        if not (allowed and participation.stage == "training"):
-            self._cut_short(participation, time_s)
-            return
-        participation.uncover()
-        self._outside += 1
-        if others:
-            self._cover(participation, others[0])
+    def move(
+        self, participation: Participation, coverage: Coverage | None, *, keep: bool, model: ModelKey | None = None
+    ) -> None:
+        """Let a participation go on elsewhere, or wait outside coverage, where it takes no place."""
+        self._outside += (coverage is None) - (participation.coverage is None)
+        participation.move(coverage, keep=keep, model=model)
         self._close_if_over()
+
+    def takes(self, vehicle: Vehicle) -> bool:
+        """Return whether a participation that began elsewhere may count here: no vehicle does twice in a round."""
+        taken = self._world.experiment.round.distinct_silos and vehicle.silo in self._open.taken
+        committed = any(participant.vehicle_id == vehicle.id for _, participant in self._open.committed)
+        return not (self.finished or taken or committed)
+
+    def release(self, participation: Participation) -> None:
+        """Let another aggregator have a participation."""
+        del self._in_flight[participation.window.vehicle]
+        self._close_if_over()
+
+    def adopt(self, participation: Participation, *, change: bool) -> None:
+        """Take over a participation of another aggregator, or only the change that it makes to its model."""
+        vehicle, origin = participation.window.vehicle, participation.origin
+        own = origin.base.aggregator == self.name
+        origin.carried = "change" if change and not own else "model"
+        if origin.arriving is not None:
+            origin.counted_from = origin.arriving.version
+        else:
+            origin.counted_from = (
+                None if own else self.round - self._recorder.closed_since(self.name, participation.start_s)
+            )
+        self._in_flight[vehicle] = participation
+        self._open.taken.add(vehicle.silo)
+        vehicle.served_by = self.name
+        participation.owner = self
+        if origin.version < self.round - self._world.experiment.round.max_staleness:
+            participation.cut()
+            self._end(participation, "stale", self._world.env.now)
+
+    def cut_short(self, participation: Participation, time_s: float) -> None:
+        """End what a vehicle was doing that is not served any more."""
+        if participation.stage == "exchange" and self._exchange.leave(participation):
+            return
+        self._end(participation, LEFT[participation.cut()], time_s)
 
     def end_of_traffic(self, time_s: float) -> None:
         """Close the open round with what has committed, or drop it when nothing has."""
@@ -194,14 +219,15 @@ class Aggregator:
         if self._open.committed:
             self._close("traffic_end", time_s)
         else:
-            # whoever is left trains outside coverage: the others ended with their windows
+            # whoever is left is outside coverage: the others ended with their windows
             for participation in list(self._in_flight.values()):
                 self._cut_late(participation, "traffic_end", time_s)
         self.finished = True
 
     def share(self, participation: Participation) -> float:
         """Return the share of its training that a participation does, by the pace."""
-        return self._invitations.share(participation.window, self._state())
+        window = participation.coverage.window if participation.coverage else participation.window
+        return self._invitations.share(window, self._state())
 
     def ready(self, participation: Participation) -> None:
         """Let a participation wait for the round's exchange, which begins when the quorum is there."""
@@ -298,11 +324,6 @@ class Aggregator:
         window.invited = True
         vehicle.served_by = self.name
 
-    def _cover(self, participation: Participation, window: OpenWindow) -> None:
-        """Let a vehicle that trained outside coverage go on in another window."""
-        self._outside -= 1
-        participation.cover(self._world.coverage(window))
-
     def _open_exchange(self, opened_by: Literal["quorum", "deadline"]) -> None:
         """Let those who are ready exchange; of the others, those that may not commit to the next round are too late."""
         for participation in list(self._in_flight.values()):
@@ -316,19 +337,13 @@ class Aggregator:
     def _too_old(self, participation: Participation) -> bool:
         """Return whether it may not commit to the next round."""
         oldest = self.round + 1 - self._world.experiment.round.max_staleness
-        return participation.invitation.base.version < oldest
+        return participation.origin.version < oldest
 
     def _cut_late(self, participation: Participation, closed_by: ClosedBy, time_s: float) -> None:
         """End what was not done when the round closed, or its exchange began."""
-        participation.cut()
+        doing = participation.cut()
         late: Outcome = "deadline" if closed_by == "deadline" else "stale"
-        self._end(participation, "left_training" if participation.coverage is None else late, time_s)
-
-    def _cut_short(self, participation: Participation, time_s: float) -> None:
-        """End what a vehicle that leaves coverage was doing."""
-        if participation.stage == "exchange" and self._exchange.leave(participation):
-            return
-        self._end(participation, LEFT[participation.cut()], time_s)
+        self._end(participation, LEFT[doing] if participation.coverage is None else late, time_s)
 
     def _close_if_over(self) -> None:
         if self._closed_by():  # not at once: it may be the traffic that ended something, outside the event loop

@@ -3,8 +3,8 @@
 An aggregator knows the vehicles that wait for it and those that take part in its rounds. Who came, left, or is free for
 somebody else is the fleet's business.
 
-A vehicle inside several discs takes part through the window that opened first, never twice at a time; its other
-windows count as ``not_selected`` unless it is invited through them later.
+A vehicle inside several discs waits, and takes part, where it is served, never twice at a time; its other windows count
+as ``not_selected`` unless it is invited through them later.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from vnetsim.coverage.rsu import Rsu
 from vnetsim.coverage.windows import Left, VehiclePath
 from vnetsim.experiment import SiloSettings
 from vnetsim.simulation.aggregator import Aggregator
+from vnetsim.simulation.handover import Handover
 from vnetsim.simulation.log import Recorder
 from vnetsim.simulation.vehicle import OpenWindow, SiloBinder, Vehicle
 
@@ -27,11 +28,18 @@ class Fleet:
         silos: number of silos and how vehicles come by them.
         recorder: told of windows that close.
         by_rsu: the topology: the aggregator to which each RSU belongs, by the RSU's id.
+        handover: what becomes of who takes part when another RSU serves it.
     """
 
     def __init__(
-        self, rsus: Sequence[Rsu], silos: SiloSettings, recorder: Recorder, by_rsu: Mapping[str, Aggregator]
+        self,
+        rsus: Sequence[Rsu],
+        silos: SiloSettings,
+        recorder: Recorder,
+        by_rsu: Mapping[str, Aggregator],
+        handover: Handover,
     ) -> None:
+        self._handover = handover
         self._rsus = {rsu.id: rsu for rsu in rsus}
         self._recorder = recorder
         self._binder = SiloBinder(silos, rsus)
@@ -62,7 +70,7 @@ class Fleet:
             aggregator.end_of_traffic(time_s)
 
     def enter(self, path: VehiclePath) -> None:
-        """Take note that a vehicle entered a disc now; ``fill`` invites it."""
+        """Take note that a vehicle entered a disc now; once that RSU serves it, ``fill`` invites it."""
         rsu = self._rsus[path.rsu_id]
         vehicle = self._vehicles.get(path.vehicle_id)
         if vehicle is None:
@@ -73,33 +81,37 @@ class Fleet:
         window = OpenWindow(index=self._entered, vehicle=vehicle, rsu=rsu, path=path, earlier_windows=earlier)
         self._entered += 1
         self._windows[path] = window
-        vehicle.windows.append(window)
-        if vehicle.served_by == self._by_rsu[rsu.id].name:
-            self._by_name[vehicle.served_by].covered(window)
+
+    def serve(self, path: VehiclePath) -> None:
+        """Let the RSU of an open window serve its vehicle from now on."""
+        window = self._windows[path]
+        vehicle = window.vehicle
+        if (before := vehicle.serving) is not None and not vehicle.served_by:
+            self._by_rsu[before.rsu.id].withdraw(before)
+        vehicle.serving = window
+        if vehicle.served_by:
+            self._handover.served(self._by_name[vehicle.served_by], vehicle, window)
         self.idle(vehicle)
 
     def leave(self, event: Left) -> None:
-        """Take note that a window closes now, which ends what the vehicle was doing in it."""
+        """Take note that a window closes now, which ends what the vehicle was doing if it was served in it."""
         window = self._windows.pop(event.path)
         vehicle = window.vehicle
         aggregator = self._by_rsu[window.rsu.id]
-        vehicle.windows.remove(window)
         self._recorder.left(event.window)
         aggregator.forget(window, event.window)
-        if vehicle.served_by:
-            serving = self._by_name[vehicle.served_by]
-            others = [other for other in vehicle.windows if self._by_rsu[other.rsu.id] is serving]
-            serving.uncovered(window, event.time_s, others)
+        if vehicle.serving is window:
+            vehicle.serving = None
+            if vehicle.served_by:
+                self._handover.left(self._by_name[vehicle.served_by], vehicle)
         if not window.invited:
             self._recorder.ended(window, None, "not_selected", aggregator.model, event.time_s)
-        self.idle(vehicle)
 
     def idle(self, vehicle: Vehicle) -> None:
-        """Let a vehicle that nobody serves wait for an invitation where it is covered."""
-        if not vehicle.served_by and vehicle.windows:
-            window = vehicle.windows[0]
-            self._binder.move(vehicle, window.rsu)
-            self._by_rsu[window.rsu.id].offer(window)
+        """Let a vehicle that takes part nowhere wait for an invitation where it is served."""
+        if not vehicle.served_by and vehicle.serving is not None:
+            self._binder.move(vehicle, vehicle.serving.rsu)
+            self._by_rsu[vehicle.serving.rsu.id].offer(vehicle.serving)
 
     def cut_off(self, time_s: float) -> None:
         """Record the windows that the end of the run, at a time (s), leaves open."""

@@ -100,7 +100,14 @@ class Invitations:
     def forget(self, window: OpenWindow, closed: Window) -> None:
         """Take note that a window has closed; nobody waits in it any more."""
         self._knowledge.left(window.vehicle, closed)
-        self._discard(window)
+        self.withdraw(window)
+
+    def withdraw(self, window: OpenWindow) -> None:
+        """Let nobody wait in a window any more."""
+        candidate = self._candidates.pop(window, None)
+        if candidate is not None:
+            del self._waiting[bisect_left(self._waiting, window.index, key=self._entered)]
+            del self._windows[candidate]
 
     def length_s(self, state: RoundState) -> float | None:
         """Return how long the open round is to last from now (s) at most, where the pace plans that now."""
@@ -152,7 +159,7 @@ class Invitations:
                 yield window
         finally:
             for window in chosen.values():
-                self._discard(window)
+                self.withdraw(window)
 
     def share(self, window: OpenWindow, state: RoundState) -> float:
         """Return the share of its training that a vehicle does, which begins it now.
@@ -176,12 +183,6 @@ class Invitations:
         new = self._knowledge.learn(records, model)
         if self._learn is not None:
             self._learn(new, self._memory)
-
-    def _discard(self, window: OpenWindow) -> None:
-        candidate = self._candidates.pop(window, None)
-        if candidate is not None:
-            del self._waiting[bisect_left(self._waiting, window.index, key=self._entered)]
-            del self._windows[candidate]
 
     def _entered(self, candidate: Candidate) -> int:
         return self._windows[candidate].index

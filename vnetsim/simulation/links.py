@@ -1,14 +1,19 @@
-"""Between the simulation and a radio model: who asks it for which rate, and how often."""
+"""Between the simulation and a radio model: who asks it for which rate, and how often; who serves whom by it."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
+from vnetsim.coverage.association import Association, nearness
 from vnetsim.coverage.rsu import Rsu
 from vnetsim.coverage.windows import Floats, VehiclePath, position_m
+from vnetsim.experiment import AssociationSettings
 from vnetsim.plugins import plugin_errors
-from vnetsim.radio import RadioModel
+from vnetsim.radio import PositionM, RadioModel
 from vnetsim.radio.channel import RateUse
 from vnetsim.random_streams import Streams
 
@@ -52,6 +57,12 @@ class Radio:
         """
         return Link(self, self._model, path, rsu, self._drawn(path.vehicle_id, rsu.id, earlier_windows))
 
+    def received_dbm(self, path: VehiclePath, rsu: Rsu, earlier_windows: int) -> Callable[[PositionM], float]:
+        """Return what gives the power that a vehicle receives of an RSU in a window (dBm); see ``link``."""
+        received_dbm = self._model.received_dbm
+        state = self._drawn(path.vehicle_id, rsu.id, earlier_windows)
+        return lambda place_m: received_dbm(rsu, place_m, state)
+
     def pair_state(self, round_index: int, one: str, other: str) -> Any:
         """Return what the model draws for two vehicles in a round's exchange, whoever is named first."""
         first, second = sorted((one, other))
@@ -64,6 +75,41 @@ class Radio:
         """Return the rate between two vehicles (bit/s) at a time that both paths cover (s)."""
         sender_m, receiver_m = position_m(sender, time_s), position_m(receiver, time_s)
         return self._model.sidelink_bps(rsu, sender_m, receiver_m, state)
+
+
+def association(settings: AssociationSettings, rsus: Sequence[Rsu], radio: Radio) -> Association:
+    """Return what tells who serves a vehicle, by an experiment's settings."""
+    if settings.rule == "first":
+        return Association(None)
+    quality = nearness(rsus) if settings.rule == "nearest" else ReceivedPower(radio, rsus)
+    return Association(quality, hysteresis=settings.hysteresis, trigger_s=settings.trigger_s)
+
+
+class ReceivedPower:
+    """The quality that makes the strongest RSU the best: the power that a vehicle receives of it (dBm).
+
+    Args:
+        radio: asks the model, with the states of the windows' links.
+        rsus: all of them.
+    """
+
+    def __init__(self, radio: Radio, rsus: Sequence[Rsu]) -> None:
+        self._radio = radio
+        self._rsus = {rsu.id: rsu for rsu in rsus}
+        self._entries: Counter[tuple[str, str]] = Counter()
+
+    def __call__(self, path: VehiclePath) -> Callable[[Any, Any], Any]:
+        """Return what gives it in a window that opens, at one place or, one after the other, at many."""
+        key = path.vehicle_id, path.rsu_id
+        power_dbm = self._radio.received_dbm(path, self._rsus[path.rsu_id], self._entries[key])
+        self._entries[key] += 1
+
+        def quality(x_m: Any, y_m: Any) -> Any:
+            if isinstance(x_m, float):
+                return power_dbm((x_m, y_m))
+            return np.array([power_dbm(place) for place in zip(x_m.tolist(), y_m.tolist(), strict=True)])
+
+        return quality
 
 
 class Link:

@@ -5,28 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, Protocol, TypeVar, get_args
+from itertools import takewhile
+from typing import Literal, NamedTuple, Protocol, TypeVar
 
 from vnetsim.coverage.windows import Window, cut_window
 from vnetsim.experiment.camera import Camera
 from vnetsim.learning import AGGREGATOR, Cost, ModelKey, Participant
 from vnetsim.simulation.compute import Energy, energy
 from vnetsim.simulation.exchange import Exchanged
-from vnetsim.simulation.participation import Participation, Stage
+from vnetsim.simulation.participation import Participation
+from vnetsim.simulation.stages import HandoverRecord, Outcome, Stage
 from vnetsim.simulation.vehicle import OpenWindow
 
-Outcome = Literal[
-    "committed",
-    "left_download",
-    "left_training",
-    "left_upload",
-    "left_exchange",
-    "deadline",
-    "stale",
-    "not_selected",
-    "rejected",
-]
-OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 LEFT: Mapping[Stage, Outcome] = {
     "download": "left_download",
     "waiting": "left_exchange",
@@ -162,12 +152,14 @@ class SimulationLog:
         windows: coverage windows in order of exit.
         participations: in order of end; those of a finished round carry their weight and loss.
         exchanges: between vehicles, in order of end; those of a finished round carry the learner's figure.
+        handovers: of participations that ended, in order of their end.
         rounds: finished rounds.
     """
 
     windows: Rows[Window] = field(default_factory=Rows)
     participations: Rows[ParticipationRecord] = field(default_factory=Rows)
     exchanges: Rows[ExchangeRecord] = field(default_factory=Rows)
+    handovers: Rows[HandoverRecord] = field(default_factory=Rows)
     rounds: list[RoundRecord] = field(default_factory=list)
 
 
@@ -240,6 +232,11 @@ class Recorder:
         """The rows of participations so far."""
         return self._log.participations
 
+    def closed_since(self, aggregator: str, time_s: float) -> int:
+        """Return how many rounds of an aggregator have closed after a time (s)."""
+        late = takewhile(lambda closed: closed.close_s > time_s, reversed(self._log.rounds))
+        return sum(closed.aggregator == aggregator for closed in late)
+
     def left(self, window: Window) -> None:
         """Record a window that closed."""
         self._log.windows.append(window)
@@ -290,6 +287,10 @@ class Recorder:
                 exchanges[row] = exchange._replace(value=value)
         records = self._log.participations
         rejected = frozenset(result.rejected)
+        handovers, refused = self._log.handovers, {rows[position] for position in rejected}
+        for place, handed in enumerate(handovers):
+            if handed.participation in refused:
+                handovers[place] = handed._replace(fate="rejected")
         losses = []
         for position, (row, weight, loss) in enumerate(zip(rows, result.weights, result.losses, strict=True)):
             known = loss if loss is not None and math.isfinite(loss) else None
@@ -327,7 +328,7 @@ class Recorder:
         """
         row = self._log.participations.total
         vehicle = window.vehicle
-        base = used.invitation.base if used else model
+        base = used.origin.base if used else model
         segments = used.segments if used else []
         seconds, moved_bytes = used.spent() if used else _NOTHING
         joules = energy(seconds, vehicle.computer.watts, used.worked_s) if used and vehicle.computer else Energy()
@@ -366,4 +367,18 @@ class Recorder:
                 **joules._asdict(),
             )
         )
+        for handed in used.origin.handovers if used else ():
+            # what a handover ended is the last that the vehicle did
+            moved = segments[-1].moved_bytes if handed.moved_bytes is None else handed.moved_bytes
+            self._log.handovers.append(
+                HandoverRecord(
+                    handover=self._log.handovers.total,
+                    participation=row,
+                    round=model.version,
+                    vehicle_id=vehicle.id,
+                    fate=outcome,
+                    aggregator=model.aggregator,
+                    **handed._replace(moved_bytes=moved)._asdict(),
+                )
+            )
         return row

@@ -12,7 +12,7 @@ later events, through a selection policy that asks for them. They are in the rec
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
@@ -20,6 +20,7 @@ from typing import Literal, Protocol
 
 import simpy
 
+from vnetsim.coverage.association import Association, Serves
 from vnetsim.coverage.windows import CoverageEvent, Entered, TrafficStream
 from vnetsim.errors import RunError
 from vnetsim.experiment import Experiment
@@ -28,8 +29,9 @@ from vnetsim.radio.channel import Channel, RateUse
 from vnetsim.random_streams import Streams
 from vnetsim.simulation.aggregator import Aggregator, Outbox
 from vnetsim.simulation.fleet import Fleet
+from vnetsim.simulation.handover import Handover
 from vnetsim.simulation.invitations import Invitations
-from vnetsim.simulation.links import Radio
+from vnetsim.simulation.links import Radio, association
 from vnetsim.simulation.log import Recorder, RoundHandler, SimulationLog
 from vnetsim.simulation.plugins import SimulationPlugins, simulation_plugins
 from vnetsim.simulation.selection.knowledge import Knowledge
@@ -139,10 +141,9 @@ def simulate(
 
     belongs = by_rsu(experiment.topology, traffic.rsus)
     made_once = {name: aggregator(name) for name in dict.fromkeys(belongs.values())}
-    fleet = Fleet(
-        traffic.rsus, experiment.silos, recorder, {rsu_id: made_once[name] for rsu_id, name in belongs.items()}
-    )
-    loop = _Loop(env, fleet, outbox, log, on_round)
+    aggregators = {rsu_id: made_once[name] for rsu_id, name in belongs.items()}
+    fleet = Fleet(traffic.rsus, experiment.silos, recorder, aggregators, Handover(world, aggregators))
+    loop = _Loop(env, fleet, outbox, log, on_round, association(experiment.association, traffic.rsus, radio))
     last_s = loop.play(traffic, progress)
     complete = len(log.rounds) == experiment.rounds * len(made_once)
     return SimulationResult(
@@ -157,6 +158,20 @@ def simulate(
     )
 
 
+def _forward(traffic: TrafficStream) -> Iterator[CoverageEvent]:
+    """Yield the events, each no earlier than the one before.
+
+    Raises:
+        RunError: one is.
+    """
+    last_s = traffic.info.begin_s
+    for event in traffic.events():
+        if event.time_s < last_s:
+            raise RunError(f"Traffic went back in time, from {last_s} s to {event.time_s} s.")
+        last_s = event.time_s
+        yield event
+
+
 class _Loop:
     """Plays traffic and clock against each other, and takes to the fleet what aggregators put into the outbox."""
 
@@ -167,7 +182,9 @@ class _Loop:
         outbox: Outbox,
         log: SimulationLog,
         on_round: Callable[[SimulationLog], object] | None,
+        association: Association,
     ) -> None:
+        self._association = association
         self._env = env
         self._fleet = fleet
         self._outbox = outbox
@@ -181,9 +198,7 @@ class _Loop:
         fleet.open()
         last_s = traffic.info.begin_s
         time_s: float
-        for time_s, events in groupby(traffic.events(), key=attrgetter("time_s")):
-            if time_s < last_s:
-                raise RunError(f"Traffic went back in time, from {last_s} s to {time_s} s.")
+        for time_s, events in groupby(self._association.follow(_forward(traffic)), key=attrgetter("time_s")):
             last_s = time_s
             if not (self._run_until(time_s) and all(self._apply(event) for event in events)):
                 return self._ended(last_s)
@@ -206,10 +221,10 @@ class _Loop:
             self._empty_outbox()
         return last_s
 
-    def _apply(self, event: CoverageEvent) -> bool:
-        """Let a vehicle enter or leave; return whether rounds remain."""
-        if isinstance(event, Entered):
-            self._fleet.enter(event.path)
+    def _apply(self, event: CoverageEvent | Serves) -> bool:
+        """Let a vehicle enter or leave, or be served elsewhere; return whether rounds remain."""
+        if isinstance(event, Entered | Serves):
+            (self._fleet.enter if isinstance(event, Entered) else self._fleet.serve)(event.path)
             return True
         if event.window.exit_cause == "end" and not self._run_until(event.time_s, inclusive=True):
             return False

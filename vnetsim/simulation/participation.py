@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol
 
 import simpy
 
 from vnetsim.experiment.camera import Camera
 from vnetsim.learning import Cost, ModelKey, Participant, Peer
-from vnetsim.radio.channel import Channel, Transfer
-from vnetsim.simulation.links import Link
+from vnetsim.simulation.stages import Coverage, Delivery, Handed, Stage, Work
 from vnetsim.simulation.vehicle import OpenWindow
-
-Stage = Literal["download", "waiting", "exchange", "training", "outside", "upload", "over"]
 
 
 class Predicted(NamedTuple):
@@ -28,15 +25,6 @@ class Predicted(NamedTuple):
 
     straight_s: float
     history_s: float | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Coverage:
-    """Where a vehicle takes part: the window it is in, the RSU's airtime, and the rates between the two."""
-
-    window: OpenWindow
-    channel: Channel
-    link: Link
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,8 +66,34 @@ class Segment:
     moved_bytes: float
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
+class Origin:
+    """From which models a participation has come, and over which RSUs; see ``vnetsim.learning.Participant``.
+
+    Args:
+        base: the model that it downloaded first.
+        counted_from: the version of its owner's model from which its staleness counts, where ``base`` is another's.
+        carried: what its owner takes of it.
+        mixed: models that it mixed into its own, with the share of its training that it had done by then.
+        arriving: the one that it is downloading for that.
+        handovers: in order of time.
+    """
+
+    base: ModelKey
+    counted_from: int | None = None
+    carried: Literal["model", "change"] = "model"
+    mixed: tuple[tuple[float, ModelKey], ...] = ()
+    arriving: ModelKey | None = None
+    handovers: list[Handed] = field(default_factory=list)
+
+    @property
+    def version(self) -> int:
+        """The version of its owner's model from which its staleness counts."""
+        return self.base.version if self.counted_from is None else self.counted_from
+
+
 class Owner(Protocol):
-    """Who invited a participation and is told what becomes of it."""
+    """Whose round a participation is to count for, and who is told what becomes of it."""
 
     def share(self, participation: Participation) -> float:
         """Return the share of its training that it is to do, in (0, 1]; asked when the training begins."""
@@ -98,8 +112,8 @@ class Participation:
     """A vehicle on its way through one round: download, then training, then upload, from the moment it is made.
 
     Where the learner has an exchange between vehicles, it waits for that before or after the training: its owner calls
-    ``begin_exchange`` and, when the exchanges are over, ``proceed``. A vehicle that leaves coverage while it trains may
-    go on: its owner calls ``uncover`` and, when it is covered again, ``cover``. What is trained meanwhile waits.
+    ``begin_exchange`` and, when the exchanges are over, ``proceed``. When another RSU serves the vehicle, or none does,
+    its owner may let it ``move``: it trains on, and transfers go on over the next RSU.
 
     Plain callbacks on SimPy events, not a SimPy process: a cut takes effect at once, and whatever a callback raises
     leaves the event loop as the object it is (SimPy re-creates exceptions that pass through a process).
@@ -107,11 +121,13 @@ class Participation:
     Args:
         env: clock (s).
         invitation: what it begins with.
-        owner: who invited it.
+        owner: who invited it; another one may take it over.
 
     Attributes:
-        stage: what it is doing; ``outside`` is to wait, trained, until it is covered again.
+        owner: see above.
+        stage: what it is doing; ``outside`` is to wait until it is covered again.
         coverage: where it is now; None while it is outside coverage.
+        origin: the models that it has come from.
         segments: what it has done so far, in order; the present stage is not in it.
         work_share: the share of its training that was to be done; None until that begins.
         peers: with whom its exchange completed.
@@ -122,14 +138,15 @@ class Participation:
 
     __slots__ = (
         "_began",
+        "_delivery",
         "_env",
-        "_owner",
-        "_timer",
-        "_transfer",
+        "_work",
         "coverage",
         "exchange_bytes",
         "invitation",
         "neighbours",
+        "origin",
+        "owner",
         "peers",
         "segments",
         "stage",
@@ -147,14 +164,12 @@ class Participation:
         self.neighbours = 0
         self.exchange_bytes = 0.0
         self.worked_s = 0.0
+        self.owner = owner
+        self.origin = Origin(base=invitation.base)
         self._env = env
-        self._owner = owner
-        self._timer: simpy.Timeout | None = None
-        self._begin("download")
-        link = invitation.coverage.link
-        self._transfer: Transfer = invitation.coverage.channel.send(
-            invitation.cost.download_bytes, link.downlink_bps, self._downloaded, update_s=link.update_s
-        )
+        self._delivery = Delivery(env)
+        self._work = Work(env)
+        self._send("download")
 
     @property
     def window(self) -> OpenWindow:
@@ -191,39 +206,63 @@ class Participation:
         if exchange.before_training:
             self._start_training()
         else:
-            self._start_upload()
+            self._send("upload")
 
-    def uncover(self) -> None:
-        """Go on with the training outside coverage."""
-        assert self.stage == "training"
-        self.coverage = None
+    @property
+    def start_s(self) -> float:
+        """When it was invited (s)."""
+        return self.segments[0].begin_s if self.segments else self._began[0]
 
-    def cover(self, coverage: Coverage) -> None:
-        """Be covered again: what is left to do happens there; a vehicle that has trained uploads at once."""
+    @property
+    def doing(self) -> Stage:
+        """Its stage, or what leaving coverage interrupted: ``training`` is then done, and waits."""
+        return self.segments[-1].stage if self.stage == "outside" else self.stage
+
+    def move(self, coverage: Coverage | None, *, keep: bool, model: ModelKey | None = None) -> None:
+        """Be served elsewhere from now on, or nowhere.
+
+        Args:
+            coverage: where; None outside coverage, where it trains on, and waits with all else.
+            keep: whether what has arrived of a transfer need not be sent again.
+            model: to be downloaded there, where it has not finished its training: in place of the model that it was
+                downloading, or to be mixed with its own.
+        """
+        doing = self.doing
+        if model is not None and (doing == "download" or self.stage == "training"):
+            self._book(keep=False)
+            self._work.stop()
+            if self.work_share is None:
+                self.origin.base = model
+            else:
+                self.origin.arriving = model
+            doing = "download"
+        else:
+            self._book(keep=keep)
         self.coverage = coverage
-        if self.stage == "outside":
-            self._book()
-            self._start_upload()
+        if doing == "training" and self.stage == "training":
+            self._begin("training")
+        elif coverage is None:
+            self._begin("outside")
+        else:
+            self._send("download" if doing == "download" else "upload")
 
     def cut(self) -> Stage:
-        """End it now, book the seconds and bytes used until now, and return the stage in which it was."""
-        stage = self.stage
+        """End it now, book the seconds and bytes used until now, and return what it was doing."""
+        doing = self.doing
         self._book()
-        if self._timer is not None:
-            self._timer.callbacks.clear()  # it stays in SimPy's queue, but keeps nothing alive
+        self._work.stop()
         self.stage = "over"
-        return stage
+        return doing
 
     def _begin(self, stage: Stage) -> None:
         self.stage = stage
         self._began: tuple[float, str] = self._env.now, self.coverage.window.rsu.id if self.coverage else ""
 
-    def _book(self) -> None:
-        """Keep the present stage as a segment that ends now."""
+    def _book(self, *, keep: bool = False) -> None:
+        """Keep the present stage as a segment that ends now, and what has arrived of a transfer if it is to go on."""
         moved_bytes = 0.0
-        if self.stage in ("download", "upload"):
-            assert self.coverage is not None
-            moved_bytes = self.coverage.channel.abort(self._transfer)
+        if self.stage in ("download", "upload", "outside"):
+            moved_bytes = self._delivery.stop(keep=keep)
         elif self.stage == "exchange":
             moved_bytes = self.exchange_bytes
         begin_s, rsu_id = self._began
@@ -237,47 +276,52 @@ class Participation:
             )
         )
 
+    def _send(self, stage: Literal["download", "upload"]) -> None:
+        assert self.coverage is not None
+        cost = self.invitation.cost
+        size_bytes, done = (
+            (cost.download_bytes, self._downloaded) if stage == "download" else (cost.upload_bytes, self._uploaded)
+        )
+        self._begin(stage)
+        self._delivery.start(size_bytes, stage, self.coverage, done)
+
     def _downloaded(self) -> None:
         self._book()
-        exchange = self.invitation.cost.exchange
-        if exchange is not None and exchange.before_training:
+        exchange, origin = self.invitation.cost.exchange, self.origin
+        if origin.arriving is not None:
+            origin.mixed += ((self._work.share, origin.arriving),)
+            origin.arriving = None
+            self._begin("training")
+            self._work.go_on(self._trained)
+        elif exchange is not None and exchange.before_training:
             self._wait()
         else:
             self._start_training()
 
     def _wait(self) -> None:
         self._begin("waiting")
-        self._owner.ready(self)
+        self.owner.ready(self)
 
     def _start_training(self) -> None:
         self._begin("training")
-        self.work_share = self._owner.share(self)
-        self._timer = self._env.timeout(self.invitation.train_s * self.work_share)
-        self._timer.callbacks.append(self._trained)
+        self.work_share = self.owner.share(self)
+        self._work.plan(self.invitation.train_s * self.work_share)
+        self._work.go_on(self._trained)
 
     def _trained(self, _: object) -> None:
         self._book()
-        self._timer = None
         exchange = self.invitation.cost.exchange
         if exchange is not None and not exchange.before_training:
             self._wait()
         elif self.coverage is None:
             self._begin("outside")
         else:
-            self._start_upload()
-
-    def _start_upload(self) -> None:
-        assert self.coverage is not None
-        self._begin("upload")
-        link = self.coverage.link
-        self._transfer = self.coverage.channel.send(
-            self.invitation.cost.upload_bytes, link.uplink_bps, self._uploaded, update_s=link.update_s
-        )
+            self._send("upload")
 
     def _uploaded(self) -> None:
         self._book()
         self.stage = "over"
-        self._owner.uploaded(self)
+        self.owner.uploaded(self)
 
 
 def participant_of(participation: Participation, round_index: int, camera: Camera) -> Participant:
@@ -288,10 +332,10 @@ def participant_of(participation: Participation, round_index: int, camera: Camer
         round_index: the round for which it counts.
         camera: gives the blur level.
     """
-    window, (seconds, _) = participation.window, participation.spent()
+    window, (seconds, _), origin = participation.window, participation.spent(), participation.origin
     return Participant(
         round=round_index,
-        base=participation.invitation.base,
+        base=origin.base,
         vehicle_id=window.vehicle.id,
         rsu_id=window.rsu.id,
         silo=window.vehicle.silo,
@@ -304,6 +348,9 @@ def participant_of(participation: Participation, round_index: int, camera: Camer
         train_s=seconds["training"],
         upload_s=seconds["upload"],
         work_share=1.0 if participation.work_share is None else participation.work_share,
+        counted_from=origin.counted_from,
+        carried=origin.carried,
+        mixed=origin.mixed,
     )
 
 

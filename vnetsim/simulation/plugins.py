@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vnetsim.errors import InputError
-from vnetsim.experiment import Experiment, RoundSettings
+from vnetsim.experiment import Experiment, HandoverSettings
 from vnetsim.learning import Cost
 from vnetsim.plugins import Kind
 from vnetsim.plugins.checked import checked
@@ -33,13 +33,13 @@ class SimulationPlugins:
     radio: RadioModel
     record: Mapping[str, Mapping[str, Any]]
 
-    def check_learner(self, name: str, cost: Cost, rules: RoundSettings) -> None:
-        """Refuse a learner that the pace, or what rounds allow, does not suit.
+    def check_learner(self, name: str, cost: Cost, handover: HandoverSettings) -> None:
+        """Refuse a learner that the pace, or what becomes of handed-over vehicles, does not suit.
 
         Args:
             name: the learner's.
             cost: payload and work of a participation.
-            rules: of the rounds.
+            handover: what becomes of vehicles that another RSU serves.
 
         Raises:
             InputError: naming the setting and the learner.
@@ -54,10 +54,10 @@ class SimulationPlugins:
                 f"pace.name: '{self.pace.name}' ends the training after some of the local steps, and that of "
                 f"{name} cannot be divided (its cost names no steps); take another pace or learner."
             )
-        if rules.training_outside and cost.exchange:
+        if handover.policy != "drop" and cost.exchange:
             raise InputError(
-                f"round.training_outside: vehicles of {name} exchange with each other inside coverage; leave it at "
-                "false."
+                f"handover.policy: vehicles of {name} exchange with each other where one RSU covers them, and end "
+                "there; leave it at 'drop'."
             )
 
 
@@ -75,6 +75,11 @@ def simulation_plugins(experiment: Experiment) -> SimulationPlugins:
         raise InputError(
             f"selection.name: {selection.found.name} chooses by training losses, which differ between learners, so no "
             "schedule can be equal for all; leave out schedule.learner (--equal-schedule)."
+        )
+    if experiment.association.rule == "strongest" and not hasattr(radio.settings, "received_dbm"):
+        raise InputError(
+            f"association.rule: 'strongest' needs the power that is received, of which the radio model "
+            f"'{radio.found.name}' tells nothing; take 'nearest', or radio.name = 'tr37885'."
         )
     return SimulationPlugins(
         selection=_made(SELECTIONS, selection),

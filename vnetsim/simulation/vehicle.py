@@ -32,7 +32,7 @@ class Vehicle:
         approach: the sector from which it first came.
         earlier: silos of places where it was before, with their share of what it holds; the rest is of ``silo``.
         entries: windows it had so far, by RSU.
-        windows: its open windows, the earliest first.
+        serving: the open window whose RSU serves it; None outside coverage.
         served_by: the aggregator in whose participation it is; empty while it is idle.
         computer: on board, None until it is needed.
     """
@@ -41,7 +41,7 @@ class Vehicle:
     silo: int
     approach: int
     entries: dict[str, int] = field(default_factory=dict)
-    windows: list[OpenWindow] = field(default_factory=list)
+    serving: OpenWindow | None = None
     served_by: str = ""
     computer: Computer | None = None
     earlier: tuple[tuple[int, float], ...] = ()

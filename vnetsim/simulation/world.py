@@ -14,7 +14,7 @@ from vnetsim.radio.channel import Channel
 from vnetsim.random_streams import Streams
 from vnetsim.simulation.compute import training_s, vehicle_computer
 from vnetsim.simulation.links import Link, Radio
-from vnetsim.simulation.participation import Coverage
+from vnetsim.simulation.stages import Coverage
 from vnetsim.simulation.vehicle import OpenWindow, Vehicle
 
 
@@ -61,6 +61,6 @@ class World:
             vehicle.computer = vehicle_computer(self.experiment.compute, vehicle.id, self.streams)
         return vehicle.computer
 
-    def coverage(self, window: OpenWindow) -> Coverage:
-        """Return what a vehicle takes part through in a window."""
-        return Coverage(window=window, channel=self.channels[window.rsu.id], link=self.link(window))
+    def coverage(self, window: OpenWindow, from_s: float = 0.0) -> Coverage:
+        """Return what a vehicle takes part through in a window, from some time on (s)."""
+        return Coverage(window=window, channel=self.channels[window.rsu.id], link=self.link(window), from_s=from_s)

@@ -78,7 +78,7 @@ PARTICIPATIONS = (
     Column("silo", INTEGER, "", "silo that the vehicle carries"),
     Column("approach", INTEGER, "", "approach direction, index of the sector of entry"),
     Column("enter_s", REAL, "s", "start of the coverage window it belongs to; with vehicle_id and rsu_id its key"),
-    Column("outcome", TEXT, "", "how it ended, one of vnetsim.simulation.log.OUTCOMES"),
+    Column("outcome", TEXT, "", "how it ended, one of vnetsim.simulation.stages.OUTCOMES"),
     Column("start_s", REAL, "s", "invitation, or entry when never invited"),
     Column("end_s", REAL, "s", "end"),
     Column("download_s", REAL, "s", "time spent receiving"),
@@ -104,7 +104,7 @@ PARTICIPATIONS = (
         "outside_s",
         REAL,
         "s",
-        "time spent, trained, outside coverage until it was covered again (round.training_outside)",
+        "time spent outside coverage with nothing to compute, until it was covered again (handover.longest_gap_s)",
     ),
     Column("upload_rsu_id", TEXT, "", "RSU that the upload went to; null when none began"),
     *(
@@ -159,6 +159,30 @@ EXCHANGES = (
     Column("value", REAL, "", "the learner's figure for it, described in the manifest; null without one"),
     _AGGREGATOR,
 )
+
+HANDOVERS = (
+    Column("handover", INTEGER, "", "index, in order of the participations' ends"),
+    Column("participation", INTEGER, "", "whose it is: index in participations"),
+    Column("round", INTEGER, "", "round that was open at the participation's end"),
+    Column("vehicle_id", TEXT, "", "vehicle"),
+    Column("time_s", REAL, "s", "when the former RSU served it no more"),
+    Column("from_rsu_id", TEXT, "", "that RSU"),
+    Column("to_rsu_id", TEXT, "", "the one that served it next"),
+    Column("stage", TEXT, "", "what it was doing: download, training, upload, or outside: it waited, trained"),
+    Column("moved_bytes", REAL, "B", "what had arrived of a transfer over the former RSU since that one served it"),
+    Column("gap_s", REAL, "s", "for how long no RSU covered it in between"),
+    Column("backhaul_s", REAL, "s", "how long the new RSU had to wait for what it needed of others"),
+    Column(
+        "policy",
+        TEXT,
+        "",
+        "what was done, as handover.policy has it; forward also where both RSUs have one aggregator, or where that of "
+        "the new one had closed its last round or has an update of this vehicle in the open one",
+    ),
+    Column("fate", TEXT, "", "outcome of the participation"),
+    _AGGREGATOR,
+)
+"""Changes of the RSU that serves a vehicle while it takes part; there is no table where there were none."""
 
 ROUNDS = (
     Column("round", INTEGER, "", "index"),
@@ -297,6 +321,7 @@ TABLES = {
     "windows": WINDOWS,
     "participations": PARTICIPATIONS,
     "exchanges": EXCHANGES,
+    "handovers": HANDOVERS,
     "rounds": ROUNDS,
     "metrics": METRICS,
     "silos": SILOS,

@@ -82,9 +82,9 @@ def test_an_answer_outside_its_bounds_is_told_by_name(answers: dict[str, Any], w
         ({"pace": "mob-fl"}, {}, "and that of toy cannot be divided (its cost names no steps)"),
         ({"pace": "mob-fl"}, {"steps": 4, "exchange": True}, "'mob-fl' has no place for the exchange of toy"),
         ({"pace": "coverage"}, {"exchange": True}, "'coverage' has no place for the exchange of toy"),
-        ({"training_outside": True}, {"exchange": True}, "round.training_outside: vehicles of toy exchange with each"),
+        ({"handover": {"policy": "carry"}}, {"exchange": True}, "handover.policy: vehicles of toy exchange with each"),
         ({"pace": "early-upload"}, {"steps": 4}, ""),
-        ({"training_outside": True}, {}, ""),
+        ({"handover": {"policy": "carry"}}, {}, ""),
         ({}, {"exchange": True}, ""),
     ],
 )
@@ -95,8 +95,8 @@ def test_a_learner_that_does_not_suit_is_refused_by_name(
     exchange = Exchange(before_training=True, mutual=False, send_bytes=1) if cost.get("exchange") else None
     asked = Cost(download_bytes=1, upload_bytes=1, work_flop=1.0, steps=cost.get("steps", 0), exchange=exchange)
     if not words:
-        simulation_plugins(settings).check_learner("toy", asked, settings.round)
+        simulation_plugins(settings).check_learner("toy", asked, settings.handover)
         return
     with pytest.raises(InputError) as error:
-        simulation_plugins(settings).check_learner("toy", asked, settings.round)
+        simulation_plugins(settings).check_learner("toy", asked, settings.handover)
     assert words in str(error.value)

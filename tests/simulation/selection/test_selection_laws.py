@@ -11,15 +11,25 @@ from typing import Any
 
 import pytest
 
-from vnetsim.experiment import ComputeSettings, Experiment, RoundSettings, SiloSettings, TrafficSettings
+from vnetsim.experiment import (
+    ComputeSettings,
+    Experiment,
+    HandoverSettings,
+    RoundSettings,
+    SiloSettings,
+    TrafficSettings,
+)
 from vnetsim.learning import Cost, Participant
 from vnetsim.random_streams import Streams
-from vnetsim.simulation.log import OUTCOMES, ParticipationRecord, RoundResult, RoundSummary
+from vnetsim.simulation.log import ParticipationRecord, RoundResult, RoundSummary
 from vnetsim.simulation.loop import SimulationResult, simulate
 from vnetsim.simulation.pace import PACES
 from vnetsim.simulation.plugins import SimulationPlugins, simulation_plugins
 from vnetsim.simulation.selection import SELECTIONS, Candidate
+from vnetsim.simulation.stages import OUTCOMES
 from vnetsim.traffic.gaussian import GaussianSource, GaussianTraffic
+
+OUTSIDE = {"policy": "forward", "longest_gap_s": 1e6, "interruption_s": 0.0}
 
 IMAGES = {silo: 20 + 13 * silo for silo in range(12)}
 
@@ -38,7 +48,9 @@ class Learning:
         return RoundResult(weights=[1 / max(len(participants), 1)] * len(participants), losses=losses)
 
 
-def experiment(*, selection: str = "random", pace: str = "quorum", **rules: Any) -> Experiment:
+def experiment(
+    *, selection: str = "random", pace: str = "quorum", handover: dict[str, Any] | None = None, **rules: Any
+) -> Experiment:
     return Experiment(
         scenario="gaussian",
         seed=1,
@@ -49,6 +61,7 @@ def experiment(*, selection: str = "random", pace: str = "quorum", **rules: Any)
         compute=ComputeSettings(median_flops=1e9, spread=0.3),
         round=RoundSettings(**{"quorum": 3, "invited": 4, "deadline_s": 25.0, **rules}),
         silos=SiloSettings(count=len(IMAGES)),
+        handover=HandoverSettings(**handover or {}),
         selection={"name": selection},
         pace={"name": pace},
     )
@@ -65,9 +78,9 @@ def played(
 def every_policy_and_pace() -> Iterator[Any]:
     """Yield each policy under each pace; one after the other updates may be late, and training goes on outside."""
     pairs = itertools.product(SELECTIONS.names(), PACES.names())
-    variants: list[dict[str, Any]] = [{}, {"max_staleness": 2}, {"training_outside": True, "max_staleness": 1}]
+    variants: list[dict[str, Any]] = [{}, {"max_staleness": 2}, {"handover": OUTSIDE, "max_staleness": 1}]
     for (selection, pace), more in zip(pairs, itertools.cycle(variants), strict=False):
-        name = "-".join([selection, pace, *(["outside"] if "training_outside" in more else ["late"] if more else [])])
+        name = "-".join([selection, pace, *(["outside"] if "handover" in more else ["late"] if more else [])])
         yield pytest.param({"selection": selection, "pace": pace, **more}, id=name)
 
 
@@ -93,7 +106,7 @@ def test_everyone_is_accounted_for_and_nobody_is_invited_twice_in_a_round(rules:
     for record in records:
         window = windows[record.vehicle_id, record.rsu_id, record.enter_s]
         assert window.enter_s <= record.start_s <= record.end_s
-        assert record.end_s <= window.exit_s or (settings.round.training_outside and record.outcome == "left_training")
+        assert record.end_s <= window.exit_s or (settings.handover.longest_gap_s and record.outcome.startswith("left_"))
         spent_s = math.fsum(getattr(record, name) for name in ("download_s", "train_s", "outside_s", "upload_s"))
         if record.outcome == "not_selected":
             assert (spent_s, record.download_bytes, record.upload_bytes, record.work_share) == (0, 0, 0, None)
@@ -104,7 +117,7 @@ def test_everyone_is_accounted_for_and_nobody_is_invited_twice_in_a_round(rules:
     finished = {record.round for record in log.rounds}
     by_round = Counter(record.base_round for record in invited if record.base_round in finished)
     assert {record.round: record.invited for record in log.rounds if record.invited} == dict(by_round)
-    if settings.pace["name"] != "coverage" and not settings.round.training_outside:
+    if settings.pace["name"] != "coverage" and not settings.handover.longest_gap_s:
         for instant in {record.start_s for record in invited}:
             assert sum(record.start_s <= instant < record.end_s for record in invited) <= settings.round.invited
     carried = sum(use.carried_bytes for use in result.channels.values())

@@ -1,0 +1,325 @@
+"""Who serves a vehicle that takes part, and what becomes of it then. Alone it takes 1 s down, 3 s of training, 2 s up.
+
+In the middle of the file is what happens in gaps of coverage.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from vnetsim.coverage.rsu import Rsu
+from vnetsim.errors import InputError
+from vnetsim.experiment import AssociationSettings, ComputeSettings, HandoverSettings
+from vnetsim.learning import ModelKey
+from vnetsim.random_streams import Streams
+from vnetsim.simulation.loop import simulate
+from vnetsim.simulation.plugins import simulation_plugins
+
+OUTSIDE = {"policy": "forward", "longest_gap_s": 1e6, "interruption_s": 0.0}
+
+OTHER = Rsu(id="s", x_m=2000.0, y_m=0.0, range_m=250.0)
+
+
+def of(log: Any, who: str) -> dict[tuple[str, float], Any]:
+    return {(record.rsu_id, record.enter_s): record for record in log.participations if record.vehicle_id == who}
+
+
+BESIDE = Rsu(id="s", x_m=100.0, y_m=0.0, range_m=250.0)
+POLICIES = ("drop", "forward", "carry", "carry-delta", "mix")
+EDGES = {"topology": {"kind": "per-rsu"}}
+
+
+def handed_over(
+    scene: Any,
+    policy: str,
+    at_s: float,
+    learning: Any = None,
+    *,
+    begin_s: float = 0.0,
+    more_windows: tuple[Any, ...] = (),
+    **rules: Any,
+) -> Any:
+    """Return a run of one vehicle whose first RSU's disc ends at a time, when it is in the second one's as well."""
+    windows = [scene.window("a", begin_s, at_s), scene.window("a", at_s - 0.25, 60, rsu_id="s"), *more_windows]
+    handover = {"policy": policy, "interruption_s": 0.5, **rules.pop("handover", {})}
+    return scene.run(windows, rsus=(scene.rsu, BESIDE), handover=handover, learning=learning, **rules)
+
+
+def test_with_drop_it_ends_and_the_record_tells_who_served_it_next(scene: Any) -> None:
+    log = handed_over(scene, "drop", 5.0).log
+    record = of(log, "a")["r", 0.0]
+    assert (record.outcome, record.end_s, record.upload_bytes) == ("left_upload", 5.0, 1e6)
+    [row] = log.handovers
+    assert row._asdict() == {
+        "handover": 0,
+        "participation": record.participation,
+        "round": 0,
+        "vehicle_id": "a",
+        "time_s": 5.0,
+        "from_rsu_id": "r",
+        "to_rsu_id": "s",
+        "stage": "upload",
+        "moved_bytes": 1e6,
+        "gap_s": 0.0,
+        "backhaul_s": 0.0,
+        "policy": "drop",
+        "fate": "left_upload",
+        "aggregator": "single",
+    }
+
+
+@pytest.mark.parametrize("policy", POLICIES[1:])
+@pytest.mark.parametrize("transfer", ["restart", "resume"])
+@pytest.mark.parametrize(("at_s", "stage"), [(0.5, "download"), (2.0, "training"), (5.0, "upload")])
+def test_under_one_aggregator_all_others_let_it_go_on(
+    policy: str, transfer: str, at_s: float, stage: str, scene: Any
+) -> None:
+    result = handed_over(scene, policy, at_s, handover={"transfer": transfer})
+    record, [row] = of(result.log, "a")["r", 0.0], result.log.handovers
+    moved = {"download": 0.5e6, "training": 0.0, "upload": 1e6}[stage]
+    again = moved if transfer == "restart" else 0.0
+    interrupted_s = 0.0 if stage == "training" else 0.5
+    assert (row.stage, row.moved_bytes, row.policy, row.fate) == (stage, moved, "forward", "committed")
+    assert (record.outcome, record.end_s) == ("committed", 6.0 + interrupted_s + again / 1e6)
+    assert (record.download_bytes + record.upload_bytes, record.upload_rsu_id) == (3e6 + again, "s")
+    assert (record.train_s, record.outside_s) == (3.0, 0.0)
+    seconds = (record.download_s, record.train_s, record.upload_s)
+    assert math.fsum(seconds) == record.end_s - record.start_s
+    assert {name: use.carried_bytes for name, use in result.channels.items()} == {
+        "r": 1e6 if stage == "training" else moved + 1e6 * (stage == "upload"),
+        "s": {"download": 2.5e6 + again, "training": 2e6, "upload": 1e6 + again}[stage],
+    }
+
+
+def test_a_handover_may_come_while_another_interrupts(scene: Any) -> None:
+    third = Rsu(id="t", x_m=100.0, y_m=100.0, range_m=250.0)
+    windows = [
+        scene.window("a", 0, 5.0),
+        scene.window("a", 1, 5.25, rsu_id="s"),
+        scene.window("a", 2, 60, rsu_id="t"),
+    ]
+    handover = {"policy": "forward", "interruption_s": 0.5, "transfer": "resume"}
+    log = scene.run(windows, rsus=(scene.rsu, BESIDE, third), handover=handover).log
+    assert [(row.from_rsu_id, row.to_rsu_id, row.moved_bytes) for row in log.handovers] == [
+        ("r", "s", 1e6),
+        ("s", "t", 0.0),
+    ]
+    assert (of(log, "a")["r", 0.0].end_s, of(log, "a")["r", 0.0].upload_bytes) == (6.75, 2e6)
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        ("forward", {"aggregator": "r", "counted_from": None, "carried": "model"}),
+        ("carry", {"aggregator": "s", "counted_from": 0, "carried": "model"}),
+        ("carry-delta", {"aggregator": "s", "counted_from": 0, "carried": "change"}),
+    ],
+)
+def test_whose_update_it_becomes(policy: str, expected: dict[str, Any], scene: Any) -> None:
+    learning = scene.learning()
+    log = handed_over(scene, policy, 2.0, learning, **EDGES).log
+    record, [row] = of(log, "a")["r", 0.0], log.handovers
+    assert (record.outcome, record.end_s, record.base_aggregator) == ("committed", 6.0, "r")
+    assert (record.aggregator, row.aggregator, row.policy) == (expected["aggregator"], expected["aggregator"], policy)
+    summary, [told] = next(call for call in learning.calls if call[1])
+    assert (summary.aggregator, told.base) == (expected["aggregator"], ModelKey("r", 0))
+    assert (told.counted_from, told.carried, told.mixed) == (expected["counted_from"], expected["carried"], ())
+
+
+def test_mix_downloads_the_new_model_before_it_trains_on(scene: Any) -> None:
+    learning = scene.learning()
+    log = handed_over(scene, "mix", 2.5, learning, **EDGES).log
+    record = of(log, "a")["r", 0.0]
+    # half of the training is done at 2.5 s; 0.5 s of interruption, 1 s of download, the other half, the upload
+    assert (record.outcome, record.end_s) == ("committed", 2.5 + 0.5 + 1.0 + 1.5 + 2.0)
+    assert (record.download_bytes, record.train_s, record.base_aggregator) == (2e6, 3.0, "r")
+    [[told]] = [call[1] for call in learning.calls if call[1]]
+    assert (told.base, told.mixed) == (ModelKey("r", 0), ((0.5, ModelKey("s", 0)),))
+    # what had not begun to train begins with the new model, and what is being uploaded is uploaded
+    for at_s, base, end_s in ((0.5, "s", 7.0), (5.0, "r", 7.5)):
+        learning = scene.learning()
+        log = handed_over(scene, "mix", at_s, learning, handover={"transfer": "resume"}, **EDGES).log
+        [[told]] = [call[1] for call in learning.calls if call[1]]
+        assert (told.base, told.mixed) == (ModelKey(base, 0), ())
+        assert of(log, "a")["r", 0.0].end_s == (end_s if base == "s" else 6.5)
+
+
+def test_what_is_carried_counts_by_the_rounds_of_the_new_aggregator_since_its_download(scene: Any) -> None:
+    # training takes 10 s; the other vehicle closes a round of its RSU at 13 s, between download and handover
+    rules = {"rounds": 3, "compute": scene.slow, "more_windows": (scene.window("b", 0, 30, rsu_id="s"),), **EDGES}
+    log = handed_over(scene, "carry", 15.0, begin_s=8.0, **rules).log
+    record = of(log, "a")["r", 8.0]
+    assert (record.outcome, record.aggregator, record.round, record.end_s) == ("stale", "s", 1, 15.0)
+    learning = scene.learning()
+    log = handed_over(scene, "carry", 15.0, learning, begin_s=8.0, max_staleness=1, **rules).log
+    told = next(p for _, who in learning.calls for p in who if p.vehicle_id == "a")
+    assert (told.round, told.base, told.counted_from) == (1, ModelKey("r", 0), 0)
+    assert of(log, "a")["r", 8.0].outcome == "committed"
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_of_one_rsu_and_of_those_who_stay_there_is_no_handover_and_the_policies_are_one(
+    policy: str, scene: Any
+) -> None:
+    windows = [scene.window(f"v{i}", 3.0 * i, 3.0 * i + 9, rsu_id="rs"[i % 2]) for i in range(8)]
+    for rsus, topology in (((scene.rsu, BESIDE), "per-rsu"), ((scene.rsu, BESIDE), "single")):
+        rules = {"rounds": 3, "invited": 2, "topology": {"kind": topology}, "rsus": rsus}
+        one, other = (scene.run(windows, handover={"policy": p}, **rules).log for p in ("drop", policy))
+        assert list(other.handovers) == []
+        assert (one.participations, one.rounds) == (other.participations, other.rounds)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("rule", ["first", "nearest", "strongest"])
+@pytest.mark.parametrize("kind", ["single", "per-rsu"])
+def test_bytes_seconds_and_participations_are_conserved(policy: str, rule: str, kind: str, scene: Any) -> None:
+    rsus = [Rsu(id=f"r{i}", x_m=180.0 * i, y_m=0.0, range_m=130.0) for i in range(6)]
+    windows = []
+    for i in range(24):
+        speed_mps, enter_s, y_m = 9.0 + i % 5, 4.0 * i, float(7 - 3 * (i % 4))
+        for rsu in rsus:
+            half_m = math.sqrt(rsu.range_m**2 - y_m**2)
+            times_s = [enter_s + (rsu.x_m + side * half_m + 200) / speed_mps for side in (-1, 1)]
+            window = scene.window(f"v{i}", *times_s, rsu_id=rsu.id, start=(rsu.x_m - half_m, y_m), speed_mps=speed_mps)
+            windows.append(window)
+    later = {"hysteresis": 2.0, "trigger_s": 0.5} if rule != "first" else {}
+    settings = scene.experiment(
+        rounds=12, invited=5, quorum=2, max_staleness=1, deadline_s=40.0, compute=scene.slow,
+        radio={"name": "tr37885"}, association={"rule": rule, **later},
+        handover={"policy": policy, "transfer": "resume"}, topology={"kind": kind},
+    )  # fmt: skip
+    learning = scene.learning()
+    result = simulate(settings, scene.traffic(windows, rsus), learning, Streams(seed=0))
+    log, records = result.log, result.log.participations
+    invited = [record for record in records if record.outcome != "not_selected"]
+    assert len(log.handovers) > 5
+    for record in invited:
+        parts = (record.download_s, record.train_s, record.outside_s, record.upload_s)
+        assert math.fsum(parts) == pytest.approx(record.end_s - record.start_s, abs=1e-9)
+    moved = math.fsum(record.download_bytes + record.upload_bytes for record in records)
+    assert moved == pytest.approx(sum(use.carried_bytes for use in result.channels.values()), rel=1e-12)
+    committed = [record for record in invited if record.outcome == "committed"]
+    assert len(committed) == sum(len(who) for _, who in learning.calls)
+    for summary, who in learning.calls:
+        assert len({participant.vehicle_id for participant in who}) == len(who), "none counts twice in a round"
+        assert all(record.aggregator == summary.aggregator for record in committed if record.round < 0)
+    for row in log.handovers:
+        record = next(record for record in records if record.participation == row.participation)
+        assert (record.vehicle_id, record.outcome, record.aggregator) == (row.vehicle_id, row.fate, row.aggregator)
+        assert record.start_s <= row.time_s <= record.end_s
+        assert row.from_rsu_id != row.to_rsu_id
+        assert row.policy in (("drop",) if policy == "drop" else ("forward", policy))
+
+
+def test_nearest_hands_over_at_the_bisector_and_who_waits_waits_there(scene: Any) -> None:
+    first, second = Rsu(id="r", x_m=0.0, y_m=0.0, range_m=250.0), Rsu(id="s", x_m=300.0, y_m=0.0, range_m=250.0)
+    windows = [
+        scene.window(who, at_s + x_m / 10, at_s + (x_m + 500) / 10, rsu_id=name, start=(x_m - 250.0, 0.0))
+        for who, at_s in (("a", 0.0), ("b", 1.0))
+        for name, x_m in (("r", 0.0), ("s", 300.0))
+    ]
+    rules = {"rsus": (first, second), "association": {"rule": "nearest"}, "deadline_s": 300.0, **EDGES}
+    minute = ComputeSettings(median_flops=5e7, spread=0.0)
+    log = scene.run(windows, compute=minute, handover={"policy": "carry"}, **rules).log
+    assert [(row.vehicle_id, row.from_rsu_id, row.to_rsu_id, row.time_s) for row in log.handovers] == [
+        ("a", "r", "s", pytest.approx(40.0)),
+        ("b", "r", "s", pytest.approx(41.0)),
+    ]
+    idle = scene.run(windows, invited=1, compute=minute, **rules).log
+    assert idle.handovers[0].policy == "drop"
+    waited = next(record for record in idle.participations if record.rsu_id == "s" and record.outcome != "not_selected")
+    assert waited.start_s == pytest.approx(40.0), "not at 30 s, when it entered that disc"
+
+
+def test_strongest_needs_a_model_that_tells_the_power(scene: Any) -> None:
+    with pytest.raises(InputError, match=r"association.rule: 'strongest' needs .* 'constant' tells nothing"):
+        simulation_plugins(scene.experiment(association={"rule": "strongest"}))
+    with pytest.raises(InputError, match=r"handover.longest_gap_s: 3 s mean nothing with handover.policy = 'drop'"):
+        HandoverSettings(longest_gap_s=3.0)
+    with pytest.raises(InputError, match=r"'first' compares no RSUs, so that association.hysteresis and trigger_s"):
+        AssociationSettings(trigger_s=1.0)
+
+
+def test_by_default_who_leaves_in_training_is_cut(scene: Any) -> None:
+    log = scene.run([scene.window("a", 0, 2), scene.window("a", 10, 20)], rounds=2).log
+    first = of(log, "a")["r", 0.0]
+    assert (first.outcome, first.end_s, first.train_s, first.outside_s) == ("left_training", 2.0, 1.0, 0.0)
+
+
+@pytest.mark.parametrize("rsu", ["r", "s"])
+def test_it_uploads_when_it_is_covered_again(rsu: str, scene: Any) -> None:
+    start = (1950.0, 50.0) if rsu == "s" else (0.0, 100.0)
+    back = scene.window("a", 10, 20, rsu_id=rsu, start=start)
+    learning = scene.learning()
+    result = scene.run([scene.window("a", 0, 2), back], handover=OUTSIDE, rsus=(scene.rsu, OTHER), learning=learning)
+    record = of(result.log, "a")["r", 0.0]
+    assert (record.outcome, record.start_s, record.end_s) == ("committed", 0.0, 12.0)
+    assert (record.download_s, record.train_s, record.outside_s, record.upload_s) == (1.0, 3.0, 6.0, 2.0)
+    assert (record.rsu_id, record.upload_rsu_id) == ("r", rsu)
+    assert of(result.log, "a")[rsu, 10.0].outcome == "not_selected", "nobody invited it in its second window"
+    carried = {name: use.carried_bytes for name, use in result.channels.items()}
+    assert carried == ({"r": 3e6, "s": 0.0} if rsu == "r" else {"r": 1e6, "s": 2e6})
+    assert [p.vehicle_id for p in learning.calls[0][1]] == ["a"]
+
+
+def test_one_that_is_back_before_it_is_done_trains_on(scene: Any) -> None:
+    log = scene.run([scene.window("a", 0, 2), scene.window("a", 3, 20)], handover=OUTSIDE).log
+    record = of(log, "a")["r", 0.0]
+    assert (record.outcome, record.end_s, record.outside_s, record.train_s) == ("committed", 6.0, 0.0, 3.0)
+
+
+def test_another_disc_that_covers_it_takes_over_at_once(scene: Any) -> None:
+    beside = Rsu(id="s", x_m=100.0, y_m=0.0, range_m=250.0)
+    windows = [scene.window("a", 0, 2), scene.window("a", 1, 20, rsu_id="s")]
+    log = scene.run(windows, handover=OUTSIDE, rsus=(scene.rsu, beside)).log
+    record = of(log, "a")["r", 0.0]
+    assert (record.outcome, record.end_s, record.upload_rsu_id) == ("committed", 6.0, "s")
+
+
+def test_leaving_in_another_stage_ends_it_as_before(scene: Any) -> None:
+    for leaves_s, outcome in ((0.5, "left_download"), (5.0, "left_upload")):
+        log = scene.run([scene.window("a", 0, leaves_s), scene.window("b", 30, 40)], handover=OUTSIDE).log
+        assert of(log, "a")["r", 0.0].outcome == outcome
+    twice = scene.run([scene.window("a", 0, 2), scene.window("a", 10, 11)], handover=OUTSIDE, deadline_s=20.0).log
+    cut = of(twice, "a")["r", 0.0]
+    assert (cut.outcome, cut.end_s, cut.upload_bytes) == ("left_upload", 11.0, 1e6)
+    assert of(twice, "a")["r", 10.0].outcome == "not_selected"
+
+
+def test_one_that_is_not_back_in_time_is_cut_with_the_round_and_takes_no_place_until_then(scene: Any) -> None:
+    windows = [scene.window("a", 0, 2), scene.window("b", 2, 8.01), scene.window("a", 50, 60)]
+    log = scene.run(windows, handover=OUTSIDE, invited=1, rounds=2).log
+    record, other = of(log, "a")["r", 0.0], next(r for r in log.participations if r.vehicle_id == "b")
+    assert (other.start_s, other.outcome, log.rounds[0].close_s) == (2.0, "committed", 8.0)
+    assert (record.outcome, record.round, record.end_s) == ("left_training", 0, 8.0)
+    assert (record.train_s, record.outside_s) == (3.0, 4.0)
+    assert of(log, "a")["r", 50.0].outcome == "committed", "it is invited anew"
+
+
+def test_staleness_lets_it_upload_in_a_later_round(scene: Any) -> None:
+    windows = [scene.window("a", 0, 2), scene.window("b", 2, 8.5), scene.window("a", 11, 20)]
+    learning = scene.learning()
+    rules = {"handover": OUTSIDE, "invited": 1, "rounds": 2, "max_staleness": 1}
+    log = scene.run(windows, learning=learning, **rules).log
+    record = of(log, "a")["r", 0.0]
+    assert (record.outcome, record.base_round, record.round, record.end_s) == ("committed", 0, 1, 13.0)
+    assert [(p.vehicle_id, p.base.version) for p in learning.calls[1][1]] == [("a", 0)]
+
+
+def test_the_round_of_everyone_does_not_wait_for_who_is_outside(scene: Any) -> None:
+    windows = [scene.window("a", 0, 10), scene.window("b", 5, 7.5)]
+    log = scene.run(windows, handover=OUTSIDE, pace="coverage").log
+    assert (log.rounds[0].closed_by, log.rounds[0].close_s) == ("everyone", 7.5)
+    assert of(log, "b")["r", 5.0].outcome == "left_training"
+
+
+def test_who_never_comes_back_is_recorded_at_the_end_of_the_traffic(scene: Any) -> None:
+    log = scene.run([scene.window("a", 0, 2), scene.window("b", 30, 31)], handover=OUTSIDE).log
+    record = of(log, "a")["r", 0.0]
+    assert (record.outcome, record.end_s, record.train_s) == ("left_training", 31.0, 3.0)
+    assert math.fsum((record.download_s, record.train_s, record.outside_s)) == record.end_s - record.start_s
+    ended = scene.run([scene.window("a", 0, 2, exit_cause="end")], handover=OUTSIDE).log
+    assert [(r.outcome, r.end_s) for r in ended.participations] == [("left_training", 2.0)]

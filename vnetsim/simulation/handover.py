@@ -1,0 +1,78 @@
+"""Handover: what becomes of a vehicle in the middle of a round when another RSU serves it from now on, or none does.
+
+``docs/explanation/handover.md`` defines the policies, with their sources.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+import simpy
+
+from vnetsim.simulation.aggregator import Aggregator
+from vnetsim.simulation.participation import Participation
+from vnetsim.simulation.stages import Handed
+from vnetsim.simulation.vehicle import OpenWindow, Vehicle
+from vnetsim.simulation.world import World
+
+
+class Handover:
+    """Carries out the policy of ``handover.policy``.
+
+    Args:
+        world: clock, settings, links.
+        by_rsu: the aggregator to which each RSU belongs, by the RSU's id.
+    """
+
+    def __init__(self, world: World, by_rsu: Mapping[str, Aggregator]) -> None:
+        self._world = world
+        self._settings = world.experiment.handover
+        self._by_rsu = by_rsu
+        self._gaps: dict[Participation, simpy.Timeout] = {}
+
+    def served(self, owner: Aggregator, vehicle: Vehicle, window: OpenWindow) -> None:
+        """Let another RSU serve a vehicle that takes part for ``owner``; another one served it, or none did."""
+        participation, now_s = owner.participation(vehicle), self._world.env.now
+        if self._settings.policy == "drop":
+            if participation.coverage is not None and participation.needs_coverage:
+                before = participation.coverage.window.rsu.id
+                handed = Handed(now_s, before, window.rsu.id, participation.stage, None, 0.0, 0.0, "drop")
+                participation.origin.handovers.append(handed)
+            owner.cut_short(participation, now_s)
+            return
+        if (gap := self._gaps.pop(participation, None)) is not None:
+            gap.callbacks.clear()
+        policy: str = self._settings.policy
+        after = self._by_rsu[window.rsu.id]
+        if after is owner or not after.takes(vehicle):
+            policy = "forward"
+        coverage = self._world.coverage(window, now_s + self._settings.interruption_s)
+        model = after.model if policy == "mix" else None
+        owner.move(participation, coverage, keep=self._settings.transfer == "resume", model=model)
+        last = next(segment for segment in reversed(participation.segments) if segment.rsu_id)
+        if last.rsu_id != window.rsu.id:
+            end_s = last.begin_s + last.seconds
+            handed = Handed(
+                end_s if gap else now_s, last.rsu_id, window.rsu.id, last.stage, last.moved_bytes,
+                now_s - end_s if gap else 0.0, 0.0, policy,
+            )  # fmt: skip
+            participation.origin.handovers.append(handed)
+        if policy != "forward":
+            owner.release(participation)
+            after.adopt(participation, change=policy == "carry-delta")
+
+    def left(self, owner: Aggregator, vehicle: Vehicle) -> None:
+        """Take note that no RSU covers a vehicle any more that takes part for ``owner``."""
+        participation = owner.participation(vehicle)
+        if self._settings.longest_gap_s == 0:
+            owner.cut_short(participation, self._world.env.now)
+            return
+        owner.move(participation, None, keep=self._settings.transfer == "resume")
+        self._gaps[participation] = gap = self._world.env.timeout(self._settings.longest_gap_s)
+        gap.callbacks.append(partial(self._too_long, participation))
+
+    def _too_long(self, participation: Participation, gap: simpy.Timeout) -> None:
+        if self._gaps.pop(participation, None) is gap and participation.stage != "over":
+            assert isinstance(participation.owner, Aggregator)
+            participation.owner.cut_short(participation, self._world.env.now)

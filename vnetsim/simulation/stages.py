@@ -1,0 +1,163 @@
+"""What a participation is at: a transfer that may move from one RSU to the next, and training with breaks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, get_args
+
+import simpy
+
+from vnetsim.radio.channel import Channel, Transfer
+from vnetsim.simulation.links import Link
+from vnetsim.simulation.vehicle import OpenWindow
+
+Stage = Literal["download", "waiting", "exchange", "training", "outside", "upload", "over"]
+Outcome = Literal[
+    "committed",
+    "left_download",
+    "left_training",
+    "left_upload",
+    "left_exchange",
+    "deadline",
+    "stale",
+    "not_selected",
+    "rejected",
+]
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+
+
+class Handed(NamedTuple):
+    """A handover of a participation, which goes on or ends; in the latter case the bytes are not known yet."""
+
+    time_s: float
+    from_rsu_id: str
+    to_rsu_id: str
+    stage: Stage
+    moved_bytes: float | None
+    gap_s: float
+    backhaul_s: float
+    policy: str
+
+
+class HandoverRecord(NamedTuple):
+    """A row of the table ``handovers``; ``vnetsim.storage.tables`` gives units and meanings."""
+
+    handover: int
+    participation: int
+    round: int
+    vehicle_id: str
+    time_s: float
+    from_rsu_id: str
+    to_rsu_id: str
+    stage: Stage
+    moved_bytes: float
+    gap_s: float
+    backhaul_s: float
+    policy: str
+    fate: Outcome
+    aggregator: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coverage:
+    """Where a vehicle takes part: the window it is in, the RSU's airtime, and the rates between the two.
+
+    Args:
+        window: the window.
+        channel: of the RSU.
+        link: of the window.
+        from_s: from when on it may send and receive there (s); until then a handover interrupts it.
+    """
+
+    window: OpenWindow
+    channel: Channel
+    link: Link
+    from_s: float = 0.0
+
+
+class Delivery:
+    """A download or upload, over one RSU after the other.
+
+    Args:
+        env: clock (s).
+    """
+
+    __slots__ = ("_arrived", "_channel", "_env", "_transfer", "_waits")
+
+    def __init__(self, env: simpy.Environment) -> None:
+        self._env = env
+        self._waits: simpy.Timeout | None = None
+        self._channel: Channel | None = None
+        self._transfer: Transfer | None = None
+        self._arrived = 0.0
+
+    def start(
+        self, size_bytes: float, direction: Literal["download", "upload"], coverage: Coverage, done: Callable[[], None]
+    ) -> None:
+        """Send what has not arrived before, as soon as the vehicle may, and call ``done`` with the last byte."""
+        link = coverage.link
+        rate_bps = link.downlink_bps if direction == "download" else link.uplink_bps
+
+        def begin(_: object = None) -> None:
+            self._waits, self._channel = None, coverage.channel
+            self._transfer = coverage.channel.send(size_bytes - self._arrived, rate_bps, done, update_s=link.update_s)
+
+        if coverage.from_s > self._env.now:
+            self._waits = self._env.timeout(coverage.from_s - self._env.now)
+            self._waits.callbacks.append(begin)
+        else:
+            begin()
+
+    def stop(self, *, keep: bool) -> float:
+        """Stop sending, if it does, and return what has arrived since ``start`` (B).
+
+        Args:
+            keep: whether that need not be sent again.
+        """
+        moved_bytes = 0.0
+        if self._waits is not None:
+            self._waits.callbacks.clear()
+        elif self._transfer is not None:
+            assert self._channel is not None
+            moved_bytes = self._channel.abort(self._transfer)
+        self._waits = self._transfer = None
+        self._arrived = self._arrived + moved_bytes if keep else 0.0
+        return moved_bytes
+
+
+class Work:
+    """Training on board, which may be interrupted.
+
+    Args:
+        env: clock (s).
+    """
+
+    __slots__ = ("_began_s", "_done_s", "_env", "_timer", "_total_s")
+
+    def __init__(self, env: simpy.Environment) -> None:
+        self._env = env
+        self._timer: simpy.Timeout | None = None
+        self._total_s = self._done_s = self._began_s = 0.0
+
+    def plan(self, total_s: float) -> None:
+        """Set how long all of it takes (s)."""
+        self._total_s = total_s
+
+    @property
+    def share(self) -> float:
+        """The share of it that is done, in [0, 1]; nothing of no training is all."""
+        return self._done_s / self._total_s if self._total_s > 0 else 1.0
+
+    def go_on(self, done: Callable[[object], None]) -> None:
+        """Do the rest, then call ``done``."""
+        self._began_s = self._env.now
+        self._timer = self._env.timeout(self._total_s - self._done_s)
+        self._timer.callbacks.append(done)
+
+    def stop(self) -> None:
+        """Stop here, if it is under way."""
+        timer, self._timer = self._timer, None
+        if timer is not None and not timer.processed:
+            timer.callbacks.clear()  # it stays in SimPy's queue, but keeps nothing alive
+            self._done_s = min(self._total_s, self._done_s + self._env.now - self._began_s)
