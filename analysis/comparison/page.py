@@ -29,7 +29,7 @@ from analysis.comparison.measures import (
     target_table,
 )
 from analysis.comparison.plots import curve_panel, difference_panel, outcome_panel, overview_panel
-from analysis.comparison.ranks import mean_rank_table, rank_arms, rank_panel, rank_rows, rank_test_table
+from analysis.comparison.ranks import mean_rank_table, rank_arms, rank_rows, rank_test_table
 from analysis.comparison.tables import (
     by_condition,
     cell_table,
@@ -166,7 +166,6 @@ class _Compared:
             id="ranks",
             title="Ranks over conditions",
             tables=[rank_test_table(ranked, against, noun), mean_rank_table(ranked, noun)],
-            panels=[rank_panel(one, against, f"ranks-{i}", noun) for i, one in enumerate(ranked, 1)],
         )
 
     def conditions_compared(self) -> list[Section]:

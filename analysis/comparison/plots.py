@@ -41,7 +41,7 @@ def look(data: ConditionData, arm: str) -> tuple[str, str]:
     return CYCLE[place % len(CYCLE)], "-" if place < len(CYCLE) else "--"
 
 
-def left_margin_in(labels: Sequence[str]) -> float:
+def _left_margin_in(labels: Sequence[str]) -> float:
     """Return the room that labels at the left need (in)."""
     longest = max((len(line) for label in labels for line in label.splitlines()), default=0)
     return min(max(0.55, 0.3 + 0.066 * longest), 3.2)
@@ -119,7 +119,7 @@ def overview_panel(data: ComparisonData, metric: Metric, name: str) -> Panel:
     legend_rows = -(-len(arms) // columns)
     row_in = 0.22 + 0.1 * len(arms)
     figure = Figure((FULL_IN, 0.75 + row_in * len(conditions) + 0.17 * legend_rows))
-    ax = axes(figure, left=left_margin_in(labels), right=0.2, top=0.14 + 0.17 * legend_rows)
+    ax = axes(figure, left=_left_margin_in(labels), right=0.2, top=0.14 + 0.17 * legend_rows)
     offsets = (np.arange(len(arms)) - (len(arms) - 1) / 2) * 0.75 / len(arms)
     for offset, arm in zip(offsets, arms, strict=True):
         colour, style = look(conditions[0], arm)
@@ -152,7 +152,7 @@ def difference_panel(metric: Metric, pairs: Sequence[ComparedPair], name: str, n
     """Draw the paired differences of a metric: a dot a seed, the mean and its interval, a row a pair of arms."""
     labels = [_pair_label(pair) for pair in pairs]
     figure = Figure((FULL_IN, 0.75 + _ROW_IN * len(pairs)))
-    ax = axes(figure, left=left_margin_in(labels), right=0.2, top=0.1)
+    ax = axes(figure, left=_left_margin_in(labels), right=0.2, top=0.1)
     ax.axvline(0, color=GREY, linewidth=1)
     for row, pair in enumerate(pairs):
         shown = pair.differences * metric.factor
@@ -192,7 +192,7 @@ def outcome_panel(data: ConditionData, name: str, noun: str) -> Panel:
     columns = 4
     rows = -(-len(shown) // columns)
     figure = Figure((FULL_IN, 0.75 + _ROW_IN * len(kept) + 0.17 * rows))
-    ax = axes(figure, left=left_margin_in(labels), right=0.2, top=0.14 + 0.17 * rows)
+    ax = axes(figure, left=_left_margin_in(labels), right=0.2, top=0.14 + 0.17 * rows)
     left = np.zeros(len(kept))
     for key, share in shown.items():
         words, colour = OUTCOMES[key]

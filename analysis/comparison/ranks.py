@@ -14,17 +14,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from analysis.comparison.data import ComparisonData, ConditionData, Metric
 from analysis.comparison.measures import COMPARED, TO_TARGET, Target, measured, times_to_target
-from analysis.comparison.plots import left_margin_in
 from analysis.comparison.tables import frame, overview_metrics
 from analysis.comparison.verdicts import p_words
 from analysis.formatting import NONE, Table, count, decapitalised, named, number, plural, shortened
 from analysis.statistics.paired import LEAST_BLOCKS, LEVEL, critical_difference, friedman, seed_ranks
-from analysis.style import BLUE, HALF_IN, INK, PALE, Panel, axes, named_rows, to_svg
 from vnetsim.storage.tables import COMPARISON_RANKS
 
 LEAST_ARMS, LEAST_CONDITIONS = 3, 2
@@ -211,33 +208,3 @@ def _apart(ranked: Ranked) -> Iterator[tuple[str, str]]:
         for second in order[place + 1 :]:
             if test.mean[second] - test.mean[first] >= (test.critical or np.inf):
                 yield ranked.arms[first], ranked.arms[second]
-
-
-def rank_panel(ranked: Ranked, against: str, name: str, noun: str) -> Panel:
-    """Draw the mean ranks over seeds, the best at the top, and the band within which none is told apart from one."""
-    test, metric = ranked.by_seed, ranked.metric
-    order = np.argsort(test.mean, kind="stable")
-    labels = [shortened(ranked.arms[place], 30) for place in order]
-    figure = Figure((HALF_IN, 0.75 + 0.2 * len(order)))
-    ax = axes(figure, left=left_margin_in(labels), right=0.2, top=0.12)
-    reference = ranked.arms.index(against) if against in ranked.arms else int(order[0])
-    title = f"Mean ranks: {decapitalised(metric.words)}"
-    caption = (
-        f"Mean over {plural(test.blocks, 'seed')} of each {noun}'s rank over {plural(ranked.conditions, 'condition')}, "
-        "1 the best."
-    )
-    if test.critical is not None and test.found is not None:
-        centre = float(test.mean[reference])
-        ax.axvspan(centre - test.critical, centre + test.critical, color=PALE, alpha=0.6, linewidth=0)
-        told = "what lies outside is told apart" if test.rejects else f"but as a whole the {noun}s are not told apart"
-        caption += (
-            f" Grey: closer to {shortened(ranked.arms[reference])} than the critical difference, "
-            f"{number(test.critical)} (Nemenyi); {told}."
-        )
-    places = np.arange(len(order))
-    ax.plot(test.mean[order], places, "o", color=BLUE, markersize=5)
-    ax.plot(test.mean[[reference]], [list(order).index(reference)], "D", color=INK, markersize=5)
-    named_rows(ax, labels)
-    ax.set_xlim(0.8, len(order) + 0.2)
-    ax.set_xlabel("mean rank")
-    return Panel(name=name, title=title, caption=caption, svg=to_svg(figure, name))

@@ -1,7 +1,6 @@
 """What commits cost and arms ranked over conditions, from made-up cells counted by hand."""
 
 from dataclasses import replace
-from xml.etree import ElementTree as ET
 
 import polars as pl
 import pytest
@@ -16,11 +15,10 @@ from analysis.comparison.measures import (
     target_of,
     times_to_target,
 )
-from analysis.comparison.ranks import mean_rank_table, rank_arms, rank_panel, rank_rows, rank_test_table, verdict
+from analysis.comparison.ranks import mean_rank_table, rank_arms, rank_rows, rank_test_table, verdict
 from analysis.comparison.verdicts import compare_pairs
 from analysis.comparison.warnings import warnings_of
 from analysis.formatting import NONE
-from analysis.style import styled
 
 ARMS = ("a", "b", "</svg>c")
 WINDOWS = {"speed_kmh": [31.0, 33.0, 38.0, 39.0], "approach": [0, 0, 1, 1], "dwell_s": [9.0] * 4}
@@ -164,13 +162,3 @@ def test_what_the_test_does_not_tell_apart() -> None:
     assert verdict(found, "a", "arm") == "not told apart"
     equal = {arm: [0.1, 0.2, 0.3] for arm in ARMS}
     assert verdict(ranked(under("x", equal), under("y", equal))[0], "", "arm") == "all arms are equal"
-
-
-def test_the_figure_of_ranks() -> None:
-    found = ranked(under("x", seven("abc")), under("y", seven("abc")), against="a")[0]
-    with styled():
-        panel = rank_panel(found, "a", "ranks-1", "arm")
-    texts = [element.text for element in ET.fromstring(panel.svg).iter() if element.tag.endswith("}text")]
-    assert [text for text in texts if text in ARMS] == ["</svg>c", "b", "a"], "the best at the top"
-    assert "1.25 (Nemenyi); what lies outside is told apart." in panel.caption
-    assert "closer to a than" in panel.caption

@@ -7,6 +7,7 @@ from html.parser import HTMLParser
 from xml.etree import ElementTree as ET
 
 import polars as pl
+import pytest
 from received import reseal
 
 from analysis.formatting import number, si
@@ -333,3 +334,16 @@ def test_it_says_when_a_link_never_leaves_its_cap(tmp_path, make_run):
     assert "ever left its cap" not in words
     assert "50.0\u202f% of 1\u202f234 at the cap" in words
     assert "0.0\u202f% of 1\u202f234 at the cap" in words
+
+
+def test_models_of_several_aggregators_are_shown_by_their_mean(tmp_path, make_run):
+    run = make_run(tmp_path / "run", vehicles=40, rounds=3)
+    directory, alone = RunDirectory(run), load(run)
+    rounds, metrics, other = alone.rounds, alone.metrics, pl.lit("other").alias("aggregator")
+    directory.write("rounds", pl.concat([rounds, rounds.with_columns(other)]).rows())
+    higher = metrics.with_columns(other, value=pl.col("value") + 0.2)
+    directory.write("metrics", pl.concat([metrics, higher]).rows())
+    both = load(run)
+    assert both.metrics["value"].to_list() == pytest.approx((metrics["value"] + 0.1).to_list())
+    assert dict(headline(both))["Rounds"] == "6 of 6"
+    assert "2 RSUs aggregate by themselves, each its own model: what was measured" in notices(both)[0]
