@@ -177,7 +177,7 @@ class FedEFM(FederatedLearner):
         else:
             server = averaging_server(context, settings, task, initial)
         _, accuracy, *others = task.series()
-        model = payload_bytes(initial)
+        model, largest_batch = payload_bytes(initial), min(settings.batch, max(task.silos.sizes))
         solver = SOLVERS[chosen(settings.solver, task.device)]
         return Parts(
             task=task,
@@ -196,7 +196,7 @@ class FedEFM(FederatedLearner):
                 before_training=True,
                 mutual=alone,
                 send_bytes=model,
-                work_flop=task.training_flop(settings.overseas_steps * task.largest_batch),
+                work_flop=task.training_flop(settings.overseas_steps * largest_batch),
                 return_bytes=model,
             ),
             exchanged=EXCHANGED if emd else None,

@@ -26,7 +26,7 @@ from vnetsim.errors.paths import refuse_special
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff")
 """What the names of image files end in, in lower case."""
 _NAMED = 5
-logging.getLogger("PIL").addHandler(logging.NullHandler())  # damage is told here, not in passing by Pillow
+logging.getLogger("PIL").addHandler(logging.NullHandler())  # damage is reported here, not in passing by Pillow
 # what Pillow raises on files that are no images, are damaged, or are far too large
 _UNREADABLE = (OSError, ValueError, SyntaxError, EOFError, struct.error, zlib.error, Image.DecompressionBombError)
 
@@ -43,7 +43,7 @@ def read_images(paths: Sequence[Path], *, grey: bool, side_px: int, places: Sequ
     """Return the images of files, with one channel when ``grey`` and else three, turned upright as EXIF says.
 
     Grey images of more than 8 bits, whole numbers or floating point, are brought to 0..255 by one range for all files,
-    which the largest pixel tells: whole numbers by their bits (4095 where 12 are used, also when stored in 16),
+    which follows from the largest pixel: whole numbers by their bits (4095 where 12 are used, also when stored in 16),
     floating point by 1 where none exceeds 1 and else by 255.
 
     Args:
@@ -64,7 +64,7 @@ def read_images(paths: Sequence[Path], *, grey: bool, side_px: int, places: Sequ
         refuse_special(path)
         place = f"{places[number]}: '{path}'" if places else f"'{path}'"
         try:
-            with warnings.catch_warnings(action="ignore"), Image.open(path) as image:  # damage is told below
+            with warnings.catch_warnings(action="ignore"), Image.open(path) as image:  # damage is reported below
                 _refuse_wide_colour(image, place)
                 image.draft("L" if grey else "RGB", (side_px, side_px))  # a large JPEG is decoded at a fraction
                 upright = ImageOps.exif_transpose(image)
@@ -88,19 +88,15 @@ def read_images(paths: Sequence[Path], *, grey: bool, side_px: int, places: Sequ
             "be compared: store all in one way."
         )
     largest = max(high.values())
-    full = _full(largest, whole=high["I"] > 0)
+    if high["I"] > 0:
+        full = float(2 ** max(int(largest).bit_length(), 8) - 1)
+    else:
+        full = 1.0 if largest <= 1 else max(255.0, largest)
     for number, pixels in wide.items():
         images[number] = np.rint(pixels * (255 / full))
     return ReadImages(
         images=images, pixels=f"0 to {full:g} brought to 0 to 255 in {len(wide)} files; the largest is {largest:g}"
     )
-
-
-def _full(largest: float, *, whole: bool) -> float:
-    """Return what counts as white among pixels of which the largest is given."""
-    if whole:
-        return float(2 ** max(int(largest).bit_length(), 8) - 1)
-    return 1.0 if largest <= 1 else max(255.0, largest)
 
 
 def _refuse_wide_colour(image: ImageFile, place: str) -> None:

@@ -17,21 +17,14 @@ def motion_blur(images: Tensor, length_px: Tensor) -> Tensor:
         images: floating point, shape (N, C, H, W).
         length_px: length of each image's motion (px), finite, shape (N,).
     """
-    length = length_px.to(device=images.device, dtype=images.dtype).clamp(min=1.0)
-    return torch.where((length > 1)[:, None, None, None], _along_rows(images, length), images)
-
-
-def _overlap(low: Tensor, high: Tensor, length: Tensor) -> Tensor:
-    """Return which part of the interval of ``length`` around 0 lies in [low, high]."""
-    half = length / 2
-    return (torch.minimum(high, half) - torch.maximum(low, -half)).clamp(min=0) / length
-
-
-def _along_rows(images: Tensor, length: Tensor) -> Tensor:
-    """Blur along x: one product with an image's own (W, W) matrix, whose cost does not grow with the length."""
     count, channels, height, width = images.shape
+    length = length_px.to(device=images.device, dtype=images.dtype).clamp(min=1.0)[:, None, None]
     pixel = torch.arange(width, dtype=images.dtype, device=images.device)
     low, high = pixel - 0.5, pixel + 0.5
     low[0], high[-1] = -torch.inf, torch.inf  # the border pixels stand for everything beyond them
-    weights = _overlap(low[:, None] - pixel, high[:, None] - pixel, length[:, None, None])  # (N, source, target)
-    return torch.bmm(images.reshape(count, channels * height, width), weights).reshape(images.shape)
+    # which part of the line around each target lies in each source pixel, shape (N, source, target)
+    covered = torch.minimum(high[:, None] - pixel, length / 2) - torch.maximum(low[:, None] - pixel, -length / 2)
+    weights = covered.clamp(min=0) / length
+    # one product with an image's own (W, W) matrix, whose cost does not grow with the length
+    blurred = torch.bmm(images.reshape(count, channels * height, width), weights).reshape(images.shape)
+    return torch.where(length[..., None] > 1, blurred, images)

@@ -24,7 +24,7 @@ class ImageSet:
         test_labels: their classes, int64, shape (M,).
         class_names: label texts, in order of the class index.
         mean: mean of each channel over the training images scaled to [0, 1].
-        std: standard deviation of each channel, likewise.
+        std: standard deviation of each channel over the same.
         pixels: how pixels of more than 8 bits came to 8, for the record; empty where there were none.
     """
 

@@ -134,11 +134,6 @@ class ClassificationTask(Task):
         """
         return cross_entropy(batch["outputs"] if "outputs" in batch else model(batch["images"]), batch["labels"])
 
-    @property
-    def largest_batch(self) -> int:
-        """How many images a step takes at the silo that holds most."""
-        return min(self._settings.batch, max(self.silos.sizes))
-
     def evaluate(self, state: State, *, final: bool) -> Mapping[str, float]:  # noqa: ARG002  all is due every time
         """Return the share of the test images that a model labels correctly."""
         return {"accuracy": float(self._correct(state, self._test, self._test_labels).double().mean())}

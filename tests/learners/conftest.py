@@ -124,7 +124,7 @@ def participant() -> Callable[..., Participant]:
 
 @pytest.fixture
 def new_fedefm(monkeypatch: pytest.MonkeyPatch, images: ImageSet) -> Callable[..., FedEFM]:
-    """Return a maker of FedEFM on the tiny set, quick; ``context`` changes what it is told."""
+    """Return a maker of FedEFM on the tiny set, quick; ``context`` changes its own."""
     monkeypatch.setattr("learners.tasks.task.load_images", lambda _, *, streams: images)  # noqa: ARG005
 
     def make(context: dict[str, object] | None = None, **settings: Any) -> FedEFM:

@@ -27,7 +27,7 @@ ONE_LABEL = {"data": DataSettings(partition="approach"), "approaches": 3}
 
 @pytest.fixture
 def new(monkeypatch: pytest.MonkeyPatch, images: ImageSet, new_context: MakeContext) -> Callable[..., Any]:
-    """Return a maker of learners on the tiny set; ``context`` changes what they are told."""
+    """Return a maker of learners on the tiny set; ``context`` changes theirs."""
     monkeypatch.setattr("learners.tasks.task.load_images", lambda _, *, streams: images)  # noqa: ARG005
 
     def make(context: dict[str, Any] | None = None, **settings: Any) -> ClassificationFedAvg:

@@ -80,7 +80,7 @@ def observe(
     group: Callable[..., list[Participant]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> Callable[..., dict[str, Any]]:
-    """Return what can be told apart of a round without teachers and of one with."""
+    """Return all that can differ in a round without teachers and of one with."""
     correct, tested = ClassificationTask._correct, []
 
     def seen(task: Any, state: Any, images: Tensor, labels: Tensor) -> Tensor:
@@ -232,7 +232,7 @@ def test_a_taught_visit_is_sgd_on_the_loss_with_teachers_trained_at_their_hosts(
     context: LearnerContext,
     tiny: ImageSet,
 ) -> None:
-    """Copies trained for ``overseas_steps`` at each host; their weights are those that the vehicle tells."""
+    """Copies trained for ``overseas_steps`` at each host; their weights are those that the vehicle reports."""
     given = GIVEN | changes
     learner = new_fedefm(engine="sequential", **given)
     learner.aggregate([])

@@ -88,17 +88,17 @@ def described(name: str, changes: Mapping[str, Any]) -> dict[str, Any]:
             exchange=ExchangeSettings(topology=changes.get("topology", "contact")),
         )
         learner = cls.create(where, cls.Settings(**settings))
-    told, cost = learner.describe(), learner.cost(1)
-    network = told.network
+    record, cost = learner.describe(), learner.cost(1)
+    network = record.network
     lines = {
-        **{f.name: getattr(told, f.name) for f in fields(told) if f.name not in {"facts", "network", "exchange"}},
-        "silo_label_counts": told.silo_label_counts.tolist(),
-        **{f"facts: {title}": text for title, text in told.facts.items()},
+        **{f.name: getattr(record, f.name) for f in fields(record) if f.name not in {"facts", "network", "exchange"}},
+        "silo_label_counts": record.silo_label_counts.tolist(),
+        **{f"facts: {title}": text for title, text in record.facts.items()},
         **{f"network: {f.name}": getattr(network, f.name) for f in fields(network)},
         "network: module": type(network.module).__name__,
         **{f"cost: {f.name}": getattr(cost, f.name) for f in fields(cost) if f.name != "model"},
         "cost: exchange": None if cost.exchange is None else asdict(cost.exchange),
-        "exchange": told.exchange and told.exchange.name,
+        "exchange": record.exchange and record.exchange.name,
         "series": [f"{one.name}: {one.caption[:30]}" for one in learner.series()],
     }
     found: dict[str, Any] = json.loads(json.dumps(lines))

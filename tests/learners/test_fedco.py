@@ -205,19 +205,6 @@ def negatives(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
     return seen
 
 
-def test_the_queue_is_frozen_while_vehicles_train(
-    new: New, participant: MakeParticipant, negatives: list[Tensor]
-) -> None:
-    learner = new(steps=3, engine="sequential")
-    before = queue_of(learner)
-    updates = learner.train([participant(0, i) for i in range(2)])
-    assert len(negatives) == 6
-    assert all(torch.equal(queue, before) for queue in negatives)
-    assert torch.equal(queue_of(learner), before)
-    learner.aggregate(updates)
-    assert torch.equal(queue_of(learner), torch.cat([before[16:], *(update.state["keys"] for update in updates)]))
-
-
 def test_a_stale_vehicle_uses_the_queue_it_downloaded(
     new: New, new_context: MakeContext, participant: MakeParticipant, negatives: list[Tensor]
 ) -> None:
@@ -310,25 +297,6 @@ def job_of(learner: FedCo, one: Participant) -> TrainingJob:
 
 def kept_of(state: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: tensor for name, tensor in state.items() if name.startswith("key_encoder.")}
-
-
-def test_a_kept_key_encoder_starts_as_the_model_and_doubles_the_payload(new: New, participant: MakeParticipant) -> None:
-    kept, visit = new(key_encoder="rsu"), new(key_encoder="visit")
-    state = kept.state_dict()
-    parameters = dict(kept._task.network.named_parameters())
-    assert kept_of(state).keys() == {f"key_encoder.{name}" for name in parameters}
-    assert all(torch.equal(state[f"key_encoder.{name}"], parameter) for name, parameter in parameters.items())
-    assert not any("key_encoder" in name for name in state if name.startswith("model."))
-    assert not kept_of(visit.state_dict())
-    assert "MB each way with it" in kept.describe().facts["Key encoder"]
-    assert visit.describe().facts["Key encoder"] == "starts as the downloaded model at each local training"
-    more = sum(parameter.numel() * 4 for parameter in parameters.values())
-    assert kept.cost(0).download_bytes - visit.cost(0).download_bytes == more
-    assert kept.cost(0).upload_bytes - visit.cost(0).upload_bytes == more
-    assert more > 0.9 * visit.cost(0).upload_bytes - 8 * 128 * 4
-    assert kept.cost(0).work_flop == visit.cost(0).work_flop
-    update = kept.train([participant(0, 0)])[0]
-    assert kept.cost(0).upload_bytes == sum(t.numel() * t.element_size() for t in update.state.values())
 
 
 def test_kept_key_encoders_are_averaged_and_clipped_with_their_models(new: New, participant: MakeParticipant) -> None:

@@ -166,7 +166,7 @@ def test_similarities_go_to_the_record(learner: FedEFM, group: Callable[..., lis
 
 
 class Diverging:
-    """An engine that tells of a loss that is not finite wherever a vehicle trains on one silo."""
+    """An engine whose loss is not finite wherever a vehicle trains on one silo."""
 
     def __init__(self, engine: Engine, *, silo: int) -> None:
         self._engine, self._silo = engine, silo

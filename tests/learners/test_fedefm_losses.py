@@ -72,12 +72,12 @@ def test_loss_and_gradient_by_hand(
     asked = []
     if similarity == "step":  # of the step's images, and of the student as it is
 
-        def told(u: torch.Tensor, v: torch.Tensor, solver: str) -> torch.Tensor:
+        def asked_for(u: torch.Tensor, v: torch.Tensor, solver: str) -> torch.Tensor:
             del solver
             asked.append((u, v))
             return torch.tensor(emd, dtype=torch.float64)
 
-        monkeypatch.setattr("learners.fedefm.dense_similarity", told)
+        monkeypatch.setattr("learners.fedefm.dense_similarity", asked_for)
     loss, figures, logits, gradient = seen_by(given, job.program)
 
     w = [0.9, 0.0, 0.5]
@@ -124,6 +124,6 @@ def test_the_similarity_of_steps_follows_the_student(
 def test_features_that_overflow_reject_the_update_of_steps() -> None:
     u, v = torch.ones(2, 3, 2, 2), torch.ones(3, 2, 3, 2, 2)
     v[1, 0, 0, 0, 0] = torch.inf
-    told = dense_similarity(u, v)
-    assert told.isnan().tolist() == [False, True, False]
+    found = dense_similarity(u, v)
+    assert found.isnan().tolist() == [False, True, False]
     assert dense_similarity(u * torch.nan, v).isnan().all()

@@ -1,4 +1,4 @@
-"""What a user is told, to the last word: what is wrong, where, and what to do."""
+"""What a message says, to the last word: what is wrong, where, and what to do."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def observe(
     new_context: Callable[..., LearnerContext],
     participant: Callable[..., Participant],
 ) -> Callable[..., dict[str, Any]]:
-    """Return what can be told apart of a run of two rounds."""
+    """Return all that can differ in a run of two rounds."""
 
     def run(topology: str, **settings: Any) -> dict[str, Any]:
         context = new_context(exchange=ExchangeSettings(topology=topology), blur=BlurSettings(fraction=0.0))  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Dealing frames to silos: nothing lost or doubled, few drives or blocks or signs in each, sizes even, faults told."""
+"""Dealing frames to silos: nothing lost or doubled, few drives or blocks or signs in each, sizes even, faults named."""
 
 import numpy as np
 import pytest

@@ -111,17 +111,17 @@ def test_initial_scale() -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Own:
-    """An encoder of a plug-in: as wide as its settings say, and told to make something else where they say so."""
+    """An encoder of a plug-in: as wide as its settings say, and of another width where they say so."""
 
     name, source = "own", "a test"
     width: int = 8
-    told: int = 8
+    claims: int = 8
     fails: bool = False
 
     def build(self) -> tuple[torch.nn.Module, int]:
         if self.fails:
             raise ZeroDivisionError("by hand")
-        return torch.nn.Conv2d(3, self.width, 3, stride=2), self.told
+        return torch.nn.Conv2d(3, self.width, 3, stride=2), self.claims
 
 
 def test_an_encoder_of_ones_own_is_seeded_and_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,7 +134,7 @@ def test_an_encoder_of_ones_own_is_seeded_and_looked_at(monkeypatch: pytest.Monk
     assert not torch.equal(first["trunk.weight"], other["trunk.weight"])
     assert first["trunk.weight"].shape == (8, 3, 3, 3)
     assert first["fc.weight"].shape == (128, 8)
-    wide = create_classifier("own", classes=5, seed=3, settings=Own(width=12, told=12)).state_dict()
+    wide = create_classifier("own", classes=5, seed=3, settings=Own(width=12, claims=12)).state_dict()
     assert wide["head.weight"].shape == (5, 12)
     with pytest.raises(RunError, match=r"makes \(2, 9, 15, 15\) of images \(2, 3, 32, 32\), expected \(2, 8, H', W'\)"):
         create_encoder("own", seed=3, settings=Own(width=9))

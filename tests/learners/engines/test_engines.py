@@ -231,10 +231,10 @@ def test_auto_trains_one_by_one_what_cannot_be_stacked(
     engine = MeasuredEngine()
     with caplog.at_level(logging.WARNING):
         trained = [engine.train(jobs) for _ in range(2)][-1]
-    told = "sequential (the first steps of several vehicles at once failed)"
-    assert (engine.chosen, engine.choice, engine.seconds["batched"]) == ("sequential", told, np.inf)
+    message = "sequential (the first steps of several vehicles at once failed)"
+    assert (engine.chosen, engine.choice, engine.seconds["batched"]) == ("sequential", message, np.inf)
     (line,) = [record.getMessage() for record in caplog.records]
-    assert line.startswith(f"vnetsim: learning.engine = auto: {told}. RuntimeError: vmap: ")
+    assert line.startswith(f"vnetsim: learning.engine = auto: {message}. RuntimeError: vmap: ")
     if of_user is not draws:
         for ours, theirs in zip(trained, SequentialEngine().train(jobs), strict=True):
             assert torch.equal(flat(ours), flat(theirs))
@@ -425,11 +425,11 @@ def test_a_visit_that_never_fits_is_the_users_to_mend(make: Callable[[], Engine]
     engine = make()
     engine.train(jobs[:1])
     begun.append(True)
-    told = (
+    message = (
         r"^out of memory: the training of a single vehicle \(silo 1\) does not fit; lower learning.batch or take a "
         r"smaller learning.encoder.$"
     )
-    with pytest.raises(RunError, match=told):
+    with pytest.raises(RunError, match=message):
         engine.train(jobs)
 
 
@@ -526,6 +526,6 @@ def test_a_call_that_lacked_memory_is_made_again() -> None:
 
 
 def test_cores_are_what_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    for told, expected in (("3", 3), ("", None), ("0", None), ("x", None)):
-        monkeypatch.setenv("VNETSIM_CORES", told)
+    for setting, expected in (("3", 3), ("", None), ("0", None), ("x", None)):
+        monkeypatch.setenv("VNETSIM_CORES", setting)
         assert cores() == (expected or torch.get_num_threads())

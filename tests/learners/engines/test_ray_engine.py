@@ -39,8 +39,8 @@ def cluster() -> Iterator[dict[str, Any]]:
     from ray import cloudpickle  # noqa: PLC0415
 
     cloudpickle.register_pickle_by_value(sys.modules[__name__])  # no worker can import a test
-    told = {"num_cpus": WORKERS, "include_dashboard": False, "object_store_memory": 100_000_000}
-    with connected(told) as record:
+    options = {"num_cpus": WORKERS, "include_dashboard": False, "object_store_memory": 100_000_000}
+    with connected(options) as record:
         yield record
 
 

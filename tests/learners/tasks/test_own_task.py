@@ -61,16 +61,16 @@ def test_the_record_says_what_it_is_made_of(labelled: bool, new_context: NewCont
     labels = {"labels": torch.arange(12) % 2, "class_names": ("dark", "light")} if labelled else {}
     changes = {"train": frames, "test": frames[:5], **labels}
     own = task(new_context, changes=changes, model=lambda *_: nn.Sequential(nn.Flatten(), nn.Linear(48, 1)))
-    told = own.describe({"Mine": "own"})
-    assert told.network is not None
-    assert (told.encoder, told.parameters, told.image_shape) == ("Sequential", 49, (2, 4, 6))
-    assert told.class_names == (("dark", "light") if labelled else ())
-    assert told.silo_label_counts.tolist() == [[1, 1] if labelled else []] * 6
-    assert told.network.module is own.network
-    assert (told.network.mean, told.network.std) == ((0.0, 0.0), (1.0, 1.0))
-    assert told.network.returns == "what the task's loss and measure make of it"
-    assert told.network.own_statistics
-    assert told.facts == {
+    described = own.describe({"Mine": "own"})
+    assert described.network is not None
+    assert (described.encoder, described.parameters, described.image_shape) == ("Sequential", 49, (2, 4, 6))
+    assert described.class_names == (("dark", "light") if labelled else ())
+    assert described.silo_label_counts.tolist() == [[1, 1] if labelled else []] * 6
+    assert described.network.module is own.network
+    assert (described.network.mean, described.network.std) == ((0.0, 0.0), (1.0, 1.0))
+    assert described.network.returns == "what the task's loss and measure make of it"
+    assert described.network.own_statistics
+    assert described.facts == {
         "Forward pass": "9.6e-05 MFLOP per image (convolutions and linear layers)",
         "Model": "0.000196 MB each way",
         "Images per silo": "2 to 2, 12 in all",
