@@ -49,10 +49,12 @@ class Playback:
     Args:
         text: base64 of a DEFLATE stream of a JSON header and columns of numbers.
         tolerance_m: how far off a path may be (m).
+        exchanges: whether vehicles exchange with each other.
     """
 
     text: str
     tolerance_m: float
+    exchanges: bool
 
     @property
     def caption(self) -> str:
@@ -68,7 +70,7 @@ def playback(run: RunData) -> Playback | None:
         text = _packed(run, tolerance_m)
         if len(text) <= LIMIT_BYTES:
             break
-    return Playback(text=text, tolerance_m=tolerance_m)
+    return Playback(text=text, tolerance_m=tolerance_m, exchanges=run.exchange_plan is not None)
 
 
 def thinned(
