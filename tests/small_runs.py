@@ -34,9 +34,9 @@ SMALL = (
     *("--set", "learning.batch=8", "--set", "learning.steps=1"),
     *("--set", "learning.bank=100", "--set", "learning.linear_probe=never"),
     *("--set", "data.train_images=400", "--set", "data.test_images=100", "--set", "silos.count=10"),
-    *("--set", "traffic.end_s=120"),
+    *("--set", "traffic.end_s=120", "--set", "cost.model=trained", "--set", "compute.preset=ecu"),
 )
-"""Options of a run that takes about a second, with the real learners."""
+"""Options of a run that takes about a second, with the real learners; a participation takes some seconds of traffic."""
 
 
 @dataclass(frozen=True, kw_only=True)

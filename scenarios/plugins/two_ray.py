@@ -9,7 +9,9 @@ from vnetsim.coverage.rsu import Rsu
 from vnetsim.errors.bounds import Within
 from vnetsim.radio import PositionM
 from vnetsim.radio.capacity import noise_dbm, shannon_bps
-from vnetsim.radio.models import NOISE_FIGURE_DB, RSU_HEIGHT_M, VEHICLE_HEIGHT_M
+from vnetsim.radio.models import RSU_HEIGHT_M, VEHICLE_HEIGHT_M
+
+NOISE_FIGURE_DB = 9.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,4 +52,4 @@ class TwoRay:
         rays = 1 + reflection * cmath.exp(2j * math.pi * (direct_m - bounced_m) / wavelength_m)
         loss_db = 20 * math.log10(4 * math.pi * direct_m / wavelength_m / abs(rays))
         snr_db = self.power_dbm - loss_db - noise_dbm(self.bandwidth_hz, NOISE_FIGURE_DB)
-        return shannon_bps(snr_db, self.bandwidth_hz, efficiency=0.6, max_spectral_efficiency=5.0)
+        return shannon_bps(snr_db, self.bandwidth_hz, efficiency=0.6, max_spectral_efficiency=3.0)

@@ -91,7 +91,7 @@ def test_the_page_of_plug_ins_has_all_of_each(kind: Kind, plugins_page: str) -> 
         for said in (*re.split(r"::?\n|\n\n", description(found)), found.source, *getattr(found, "equations", ())):
             assert " ".join(said.split()) in words, (name, said)
         for text in setting_texts(kind.settings_of(found), kind.table):
-            default = "" if text.default == MISSING else f" = `{text.default}`"
+            default = "" if text.default in ("", MISSING) else f" = `{text.default}`"
             assert f"`{text.key}`{default}" in section
             assert text.meaning in words, text.key
             assert text.bounds in words, text.key

@@ -145,20 +145,20 @@ def test_its_own_defaults_reach_the_run_and_the_record(
     mine: Path, cli: Cli, refused: Refused, small: tuple[str, ...], tmp_path: Path
 ) -> None:
     text = EXAMPLE.read_text()
-    own = '    defaults = {"round.quorum": 2, "data.partition": "dirichlet", "silos.count": 40}\n'
+    own = '    defaults = {"round.quorum": 3, "data.partition": "dirichlet", "silos.count": 40}\n'
     (mine / "prox.py").write_text(text.replace("    @staticmethod\n", f"{own}\n    @staticmethod\n"))
     assert cli("run", mine / "e.toml", *small, "--out", tmp_path / "run").status == 0
     recorded = RunDirectory(tmp_path / "run")
     assert recorded.manifest()["learner_defaults"] == {
-        "round.quorum": 2,
+        "round.quorum": 3,
         "data.partition": "dirichlet",
         "silos.count": 40,
     }
-    assert recorded.read("rounds").select((pl.col("committed") == 2).all()).item()
+    assert recorded.read("rounds").select((pl.col("committed") == 3).all()).item()
     assert recorded.read("silos")["silo"].n_unique() == 10, "given on the command line"
     assert cli("run", tmp_path / "run", "--learner", "fedavg", "--out", tmp_path / "other").status == 0
     experiment = (tmp_path / "other" / "experiment.toml").read_text()
-    assert "quorum = 5" in experiment
+    assert "quorum = 2" in experiment
     assert 'partition = "iid"' in experiment
     assert "count = 10" in experiment, "the user had set it"
     (mine / "prox.py").write_text((mine / "prox.py").read_text().replace("round.quorum", "round.quorom"))

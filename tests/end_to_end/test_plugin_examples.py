@@ -153,7 +153,17 @@ def test_a_selection_policy(cli: Cli, scenarios: Path, small: tuple[str, ...], t
 
 def test_a_pace(cli: Cli, scenarios: Path, small: tuple[str, ...], tmp_path: Path) -> None:
     pace = f"pace.name={FOLDER / 'growing_rounds.py'}:GrowingRounds"
-    command = ("run", scenarios / "gaussian.toml", "--learner", "discard", *small, "--set", pace)
+    command = (
+        "run",
+        scenarios / "gaussian.toml",
+        "--learner",
+        "discard",
+        *small,
+        "--set",
+        "round.quorum=3",
+        "--set",
+        pace,
+    )
     done = cli(*command, "--set", "pace.every=1", "--out", tmp_path / "run")
     assert (done.status, done.err) == (0, "")
     rounds = RunDirectory(tmp_path / "run").read("rounds")

@@ -21,7 +21,10 @@ from vnetsim.simulation.links import Link, Radio
 
 RSU = Rsu(id="r", x_m=0.0, y_m=0.0, range_m=250.0)
 HIGHWAY = replace(RSU, environment="highway")
-UNCAPPED = Tr37885(max_spectral_efficiency=100.0)
+PLAIN = Tr37885(
+    state="los", bandwidth_hz=10e6, rsu_antenna_dbi=0.0, vehicle_antenna_dbi=0.0, max_spectral_efficiency=5.0
+)
+UNCAPPED = replace(PLAIN, max_spectral_efficiency=100.0)
 
 
 def vehicle_path(
@@ -60,7 +63,7 @@ def space_m(ground_m: float) -> float:
 
 
 def rate_bps(model: Tr37885, distance_m: float, power_dbm: float, shadowing_db: float, environment: str) -> float:
-    return model.capacity_bps(power_dbm - path_loss_db(distance_m, model.carrier_hz, environment) - shadowing_db)
+    return model.capacity_bps(power_dbm - path_loss_db(distance_m, model.carrier_hz, environment) - shadowing_db, 9.0)
 
 
 def test_rate_uses_the_distance_in_space() -> None:
@@ -70,7 +73,16 @@ def test_rate_uses_the_distance_in_space() -> None:
 
 
 def test_the_cap_holds_near_the_rsu() -> None:
-    assert rate_bps(Tr37885(), 5.0, 23.0, 0.0, "urban") == 5.0 * 10e6
+    assert rate_bps(PLAIN, 5.0, 23.0, 0.0, "urban") == 5.0 * 10e6
+
+
+def test_the_cap_is_what_a_sidelink_carries() -> None:
+    """Resource elements of a slot: 12 symbols, less reference symbols, control channel and its second stage."""
+    for bandwidth_hz, blocks, per_hz in ((10e6, 24, 3.0), (20e6, 50, 3.4)):
+        elements = blocks * 12 * 12 - blocks * 12 - 3 * 10 * 12 - 120
+        carried_bps = elements * 6 * 948 / 1024 / 0.5e-3
+        assert carried_bps == pytest.approx(per_hz * bandwidth_hz, rel=0.006)
+        assert Tr37885(bandwidth_hz=bandwidth_hz).cap_bps == per_hz * bandwidth_hz
 
 
 @given(near=st.floats(1, 2000), further=st.floats(0.1, 2000), shadowing=st.floats(-10, 10))
@@ -121,7 +133,7 @@ def test_constant_model() -> None:
 
 def shadowing_db(vehicle_id: str, earlier_windows: int, seed: int = 0, settings: Tr37885 | None = None) -> float:
     """Return what the shadowing of a window takes from its signal."""
-    settings = replace(settings or Tr37885(), max_spectral_efficiency=100.0)
+    settings = replace(settings or PLAIN, max_spectral_efficiency=100.0)
     shadowed = opened(settings, vehicle_path(vehicle_id), earlier_windows=earlier_windows, seed=seed)
     return snr_db(opened(replace(settings, shadowing_db=0.0))) - snr_db(shadowed)
 
@@ -136,8 +148,8 @@ def test_shadowing_has_the_deviation_set() -> None:
     # standard errors: 3/sqrt(2000) = 0.067 for the mean, 3/sqrt(4000) = 0.047 for the deviation
     assert abs(draws.mean()) < 0.3
     assert abs(draws.std() - 3.0) < 0.2
-    assert shadowing_db("a", 0, settings=Tr37885(shadowing_db=0.0)) == 0.0
-    doubled = shadowing_db("a", 0, settings=Tr37885(shadowing_db=6.0))
+    assert shadowing_db("a", 0, settings=replace(PLAIN, shadowing_db=0.0)) == 0.0
+    doubled = shadowing_db("a", 0, settings=replace(PLAIN, shadowing_db=6.0))
     assert doubled == pytest.approx(2 * shadowing_db("a", 0), rel=1e-9)
 
 
@@ -159,7 +171,7 @@ def test_the_environment_is_the_users_then_the_scenarios(setting: Any, of_rsu: s
 
 
 def test_rates_at_the_cap_are_counted() -> None:
-    radio = Radio(Tr37885(shadowing_db=0.0), Streams(seed=0))
+    radio = Radio(replace(PLAIN, shadowing_db=0.0), Streams(seed=0))
     use, env = radio.rate_use(), simpy.Environment()
     link = radio.link(vehicle_path(points=((0.0, 10.0, 0.0), (10.0, 1010.0, 0.0))), RSU, 0)
     Channel(env, use).send(1e12, link.downlink_bps, lambda: None, update_s=1.0)
@@ -167,7 +179,6 @@ def test_rates_at_the_cap_are_counted() -> None:
     env.run(until=10.5)
     # 25.1 dB give 5 bit/s/Hz at a share of 0.6: up to about 250 m on urban roads
     assert use == RateUse(cap_bps=50e6, looked_up=11, capped=3)
-    assert Tr37885().cap_bps == 50e6
 
 
 @pytest.mark.parametrize(
@@ -197,6 +208,10 @@ def at_200_m(settings: Tr37885) -> Link:
         ({"bandwidth_hz": 100e6}, -10.0),
         ({"vehicle_power_dbm": 20.0}, -3.0),
         ({"rsu_power_dbm": 20.0}, 0.0),
+        ({"rsu_antenna_dbi": 4.0}, 4.0),
+        ({"vehicle_antenna_dbi": 2.0}, 2.0),
+        ({"rsu_noise_figure_db": 5.0}, 4.0),
+        ({"vehicle_noise_figure_db": 5.0}, 0.0),
         ({"environment": "urban"}, 32.4 - 38.77 + 3.3 * math.log10(math.hypot(200, 3.4)) + 1.8 * math.log10(5.9)),
     ],
     ids=str,
@@ -206,6 +221,22 @@ def test_settings_of_the_radio_change_the_signal_by_what_they_say(change: Any, d
     assert snr_db(at_200_m(changed), changed) - snr_db(at_200_m(UNCAPPED)) == pytest.approx(difference_db, abs=1e-9)
 
 
+def test_each_receiver_has_its_own_noise_and_between_vehicles_the_rsu_has_no_part() -> None:
+    still = replace(UNCAPPED, shadowing_db=0.0)
+    quiet = opened(replace(still, vehicle_noise_figure_db=5.0))
+    louder = opened(replace(still, rsu_power_dbm=27.0))
+    assert quiet.downlink_bps(0.0) == pytest.approx(louder.downlink_bps(0.0), rel=1e-12)
+    places = (0.0, 0.0), (120.0, 0.0), (0.0, still.begin([RSU], []))
+
+    def sidelink(**change: float) -> float:
+        return replace(still, **change).sidelink_bps(RSU, *places)  # type: ignore[arg-type]
+
+    assert sidelink(rsu_power_dbm=40.0, rsu_antenna_dbi=9.0, rsu_noise_figure_db=2.0) == sidelink()
+    as_strong = sidelink(vehicle_power_dbm=31.0)
+    assert sidelink(vehicle_antenna_dbi=4.0) == pytest.approx(as_strong, rel=1e-12)
+    assert sidelink(vehicle_antenna_dbi=2.0, vehicle_noise_figure_db=5.0) == pytest.approx(as_strong, rel=1e-12)
+
+
 def test_the_cap_is_that_set() -> None:
-    link = opened(Tr37885(max_spectral_efficiency=2.5))
+    link = opened(replace(PLAIN, max_spectral_efficiency=2.5))
     assert (link.downlink_bps(0.0), link.update_s) == (25e6, 1.0)

@@ -17,7 +17,14 @@ from vnetsim.simulation.links import Radio
 RSU = Rsu(id="r", x_m=0.0, y_m=0.0, range_m=300.0)
 CROSS = [np.array([[-400.0, 0.0], [400.0, 0.0]]), np.array([[0.0, -400.0], [0.0, 400.0]])]
 BLOCK = [*CROSS, np.array([[-400.0, 100.0], [400.0, 100.0]])]
-STILL = Tr37885(state="streets", shadowing_db=0.0)
+STILL = Tr37885(
+    state="streets",
+    bandwidth_hz=10e6,
+    rsu_antenna_dbi=0.0,
+    vehicle_antenna_dbi=0.0,
+    shadowing_db=0.0,
+    max_spectral_efficiency=5.0,
+)
 
 
 def rates_mbps(model: Tr37885, places: list[tuple[float, float]], rsus: tuple[Rsu, ...] = (RSU,)) -> list[float]:
@@ -33,7 +40,9 @@ def test_behind_buildings_by_hand() -> None:
     """Distances 50 to 250 m round a corner, at 10 MHz: 36.85 + 30 log10(d) + 18.9 log10(5.9) dB."""
     places = [(math.sqrt(d * d - 3.4**2 - 100**2), 100.0) for d in (150.0, 200.0, 250.0)]
     assert rates_mbps(STILL, places) == pytest.approx([7.4, 3.9, 2.2], abs=0.05)
-    assert rates_mbps(replace(STILL, antenna_dbi=3.0), places) == pytest.approx([16, 10, 6.7], abs=0.5)
+    assert rates_mbps(replace(STILL, rsu_antenna_dbi=3.0, vehicle_antenna_dbi=3.0), places) == pytest.approx(
+        [16, 10, 6.7], abs=0.5
+    )
 
 
 def test_streets_decide_and_highways_have_none() -> None:
@@ -111,6 +120,9 @@ def test_rsus_on_one_channel_by_hand() -> None:
         by_hand.append(10 * 0.6 * math.log2(1 + sinr))
     assert rates_mbps(shared, [(-100.0, 0.0), (-250.0, 0.0)], rsus) == pytest.approx(by_hand, rel=1e-12)
     assert by_hand == pytest.approx([21, 6], abs=0.6)
+    gained = replace(shared, rsu_antenna_dbi=4.0, vehicle_antenna_dbi=2.0)
+    stronger = replace(shared, rsu_power_dbm=29.0)
+    assert rates_mbps(gained, [(-100.0, 0.0)], rsus) == pytest.approx(rates_mbps(stronger, [(-100.0, 0.0)], rsus))
     hidden = Rsu(id="hidden", x_m=-300.0, y_m=100.0, range_m=300.0)
     assert rates_mbps(shared, [(-100.0, 0.0)], (RSU, hidden))[0] > 45, "another street disturbs little"
 
@@ -124,7 +136,7 @@ def test_fading_costs_less_where_many_paths_add_up() -> None:
 
 
 def test_line_of_sight_draws_what_it_always_drew() -> None:
-    model = Tr37885()
+    model = Tr37885(state="los")
     link = Radio(model, Streams(seed=4), [RSU], CROSS)
     state = link._drawn("v", "r", 0)
     assert state[0] == 3.0 * float(Streams(seed=4).child("radio").generator("v", "r", 0).standard_normal())

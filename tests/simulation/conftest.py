@@ -32,7 +32,7 @@ from vnetsim.simulation.loop import SimulationResult, simulate
 
 RSU = Rsu(id="r", x_m=0.0, y_m=0.0, range_m=250.0)
 CONSTANT = {"name": "constant", "rate_bps": 8e6}
-EQUAL = ComputeSettings(median_flops=1e9, spread=0.0)
+EQUAL = ComputeSettings(preset="ecu", median_flops=1e9, spread=0.0)
 COST = Cost(download_bytes=1_000_000, upload_bytes=2_000_000, work_flop=3e9)
 
 

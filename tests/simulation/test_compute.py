@@ -47,9 +47,9 @@ def test_presets_are_35_per_cent_of_cores_times_two_times_clock(preset: Any, pea
     assert found.watts == watts
 
 
-def test_the_default_computer_is_the_one_that_was_and_claims_no_watts() -> None:
+def test_a_control_unit_claims_no_watts() -> None:
     drawn = float(Streams(seed=7).generator("compute", "a").standard_normal())
-    assert vehicle_computer(ComputeSettings(), "a", Streams(seed=7)) == (1e9 * np.exp(0.5 * drawn), None)
+    assert vehicle_computer(ComputeSettings(preset="ecu"), "a", Streams(seed=7)) == (1e9 * np.exp(0.5 * drawn), None)
 
 
 def test_a_speed_given_by_hand_goes_before_the_presets() -> None:

@@ -337,12 +337,23 @@ def test_contact_time_against_fine_sampling(seed: int, range_m: float) -> None:
     assert contact_time_s(one, other, range_m, 0.0, 20.0) == pytest.approx(sampled, abs=0.03)
 
 
+OPEN = {
+    "state": "los",
+    "bandwidth_hz": 10e6,
+    "max_spectral_efficiency": 100.0,
+    "rsu_antenna_dbi": 0.0,
+    "vehicle_antenna_dbi": 0.0,
+}
+"""Line of sight without a cap, where distance and shadowing show."""
+
+
 def test_the_sidelink_has_the_loss_of_the_air_between_equal_antennas() -> None:
     # an RSU may send with more than a vehicle, and has no part in this
-    link = {"max_spectral_efficiency": 100.0, "efficiency": 1.0, "rsu_power_dbm": 46.0, "vehicle_power_dbm": 17.0}
+    link = {**OPEN, "efficiency": 1.0, "rsu_power_dbm": 46.0, "vehicle_power_dbm": 17.0}
     noise = -174 + 70 + 9
     expected = 10e6 * math.log2(1 + 10 ** ((17 - path_loss_db(120.0, 5.9e9, "highway") - 2.0 - noise) / 10))
-    model, rsu = Tr37885(**link), Rsu(id="r", x_m=0.0, y_m=0.0, range_m=250.0, environment="highway")
+    model = Tr37885(**link)  # type: ignore[arg-type]
+    rsu = Rsu(id="r", x_m=0.0, y_m=0.0, range_m=250.0, environment="highway")
     state = 2.0, model.begin([rsu], [])
     assert model.sidelink_bps(rsu, (10.0, 0.0), (130.0, 0.0), state) == pytest.approx(expected)
 
@@ -351,7 +362,7 @@ def test_the_sidelink_has_the_environment_of_the_rsu_that_schedules_it(scene: An
     windows = [scene.window("a", 0, 90), scene.window("b", 0, 90, start=(80.0, 100.0))]
     took = {}
     for environment in ("scenario", "urban", "highway"):
-        link = {"max_spectral_efficiency": 100.0, "shadowing_db": 0.0, "environment": environment}
+        link = {**OPEN, "shadowing_db": 0.0, "environment": environment}
         result, _ = play(windows, MIX, radio=link, quorum=2, rounds=1)
         took[environment] = result.log.exchanges[0].end_s - result.log.exchanges[0].start_s
         assert result.sidelink_rates.looked_up >= 2
@@ -361,7 +372,7 @@ def test_the_sidelink_has_the_environment_of_the_rsu_that_schedules_it(scene: An
 
 def test_shadowing_is_the_same_both_ways_and_by_round(scene: Any, play: Any) -> None:
     windows = [scene.window("a", 0, 90), scene.window("b", 0, 90, start=(80.0, 100.0))]
-    link = {"max_spectral_efficiency": 100.0}
+    link = OPEN
     result, _ = play(windows, MIX, radio=link, quorum=2, rounds=3)
     took = [e.end_s - e.start_s for e in result.log.exchanges]
     assert took[0] == pytest.approx(took[1], rel=1e-3)  # the second a little quicker: alone at the end
@@ -376,7 +387,7 @@ def test_of_a_mutual_exchange_one_direction_alone_counts_for_neither(scene: Any,
     windows = [
         scene.window(name, 0, 90, path=[(0, x_m, 0), (90, x_m, 0)]) for name, x_m in (("a", 10.0), ("b", 1500.0))
     ]
-    radio = {"max_spectral_efficiency": 100.0, "shadowing_db": 0.0, "rsu_power_dbm": 10.0}
+    radio = {**OPEN, "shadowing_db": 0.0, "rsu_power_dbm": 10.0}
     cost = replace(MIX, exchange=Exchange(before_training=False, mutual=mutual, send_bytes=1_000_000))
     whole, (participants,) = play(windows, cost, radio=radio, exchange={"topology": "star"}, quorum=2)
     assert peers(participants) == {"a": ["b"], "b": ["a"]}

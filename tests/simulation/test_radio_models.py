@@ -142,7 +142,7 @@ def test_the_record_names_model_and_settings(tmp_path: Path) -> None:
         "source": "a test",
         "settings": {"bps": 7.0},
     }
-    assert simulation_plugins(link("tr37885")).record["radio"]["settings"]["bandwidth_hz"] == 10e6
+    assert simulation_plugins(link("tr37885")).record["radio"]["settings"]["bandwidth_hz"] == 20e6
 
 
 def test_what_a_candidate_is_told_is_not_counted(scene: Any, tmp_path: Path) -> None:

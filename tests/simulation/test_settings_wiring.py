@@ -53,21 +53,25 @@ ALONE = [
     changed("radio.rate_bps", 4e6, {"download_s", "upload_s"}, radio__name="constant"),
     changed("radio.environment", "highway", {"download_s", "upload_s"}),
     changed("radio.carrier_hz", 28e9, {"download_s", "upload_s"}),
-    changed("radio.bandwidth_hz", 20e6, {"download_s", "upload_s"}),
+    changed("radio.bandwidth_hz", 10e6, {"download_s", "upload_s"}),
     changed("radio.rsu_power_dbm", 30.0, {"download_s"}),
     changed("radio.vehicle_power_dbm", 30.0, {"upload_s"}),
+    changed("radio.rsu_antenna_dbi", 6.0, {"download_s", "upload_s"}),
+    changed("radio.vehicle_antenna_dbi", 6.0, {"download_s", "upload_s"}),
+    changed("radio.rsu_noise_figure_db", 5.0, {"upload_s"}),
+    changed("radio.vehicle_noise_figure_db", 5.0, {"download_s"}),
     changed("radio.shadowing_db", 6.0, {"download_s", "upload_s"}),
     changed("radio.efficiency", 0.3, {"download_s", "upload_s"}),
     changed("radio.max_spectral_efficiency", 0.5, {"download_s", "upload_s"}),
     changed("compute.median_flops", 4e9, {"train_s"}),
     changed("compute.spread", 1.0, {"train_s"}),
-    changed("compute.preset", "agx-xavier", {"train_s"}),
+    changed("compute.preset", "xavier-nx", {"train_s"}),
     changed("compute.fleet", {"xavier-nx": 1.0}, {"train_s"}),
     changed("camera.exposure_s", 0.02, {"level_px"}),
 ]
 
 
-UNCAPPED = {"radio.max_spectral_efficiency": 50.0}
+UNCAPPED = {"radio.max_spectral_efficiency": 50.0, "radio.state": "los"}
 
 
 def settings_of(given: dict[str, Any]) -> dict[str, Any]:
@@ -93,7 +97,9 @@ def dB(ratio: float) -> float:  # noqa: N802  the unit's name
     return 10 * math.log10(ratio)
 
 
-def rate_bps(given: dict[str, Any], distance_m: float, power_dbm: float, shadowing_db: float) -> float:
+def rate_bps(
+    given: dict[str, Any], distance_m: float, power_dbm: float, figure_db: float, shadowing_db: float
+) -> float:
     """Return the rate of TR 37.885's path loss and Shannon's capacity, written out once more."""
     if given.get("name") == "constant":
         return ConstantRate(rate_bps=given.get("rate_bps", 20e6)).rate_bps
@@ -102,9 +108,10 @@ def rate_bps(given: dict[str, Any], distance_m: float, power_dbm: float, shadowi
     urban = 38.77 + 16.7 * math.log10(distance_m) + 18.2 * math.log10(ghz)
     highway = 32.4 + 20 * math.log10(distance_m) + 20 * math.log10(ghz)
     loss_db = highway if radio.environment == "highway" else urban
-    noise_dbm = -174 + dB(radio.bandwidth_hz) + 9
-    snr = 10 ** ((power_dbm - loss_db - shadowing_db - noise_dbm) / 10)
-    return radio.bandwidth_hz * min(radio.efficiency * math.log2(1 + snr), radio.max_spectral_efficiency)
+    noise_dbm = -174 + dB(radio.bandwidth_hz) + figure_db
+    gains_db = radio.rsu_antenna_dbi + radio.vehicle_antenna_dbi
+    snr = 10 ** ((power_dbm + gains_db - loss_db - shadowing_db - noise_dbm) / 10)
+    return radio.bandwidth_hz * min(radio.efficiency * math.log2(1 + snr), radio.cap_bps / radio.bandwidth_hz)
 
 
 def expected(experiment: Experiment) -> dict[str, float]:
@@ -118,9 +125,11 @@ def expected(experiment: Experiment) -> dict[str, float]:
     median_flops = compute.median_flops or {"ecu": 1e9, "agx-xavier": 5e11, "xavier-nx": 3e11}[preset]
     flops = median_flops * math.exp(compute.spread * float(streams.generator("compute", "a").standard_normal()))
     return {
-        "download_s": 8e6 / rate_bps(given, distance_m, radio.rsu_power_dbm, shadowing_db),
+        "download_s": 8e6
+        / rate_bps(given, distance_m, radio.rsu_power_dbm, radio.vehicle_noise_figure_db, shadowing_db),
         "train_s": 4e9 / flops,
-        "upload_s": 16e6 / rate_bps(given, distance_m, radio.vehicle_power_dbm, shadowing_db),
+        "upload_s": 16e6
+        / rate_bps(given, distance_m, radio.vehicle_power_dbm, radio.rsu_noise_figure_db, shadowing_db),
         "level_px": camera.exposure_s * 0.004 * 20.0 / (3e-6 * 10.0),
     }
 
@@ -154,14 +163,14 @@ def test_what_a_vehicle_alone_takes(change: Change, scene: Any) -> None:
 def test_a_rate_stays_for_update_s(update_s: float, scene: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Tr37885, "update_s", update_s)
     leaving = scene.window("a", 0, 60, path=[(0, 50, 0), (60, 1850, 0)], speed_mps=30.0)
-    radio = {"shadowing_db": 0.0}
+    radio: dict[str, Any] = {"shadowing_db": 0.0, "state": "los"}
     cost = Cost(download_bytes=100_000_000, upload_bytes=0, work_flop=0)
     experiment = Experiment(scenario="hand-made", rounds=1, radio=radio, round=RoundSettings(quorum=1))
     learning = scene.learning(cost_of=dict.fromkeys(range(95), cost))
     result = simulate(experiment, scene.traffic([leaving], (RSU,)), learning, Streams(seed=0))
     missing, now = 100_000_000 * 8.0, 0.0
     while True:
-        rate = rate_bps(radio, math.hypot(50 + 30 * now, 3.4), 23.0, 0.0)
+        rate = rate_bps(radio, math.hypot(50 + 30 * now, 3.4), 23.0, 9.0, 0.0)
         if missing <= rate * update_s:
             break
         missing, now = missing - rate * update_s, now + update_s
@@ -281,7 +290,7 @@ def test_what_an_exchange_does(change: Change, amounts_to: Callable[[Scene], boo
     ]
     plan = Exchange(before_training=False, mutual=False, send_bytes=5_000_000)
     cost = Cost(download_bytes=0, upload_bytes=0, work_flop=1e9, exchange=plan)
-    radio = {"max_spectral_efficiency": 100.0}
+    radio: dict[str, Any] = {"max_spectral_efficiency": 100.0, "state": "los"}
 
     def play(**given: Any) -> Scene:
         experiment = Experiment(
@@ -298,7 +307,7 @@ def test_what_an_exchange_does(change: Change, amounts_to: Callable[[Scene], boo
         if {row.via for row in rows} == {"sidelink"} and len(rows) == 2 and rows[0].outcome == "completed":
             # two share the air, the same loss both ways
             z = float(Streams(seed=1).generator("radio", "sidelink", 0, "a", "b").standard_normal())
-            rate = rate_bps(radio, 150.0, 23.0, 3.0 * z)
+            rate = rate_bps(radio, 150.0, 23.0, 9.0, 3.0 * z)
             assert [row.end_s - row.start_s for row in rows] == pytest.approx([2 * 40e6 / rate] * 2)
         return {
             PAIRS: {(row.sender_id, row.receiver_id) for row in rows},

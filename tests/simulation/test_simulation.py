@@ -172,12 +172,13 @@ def test_the_clock_starts_with_the_traffic(scene: Any) -> None:
 
 def test_both_transfers_follow_the_path_each_with_its_own_power(scene: Any) -> None:
     link = {"bandwidth_hz": 1e6, "shadowing_db": 0.0, "max_spectral_efficiency": 50.0}
-    link |= {"rsu_power_dbm": 30.0, "vehicle_power_dbm": 15.0}
+    link |= {"rsu_power_dbm": 30.0, "vehicle_power_dbm": 15.0, "rsu_antenna_dbi": 0.0, "vehicle_antenna_dbi": 0.0}
+    link |= {"state": "los"}
     # straight away from the RSU at 100 m/s; no training, so that both transfers are seen
     away = scene.window("a", 0, 6.25, path=[(0, 0, 0), (6.25, 625, 0)])
     model = Tr37885(**link)
     losses_db = [path_loss_db(math.hypot(100 * t, 3.4), model.carrier_hz, "urban") for t in range(7)]
-    bytes_per_s = [[model.capacity_bps(power - loss_db) / 8 for loss_db in losses_db] for power in (30.0, 15.0)]
+    bytes_per_s = [[model.capacity_bps(power - loss_db, 9.0) / 8 for loss_db in losses_db] for power in (30.0, 15.0)]
     # a download that takes exactly two seconds, an upload that the exit cuts after 4.25 s
     size = sum(bytes_per_s[0][:2])
     cost = Cost(download_bytes=size, upload_bytes=10**9, work_flop=0.0)  # type: ignore[arg-type]

@@ -34,7 +34,7 @@ learning.steps = 3
 settings = { selection.name = "age", round.quorum = 3 }
 [[conditions]]
 name = "IID"
-settings.round.quorum = 4
+settings.round.quorum = 1
 settings.data.partition = "iid"
 [[conditions]]
 name = "skew"
@@ -95,7 +95,7 @@ def test_the_folder_tells_what_decides_the_result() -> None:
         "spelling a default out is no change"
     )
     assert name != cell.folder("other traffic")
-    for option in ("round.quorum=6", "learning.batch=17"):
+    for option in ("round.quorum=3", "learning.batch=17"):
         assert name != planned_without_a_study(option).cells[0].folder("traffic")
     named = replace(cell, arm="Eq. 11", condition="non-IID, \u00fcber 100 km/h")
     assert named.folder("traffic") == name.replace("flsimco", "Eq.-11-non-IID-ber-100-km-h")
@@ -166,8 +166,8 @@ def test_arms_may_be_settings_and_learners_conditions(planned: Planned) -> None:
         )
         for cell in first(plan)
     }
-    assert rules["IID fedavg", "fedavg", "drawn"] == ("random", 4, 8)
-    assert rules["skew flsimco", "flsimco", "drawn"] == ("random", 5, 8)
+    assert rules["IID fedavg", "fedavg", "drawn"] == ("random", 1, 8)
+    assert rules["skew flsimco", "flsimco", "drawn"] == ("random", 2, 8)
     assert rules["IID flsimco", "flsimco", "oldest"] == ("age", 3, 3)
     assert len(plan.traffics) == 1, "arms change no traffic"
     one = planned('[grid]\nlearner = ["fedavg"]\n', "round.quorum=2", arms=SELECTING)

@@ -243,7 +243,7 @@ def compare(
         >>> study = vnetsim.compare(
         ...     "gaussian", learners=["flsimco", "fedavg"], seeds=range(2), rounds=1, out="look",
         ...     settings={"silos.count": 10, "data.train_images": 400, "data.test_images": 50, "learning.steps": 1,
-        ...               "learning.linear_probe": "never", "traffic.end_s": 60})
+        ...               "learning.linear_probe": "never", "traffic.end_s": 60, "cost.model": "trained"})
         >>> study.differences.select("first", "second", "metric", "seeds").row(0)
         ('flsimco', 'fedavg', 'knn_accuracy', 2)
     """

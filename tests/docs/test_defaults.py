@@ -1,0 +1,60 @@
+"""The page of defaults names every setting of the default run, each with the value that it has."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import vnetsim
+from vnetsim.experiment import DEFAULT_NAMES
+from vnetsim.radio.models import Tr37885
+from vnetsim.runs.assembly import assemble
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def leaves(settings: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for field in dataclasses.fields(settings):
+        value = getattr(settings, field.name)
+        if dataclasses.is_dataclass(value):
+            yield from leaves(value, f"{prefix}{field.name}.")
+        elif field.name == "learning" and not prefix:
+            yield from ((f"learning.{key}", one) for key, one in value.items())
+        elif field.name in DEFAULT_NAMES and not prefix:
+            yield f"{field.name}.name", DEFAULT_NAMES[field.name]
+        elif field.name not in {"scenario", "source", "encoder", "own"}:
+            yield prefix + field.name, value
+
+
+def shown(value: Any) -> str:
+    """Return a value as the page has it."""
+    if value in (None, "", (), {}):
+        return "none"
+    if isinstance(value, tuple):
+        (value,) = value
+    return (
+        f"`{value}`"
+        if isinstance(value, str)
+        else f"`{json.dumps(value)}`"
+        if isinstance(value, bool)
+        else float(f"{value:.3g}")
+    )
+
+
+def test_the_page_has_every_default_of_the_default_run() -> None:
+    experiment = assemble(vnetsim.Experiment(ROOT / "scenarios" / "intersection.sumocfg")).experiment
+    assert not any((experiment.radio, experiment.selection, experiment.pace, experiment.aggregation))
+    page = (ROOT / "docs" / "explanation" / "defaults.md").read_text()
+    rows = re.findall(r"^\| `([\w.]+)` \| ([^|]+) \| [^|]*\| ([^|]+) \|$", page, re.MULTILINE)
+    told = {key: value if re.match(r"none|`", value) else float(value) for key, value, _ in rows}
+    assert len(told) == len(rows)
+    radio = {f"radio.{key}": value for key, value in leaves(Tr37885())}
+    assert told == {key: shown(value) for key, value in (dict(leaves(experiment)) | radio).items()}
+    certainties = {word for *_, words in rows for word in re.split(r"[;:] ", words)[:1]}
+    assert certainties <= {
+        "standard", "read in one transcription", "derived", "memory", "paper", "measured", "assumption", "rule",
+    }  # fmt: skip
