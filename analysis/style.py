@@ -266,8 +266,5 @@ class TimeAxis:
 
 def time_axis(span_s: float, begin_s: float = 0.0) -> TimeAxis:
     """Return the unit that suits a time span, counted from the beginning of the traffic."""
-    if span_s <= 300:
-        return TimeAxis(seconds=1.0, unit="s", begin_s=begin_s)
-    if span_s <= 4 * 3600:
-        return TimeAxis(seconds=60.0, unit="min", begin_s=begin_s)
-    return TimeAxis(seconds=3600.0, unit="h", begin_s=begin_s)
+    seconds, unit = (1.0, "s") if span_s <= 300 else (60.0, "min") if span_s <= 4 * 3600 else (3600.0, "h")
+    return TimeAxis(seconds=seconds, unit=unit, begin_s=begin_s)

@@ -16,7 +16,6 @@ from analysis.comparison.bias import (
     spread_over_speeds,
     spread_panel,
 )
-from analysis.comparison.conditions import across_conditions, what_differs
 from analysis.comparison.data import ComparisonData, ConditionData
 from analysis.comparison.loading import load_comparison
 from analysis.comparison.measures import (
@@ -41,8 +40,15 @@ from analysis.comparison.tables import (
     traffic_table,
 )
 from analysis.comparison.terminal import notes_of, terminal_tables
-from analysis.comparison.verdicts import ComparedPair, Family, compare_pairs, friedman_words, verdict_sentences
-from analysis.comparison.warnings import equal_of, equal_words, notices_of, untested_of, warnings_of
+from analysis.comparison.verdicts import (
+    ComparedPair,
+    Family,
+    across_conditions,
+    compare_pairs,
+    friedman_words,
+    verdict_sentences,
+)
+from analysis.comparison.warnings import equal_of, equal_words, notices_of, untested_of, warnings_of, what_differs
 from analysis.formatting import Table, clean, count, named, shortened
 from analysis.report.page import Section, environment, tile, write_figures
 from analysis.statistics.paired import LEVEL

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.comparison.data import ConditionData, Metric
+from analysis.comparison.data import ComparisonData, ConditionData, Metric, in_common
 from analysis.formatting import NONE, THIN, count, number, plural, shortened
 from analysis.statistics.paired import (
     LEAST_SEEDS,
@@ -158,6 +158,31 @@ def compare_pairs(data: ConditionData, metric: Metric) -> list[ComparedPair]:
     """Compare every pair of arms that have cells in a metric, at the seeds that both have."""
     values = data.finals(metric)
     return compare_columns(data.present, values, data.method, data.against) if varies(metric, values) else []
+
+
+def across_conditions(data: ComparisonData) -> list[Family]:
+    """Compare conditions, arm by arm, at the seeds that both have; nothing where there is one condition only.
+
+    p-values and intervals are corrected over the pairs of conditions of one arm and metric. Only metrics of which
+    better is known are compared, or all where none is; one that a condition measures differently is not, nor one that
+    no seed changes.
+    """
+    if len(data.conditions) < 2:
+        return []
+    found = []
+    for arm in data.arms:
+        cells = [cell for cell in data.cells if cell.arm == arm]
+        same, _ = in_common(cells, data.record.last_evaluations)
+        same = [one for one in same if any(cell.final(one.name, one.last) is not None for cell in cells)]
+        for metric in [one for one in same if one.better] or same:
+            at = {(cell.condition, cell.seed): cell.final(metric.name, metric.last) for cell in cells}
+            names = [one.name for one in data.conditions if any(cell.condition == one.name for cell in cells)]
+            values = np.array([[at.get((name, seed)) for name in names] for seed in data.seeds], dtype=np.float64)
+            values = values.reshape(len(data.seeds), len(names))
+            if len(names) > 1 and varies(metric, values):
+                pairs = compare_columns(names, values, data.record.interval)
+                found.append(Family("conditions", arm, metric, pairs))
+    return found
 
 
 def varies(metric: Metric, values: NDArray[np.float64]) -> bool:

@@ -221,3 +221,32 @@ def _grouped(families: Sequence[Family]) -> list[str]:
 def _different(data: ConditionData, noun: str) -> list[str]:
     different = differing_settings(data)
     return [f"Not the same for all {noun}s, besides their own settings: {named(different)}."] if different else []
+
+
+def what_differs(data: ComparisonData, across: Family) -> str:
+    """Return what is not the same between the conditions that are compared: settings, traffic and RSUs."""
+    cells = {(cell.condition, cell.seed): cell for cell in data.cells if cell.arm == across.within}
+    found: dict[str, list[str]] = {}
+    for pair in across.pairs:
+        both = [(cells.get((pair.first, seed)), cells.get((pair.second, seed))) for seed in data.seeds]
+        common = [(first, second) for first, second in both if first is not None and second is not None]
+        if common:
+            found.setdefault(_apart(common, timing_only=data.record.timing_only), []).append(pair.words)
+    if len(found) == 1:
+        return f"What differs between the conditions: {next(iter(found))}."
+    return " ".join(f"What differs in {named(pairs)}: {what}." for what, pairs in found.items())
+
+
+def _apart(common: Sequence[tuple[CellData, CellData]], *, timing_only: bool) -> str:
+    keys: dict[str, None] = {}
+    for first, second in common:
+        ours, theirs = ({**cell.settings, **cell.learning} for cell in (first, second))
+        keys |= dict.fromkeys(key for key in {**ours, **theirs} if ours.get(key) != theirs.get(key))
+    traffic = any(first.traffic_sha256 != second.traffic_sha256 for first, second in common)
+    words = [named(list(keys))] if keys else []
+    if traffic:
+        learns = ", so that a seed has initial weights and data in common, but not who passes"
+        words.append(f"the recorded traffic{learns * (not timing_only)}")
+    if places := [(first.rsus, second.rsus) for first, second in common if first.rsus != second.rsus]:
+        words.append(f"the RSU (at {places[0][0]} and at {places[0][1]})")
+    return "; ".join(words) or "no setting"
