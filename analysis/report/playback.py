@@ -67,8 +67,13 @@ def playback(run: RunData) -> Playback | None:
     if run.paths is None or run.windows.is_empty():
         return None
     for tolerance_m in TOLERANCE_M:
+        last = tolerance_m == TOLERANCE_M[-1]
+        # a sixteenth of many windows tells what is far too much
+        many = run.windows.height > _BATCH and not last
+        if many and 16 * len(_packed(run, tolerance_m, _BATCH // 16)) > 1.3 * LIMIT_BYTES:
+            continue
         text = _packed(run, tolerance_m)
-        if len(text) <= LIMIT_BYTES:
+        if last or len(text) <= LIMIT_BYTES:
             break
     return Playback(text=text, tolerance_m=tolerance_m, exchanges=run.exchange_plan is not None)
 
@@ -87,27 +92,31 @@ def thinned(
         first: where each path begins; each has two points or more.
         tolerance_m: how far off a point that is left out may be (m).
     """
-    points = np.arange(len(time_s))
     keep = np.zeros(len(time_s), bool)
     keep[first] = keep[np.append(first[1:], len(time_s)) - 1] = True
-    while True:
+    points = np.flatnonzero(~keep)  # those between two kept ones of which some are too far off
+    while len(points):
         kept = np.flatnonzero(keep)
-        piece = np.searchsorted(kept, points, side="right") - 1
-        begin, end = kept[piece], kept[np.minimum(piece + 1, len(kept) - 1)]
+        piece = np.searchsorted(kept, points) - 1
+        begin, end = kept[piece], kept[piece + 1]
         length_s = time_s[end] - time_s[begin]
-        share = np.divide(time_s - time_s[begin], length_s, out=np.zeros_like(time_s), where=length_s > 0)
+        passed_s = time_s[points] - time_s[begin]
+        share = np.divide(passed_s, length_s, out=np.zeros_like(passed_s), where=length_s > 0)
         off_m = np.hypot(
-            x_m - x_m[begin] - share * (x_m[end] - x_m[begin]), y_m - y_m[begin] - share * (y_m[end] - y_m[begin])
+            x_m[points] - x_m[begin] - share * (x_m[end] - x_m[begin]),
+            y_m[points] - y_m[begin] - share * (y_m[end] - y_m[begin]),
         )
-        off_m[keep] = 0.0
-        worst_m = np.maximum.reduceat(off_m, kept)[piece]
-        split = (off_m > tolerance_m) & (off_m == worst_m)
-        if not split.any():
-            return keep
-        keep |= split
+        starts = np.flatnonzero(np.diff(piece, prepend=-1))
+        worst_m = np.repeat(np.maximum.reduceat(off_m, starts), np.diff(starts, append=len(piece)))
+        far = worst_m > tolerance_m
+        split = far & (off_m == worst_m)
+        keep[points[split]] = True
+        points = points[far & ~split]
+    return keep
 
 
-def _packed(run: RunData, tolerance_m: float) -> str:
+def _packed(run: RunData, tolerance_m: float, of_each: int = _BATCH) -> str:
+    """Return the text, with the first so many windows ``of_each`` batch."""
     west, east, south, north = extent_m(run.rsus)
     step_m = max(_STEP_M, max(east - west, north - south) / 60_000)  # so that 16 bits hold every place
     origin = (west + east) / 2, (south + north) / 2
@@ -116,7 +125,7 @@ def _packed(run: RunData, tolerance_m: float) -> str:
     vehicle_of = {name: place for place, name in enumerate(vehicles)}
     rsu_of = {rsu.id: place for place, rsu in enumerate(run.rsus)}
     columns: dict[str, list[NDArray[Any]]] = {name: [] for name in ("vehicle", "rsu", "points", "time", "x", "y")}
-    for rows in _batches(run):
+    for rows in _batches(run, of_each):
         first = np.concatenate(([0], rows["path_time_s"].list.len().cum_sum().to_numpy()[:-1])).astype(np.int64)
         time_s, x_m, y_m = (rows[f"path_{name}"].explode().to_numpy() for name in ("time_s", "x_m", "y_m"))
         keep = thinned(time_s, x_m, y_m, first, tolerance_m)
@@ -152,7 +161,7 @@ def _packed(run: RunData, tolerance_m: float) -> str:
     head = json.dumps(header, separators=(",", ":"), allow_nan=False).encode()
     head += b" " * (-len(head) % 4)
     body = b"".join(np.concatenate(parts).tobytes() for parts in columns.values())
-    return base64.b64encode(zlib.compress(struct.pack("<I", len(head)) + head + body, 9)).decode()
+    return base64.b64encode(zlib.compress(struct.pack("<I", len(head)) + head + body, 6)).decode()
 
 
 def extent_m(rsus: Sequence[Rsu]) -> tuple[float, float, float, float]:
@@ -161,12 +170,12 @@ def extent_m(rsus: Sequence[Rsu]) -> tuple[float, float, float, float]:
     return float((x - r).min()), float((x + r).max()), float((y - r).min()), float((y + r).max())
 
 
-def _batches(run: RunData) -> Iterator[pl.DataFrame]:
+def _batches(run: RunData, of_each: int) -> Iterator[pl.DataFrame]:
     """Yield all windows with their paths, in parts."""
     assert run.paths is not None
     for begin in range(0, run.windows.height, _BATCH):
         yield run.paths.collect(
-            lambda rows, begin=begin: rows.slice(begin, _BATCH).select(  # type: ignore[misc]
+            lambda rows, begin=begin: rows.slice(begin, of_each).select(  # type: ignore[misc]
                 "vehicle_id", "rsu_id", "path_time_s", "path_x_m", "path_y_m"
             )
         )
