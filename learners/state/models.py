@@ -39,6 +39,7 @@ class Models:
         self._max_staleness = max_staleness
         self._not_of_model = not_of_model
         self._kept: dict[str, dict[int, State]] = {name: {0: initial} for name in aggregators}
+        self._saved: dict[str, tuple[dict[int, State], dict[str, Tensor]]] = {}
 
     @property
     def aggregators(self) -> list[str]:
@@ -98,17 +99,23 @@ class Models:
     def state_dict(self) -> dict[str, Tensor]:
         """Return ``model.*``, ``snapshot.V.*`` for older versions V, and ``round``, as independent tensors on the CPU.
 
-        What is not the model's has no ``model.`` before its name; see ``named`` for other aggregators.
+        What is not the model's has no ``model.`` before its name; see ``named`` for other aggregators. Those without
+        news return the same objects again.
         """
-        tensors = {}
         for aggregator, kept in self._kept.items():
-            newest = max(kept)
-            tensors[named("round", aggregator)] = torch.tensor(newest)
-            for version, state in kept.items():
-                prefix = "model." if version == newest else f"snapshot.{version}."
-                for name, tensor in moved(state, torch.device("cpu")).items():
-                    beside = version == newest and name.startswith(self._not_of_model)
-                    tensors[named(name if beside else f"{prefix}{name}", aggregator)] = tensor.clone()
+            of, _ = self._saved.get(aggregator, ({}, {}))
+            if of.keys() != kept.keys() or any(of[version] is not state for version, state in kept.items()):
+                self._saved[aggregator] = dict(kept), self._tensors(aggregator)
+        return {name: tensor for _, tensors in self._saved.values() for name, tensor in tensors.items()}
+
+    def _tensors(self, aggregator: str) -> dict[str, Tensor]:
+        kept, newest = self._kept[aggregator], max(self._kept[aggregator])
+        tensors = {named("round", aggregator): torch.tensor(newest)}
+        for version, state in kept.items():
+            prefix = "model." if version == newest else f"snapshot.{version}."
+            for name, tensor in moved(state, torch.device("cpu")).items():
+                beside = version == newest and name.startswith(self._not_of_model)
+                tensors[named(name if beside else f"{prefix}{name}", aggregator)] = tensor.clone()
         return tensors
 
     def load_state_dict(self, tensors: Mapping[str, Tensor]) -> None:

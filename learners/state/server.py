@@ -83,10 +83,11 @@ class Server:
         self.weigh, self.sent = weigh, sent
         self._parameters = frozenset(parameters)
         self._beside = beside
-        self._memory: dict[str, Mapping[str, Tensor]] = {}
+        self._memory: dict[str, Mapping[str, Tensor]] = {name: {} for name in models.aggregators}
         self.averaged: tuple[Sequence[Participant], State] = [], {}
         # how often a model had changed at each version: a round that only fills a buffer makes no new one
         self._changes: dict[str, list[int]] = {name: [0] for name in models.aggregators}
+        self._saved: dict[str, tuple[list[int], Mapping[str, Tensor], dict[str, Tensor]]] = {}
 
     def base(self, participant: Participant) -> State:
         """Return the model that a participant downloaded, or the mean of several: where its own training starts."""
@@ -170,7 +171,7 @@ class Server:
                 for place in counted
             ],
             parameters=self._parameters & sent.keys(),
-            memory=self._memory.get(into, {}),
+            memory=self._memory[into],
             mean=lambda: mean if streamed else combine(states, weights, self.settings),
         )
         made = self.rule.aggregate(given)
@@ -211,12 +212,14 @@ class Server:
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return ``versions``, how often models had changed, and under ``aggregation.*`` what the rule remembers."""
-        tensors = {}
         for aggregator, changes in self._changes.items():
-            tensors[named(VERSIONS, aggregator)] = torch.tensor(changes)
-            for name, tensor in self._memory.get(aggregator, {}).items():
-                tensors[named(f"{MEMORY}{name}", aggregator)] = tensor.to("cpu", copy=True)
-        return tensors
+            memory = self._memory[aggregator]
+            if (known := self._saved.get(aggregator)) is None or known[0] != changes or known[1] is not memory:
+                tensors = {named(VERSIONS, aggregator): torch.tensor(changes)}
+                for name, tensor in memory.items():
+                    tensors[named(f"{MEMORY}{name}", aggregator)] = tensor.to("cpu", copy=True)
+                self._saved[aggregator] = [*changes], memory, tensors
+        return {name: tensor for *_, tensors in self._saved.values() for name, tensor in tensors.items()}
 
     def load_state_dict(self, tensors: Mapping[str, Tensor]) -> None:
         """Restore what ``state_dict`` returned, after the models were restored.

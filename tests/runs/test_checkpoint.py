@@ -126,7 +126,7 @@ def silo_files(folder: Path) -> set[str]:
     return {path.name for path in folder.glob("silo-*")}
 
 
-def test_a_silo_is_written_when_one_of_its_tensors_is_another_object(
+def test_silo_and_aggregator_are_written_when_one_of_their_tensors_is_another_object(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written: list[str] = []
@@ -138,14 +138,17 @@ def test_a_silo_is_written_when_one_of_its_tensors_is_another_object(
 
     monkeypatch.setattr(disk, "replace", watched)
     checkpoint = Checkpoint(Folder(tmp_path))
-    first = {"silo.0.w": torch.zeros(3), "silo.12.w": torch.ones(3), **STATE}
+    own = {f"{name}/{tensor}": torch.ones(3) for name in ("a/b", "c") for tensor in ("model.w", "round")}
+    first = {"silo.0.w": torch.zeros(3), "silo.12.w": torch.ones(3), **own, **STATE}
     checkpoint.save(TrainingHistory(initial={}), first)
     before = silo_files(tmp_path / "checkpoint")
     assert len(before) == 2
     written.clear()
-    second = {**first, "silo.12.w": torch.full((3,), 7.0)}
+    second = {**first, "silo.12.w": torch.full((3,), 7.0), "c/model.w": torch.full((3,), 8.0)}
     checkpoint.save(PROGRESS, second)
     assert [name.split("-")[:2] for name in written if name.startswith("silo")] == [["silo", "12"]]
+    assert sum(name.startswith("aggregator") for name in written) == 1
+    assert len(list((tmp_path / "checkpoint").glob("aggregator-*"))) == 2
     assert len(silo_files(tmp_path / "checkpoint") - before) == 1
     assert len(silo_files(tmp_path / "checkpoint")) == 2
     progress, state = Checkpoint(Folder(tmp_path)).load()

@@ -313,8 +313,8 @@ class Learner(Protocol):
 
         The global model, or the silos' average, stands under ``model.*``; what belongs to silo i under ``silo.i.*``.
         Where ``LearnerContext.aggregators`` names others than ``single``, theirs stand under ``NAME/model.*``.
-        A silo's tensor that has not changed since the last call may be the same object, and is then not written again;
-        so tensors that were returned are never changed in place.
+        One of a silo, or of an aggregator that has a NAME, that has not changed since the last call may be the same
+        object, and is then not written again; so tensors that were returned are never changed in place.
         """
         ...
 

@@ -26,7 +26,8 @@ FOLDER = "checkpoint"
 _PROGRESS = f"{FOLDER}/progress.json"
 BLOCK_ROUNDS = 64
 """So many finished rounds have a file of their own, which is written once: the work of saving does not grow."""
-_SILO = re.compile(r"silo\.(\d+)\.")
+_OWNER = re.compile(r"silo\.(\d+)\.|(.+/)")
+"""Beginning of the name of what belongs to a silo, or to one of several aggregators."""
 _CURE = "the run cannot be resumed; start it again with `vnetsim run`."
 
 
@@ -83,7 +84,7 @@ class _Progress(_Block):
     initial: dict[str, AnyFloat]
     blocks: list[str]
     state: str
-    silos: dict[str, str]
+    parts: dict[str, str]
 
 
 class Checkpoint:
@@ -91,14 +92,15 @@ class Checkpoint:
 
     Results of rounds stand in ``progress.json`` until they fill a file of their own, ``rounds-000000.json`` and so on.
     The state is written under a new name before ``progress.json`` names it, so a kill at any instant leaves files
-    that belong together. What belongs to a silo (``silo.N.*``) has a file of its own, named by its content and written
-    only when a tensor is another object than at the last call: a round changes few of many silos.
+    that belong together. What belongs to a silo (``silo.N.*``), or to one of several aggregators (``NAME/*``), has a
+    file of its own, named by its content and written only when a tensor is another object than at the last call: a
+    round changes few of many silos, and one aggregator.
     """
 
     def __init__(self, run: Folder) -> None:
         self._run = run
         self.folder = run.path / FOLDER
-        self._silos: dict[str, tuple[dict[str, Any], str]] = {}
+        self._parts: dict[str, tuple[dict[str, Any], str]] = {}
 
     @property
     def exists(self) -> bool:
@@ -112,21 +114,22 @@ class Checkpoint:
             RunError: disk full or folder not writable; the previous checkpoint stays.
         """
         shared: dict[str, Any] = {}
-        silos: dict[str, dict[str, Any]] = {}
+        parts: dict[str, dict[str, Any]] = {}
         for name, tensor in state.items():
-            owner = _SILO.match(name)
-            (silos.setdefault(owner[1], {}) if owner else shared)[name] = tensor
+            found = _OWNER.match(name)
+            (parts.setdefault(found[1] or found[2], {}) if found else shared)[name] = tensor
         main = f"state-{len(progress.rounds):06d}.safetensors"
         files = {f"{FOLDER}/{main}": _bytes(shared)}
         names = {}
-        for silo, tensors in silos.items():
-            known, name = self._silos.get(silo, ({}, ""))
+        for owner, tensors in parts.items():
+            known, name = self._parts.get(owner, ({}, ""))
             if not name or known.keys() != tensors.keys() or any(known[key] is not tensors[key] for key in known):
                 content = _bytes(tensors)
-                name = f"silo-{silo}-{sha256(content)[:16]}.safetensors"
+                whose = "aggregator" if owner.endswith("/") else f"silo-{owner}"
+                name = f"{whose}-{sha256(content)[:16]}.safetensors"
                 if not self._run.holds(f"{FOLDER}/{name}"):
                     files[f"{FOLDER}/{name}"] = content
-            names[silo] = name
+            names[owner] = name
         blocks, first = [], 0
         while len(progress.rounds) - first >= BLOCK_ROUNDS:
             name = f"rounds-{first:06d}.json"
@@ -137,9 +140,9 @@ class Checkpoint:
             first += BLOCK_ROUNDS
         rounds = [asdict(finished) for finished in progress.rounds[first:]]
         entries = {"initial": dict(progress.initial), "rounds": rounds, "blocks": blocks}
-        record = json.dumps({**entries, "state": main, "silos": names}).encode()
+        record = json.dumps({**entries, "state": main, "parts": names}).encode()
         self._run.put({**files, _PROGRESS: record}, remove=self._unused({main, *names.values()}))
-        self._silos = {silo: (silos[silo], names[silo]) for silo in silos}
+        self._parts = {owner: (parts[owner], names[owner]) for owner in parts}
 
     def _unused(self, used: set[str]) -> list[str]:
         """Return the states and silos that no checkpoint names any more."""
@@ -163,7 +166,7 @@ class Checkpoint:
             *record.rounds,
         ]
         state: dict[str, Any] = {}
-        names = [record.state, *record.silos.values()]
+        names = [record.state, *record.parts.values()]
         for name in names:
             file = f"{FOLDER}/{Path(name).name}"
             try:
