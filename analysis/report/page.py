@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from hashlib import sha256
 from itertools import groupby
 from pathlib import Path
 
@@ -24,7 +26,7 @@ from analysis.plots.traffic import chord_panel, dwell_panel, occupancy_panel, sp
 from analysis.report.breakdown import by_rsu, by_type
 from analysis.report.headline import headline, leading
 from analysis.report.notices import notices
-from analysis.report.playback import SCRIPT, SCRIPT_HASH, playback
+from analysis.report.playback import playback
 from analysis.report.possible import failed_panel, survival_panel, tables
 from analysis.report.record import record
 from analysis.style import Panel, inline, styled
@@ -100,16 +102,26 @@ def sections(run: RunData) -> list[Section]:
     return found
 
 
+_TEMPLATES = Path(__file__).parents[1] / "templates"
+
+
+def script(*names: str) -> tuple[Markup, str]:
+    """Return scripts as one, and its hash, by which a page's policy lets it run and no other."""
+    text = "\n".join((_TEMPLATES / f"{name}.js").read_text(encoding="utf-8") for name in names)
+    return Markup(text), base64.b64encode(sha256(text.encode()).digest()).decode()  # noqa: S704 - our own
+
+
 @cache
 def environment() -> jinja2.Environment:
     """Return the templates of pages; what users named is escaped."""
     result = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parents[1] / "templates"),
+        loader=jinja2.FileSystemLoader(_TEMPLATES),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    result.globals["script"] = script
     result.filters["shortened"] = shortened
     result.filters["inline_svg"] = lambda svg: Markup(inline(svg))  # noqa: S704 - matplotlib escaped its text
     return result
@@ -171,8 +183,6 @@ def build_report(run: Path) -> ReportResult:
             warnings=warnings,
             notes=[clean(note, 400) for note in data.manifest.traffic.notes],
             played=playback(data),
-            script=Markup(SCRIPT),  # noqa: S704 - our own
-            script_hash=SCRIPT_HASH,
             sections=parts,
             strips=sample_strips(data),
             record=record(data),

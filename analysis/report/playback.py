@@ -12,8 +12,6 @@ import struct
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,10 +21,6 @@ from numpy.typing import NDArray
 from analysis.formatting import clean
 from analysis.loading import RunData, curves
 from vnetsim.coverage.rsu import Rsu
-
-SCRIPT = (Path(__file__).parents[1] / "templates" / "playback.js").read_text(encoding="utf-8")
-SCRIPT_HASH = base64.b64encode(sha256(SCRIPT.encode()).digest()).decode()
-"""Of the only script that the page's policy lets run."""
 
 TOLERANCE_M = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
 """How far off a thinned path may be (m): the first whose text is small enough, else the last."""
