@@ -122,10 +122,7 @@ class ClassificationTask(Task):
             rows = moved({"rows": drawn["rows"]}, self.device)["rows"]
             return {"images": self.normalised(images), "labels": self._labels[rows]}
 
-        return self.program(
-            step, draw=lambda _count, _generator: {}, prepare=prepare,
-            optimizer=self.sgd(self._settings.momentum), steps=steps,
-        )  # fmt: skip
+        return self.program(step, prepare=prepare, optimizer=self.sgd(self._settings.momentum), steps=steps)
 
     def loss(self, model: nn.Module, batch: Tensors, base: Tensors) -> Tensor:  # noqa: ARG002 - see ``StepLoss``
         """Return the cross-entropy over the union of labels, mean over the images.

@@ -149,8 +149,7 @@ class OwnTask(Task):
         def prepare(images: Tensor, drawn: Tensors) -> Tensors:
             return {"images": images, "targets": self._targets[moved({"rows": drawn["rows"]}, self.device)["rows"]]}
 
-        optimizer = self.sgd(self.settings.momentum)
-        return self.program(step, draw=lambda _count, _generator: {}, prepare=prepare, optimizer=optimizer)
+        return self.program(step, prepare=prepare, optimizer=self.sgd(self.settings.momentum))
 
     @final
     @torch.inference_mode()

@@ -204,10 +204,7 @@ class Task(ABC):
         )
 
     def learning_rate(self, version: int) -> float:
-        """Return the step size of a local training that starts from an aggregator's model of this version.
-
-        It falls along half a cosine over the rounds, from the setting to 0.
-        """
+        """Return the step size of a training from a model of this version: half a cosine over the rounds, down to 0."""
         share = min(version / self._context.rounds, 1.0)
         return self._training.lr * (1 + math.cos(math.pi * share)) / 2
 
@@ -245,12 +242,7 @@ class Task(ABC):
         return {}
 
     def round_figures(self, uploads: Sequence[Mapping[str, float]], weights: Weights) -> Mapping[str, float]:  # noqa: ARG002
-        """Return what a round reports besides learning rate and loss.
-
-        Args:
-            uploads: ``upload_figures`` of its finite updates, at least one.
-            weights: theirs.
-        """
+        """Return what a round reports besides, given ``upload_figures`` of its finite updates, one or more."""
         return {}
 
     def kept(self, optimizer: Tensors) -> dict[str, Tensor]:  # noqa: ARG002 - for tasks
@@ -305,19 +297,19 @@ class Task(ABC):
         self,
         loss: Loss,
         *,
-        draw: Callable[[int, torch.Generator], Tensors],
         prepare: Callable[[Tensor, Tensors], Tensors],
         optimizer: Callable[[Mapping[str, Tensor], Rate, Tensors], Optimizer],
+        draw: Callable[[int, torch.Generator], Tensors] = lambda _count, _generator: {},
         network: nn.Module | None = None,
         steps: int = 0,
     ) -> Program:
         """Return the local training of a network on the silos' images.
 
         Args:
-            loss: see ``Program``.
-            draw: what a step draws besides its images, given their number.
+            loss: see ``Program``, as for ``optimizer``.
+            draw: what a step draws besides its images, given their number; nothing by default.
             prepare: makes the batch, given the images in [0, 1], shape (B, C, H, W), and all draws.
-            optimizer: see ``Program``.
+            optimizer: see ``loss``.
             network: what is trained; the task's by default.
             steps: of a local training; those of the settings by default.
         """
