@@ -59,6 +59,8 @@ class RunData:
     exchanges: pl.DataFrame
     handovers: pl.DataFrame
     rounds: pl.DataFrame
+    merges: pl.DataFrame
+    backhaul: pl.DataFrame
     metrics: pl.DataFrame
     silos: pl.DataFrame
     lanes: pl.DataFrame

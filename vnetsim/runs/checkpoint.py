@@ -33,7 +33,7 @@ _CURE = "the run cannot be resumed; start it again with `vnetsim run`."
 
 @dataclass(frozen=True, kw_only=True)
 class FinishedRound:
-    """The results of one round.
+    """The results of one round, or of one average of several aggregators' models.
 
     Args:
         participants: digest of the participants it trained, so that a resumed simulation is checked against it.
@@ -42,6 +42,7 @@ class FinishedRound:
         losses: mean training loss of each participant.
         metrics: what aggregation and evaluation reported.
         exchanges: sender, receiver and the learner's figure for exchanges between vehicles.
+        mixing: whether it is an average.
     """
 
     participants: str
@@ -50,6 +51,7 @@ class FinishedRound:
     losses: tuple[AnyFloat, ...] = ()
     metrics: Mapping[str, AnyFloat] = field(default_factory=dict)
     exchanges: tuple[tuple[str, str, AnyFloat], ...] = ()
+    mixing: bool = False
 
 
 def digest(participants: Sequence[Participant]) -> str:

@@ -18,6 +18,7 @@ from vnetsim.coverage.windows import TrafficInfo, TrafficStream
 from vnetsim.errors import InputError
 from vnetsim.errors.paths import refuse_special
 from vnetsim.experiment import Experiment
+from vnetsim.learner_facts import Series
 from vnetsim.learning import Learner
 from vnetsim.learning.device import peak_memory
 from vnetsim.radio.channel import RateUse
@@ -29,6 +30,16 @@ from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.storage.tables import to_parquet
 
 PACKAGES = ("eclipse-sumo", "traci", "simpy", "numpy", "scipy", "polars", "torch", "torchvision")
+
+SPREAD = Series(
+    name="spread",
+    label="Spread of models",
+    unit="%",
+    caption="How far the RSUs' models are from their mean, on average and relative to its length; where models are "
+    "averaged, right before.",
+    result=False,
+)
+"""Measured where there are several models."""
 
 
 def environment() -> dict[str, Any]:
@@ -192,8 +203,10 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def learner_record(learner: Learner, settings: Mapping[str, Any], device: str) -> dict[str, Any]:
-    """Return the manifest's entries on learner, its series and the device."""
+def learner_record(
+    learner: Learner, settings: Mapping[str, Any], device: str, *, several: bool = False
+) -> dict[str, Any]:
+    """Return the manifest's entries on learner, series and device; ``several`` tells of several models."""
     from vnetsim.learning.device import device_record  # noqa: PLC0415 - the traffic command needs no torch
 
     description = learner.describe()
@@ -210,6 +223,6 @@ def learner_record(learner: Learner, settings: Mapping[str, Any], device: str) -
             "settings": dict(settings),
             "cost": asdict(learner.cost(0)),
         },
-        "series": [asdict(series) for series in learner.series()],
+        "series": [asdict(series) for series in [*learner.series(), *[SPREAD] * several]],
         "exchange": None if description.exchange is None else asdict(description.exchange),
     }

@@ -6,14 +6,21 @@ trained; from the first unfinished round on, the learner continues from its save
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, cast
 
 from vnetsim.errors import InputError
 from vnetsim.learning import AGGREGATOR, Cost, Learner, Participant
 from vnetsim.learning.faults import aggregated, model_shapes, trained
 from vnetsim.runs.checkpoint import Checkpoint, FinishedRound, TrainingHistory, digest
 from vnetsim.runs.clock import Clock
-from vnetsim.simulation.log import RoundResult, RoundSummary
+from vnetsim.runs.manifest import SPREAD
+from vnetsim.simulation.log import Mixing, RoundResult, RoundSummary
+from vnetsim.simulation.topology import CLOUD
+
+if TYPE_CHECKING:
+    from vnetsim.learning import KeepsModels
 
 MetricRow = tuple[int, float, str, float, str]
 
@@ -70,12 +77,20 @@ class Training:
             row for name in aggregators for row in _rows(0, begin_s, self._progress.initial, name)
         ]
         self._replayed = 0
+        self._models = cast("KeepsModels", learner) if len(aggregators) > 1 else None
+        self._rsus = [name for name in aggregators if name != CLOUD]
+        self._cloud = CLOUD in aggregators
         self.closed = dict.fromkeys(aggregators, 0)
 
     @property
     def finished(self) -> int:
         """Rounds whose results are on disk."""
-        return len(self._progress.rounds)
+        return sum(not one.mixing for one in self._progress.rounds)
+
+    @property
+    def replaying(self) -> bool:
+        """Whether what is on disk reaches further than what was gone through."""
+        return self._replayed < len(self._progress.rounds)
 
     def cost(self, silo: int) -> Cost:
         """Return payload and work of a participation; the learner is asked once per silo."""
@@ -91,22 +106,11 @@ class Training:
             RunError: the learner failed, or the disk is full.
         """
         who = digest(participants)
-        if self._replayed < self.finished:
-            finished = self._progress.rounds[self._replayed]
-            if finished.participants != who or not (
-                len(participants) == len(finished.weights) == len(finished.losses)
-                and all(0 <= position < len(participants) for position in finished.rejected)
-            ):
-                raise InputError(
-                    f"round {summary.round}: the simulated traffic differs from the recorded one; scenario files, "
-                    "package versions or vnetsim itself changed. Start the run again with `vnetsim run`."
-                )
-        else:
-            finished = self._results(summary, participants, who)
-            self._progress = TrainingHistory(initial=self._progress.initial, rounds=(*self._progress.rounds, finished))
-            with self._clock.part("checkpoints"):
-                self._checkpoint.save(self._progress, self._learner.state_dict())
-        self._replayed += 1
+        finished = self._recorded(who, f"round {summary.round}", updates=len(participants))
+        if finished is None:
+            if self._models is not None:
+                self._models.keep(summary.needed)
+            finished = self._save(self._results(summary, participants, who))
         self.closed[summary.aggregator] += 1
         self.metric_rows.extend(_rows(summary.round + 1, summary.close_s, finished.metrics, summary.aggregator))
         return RoundResult(
@@ -115,6 +119,54 @@ class Training:
             rejected=finished.rejected,
             exchanges={(sender, receiver): value for sender, receiver, value in finished.exchanges},
         )
+
+    def mix(self, mixing: Mixing) -> None:
+        """Average models of several aggregators, unless that was done before the run was stopped, and measure them.
+
+        Raises:
+            InputError: the simulation of a resumed run came to another average than the recorded one.
+            RunError: the learner failed, or the disk is full.
+        """
+        who = hashlib.sha256(repr([(into, [*sources.items()]) for into, sources in mixing.means]).encode()).hexdigest()
+        finished = self._recorded(who, f"average {mixing.round} of {mixing.aggregator}")
+        if finished is None:
+            assert self._models is not None
+            due = mixing.final or (mixing.round + 1) % self._evaluate_every == 0
+            metrics = self._spread() if due else {}
+            with self._clock.part("training"):
+                self._models.keep(mixing.needed)
+                for into, sources in mixing.means:
+                    self._models.merge(sources, into)
+            if due:
+                with self._clock.part("evaluation"):
+                    metrics |= self._measured(mixing.aggregator, final=mixing.final)
+            finished = self._save(FinishedRound(participants=who, metrics=metrics, mixing=True))
+        if mixing.aggregator == CLOUD:
+            self.closed[CLOUD] += 1
+        self.metric_rows.extend(_rows(mixing.round + 1, mixing.time_s, finished.metrics, mixing.aggregator))
+
+    def _recorded(self, who: str, what: str, updates: int = 0) -> FinishedRound | None:
+        """Return what is recorded of this step, None where the record ends."""
+        if not self.replaying:
+            return None
+        finished = self._progress.rounds[self._replayed]
+        if finished.participants != who or not (
+            updates == len(finished.weights) == len(finished.losses)
+            and all(0 <= position < updates for position in finished.rejected)
+        ):
+            raise InputError(
+                f"{what}: the simulated traffic differs from the recorded one; scenario files, package versions or "
+                "vnetsim itself changed. Start the run again with `vnetsim run`."
+            )
+        self._replayed += 1
+        return finished
+
+    def _save(self, finished: FinishedRound) -> FinishedRound:
+        self._progress = TrainingHistory(initial=self._progress.initial, rounds=(*self._progress.rounds, finished))
+        with self._clock.part("checkpoints"):
+            self._checkpoint.save(self._progress, self._learner.state_dict())
+        self._replayed += 1
+        return finished
 
     def _results(self, summary: RoundSummary, participants: Sequence[Participant], who: str) -> FinishedRound:
         with self._clock.part("training"):
@@ -127,9 +179,11 @@ class Training:
             )
         given = iter(aggregation.weights)
         metrics = {name: float(value) for name, value in aggregation.metrics.items()}
-        if summary.final or (summary.round + 1) % self._evaluate_every == 0:
+        due = summary.final or (summary.round + 1) % self._evaluate_every == 0
+        if due and (self._cloud or not summary.mixed):  # neighbours' averages are measured once they are made
             with self._clock.part("evaluation"):
-                metrics |= self._measured(summary.aggregator, final=summary.final)
+                metrics |= self._measured(summary.aggregator, final=summary.final and not self._cloud)
+            metrics |= self._spread()
         return FinishedRound(
             participants=who,
             rejected=tuple(position for position, update in enumerate(updates) if not update.finite),
@@ -139,6 +193,13 @@ class Training:
             exchanges=tuple((*pair, float(value)) for pair, value in aggregation.exchanges.items()),
         )
 
+    def _spread(self) -> dict[str, float]:
+        """Return how far the RSUs' models are from their mean; nothing where there is one model."""
+        if self._models is None:
+            return {}
+        with self._clock.part("evaluation"):
+            return {SPREAD.name: self._models.spread(self._rsus)}
+
     def _measured(self, aggregator: str, *, final: bool) -> Mapping[str, float]:
         """Return the metrics of an aggregator's newest model; a learner of one model is not asked whose."""
         if aggregator == AGGREGATOR:
@@ -147,4 +208,4 @@ class Training:
 
 
 def _rows(round_: int, time_s: float, metrics: Mapping[str, float], aggregator: str) -> list[MetricRow]:
-    return [(round_, time_s, name, value, aggregator) for name, value in metrics.items()]
+    return [(round_, time_s, name, value, "" if name == SPREAD.name else aggregator) for name, value in metrics.items()]

@@ -23,7 +23,7 @@ from vnetsim.runs.clock import Clock
 from vnetsim.runs.manifest import Manifest, changed_inputs, input_hashes, learner_record, radio_record
 from vnetsim.runs.opening import kept, opened
 from vnetsim.runs.ray_cluster import Cluster, connected
-from vnetsim.runs.tables import RunTables, images_of, silo_rows
+from vnetsim.runs.tables import RunTables, backhaul_rows, images_of, silo_rows
 from vnetsim.runs.timing import SCHEDULE, Untrained, refuse_losses, schedule
 from vnetsim.runs.traffic_recording import record, show
 from vnetsim.runs.writer import choose_folder, locked, write_models, write_samples
@@ -201,7 +201,7 @@ def _learn(
         named = [*traffic.info.inputs, *(str(file) for file in files if file is not None), *data_files]
         recorded = seen_from(run.path, experiment) if portable else experiment
         inputs = input_hashes(named, seen_from=run.path if portable else None)
-        record = learner_record(learner, experiment.learning, device)
+        record = learner_record(learner, experiment.learning, device, several=len(names) > 1)
         record["device"] |= {**dataclasses.asdict(experiment.arithmetic), **workers}
         simulation = assembly.simulation
         simulation.check_learner(learner.name, learner.cost(0), experiment.handover)
@@ -258,7 +258,7 @@ class _Session:
     def close(self, status: str) -> None:
         if self.log is not None and self.training is not None:
             self.tables.append(self.log, self.training.metric_rows)
-            if len(self.log.rounds) >= self.training.finished:
+            if not self.training.replaying:
                 self.tables.save()
         self.manifest.close(status, time_s=self.traffic.time_s, wall_s=self.clock.stages)
 
@@ -293,7 +293,7 @@ class _Session:
             self.log = log
             with self.clock.part("tables"):
                 self.tables.append(log, training.metric_rows)
-                if len(log.rounds) >= training.finished:  # else they were written before this run was stopped
+                if not training.replaying:  # else they were written before this run was stopped
                     self.tables.save_now_and_then()
             if self.on_round is None:
                 return True
@@ -316,6 +316,7 @@ class _Session:
         progress.stage("writing")
         self.tables.append(result.log, training.metric_rows, last=True)
         self.tables.join()
+        self.run.put({"backhaul.parquet": to_parquet("backhaul", backhaul_rows(result.wires))})
         if isinstance(training, Untrained):
             rows = schedule(self.run.read("participations"), self.run.read("rounds"), images)
             self.run.put({SCHEDULE: rows.write_csv().encode()})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from array import array
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +21,8 @@ from vnetsim.storage.tables import REALS, WINDOWS
 if TYPE_CHECKING:
     from vnetsim.experiment import Experiment
     from vnetsim.runs.round_handler import MetricRow
-    from vnetsim.simulation.log import ExchangeRecord, ParticipationRecord, RoundRecord, SimulationLog
+    from vnetsim.simulation.backhaul import RsuWire
+    from vnetsim.simulation.log import ExchangeRecord, MergeRecord, ParticipationRecord, RoundRecord, SimulationLog
     from vnetsim.simulation.stages import HandoverRecord
     from vnetsim.storage.disk import Content
     from vnetsim.storage.run_directory import RunDirectory
@@ -38,7 +39,7 @@ def _as_they_are(rows: Sequence[tuple[object, ...]], _: int) -> list[tuple[objec
 
 
 class RunTables:
-    """The tables of a run that grow: windows, participations, exchanges, handovers, metrics and rounds.
+    """The tables of a run that grow: windows, participations, exchanges, handovers, merges, metrics and rounds.
 
     Args:
         run: where they are written.
@@ -55,6 +56,7 @@ class RunTables:
         self._exchanges: TablePieces[ExchangeRecord] = TablePieces(run, "exchanges", _as_they_are)
         self._handovers: TablePieces[HandoverRecord] = TablePieces(run, "handovers", _as_they_are)
         self._rounds: TablePieces[RoundRecord] = TablePieces(run, "rounds", _as_they_are)
+        self._merges: TablePieces[MergeRecord] = TablePieces(run, "merges", _as_they_are)
         self._metrics: TablePieces[MetricRow] = TablePieces(run, "metrics", _as_they_are)
         self.entry_speeds_mps = array("d")
         self._finished: Counter[str] = Counter()  # rounds by aggregator
@@ -63,7 +65,7 @@ class RunTables:
 
     @property
     def _tables(self) -> list[TablePieces[Any]]:
-        where_any = [table for table in (self._exchanges, self._handovers) if table.rows]
+        where_any = [table for table in (self._exchanges, self._handovers, self._merges) if table.rows]
         return [self._windows, self._participations, *where_any, self._metrics, self._rounds]
 
     def append(self, log: SimulationLog, metrics: Sequence[MetricRow], *, last: bool = False) -> None:
@@ -96,6 +98,8 @@ class RunTables:
                     break  # so that the table keeps its order
                 table.append(row)
             rows.forget(table.rows)
+        for merge in log.merges[self._merges.rows :]:
+            self._merges.append(merge)
         for metric in metrics[self._metrics.rows :]:
             self._metrics.append(metric)
 
@@ -166,6 +170,14 @@ def _lists(rows: Sequence[Floats]) -> pl.Series:
 def map_rows(info: TrafficInfo) -> list[tuple[object, ...]]:
     """Return the ``map`` table: the lanes near the RSUs."""
     return [(index, lane[:, 0].tolist(), lane[:, 1].tolist()) for index, lane in enumerate(info.lanes)]
+
+
+def backhaul_rows(wires: Mapping[str, RsuWire]) -> list[tuple[object, ...]]:
+    """Return the ``backhaul`` table: what crossed the wire of each RSU."""
+    return [
+        (rsu_id, one.down_bytes, one.up_bytes, one.down_messages, one.up_messages, one.down.busy_s, one.up.busy_s)
+        for rsu_id, one in wires.items()
+    ]
 
 
 def images_of(description: Description) -> dict[int, int]:

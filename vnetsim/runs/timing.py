@@ -13,7 +13,7 @@ import polars as pl
 from vnetsim.errors import InputError
 from vnetsim.learning import Cost, Learner, Participant
 from vnetsim.runs.assembly import Assembly
-from vnetsim.simulation.log import RoundResult, RoundSummary
+from vnetsim.simulation.log import Mixing, RoundResult, RoundSummary
 
 SCHEDULE = "schedule.csv"
 COLUMNS = (
@@ -63,10 +63,12 @@ class Untrained:
     Attributes:
         metric_rows: none, as nothing is measured.
         finished: none, as no round has to be trained only once.
+        replaying: never, likewise.
     """
 
     metric_rows: Sequence[tuple[int, float, str, float, str]] = ()
     finished = 0
+    replaying = False
 
     def __init__(self, learner: Learner, costs: Mapping[int, Cost]) -> None:
         self._learner = learner
@@ -81,3 +83,6 @@ class Untrained:
     def close_round(self, _: RoundSummary, participants: Sequence[Participant]) -> RoundResult:
         """Return a result without weights and losses."""
         return RoundResult(weights=[None] * len(participants), losses=[None] * len(participants))
+
+    def mix(self, _: Mixing) -> None:
+        """Average nothing."""

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
 
@@ -33,6 +33,7 @@ from vnetsim.simulation.pace import Pace, RoundState
 from vnetsim.simulation.participation import Invitation, Participation, participant_of
 from vnetsim.simulation.round_exchange import RoundExchange
 from vnetsim.simulation.stages import Coverage, Outcome
+from vnetsim.simulation.topology import is_mixed
 from vnetsim.simulation.vehicle import OpenWindow, Vehicle
 from vnetsim.simulation.world import World
 
@@ -44,15 +45,20 @@ class Outbox:
     Args:
         idle: vehicles that are in no participation any more, or may be invited again.
         closed: rounds that have closed and are recorded.
+        mixed: whether models of several aggregators were averaged.
     """
 
     idle: list[Vehicle] = field(default_factory=list)
     closed: list[RoundSummary] = field(default_factory=list)
+    mixed: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.idle or self.closed or self.mixed)
 
     def taken(self) -> Outbox:
         """Return what it holds, and hold nothing."""
-        held = Outbox(idle=self.idle, closed=self.closed)
-        self.idle, self.closed = [], []
+        held = Outbox(idle=self.idle, closed=self.closed, mixed=self.mixed)
+        self.idle, self.closed, self.mixed = [], [], False
         return held
 
 
@@ -68,6 +74,7 @@ class OpenRound:
         taken: silos that take part in it.
         committed: whose update counts, with the row of its record, in order of arrival.
         exchange_by: what began its exchange, where it has one.
+        held: whether nobody is invited and it does not close, until a model has come back from the cloud.
     """
 
     index: int
@@ -77,6 +84,7 @@ class OpenRound:
     taken: set[int] = field(default_factory=set)
     committed: list[tuple[int, Participant]] = field(default_factory=list)
     exchange_by: Literal["quorum", "deadline"] = "quorum"
+    held: bool = False
 
 
 class Aggregator:
@@ -132,20 +140,33 @@ class Aggregator:
         """The model that the open round, or the last, began with."""
         return ModelKey(self.name, self.round)
 
-    def open(self) -> None:
-        """Open the next round now; ``fill`` invites."""
+    def open(self, *, held: bool = False) -> None:
+        """Open the next round now, or once it is no longer held; ``fill`` invites."""
         self._open = OpenRound(
             index=self._open.index + 1,
             open_s=self._world.env.now,
             taken={vehicle.silo for vehicle in self._in_flight},
+            held=held,
         )
+        if not held:
+            self._begin()
+
+    def resume(self, *, reset: bool) -> None:
+        """Begin the round that was held now, with another model; with ``reset``, whoever is in flight is cut."""
+        self._open.held, self._open.open_s = False, self._world.env.now
+        for participation in list(self._in_flight.values()) if reset else ():
+            self._cut_late(participation, "quorum", self._world.env.now)
+        self._begin()
+        self._close_if_over()
+
+    def _begin(self) -> None:
         self._outbox.idle.extend(self._invitations.rested())
         given_s = self._world.experiment.round.deadline_s
         self._set_deadline(given_s if self._deadline_s is None else self._deadline_s(self._state()))
 
     def fill(self) -> None:
         """Invite as many of those who wait as there are free places, as long as no exchange is under way."""
-        if self.finished or self._exchange.under_way:
+        if self.finished or self._open.held or self._exchange.under_way:
             return
         if self._invitations and (free := self._pace.places(self._state())) > 0:
             self._invite_up_to(free)
@@ -233,7 +254,8 @@ class Aggregator:
         """Let a participation wait for the round's exchange, which begins when the quorum is there."""
         self._exchange.gather(participation)
         quorum = self._world.experiment.round.quorum
-        if not self._exchange.under_way and len(self._exchange.gathered) == quorum:
+        waiting = not (self._exchange.under_way or self._open.held)
+        if waiting and len(self._exchange.gathered) == quorum:
             self._open_exchange("quorum")
 
     def uploaded(self, participation: Participation) -> None:
@@ -292,6 +314,8 @@ class Aggregator:
 
     def _closed_by(self) -> ClosedBy | None:
         """Return what closes the round now: the end of its exchange where that has begun, else the pace, or nothing."""
+        if self._open.held:
+            return None
         if self._exchange.under_way:
             return self._open.exchange_by if self._exchange.over else None
         return self._pace.closed_by if self._pace.closes(self._state()) else None
@@ -356,7 +380,12 @@ class Aggregator:
     def _close_and_go_on(self, closed_by: ClosedBy) -> None:
         self._close(closed_by, self._world.env.now)
         if not self.finished:
-            self.open()
+            held = self._world.experiment.topology.kind == "hierarchical" and self._mixed()
+            self.open(held=held)
+
+    def _mixed(self) -> bool:
+        """Return whether the model that the open round makes is averaged with others'."""
+        return is_mixed(self._world.experiment.topology, self.round, final=self.finished)
 
     def _close(self, closed_by: ClosedBy, time_s: float) -> None:
         index = self.round
@@ -375,12 +404,16 @@ class Aggregator:
             invited=self._open.invited,
             final=self.finished,
             aggregator=self.name,
+            mixed=closed_by != "traffic_end" and self._mixed(),
+            needed=self._world.needed_models(),
         )
         committed = self._open.committed
         result = self._handler.close_round(summary, [participant for _, participant in committed])
+        counted = [one for place, (_, one) in enumerate(committed) if place not in result.rejected]
+        samples = sum(self._world.images.get(one.silo, 1) for one in counted)
         self._recorder.closed(summary, [row for row, _ in committed], result)
         self._invitations.after_round(self._recorder.participations, self.model)
-        self._outbox.closed.append(summary)
+        self._outbox.closed.append(replace(summary, samples=samples))
 
     def _end(self, participation: Participation, outcome: Outcome, time_s: float) -> int:
         """Record a participation that is over, free its place and vehicle, and return the record's row."""

@@ -108,6 +108,18 @@ class RoundRecord(NamedTuple):
     aggregator: str = AGGREGATOR
 
 
+class MergeRecord(NamedTuple):
+    """A row of the table ``merges``; ``vnetsim.storage.tables`` gives units and meanings."""
+
+    time_s: float
+    aggregator: str
+    version: int
+    source: str
+    source_version: int
+    weight: float
+    closed_by: str
+
+
 class Rows(list[Row]):
     """Rows of a growing table; those that were written elsewhere may be forgotten, so that memory does not grow.
 
@@ -154,6 +166,7 @@ class SimulationLog:
         exchanges: between vehicles, in order of end; those of a finished round carry the learner's figure.
         handovers: of participations that ended, in order of their end.
         rounds: finished rounds.
+        merges: models that were averaged, or sent back, in order of time.
     """
 
     windows: Rows[Window] = field(default_factory=Rows)
@@ -161,6 +174,7 @@ class SimulationLog:
     exchanges: Rows[ExchangeRecord] = field(default_factory=Rows)
     handovers: Rows[HandoverRecord] = field(default_factory=Rows)
     rounds: list[RoundRecord] = field(default_factory=list)
+    merges: list[MergeRecord] = field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,6 +189,10 @@ class RoundSummary:
         invited: participations invited while it was open.
         final: whether none of its aggregator can follow.
         aggregator: whose it is.
+        mixed: whether the model that it makes is averaged with others'.
+        samples: training samples of the updates that it aggregates, once they were looked at; an update counts one
+            where the task does not tell.
+        needed: models that somebody will still train or average, however old.
     """
 
     round: int
@@ -184,6 +202,30 @@ class RoundSummary:
     invited: int
     final: bool
     aggregator: str = AGGREGATOR
+    mixed: bool = False
+    samples: int = 0
+    needed: tuple[ModelKey, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mixing:
+    """Models of several aggregators that are averaged at one instant.
+
+    Args:
+        aggregator: who averages.
+        round: index of its round.
+        time_s: now (s).
+        means: in order, the model that is made, and those whose weighted mean it is; their weights sum to 1.
+        final: whether none of its rounds can follow.
+        needed: models that somebody will still train or average, however old.
+    """
+
+    aggregator: str
+    round: int
+    time_s: float
+    means: Sequence[tuple[ModelKey, Mapping[ModelKey, float]]]
+    final: bool
+    needed: tuple[ModelKey, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,6 +254,10 @@ class RoundHandler(Protocol):
 
     def close_round(self, summary: RoundSummary, participants: Sequence[Participant]) -> RoundResult:
         """Train the committed participants (perhaps none), in order of commit, and aggregate them."""
+        ...
+
+    def mix(self, mixing: Mixing) -> None:
+        """Average models of several aggregators; not called where there is one."""
         ...
 
 

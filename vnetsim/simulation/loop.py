@@ -28,11 +28,13 @@ from vnetsim.learning import AGGREGATOR
 from vnetsim.radio.channel import Channel, RateUse
 from vnetsim.random_streams import Streams
 from vnetsim.simulation.aggregator import Aggregator, Outbox
+from vnetsim.simulation.backhaul import Backhaul, RsuWire
 from vnetsim.simulation.fleet import Fleet
 from vnetsim.simulation.handover import Handover
 from vnetsim.simulation.invitations import Invitations
 from vnetsim.simulation.links import Radio, association
 from vnetsim.simulation.log import Recorder, RoundHandler, SimulationLog
+from vnetsim.simulation.mixing import Apart, mixer_of
 from vnetsim.simulation.plugins import SimulationPlugins, simulation_plugins
 from vnetsim.simulation.selection.knowledge import Knowledge
 from vnetsim.simulation.topology import by_rsu
@@ -53,6 +55,7 @@ class SimulationResult:
         sidelinks: those between vehicles, by the RSU that schedules them.
         link_rates: rates between RSUs and vehicles that transfers looked up.
         sidelink_rates: rates between vehicles, likewise.
+        wires: the backhaul as it was used, by RSU.
     """
 
     ended_by: Literal["rounds", "traffic", "caller"]
@@ -63,6 +66,7 @@ class SimulationResult:
     sidelinks: Mapping[str, Channel]
     link_rates: RateUse
     sidelink_rates: RateUse
+    wires: Mapping[str, RsuWire]
 
 
 class ProgressCallback(Protocol):
@@ -119,6 +123,9 @@ def simulate(
         radio=radio,
         channels={rsu.id: Channel(env, link_rates) for rsu in traffic.rsus},
         sidelinks={rsu.id: Channel(env, sidelink_rates) for rsu in traffic.rsus},
+        backhaul=Backhaul(env, experiment.backhaul, traffic.rsus),
+        images=images or {},
+        lasts_s=math.inf if traffic.info.end_s is None else traffic.info.end_s - traffic.info.begin_s,
     )
     recorder, outbox = Recorder(log, experiment.camera), Outbox()
 
@@ -135,26 +142,30 @@ def simulate(
                 policy=made.selection,
                 generator=streams.generator(drawn),
                 pace=made.pace,
-                knowledge=Knowledge(world=world, images=images or {}, whole_paths=traffic.info.whole_paths),
+                knowledge=Knowledge(world=world, images=world.images, whole_paths=traffic.info.whole_paths),
             ),
         )
 
     belongs = by_rsu(experiment.topology, traffic.rsus)
-    made_once = {name: aggregator(name) for name in dict.fromkeys(belongs.values())}
-    aggregators = {rsu_id: made_once[name] for rsu_id, name in belongs.items()}
+    all_of_them = {name: aggregator(name) for name in dict.fromkeys(belongs.values())}
+    aggregators = {rsu_id: all_of_them[name] for rsu_id, name in belongs.items()}
     fleet = Fleet(traffic.rsus, experiment.silos, recorder, aggregators, Handover(world, aggregators))
-    loop = _Loop(env, fleet, outbox, log, on_round, association(experiment.association, traffic.rsus, radio))
+    mixer = mixer_of(experiment.topology, traffic.rsus)(
+        world=world, handler=handler, log=log, outbox=outbox, aggregators=all_of_them
+    )
+    loop = _Loop(env, fleet, mixer, outbox, log, on_round, association(experiment.association, traffic.rsus, radio))
     last_s = loop.play(traffic, progress)
-    complete = len(log.rounds) == experiment.rounds * len(made_once)
+    complete = len(log.rounds) == experiment.rounds * len(all_of_them)
     return SimulationResult(
         ended_by="rounds" if complete else "caller" if loop.stopped else "traffic",
         begin_s=traffic.info.begin_s,
-        time_s=log.rounds[-1].close_s if complete else last_s,
+        time_s=max([log.rounds[-1].close_s, *(merge.time_s for merge in log.merges[-1:])]) if complete else last_s,
         log=log,
         channels=world.channels,
         sidelinks=world.sidelinks,
         link_rates=link_rates,
         sidelink_rates=sidelink_rates,
+        wires=world.backhaul.wires,
     )
 
 
@@ -179,6 +190,7 @@ class _Loop:
         self,
         env: simpy.Environment,
         fleet: Fleet,
+        mixer: Apart,
         outbox: Outbox,
         log: SimulationLog,
         on_round: Callable[[SimulationLog], object] | None,
@@ -187,6 +199,7 @@ class _Loop:
         self._association = association
         self._env = env
         self._fleet = fleet
+        self._mixer = mixer
         self._outbox = outbox
         self._log = log
         self._on_round = on_round
@@ -216,10 +229,16 @@ class _Loop:
         """Close what is open, where rounds are missing, and return the last instant (s)."""
         if self.stopped:
             last_s = self._env.now
-        if not self._fleet.finished:
+        if not self._finished:
             self._fleet.end_of_traffic(last_s)
             self._empty_outbox()
+            self._mixer.end_of_traffic(last_s)
         return last_s
+
+    @property
+    def _finished(self) -> bool:
+        """Whether no round remains, and no average of what they made."""
+        return self._fleet.finished and self._mixer.finished
 
     def _apply(self, event: CoverageEvent | Serves) -> bool:
         """Let a vehicle enter or leave, or be served elsewhere; return whether rounds remain."""
@@ -236,8 +255,8 @@ class _Loop:
         env, outbox = self._env, self._outbox
         while (due_s := env.peek()) < time_s or (inclusive and due_s == time_s):
             env.step()
-            if (outbox.idle or outbox.closed) and self._empty_outbox():
-                if self.stopped or self._fleet.finished:
+            if outbox and self._empty_outbox():
+                if self.stopped or self._finished:
                     return False
                 self._fleet.fill()
         # Nothing is due any more. SimPy adds the difference to its clock, which may miss the target by one rounding.
@@ -248,13 +267,18 @@ class _Loop:
         return True
 
     def _empty_outbox(self) -> bool:
-        """Let those whom it concerns know what aggregators have told; return whether a round has closed."""
-        told = self._outbox.taken()
-        for summary in told.closed:
-            if summary is told.closed[-1] and self._fleet.finished:
-                self._fleet.cut_off(summary.close_s)
-            if self._on_round is not None:
-                self.stopped |= self._on_round(self._log) is False
-        for vehicle in told.idle:
-            self._fleet.idle(vehicle)
-        return bool(told.closed)
+        """Let those whom it concerns know what aggregators have told; return whether anybody may invite anew."""
+        news = False
+        while self._outbox:  # averages at once may let rounds begin
+            told = self._outbox.taken()
+            for summary in told.closed:
+                self._mixer.closed(summary)
+            if (told.closed or told.mixed) and self._finished:
+                self._fleet.cut_off(told.closed[-1].close_s if told.closed else self._env.now)
+            for _ in told.closed:
+                if self._on_round is not None:
+                    self.stopped |= self._on_round(self._log) is False
+            for vehicle in told.idle:
+                self._fleet.idle(vehicle)
+            news |= bool(told.closed or told.mixed)
+        return news

@@ -31,11 +31,18 @@ def aggregators(settings: TopologySettings, rsus: Sequence[Rsu]) -> tuple[str, .
             f"topology.kind: '{settings.kind}' needs two RSUs or more, and this scenario has one ({rsus[0].id}): "
             "there is nobody to average with. Take 'single', or name more RSUs (--rsu)."
         )
-    if settings.kind not in ("hierarchical", "peers"):
+    if settings.kind != "hierarchical":
         return names
     if CLOUD in names:
         raise InputError(
             f"topology.kind: an RSU is called '{CLOUD}', as is what stands above the RSUs of a hierarchy; give it "
             "another id."
         )
-    raise InputError(f"topology.kind: '{settings.kind}' is not there yet.")
+    return (*names, CLOUD)
+
+
+def is_mixed(settings: TopologySettings, round_index: int, *, final: bool) -> bool:
+    """Return whether an RSU's model is averaged with others' after a round: after some rounds, and after the last."""
+    if settings.kind not in ("hierarchical", "peers"):
+        return False
+    return final or (round_index + 1) % settings.edge_rounds == 0

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 
 import simpy
 
 from vnetsim.experiment import Experiment
 from vnetsim.experiment.traffic import Computer
-from vnetsim.learning import Cost
+from vnetsim.learning import Cost, ModelKey
 from vnetsim.radio.channel import Channel
 from vnetsim.random_streams import Streams
+from vnetsim.simulation.backhaul import Backhaul
 from vnetsim.simulation.compute import training_s, vehicle_computer
 from vnetsim.simulation.links import Link, Radio
 from vnetsim.simulation.stages import Coverage
@@ -32,6 +34,10 @@ class World:
         radio: rates.
         channels: the radio channels, by RSU.
         sidelinks: the channels between vehicles, by the RSU that schedules them.
+        backhaul: the wires of the RSUs.
+        images: training samples by silo; empty where the task does not tell.
+        lasts_s: how long the traffic lasts (s), infinite where nobody knows.
+        needed: each returns models that will still be trained or averaged, however old; whoever keeps some adds itself.
     """
 
     env: simpy.Environment
@@ -41,6 +47,14 @@ class World:
     radio: Radio
     channels: Mapping[str, Channel]
     sidelinks: Mapping[str, Channel]
+    backhaul: Backhaul
+    images: Mapping[int, int] = field(default_factory=dict)
+    lasts_s: float = math.inf
+    needed: list[Callable[[], Iterable[ModelKey]]] = field(default_factory=list)
+
+    def needed_models(self) -> tuple[ModelKey, ...]:
+        """Return the models that somebody will still train or average."""
+        return tuple(dict.fromkeys(model for of_whom in self.needed for model in of_whom()))
 
     def link(self, window: OpenWindow) -> Link:
         """Return the radio link of a window."""

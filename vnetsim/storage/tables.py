@@ -196,12 +196,40 @@ ROUNDS = (
     _AGGREGATOR,
 )
 
+MERGES = (
+    Column("time_s", REAL, "s", "when"),
+    Column("aggregator", TEXT, "", "whose model was made: cloud, or an RSU's id"),
+    Column("version", INTEGER, "", "its version; of an RSU its newest, whose place it takes"),
+    Column("source", TEXT, "", "one of those whose model went into it"),
+    Column("source_version", INTEGER, "", "version of that model"),
+    Column("weight", REAL, "", "its weight; those of one average sum to 1"),
+    Column(
+        "closed_by",
+        TEXT,
+        "",
+        "everyone, deadline or traffic_end (a round of the cloud), arrival (of the cloud's model at an RSU), or round "
+        "(of an RSU that averages with its neighbours)",
+    ),
+)
+
+BACKHAUL = (
+    Column("rsu_id", TEXT, "", "RSU"),
+    Column("down_bytes", REAL, "B", "sent to it over its wire"),
+    Column("up_bytes", REAL, "B", "sent from it"),
+    Column("down_messages", INTEGER, "", "models and updates sent to it"),
+    Column("up_messages", INTEGER, "", "models and updates sent from it"),
+    Column("down_busy_s", REAL, "s", "how long something was on its way to it; 0 on a wire of infinite rate"),
+    Column("up_busy_s", REAL, "s", "how long something was on its way from it, likewise"),
+)
+
 METRICS = (
-    Column("round", INTEGER, "", "rounds aggregated before the measurement; 0 is the untrained model"),
+    Column(
+        "round", INTEGER, "", "rounds aggregated before the measurement; 0 is the untrained model; of the cloud its own"
+    ),
     Column("time_s", REAL, "s", "simulated time of the measurement"),
     Column("name", TEXT, "", "series, described in the manifest"),
     Column("value", REAL, "", "value, in the series' unit"),
-    Column("aggregator", TEXT, "", "whose model: single, an RSU's id, or cloud"),
+    Column("aggregator", TEXT, "", "whose model: single, an RSU's id, or cloud; empty for a figure of all of them"),
 )
 
 SILOS = (
@@ -323,6 +351,8 @@ TABLES = {
     "exchanges": EXCHANGES,
     "handovers": HANDOVERS,
     "rounds": ROUNDS,
+    "merges": MERGES,
+    "backhaul": BACKHAUL,
     "metrics": METRICS,
     "silos": SILOS,
     "map": MAP,

@@ -1,0 +1,135 @@
+"""The wires of the RSUs: how long models and updates take between RSUs and what stands behind them, and their volume.
+
+Each direction of an RSU's wire is a channel of its own, shared equally by all that moves at a time like the radio's
+(``vnetsim.radio.channel``), then comes the latency. Between two RSUs the way is along both wires. A wire without
+latency and of infinite rate takes no time at all, not even a turn of the event loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import simpy
+
+from vnetsim.coverage.rsu import Rsu
+from vnetsim.experiment import BackhaulSettings
+from vnetsim.learning import AGGREGATOR, ModelKey
+from vnetsim.radio.channel import Channel
+
+Done = Callable[[], None]
+
+
+@dataclass(kw_only=True)
+class RsuWire:
+    """One RSU's wire.
+
+    Args:
+        down: its channel towards the RSU.
+        up: that away from it.
+        down_bytes: what was sent to the RSU so far, also what has not arrived yet (B).
+        up_bytes: what was sent from it, likewise.
+        down_messages: number of models and updates sent to it.
+        up_messages: from it.
+    """
+
+    down: Channel
+    up: Channel
+    down_bytes: float = 0.0
+    up_bytes: float = 0.0
+    down_messages: int = 0
+    up_messages: int = 0
+
+
+class Backhaul:
+    """Moves models and updates between RSUs, the aggregator over all of them and the cloud.
+
+    Args:
+        env: clock (s).
+        settings: latency and rates.
+        rsus: each has a wire.
+
+    Attributes:
+        wires: by the RSU's id.
+    """
+
+    def __init__(self, env: simpy.Environment, settings: BackhaulSettings, rsus: Sequence[Rsu]) -> None:
+        self._env = env
+        self._wire = settings.wire
+        self.wires = {rsu.id: RsuWire(down=Channel(env), up=Channel(env)) for rsu in rsus}
+        self._models: dict[tuple[str, ModelKey], list[Done] | None] = {}  # who waits for it; None once it is there
+
+    def fetch(self, model: ModelKey, rsu_id: str, size_bytes: float, on_done: Done) -> None:
+        """Have a model at an RSU, and say so: at once where it is there, else when it has arrived, once for all."""
+        if model.aggregator == rsu_id:
+            on_done()
+            return
+        waiting = self._models.setdefault((rsu_id, model), [])
+        if waiting is None:
+            on_done()
+            return
+        waiting.append(on_done)
+        if len(waiting) == 1:
+            self.send(size_bytes, self._home(model.aggregator), rsu_id, lambda: self._fetched(rsu_id, model))
+
+    def deliver(self, aggregator: str, rsu_id: str, size_bytes: float, on_done: Done) -> None:
+        """Bring an update that an RSU received to an aggregator, and say so: at once where that is at this RSU."""
+        if aggregator == rsu_id:
+            on_done()
+        else:
+            self.send(size_bytes, rsu_id, self._home(aggregator), on_done)
+
+    def send(self, size_bytes: float, source: str | None, target: str | None, on_done: Done) -> None:
+        """Send something from an RSU to another, or to or from what stands behind all of them, which is None.
+
+        Args:
+            size_bytes: how much (B).
+            source: the RSU, or None.
+            target: likewise.
+            on_done: called when the last byte has arrived.
+        """
+        latency_s = 0.0 if source and target else self._wire.cloud_latency_s
+        latency_s += self._wire.latency_s * ((source is not None) + (target is not None))
+
+        def down() -> None:
+            if target is None:
+                on_done()
+                return
+            wire = self.wires[target]
+            wire.down_bytes += size_bytes
+            wire.down_messages += 1
+            _move(wire.down, size_bytes, self._wire.down_bps, on_done)
+
+        def across() -> None:
+            if latency_s > 0:
+                self._env.timeout(latency_s).callbacks.append(lambda _: down())
+            else:
+                down()
+
+        if source is None:
+            across()
+            return
+        wire = self.wires[source]
+        wire.up_bytes += size_bytes
+        wire.up_messages += 1
+        _move(wire.up, size_bytes, self._wire.up_bps, across)
+
+    def least_s(self, size_bytes: float) -> float:
+        """Return how long so much takes at least from an RSU to the cloud (s)."""
+        return self._wire.latency_s + self._wire.cloud_latency_s + 8 * size_bytes / self._wire.up_bps
+
+    def _home(self, aggregator: str) -> str | None:
+        return None if aggregator == AGGREGATOR else aggregator
+
+    def _fetched(self, rsu_id: str, model: ModelKey) -> None:
+        waiting = self._models[rsu_id, model]
+        self._models[rsu_id, model] = None
+        for on_done in waiting or ():
+            on_done()
+
+
+def _move(channel: Channel, size_bytes: float, rate_bps: float, on_done: Done) -> None:
+    if size_bytes == 0 or rate_bps == float("inf"):
+        on_done()
+    else:
+        channel.send(size_bytes, lambda _: rate_bps, on_done)

@@ -1,0 +1,260 @@
+"""How the models of several aggregators come together: by a cloud above them, or among neighbours.
+
+An aggregator tells of a round that closed; what is averaged then, or when a model has arrived over the backhaul, is
+done by the learner and recorded. Weights follow from who committed and from where RSUs stand, never from models.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Literal
+
+import numpy as np
+
+from vnetsim.coverage.rsu import Rsu
+from vnetsim.errors import InputError
+from vnetsim.experiment import TopologySettings
+from vnetsim.learning import ModelKey
+from vnetsim.simulation.aggregator import Aggregator, Outbox
+from vnetsim.simulation.log import MergeRecord, Mixing, RoundHandler, RoundSummary, SimulationLog
+from vnetsim.simulation.topology import CLOUD
+from vnetsim.simulation.world import World
+
+
+@dataclass(kw_only=True)
+class Apart:
+    """Nobody mixes the aggregators' models.
+
+    Args:
+        world: clock, settings and backhaul.
+        handler: learning.
+        log: takes the record.
+        outbox: takes what the event loop is to know.
+        aggregators: those of the RSUs, by name.
+    """
+
+    world: World
+    handler: RoundHandler
+    log: SimulationLog
+    outbox: Outbox
+    aggregators: Mapping[str, Aggregator]
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing will be mixed any more."""
+        return True
+
+    def closed(self, summary: RoundSummary) -> None:
+        """Take note of a round that has closed."""
+
+    def end_of_traffic(self, time_s: float) -> None:
+        """Mix what is left to be mixed, now that all aggregators have closed their last rounds (s)."""
+
+    def _model_bytes(self) -> int:
+        """Size of a model (B): what a vehicle would download."""
+        return self.world.cost(0).download_bytes
+
+    def _mix(self, mixing: Mixing) -> None:
+        self.handler.mix(replace(mixing, needed=self.world.needed_models()))
+
+    def _record(self, into: ModelKey, sources: Mapping[ModelKey, float], time_s: float, closed_by: str) -> None:
+        for source, weight in sources.items():
+            self.log.merges.append(MergeRecord(time_s, *into, *source, weight, closed_by))
+        self.outbox.mixed = True
+
+
+@dataclass(kw_only=True)
+class Cloud(Apart):
+    """Averages the RSUs' models after every ``edge_rounds`` of their rounds; see ``TopologySettings``.
+
+    An RSU whose model is on its way to the cloud, or the cloud's on its way back, invites nobody.
+
+    Its rounds have indices of their own. The weight of an RSU is the number of training samples of what it has
+    aggregated since its model was last averaged here (Zhang et al., ICPP 2023, their d-hat); where nobody has committed
+    anything, the cloud keeps its model.
+    """
+
+    def __post_init__(self) -> None:
+        self._rules = self.world.experiment.topology
+        self._round = 0
+        self._samples = dict.fromkeys(self.aggregators, 0)
+        self._newest = {name: ModelKey(name, 0) for name in self.aggregators}
+        self._here: list[str] = []  # whose model has arrived, in order
+        self._last: set[str] = set()  # whose last model has been averaged
+        self._refuse_slow_wires()
+
+    @property
+    def finished(self) -> bool:
+        """Whether the last model of every RSU has been averaged."""
+        return len(self._last) == len(self.aggregators)
+
+    def closed(self, summary: RoundSummary) -> None:
+        """Count what was committed, and have the RSU's model on its way where it is due."""
+        name = summary.aggregator
+        self._samples[name] += summary.samples
+        self._newest[name] = ModelKey(name, summary.round + 1)
+        if summary.mixed:
+            self.world.backhaul.send(self._model_bytes(), name, None, partial(self._arrived, name))
+
+    def end_of_traffic(self, time_s: float) -> None:
+        """Average what was committed since, wherever it is."""
+        if any(self._samples.values()):
+            self._average([*self.aggregators], "traffic_end", time_s)
+
+    def _arrived(self, name: str) -> None:
+        self._here.append(name)
+        if len(self._here) == len(self.aggregators) - len(self._last):
+            self._close("everyone")
+        elif len(self._here) == 1 and self._rules.cloud_deadline_s is not None:
+            deadline = self.world.env.timeout(self._rules.cloud_deadline_s)
+            deadline.callbacks.append(partial(self._deadline, self._round))
+
+    def _deadline(self, round_index: int, _: object) -> None:
+        if round_index == self._round:
+            self._close("deadline")
+
+    def _close(self, closed_by: Literal["everyone", "deadline"]) -> None:
+        here, self._here = self._here, []
+        self._last.update(name for name in here if self.aggregators[name].finished)
+        model = self._average(here, closed_by, self.world.env.now)
+        for name in here:
+            self.world.backhaul.send(self._model_bytes(), None, name, partial(self._returned, name, model))
+
+    def _average(self, names: Sequence[str], closed_by: str, time_s: float) -> ModelKey:
+        """Close the cloud's round with the models of some RSUs, which take its model, and return that."""
+        self._round += 1
+        model, before = ModelKey(CLOUD, self._round), ModelKey(CLOUD, self._round - 1)
+        total = sum(self._samples[name] for name in names)
+        sources = {self._newest[name]: self._samples[name] / total for name in names if self._samples[name]}
+        sources = sources or {before: 1.0}
+        self._samples.update(dict.fromkeys(names, 0))
+        # An RSU that waits needs its own model no more, so it is given the cloud's at once, which may be gone when its
+        # copy arrives.
+        means = [(model, sources), *((self._newest[name], {model: 1.0}) for name in names)]
+        final = closed_by == "traffic_end" or self.finished
+        self._mix(Mixing(aggregator=CLOUD, round=self._round - 1, time_s=time_s, means=means, final=final))
+        self._record(model, sources, time_s, closed_by)
+        return model
+
+    def _returned(self, name: str, model: ModelKey) -> None:
+        """Let an RSU that has the cloud's model go on."""
+        self._record(self._newest[name], {model: 1.0}, self.world.env.now, "arrival")
+        if not self.aggregators[name].finished:
+            self.aggregators[name].resume(reset=self._rules.reset == "in-flight")
+
+    def _refuse_slow_wires(self) -> None:
+        least_s, lasts_s = self.world.backhaul.least_s(self._model_bytes()), self.world.lasts_s
+        if least_s >= lasts_s:
+            raise InputError(
+                f"backhaul: a model takes at least {least_s:g} s to the cloud, and the traffic lasts {lasts_s:g} s: no "
+                "round of the cloud would close. Take a faster preset, or a smaller latency_s or cloud_latency_s."
+            )
+
+
+@dataclass(kw_only=True)
+class Peers(Apart):
+    """Averages each RSU's model with those of its neighbours after every ``edge_rounds`` of its rounds.
+
+    An RSU waits for nobody: it takes the newest model that has arrived from each neighbour, its own in place of one
+    that it has not heard of, and sends the average to all of them.
+
+    Args:
+        weights: of every RSU for itself and its neighbours, by their ids; see ``metropolis_hastings``.
+    """
+
+    weights: Mapping[str, Mapping[str, float]]
+
+    def __post_init__(self) -> None:
+        self._heard: dict[str, dict[str, ModelKey]] = {name: {} for name in self.aggregators}
+        self._under_way: list[ModelKey] = []
+        self.world.needed.append(self._needed)
+
+    def closed(self, summary: RoundSummary) -> None:
+        """Average with what has arrived, and send the average."""
+        if not summary.mixed:
+            return
+        name, now_s = summary.aggregator, self.world.env.now
+        own, weights = ModelKey(name, summary.round + 1), self.weights[name]
+        others = {model: weights[neighbour] for neighbour, model in self._heard[name].items()}
+        sources = {own: 1.0 - math.fsum(others.values()), **others}
+        told = [neighbour for neighbour in weights if neighbour != name]
+        self._under_way += [own] * len(told)
+        self._mix(
+            Mixing(aggregator=name, round=summary.round, time_s=now_s, means=[(own, sources)], final=summary.final)
+        )
+        self._record(own, sources, now_s, "round")
+        for neighbour in told:
+            self.world.backhaul.send(self._model_bytes(), name, neighbour, partial(self._arrived, neighbour, own))
+
+    def _arrived(self, name: str, model: ModelKey) -> None:
+        self._under_way.remove(model)
+        before = self._heard[name].get(model.aggregator)
+        if before is None or before.version < model.version:
+            self._heard[name][model.aggregator] = model
+
+    def _needed(self) -> tuple[ModelKey, ...]:
+        """Return the models of other RSUs that are still to be averaged."""
+        heard = (model for models in self._heard.values() for model in models.values())
+        return tuple(dict.fromkeys([*heard, *self._under_way]))
+
+
+def neighbours(settings: TopologySettings, rsus: Sequence[Rsu]) -> dict[str, set[str]]:
+    """Return the neighbours of every RSU; see ``TopologySettings``.
+
+    Raises:
+        InputError: some RSUs have no way to each other.
+    """
+    found: dict[str, set[str]] = {rsu.id: set() for rsu in rsus}
+    if settings.peers == "ring":
+        for one, other in zip(rsus, [*rsus[1:], rsus[0]], strict=True):
+            found[one.id].add(other.id)
+            found[other.id].add(one.id)
+        return found
+    at_m = np.array([(rsu.x_m, rsu.y_m) for rsu in rsus])
+    apart_m = np.linalg.norm(at_m[:, None] - at_m[None], axis=-1)
+    for i, j in np.argwhere(apart_m < settings.range_m):
+        if i != j:
+            found[rsus[i].id].add(rsus[j].id)
+    reached, waiting = {rsus[0].id}, [rsus[0].id]
+    while waiting:
+        more = found[waiting.pop()] - reached
+        reached |= more
+        waiting += sorted(more)
+    if outside := [number for number, rsu in enumerate(rsus) if rsu.id not in reached]:
+        inside = [number for number, rsu in enumerate(rsus) if rsu.id in reached]
+        gap_m = apart_m[np.ix_(inside, outside)].min()
+        raise InputError(
+            f"topology.range_m: models of RSU {rsus[0].id} never reach RSU {rsus[outside[0]].id}: of {len(rsus)} RSUs "
+            f"{len(reached)} are joined within {settings.range_m:g} m, and the next is {gap_m:.0f} m away. Raise "
+            "it, or take topology.peers = 'ring'."
+        )
+    return found
+
+
+def metropolis_hastings(graph: Mapping[str, set[str]]) -> dict[str, dict[str, float]]:
+    """Return the weights A of a graph: A_rs = 1 / (1 + max(d_r, d_s)) for neighbours, the rest for oneself.
+
+    Symmetric, so that rows and columns sum to 1 (Xiao, Boyd and Kim, J. Parallel Distrib. Comput. 67, 2007). On a ring
+    of three or more all are 1/3.
+    """
+    weights = {}
+    for one, others in graph.items():
+        row = {other: 1 / (1 + max(len(others), len(graph[other]))) for other in sorted(others)}
+        weights[one] = {one: 1 - math.fsum(row.values()), **row}
+    return weights
+
+
+def mixer_of(settings: TopologySettings, rsus: Sequence[Rsu]) -> Callable[..., Apart]:
+    """Return what makes the one that mixes the models of a topology from what ``Apart`` is given.
+
+    Raises:
+        InputError: RSUs have no way to each other.
+    """
+    if settings.kind == "hierarchical":
+        return Cloud
+    if settings.kind == "peers":
+        return partial(Peers, weights=metropolis_hastings(neighbours(settings, rsus)))
+    return Apart
