@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+AGGREGATOR = "single"
+"""The aggregator of a run that has one, over all RSUs."""
+
+CLOUD = "cloud"
+"""The aggregator that averages the RSUs' models."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Exchange:

@@ -18,6 +18,7 @@ from vnetsim.coverage.rsu import Rsu
 from vnetsim.coverage.windows import CoverageEvent, Entered, Left, TrafficInfo, VehiclePath, Window
 from vnetsim.experiment import (
     AssociationSettings,
+    BackhaulSettings,
     ComputeSettings,
     Experiment,
     HandoverSettings,
@@ -27,7 +28,7 @@ from vnetsim.experiment import (
 )
 from vnetsim.learning import Cost, Participant
 from vnetsim.random_streams import Streams
-from vnetsim.simulation.log import RoundResult, RoundSummary
+from vnetsim.simulation.log import Mixing, RoundResult, RoundSummary
 from vnetsim.simulation.loop import SimulationResult, simulate
 
 RSU = Rsu(id="r", x_m=0.0, y_m=0.0, range_m=250.0)
@@ -142,9 +143,13 @@ class HandMadeLearning:
     cost_of: Mapping[int, Cost] = field(default_factory=dict)
     rejects: frozenset[str] = frozenset()
     calls: list[tuple[RoundSummary, list[Participant]]] = field(default_factory=list)
+    mixed: list[Mixing] = field(default_factory=list)
 
     def cost(self, silo: int) -> Cost:
         return self.cost_of.get(silo, COST)
+
+    def mix(self, mixing: Mixing) -> None:
+        self.mixed.append(mixing)
 
     def close_round(self, summary: RoundSummary, participants: Sequence[Participant]) -> RoundResult:
         self.calls.append((summary, list(participants)))
@@ -182,6 +187,7 @@ class Scene:
         topology: Mapping[str, Any] | None = None,
         association: Mapping[str, Any] | None = None,
         handover: Mapping[str, Any] | None = None,
+        backhaul: Mapping[str, Any] | None = None,
         **rules: Any,
     ) -> Experiment:
         rules = {"quorum": 1, "invited": 8, "deadline_s": 60.0, **rules}
@@ -198,6 +204,7 @@ class Scene:
             topology=TopologySettings(**topology or {}),
             association=AssociationSettings(**association or {}),
             handover=HandoverSettings(**handover or {}),
+            backhaul=BackhaulSettings(**backhaul or {}),
         )
 
     @classmethod
@@ -208,6 +215,7 @@ class Scene:
         learning: HandMadeLearning | None = None,
         rsus: Sequence[Rsu] = (RSU,),
         end_s: float | None = None,
+        images: Mapping[int, int] | None = None,
         **settings: Any,
     ) -> SimulationResult:
         experiment = cls.experiment(**settings)
@@ -216,6 +224,7 @@ class Scene:
             HandMadeTraffic(windows, rsus, end_s=end_s),
             learning or HandMadeLearning(),
             Streams(seed=experiment.seed),
+            images=images,
         )
 
 

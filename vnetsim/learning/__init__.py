@@ -1,8 +1,7 @@
 """What the simulator and a learner promise each other: the protocol; how learners are found and checked."""
 
-from vnetsim.learner_facts import Cost, Exchange, ModelCost, Series
+from vnetsim.learner_facts import AGGREGATOR, Cost, Exchange, ModelCost, Series
 from vnetsim.learning.protocol import (
-    AGGREGATOR,
     Aggregation,
     Description,
     KeepsModels,

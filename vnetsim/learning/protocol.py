@@ -14,12 +14,9 @@ import numpy as np
 
 from vnetsim.experiment import BlurSettings, DataSettings, ExchangeSettings
 from vnetsim.experiment.camera import Camera
-from vnetsim.learner_facts import Cost, Series
+from vnetsim.learner_facts import AGGREGATOR, Cost, Series
 from vnetsim.learning.aggregation import SYNC
 from vnetsim.random_streams import Streams
-
-AGGREGATOR = "single"
-"""The aggregator of a run that has one, over all RSUs."""
 
 
 class ModelKey(NamedTuple):

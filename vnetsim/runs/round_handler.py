@@ -11,13 +11,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 from vnetsim.errors import InputError
-from vnetsim.learning import AGGREGATOR, Cost, Learner, Participant
+from vnetsim.learner_facts import AGGREGATOR, CLOUD
+from vnetsim.learning import Cost, Learner, Participant
 from vnetsim.learning.faults import aggregated, model_shapes, trained
 from vnetsim.runs.checkpoint import Checkpoint, FinishedRound, TrainingHistory, digest
 from vnetsim.runs.clock import Clock
 from vnetsim.runs.manifest import SPREAD
 from vnetsim.simulation.log import Mixing, RoundResult, RoundSummary
-from vnetsim.simulation.topology import CLOUD
 
 if TYPE_CHECKING:
     from vnetsim.learning import KeepsModels
@@ -183,7 +183,7 @@ class Training:
         if due and (self._cloud or not summary.mixed):  # neighbours' averages are measured once they are made
             with self._clock.part("evaluation"):
                 metrics |= self._measured(summary.aggregator, final=summary.final and not self._cloud)
-            metrics |= self._spread()
+            metrics |= {} if self._cloud else self._spread()
         return FinishedRound(
             participants=who,
             rejected=tuple(position for position, update in enumerate(updates) if not update.finite),

@@ -14,6 +14,7 @@ from vnetsim.coverage.windows import CoverageEvent, TrafficStream
 from vnetsim.errors import InputError, VnetsimError
 from vnetsim.errors.paths import resolved
 from vnetsim.experiment import Experiment
+from vnetsim.learner_facts import CLOUD
 from vnetsim.learning import Cost, Learner
 from vnetsim.plugins import code_file, short_name
 from vnetsim.progress import ProgressDisplay
@@ -29,7 +30,7 @@ from vnetsim.runs.traffic_recording import record, show
 from vnetsim.runs.writer import choose_folder, locked, write_models, write_samples
 from vnetsim.scenario.settings_file import load_experiment, read_toml
 from vnetsim.scenario.trust import check_resumed
-from vnetsim.simulation.topology import CLOUD, aggregators
+from vnetsim.simulation.topology import aggregators
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.storage.tables import to_parquet
 

@@ -18,11 +18,11 @@ import numpy as np
 from vnetsim.errors import InputError, RunError, VnetsimError
 from vnetsim.errors.paths import path_name, resolved
 from vnetsim.experiment import Experiment
-from vnetsim.learning import AGGREGATOR, Learner
+from vnetsim.learner_facts import AGGREGATOR, CLOUD
+from vnetsim.learning import Learner
 from vnetsim.learning.model_record import MODEL_ENTRY, MODEL_FILE, model_files, model_record
 from vnetsim.process import refuse_forked
 from vnetsim.runs.opening import SUMO
-from vnetsim.simulation.topology import CLOUD
 from vnetsim.storage.checksums import RECORD
 from vnetsim.storage.folder import LOCK, Folder, is_leftover
 from vnetsim.storage.run_directory import RunDirectory

@@ -17,10 +17,10 @@ import numpy as np
 from vnetsim.coverage.rsu import Rsu
 from vnetsim.errors import InputError
 from vnetsim.experiment import TopologySettings
+from vnetsim.learner_facts import CLOUD
 from vnetsim.learning import ModelKey
 from vnetsim.simulation.aggregator import Aggregator, Outbox
 from vnetsim.simulation.log import MergeRecord, Mixing, RoundHandler, RoundSummary, SimulationLog
-from vnetsim.simulation.topology import CLOUD
 from vnetsim.simulation.world import World
 
 

@@ -7,10 +7,7 @@ from collections.abc import Sequence
 from vnetsim.coverage.rsu import Rsu
 from vnetsim.errors import InputError
 from vnetsim.experiment import TopologySettings
-from vnetsim.learning import AGGREGATOR
-
-CLOUD = "cloud"
-"""The aggregator that averages the RSUs' models."""
+from vnetsim.learner_facts import AGGREGATOR, CLOUD
 
 
 def by_rsu(settings: TopologySettings, rsus: Sequence[Rsu]) -> dict[str, str]:
