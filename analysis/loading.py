@@ -14,7 +14,7 @@ from analysis.formatting import clean, dimension, percent, quantity
 from vnetsim.coverage.rsu import Rsu
 from vnetsim.errors import InputError
 from vnetsim.experiment.camera import Camera
-from vnetsim.learner_facts import Exchange
+from vnetsim.learner_facts import AGGREGATOR, CLOUD, Exchange
 from vnetsim.storage.records import ExperimentRecord, ManifestRecord
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.storage.tables import REALS, TABLES, Scan
@@ -41,7 +41,8 @@ class RunData:
         experiment: ``experiment.toml``, as ``experiment_text`` is.
         rsus: at least one.
         windows: the table of that name, as all that follow; with ``chord_m`` instead of the paths.
-        metrics: the mean over the aggregators' models, where there are several.
+        metrics: of the cloud where there is one, else the mean over the RSUs' models where there are several.
+        ranges: the same with the range of those means; see ``shown``.
         exchanges: between vehicles.
         handovers: of vehicles that took part.
         lanes: the table ``map``.
@@ -62,6 +63,7 @@ class RunData:
     merges: pl.DataFrame
     backhaul: pl.DataFrame
     metrics: pl.DataFrame
+    ranges: pl.DataFrame
     silos: pl.DataFrame
     lanes: pl.DataFrame
     samples: Samples | None
@@ -138,6 +140,28 @@ def chord_m() -> pl.Expr:
     return ((x.last() - x.first()) ** 2 + (y.last() - y.first()) ** 2).sqrt()
 
 
+def shown(metrics: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows of the table ``metrics`` that a page shows: of the one model, of the cloud, or means over RSUs.
+
+    A mean has the aggregator "mean", and the range over the RSUs in the columns ``low`` and ``high``, which are null
+    elsewhere. An RSU that has not measured after a number of rounds counts with what it measured before.
+    """
+    nothing = pl.lit(None, pl.Float64)
+    alone = metrics.filter(pl.col("aggregator").is_in([AGGREGATOR, CLOUD, ""])).with_columns(low=nothing, high=nothing)
+    rest = metrics.join(alone.select("name"), on="name", how="anti").with_columns(pl.col("value").fill_nan(None))
+    keys = ["round", "name"]
+    grid = rest.select(keys).unique().join(rest.select("name", "aggregator").unique(), on="name")
+    known = grid.join(rest, on=[*keys, "aggregator"], how="left").sort("round", "name", "aggregator")
+    value = pl.col("value")
+    means = (
+        known.with_columns(value.forward_fill().over("name", "aggregator"))
+        .filter(value.is_finite())
+        .group_by(keys, maintain_order=True)
+        .agg(pl.col("time_s").max(), value.mean(), aggregator=pl.lit("mean"), low=value.min(), high=value.max())
+    )
+    return pl.concat([alone, means.select(alone.columns)])
+
+
 def load(run: Path) -> RunData:
     """Read the run directory ``run``.
 
@@ -161,10 +185,8 @@ def load(run: Path) -> RunData:
         else:
             tables[name] = pl.DataFrame(schema={column.name: column.dtype for column in columns})
     tables["lanes"] = tables.pop("map")
-    if tables["metrics"]["aggregator"].n_unique() > 1:  # a model each: what is shown is the mean over them
-        by_round = tables["metrics"].group_by("round", "name", maintain_order=True)
-        mean = by_round.agg(pl.col("time_s").max(), pl.col("value").mean(), aggregator=pl.lit("mean"))
-        tables["metrics"] = mean.select(tables["metrics"].columns)
+    ranges = shown(tables["metrics"])
+    tables["metrics"] = ranges.select(tables["metrics"].columns)
     return RunData(
         manifest=manifest,
         experiment=experiment,
@@ -172,6 +194,7 @@ def load(run: Path) -> RunData:
         rsus=_rsus(manifest, run),
         camera=_camera(experiment, run / "experiment.toml"),
         samples=_samples(directory),
+        ranges=ranges,
         paths=paths,
         **tables,
     )
@@ -191,6 +214,8 @@ class Curve:
     result: bool
     round: NDArray[np.int64]
     value: NDArray[np.float64]
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
 
     def words(self, value: float) -> str:
         """Return a value with its unit."""
@@ -207,7 +232,7 @@ def curves(run: RunData) -> list[Curve]:
     names = set()
     for series in run.manifest.series:
         names.add(series.name)
-        rows = run.metrics.filter((pl.col("name") == series.name) & pl.col("value").is_finite()).sort(
+        rows = run.ranges.filter((pl.col("name") == series.name) & pl.col("value").is_finite()).sort(
             "round", maintain_order=True
         )
         if not rows.is_empty():
@@ -220,9 +245,13 @@ def curves(run: RunData) -> list[Curve]:
                     result=series.result,
                     round=rows["round"].to_numpy(),
                     value=rows["value"].to_numpy(),
+                    low=rows["low"].to_numpy(),
+                    high=rows["high"].to_numpy(),
                 )
             )
-    losses = run.rounds.filter(pl.col("loss").is_finite()).group_by("round").agg(pl.col("loss").mean()).sort("round")
+    loss = pl.col("loss")
+    losses = run.rounds.filter(loss.is_finite()).group_by("round").agg(loss.mean(), low=loss.min(), high=loss.max())
+    losses = losses.sort("round")
     if not names & {"loss", "train_loss", "training_loss"} and not losses.is_empty():
         result.append(
             Curve(
@@ -233,6 +262,8 @@ def curves(run: RunData) -> list[Curve]:
                 result=True,
                 round=losses["round"].to_numpy() + 1,
                 value=losses["loss"].to_numpy(),
+                low=losses["low"].to_numpy(),
+                high=losses["high"].to_numpy(),
             )
         )
     return result

@@ -69,6 +69,8 @@ def _one_figure(name: str, group: list[Curve]) -> Panel:
         ax.plot(
             curve.round, curve.value * factor, marker=marker, markersize=3.4, color=colour, ls=dashes, label=curve.label
         )
+        if np.isfinite(curve.low).all() and (curve.low < curve.high).any():
+            ax.fill_between(curve.round, curve.low * factor, curve.high * factor, color=colour, alpha=0.15, linewidth=0)
         if curve.caption and curve.caption not in notes:
             notes.append(curve.caption if curve.caption.endswith(".") else f"{curve.caption}.")
     unit = f" ({clean(group[0].unit, 12)})" if group[0].unit else ""

@@ -9,6 +9,8 @@ from analysis.formatting import count, duration, percent, plural, quantity, sent
 from analysis.loading import RunData, curves
 from analysis.statistics.windows import dwell, entries, in_coverage, merged_windows
 
+_MONTH_S = 30 * 24 * 3600.0
+
 
 def _traffic(run: RunData) -> list[tuple[str, str]]:
     windows, end = run.windows, run.manifest.time_s
@@ -53,6 +55,16 @@ def _data(run: RunData) -> list[tuple[str, str]]:
     ]
 
 
+def _backhaul(run: RunData) -> list[tuple[str, str]]:
+    """Return the bytes over the RSUs' wires, and a month of the busiest RSU's at the rate of the run."""
+    sent = run.backhaul.with_columns(bytes=pl.col("down_bytes") + pl.col("up_bytes"))
+    total, took_s = float(sent["bytes"].sum()), (run.manifest.time_s or 0.0) - run.manifest.traffic.begin_s
+    if not total or took_s <= 0:
+        return []
+    month = si(float(sent["bytes"].max()) / took_s * _MONTH_S, "B")  # type: ignore[arg-type]
+    return [("Data over the backhaul", f"{si(total, 'B')} (busiest RSU: {month} in 30 days, if it went on like this)")]
+
+
 def _energy(run: RunData) -> list[tuple[str, str]]:
     """Return the energy of all participations on board, where the power of some vehicle's computer is known."""
     known = run.invited.filter(pl.col("train_j").is_not_null())
@@ -80,7 +92,7 @@ def _learning(run: RunData) -> list[tuple[str, str]]:
         if invited:
             share = percent(committed / invited, 0)
             rows.append(("Committed", f"{count(committed)} of {count(invited)} ({share} of those invited)"))
-        rows += [*_data(run), *_energy(run)]
+        rows += [*_data(run), *_backhaul(run), *_energy(run)]
     return rows
 
 

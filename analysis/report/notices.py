@@ -43,7 +43,11 @@ def notices(run: RunData) -> list[str]:
         lines += [*_silent_rsus(run), *_no_exchange(run), *_over_early(run), *_ways_out(run), *_equal_after_all(run)]
     if run.aggregators > 1:
         several = f"{count(run.aggregators)} RSUs aggregate by themselves, each its own model"
-        lines.append(f"{several}: what was measured of models is the mean over them, round by round.")
+        if run.experiment.topology.kind == "hierarchical":
+            shown = "what was measured of models is the cloud's, by its rounds; other curves are means over the RSUs"
+        else:
+            shown = "what was measured of models is the mean over them, round by round, shaded from lowest to highest"
+        lines.append(f"{several}: {shown}.")
     found = [*_on_the_clock(run), *lines, *_no_streets(run), *_sharp(run)]
     return [*found, *(warning for _, _, warning in rates(run) if warning)]
 

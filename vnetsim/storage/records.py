@@ -222,6 +222,13 @@ class RoundEntry:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TopologyEntry:
+    """What a page reads of the table ``topology``."""
+
+    kind: str = "single"
+
+
+@dataclass(frozen=True, kw_only=True)
 class BlurEntry:
     """The table ``blur`` of ``experiment.toml``."""
 
@@ -241,5 +248,6 @@ class ExperimentRecord:
     round: RoundEntry = RoundEntry()
     cost: CostEntry = CostEntry()
     exchange: dict[str, Any] = field(default_factory=dict)
+    topology: TopologyEntry = TopologyEntry()
     blur: BlurEntry = BlurEntry()
     learning: dict[str, Any] = field(default_factory=dict)

@@ -100,7 +100,7 @@ def test_the_result_comes_first_and_no_means_of_learning_among_the_tiles(tmp_pat
     directory.write_json("manifest.json", manifest)
     metrics = directory.read("metrics")
     columns = metrics.columns
-    rows = [{"round": r, "name": one["name"], "value": 0.1} for one in extra for r in (1, 2)]
+    rows = [{"round": r, "name": one["name"], "value": 0.1, "aggregator": "single"} for one in extra for r in (1, 2)]
     added = pl.DataFrame([{**dict.fromkeys(columns), **row} for row in rows], schema=metrics.schema)
     directory.write("metrics", pl.concat([metrics, added]).rows())
     labels = [label for label, _ in build_report(run).headline]
