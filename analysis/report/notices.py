@@ -41,7 +41,7 @@ def notices(run: RunData) -> list[str]:
     lines = [_STATUS[run.manifest.status]] if run.manifest.status in _STATUS else []
     if run.manifest.status == "finished":  # what is written when it ends is not yet known to be missing before
         lines += [*_silent_rsus(run), *_no_exchange(run), *_over_early(run), *_ways_out(run), *_equal_after_all(run)]
-    if run.aggregators > 1:
+    if run.learning and run.aggregators > 1:
         several = f"{count(run.aggregators)} RSUs aggregate by themselves, each its own model"
         if run.experiment.topology.kind == "hierarchical":
             shown = "what was measured of models is the cloud's, by its rounds; other curves are means over the RSUs"
