@@ -1,7 +1,6 @@
 """What a setting means, its unit, default and bounds, read from where it is declared.
 
-The meaning stands in the ``Args`` of the docstring of the settings' class, below each other or, in a short file, in one
-line, ``Args: one: its meaning; two: its meaning.``; unit and bounds in the field's annotation
+The meaning stands in the ``Args`` of the docstring of the settings' class; unit and bounds in the field's annotation
 (``vnetsim.errors.bounds.Within``), the default in the field. The command line and the documentation both print what is
 collected here, so none of it is written a second time.
 """
@@ -52,7 +51,6 @@ MOST_WANTED = (
 """What most studies set first."""
 
 _ARGUMENT = re.compile(r"    (\w+): (.*)")
-_IN_ONE_LINE = re.compile(r"(?:^|(?<=\s))Args: (?=\w+: )")
 _WORDS: Mapping[Any, str] = {
     bool: "true or false",
     int: "whole number",
@@ -111,9 +109,6 @@ def _parts(kind: type) -> tuple[str, dict[str, str]]:
     text = inspect.cleandoc(kind.__doc__ or "").replace("``", "`")
     if text.startswith(f"{kind.__name__}("):  # what dataclass writes where there is no docstring
         return "", {}
-    if "Args:\n" not in text and (found := _IN_ONE_LINE.search(text)):
-        pairs = re.split(r"; (?=\w+: )", " ".join(text[found.end() :].split()).removesuffix("."))
-        return text[: found.start()].strip(), {name: f"{said}." for name, _, said in (p.partition(": ") for p in pairs)}
     before, _, after = text.partition("Args:\n")
     arguments: dict[str, str] = {}
     name = ""

@@ -13,8 +13,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from analysis.formatting import dimension, subject
-from vnetsim.storage.comparison import Interval
-from vnetsim.storage.records import ComparisonRecord
+from vnetsim.storage.records import ComparisonRecord, Interval
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,8 +18,7 @@ from analysis.loading import load
 from analysis.report.notices import notices
 from analysis.statistics.participation import participants_by_round, run_measures, windows_with_updates
 from vnetsim.errors import InputError
-from vnetsim.storage.comparison import COMPARED, RECORD
-from vnetsim.storage.records import CellEntry, ComparisonRecord, RsuEntry
+from vnetsim.storage.records import COMPARED, COMPARISON, CellEntry, ComparisonRecord, RsuEntry
 from vnetsim.storage.run_directory import RunDirectory
 
 _NOT_GENERAL = frozenset({"scenario", "learner", "seed", "learning", "traffic", "source"})
@@ -156,7 +155,7 @@ def _record(folder: Path) -> ComparisonRecord:
     Raises:
         InputError: it is missing or damaged, or the comparison was stopped while its traffic was recorded.
     """
-    path, record = folder / RECORD, RunDirectory(folder).comparison_record()
+    path, record = folder / COMPARISON, RunDirectory(folder).comparison_record()
     if not record.cells:
         raise InputError(f"{path}: lists no cells yet; call `vnetsim compare` again.")
     if record.last_evaluations < 1:

@@ -23,7 +23,7 @@ from analysis.statistics.paired import (
     seeds_needed,
     smallest_effect,
 )
-from vnetsim.storage.comparison import Interval
+from vnetsim.storage.records import Interval
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -30,7 +30,7 @@ from analysis.statistics.sign_flips import (
     sign_flips,
     splits_of,
 )
-from vnetsim.storage.comparison import Interval
+from vnetsim.storage.records import Interval
 
 LEVEL = 0.05
 """Level of the tests of a family; its intervals hold together with the confidence 1 - LEVEL."""

@@ -80,13 +80,6 @@ def test_the_equations_of_an_installed_one(capsys: pytest.CaptureFixture[str]) -
     assert "2408.00256" in out
 
 
-@pytest.mark.usefixtures("broken_plug_in")
-def test_a_package_at_fault_does_not_hide_the_others(capsys: pytest.CaptureFixture[str]) -> None:
-    out, err = told(capsys, status=1)
-    assert "flsimco" in out
-    assert err == "vnetsim: learner 'broken' (nowhere:Broken) cannot be imported: no nowhere.\n"
-
-
 def test_a_name_that_is_none(mine: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "unknown learner 'x'" in told(capsys, "x", status=2)[1]
     assert (

@@ -106,16 +106,6 @@ def test_an_unknown_key_of_plug_ins_is_one_line(key: str, line: str, capsys: Cap
     assert line in capsys.readouterr().err
 
 
-@pytest.mark.usefixtures("broken_plug_in")
-def test_a_plug_in_at_fault_does_not_hide_the_settings_of_others(capsys: Captured) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        main(["settings", "pace.margin"])
-    captured = capsys.readouterr()
-    assert stopped.value.code == 1
-    assert "\npace.margin = 0.2\n" in captured.out
-    assert captured.err == "vnetsim: pace 'broken' (nowhere:Broken) cannot be imported: no nowhere.\n"
-
-
 def test_what_to_cite(capsys: Captured) -> None:
     entries = re.findall(r"^@\w+\{(\S+),$", told(capsys, "cite", "fedco"), re.MULTILINE)
     assert entries == ["vnetsim", "sumo", "flsimco", "moco"], "its paper names both"

@@ -37,11 +37,6 @@ def test_whatever_words_are_their_name_is_one_part_of_a_path(words: list[str]) -
     assert 0 < len(name) < 255
 
 
-def test_ordinary_names_stay_as_they_are() -> None:
-    assert path_name("intersection", "FedCo", "seed0") == "intersection-FedCo-seed0"
-    assert path_name("", "a b/c") == "a-b-c"
-
-
 @pytest.mark.parametrize("size", ["x/../../escaped", ".."])
 def test_the_names_of_a_study_do_not_leave_the_folder(size: str, tmp_path: Path) -> None:
     (tmp_path / "study.toml").write_text(STUDY)

@@ -8,16 +8,6 @@ import pytest
 from vnetsim.random_streams import Streams
 
 
-def test_the_same_name_gives_the_same_numbers() -> None:
-    a, b = Streams(seed=3), Streams(seed=3)
-    assert a.generator("radio", "v1").random(4).tolist() == b.generator("radio", "v1").random(4).tolist()
-
-
-def test_a_child_is_a_longer_name() -> None:
-    streams = Streams(seed=3)
-    assert streams.child("radio").integer("v1") == streams.integer("radio", "v1")
-
-
 def test_names_seeds_and_grouping_separate_streams() -> None:
     streams = Streams(seed=3)
     drawn = {

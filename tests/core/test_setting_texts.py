@@ -81,21 +81,6 @@ def test_a_class_of_settings_is_described() -> None:
     assert tables_of(Outer) == {"inner": Inner}
 
 
-def test_arguments_in_one_line() -> None:
-    @dataclass(frozen=True, kw_only=True)
-    class Short:
-        """Says more. Args: one: its meaning; of two sentences. Yes; two: a `table: of` (m)."""
-
-        one: int = 1
-        two: int = 2
-
-    assert description(Short) == "Says more."
-    assert [text.meaning for text in setting_texts(Short)] == [
-        "its meaning; of two sentences. Yes.",
-        "a `table: of` (m).",
-    ]
-
-
 @pytest.mark.parametrize(
     ("value", "text"),
     [(1e9, "1e9"), (0.1, "0.1"), (1234567.5, "1234567.5"), (3e-6, "3e-6"), (None, ""), ({"a": [True]}, "{a = [true]}")],

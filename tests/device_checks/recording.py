@@ -22,9 +22,9 @@ from vnetsim.experiment import Experiment
 from vnetsim.learning import Participant
 from vnetsim.learning.aggregation import SYNC
 from vnetsim.runs.assembly import assemble
-from vnetsim.runs.opening import opened
 from vnetsim.runs.tables import images_of
 from vnetsim.runs.timing import Untrained, refuse_losses
+from vnetsim.runs.traffic_recording import opened
 from vnetsim.scenario.settings_file import parse_override, read_experiment, to_plain
 from vnetsim.simulation.log import RoundResult, RoundSummary
 from vnetsim.simulation.loop import simulate

@@ -13,7 +13,6 @@ from safetensors.numpy import load_file
 
 from learners.tasks.contrastive import ContrastiveTask
 from vnetsim import __version__
-from vnetsim.scenario.settings_file import load_experiment, to_toml
 from vnetsim.simulation.stages import OUTCOMES
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.storage.tables import TABLES
@@ -73,14 +72,6 @@ def test_metrics_are_of_the_declared_series_and_begin_with_the_untrained_model(r
     assert set(metrics["name"]) == {series["name"] for series in run.manifest()["series"]}
     assert metrics.filter(pl.col("name") == "knn_accuracy")["round"].to_list() == [0, 1, 2, 3]
     assert metrics.filter(pl.col("name") == "loss")["value"].to_list() == pytest.approx(run.read("rounds")["loss"])
-
-
-def test_the_experiment_reads_back(run: RunDirectory) -> None:
-    path = run.path / "experiment.toml"
-    experiment = load_experiment(str(path))
-    assert to_toml(experiment) == path.read_text()
-    assert (experiment.rounds, experiment.silos.count, experiment.learning["batch"]) == (3, 10, 8)
-    assert experiment.scenario == "gaussian" or Path(experiment.scenario).is_absolute()
 
 
 def test_the_manifest_says_what_made_the_run(run: RunDirectory) -> None:

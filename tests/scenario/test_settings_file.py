@@ -7,13 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from received import reseal
 
 from vnetsim.errors import InputError, RunError
 from vnetsim.experiment import Experiment
-from vnetsim.scenario.settings_file import load_experiment, merge, parse_override, read_experiment, to_toml
+from vnetsim.scenario.settings_file import load_experiment, parse_override, read_experiment, to_toml
 from vnetsim.scenario.shipped import copy_scenarios
 
 
@@ -254,18 +252,6 @@ def test_every_default_can_be_set_by_its_own_name() -> None:
             if value is None or leaf.metadata:
                 continue
             assert load_experiment("gaussian", [((field.name, leaf.name), value)]) == experiment
-
-
-@given(st.lists(st.text("abc", min_size=1), min_size=1, max_size=4), st.integers())
-def test_merge_sets_exactly_one_path_and_keeps_its_argument(path: list[str], value: int) -> None:
-    before: dict[str, object] = {"zzz": {"kept": 1}}
-    after = merge(before, path, value)
-    assert before == {"zzz": {"kept": 1}}
-    assert after["zzz"] == {"kept": 1}
-    node = after
-    for name in path:
-        node = node[name]
-    assert node == value
 
 
 def test_a_mark_of_utf_8_is_no_part_of_a_file(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from vnetsim.runs.writer import locked
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.storage.tables import TABLES, to_parquet
 
-ROW = (1, 2.5, "knn", 0.5)
+ROW = (1, 2.5, "knn", 0.5, "single")
 
 
 def test_a_table_comes_back_as_written(tmp_path: Path) -> None:
@@ -118,9 +118,9 @@ def test_a_table_of_more_rows_than_there_is_memory_for_is_refused(
     run = RunDirectory(tmp_path)
     run.write("metrics", [ROW] * 10_000)
     pages = os.sysconf("SC_PHYS_PAGES")
-    monkeypatch.setattr(os, "sysconf", {"SC_PAGE_SIZE": 1, "SC_PHYS_PAGES": 10_000 * 4 * 8}.__getitem__)
+    monkeypatch.setattr(os, "sysconf", {"SC_PAGE_SIZE": 1, "SC_PHYS_PAGES": 10_000 * 5 * 8}.__getitem__)
     assert run.read("metrics").height == 10_000
-    monkeypatch.setattr(os, "sysconf", {"SC_PAGE_SIZE": 1, "SC_PHYS_PAGES": 10_000 * 4 * 8 - 1}.__getitem__)
+    monkeypatch.setattr(os, "sysconf", {"SC_PAGE_SIZE": 1, "SC_PHYS_PAGES": 10_000 * 5 * 8 - 1}.__getitem__)
     for read in (run.read, lambda table: run.scan(table).collect(lambda rows: rows)):
         with pytest.raises(InputError, match=r"metrics\.parquet: unreadable: 10000 rows are more than there is memory"):
             read("metrics")

@@ -31,7 +31,7 @@ from vnetsim.runs.ray_cluster import cluster_of_run
 from vnetsim.runs.runner import OnRound, resume_run, start_run
 from vnetsim.runs.traffic_recording import record_mobility
 from vnetsim.runs.writer import folder_to_make
-from vnetsim.storage.comparison import RECORD
+from vnetsim.storage.records import COMPARISON
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.study.request import Request
 from vnetsim.study.runner import compare as run_comparison
@@ -359,7 +359,7 @@ def load(path: str | os.PathLike[str]) -> Run | Traffic | Study:
         ('Traffic', True)
     """
     folder = RunDirectory(path_of(path, "path"))
-    if (folder.path / RECORD).is_file():
+    if (folder.path / COMPARISON).is_file():
         folder.comparison_record()  # damage is told now
         return Study(folder.path)
     return (Traffic if folder.manifest_record().kind == "mobility" else Run)(folder.path)

@@ -22,11 +22,10 @@ from vnetsim.runs.assembly import Assembly, assemble, plugin_files, seen_from
 from vnetsim.runs.checkpoint import Checkpoint
 from vnetsim.runs.clock import Clock
 from vnetsim.runs.manifest import Manifest, changed_inputs, input_hashes, learner_record, radio_record
-from vnetsim.runs.opening import kept, opened
 from vnetsim.runs.ray_cluster import Cluster, connected
 from vnetsim.runs.tables import RunTables, backhaul_rows, images_of, silo_rows
 from vnetsim.runs.timing import SCHEDULE, Untrained, refuse_losses, schedule
-from vnetsim.runs.traffic_recording import record, show
+from vnetsim.runs.traffic_recording import kept, opened, record, show
 from vnetsim.runs.writer import choose_folder, locked, write_models, write_samples
 from vnetsim.scenario.settings_file import load_experiment, read_toml
 from vnetsim.scenario.trust import check_resumed

@@ -22,12 +22,13 @@ from vnetsim.learner_facts import AGGREGATOR, CLOUD
 from vnetsim.learning import Learner
 from vnetsim.learning.model_record import MODEL_ENTRY, MODEL_FILE, model_files, model_record
 from vnetsim.process import refuse_forked
-from vnetsim.runs.opening import SUMO
 from vnetsim.storage.checksums import RECORD
 from vnetsim.storage.folder import LOCK, Folder, is_leftover
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.traffic.sumo.outputs import output_names
 
+SUMO = "sumo"
+"""Folder of what SUMO writes."""
 SAMPLES = 8  # example images a row of the report shows
 QUARTILES = (0.25, 0.5, 0.75)
 BEGUN = ("manifest.json", "comparison.json")

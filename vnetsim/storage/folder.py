@@ -24,9 +24,8 @@ from vnetsim.errors import InputError, RunError
 from vnetsim.storage import disk
 from vnetsim.storage.checked_folder import CheckedFolder, file_sha256
 from vnetsim.storage.checksums import ABSENT, RECORD, Checksums, sha256
-from vnetsim.storage.comparison import PLACES
-from vnetsim.storage.comparison import RECORD as COMPARISON
 from vnetsim.storage.disk import Content
+from vnetsim.storage.records import COMPARISON, PLACES
 
 Prepared = dict[str, tuple[Path, str]]
 """Files under another name and their digests, by the name that they are to get."""

@@ -10,10 +10,23 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from vnetsim.learner_facts import Cost, Series
-from vnetsim.storage.comparison import Interval
 
 FORMAT = 2
 """Stands in every manifest and comparison; raised with every change after which the older ones cannot be read."""
+
+
+COMPARISON = "comparison.json"
+"""The record of a comparison, in its folder."""
+
+PLACES = ("cells", "traffic")
+"""Where the run directories of a comparison lie in its folder."""
+
+COMPARED = ("experiment.toml", "manifest.json", "[!/]*.parquet")
+"""What a comparison reads of a cell."""
+
+Interval = Literal["sign-flip", "t"]
+"""How differences between arms get their p-values and intervals: the sign-flip test and all shifts that it does not
+reject, or Student's t, which takes normal differences."""
 
 
 @dataclass(frozen=True, kw_only=True)

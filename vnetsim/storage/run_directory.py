@@ -30,9 +30,8 @@ import polars as pl
 
 from vnetsim import __version__
 from vnetsim.errors import InputError
-from vnetsim.storage.comparison import RECORD as COMPARISON
 from vnetsim.storage.folder import Folder, json_bytes
-from vnetsim.storage.records import FORMAT, ComparisonRecord, ExperimentRecord, ManifestRecord
+from vnetsim.storage.records import COMPARISON, FORMAT, ComparisonRecord, ExperimentRecord, ManifestRecord
 from vnetsim.storage.structure import parse_toml, structured
 from vnetsim.storage.tables import REALS, TABLES, Scan, to_parquet
 

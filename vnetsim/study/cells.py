@@ -22,8 +22,8 @@ from vnetsim.progress import ProgressDisplay
 from vnetsim.runs.assembly import assemble
 from vnetsim.runs.runner import resume_run, start_run
 from vnetsim.scenario.settings_file import load_experiment, to_plain
-from vnetsim.storage.comparison import COMPARED
 from vnetsim.storage.folder import Folder
+from vnetsim.storage.records import COMPARED
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.study.levels import leaves
 

@@ -20,8 +20,7 @@ from vnetsim.experiment import PLUGIN_KEYS, WHOLE_TABLES
 from vnetsim.learning.registry import LEARNERS
 from vnetsim.plugins import at_folder, short_name
 from vnetsim.scenario.kinds import scenario_at
-from vnetsim.storage.comparison import Interval
-from vnetsim.storage.records import SkippedEntry
+from vnetsim.storage.records import Interval, SkippedEntry
 from vnetsim.storage.structure import structure
 from vnetsim.study.traffic import DECIDING
 

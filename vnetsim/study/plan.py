@@ -60,7 +60,7 @@ class Plan:
     Args:
         traffics: the experiments whose traffic is recorded, once each, and replayed by the cells.
         cells: in the order to run them: all arms and conditions at the first seed, then at the next.
-        interval: see ``vnetsim.storage.comparison.Interval``.
+        interval: see ``vnetsim.storage.records.Interval``.
         against: the arm with which alone the others are compared; empty for all pairs.
         arm_settings: dotted keys of general settings that belong to the arms, and so may differ between them.
         last_evaluations: what is compared is the mean of so many of a metric's last values, 1 for its last.

@@ -29,9 +29,8 @@ from vnetsim.runs.assembly import assemble
 from vnetsim.runs.manifest import sha256_of
 from vnetsim.runs.ray_cluster import cluster_options
 from vnetsim.runs.writer import locked
-from vnetsim.storage.comparison import RECORD
 from vnetsim.storage.folder import is_own
-from vnetsim.storage.records import RecordedEntry
+from vnetsim.storage.records import COMPARISON, RecordedEntry
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.study.cells import CellJob, CellResult, is_disk_full, is_finished
 from vnetsim.study.plan import Cell, Plan
@@ -75,7 +74,7 @@ def compare(
     run = RunDirectory(folder)
     existed = folder.exists()
     with locked(run, fresh=False):
-        if not run.holds(RECORD) and not all(is_own(path.name) for path in folder.iterdir()):
+        if not run.holds(COMPARISON) and not all(is_own(path.name) for path in folder.iterdir()):
             raise InputError(f"{folder}: neither empty nor a comparison; name another folder with --out.")
         run.remove_leftovers()
         try:
@@ -236,4 +235,4 @@ class _Study:
             "failed": self.failed,
         }
         del entries["traffics"]
-        self.run.write_json(RECORD, {**self.known, **entries})
+        self.run.write_json(COMPARISON, {**self.known, **entries})

@@ -25,8 +25,7 @@ from vnetsim.runs.manifest import changed_inputs, sha256_of
 from vnetsim.runs.traffic_recording import record_mobility
 from vnetsim.scenario.kinds import kind_of, names_source, scenario_anywhere
 from vnetsim.scenario.settings_file import to_plain
-from vnetsim.storage.comparison import RECORD
-from vnetsim.storage.records import FORMAT, RecordedEntry
+from vnetsim.storage.records import COMPARISON, FORMAT, RecordedEntry
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.traffic import open_traffic
 
@@ -62,7 +61,7 @@ def with_one_rsu(
         elif found.id != chosen["id"] or (found.x_m, found.y_m) != (chosen["x_m"], chosen["y_m"]):
             _refuse_elsewhere(traffic, chosen)
         chosen = {**chosen, "scenarios": [*chosen["scenarios"], scenario]}
-        run.write_json(RECORD, {**record, "chosen_rsu": chosen})
+        run.write_json(COMPARISON, {**record, "chosen_rsu": chosen})
     return tuple(
         dataclasses.replace(one, traffic=dataclasses.replace(one.traffic, rsu=(chosen["id"],)))
         if _may_choose(one) and scenario_anywhere(one.scenario) in chosen.get("scenarios", ())
@@ -108,7 +107,7 @@ def _record(run: RunDirectory) -> dict[str, Any]:
     Raises:
         InputError: it is of another version.
     """
-    if not run.holds(RECORD):
+    if not run.holds(COMPARISON):
         return {"vnetsim": __version__, "format": FORMAT, "traffic": []}
     record = run.comparison()
     if record["vnetsim"] != __version__:
@@ -139,7 +138,7 @@ def recorded(
         for path in changed_inputs(RunDirectory(folder).manifest()["inputs"], folder):
             raise InputError(f"{path}: changed or gone since the traffic was recorded; start in a new folder.")
         return RecordedEntry(**known)
-    run.write_json(RECORD, record)
+    run.write_json(COMPARISON, record)
     if folder.exists():  # of a call that was cut short
         run.remove(name)
     try:
@@ -147,7 +146,7 @@ def recorded(
     except KeyboardInterrupt:
         raise KeyboardInterrupt from None  # the comparison tells how to go on
     new = RecordedEntry(folder=name, settings=settings, sha256=sha256_of(folder / "windows.parquet"))
-    run.write_json(RECORD, {**record, "traffic": [*record["traffic"], dataclasses.asdict(new)]})
+    run.write_json(COMPARISON, {**record, "traffic": [*record["traffic"], dataclasses.asdict(new)]})
     return new
 
 
