@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
+import threading
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 
 from vnetsim.coverage.windows import Window
+from vnetsim.errors import RunError
 from vnetsim.experiment import Experiment, TrafficSettings
 from vnetsim.traffic import open_traffic
 from vnetsim.traffic.sumo.net import shared_place
@@ -228,3 +230,34 @@ def test_rsu_outside_the_net_is_a_note(scenario: Path) -> None:
     )
     assert list(traffic.events()) == []
     assert any("outside the road net" in note for note in traffic.info.notes)
+
+
+@pytest.mark.parametrize("end", ["150", None])
+def test_sumo_is_asked_for_the_steps_that_it_would_take_itself(
+    scenario: Path, sumo_tool: Callable[..., None], tmp_path: Path, end: str | None
+) -> None:
+    config = tmp_path / "same.sumocfg"
+    text = scenario.read_text().replace('value="routes', f'value="{scenario.parent}/routes')
+    text = text if end else re.sub("<end [^>]*>", "", text)
+    config.write_text(text.replace("<time>", '<output><summary-output value="steps.xml"/></output><time>'))
+    sumo_tool("sumo", "-c", config, cwd=tmp_path)
+    traffic = open_traffic(
+        Experiment(scenario=str(config), traffic=TrafficSettings(rsu=("B1:120",), repeat=False)), outputs=tmp_path / "o"
+    )
+    assert list(traffic.events())
+    traffic.close()
+    steps = [
+        re.findall(r'<step time="([^"]*)"', (tmp_path / path).read_text()) for path in ("steps.xml", "o/steps.xml")
+    ]
+    assert steps[0] == steps[1]
+
+
+def test_closing_while_sumo_is_read_ends_the_reading(scenario: Path) -> None:
+    traffic = open_traffic(Experiment(scenario=str(scenario), traffic=TrafficSettings(rsu=RSUS)))
+    events = traffic.events()
+    next(events)
+    before = threading.active_count()
+    traffic.close()
+    assert threading.active_count() == before - 1
+    with pytest.raises(RunError, match="this traffic was closed; open it again"):
+        list(events)

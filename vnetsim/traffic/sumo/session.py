@@ -22,7 +22,8 @@ QUIET = ("--no-step-log", "true", "--no-warnings", "true", "--verbose", "false")
 """Options that keep a scenario's own verbosity off the terminal; its log files still get everything."""
 
 _CONNECT_S = 120.0
-_EXIT_S = 10.0
+EXIT_S = 10.0
+"""How long SUMO may take for what it is at, when it is to end."""
 
 
 class SumoSession:
@@ -82,11 +83,11 @@ class SumoSession:
         if self._process is not None:
             if self.api is not None:
                 with contextlib.suppress(Exception):
-                    self.api._socket.settimeout(_EXIT_S)  # noqa: SLF001 - in a long step SUMO does not answer
+                    self.api._socket.settimeout(EXIT_S)  # noqa: SLF001 - in a long step SUMO does not answer
                     self.api.close(wait=False)
                 _hang_up(self.api)
             try:
-                self._process.wait(_EXIT_S if self.api is not None else 0.0)
+                self._process.wait(EXIT_S if self.api is not None else 0.0)
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
@@ -150,7 +151,7 @@ class SumoSession:
         """Return SUMO's own reason in one line: the lines it printed as errors, else the exception's text."""
         if self._process is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(_EXIT_S)
+                self._process.wait(EXIT_S)
             if (status := self._process.poll()) is not None and status < 0:
                 return self._crashed(status)
         self._log.seek(0)

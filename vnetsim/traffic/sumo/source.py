@@ -78,6 +78,7 @@ class SumoTraffic(OpenedTraffic):
         self._repeat = repeat
         self._types = TypeFilter(settings)
         self._session: SumoSession | None = None
+        self._play: Pass | None = None
         self._progress = progress
         self._config = config.absolute()
         with suppress(ValueError):  # which SUMO tells
@@ -185,7 +186,7 @@ class SumoTraffic(OpenedTraffic):
                 raise RunError(f"{self._config}: this traffic was closed or already read; open it again.")
             met = False
             suffix = f"#{index + 1}" if index > 0 else ""
-            play = Pass(
+            self._play = play = Pass(
                 self._session,
                 self._rsus,
                 self._radii_m,
@@ -238,6 +239,8 @@ class SumoTraffic(OpenedTraffic):
         return (*seeded, *timed)
 
     def _stop(self) -> None:
+        if self._play is not None:
+            self._play.stop()
         if self._session is not None:
             self._session.close()
             self._session = None

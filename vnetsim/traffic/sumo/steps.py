@@ -16,8 +16,9 @@ from vnetsim.coverage.frames import Frames
 from vnetsim.coverage.rsu import Rsu
 from vnetsim.coverage.tracker import Tracker
 from vnetsim.coverage.windows import CoverageEvent
+from vnetsim.errors import RunError
 from vnetsim.traffic.sumo.net import anchor, shared_place
-from vnetsim.traffic.sumo.session import SumoSession
+from vnetsim.traffic.sumo.session import EXIT_S, SumoSession
 from vnetsim.traffic.sumo.stream import Answer, SumoFrames, SumoSteps
 from vnetsim.traffic.vehicle_types import TypeFilter
 
@@ -61,6 +62,7 @@ class Pass:
         self._steps = SumoSteps(api, each if shared is None else [shared])
         self._frames = SumoFrames(self._steps, types, suffix)
         self._stopped = False
+        self._reader: threading.Thread | None = None
         # a list of answers is followed by another, by what ended the reading, or by None when there are no more
         self._parts: Queue[list[Answer] | Exception | None] = Queue(1)
 
@@ -71,8 +73,8 @@ class Pass:
             RunError: SUMO failed; what it told before was yielded.
         """
         tracker, time_s = Tracker(self._rsus), self._begin_ms / 1000 + shift_s
-        reader = threading.Thread(target=self._read, args=(shift_s,), daemon=True)
-        reader.start()
+        self._reader = threading.Thread(target=self._read, args=(shift_s,), daemon=True)
+        self._reader.start()
         try:
             while (part := self._parts.get()) is not None:
                 frames = self._made(part)
@@ -84,14 +86,25 @@ class Pass:
             self._session.kill()
             raise
         finally:
-            self._stopped = True
-            with suppress(Empty):
-                self._parts.get_nowait()  # on which the reader may wait
-            reader.join()
+            self.stop()
         yield time_s, tracker.finish(self._frames)
+
+    def stop(self) -> None:
+        """Ask for no further step, and wait for those asked for; may be called twice."""
+        self._stopped = True
+        with suppress(Empty):
+            self._parts.get_nowait()  # for which the reader may wait
+        if self._reader is not None:
+            self._reader.join(EXIT_S)
+            if self._reader.is_alive():  # in a long step SUMO does not answer
+                self._session.kill()
+                self._reader.join()
+        self._parts.put(RunError("this traffic was closed; open it again."))  # for whoever reads on
 
     def _made(self, part: list[Answer] | Exception) -> Frames:
         """Return the frames of answers, or raise what ended the reading."""
+        if isinstance(part, RunError):
+            raise part
         if isinstance(part, Exception):
             raise self._session.failed(part) from part
         try:
