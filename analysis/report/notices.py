@@ -48,7 +48,7 @@ def notices(run: RunData) -> list[str]:
         else:
             shown = "what was measured of models is the mean over them, round by round, shaded from lowest to highest"
         lines.append(f"{several}: {shown}.")
-    found = [*_on_the_clock(run), *lines, *_no_streets(run), *_sharp(run)]
+    found = [*_on_the_clock(run), *lines, *_no_streets(run), *_nobodys_computers(run), *_sharp(run)]
     return [*found, *(warning for _, _, warning in rates(run) if warning)]
 
 
@@ -147,6 +147,15 @@ def _no_streets(run: RunData) -> Iterator[str]:
             "No link was behind buildings, for the traffic has no lanes: radio.state was probability, not "
             "streets. A recording has lanes with its net (--net FILE)."
         )
+
+
+def _nobodys_computers(run: RunData) -> Iterator[str]:
+    """Say which vehicle types have a computer of their own, and nobody was of them."""
+    drove = set(run.windows["vehicle_type"].unique())
+    for one in run.manifest.computers:
+        if one.vehicle_type and one.vehicle_type not in drove:
+            types = ", ".join(clean(name, 40) for name in sorted(drove)[:8])
+            yield f"compute.by_type: nobody of type {clean(one.vehicle_type, 40)} was in coverage, but {types}."
 
 
 def _committed_speeds(run: RunData) -> pl.Series:

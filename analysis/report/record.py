@@ -104,7 +104,10 @@ def _computers(run: RunData) -> list[Row]:
     for one in run.manifest.computers:
         power = "power not known, no energy reckoned" if one.watts is None else f"{one.watts:g} W while it trains"
         speed = f"{si(one.median_flops, 'FLOP/s')} in the median{' (given by hand)' if one.by_hand else ''}"
-        rows.append((clean(one.preset, 40), f"{percent(one.share, 0)} of the vehicles, {speed}, {power}"))
+        whose = f"{percent(one.share, 0)} of the vehicles"
+        if one.vehicle_type:
+            whose = f"vehicles of type {clean(one.vehicle_type, 40)}"
+        rows.append((clean(one.preset, 40), f"{whose}, {speed}, {power}"))
     if any(one.watts is not None for one in run.manifest.computers):
         watts = run.manifest.radio_unit_w
         unit = ", ".join(f"{value:g} W {clean(name, 20)}" for name, value in watts.items())

@@ -72,6 +72,14 @@ def test_a_fleet_is_drawn_once_a_vehicle_by_its_shares_whatever_their_order() ->
     assert [one.flops for one in found[:50]] == [alone[name][i] for i, name in enumerate(names)]
 
 
+def test_a_type_has_a_computer_of_its_own_beside_a_fleet() -> None:
+    settings, streams = ComputeSettings(fleet=FLEET, by_type={"truck": "agx-orin"}, spread=0.0), Streams(seed=0)
+    trucks = {vehicle_computer(settings, f"v{i}", streams, "truck") for i in range(20)}
+    assert trucks == {(1.9e12, 60)}
+    others = [vehicle_computer(settings, f"v{i}", streams, "car") for i in range(20)]
+    assert others == [vehicle_computer(ComputeSettings(fleet=FLEET, spread=0.0), f"v{i}", streams) for i in range(20)]
+
+
 @pytest.mark.parametrize(
     ("given", "says"),
     [
@@ -79,6 +87,11 @@ def test_a_fleet_is_drawn_once_a_vehicle_by_its_shares_whatever_their_order() ->
         ({"fleet": {"ecu": 0.5}}, "compute.fleet: the shares of its presets must sum to 1, got 0.5."),
         ({"fleet": {"ecu": -1.0, "agx-orin": 2.0}}, "compute.fleet.ecu: expected a share"),
         ({"fleet": {"ecu": float("nan")}}, "compute.fleet.ecu: expected a share"),
+        ({"by_type": {"truck": "agx"}}, "compute.by_type: unknown preset 'agx'"),
+        (
+            {"by_type": {"truck": "ecu"}, "median_flops": 1e12},
+            "compute.median_flops: one speed for all, beside compute.by",
+        ),
         ({"fleet": FLEET, "median_flops": 1e12}, "compute.median_flops: one speed for all, beside compute.fleet"),
     ],
     ids=str,

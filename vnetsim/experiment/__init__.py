@@ -65,7 +65,7 @@ PLUGIN_KEYS = (
 DEFAULT_NAMES = {"selection": "random", "pace": "quorum", "aggregation": "sync", "radio": "tr37885"}
 """Plug-ins that are taken where a table names none."""
 
-WHOLE_TABLES = {("compute", "fleet")}
+WHOLE_TABLES = {("compute", "fleet"), ("compute", "by_type")}
 """Settings that are one value, though written as a table: another one takes its place and is not merged into it."""
 
 PLUGIN_TABLES = ("selection", "pace", "aggregation", "radio", "source", "encoder")

@@ -109,31 +109,36 @@ class ComputeSettings:
             whose power is known, so that energy is reckoned too.
         fleet: presets by name with their shares of the vehicles, which sum to 1, drawn once per vehicle; they go before
             ``preset``.
+        by_type: presets by vehicle type (vType id); they go before both. A type that nobody drove is told on the page.
         median_flops: median sustained speed (FLOP/s), in place of the preset's; None is the preset's.
         spread: standard deviation of the natural logarithm; 0 makes all vehicles of a preset equal.
     """
 
     preset: Literal["ecu", "jetson-nano", "xavier-nx", "agx-xavier", "agx-orin"] = "agx-xavier"
     fleet: Mapping[str, float] = field(default_factory=dict)
+    by_type: Mapping[str, str] = field(default_factory=dict)
     median_flops: Annotated[float | None, Within(1e3, 1e18, "FLOP/s", "up to an exascale computer")] = None
     spread: Annotated[float, Within(0, 5, "", "at 5 one vehicle in forty is 20,000 times as fast as the median")] = 0.5
 
     def __post_init__(self) -> None:
         check_bounds("compute", self)
+        for where, names in (("compute.fleet", self.fleet), ("compute.by_type", self.by_type.values())):
+            for name in names:
+                if name not in COMPUTERS:
+                    raise unknown_name("preset", name, sorted(COMPUTERS), where=where)
         for name, share in self.fleet.items():
-            if name not in COMPUTERS:
-                raise unknown_name("preset", name, sorted(COMPUTERS), where="compute.fleet")
             require(0 < share <= 1, f"compute.fleet.{name}: expected a share above 0 and at most 1, got {share}.")
         total = math.fsum(self.fleet.values())
         require(
             not self.fleet or math.isclose(total, 1, abs_tol=1e-6),
             f"compute.fleet: the shares of its presets must sum to 1, got {total:g}.",
         )
-        require(
-            not self.fleet or self.median_flops is None,
-            "compute.median_flops: one speed for all, beside compute.fleet, whose presets have each their own; leave "
-            "one of the two out.",
-        )
+        for key, presets in (("fleet", self.fleet), ("by_type", self.by_type)):
+            require(
+                not presets or self.median_flops is None,
+                f"compute.median_flops: one speed for all, beside compute.{key}, whose presets have each their own; "
+                "leave one of the two out.",
+            )
 
     @property
     def shares(self) -> Mapping[str, float]:

@@ -63,8 +63,12 @@ class Assembly:
                     "median_flops": compute.median_of(preset),
                     "by_hand": compute.median_flops is not None,
                     "watts": COMPUTERS[preset].watts,
+                    "vehicle_type": vehicle_type,
                 }
-                for preset, share in compute.shares.items()
+                for vehicle_type, preset, share in (
+                    *(("", preset, share) for preset, share in compute.shares.items()),
+                    *((name, preset, 1.0) for name, preset in sorted(compute.by_type.items())),
+                )
             ],
             "radio_unit_w": {"sending": TRANSMIT_W, "receiving": RECEIVE_W},
         }

@@ -52,17 +52,18 @@ def energy(seconds: Mapping[Any, float], watts: float | None, worked_s: float = 
     )
 
 
-def vehicle_computer(settings: ComputeSettings, vehicle_id: str, streams: Streams) -> Computer:
+def vehicle_computer(settings: ComputeSettings, vehicle_id: str, streams: Streams, vehicle_type: str = "") -> Computer:
     """Return a vehicle's computer, its speed drawn from a log-normal distribution: always the same for one id.
 
     Args:
         settings: presets with their shares, median and spread.
         vehicle_id: the vehicle; names the random streams.
         streams: the experiment's random streams.
+        vehicle_type: its vType id; empty where that is not known.
     """
     presets = list(settings.shares)
-    preset = presets[0]
-    if len(presets) > 1:
+    preset = settings.by_type.get(vehicle_type, presets[0])
+    if len(presets) > 1 and vehicle_type not in settings.by_type:
         ends = list(itertools.accumulate(settings.shares.values()))
         drawn = float(streams.generator("fleet", vehicle_id).random())
         preset = presets[min(bisect_right(ends, drawn), len(presets) - 1)]  # shares may sum to a little less than 1

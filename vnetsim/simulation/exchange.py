@@ -232,7 +232,7 @@ class ExchangePhase:
             self._start_work(exchange.receiver)
 
     def _start_work(self, host: Participation) -> None:
-        flops = self._world.computer(host.window.vehicle).flops
+        flops = self._world.computer(host.window).flops
         timer = self._world.env.timeout(training_s(self._plan.work_flop, flops))
         timer.callbacks.append(partial(self._worked, host))
         self._timers[host] = self._world.env.now, timer

@@ -17,7 +17,7 @@ from vnetsim.simulation.backhaul import Backhaul
 from vnetsim.simulation.compute import training_s, vehicle_computer
 from vnetsim.simulation.links import Link, Radio
 from vnetsim.simulation.stages import Coverage
-from vnetsim.simulation.vehicle import OpenWindow, Vehicle
+from vnetsim.simulation.vehicle import OpenWindow
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,13 +66,15 @@ class World:
         """Return how long a window's vehicle trains (s)."""
         if window.train_s is None:
             vehicle = window.vehicle
-            window.train_s = training_s(self.cost(vehicle.silo).work_flop, self.computer(vehicle).flops)
+            window.train_s = training_s(self.cost(vehicle.silo).work_flop, self.computer(window).flops)
         return window.train_s
 
-    def computer(self, vehicle: Vehicle) -> Computer:
-        """Return a vehicle's computer."""
+    def computer(self, window: OpenWindow) -> Computer:
+        """Return the computer of a window's vehicle."""
+        vehicle = window.vehicle
         if vehicle.computer is None:
-            vehicle.computer = vehicle_computer(self.experiment.compute, vehicle.id, self.streams)
+            kind = window.path.vehicle_type
+            vehicle.computer = vehicle_computer(self.experiment.compute, vehicle.id, self.streams, kind)
         return vehicle.computer
 
     def coverage(self, window: OpenWindow, from_s: float = 0.0) -> Coverage:

@@ -44,13 +44,14 @@ class RsuEntry:
 class ComputerEntry:
     """Computers of one preset in ``manifest.json``: their share of the vehicles, speed and power, null if not known.
 
-    ``by_hand`` says that the speed is not the preset's.
+    ``by_hand`` says that the speed is not the preset's; ``vehicle_type`` that they are that type's, all of them.
     """
 
     preset: str
     share: float
     median_flops: float
     by_hand: bool = False
+    vehicle_type: str = ""
     watts: float | None = None
 
 

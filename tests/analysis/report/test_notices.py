@@ -107,6 +107,14 @@ def test_the_cure_of_a_slow_link_is_that_of_its_model(told, model, cure):
     assert cure in told(**tell, manifest={"plugins": {"radio": {"name": model}}})[1]
 
 
+def test_a_computer_for_a_type_that_nobody_drove_is_told(told):
+    own = [{"preset": "ecu", "share": 1, "median_flops": 1e9, "vehicle_type": name} for name in ("no such", "truck")]
+    lines = told(outcomes={"committed": 10}, manifest={"computers": own})
+    assert [line for line in lines if "by_type" in line] == [
+        "compute.by_type: nobody of type no such was in coverage, but car, truck."
+    ]
+
+
 def test_a_mixed_fleet_is_told_of_its_presets(told):
     fleet = [{"preset": name, "share": 0.5, "median_flops": 1e9} for name in ("ecu", "agx-orin")]
     (line,) = told(outcomes={"committed": 10, "left_training": 30}, speed_mps=FAST, manifest={"computers": fleet})
