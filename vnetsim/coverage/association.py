@@ -127,8 +127,9 @@ class Association:
                 elif vehicle.serving is None:
                     best = self._best(vehicle, time_s)
                     (taken_over if best.time_s[0] < time_s else found).append(vehicle.hand_to(best, time_s))
-        for vehicle in self._vehicles.values() if batch else ():
-            found += self._until(vehicle, batch[-1].time_s)
+        if batch and self._quality is not None:  # without one nobody is handed over, however many are in coverage
+            for vehicle in self._vehicles.values():
+                found += self._until(vehicle, batch[-1].time_s)
         found.sort(key=lambda serves: (serves.time_s, serves.path.vehicle_id))
         taken_over.sort(key=lambda serves: (serves.time_s, serves.path.vehicle_id))
         return merge(taken_over, batch, found, key=attrgetter("time_s"))  # of equals, the first list's come first
