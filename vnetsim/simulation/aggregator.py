@@ -20,6 +20,7 @@ outbox, which the event loop empties after every event.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -139,6 +140,21 @@ class Aggregator:
     def model(self) -> ModelKey:
         """The model that the open round, or the last, began with."""
         return ModelKey(self.name, self.round)
+
+    @property
+    def held(self) -> bool:
+        """Whether its model waits for the cloud's to take its place."""
+        return self._open.held
+
+    def models_in_use(self) -> Iterator[ModelKey]:
+        """Yield the models that its participations began with or mixed, and are to be trained with once more."""
+        for participation in self._in_flight.values():
+            origin = participation.origin
+            yield from (origin.base, *(model for _, model in origin.mixed))
+            if origin.arriving is not None:
+                yield origin.arriving
+        for _, participant in self._open.committed:
+            yield from (participant.base, *(model for _, model in participant.mixed), *participant.bases)
 
     def open(self, *, held: bool = False) -> None:
         """Open the next round now, or once it is no longer held; ``fill`` invites."""

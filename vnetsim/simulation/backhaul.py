@@ -7,8 +7,10 @@ latency and of infinite rate takes no time at all, not even a turn of the event 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import simpy
 
@@ -48,31 +50,38 @@ class Backhaul:
         env: clock (s).
         settings: latency and rates.
         rsus: each has a wire.
+        max_staleness: an RSU keeps so many models older than the newest of an aggregator that it was sent.
 
     Attributes:
         wires: by the RSU's id.
     """
 
-    def __init__(self, env: simpy.Environment, settings: BackhaulSettings, rsus: Sequence[Rsu]) -> None:
+    def __init__(
+        self, env: simpy.Environment, settings: BackhaulSettings, rsus: Sequence[Rsu], max_staleness: int
+    ) -> None:
         self._env = env
         self._wire = settings.wire
         self.wires = {rsu.id: RsuWire(down=Channel(env), up=Channel(env)) for rsu in rsus}
-        self._models: dict[tuple[str, ModelKey], list[Done] | None] = {}  # who waits for it; None once it is there
+        self._max_staleness = max_staleness
+        # of an RSU's copies by version: who waits for it; None once it is there
+        self._copies: dict[tuple[str, str], dict[int, list[Done] | None]] = defaultdict(dict)
 
-    def fetch(self, model: ModelKey, rsu_id: str, size_bytes: float, on_done: Done) -> None:
+    def fetch(self, rsu_id: str, model: ModelKey, size_bytes: float, on_done: Done) -> None:
         """Have a model at an RSU, and say so: at once where it is there, else when it has arrived, once for all."""
         if model.aggregator == rsu_id:
             on_done()
             return
-        waiting = self._models.setdefault((rsu_id, model), [])
+        copies = self._copies[rsu_id, model.aggregator]
+        waiting = copies.setdefault(model.version, [])
         if waiting is None:
             on_done()
             return
         waiting.append(on_done)
         if len(waiting) == 1:
-            self.send(size_bytes, self._home(model.aggregator), rsu_id, lambda: self._fetched(rsu_id, model))
+            arrived = partial(self._fetched, copies, model.version)
+            self.send(size_bytes, self._home(model.aggregator), rsu_id, arrived)
 
-    def deliver(self, aggregator: str, rsu_id: str, size_bytes: float, on_done: Done) -> None:
+    def deliver(self, rsu_id: str, aggregator: str, size_bytes: float, on_done: Done) -> None:
         """Bring an update that an RSU received to an aggregator, and say so: at once where that is at this RSU."""
         if aggregator == rsu_id:
             on_done()
@@ -121,9 +130,10 @@ class Backhaul:
     def _home(self, aggregator: str) -> str | None:
         return None if aggregator == AGGREGATOR else aggregator
 
-    def _fetched(self, rsu_id: str, model: ModelKey) -> None:
-        waiting = self._models[rsu_id, model]
-        self._models[rsu_id, model] = None
+    def _fetched(self, copies: dict[int, list[Done] | None], version: int) -> None:
+        waiting, copies[version] = copies[version], None
+        for old in [old for old in copies if old < version - self._max_staleness and copies[old] is None]:
+            del copies[old]
         for on_done in waiting or ():
             on_done()
 

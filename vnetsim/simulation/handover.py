@@ -34,6 +34,8 @@ class Handover:
     def served(self, owner: Aggregator, vehicle: Vehicle, window: OpenWindow) -> None:
         """Let another RSU serve a vehicle that takes part for ``owner``; another one served it, or none did."""
         participation, now_s = owner.participation(vehicle), self._world.env.now
+        if participation.stage == "backhaul":
+            return
         if self._settings.policy == "drop":
             if participation.coverage is not None and participation.needs_coverage:
                 before = participation.coverage.window.rsu.id
@@ -45,7 +47,7 @@ class Handover:
             gap.callbacks.clear()
         policy: str = self._settings.policy
         after = self._by_rsu[window.rsu.id]
-        if after is owner or not after.takes(vehicle):
+        if after is owner or not after.takes(vehicle) or (policy == "mix" and after.held):
             policy = "forward"
         coverage = self._world.coverage(window, now_s + self._settings.interruption_s)
         model = after.model if policy == "mix" else None
@@ -65,6 +67,8 @@ class Handover:
     def left(self, owner: Aggregator, vehicle: Vehicle) -> None:
         """Take note that no RSU covers a vehicle any more that takes part for ``owner``."""
         participation = owner.participation(vehicle)
+        if participation.stage == "backhaul":
+            return
         if self._settings.longest_gap_s == 0:
             owner.cut_short(participation, self._world.env.now)
             return

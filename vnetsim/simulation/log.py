@@ -24,6 +24,7 @@ LEFT: Mapping[Stage, Outcome] = {
     "training": "left_training",
     "outside": "left_training",
     "upload": "left_upload",
+    "backhaul": "left_upload",
 }
 """The outcome of a participation that ends because the vehicle left coverage, by what it was doing."""
 _NOTHING: tuple[Mapping[Stage, float], ...] = dict.fromkeys(LEFT, 0.0), dict.fromkeys(LEFT, 0.0)
@@ -69,6 +70,7 @@ class ParticipationRecord(NamedTuple):
     exchange_j: float | None = None
     aggregator: str = AGGREGATOR
     base_aggregator: str = AGGREGATOR
+    backhaul_s: float = 0.0
 
 
 class ExchangeRecord(NamedTuple):
@@ -410,12 +412,14 @@ class Recorder:
                 remaining_history_s=used.invitation.predicted.history_s if used else None,
                 aggregator=model.aggregator,
                 base_aggregator=base.aggregator,
+                backhaul_s=seconds["backhaul"],
                 **joules._asdict(),
             )
         )
         for handed in used.origin.handovers if used else ():
             # what a handover ended is the last that the vehicle did
             moved = segments[-1].moved_bytes if handed.moved_bytes is None else handed.moved_bytes
+            wires_s = seconds["backhaul"] if used and handed is used.origin.handovers[-1] else 0.0
             self._log.handovers.append(
                 HandoverRecord(
                     handover=self._log.handovers.total,
@@ -424,7 +428,7 @@ class Recorder:
                     vehicle_id=vehicle.id,
                     fate=outcome,
                     aggregator=model.aggregator,
-                    **handed._replace(moved_bytes=moved)._asdict(),
+                    **handed._replace(moved_bytes=moved, backhaul_s=wires_s)._asdict(),
                 )
             )
         return row

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain, groupby
 from operator import attrgetter
 from typing import Literal, Protocol
 
@@ -123,7 +123,7 @@ def simulate(
         radio=radio,
         channels={rsu.id: Channel(env, link_rates) for rsu in traffic.rsus},
         sidelinks={rsu.id: Channel(env, sidelink_rates) for rsu in traffic.rsus},
-        backhaul=Backhaul(env, experiment.backhaul, traffic.rsus),
+        backhaul=Backhaul(env, experiment.backhaul, traffic.rsus, experiment.round.max_staleness),
         images=images or {},
         lasts_s=math.inf if traffic.info.end_s is None else traffic.info.end_s - traffic.info.begin_s,
     )
@@ -153,6 +153,8 @@ def simulate(
     mixer = mixer_of(experiment.topology, traffic.rsus)(
         world=world, handler=handler, log=log, outbox=outbox, aggregators=all_of_them
     )
+    if len(all_of_them) > 1:
+        world.needed.append(lambda: chain.from_iterable(one.models_in_use() for one in all_of_them.values()))
     loop = _Loop(env, fleet, mixer, outbox, log, on_round, association(experiment.association, traffic.rsus, radio))
     last_s = loop.play(traffic, progress)
     complete = len(log.rounds) == experiment.rounds * len(all_of_them)

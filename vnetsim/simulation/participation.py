@@ -93,7 +93,13 @@ class Origin:
 
 
 class Owner(Protocol):
-    """Whose round a participation is to count for, and who is told what becomes of it."""
+    """Whose round a participation is to count for, and who is told what becomes of it.
+
+    Attributes:
+        name: the aggregator's.
+    """
+
+    name: str
 
     def share(self, participation: Participation) -> float:
         """Return the share of its training that it is to do, in (0, 1]; asked when the training begins."""
@@ -104,7 +110,7 @@ class Owner(Protocol):
         ...
 
     def uploaded(self, participation: Participation) -> None:
-        """Take note that the last byte of its upload has arrived."""
+        """Take note that the last byte of its update has arrived."""
         ...
 
 
@@ -125,7 +131,8 @@ class Participation:
 
     Attributes:
         owner: see above.
-        stage: what it is doing; ``outside`` is to wait until it is covered again.
+        stage: what it is doing; ``outside`` is to wait until it is covered again, ``backhaul`` until its update,
+            with which the vehicle is done, has come from the RSU to the aggregator.
         coverage: where it is now; None while it is outside coverage.
         origin: the models that it has come from.
         segments: what it has done so far, in order; the present stage is not in it.
@@ -279,11 +286,12 @@ class Participation:
     def _send(self, stage: Literal["download", "upload"]) -> None:
         assert self.coverage is not None
         cost = self.invitation.cost
-        size_bytes, done = (
-            (cost.download_bytes, self._downloaded) if stage == "download" else (cost.upload_bytes, self._uploaded)
-        )
         self._begin(stage)
-        self._delivery.start(size_bytes, stage, self.coverage, done)
+        if stage == "download":
+            model = self.origin.arriving or self.origin.base
+            self._delivery.start(cost.download_bytes, self.coverage, self._downloaded, model)
+        else:
+            self._delivery.start(cost.upload_bytes, self.coverage, self._uploaded, None)
 
     def _downloaded(self) -> None:
         self._book()
@@ -320,6 +328,16 @@ class Participation:
 
     def _uploaded(self) -> None:
         self._book()
+        assert self.coverage is not None
+        self._begin("backhaul")
+        rsu_id, size_bytes = self.coverage.window.rsu.id, self.invitation.cost.upload_bytes
+        self.coverage.backhaul.deliver(rsu_id, self.owner.name, size_bytes, self._delivered)
+
+    def _delivered(self) -> None:
+        if self.stage != "backhaul":  # the round was over before
+            return
+        if self._env.now > self._began[0]:
+            self._book()
         self.stage = "over"
         self.owner.uploaded(self)
 

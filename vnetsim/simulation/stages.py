@@ -8,11 +8,13 @@ from typing import Literal, NamedTuple, get_args
 
 import simpy
 
+from vnetsim.learning import ModelKey
 from vnetsim.radio.channel import Channel, Transfer
+from vnetsim.simulation.backhaul import Backhaul
 from vnetsim.simulation.links import Link
 from vnetsim.simulation.vehicle import OpenWindow
 
-Stage = Literal["download", "waiting", "exchange", "training", "outside", "upload", "over"]
+Stage = Literal["download", "waiting", "exchange", "training", "outside", "upload", "backhaul", "over"]
 Outcome = Literal[
     "committed",
     "left_download",
@@ -66,12 +68,14 @@ class Coverage:
     Args:
         window: the window.
         channel: of the RSU.
+        backhaul: the RSU's wire, and the others'.
         link: of the window.
         from_s: from when on it may send and receive there (s); until then a handover interrupts it.
     """
 
     window: OpenWindow
     channel: Channel
+    backhaul: Backhaul
     link: Link
     from_s: float = 0.0
 
@@ -83,7 +87,7 @@ class Delivery:
         env: clock (s).
     """
 
-    __slots__ = ("_arrived", "_channel", "_env", "_transfer", "_waits")
+    __slots__ = ("_arrived", "_channel", "_env", "_start", "_transfer", "_waits")
 
     def __init__(self, env: simpy.Environment) -> None:
         self._env = env
@@ -91,17 +95,31 @@ class Delivery:
         self._channel: Channel | None = None
         self._transfer: Transfer | None = None
         self._arrived = 0.0
+        self._start = 0  # counts, so that a model that reaches the RSU later finds nobody
 
-    def start(
-        self, size_bytes: float, direction: Literal["download", "upload"], coverage: Coverage, done: Callable[[], None]
-    ) -> None:
-        """Send what has not arrived before, as soon as the vehicle may, and call ``done`` with the last byte."""
-        link = coverage.link
-        rate_bps = link.downlink_bps if direction == "download" else link.uplink_bps
+    def start(self, size_bytes: float, coverage: Coverage, done: Callable[[], None], model: ModelKey | None) -> None:
+        """Send what has not arrived before, as soon as the vehicle may, and call ``done`` with the last byte.
+
+        Args:
+            size_bytes: of all of it.
+            coverage: where.
+            done: see above.
+            model: to be downloaded, once the RSU has it; None for an upload.
+        """
+        link, start = coverage.link, self._start
+        rate_bps = link.uplink_bps if model is None else link.downlink_bps
+
+        def send() -> None:
+            if self._start == start:
+                self._channel, missing_bytes = coverage.channel, size_bytes - self._arrived
+                self._transfer = coverage.channel.send(missing_bytes, rate_bps, done, update_s=link.update_s)
 
         def begin(_: object = None) -> None:
-            self._waits, self._channel = None, coverage.channel
-            self._transfer = coverage.channel.send(size_bytes - self._arrived, rate_bps, done, update_s=link.update_s)
+            self._waits = None
+            if model is None:
+                send()
+            else:
+                coverage.backhaul.fetch(coverage.window.rsu.id, model, size_bytes, send)
 
         if coverage.from_s > self._env.now:
             self._waits = self._env.timeout(coverage.from_s - self._env.now)
@@ -122,6 +140,7 @@ class Delivery:
             assert self._channel is not None
             moved_bytes = self._channel.abort(self._transfer)
         self._waits = self._transfer = None
+        self._start += 1
         self._arrived = self._arrived + moved_bytes if keep else 0.0
         return moved_bytes
 

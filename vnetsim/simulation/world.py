@@ -79,4 +79,10 @@ class World:
 
     def coverage(self, window: OpenWindow, from_s: float = 0.0) -> Coverage:
         """Return what a vehicle takes part through in a window, from some time on (s)."""
-        return Coverage(window=window, channel=self.channels[window.rsu.id], link=self.link(window), from_s=from_s)
+        return Coverage(
+            window=window,
+            channel=self.channels[window.rsu.id],
+            backhaul=self.backhaul,
+            link=self.link(window),
+            from_s=from_s,
+        )

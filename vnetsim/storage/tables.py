@@ -81,7 +81,7 @@ PARTICIPATIONS = (
     Column("outcome", TEXT, "", "how it ended, one of vnetsim.simulation.stages.OUTCOMES"),
     Column("start_s", REAL, "s", "invitation, or entry when never invited"),
     Column("end_s", REAL, "s", "end"),
-    Column("download_s", REAL, "s", "time spent receiving"),
+    Column("download_s", REAL, "s", "time spent receiving, and before until the RSU had the model"),
     Column("train_s", REAL, "s", "time spent training on board"),
     Column("upload_s", REAL, "s", "time spent sending"),
     Column("wait_s", REAL, "s", "time spent waiting for the round's exchange between vehicles to begin"),
@@ -132,6 +132,7 @@ PARTICIPATIONS = (
     ),
     _AGGREGATOR,
     Column("base_aggregator", TEXT, "", "aggregator whose model was sent"),
+    Column("backhaul_s", REAL, "s", "time that its update took from the RSU to the aggregator"),
 )
 
 EXCHANGES = (
@@ -171,7 +172,12 @@ HANDOVERS = (
     Column("stage", TEXT, "", "what it was doing: download, training, upload, or outside: it waited, trained"),
     Column("moved_bytes", REAL, "B", "what had arrived of a transfer over the former RSU since that one served it"),
     Column("gap_s", REAL, "s", "for how long no RSU covered it in between"),
-    Column("backhaul_s", REAL, "s", "how long the new RSU had to wait for what it needed of others"),
+    Column(
+        "backhaul_s",
+        REAL,
+        "s",
+        "time that its update then took to the aggregator; 0 but for the last handover",
+    ),
     Column(
         "policy",
         TEXT,
