@@ -99,6 +99,8 @@ class Pass:
             if self._reader.is_alive():  # in a long step SUMO does not answer
                 self._session.kill()
                 self._reader.join()
+        with suppress(Empty):
+            self._parts.get_nowait()  # what the reader put meanwhile, or this method before: there is one place
         self._parts.put(RunError("this traffic was closed; open it again."))  # for whoever reads on
 
     def _made(self, part: list[Answer] | Exception) -> Frames:
