@@ -384,7 +384,7 @@ def _overrides(settings: SettingTree | None, rsu: Rsus, **given: object) -> list
 
 def _call(name: str, scenario: Scenario, out: object, named: Sequence[tuple[tuple[str, ...], Any]]) -> list[str]:
     """Return a call as one text, for the record."""
-    what = scenario.scenario if isinstance(scenario, Settings) else path_of(scenario)
+    what = scenario.scenario if isinstance(scenario, Settings) else str(scenario)
     settings: Mapping[str, Any] = {".".join(path): value for path, value in named}
     where = "" if out is None else f", out={str(out)!r}"
     return [f"vnetsim.{name}({what!r}{where}, settings={dict(settings)!r})"]
