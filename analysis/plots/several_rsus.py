@@ -13,7 +13,20 @@ from analysis.formatting import count, number, percent, plural, quantity, shorte
 from analysis.loading import RunData
 from analysis.plots.place import map_axes
 from analysis.statistics.windows import merged_windows
-from analysis.style import BLUE, FULL_IN, GREY, HALF_IN, PALE_BLUE, VIRIDIS, Drawn, axes, panel
+from analysis.style import (
+    BLUE,
+    FULL_IN,
+    GREY,
+    HALF_IN,
+    OUTCOMES,
+    PALE_BLUE,
+    VIRIDIS,
+    Drawn,
+    axes,
+    legend,
+    named_rows,
+    panel,
+)
 
 _MOST_MET = 12
 
@@ -111,3 +124,47 @@ def commits_panel(run: RunData) -> Drawn:
     best = max(counts, key=lambda name: (counts[name], name))
     words = f"{plural(committed.height, 'update')}, most of them, {counts[best]}, through RSU {shortened(best, 30)}"
     return figure, f"{words}; {silent} of {len(run.rsus)} RSUs had none." if silent else f"{words}."
+
+
+_FATES = (
+    "committed",
+    "left_download",
+    "left_training",
+    "left_exchange",
+    "left_upload",
+    "deadline",
+    "stale",
+    "rejected",
+)
+
+
+@panel("handovers", "Handovers by what the vehicle did")
+def handover_panel(run: RunData) -> Drawn:
+    """Draw how participations ended that went from one RSU to another, by what they were doing then."""
+    found = run.handovers
+    if found.is_empty():
+        return None, "Not drawn: nobody was handed over while it took part."
+    stages = [stage for stage in ("download", "training", "outside", "upload") if stage in set(found["stage"])]
+    figure = Figure((HALF_IN, 0.9 + 0.42 * len(stages)))
+    ax = axes(figure, left=0.9, top=0.55)
+    before = np.zeros(len(stages))
+    for fate in _FATES:
+        counts = np.array([found.filter(stage=stage, fate=fate).height for stage in stages])
+        if counts.any():
+            words, colour = OUTCOMES[fate]
+            ax.barh(range(len(stages)), counts, left=before, color=colour, label=words, height=0.7)
+            before += counts
+    named_rows(ax, stages)
+    ax.grid(visible=False, axis="y")
+    ax.set_xlabel("handovers")
+    legend(ax, columns=3)
+    once = found.unique("participation")
+    committed = float((once["fate"] == "committed").to_numpy().mean())
+    words = (
+        f"{plural(found.height, 'change')} of the RSU in {plural(once.height, 'participation')}, of which "
+        f"{percent(committed, 0)} committed"
+    )
+    if len(gaps_s := found["gap_s"].filter(found["gap_s"] > 0).to_numpy()):
+        words += f"; {count(len(gaps_s))} with a gap, of {quantity(float(np.median(gaps_s)), 's')} in the median"
+    waited_s = float(found["backhaul_s"].fill_null(0.0).sum())
+    return figure, f"{words}. New RSUs waited {quantity(waited_s, 's')} for the backhaul in all."

@@ -44,16 +44,23 @@ class Playback:
         text: base64 of a DEFLATE stream of a JSON header and columns of numbers.
         tolerance_m: how far off a path may be (m).
         exchanges: whether vehicles exchange with each other.
+        handovers: whether participations went from one RSU to another.
     """
 
     text: str
     tolerance_m: float
     exchanges: bool
+    handovers: bool
 
     @property
     def caption(self) -> str:
         """What a reader must know of it."""
-        return f"Paths are thinned: no vehicle is drawn more than {self.tolerance_m:g} m from where it was."
+        words = f"Paths are thinned: no vehicle is drawn more than {self.tolerance_m:g} m from where it was."
+        if self.handovers:
+            words += (
+                " Where a vehicle did one thing more than once in a participation, its seconds are shown in one piece."
+            )
+        return words
 
 
 def playback(run: RunData) -> Playback | None:
@@ -69,7 +76,12 @@ def playback(run: RunData) -> Playback | None:
         text = _packed(run, tolerance_m)
         if last or len(text) <= LIMIT_BYTES:
             break
-    return Playback(text=text, tolerance_m=tolerance_m, exchanges=run.exchange_plan is not None)
+    return Playback(
+        text=text,
+        tolerance_m=tolerance_m,
+        exchanges=run.exchange_plan is not None,
+        handovers=not run.handovers.is_empty(),
+    )
 
 
 def thinned(
@@ -145,6 +157,7 @@ def _packed(run: RunData, tolerance_m: float, of_each: int = _BATCH) -> str:
         "begin_s": begin_s,
         "per_s": _PER_S,
         "participations": _participations(run, vehicle_of, rsu_of),
+        "handovers": _handovers(run, vehicle_of, rsu_of),
         "rounds": [
             list(row)
             for row in run.rounds.sort("close_s").select("open_s", "close_s", "closed_by", "committed").iter_rows()
@@ -202,6 +215,18 @@ def _participations(run: RunData, vehicle_of: dict[str, int], rsu_of: dict[str, 
         if who[0] is not None:
             result.append([*who, round(row["start_s"], 2), round(row["end_s"], 2), spent])
     return result
+
+
+def _handovers(run: RunData, vehicle_of: dict[str, int], rsu_of: dict[str, int]) -> list[list[Any]]:
+    """Return of each handover: vehicle, time, RSUs from and to, seconds of gap and backhaul, what it did, policy."""
+    columns = ("vehicle_id", "time_s", "from_rsu_id", "to_rsu_id", "gap_s", "backhaul_s", "stage", "policy")
+    return [
+        [vehicle_of[who], round(time_s, 2), rsu_of[old], rsu_of[new], round(gap_s or 0.0, 2), backhaul_s, stage, policy]
+        for who, time_s, old, new, gap_s, backhaul_s, stage, policy in run.handovers.sort("time_s")
+        .select(columns)
+        .iter_rows()
+        if who in vehicle_of
+    ]
 
 
 def _curve(run: RunData) -> dict[str, Any] | None:

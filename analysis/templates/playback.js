@@ -15,7 +15,6 @@ const WHY = {
   deadline: "did not commit: the round's deadline came first",
   stale: "did not commit: the round closed first, and its model was too old for the next",
   rejected: "rejected: its update had values that are not finite",
-  handed_over: "ended with a handover",
 };
 const MARK_S = 4; // for so long, in seconds on the screen, an end is marked on the map
 const still = matchMedia("(prefers-reduced-motion: reduce)");
@@ -52,8 +51,12 @@ async function unpacked(text) {
   for (const [vehicle, rsu, round, outcome, from, to, spent] of run.participations) {
     taken[vehicle].push({ vehicle, rsu, round, outcome, from, to, spent });
   }
+  const handedOver = run.vehicles.map(() => []);
+  for (const [vehicle, at, from, to, gap, backhaul, stage, policy] of run.handovers) {
+    handedOver[vehicle].push({ at, from, to, gap, backhaul, stage, policy });
+  }
   const from = tracks[0].from, to = tracks.reduce((last, one) => Math.max(last, one.to), from);
-  return { ...run, time, x, y, tracks, windows, taken, from, to, longest: tracks.reduce((most, one) => Math.max(most, one.to - one.from), 0) };
+  return { ...run, time, x, y, tracks, windows, taken, handedOver, from, to, longest: tracks.reduce((most, one) => Math.max(most, one.to - one.from), 0) };
 }
 
 function placeOf(run, track, t) {
@@ -65,6 +68,14 @@ function placeOf(run, track, t) {
   const length = run.time[high] - run.time[low], share = length > 0 ? (t - run.time[low]) / length : 0;
   const dx = run.x[high] - run.x[low], dy = run.y[high] - run.y[low];
   return { x: run.x[low] + share * dx, y: run.y[low] + share * dy, speed: length > 0 ? Math.hypot(dx, dy) / length : 0 };
+}
+
+function rsuOf(run, part, t) { // which serves it now: that of its last handover, else the one that invited it
+  let rsu = part.rsu;
+  for (const handover of run.handedOver[part.vehicle]) {
+    if (part.from <= handover.at && handover.at <= t && handover.at <= part.to) rsu = handover.to;
+  }
+  return rsu;
 }
 
 function stageOf(run, vehicle, t) {
@@ -231,6 +242,11 @@ class Player {
     this.chosen = this.nearest(event.clientX - box.left, event.clientY - box.top)?.vehicle ?? -1;
     this.tell();
     this.draw();
+    if (this.partner) { // the same vehicle in the other run
+      this.partner.chosen = this.partner.run.vehicles.indexOf(this.run.vehicles[this.chosen] ?? "");
+      this.partner.tell();
+      this.partner.draw();
+    }
   }
 
   tell() {
@@ -244,6 +260,12 @@ class Player {
     for (const part of this.run.taken[this.chosen]) {
       const spent = part.spent.map(([stage, seconds]) => `${STAGES[stage][0]} ${seconds.toFixed(1)} s`).join(", ");
       items.push([part.from, `${s(part.from)} to ${s(part.to)}: invited in round ${part.round} by RSU ${this.run.rsus[part.rsu][0]}; ${WHY[part.outcome] ?? part.outcome} (${spent})`, part.from]);
+    }
+    for (const one of this.run.handedOver[this.chosen]) {
+      const name = (rsu) => this.run.rsus[rsu][0];
+      const waited = one.backhaul > 0 ? `, ${one.backhaul.toFixed(2)} s for the backhaul` : "";
+      const did = one.policy === "drop" ? "dropped at the change" : "handed over";
+      items.push([one.at, `${s(one.at)}: ${did} from RSU ${name(one.from)} to ${name(one.to)} (${one.stage}; gap ${one.gap.toFixed(1)} s${waited}; ${one.policy})`, one.at]);
     }
     if (!this.run.taken[this.chosen].length) items.push([Infinity, "It was never invited.", null]);
     items.sort((a, b) => a[0] - b[0]);
@@ -273,6 +295,7 @@ class Player {
   }
 
   draw() {
+    if (this.other) { this.other.t = Math.max(this.other.run.from, Math.min(this.other.run.to, this.t)); this.other.speed = this.speed; this.other.view = this.view; this.other.draw(); }
     const style = getComputedStyle(this.root), colour = (name) => style.getPropertyValue(name).trim();
     const ink = colour("--ink"), quiet = colour("--quiet"), line = colour("--line"), page = colour("--page"), accent = colour("--accent");
     const [pen, width, height] = this.sized(this.map);
@@ -306,7 +329,7 @@ class Player {
     }
     for (const car of this.drawn) { // who sends or receives has a line to its RSU
       if (car.stage !== 0 && car.stage !== 5) continue;
-      const [, x, y] = run.rsus[car.part.rsu], [u, v] = this.forth(x, y);
+      const [, x, y] = run.rsus[rsuOf(run, car.part, t)], [u, v] = this.forth(x, y);
       pen.strokeStyle = STAGES[car.stage][1]; pen.lineWidth = 1.5; pen.setLineDash(car.stage ? [] : [4, 3]);
       pen.beginPath(); pen.moveTo(car.px, car.py); pen.lineTo(u, v); pen.stroke(); pen.setLineDash([]);
     }
@@ -351,6 +374,16 @@ class Player {
       else { pen.strokeStyle = "#d55e00"; pen.moveTo(x - 5, y - 5); pen.lineTo(x + 5, y + 5); pen.moveTo(x + 5, y - 5); pen.lineTo(x - 5, y + 5); }
       pen.stroke();
     }
+    pen.strokeStyle = "#cc79a7"; pen.setLineDash([6, 4]);
+    for (const [vehicle, at, from, to, gap, , , policy] of this.run.handovers) { // from the old RSU to the new one
+      if (policy === "drop" || at + gap > this.t || at + gap < this.t - for_s) continue;
+      const [u, v] = this.forth(this.run.rsus[from][1], this.run.rsus[from][2]), [x, y] = this.forth(this.run.rsus[to][1], this.run.rsus[to][2]);
+      pen.globalAlpha = 1 - (this.t - at - gap) / for_s; pen.lineWidth = 2;
+      pen.beginPath(); pen.moveTo(u, v); pen.quadraticCurveTo((u + x) / 2, Math.min(v, y) - 24, x, y); pen.stroke();
+      const car = this.drawn.find((one) => one.vehicle === vehicle);
+      if (car) { pen.setLineDash([]); pen.beginPath(); pen.arc(car.px, car.py, 9, 0, 7); pen.stroke(); pen.setLineDash([6, 4]); }
+    }
+    pen.setLineDash([]);
     pen.globalAlpha = 1;
   }
 
@@ -362,28 +395,41 @@ class Player {
     for (const [, close] of run.rounds) { pen.moveTo(across(close), height - 6); pen.lineTo(across(close), height); }
     pen.moveTo(left, height - 0.5); pen.lineTo(width - 8, height - 0.5);
     pen.stroke();
-    if (run.curve && run.curve.points.length > 1) {
-      const values = run.curve.points.map((point) => point[1]), low = Math.min(...values), high = Math.max(...values);
-      const up = (value) => height - 12 - (height - 30) * (high > low ? (value - low) / (high - low) : 0.5);
-      pen.strokeStyle = accent; pen.lineWidth = 1.8; pen.beginPath();
-      run.curve.points.forEach(([time, value], i) => { if (i) pen.lineTo(across(time), up(value)); else pen.moveTo(across(time), up(value)); });
-      pen.stroke();
-      const now = run.curve.points.filter((point) => point[0] <= this.t).pop() ?? run.curve.points[0];
-      pen.fillStyle = accent; pen.beginPath(); pen.arc(across(Math.min(this.t, run.to)), up(now[1]), 3.5, 0, 7); pen.fill();
+    const shown = [run.curve, run.beside].filter((curve) => curve && curve.points.length > 1);
+    const values = shown.flatMap((curve) => curve.points.map((point) => point[1])), low = Math.min(...values), high = Math.max(...values);
+    const up = (value) => height - 12 - (height - 30) * (high > low ? (value - low) / (high - low) : 0.5);
+    const short = (value) => Number(value.toPrecision(3)).toString();
+    const now = shown.map((curve, place) => {
+      pen.strokeStyle = pen.fillStyle = place ? "#d55e00" : accent; pen.lineWidth = 1.8; pen.setLineDash(place ? [5, 3] : []);
+      pen.beginPath();
+      curve.points.forEach(([time, value], i) => { if (i) pen.lineTo(across(time), up(value)); else pen.moveTo(across(time), up(value)); });
+      pen.stroke(); pen.setLineDash([]);
+      const last = curve.points.filter((point) => point[0] <= this.t).pop() ?? curve.points[0];
+      pen.beginPath(); pen.arc(across(Math.min(this.t, curve.points[curve.points.length - 1][0])), up(last[1]), 3.5, 0, 7); pen.fill();
+      return short(last[1]);
+    });
+    if (shown.length) {
       pen.fillStyle = quiet; pen.font = "11px system-ui, sans-serif"; pen.textAlign = "right";
-      const short = (value) => Number(value.toPrecision(3)).toString();
       pen.fillText(short(high), left - 6, 22); pen.fillText(short(low), left - 6, height - 10);
       pen.textAlign = "left";
-      pen.fillText(`${run.curve.label}${run.curve.unit ? ` (${run.curve.unit})` : ""}: ${short(now[1])}`, left + 4, 10);
+      const names = shown.length > 1 ? `${now[0]} left, ${now[1]} right (dashed)` : now[0];
+      pen.fillText(`${shown[0].label}${shown[0].unit ? ` (${shown[0].unit})` : ""}: ${names}`, left + 4, 10);
     }
     pen.strokeStyle = ink; pen.lineWidth = 1; pen.beginPath(); pen.moveTo(across(this.t), run.curve ? 12 : 2); pen.lineTo(across(this.t), height); pen.stroke();
   }
 }
 
-for (const root of document.querySelectorAll(".play")) {
-  unpacked(root.querySelector("script").textContent.trim()).then((run) => {
-    root.hidden = false;
-    root.player = new Player(root, run);
-    root.player.tell();
-  });
-}
+const roots = [...document.querySelectorAll(".play")];
+Promise.all(roots.map((root) => unpacked(root.querySelector("script").textContent.trim()))).then((runs) => {
+  roots.forEach((root) => { root.hidden = false; });
+  const players = roots.map((root, place) => { root.player = new Player(root, runs[place]); root.player.tell(); return root.player; });
+  if (players.length > 1) { // the first leads, and shows both curves
+    const [first, second] = players;
+    first.other = second;
+    first.partner = second;
+    second.partner = first;
+    first.run.to = Math.max(first.run.to, second.run.to);
+    first.run.beside = second.run.curve;
+    first.draw();
+  }
+});

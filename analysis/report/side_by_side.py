@@ -1,0 +1,99 @@
+"""Two runs on one page, played in step: what differs between them, and what became of the same vehicles."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from analysis.formatting import clean, count, percent, plural
+from analysis.loading import WINDOW_KEY, RunData, load
+from analysis.report.page import environment
+from analysis.report.playback import Playback, playback
+from vnetsim.errors import InputError
+from vnetsim.storage.folder import Folder
+
+_MOST_NAMED = 3
+"""So many differing settings stand in a title."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Side:
+    """One of the two: its title, what came of it in a sentence, and what is played."""
+
+    title: str
+    facts: str
+    played: Playback
+
+
+def build_side_by_side(left: Path, right: Path, to: Path) -> Path:
+    """Write a page on which two runs are played in step, and return its path.
+
+    Raises:
+        InputError: not two run directories, a file of one is damaged, or nobody was in coverage.
+        RunError: the page cannot be written.
+    """
+    runs = load(left), load(right)
+    differing = _differing(*(_leaves(tomllib.loads(run.experiment_text)) for run in runs))
+    sides = []
+    for place, (folder, run) in enumerate(zip((left, right), runs, strict=True)):
+        played = playback(run)
+        if played is None:
+            raise InputError(f"{folder}: nobody was in coverage: there is nothing to play.")
+        named = ", ".join(f"{key} = {clean(values[place], 40)}" for key, values in differing.items())
+        sides.append(Side(title=named or clean(folder.name, 60), facts=_facts(run), played=played))
+    scenario = clean(Path(runs[0].experiment.scenario.replace("\\", "/")).name, 60)
+    page = (
+        environment()
+        .get_template("play.html.j2")
+        .render(
+            title=f"{scenario}: two runs in step",
+            subtitle=f"seeds {runs[0].manifest.seed} and {runs[1].manifest.seed}, vnetsim {runs[0].manifest.vnetsim}",
+            warnings=[] if _same_traffic(*runs) else ["The two runs saw different traffic: their vehicles differ."],
+            sides=sides,
+        )
+    )
+    Folder(to.parent).write_output(to.name, page.encode("utf-8", "replace"))
+    return to
+
+
+def _facts(run: RunData) -> str:
+    invited = run.invited
+    committed = invited.filter(outcome="committed").height
+    share = (
+        f", {percent(committed / invited.height, 0)} of {plural(invited.height, 'invitation')}"
+        if invited.height
+        else ""
+    )
+    kept = run.handovers.filter(pl.col("policy") != "drop").height
+    handed = f", {plural(kept, 'handover')}" if kept else ""
+    return f"{count(committed)} committed{share}, in {plural(run.rounds.height, 'round')}{handed}."
+
+
+def _same_traffic(left: RunData, right: RunData) -> bool:
+    """Return whether windows that had ended when the shorter run ended are the same in both."""
+    end_s = min(run.windows["exit_s"].max() or 0.0 for run in (left, right))
+    ended = [
+        run.windows.filter((pl.col("exit_s") < end_s) & (pl.col("exit_cause") != "end")).select(*WINDOW_KEY, "exit_s")
+        for run in (left, right)
+    ]
+    return ended[0].sort(WINDOW_KEY).equals(ended[1].sort(WINDOW_KEY))
+
+
+def _differing(left: Mapping[str, Any], right: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Return settings by dotted key that differ."""
+    keys = dict.fromkeys((*left, *right))
+    found = {key: (left.get(key, "-"), right.get(key, "-")) for key in keys if left.get(key) != right.get(key)}
+    return dict(list(found.items())[:_MOST_NAMED])
+
+
+def _leaves(table: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """Return the settings of nested tables by dotted key."""
+    found: dict[str, Any] = {}
+    for key, value in table.items():
+        found |= _leaves(value, f"{above}{key}.") if isinstance(value, Mapping) else {f"{above}{key}": value}
+    return found
