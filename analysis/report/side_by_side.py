@@ -17,6 +17,7 @@ from analysis.report.playback import Playback, playback
 from vnetsim.errors import InputError
 from vnetsim.storage.folder import Folder
 
+_NAME = "beside.html"
 _MOST_NAMED = 3
 """So many differing settings stand in a title."""
 
@@ -30,8 +31,8 @@ class Side:
     played: Playback
 
 
-def build_side_by_side(left: Path, right: Path, to: Path) -> Path:
-    """Write a page on which two runs are played in step, and return its path.
+def build_side_by_side(left: Path, right: Path) -> Path:
+    """Write ``beside.html`` into the folder of the first of two runs, which plays them in step; return its path.
 
     Raises:
         InputError: not two run directories, a file of one is damaged, or nobody was in coverage.
@@ -57,8 +58,8 @@ def build_side_by_side(left: Path, right: Path, to: Path) -> Path:
             sides=sides,
         )
     )
-    Folder(to.parent).write_output(to.name, page.encode("utf-8", "replace"))
-    return to
+    Folder(left).write_output(_NAME, page.encode("utf-8", "replace"))
+    return left / _NAME
 
 
 def _facts(run: RunData) -> str:

@@ -187,6 +187,18 @@ class Traffic(Folder):
         made = build_report(self.path)
         return Page(made.path, headline=made.headline, notes=made.notices)
 
+    def beside(self, other: Traffic) -> Page:
+        """Write ``beside.html`` into this run's folder, on which another run is played beside it, in step.
+
+        Raises:
+            InputError: nobody was in coverage in one of them.
+            RunError: the folder cannot be written.
+        """
+        claim("analysis")
+        from analysis.report.side_by_side import build_side_by_side  # noqa: PLC0415 - matplotlib only for a page
+
+        return Page(build_side_by_side(self.path, other.path), headline=[], notes=[])
+
 
 @dataclass(frozen=True)
 class Run(Traffic):

@@ -314,11 +314,22 @@ def resume(
 @app.command
 def report(
     *run_directories: Annotated[Path, Parameter(help="Run directories, or folders of comparisons.")],
+    beside: Annotated[Path | None, Parameter(help="Play this run beside the other, in step: beside.html.")] = None,
     debug: Debug = False,  # noqa: ARG001
 ) -> int:
     """Rebuild figures and report.html of run directories, or comparison.html of comparisons."""
     if not run_directories:
         raise InputError("vnetsim report: name at least one run directory.")
+    if beside is not None:
+        if len(run_directories) != 1:
+            raise InputError(f"vnetsim report: --beside takes one run directory, got {len(run_directories)}.")
+        left, right = (vnetsim.load(folder) for folder in (*run_directories, beside))
+        if isinstance(left, vnetsim.Study) or isinstance(right, vnetsim.Study):
+            raise InputError(
+                "vnetsim report: --beside plays two runs; a comparison holds its runs in folders of their own."
+            )
+        tell(f"page: {left.beside(right).path}")
+        return 0
     for folder in run_directories:
         _show(vnetsim.load(folder).report(), title=folder.name)
     return 0
