@@ -148,7 +148,7 @@ def participation_rows(scenario: Scenario, windows: list[tuple[object, ...]]) ->
                 1.1e6 * download / wanted[0], 1.1e6 * upload / wanted[-1], 6e5 * exchange,
                 speed, CAMERA.level_px(speed),
                 speed if committed else None, 6.2 - 1.5 * now / scenario.rounds if committed else None,
-                *later(row, start, outcome, upload, rng), *[None] * 5, "single", "single",
+                *later(row, start, outcome, upload, rng), *[None] * 5, "single", "single", 0.0,
             )
         )  # fmt: skip
     names = [column.name for column in PARTICIPATIONS]
