@@ -48,7 +48,14 @@ def notices(run: RunData) -> list[str]:
         else:
             shown = "what was measured of models is the mean over them, round by round, shaded from lowest to highest"
         lines.append(f"{several}: {shown}.")
-    found = [*_on_the_clock(run), *lines, *_no_streets(run), *_nobodys_computers(run), *_sharp(run)]
+    found = [
+        *_on_the_clock(run),
+        *lines,
+        *_no_streets(run),
+        *_nobodys_computers(run),
+        *(clean(note, 300) for note in run.manifest.radio.notes),
+        *_sharp(run),
+    ]
     return [*found, *(warning for _, _, warning in rates(run) if warning)]
 
 
@@ -230,5 +237,7 @@ def rates(run: RunData) -> list[tuple[str, str, str]]:
             "shadowing made no difference."
         )
         words = f"{percent(use.capped / use.looked_up)} of {total} at the cap of {cap}"
+        for state, times in use.states.items():
+            words += f", {percent(times / use.looked_up)} {clean(state, 40)}"
         found.append((between, words, warning if use.capped >= use.looked_up else ""))
     return found

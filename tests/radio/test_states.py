@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
+import simpy
 
 from vnetsim.coverage.rsu import Rsu
+from vnetsim.errors import InputError
+from vnetsim.radio.channel import Channel
 from vnetsim.radio.models import Tr37885
 from vnetsim.radio.propagation import line_of_sight_probability
 from vnetsim.random_streams import Streams
@@ -53,8 +57,53 @@ def test_streets_decide_and_highways_have_none() -> None:
         assert rates_mbps(open_land, [side]) == rates_mbps(open_land, [(math.hypot(*side), 0.0)])
 
 
+def test_polygons_hide_who_is_behind_them_and_the_file_is_looked_at(tmp_path: Path) -> None:
+    file = tmp_path / "houses.add.xml"
+
+    def houses(*shapes: str, more: str = "") -> Tr37885:
+        polys = "".join(f'<poly id="h{i}" type="building.yes" shape="{s}"{more}/>' for i, s in enumerate(shapes))
+        file.write_text(f'<additional><poly id="lawn" type="grass" shape="0,0 9,9 1,1"/>{polys}</additional>')
+        return replace(STILL, state="polygons", file=str(file))
+
+    model = houses("40,40 60,40 60,60 40,60")
+    behind, beside = rates_mbps(model, [(90.0, 90.0), (90.0, 0.0)])
+    assert behind == rates_mbps(STILL, [(math.hypot(90, 90) / math.sqrt(2), 90.0)])[0] < beside == 50.0
+    on_top = houses("-9,-9 9,-9 9,9 -9,9", "40,40 60,40 60,60 40,60")
+    (note,) = on_top.begin([RSU], []).notes
+    assert note.startswith("RSU 'r' stands inside a building of houses.add.xml")
+    assert rates_mbps(on_top, [(90.0, 90.0), (90.0, 0.0)]) == [behind, beside]
+    for shapes, more, says in (
+        (("0,0 9,9 9,0 0,9",), "", r"houses.add.xml:1: building 'h0' is no area \(Self-intersection"),
+        (("0,0 9,9",), "", "building 'h0' has no shape of three points"),
+        (("0,0 9,a 1,1",), "", "building 'h0' has no shape of three points"),
+        (("0,0 9,9 9,0",), ' geo="true"', "building 'h0' is in degrees"),
+        ((), "", "houses.add.xml: no building in it"),
+    ):
+        with pytest.raises(InputError, match=says):
+            houses(*shapes, more=more).begin([RSU], [])
+    for given in ({"state": "polygons"}, {"file": "x.xml"}):
+        with pytest.raises(InputError, match=r"radio\.file: the buildings of radio\.state = polygons"):
+            replace(STILL, **given)  # type: ignore[arg-type]
+
+
+def test_states_of_links_are_counted_where_transfers_look_rates_up() -> None:
+    radio = Radio(STILL, Streams(seed=0), [RSU], BLOCK)
+    use, env = radio.rate_use(), simpy.Environment()
+    ahead, side = (radio._model.draw(np.random.default_rng(0), radio._memory) for _ in range(2))
+    places = [((5.0, 0.0), ahead), ((150.0, 100.0), side), ((150.0, 100.0), side)]
+
+    def rate_bps(_: float) -> float:
+        where, state = places.pop()
+        return STILL.downlink_bps(RSU, where, replace(state, uniform=0.0))
+
+    for _ in range(3):
+        Channel(env, use).send(1e3, rate_bps, lambda: None)
+    STILL.downlink_bps(RSU, (5.0, 0.0), ahead)
+    assert (use.looked_up, dict(use.states)) == (3, {"behind buildings": 2, "in line of sight": 1})
+
+
 def test_without_lanes_streets_are_one_street() -> None:
-    assert STILL.begin([RSU], []).streets is None
+    assert STILL.begin([RSU], []).sight is None
     other = replace(STILL, state="probability")
     states = [model.draw(np.random.default_rng(3), model.begin([RSU], [])) for model in (STILL, other)]
     rates = [model.downlink_bps(RSU, (90.0, 90.0), state) for model, state in zip((STILL, other), states, strict=True)]

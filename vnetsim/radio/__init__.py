@@ -43,6 +43,10 @@ class RadioModel(Protocol):
         Args:
             rsus: all RSUs.
             lanes: polylines of the road net near them, each an array (points, 2) in m; empty where unknown.
+
+        Returns:
+            anything. Its attributes ``notes``, lines for the page, and ``state``, in words that of the link whose rate
+            was told last, are read where it has them.
         """
         ...
 

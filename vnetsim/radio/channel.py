@@ -10,8 +10,9 @@ IEEE/ACM Trans. Networking 1(3), 1993, define virtual time this way).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from heapq import heappop, heappush
 
@@ -26,16 +27,24 @@ class RateUse:
         cap_bps: the highest rate there can be (bit/s); None where there is none.
         looked_up: number of rates, one at the start of a transfer and one at each of its updates.
         capped: how many of them were the cap.
+        states: how many were of a link in each state; empty where the model has none.
+        state: returns that of the link whose rate was told last, empty for none.
+        notes: what the model has to say of the place, line by line.
     """
 
     cap_bps: float | None = None
     looked_up: int = 0
     capped: int = 0
+    states: Counter[str] = field(default_factory=Counter, compare=False)
+    state: Callable[[], str] = field(default=str, compare=False)
+    notes: Sequence[str] = ()
 
     def count(self, rate_bps: float) -> float:
         """Take note of a rate that is used (bit/s), and return it."""
         self.looked_up += 1
         self.capped += self.cap_bps is not None and rate_bps >= self.cap_bps
+        if state := self.state():
+            self.states[state] += 1
         return rate_bps
 
 

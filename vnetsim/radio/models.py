@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
 
 from vnetsim.coverage.rsu import Rsu
 from vnetsim.coverage.windows import Floats
-from vnetsim.errors.bounds import Share, Within
+from vnetsim.errors.bounds import Share, Within, require
 from vnetsim.radio import PositionM
 from vnetsim.radio.capacity import noise_dbm, shannon_bps, sidelink_efficiency
 from vnetsim.radio.propagation import (
@@ -26,7 +27,7 @@ from vnetsim.radio.propagation import (
 )
 
 if TYPE_CHECKING:
-    from vnetsim.radio.sight import Streets
+    from vnetsim.radio.sight import Buildings, Streets
 
 PowerDbm = Annotated[float, Within(-100, 100, "dBm", "below any receiver's noise; 10 MW, above any transmitter")]
 
@@ -39,21 +40,25 @@ NAKAGAMI_M = {True: 3, False: 1}
 """Of the fast fading on one street and behind buildings (Rayleigh); no source of TR 37.885's: an assumption."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Place:
     """What a model knows of where it is used.
 
     Args:
-        streets: who sees whom; None where no lane is known, or states are not a matter of streets.
+        sight: who sees whom; None where no lane is known, or states are a matter of neither streets nor buildings.
         rsus: all RSUs, which interfere where that is asked for.
+        notes: lines that the user must see.
+        state: of the link whose rate was told last, in words.
     """
 
-    streets: Streets | None
+    sight: Streets | Buildings | None
     rsus: Sequence[Rsu]
+    notes: Sequence[str] = ()
+    state: str = ""
 
     def one_street(self, one_m: PositionM, other_m: PositionM, environment: str) -> bool:
         """Return whether no building stands between two places (m); outside of towns there is none."""
-        return environment != "urban" or self.streets is None or self.streets.clear(one_m, other_m)
+        return environment != "urban" or self.sight is None or self.sight.clear(one_m, other_m)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,8 +104,11 @@ class Tr37885:
     Args:
         state: ``streets``, behind buildings wherever the line of sight leaves the streets of an urban net, else in line
             of sight or behind a vehicle, with a shadowing that changes along the path (10 m urban, 25 m highway);
-            ``probability``, the same without buildings; or ``los``, always in line of sight, with one draw of the
-            shadowing a window. Where no lane is known, as for the Gaussian, ``streets`` is ``probability``.
+            ``polygons``, the same with the buildings of ``file``; ``probability``, without any; or ``los``, always in
+            line of sight, with one draw of the shadowing a window. Where no lane is known, as for the Gaussian,
+            ``streets`` is ``probability``.
+        file: SUMO additional file whose polygons of a type that begins with "building" are the buildings of
+            ``polygons``, as polyconvert writes it.
         environment: whose path loss holds, also between vehicles: ``urban``, ``highway``, or ``scenario`` for what the
             scenario's RSU says, the one that serves the vehicle; ``urban`` where it says nothing.
         carrier_hz: carrier frequency (Hz).
@@ -130,7 +138,8 @@ class Tr37885:
     # a vehicle at 50 km/h moves by 14 m, over which the path loss changes by .5 dB at 200 m; each update is an event
     update_s: ClassVar[float | None] = 1.0
 
-    state: Literal["los", "probability", "streets"] = "streets"
+    state: Literal["los", "probability", "streets", "polygons"] = "streets"
+    file: str = ""
     environment: Literal["scenario", "urban", "highway"] = "scenario"
     carrier_hz: Annotated[float, Within(1e8, 1e12, "Hz", "microwaves, which the path loss is of")] = 5.9e9
     bandwidth_hz: Annotated[float, Within(1e3, 1e11, "Hz", "from telemetry to all microwave bands")] = 20e6
@@ -149,6 +158,12 @@ class Tr37885:
         float | None, Within(1e-3, 100, "bit/s/Hz", "above 1024-QAM on eight layers")
     ] = None
 
+    def __post_init__(self) -> None:
+        require(
+            (self.state == "polygons") == bool(self.file),
+            "radio.file: the buildings of radio.state = polygons, a SUMO additional file; give both or neither.",
+        )
+
     @property
     def cap_bps(self) -> float:
         """The highest rate (bit/s)."""
@@ -161,11 +176,16 @@ class Tr37885:
 
     def begin(self, rsus: Sequence[Rsu], lanes: Sequence[Floats]) -> Place:
         """Return who sees whom, and who interferes."""
-        if self.state != "streets" or not any(len(lane) > 1 for lane in lanes):
-            return Place(streets=None, rsus=rsus)
-        from vnetsim.radio.sight import Streets  # noqa: PLC0415 - brings shapely, which other states do without
+        known = self.state == "polygons" or (self.state == "streets" and any(len(lane) > 1 for lane in lanes))
+        if not known:
+            return Place(sight=None, rsus=rsus)
+        from vnetsim.radio.sight import Buildings, Streets  # noqa: PLC0415 - brings shapely, which others do without
 
-        return Place(streets=Streets(lanes, [(rsu.x_m, rsu.y_m) for rsu in rsus]), rsus=rsus)
+        places = {rsu.id: (rsu.x_m, rsu.y_m) for rsu in rsus}
+        if self.state == "streets":
+            return Place(sight=Streets(lanes, list(places.values())), rsus=rsus)
+        buildings = Buildings(Path(self.file), places)
+        return Place(sight=buildings, rsus=rsus, notes=buildings.notes)
 
     def draw(self, generator: np.random.Generator, memory: Place) -> DrawnLink | tuple[float, Place]:
         """Return what holds for a link: in line of sight its excess loss (dB), the same both ways."""
@@ -226,11 +246,14 @@ class Tr37885:
         ground_m = math.dist(one_m, other_m)
         distance_m = math.hypot(ground_m, heights_m[0] - heights_m[1])
         if not isinstance(state, DrawnLink):
+            state[1].state = "in line of sight"
             return path_loss_db(distance_m, self.carrier_hz, environment), state[0], True
         one_street = state.place.one_street(one_m, other_m, environment)
         path_db = path_loss_db(distance_m, self.carrier_hz, environment, one_street=one_street)
         excess_db = 0.0
+        state.place.state = "in line of sight" if one_street else "behind buildings"
         if one_street and state.uniform > line_of_sight_probability(ground_m, environment):
+            state.place.state = "behind a vehicle"
             excess_db = blockage_db(distance_m, heights_m, state.blocker_m, state.deviate)
         between_vehicles = heights_m[0] == heights_m[1]
         x_m, y_m = ((a + b) / 2 for a, b in zip(one_m, other_m, strict=True)) if between_vehicles else other_m

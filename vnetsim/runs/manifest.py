@@ -113,14 +113,19 @@ def rsu_records(rsus: Iterable[Rsu]) -> list[dict[str, Any]]:
 
 
 def radio_record(links: RateUse, sidelinks: RateUse) -> dict[str, Any]:
-    """Return what rates came to as JSON values: the cap, and how often it decided; empty where none has a cap."""
+    """Return what rates came to as JSON values: the cap, how often it decided, states; empty where none has a cap."""
     if links.cap_bps is None:
         return {}
 
-    def counts(use: RateUse) -> dict[str, int]:
-        return {"looked_up": use.looked_up, "capped": use.capped}
+    def counts(use: RateUse) -> dict[str, Any]:
+        return {"looked_up": use.looked_up, "capped": use.capped, "states": dict(use.states.most_common())}
 
-    return {"cap_bps": links.cap_bps, "links": counts(links), "sidelinks": counts(sidelinks)}
+    return {
+        "cap_bps": links.cap_bps,
+        "notes": list(links.notes),
+        "links": counts(links),
+        "sidelinks": counts(sidelinks),
+    }
 
 
 class Manifest:

@@ -45,7 +45,9 @@ class Radio:
         """Return what takes note of rates, for channels."""
         cap_bps = getattr(self._model, "cap_bps", None)
         with plugin_errors("radio model", self._model.name, "in cap_bps"):
-            return RateUse(cap_bps=None if cap_bps is None else float(cap_bps))
+            cap_bps = None if cap_bps is None else float(cap_bps)
+        memory = self._memory
+        return RateUse(cap_bps=cap_bps, state=lambda: getattr(memory, "state", ""), notes=getattr(memory, "notes", ()))
 
     def link(self, path: VehiclePath, rsu: Rsu, earlier_windows: int) -> Link:
         """Return the link of a coverage window.

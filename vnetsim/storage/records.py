@@ -82,10 +82,11 @@ class TrafficEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class RatesEntry:
-    """How often ``manifest.json`` says that rates were looked up, and how many of them were the cap."""
+    """How often ``manifest.json`` says that rates were looked up, how many were the cap, and how many of each state."""
 
     looked_up: int
     capped: int
+    states: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +94,7 @@ class RadioEntry:
     """The radio of ``manifest.json``; empty where it has no cap."""
 
     cap_bps: float | None = None
+    notes: list[str] = field(default_factory=list)
     links: RatesEntry | None = None
     sidelinks: RatesEntry | None = None
 
