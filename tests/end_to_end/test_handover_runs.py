@@ -1,0 +1,90 @@
+"""Runs over several RSUs whose discs overlap, under every rule of association and policy of handover."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from small_runs import interrupted_at
+
+from learners.classification_fedavg import ClassificationFedAvg
+from vnetsim.storage.run_directory import RunDirectory
+
+Cli = Callable[..., Any]
+QUICK = (
+    *("--learner", "fedavg-classification", "--rounds", "4", "--set", "silos.count=10", "--set", "learning.steps=2"),
+    *("--set", "data.train_images=400", "--set", "data.test_images=50", "--set", "round.max_staleness=2"),
+    *("--set", "round.quorum=3", "--set", "round.invited=10", "--set", "compute.median_flops=5e7"),
+)
+RULES = {
+    "drop": ("association.rule=nearest",),
+    "forward": ("association.rule=first", "handover.longest_gap_s=20", "handover.transfer=resume"),
+    "carry": ("association.rule=strongest", "association.hysteresis=3", "association.trigger_s=0.3"),
+    "carry-delta": ("association.rule=nearest", "handover.longest_gap_s=5"),
+    "mix": ("association.rule=nearest", "association.hysteresis=10"),
+}
+
+
+def options(policy: str, topology: str) -> tuple[str, ...]:
+    chosen = (f"handover.policy={policy}", f"topology.kind={topology}", *RULES[policy])
+    return (*QUICK, *(word for setting in chosen for word in ("--set", setting)))
+
+
+@pytest.fixture(scope="module")
+def recording(cli: Cli, scenarios: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return two minutes of the corridor's traffic."""
+    folder = tmp_path_factory.mktemp("corridor") / "traffic"
+    span = ("--set", "traffic.end_s=240", "--set", "traffic.warmup_s=120", "--set", "traffic.repeat=false")
+    done = cli("mobility", scenarios / "corridor.sumocfg", *span, "--no-report", "--out", folder)
+    assert done.status == 0, done.err
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("policy", "topology"), [("forward", "single"), *((policy, "per-rsu") for policy in RULES)], ids=str
+)
+def test_a_killed_run_resumes_to_the_bits_and_without_training_everyone_does_the_same(
+    policy: str,
+    topology: str,
+    cli: Cli,
+    recording: Path,
+    results_of: Callable[[Path], dict[str, bytes]],
+    tmp_path: Path,
+) -> None:
+    whole, stopped, timing = tmp_path / "whole", tmp_path / "stopped", tmp_path / "timing"
+    more = options(policy, topology)
+    done = cli("run", recording, *more, "--out", whole)
+    assert done.status == 0, done.err
+    rows = RunDirectory(whole).read("handovers")
+    expected = "drop" if policy == "drop" else "forward" if topology == "single" else policy
+    assert expected in set(rows["policy"])
+    assert (rows["fate"] == "committed").any() == (policy != "drop")
+    with interrupted_at(ClassificationFedAvg, "train", 3):
+        assert cli("run", recording, *more, "--out", stopped).status == 130
+    assert cli("resume", stopped).status == 0
+    assert results_of(stopped) == results_of(whole)
+    done = cli("run", recording, *more, "--timing-only", "--out", timing)
+    assert done.status == 0, done.err
+    last = RunDirectory(whole).read("rounds").group_by("aggregator").agg(pl.col("round").max())
+    trained, played = (
+        RunDirectory(run).read("participations").join(last, on="aggregator", suffix="_last") for run in (whole, timing)
+    )
+    same = pl.col("round") < pl.col("round_last")  # the last one ends who is in flight
+    columns = ("aggregator", "vehicle_id", "start_s", "end_s", "outcome", "download_bytes", "upload_bytes")
+    assert trained.filter(same).select(columns).equals(played.filter(same).select(columns))
+
+
+def test_a_replay_gives_the_handovers_of_the_live_run(
+    cli: Cli, scenarios: Path, results_of: Callable[[Path], dict[str, bytes]], tmp_path: Path
+) -> None:
+    span = ("--set", "traffic.end_s=240", "--set", "traffic.warmup_s=150")
+    live, again = tmp_path / "live", tmp_path / "again"
+    done = cli("run", scenarios / "corridor.sumocfg", *options("mix", "per-rsu"), *span, "--out", live)
+    assert done.status == 0, done.err
+    assert cli("run", live, "--out", again).status == 0
+    first, second = results_of(live), results_of(again)
+    assert {name for name in first if first[name] != second[name]} == {"experiment.toml"}
+    assert RunDirectory(again).read("handovers").height > 0
