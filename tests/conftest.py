@@ -29,7 +29,6 @@ ALL_ONLY = (
     "end_to_end/test_every_learner.py",
     "end_to_end/test_exchange_runs.py",
     "end_to_end/test_gpu_check.py",
-    "end_to_end/test_handover_runs.py::test_a_killed",
     "end_to_end/test_hostile_names.py",
     "end_to_end/test_learner_failures.py",
     "end_to_end/test_paces.py",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,9 +43,14 @@ def recording(cli: Cli, scenarios: Path, tmp_path_factory: pytest.TempPathFactor
     return folder
 
 
-@pytest.mark.parametrize(
-    ("policy", "topology"), [("forward", "single"), *((policy, "per-rsu") for policy in RULES)], ids=str
-)
+def runs() -> Iterator[Any]:
+    """Yield policies with topologies; the quick suite has the one whose models are carried and mixed."""
+    for policy, topology in (("forward", "single"), *((policy, "per-rsu") for policy in RULES)):
+        marks = () if policy == "mix" else pytest.mark.slow
+        yield pytest.param(policy, topology, id=f"{policy}-{topology}", marks=marks)
+
+
+@pytest.mark.parametrize(("policy", "topology"), runs())
 def test_a_killed_run_resumes_to_the_bits_and_without_training_everyone_does_the_same(
     policy: str,
     topology: str,
