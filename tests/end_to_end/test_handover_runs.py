@@ -50,7 +50,7 @@ def runs() -> Iterator[Any]:
         yield pytest.param(policy, topology, id=f"{policy}-{topology}", marks=marks)
 
 
-@pytest.mark.parametrize(("policy", "topology"), runs())
+@pytest.mark.parametrize(("policy", "topology"), [*runs()])
 def test_a_killed_run_resumes_to_the_bits_and_without_training_everyone_does_the_same(
     policy: str,
     topology: str,
