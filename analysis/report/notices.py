@@ -48,6 +48,12 @@ def notices(run: RunData) -> list[str]:
         else:
             shown = "what was measured of models is the mean over them, round by round, shaded from lowest to highest"
         lines.append(f"{several}: {shown}.")
+        by_itself = pl.col("closed_by").is_in(["everyone", "deadline"])
+        if run.experiment.topology.kind == "hierarchical" and run.merges.filter(by_itself).is_empty():
+            lines.append(
+                "No round of the cloud closed before the traffic ended: lower topology.edge_rounds, give it a "
+                "topology.cloud_deadline_s, take a faster backhaul, or play more traffic."
+            )
     found = [
         *_on_the_clock(run),
         *lines,
