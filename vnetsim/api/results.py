@@ -226,6 +226,16 @@ class Run(Traffic):
         return self._table("handovers")
 
     @cached_property
+    def merges(self) -> pl.DataFrame:
+        """One row for each model that went into an average of several aggregators' models; empty where there is one."""
+        return self._table("merges")
+
+    @cached_property
+    def backhaul(self) -> pl.DataFrame:
+        """What crossed the wire of each RSU."""
+        return self._table("backhaul")
+
+    @cached_property
     def rounds(self) -> pl.DataFrame:
         """One row a round: when it opened and closed, who was invited, how many committed."""
         return self._table("rounds")

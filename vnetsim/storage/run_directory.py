@@ -7,7 +7,7 @@ Layout (a folder the user can zip and send)::
     windows.parquet      and participations, exchanges, rounds, metrics, silos, map: see vnetsim.storage.tables
     windows/             and the other tables that grow: their pieces, until the run has finished
     samples.npz          example images, sharp and blurred
-    model.safetensors    the final global model
+    model.safetensors    the final model of the one aggregator or the cloud; models/ has each RSU's where there is none
     checkpoint/          the newest finished round: progress.json, the state it names, a file for each silo with state,
                          and results of earlier rounds, rounds-000000.json and so on
     checksums.sha256     SHA-256 of all these files: vnetsim.storage.checksums
