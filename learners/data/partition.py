@@ -1,4 +1,4 @@
-"""Dealing the training images to the silos: IID, by Dirichlet or label skew, by approach direction or district."""
+"""Dealing the training images to the silos: IID, by Dirichlet, label skew or major class, by approach or district."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vnetsim.experiment import DataSettings
 
 Indices = NDArray[np.int64]
 
-OF_CLASSES = ("iid", "dirichlet", "approach", "label-skew", "district")
+OF_CLASSES = ("iid", "dirichlet", "approach", "label-skew", "major-class", "district")
 OF_ANGLES = ("iid", "drive", "block", "sign")
 CLASSED, ANGLED = "images with classes", "frames with steering angles"
 STRAIGHT = 0.05
@@ -27,7 +27,7 @@ def partition(
     """Return the rows of ``labels`` that each silo holds.
 
     No image goes to two silos, and every image to one if any silo holds its class. Silos get equally many, to within
-    one image, for ``iid``, ``dirichlet`` and ``district``, and among the silos that share classes for
+    one image, for ``iid``, ``dirichlet``, ``major-class`` and ``district``, and among the silos that share classes for
     ``approach``. The order inside a silo is random and independent of the class.
 
     - ``iid``: every silo gets equally many of each class, to within one image.
@@ -42,6 +42,8 @@ def partition(
     - ``label-skew``: every silo holds 1 + round((1 - u) (C - 1)) of the C classes, u being ``settings.unseen_share``
       (halves are rounded to even), and no image of the others. Any two classes are held by equally many silos to
       within one, so none is left out when the silos are enough, and a class is dealt evenly to those that hold it.
+    - ``major-class``: silo i has ``settings.major_share`` of its images from class i mod classes, the rest from all
+      others, as by ``district`` (the data of MIDDLE's vehicles; Zhang et al. 2023, ICPP, 10.1145/3605573.3605643).
     - ``district``: silo i belongs to district i mod ``districts``, and has ``settings.major_share`` of its images from
       the classes of its district, the rest from all others, in proportion to their frequency, as far as the images
       suffice; classes belong to districts as to directions. Silos are served as for ``dirichlet``.
@@ -72,7 +74,8 @@ def partition(
             log_shares = log_dirichlet(settings.alpha * (sizes / sizes.mean()), silos, generator)
             shards = _by_shares(cards, sizes, log_shares, generator)
         else:
-            shards = _by_shares(cards, sizes, _log_majors(sizes, silos, districts, settings.major_share), generator)
+            groups = len(sizes) if kind == "major-class" else districts
+            shards = _by_shares(cards, sizes, _log_majors(sizes, silos, groups, settings.major_share), generator)
     return [generator.permutation(shard) for shard in shards]
 
 

@@ -108,13 +108,13 @@ class DataSettings:
         side_correction: of a set with three cameras, 0 takes the centre one alone; above, the left and right ones too,
             their steering angle corrected by so much towards the centre, in the unit of the set's angles.
         partition: ``iid``; with classes ``dirichlet`` with ``alpha``, ``approach`` (silos of one direction share
-            classes), ``label-skew`` (each silo lacks ``unseen_share`` of the classes) or ``district`` (silos of one RSU
-            have ``major_share`` of their images from the same classes); with steering angles
-            ``drive``, ``block`` (stretches of time) or ``sign`` (of the angle).
+            classes), ``label-skew`` (each silo lacks ``unseen_share`` of the classes), ``major-class`` (each silo has
+            ``major_share`` of its images from one class) or ``district`` (silos of one RSU have it from the same
+            classes); with steering angles ``drive``, ``block`` (stretches of time) or ``sign`` (of the angle).
         alpha: concentration of the Dirichlet distribution, > 0.
         unseen_share: share of the other classes that a silo lacks besides its own first one, in [0, 1]: at 0 it
             has them all, at 1 only one.
-        major_share: what the classes of its district make up of a silo, in [0, 1].
+        major_share: what its major class, or the classes of its district, make up of a silo, in [0, 1].
         min_images: every silo gets at least this many images; 0 divides them all, evenly where the partition allows.
     """
 
@@ -125,7 +125,9 @@ class DataSettings:
     test_images: Images = 0
     image_px: Annotated[int, Within(0, 1024, "px", "a set is held in memory, and the networks are small")] = 0
     side_correction: Annotated[float, Within(0, 90, "", "an angle in degrees at most")] = 0.0
-    partition: Literal["iid", "dirichlet", "approach", "label-skew", "district", "drive", "block", "sign"] = "iid"
+    partition: Literal[
+        "iid", "dirichlet", "approach", "label-skew", "major-class", "district", "drive", "block", "sign"
+    ] = "iid"
     alpha: Annotated[float, Within(1e-9, 1e9, "", "one class to a silo below, equal shares above")] = 0.1
     unseen_share: Share = 0.5
     major_share: Share = 0.8

@@ -77,6 +77,18 @@ def test_the_classes_of_a_district_have_their_share_of_its_silos(districts, majo
     assert shares.mean() == pytest.approx(0.8, abs=0.02)
 
 
+@pytest.mark.parametrize("share", [0.8, 1.0])
+def test_a_silo_has_one_major_class_and_the_others_alike(share):
+    """Silo i that of class i mod 10, whatever the districts, and silos are even."""
+    table = counts(CIFAR, deal(CIFAR, 100, partition="major-class", districts=3, major_share=share))
+    assert np.ptp(table.sum(axis=1)) <= 1
+    assert sum(table.sum(axis=1)) == len(CIFAR)
+    shares = table[np.arange(100), np.arange(100) % 10] / table.sum(axis=1)
+    assert shares == pytest.approx(share, abs=0.05), "the last ones get what is left"
+    minor = np.where(np.arange(10) == np.arange(100)[:, None] % 10, 0, table).mean(axis=0)
+    assert np.ptp(minor) <= 0.03 * table.sum(axis=1).mean()
+
+
 @pytest.mark.parametrize("alpha", [1e-9, 1e-6])
 def test_dirichlet_tends_to_one_class_for_small_alpha(alpha):
     """A silo of k classes used up k - 1 of them, so at most silos + classes - 1 pairs of silo and class occur."""
