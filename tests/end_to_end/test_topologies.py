@@ -37,7 +37,10 @@ def models(folder: Path) -> dict[str, dict[str, torch.Tensor]]:
     return found
 
 
-@pytest.mark.parametrize(("topology", "method", "call"), [(HIERARCHICAL, "merge", 4), (PEERS, "aggregate", 5)])
+@pytest.mark.parametrize(
+    ("topology", "method", "call"),
+    [(HIERARCHICAL, "merge", 4), pytest.param(PEERS, "aggregate", 5, marks=pytest.mark.slow)],
+)
 def test_a_stopped_run_goes_on_to_the_same_bits(
     topology: tuple[str, ...],
     method: str,

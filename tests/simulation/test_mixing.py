@@ -17,7 +17,7 @@ from vnetsim.coverage.rsu import Rsu
 from vnetsim.errors import InputError
 from vnetsim.experiment import TopologySettings
 from vnetsim.learner_facts import CLOUD
-from vnetsim.simulation.mixing import metropolis_hastings, neighbours
+from vnetsim.simulation.topology import metropolis_hastings, neighbours
 
 WEST, EAST = (Rsu(id=name, x_m=x, y_m=0.0, range_m=250.0) for name, x in (("west", 0.0), ("east", 1000.0)))
 BOTH = (WEST, EAST)

@@ -81,7 +81,8 @@ def run(
         settings: any other setting, by dotted key, ``{"round.quorum": 10}``, or as tables.
         progress: whether to show how far it is; None for where somebody sees it, a notebook or a terminal; False for
             silence. Or an object with the methods of ``vnetsim.progress.ProgressDisplay``.
-        on_round: called after every round with the number of rounds done and the metrics measured after it, by name;
+        on_round: called after every round with the number of rounds done, of all RSUs where each has its own, and the
+            metrics measured after it, by name;
             where it returns False, the run ends there as if its traffic had ended, and is finished.
         workers: with ``engine="ray"``, processes that train the vehicles.
         engine: ``"local"`` trains in this process; ``"ray"`` on a Ray cluster.

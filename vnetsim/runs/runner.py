@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
@@ -29,7 +30,7 @@ from vnetsim.runs.traffic_recording import kept, opened, record, show
 from vnetsim.runs.writer import choose_folder, locked, write_models, write_samples
 from vnetsim.scenario.settings_file import load_experiment, read_toml
 from vnetsim.scenario.trust import check_resumed
-from vnetsim.simulation.topology import aggregators
+from vnetsim.simulation.topology import aggregators, refuse_slow_wires
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.storage.tables import to_parquet
 
@@ -195,6 +196,9 @@ def _learn(
             device, on_ray=bool(workers), fetch=fetch, aggregators=names, districts=len(traffic.rsus)
         )
         learner, costs = assembly.made(context)
+        info = traffic.info
+        lasts_s = math.inf if info.end_s is None else info.end_s - info.begin_s
+        refuse_slow_wires(experiment, lasts_s, (costs or {0: learner.cost(0)})[0].download_bytes)
         description = learner.describe()
         files = [code_file(name) for name in experiment.plugins().values()]
         data_files = [file for table, file in plugin_files(experiment).items() if table != "source"]  # it names its own

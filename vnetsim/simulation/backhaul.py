@@ -123,10 +123,6 @@ class Backhaul:
         wire.up_messages += 1
         _move(wire.up, size_bytes, self._wire.up_bps, across)
 
-    def least_s(self, size_bytes: float) -> float:
-        """Return how long so much takes at least from an RSU to the cloud (s)."""
-        return self._wire.latency_s + self._wire.cloud_latency_s + 8 * size_bytes / self._wire.up_bps
-
     def _home(self, aggregator: str) -> str | None:
         return None if aggregator == AGGREGATOR else aggregator
 

@@ -12,15 +12,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
-import numpy as np
-
 from vnetsim.coverage.rsu import Rsu
-from vnetsim.errors import InputError
 from vnetsim.experiment import TopologySettings
 from vnetsim.learner_facts import CLOUD
 from vnetsim.learning import ModelKey
 from vnetsim.simulation.aggregator import Aggregator, Outbox
 from vnetsim.simulation.log import MergeRecord, Mixing, RoundHandler, RoundSummary, SimulationLog
+from vnetsim.simulation.topology import metropolis_hastings, neighbours, refuse_slow_wires
 from vnetsim.simulation.world import World
 
 
@@ -84,7 +82,7 @@ class Cloud(Apart):
         self._newest = {name: ModelKey(name, 0) for name in self.aggregators}
         self._here: list[str] = []  # whose model has arrived, in order
         self._last: set[str] = set()  # whose last model has been averaged
-        self._refuse_slow_wires()
+        refuse_slow_wires(self.world.experiment, self.world.lasts_s, self._model_bytes())
 
     @property
     def finished(self) -> bool:
@@ -145,14 +143,6 @@ class Cloud(Apart):
         if not self.aggregators[name].finished:
             self.aggregators[name].resume(reset=self._rules.reset == "in-flight")
 
-    def _refuse_slow_wires(self) -> None:
-        least_s, lasts_s = self.world.backhaul.least_s(self._model_bytes()), self.world.lasts_s
-        if least_s >= lasts_s:
-            raise InputError(
-                f"backhaul: a model takes at least {least_s:g} s to the cloud, and the traffic lasts {lasts_s:g} s: no "
-                "round of the cloud would close. Take a faster preset, or a smaller latency_s or cloud_latency_s."
-            )
-
 
 @dataclass(kw_only=True)
 class Peers(Apart):
@@ -199,52 +189,6 @@ class Peers(Apart):
         """Return the models of other RSUs that are still to be averaged."""
         heard = (model for models in self._heard.values() for model in models.values())
         return tuple(dict.fromkeys([*heard, *self._under_way]))
-
-
-def neighbours(settings: TopologySettings, rsus: Sequence[Rsu]) -> dict[str, set[str]]:
-    """Return the neighbours of every RSU; see ``TopologySettings``.
-
-    Raises:
-        InputError: some RSUs have no way to each other.
-    """
-    found: dict[str, set[str]] = {rsu.id: set() for rsu in rsus}
-    if settings.peers == "ring":
-        for one, other in zip(rsus, [*rsus[1:], rsus[0]], strict=True):
-            found[one.id].add(other.id)
-            found[other.id].add(one.id)
-        return found
-    at_m = np.array([(rsu.x_m, rsu.y_m) for rsu in rsus])
-    apart_m = np.linalg.norm(at_m[:, None] - at_m[None], axis=-1)
-    for i, j in np.argwhere(apart_m < settings.range_m):
-        if i != j:
-            found[rsus[i].id].add(rsus[j].id)
-    reached, waiting = {rsus[0].id}, [rsus[0].id]
-    while waiting:
-        more = found[waiting.pop()] - reached
-        reached |= more
-        waiting += sorted(more)
-    if outside := [number for number, rsu in enumerate(rsus) if rsu.id not in reached]:
-        inside = [number for number, rsu in enumerate(rsus) if rsu.id in reached]
-        gap_m = apart_m[np.ix_(inside, outside)].min()
-        raise InputError(
-            f"topology.range_m: models of RSU {rsus[0].id} never reach RSU {rsus[outside[0]].id}: of {len(rsus)} RSUs "
-            f"{len(reached)} are joined within {settings.range_m:g} m, and the next is {gap_m:.0f} m away. Raise "
-            "it, or take topology.peers = 'ring'."
-        )
-    return found
-
-
-def metropolis_hastings(graph: Mapping[str, set[str]]) -> dict[str, dict[str, float]]:
-    """Return the weights A of a graph: A_rs = 1 / (1 + max(d_r, d_s)) for neighbours, the rest for oneself.
-
-    Symmetric, so that rows and columns sum to 1 (Xiao, Boyd and Kim, J. Parallel Distrib. Comput. 67, 2007). On a ring
-    of three or more all are 1/3.
-    """
-    weights = {}
-    for one, others in graph.items():
-        row = {other: 1 / (1 + max(len(others), len(graph[other]))) for other in sorted(others)}
-        weights[one] = {one: 1 - math.fsum(row.values()), **row}
-    return weights
 
 
 def mixer_of(settings: TopologySettings, rsus: Sequence[Rsu]) -> Callable[..., Apart]:

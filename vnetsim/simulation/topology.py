@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
 
 from vnetsim.coverage.rsu import Rsu
 from vnetsim.errors import InputError
-from vnetsim.experiment import TopologySettings
+from vnetsim.experiment import Experiment, TopologySettings
 from vnetsim.learner_facts import AGGREGATOR, CLOUD
 
 
@@ -20,7 +23,7 @@ def aggregators(settings: TopologySettings, rsus: Sequence[Rsu]) -> tuple[str, .
     """Return the names of all that have a model, in the order of the RSUs; the cloud's is the last.
 
     Raises:
-        InputError: there are too few RSUs for the topology, or one has the cloud's name.
+        InputError: there are too few RSUs for the topology, one has the cloud's name, or some have no way to others.
     """
     names = tuple(dict.fromkeys(by_rsu(settings, rsus).values()))
     if settings.kind in ("hierarchical", "peers") and len(rsus) < 2:
@@ -28,6 +31,8 @@ def aggregators(settings: TopologySettings, rsus: Sequence[Rsu]) -> tuple[str, .
             f"topology.kind: '{settings.kind}' needs two RSUs or more, and this scenario has one ({rsus[0].id}): "
             "there is nobody to average with. Take 'single', or name more RSUs (--rsu)."
         )
+    if settings.kind == "peers":
+        neighbours(settings, rsus)
     if settings.kind != "hierarchical":
         return names
     if CLOUD in names:
@@ -43,3 +48,69 @@ def is_mixed(settings: TopologySettings, round_index: int, *, final: bool) -> bo
     if settings.kind not in ("hierarchical", "peers"):
         return False
     return final or (round_index + 1) % settings.edge_rounds == 0
+
+
+def refuse_slow_wires(experiment: Experiment, lasts_s: float, model_bytes: int) -> None:
+    """Refuse a hierarchy whose models need longer to the cloud than the traffic lasts.
+
+    Args:
+        experiment: topology and wires.
+        lasts_s: how long the traffic lasts (s); infinite where nobody knows.
+        model_bytes: size of a model (B).
+
+    Raises:
+        InputError: naming both times.
+    """
+    wire = experiment.backhaul.wire
+    least_s = wire.latency_s + wire.cloud_latency_s + 8 * model_bytes / wire.up_bps
+    if experiment.topology.kind == "hierarchical" and least_s >= lasts_s:
+        raise InputError(
+            f"backhaul: a model takes at least {least_s:g} s to the cloud, and the traffic lasts {lasts_s:g} s: no "
+            "round of the cloud would close. Take a faster preset, or a smaller latency_s or cloud_latency_s."
+        )
+
+
+def neighbours(settings: TopologySettings, rsus: Sequence[Rsu]) -> dict[str, set[str]]:
+    """Return the neighbours of every RSU; see ``TopologySettings``.
+
+    Raises:
+        InputError: some RSUs have no way to each other.
+    """
+    found: dict[str, set[str]] = {rsu.id: set() for rsu in rsus}
+    if settings.peers == "ring":
+        for one, other in zip(rsus, [*rsus[1:], rsus[0]], strict=True):
+            found[one.id].add(other.id)
+            found[other.id].add(one.id)
+        return found
+    at_m = np.array([(rsu.x_m, rsu.y_m) for rsu in rsus])
+    apart_m = np.linalg.norm(at_m[:, None] - at_m[None], axis=-1)
+    for i, j in np.argwhere(apart_m < settings.range_m):
+        if i != j:
+            found[rsus[i].id].add(rsus[j].id)
+    reached, waiting = {rsus[0].id}, [rsus[0].id]
+    while waiting:
+        more = found[waiting.pop()] - reached
+        reached |= more
+        waiting += sorted(more)
+    if outside := [number for number, rsu in enumerate(rsus) if rsu.id not in reached]:
+        inside = [number for number, rsu in enumerate(rsus) if rsu.id in reached]
+        gap_m = apart_m[np.ix_(inside, outside)].min()
+        raise InputError(
+            f"topology.range_m: models of RSU {rsus[0].id} never reach RSU {rsus[outside[0]].id}: of {len(rsus)} RSUs "
+            f"{len(reached)} are joined within {settings.range_m:g} m, and the next is {gap_m:.0f} m away. Raise "
+            "it, or take topology.peers = 'ring'."
+        )
+    return found
+
+
+def metropolis_hastings(graph: Mapping[str, set[str]]) -> dict[str, dict[str, float]]:
+    """Return the weights A of a graph: A_rs = 1 / (1 + max(d_r, d_s)) for neighbours, the rest for oneself.
+
+    Symmetric, so that rows and columns sum to 1 (Xiao, Boyd and Kim, J. Parallel Distrib. Comput. 67, 2007). On a ring
+    of three or more all are 1/3.
+    """
+    weights = {}
+    for one, others in graph.items():
+        row = {other: 1 / (1 + max(len(others), len(graph[other]))) for other in sorted(others)}
+        weights[one] = {one: 1 - math.fsum(row.values()), **row}
+    return weights
