@@ -41,8 +41,8 @@ class RunData:
         experiment: ``experiment.toml``, as ``experiment_text`` is.
         rsus: at least one.
         windows: the table of that name, as all that follow; with ``chord_m`` instead of the paths.
-        metrics: of the cloud where there is one, else the mean over the RSUs' models where there are several.
-        ranges: the same with the range of those means; see ``shown``.
+        metrics: of the cloud where there is one, else the mean over the RSUs' models where there are several, with
+            their range; see ``shown``.
         exchanges: between vehicles.
         handovers: of vehicles that took part.
         lanes: the table ``map``.
@@ -63,7 +63,6 @@ class RunData:
     merges: pl.DataFrame
     backhaul: pl.DataFrame
     metrics: pl.DataFrame
-    ranges: pl.DataFrame
     silos: pl.DataFrame
     lanes: pl.DataFrame
     samples: Samples | None
@@ -185,8 +184,7 @@ def load(run: Path) -> RunData:
         else:
             tables[name] = pl.DataFrame(schema={column.name: column.dtype for column in columns})
     tables["lanes"] = tables.pop("map")
-    ranges = shown(tables["metrics"])
-    tables["metrics"] = ranges.select(tables["metrics"].columns)
+    tables["metrics"] = shown(tables["metrics"])
     return RunData(
         manifest=manifest,
         experiment=experiment,
@@ -194,7 +192,6 @@ def load(run: Path) -> RunData:
         rsus=_rsus(manifest, run),
         camera=_camera(experiment, run / "experiment.toml"),
         samples=_samples(directory),
-        ranges=ranges,
         paths=paths,
         **tables,
     )
@@ -232,7 +229,7 @@ def curves(run: RunData) -> list[Curve]:
     names = set()
     for series in run.manifest.series:
         names.add(series.name)
-        rows = run.ranges.filter((pl.col("name") == series.name) & pl.col("value").is_finite()).sort(
+        rows = run.metrics.filter((pl.col("name") == series.name) & pl.col("value").is_finite()).sort(
             "round", maintain_order=True
         )
         if not rows.is_empty():

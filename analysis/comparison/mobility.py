@@ -37,7 +37,7 @@ METRICS = (
 
 
 def outcomes(run: RunData, moved_bytes: float) -> pl.DataFrame:
-    """Return the value of each of ``METRICS`` as rows of the table ``metrics``; none where nothing says it.
+    """Return the value of each of ``METRICS`` in columns of the table ``metrics``; null where nothing says it.
 
     Args:
         run: all of a run without training.
@@ -59,5 +59,6 @@ def outcomes(run: RunData, moved_bytes: float) -> pl.DataFrame:
         "needed_s": needed_s,
         "moved_bytes": moved_bytes,
     }
-    rows = [(run.rounds.height, run.manifest.time_s, name, value, "single") for name, value in values.items()]
-    return pl.DataFrame(rows, schema=run.metrics.schema, orient="row", strict=False)
+    rows = [(run.rounds.height, run.manifest.time_s, name, value) for name, value in values.items()]
+    columns = run.metrics.select("round", "time_s", "name", "value").schema
+    return pl.DataFrame(rows, schema=columns, orient="row", strict=False)

@@ -19,7 +19,9 @@ def measured(learning_run):
 
     def draw(values, unit="%", **declared):
         data = load(learning_run)
-        rows = [(r, 0.0, name, value, "single") for name, row in values.items() for r, value in enumerate(row)]
+        rows = [
+            (r, 0.0, name, value, "single", None, None) for name, row in values.items() for r, value in enumerate(row)
+        ]
         series = [Series(name=name, label=name, unit=unit, caption="Same.", **declared) for name in values]
         with styled():
             return series_panels(
@@ -58,7 +60,7 @@ def test_two_errors_of_one_model_have_two_names_at_the_top(learning_run):
         Series(name=unit, label=label, unit=unit, caption="", group="Error")
         for unit, label in (("RMSE", "Average model"), ("MAE", "Average model"), ("rad", "Largest"))
     ]
-    rows = [(r, 0.0, one.name, 0.5 - r / 10, "single") for one in series for r in range(3)]
+    rows = [(r, 0.0, one.name, 0.5 - r / 10, "single", None, None) for one in series for r in range(3)]
     metrics = pl.DataFrame(rows, schema=data.metrics.schema, orient="row")
     found = headline(
         dataclasses.replace(data, manifest=dataclasses.replace(data.manifest, series=series), metrics=metrics)

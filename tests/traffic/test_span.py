@@ -121,7 +121,7 @@ def test_what_leaves_no_time_is_refused(scenario: Path, windows_of: WindowsOf) -
         TrafficSettings(begin_s=10.0, warmup_s=10.0, end_s=20.0)
     with pytest.raises(InputError, match=r"scenario\.sumocfg: it ends at 150 s, before a warm-up of 150 s"):
         windows_of(scenario, rsu=RSU, warmup_s=150.0)
-    with pytest.raises(InputError, match=r"gaussian: the model has no begin, end or warm-up"):
+    with pytest.raises(InputError, match=r"gaussian: the model has no begin or warm-up"):
         open_traffic(Experiment(scenario="gaussian", traffic=TrafficSettings(warmup_s=5.0)))
     for sumo_alone in (TrafficSettings(gui=True), TrafficSettings(seed=0)):
         with pytest.raises(InputError, match=r"gaussian: no SUMO runs here, which traffic\.gui would show"):

@@ -17,6 +17,7 @@ from analysis.report.notices import notices
 from analysis.report.page import build_report
 from analysis.report.record import record
 from analysis.statistics.windows import entries
+from vnetsim.learner_facts import CLOUD
 from vnetsim.storage.records import ComputerEntry
 from vnetsim.storage.run_directory import RunDirectory
 
@@ -334,11 +335,17 @@ def test_it_says_when_a_link_never_leaves_its_cap(tmp_path, make_run):
 def test_models_of_several_aggregators_are_shown_by_their_mean(tmp_path, make_run):
     run = make_run(tmp_path / "run", vehicles=40, rounds=3)
     directory, alone = RunDirectory(run), load(run)
-    rounds, metrics, other = alone.rounds, alone.metrics, pl.lit("other").alias("aggregator")
-    directory.write("rounds", pl.concat([rounds, rounds.with_columns(other)]).rows())
-    higher = metrics.with_columns(other, value=pl.col("value") + 0.2)
-    directory.write("metrics", pl.concat([metrics, higher]).rows())
+    rounds, metrics = alone.rounds, directory.read("metrics")
+    first, second = (pl.lit(name).alias("aggregator") for name in ("rsu0", "rsu1"))
+    directory.write("rounds", pl.concat([rounds.with_columns(first), rounds.with_columns(second)]).rows())
+    higher = metrics.with_columns(second, value=pl.col("value") + 0.2)
+    directory.write("metrics", pl.concat([metrics.with_columns(first), higher]).rows())
     both = load(run)
-    assert both.metrics["value"].to_list() == pytest.approx((metrics["value"] + 0.1).to_list())
+    expected = alone.metrics.sort("round", "name")["value"]
+    for column, more in (("low", 0.0), ("value", 0.1), ("high", 0.2)):
+        assert both.metrics.sort("round", "name")[column].to_list() == pytest.approx((expected + more).to_list())
     assert dict(headline(both))["Rounds"] == "6 of 6"
     assert "2 RSUs aggregate by themselves, each its own model: what was measured" in notices(both)[0]
+    cloud = metrics.with_columns(aggregator=pl.lit(CLOUD), value=pl.col("value") + 1.0)
+    directory.write("metrics", pl.concat([metrics.with_columns(first), cloud, higher]).rows())
+    assert load(run).metrics.select(cloud.columns).equals(cloud), "of a hierarchy the cloud's alone"
