@@ -160,6 +160,19 @@ def test_what_is_carried_counts_by_the_rounds_of_the_new_aggregator_since_its_do
     assert of(log, "a")["r", 8.0].outcome == "committed"
 
 
+def test_none_counts_twice_in_a_round_also_when_it_is_carried_back(scene: Any) -> None:
+    windows = [
+        scene.window("a", 0, 6.5, rsu_id="s"),  # commits there at 6 s, and the round stays open
+        scene.window("a", 5.5, 9),
+        scene.window("a", 8, 30, rsu_id="s"),
+    ]
+    rules = {"rsus": (scene.rsu, BESIDE), "handover": {"policy": "carry", "interruption_s": 0.0}, "quorum": 5, **EDGES}
+    log = scene.run(windows, **rules).log
+    [row] = log.handovers
+    assert (row.time_s, row.to_rsu_id, row.policy, row.fate, row.aggregator) == (9.0, "s", "forward", "committed", "r")
+    assert of(log, "a")["r", 5.5].upload_rsu_id == "s"
+
+
 @pytest.mark.parametrize("policy", POLICIES)
 def test_of_one_rsu_and_of_those_who_stay_there_is_no_handover_and_the_policies_are_one(
     policy: str, scene: Any
