@@ -61,15 +61,23 @@ def test_a_cloud_waits_for_all_and_all_wait_for_the_cloud(scene: Any) -> None:
 
 
 def test_weights_are_the_samples_committed_since_the_last_average(scene: Any) -> None:
-    windows = [*parked(scene, west=0.0), *(scene.window(f"e{i}", 0.0, 200.0, rsu_id="east") for i in range(2))]
-    images = {0: 100, 1: 50, 2: 25}  # by silo, in order of entry
-    rules = {"distinct_silos": True, "rounds": 2, "images": images, "radio": {"name": "constant", "rate_bps": 8e6}}
-    result = scene.run(windows, **hierarchy(), **rules)
-    assert [math.fsum(weights.values()) for _, weights in averages(result)] == pytest.approx([1.0, 1.0], abs=1e-12)
-    committed = [(p.aggregator, p.round, images[p.silo]) for p in result.log.participations if p.outcome == "committed"]
-    for version, (_, weights) in enumerate(averages(result)):
-        since = {name: sum(n for who, r, n in committed if (who, r) == (name, version)) for name in ("west", "east")}
-        assert weights == {(name, version + 1): n / sum(since.values()) for name, n in since.items()}
+    windows = [
+        scene.window("first", 0.0, 7.0, rsu_id="west"),
+        *parked(scene, east=0.0),
+        scene.window("second", 7.0, 200.0, rsu_id="west"),
+    ]
+    images = {0: 100, 1: 50, 2: 25}  # by silo, dealt in order of entry
+    result = scene.run(windows, rounds=2, images=images, **hierarchy())
+    assert averages(result) == [
+        (6.0, {("west", 1): 100 / 150, ("east", 1): 50 / 150}),
+        (13.0, {("west", 2): 25 / 75, ("east", 2): 50 / 75}),
+    ]
+
+
+def test_a_rejected_update_weighs_nothing(scene: Any) -> None:
+    learning = scene.learning(rejects=frozenset({"at west"}))
+    result = scene.run(parked(scene, west=0.0, east=0.0), learning=learning, **hierarchy())
+    assert averages(result) == [(6.0, {("east", 1): 1.0})]
 
 
 def test_where_nobody_committed_the_cloud_keeps_its_model(scene: Any) -> None:

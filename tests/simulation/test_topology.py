@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
 
 import pytest
 
 from vnetsim.coverage.rsu import Rsu
 from vnetsim.errors import InputError
 from vnetsim.experiment import TopologySettings
+from vnetsim.random_streams import Streams
+from vnetsim.simulation.log import ParticipationRecord
+from vnetsim.simulation.loop import simulate
+from vnetsim.simulation.plugins import simulation_plugins
+from vnetsim.simulation.selection.rules import RandomSelection
 from vnetsim.simulation.topology import aggregators
 
 WEST, EAST = (Rsu(id=name, x_m=x, y_m=0.0, range_m=250.0) for name, x in (("west", 0.0), ("east", 1000.0)))
@@ -65,6 +72,24 @@ def test_a_vehicle_between_two_rsus_takes_part_at_one_of_them_at_a_time(scene: A
     assert {p.aggregator for p in took_part if p.start_s >= 40.0} == {"east"}
     cut = [p for p in took_part if p.end_s == 40.0]
     assert [p.outcome for p in cut] == ["left_training"]
+
+
+class Listening(RandomSelection):
+    """Keeps what it is told of rounds."""
+
+    told: ClassVar[list[set[str]]] = []
+
+    def after_round(self, records: Sequence[ParticipationRecord], _memory: object) -> None:
+        self.told.append({record.rsu_id for record in records})
+
+
+def test_an_rsu_learns_of_its_own_rounds_alone(scene: Any) -> None:
+    experiment = scene.experiment(rounds=3, topology=PER_RSU)
+    windows = [scene.window("a", 0.0, 90.0, rsu_id="west"), scene.window("b", 2.0, 90.0, rsu_id="east")]
+    plugins = replace(simulation_plugins(experiment), selection=Listening())
+    traffic = scene.traffic(windows, (WEST, EAST))
+    simulate(experiment, traffic, scene.learning(), Streams(seed=0), plugins=plugins)
+    assert Listening.told == [{"west"}, {"east"}] * 3
 
 
 @pytest.mark.parametrize(
