@@ -279,7 +279,7 @@ def test_bandit(make: Any) -> None:
         expected = np.mean(told) + math.sqrt(2 * math.log(5) / len(told))  # UCB1
         assert bandit.rules.bound(silo, bandit.memory) == pytest.approx(expected, rel=1e-12)
     waiting = [make.figures(vehicle_id=f"v{silo}", silo=silo) for silo in (0, 1, 2, 5)]
-    assert names(bandit.select(waiting, 1, make.context())) == ["v5", "v1", "v0", "v2"]
+    assert names(bandit.select(waiting, 1, make.context())) == ["v5", "v1", "v2", "v0"]
 
 
 @pytest.mark.parametrize("seed", range(5))
