@@ -11,16 +11,17 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any, TypeVar
 
-import matplotlib.backends.backend_svg  # noqa: F401 - registers the SVG canvas that savefig looks up
+import matplotlib.backends.backend_svg  # registers the SVG canvas that savefig looks up
+import matplotlib.figure
 import numpy as np
 from matplotlib import colormaps, rc_context, rcdefaults, rcParams
 from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
-from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
@@ -30,6 +31,9 @@ Source = TypeVar("Source")
 
 FULL_IN, HALF_IN = 8.0, 4.1
 """Widths of figures (inches): across the page, and two side by side."""
+
+PRINT_IN = {FULL_IN: 7.16, HALF_IN: 3.5}
+"""Their widths (inches) in print: a page of two columns, and one column."""
 
 BLUE, ORANGE, GREEN, PINK, SKY, VERMILION, BLACK = (
     "#0072B2",
@@ -102,10 +106,37 @@ _SETTINGS: Any = {
     "savefig.facecolor": "none",
     "figure.facecolor": "none",
 }
+_PRINT_SETTINGS: Any = {
+    **dict.fromkeys(("font.size", "axes.labelsize", "axes.titlesize"), 8),
+    "svg.fonttype": "path",
+    "pdf.fonttype": 42,
+}
+"""What print has else: text of 8 pt; in SVG as outlines, in PDF as embedded TrueType fonts."""
+_PDFS: ContextVar[dict[str, bytes] | None] = ContextVar("pdfs", default=None)
+"""The figures that are drawn for print, as PDF by name; None where none are."""
 _FONTS = "system-ui, 'Segoe UI', 'Helvetica Neue', Arial, 'Liberation Sans', sans-serif"
 _FONT_STYLE = re.compile(r"""(<text style="[^"]*?)'DejaVu Sans'[^;"]*""")
 _MARKER_COLOUR = re.compile(r"""(<defs>\s*<path id="m[0-9a-f]+"[^>]*? style=")stroke: #[0-9a-f]{6}(?:; )?""")
 _GROUP_ID = re.compile(r'<g id="[A-Za-z][A-Za-z0-9.]*_[0-9_]+"')
+
+
+class Figure(matplotlib.figure.Figure):
+    """A figure of a size (inches); in print of the other width that stands for ``FULL_IN`` or ``HALF_IN``."""
+
+    def __init__(self, size: tuple[float, float]) -> None:
+        width, height = size
+        super().__init__((PRINT_IN.get(width, width) if _PDFS.get() is not None else width, height))
+
+
+@contextmanager
+def printed() -> Iterator[dict[str, bytes]]:
+    """Draw the figures made inside for print, and collect each as PDF by its name."""
+    pdfs: dict[str, bytes] = {}
+    token = _PDFS.set(pdfs)
+    try:
+        yield pdfs
+    finally:
+        _PDFS.reset(token)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +157,7 @@ class Panel:
     wide: bool = False
 
 
-Drawn = tuple[Figure | None, str]
+Drawn = tuple[matplotlib.figure.Figure | None, str]
 """A figure and its caption; the caption says why where there is no figure."""
 
 
@@ -155,11 +186,18 @@ def styled() -> Iterator[None]:
     """
     with rc_context():
         rcdefaults()
-        rcParams.update(_SETTINGS)
+        rcParams.update(_SETTINGS if _PDFS.get() is None else _SETTINGS | _PRINT_SETTINGS)
         yield
 
 
-def axes(figure: Figure, *, left: float = 0.68, right: float = 0.12, bottom: float = 0.48, top: float = 0.12) -> Axes:
+def axes(
+    figure: matplotlib.figure.Figure,
+    *,
+    left: float = 0.68,
+    right: float = 0.12,
+    bottom: float = 0.48,
+    top: float = 0.12,
+) -> Axes:
     """Add axes with margins in inches: nothing is measured, so nothing moves and nothing costs time."""
     width, height = figure.get_size_inches()
     inner_width, inner_height = width - left - right, height - bottom - top
@@ -220,13 +258,17 @@ def group_digits(ax: Axes, axis: str = "y") -> None:
     target.set_major_formatter(lambda value, _: count(value) if value == round(value) else f"{value:g}")
 
 
-def to_svg(figure: Figure, name: str, dpi: int = 200) -> str:
+def to_svg(figure: matplotlib.figure.Figure, name: str, dpi: int = 200) -> str:
     """Return the figure as an SVG document, the same bytes every time; ``name`` keeps its ids apart from others'."""
     buffer = io.StringIO()
     with rc_context({"svg.hashsalt": name}), warnings.catch_warnings():
         # ids in scripts that DejaVu lacks are drawn by the reader's own fonts
         warnings.filterwarnings("ignore", message="Glyph .* missing from font", category=UserWarning)
         figure.savefig(buffer, format="svg", dpi=dpi, metadata={"Date": None, "Creator": None})
+        if (pdfs := _PDFS.get()) is not None:
+            pdf = io.BytesIO()
+            figure.savefig(pdf, format="pdf", dpi=dpi, metadata={"CreationDate": None})
+            pdfs[name] = pdf.getvalue()
     # each use of a marker says its colour again, and there a dark page can change it
     svg = _MARKER_COLOUR.sub(r"\1", _GROUP_ID.sub("<g", buffer.getvalue()))
     return _FONT_STYLE.sub(rf"\g<1>{_FONTS}", svg)

@@ -16,6 +16,7 @@ __all__ = [
     "Traffic",
     "__version__",
     "compare",
+    "export",
     "load",
     "mobility",
     "resume",

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from analysis.comparison.data import ConditionData
@@ -24,7 +23,7 @@ from analysis.statistics.participation import (
     speed_bins,
     speed_edges_kmh,
 )
-from analysis.style import GREY, HALF_IN, INK, Panel, axes, to_svg
+from analysis.style import GREY, HALF_IN, INK, Figure, Panel, axes, to_svg
 
 _MOST_COLUMNS = 8
 _COMPASS = ("north", "east", "south", "west")
@@ -154,7 +153,7 @@ def spread_panel(data: ConditionData, spread: Spread, *, name: str, what: str, a
         handles += ax.plot(
             places + offset, shown, "o", color=colour, markerfacecolor=face, markersize=4.5, label=label, clip_on=False
         )
-    crowded = len(places) > 6  # two lines each
+    crowded = len(places) > 5  # two lines each
     labels = [label.replace("\u2013", "\u2013\n") if crowded else label for label in spread.labels]
     ax.set_xticks(places, labels)
     ax.set(xlabel=axis, ylabel="share (%)")

@@ -24,10 +24,11 @@ from vnetsim.storage.run_directory import RunDirectory
 _NOT_GENERAL = frozenset({"scenario", "learner", "seed", "learning", "traffic", "source"})
 
 
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested settings by dotted key."""
     result: dict[str, Any] = {}
     for key, value in values.items():
-        result |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+        result |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
     return result
 
 
@@ -44,7 +45,7 @@ def _cell(folder: Path, entry: CellEntry, traffic_sha256: str, own: AbstractSet[
     if {digest for path, digest in manifest.inputs.items() if path.endswith("windows.parquet")} != {traffic_sha256}:
         raise InputError(f"{folder}: replayed other traffic than the comparison's; delete it to run it again.")
     experiment, _, _ = RunDirectory(folder).settings()
-    settings = _flat({key: value for key, value in experiment.items() if key not in _NOT_GENERAL})
+    settings = flat({key: value for key, value in experiment.items() if key not in _NOT_GENERAL})
     begin_s = manifest.traffic.begin_s
     time_s = manifest.time_s or begin_s
     silos = int(settings.get("silos.count", 0))
@@ -87,7 +88,7 @@ def _cell(folder: Path, entry: CellEntry, traffic_sha256: str, own: AbstractSet[
         participants=participants_by_round(parts, run.rounds.height),
         series={metric.name: metric for metric in series},
         settings={key: value for key, value in settings.items() if key not in own},
-        learning=_flat(experiment.get("learning") or {}, "learning."),
+        learning=flat(experiment.get("learning") or {}, "learning."),
         measures=run_measures(parts, run.windows, run.rounds, span_s=time_s - begin_s, silos=silos),
         notices=tuple(notices(run)),
         vehicles=run.windows["vehicle_id"].n_unique(),

@@ -89,7 +89,7 @@ class ComparisonResult:
     warnings: list[str]
 
 
-class _Compared:
+class Compared:
     """A comparison with what was found of it."""
 
     def __init__(self, data: ComparisonData) -> None:
@@ -278,6 +278,16 @@ class _Compared:
         ]
         return [one for one in sections if one.tables or one.below or one.panels]
 
+    def all_sections(self) -> tuple[list[Section | None], list[Section], list[list[Section]]]:
+        """Draw everything: overview and ranks, what is compared over conditions, and a list a condition."""
+        several = len(self.data.conditions) > 1
+        with styled():
+            return (
+                [self.overview(), self.ranks()],
+                self.conditions_compared(),
+                [self.sections(one, f"c{i}-" if several else "") for i, one in enumerate(self.data.conditions, 1)],
+            )
+
 
 def _not_compared(data: ConditionData, noun: str) -> str:
     lines = []
@@ -313,7 +323,7 @@ def comparison_tables(folder: Path) -> dict[str, pl.DataFrame]:
     Raises:
         InputError: see ``build_comparison``.
     """
-    return _Compared(load_comparison(folder)).tables()
+    return Compared(load_comparison(folder)).tables()
 
 
 def build_comparison(folder: Path) -> ComparisonResult:
@@ -326,15 +336,12 @@ def build_comparison(folder: Path) -> ComparisonResult:
         RunError: the folder cannot be written.
     """
     data = load_comparison(folder)
-    found, record, noun = _Compared(data), data.record, data.arm_word
+    found, record, noun = Compared(data), data.record, data.arm_word
     several = len(data.conditions) > 1
     skipped: dict[str, list[str]] = {}
     for entry in record.skipped:
         skipped.setdefault(entry.condition, []).append(f"{clean(entry.arm)}: {clean(entry.reason, 400)}")
-    with styled():
-        together = [found.overview(), found.ranks()]
-        across = found.conditions_compared()
-        parts = [found.sections(one, f"c{i}-" if several else "") for i, one in enumerate(data.conditions, 1)]
+    together, across, parts = found.all_sections()
     conditions = [
         {"name": clean(one.name, 200) if several else "", "skipped": skipped.pop(one.name, []), "sections": part}
         for one, part in zip(data.conditions, parts, strict=True)

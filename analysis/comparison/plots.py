@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 from scipy import stats
@@ -23,6 +22,7 @@ from analysis.style import (
     INK,
     OUTCOMES,
     PALE,
+    Figure,
     Panel,
     axes,
     legend,

@@ -7,14 +7,13 @@ import io
 from dataclasses import dataclass
 
 import numpy as np
-from matplotlib.figure import Figure
 from PIL import Image
 
 from analysis.formatting import count, number, percent, quantity
 from analysis.loading import RunData
 from analysis.plots.traffic import NO_TRAFFIC
 from analysis.statistics.windows import entries
-from analysis.style import HALF_IN, Drawn, axes, histogram, legend, panel
+from analysis.style import HALF_IN, Drawn, Figure, axes, histogram, legend, panel
 
 _MAX_IMAGES, _MIN_IMAGES, _MAX_WIDTH_PX = 8, 3, 1320
 _GAP_PX = 1

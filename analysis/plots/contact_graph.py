@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Circle
 from numpy.typing import NDArray
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 from analysis.formatting import clean, count, plural, quantity, si
 from analysis.loading import RunData
 from analysis.plots.place import frame, joined
-from analysis.style import BLACK, BLUE, FULL_IN, GREY, INK, ORANGE, PALE, VERMILION, Drawn, panel
+from analysis.style import BLACK, BLUE, FULL_IN, GREY, INK, ORANGE, PALE, VERMILION, Drawn, Figure, panel
 from vnetsim.coverage.rsu import Rsu
 
 Extent = tuple[float, float, float, float]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
@@ -20,6 +19,7 @@ from analysis.style import (
     VERMILION,
     VIRIDIS,
     Drawn,
+    Figure,
     Panel,
     axes,
     group_digits,

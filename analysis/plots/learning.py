@@ -6,13 +6,25 @@ from itertools import cycle, product
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from analysis.formatting import clean, count, number, percent, plural, sentence_case
 from analysis.loading import Curve, RunData, curves
-from analysis.style import CYCLE, FULL_IN, HALF_IN, VIRIDIS, Drawn, Panel, axes, group_digits, legend, panel, to_svg
+from analysis.style import (
+    CYCLE,
+    FULL_IN,
+    HALF_IN,
+    VIRIDIS,
+    Drawn,
+    Figure,
+    Panel,
+    axes,
+    group_digits,
+    legend,
+    panel,
+    to_svg,
+)
 
 _MAX_CLASS_LABELS = 30
 _DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1)))

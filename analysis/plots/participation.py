@@ -8,7 +8,6 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
@@ -26,6 +25,7 @@ from analysis.style import (
     PINK,
     SKY,
     Drawn,
+    Figure,
     TimeAxis,
     axes,
     legend,
@@ -260,10 +260,10 @@ def spent_panel(run: RunData) -> Drawn:
     values = [table[name] for name in order]
     if total_bytes:  # else the times have the figure to themselves
         scale, unit = byte_scale(total_bytes)
-        left = axes(figure, left=1.6, right=FULL_IN / 2 - 0.65, top=top)
+        left = axes(figure, left=1.6, right=figure.get_figwidth() / 2 - 0.65, top=top)
         _draw_sums(left, names, values, byte_bars, scale, f"data ({unit})")
         names = [""] * len(order)
-    right = axes(figure, left=FULL_IN / 2 + 0.9 if total_bytes else 1.6, top=top)
+    right = axes(figure, left=figure.get_figwidth() / 2 + 0.9 if total_bytes else 1.6, top=top)
     span = time_axis(float(rows.select(pl.col(seconds).sum()).sum_horizontal().item()))
     _draw_sums(right, names, values, phase_bars, span.seconds, f"vehicle time ({span.unit})")
     useful = table.get("committed")

@@ -11,14 +11,13 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
-from matplotlib.figure import Figure
 from matplotlib.patches import Circle
 from numpy.typing import NDArray
 
 from analysis.formatting import clean, count, number, plural, shortened
 from analysis.loading import RunData
 from analysis.statistics.windows import speed_map
-from analysis.style import BLACK, FULL_IN, GREY, HALF_IN, PALE, SKY, VIRIDIS, Panel, axes, group_digits, to_svg
+from analysis.style import BLACK, FULL_IN, GREY, HALF_IN, PALE, SKY, VIRIDIS, Figure, Panel, axes, group_digits, to_svg
 from vnetsim.coverage.rsu import Rsu
 
 _CELLS = 640

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from analysis.formatting import count, plural, quantity
 from analysis.loading import WINDOW_KEY, RunData, ends_of
 from analysis.statistics.windows import survival
-from analysis.style import BLACK, FULL_IN, ORANGE, Drawn, panel, scatter
+from analysis.style import BLACK, FULL_IN, ORANGE, Drawn, Figure, panel, scatter
 
 _WORDS = {"straight": "straight on", "history": "history"}
 """Predictors, and what the page calls them."""

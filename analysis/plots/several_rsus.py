@@ -6,7 +6,6 @@ import numpy as np
 import polars as pl
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
-from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from analysis.formatting import count, number, percent, plural, quantity, shortened
@@ -22,6 +21,7 @@ from analysis.style import (
     PALE_BLUE,
     VIRIDIS,
     Drawn,
+    Figure,
     axes,
     legend,
     named_rows,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import polars as pl
-from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from analysis.formatting import clean, count, duration, number, percent, plural, quantity, shortened
@@ -20,6 +19,7 @@ from analysis.style import (
     PALE_BLUE,
     VERMILION,
     Drawn,
+    Figure,
     axes,
     histogram,
     legend,

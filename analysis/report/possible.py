@@ -7,13 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
-from matplotlib.figure import Figure
 
 from analysis.formatting import NONE, Table, clean, count, percent, plural, quantity
 from analysis.loading import WINDOW_KEY, RunData
 from analysis.plots.place import map_axes
 from analysis.statistics.windows import survival
-from analysis.style import BLUE, HALF_IN, OUTCOMES, PALE, VERMILION, Drawn, axes, legend, panel
+from analysis.style import BLUE, HALF_IN, OUTCOMES, PALE, VERMILION, Drawn, Figure, axes, legend, panel
 
 _MOST_GROUPS = 12
 _FAILED = ("left_download", "left_training", "left_exchange", "left_upload", "deadline", "stale")

@@ -9,7 +9,10 @@ import pytest
 from vnetsim.cli.commands import app, main
 from vnetsim.scenario.settings_file import load_experiment
 
-COMMANDS = ("run", "mobility", "compare", "resume", "report", "learners", "plugins", "settings", "cite", "init")
+COMMANDS = (
+    *("run", "mobility", "compare", "resume", "report", "export"),
+    *("learners", "plugins", "settings", "cite", "init"),
+)
 
 
 def status_of(*arguments: str) -> int:

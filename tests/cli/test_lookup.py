@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from vnetsim.api.export import references
 from vnetsim.cli.commands import main
-from vnetsim.cli.lookup import kinds, references
+from vnetsim.cli.lookup import kinds
 from vnetsim.experiment import PLUGIN_TABLES, Experiment
 from vnetsim.learning.registry import LEARNERS
 from vnetsim.setting_texts import MOST_WANTED, setting_texts

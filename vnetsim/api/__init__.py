@@ -22,6 +22,7 @@ Examples:
 """
 
 from vnetsim.api.calls import compare, load, mobility, resume, run
+from vnetsim.api.export import export
 from vnetsim.api.results import Page, Run, Study, Traffic
 from vnetsim.api.settings import Experiment
 from vnetsim.errors import InputError, RunError
@@ -35,6 +36,7 @@ __all__ = [
     "Study",
     "Traffic",
     "compare",
+    "export",
     "load",
     "mobility",
     "resume",

@@ -335,6 +335,27 @@ def report(
     return 0
 
 
+@app.command
+def export(
+    folder: Annotated[Path, Parameter(help="Run directory, or folder of a comparison.")],
+    /,
+    *,
+    to: Annotated[
+        Path | None,
+        Parameter(
+            group=OUTPUT,
+            help="Folder to make for a paper: figures as PDF and SVG, tables as LaTeX and CSV, methods, references, "
+            "inputs, RO-Crate metadata.",
+        ),
+    ] = None,
+    debug: Debug = False,  # noqa: ARG001
+) -> int:
+    """Write results for a paper and for other tools; a folder that holds something is left as it is."""
+    for made in vnetsim.export(folder, to=to):
+        print(plain(str(made)))
+    return 0
+
+
 for command in (learners, plugins, settings, cite, init):
     app.command(command)
 

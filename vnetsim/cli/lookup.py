@@ -11,18 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from vnetsim import __version__
 from vnetsim.cli.options import Debug
 from vnetsim.errors import InputError, RunError, unknown_name
 from vnetsim.setting_texts import MOST_WANTED, SettingText, as_toml, description, meanings, setting_texts, tables_of
 from vnetsim.standard_streams import plain, tell
 
 if TYPE_CHECKING:
-    from vnetsim.learning import Learner
     from vnetsim.plugins import Kind
-
-ALWAYS_CITED = ("vnetsim", "sumo")
-"""Entries of ``references.bib`` that every use of the simulator cites."""
 
 
 def kinds() -> tuple[Kind, ...]:
@@ -253,46 +248,22 @@ def _unknown_setting(key: str, known: Collection[str], tables: Collection[str]) 
 
 
 def cite(
-    *names: Annotated[str, Parameter(help="Learners, as for --learner. Default: all that are installed.")],
+    *names: Annotated[
+        str,
+        Parameter(
+            help="Folders of runs or comparisons; or learners, as for --learner. Default: all that are installed."
+        ),
+    ],
     debug: Debug = False,  # noqa: ARG001
 ) -> int:
     """Print what to cite as BibTeX: vnetsim, SUMO, and the papers of the learners that were used."""
-    from vnetsim.learning.registry import LEARNERS  # noqa: PLC0415 - keeps --help quick
+    from vnetsim.api.export import references  # noqa: PLC0415 - keeps --help quick
+    from vnetsim.learning.registry import LEARNERS  # noqa: PLC0415
 
-    print("\n\n".join(references([LEARNERS.find(name) for name in names or LEARNERS.names()])))
+    folders = [name for name in names if Path(name).is_dir()]
+    learners = [name for name in names if name not in folders] if names else LEARNERS.names()
+    print("\n\n".join(references([LEARNERS.find(name) for name in learners], folders)))
     return 0
-
-
-def references(learners: Sequence[type[Learner]]) -> list[str]:
-    """Return BibTeX entries for vnetsim, SUMO and the papers of learners.
-
-    An entry belongs to a learner whose ``paper`` holds its arXiv number or its title. A learner that names none of them
-    has an entry of its own with ``paper`` as it is.
-    """
-    text = Path(__file__).with_name("references.bib").read_text(encoding="utf-8").replace("@VERSION@", __version__)
-    entries = {match[1]: match[0] for match in re.finditer(r"^@\w+\{(\w+),\n.*?^\}", text, re.DOTALL | re.MULTILINE)}
-    wanted = dict.fromkeys(ALWAYS_CITED)
-    own: dict[str, str] = {}
-    for learner in learners:
-        named = [key for key, entry in entries.items() if key not in ALWAYS_CITED and _names(learner.paper, entry)]
-        wanted.update(dict.fromkeys(named))
-        if learner.paper and not named:
-            own[learner.name] = f"@misc{{{learner.name},\n  note = {{{learner.paper}}}\n}}"
-    return [*(entries[key] for key in wanted), *own.values()]
-
-
-def _names(paper: str, entry: str) -> bool:
-    eprint, title = _field(entry, "eprint"), _field(entry, "title")
-    return bool(eprint and eprint in paper) or _letters(title) in _letters(paper)
-
-
-def _field(entry: str, name: str) -> str:
-    found = re.search(rf"^  {name} = \{{(.*)\}},?$", entry, re.MULTILINE)
-    return found[1] if found else ""
-
-
-def _letters(text: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", text.lower())
 
 
 def init(

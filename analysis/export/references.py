@@ -1,0 +1,59 @@
+"""What to cite, as BibTeX: entries of ``references.bib`` beside this file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Protocol
+
+from analysis.export.latex import escaped
+from vnetsim import __version__
+
+ALWAYS_CITED = ("vnetsim", "sumo")
+"""Entries that every use of the simulator cites."""
+
+
+class Cited(Protocol):
+    """A learner, or what a record says of it."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def paper(self) -> str:
+        """The papers that it comes from."""
+
+
+def references(learners: Iterable[Cited], version: str = __version__) -> dict[str, str]:
+    """Return BibTeX entries for a version of vnetsim, SUMO and the papers of learners, by their keys.
+
+    An entry belongs to a learner whose ``paper`` holds its arXiv number or its title. A learner that names none of them
+    has an entry of its own with ``paper`` as it is.
+    """
+    text = Path(__file__).with_name("references.bib").read_text(encoding="utf-8").replace("@VERSION@", version)
+    entries = {match[1]: match[0] for match in re.finditer(r"^@\w+\{(\w+),\n.*?^\}", text, re.DOTALL | re.MULTILINE)}
+    wanted = dict.fromkeys(ALWAYS_CITED)
+    own: dict[str, str] = {}
+    for learner in learners:
+        named = [key for key, entry in entries.items() if key not in ALWAYS_CITED and _names(learner.paper, entry)]
+        wanted.update(dict.fromkeys(named))
+        if learner.paper and not named:
+            key = re.sub(r"[^\w-]+", "-", learner.name, flags=re.ASCII)
+            own[key] = f"@misc{{{key},\n  note = {{{escaped(learner.paper)}}}\n}}"
+    return {key: entries[key] for key in wanted} | own
+
+
+def _names(paper: str, entry: str) -> bool:
+    eprint, title = _field(entry, "eprint"), _field(entry, "title")
+    return bool(eprint and eprint in paper) or _letters(title) in _letters(paper)
+
+
+def _field(entry: str, name: str) -> str:
+    found = re.search(rf"^  {name} = \{{(.*)\}},?$", entry, re.MULTILINE)
+    return found[1] if found else ""
+
+
+def _letters(text: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", text.lower())

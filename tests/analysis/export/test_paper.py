@@ -1,0 +1,167 @@
+"""What a paper needs, read back: figures, tables, methods, references, inputs, RO-Crate metadata."""
+
+import csv
+import json
+import re
+import tomllib
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from urllib.parse import unquote
+
+import polars as pl
+import pytest
+
+import vnetsim
+from analysis.export.latex import booktabs, escaped, with_citations
+from analysis.formatting import Table
+from vnetsim.cli.commands import main
+from vnetsim.storage.run_directory import RunDirectory
+
+HOSTILE = r"\input{/etc/passwd} $x_1$ & 50% #1 ~^ {"
+
+
+def names_in(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+
+
+def sizes_in(pdf: bytes) -> tuple[float, float]:
+    """Width and height (in) of the only page, whose fonts are all embedded TrueType."""
+    (box,) = re.findall(rb"/MediaBox \[ 0 0 ([\d.]+) ([\d.]+) \]", pdf)
+    assert b"/Type3" not in pdf
+    assert pdf.count(b"/CIDFontType2") == pdf.count(b"/FontFile2") > 0
+    return float(box[0]) / 72, float(box[1]) / 72
+
+
+def check_latex(text: str) -> None:
+    """Environments are closed in turn, braces match, and nothing is left that LaTeX would take as a command."""
+    open_, plain = [], re.sub(r"\\[\\{}$&#%_]", "", text)
+    for what, name in re.findall(r"\\(begin|end)\{([a-z*]+)\}", plain):
+        if what == "begin":
+            open_.append(name)
+        else:
+            assert open_.pop() == name
+    assert not open_
+    assert plain.count("{") == plain.count("}")
+    assert plain.count("$") % 2 == 0
+    assert not set(re.findall(r"\\([a-z]+)", plain)) & {"input", "write", "include"}
+    for table in re.findall(r"\\begin\{tabular\}\{(\w+)\}(.*?)\\end\{tabular\}", text, re.DOTALL):
+        for row in re.findall(r"^(.*) \\\\$", table[1], re.MULTILINE):
+            assert len(re.findall(r"(?<!\\)&", row)) == len(table[0]) - 1
+
+
+def check_crate(folder: Path) -> None:
+    """RO-Crate 1.1: the two entities that must be there, and every file of the folder but the metadata themselves."""
+    crate = json.loads((folder / "ro-crate-metadata.json").read_text())
+    assert crate["@context"] == "https://w3id.org/ro/crate/1.1/context"
+    graph = {one["@id"]: one for one in crate["@graph"]}
+    assert len(graph) == len(crate["@graph"])
+    described = graph["ro-crate-metadata.json"]
+    assert described["about"] == {"@id": "./"}
+    assert described["conformsTo"] == {"@id": "https://w3id.org/ro/crate/1.1"}
+    root = graph["./"]
+    assert root["@type"] == "Dataset"
+    assert all(root[key] for key in ("name", "description", "datePublished", "license"))
+    files = {unquote(part["@id"]): graph[part["@id"]] for part in root["hasPart"]}
+    assert files.keys() == names_in(folder) - {"ro-crate-metadata.json"}
+    for name, one in files.items():
+        assert one["@type"] == "File"
+        assert int(one["contentSize"]) == (folder / name).stat().st_size
+
+
+def test_a_comparison(small_comparison: Path, tmp_path: Path) -> None:
+    to = tmp_path / "paper"
+    assert vnetsim.export(small_comparison, to=to) == [to]
+    check_crate(to)
+    for path in to.glob("figures/*.pdf"):
+        width, height = sizes_in(path.read_bytes())
+        assert min(abs(width - 3.5), abs(width - 7.16)) < 1e-3
+        assert 0 < height < 9.5
+        assert "<text" not in path.with_suffix(".svg").read_text(encoding="utf-8")
+    for path in [*to.glob("tables/*.tex"), to / "methods.tex", to / "document.tex"]:
+        text = path.read_text(encoding="utf-8")
+        check_latex(text.replace(r"\input{tables/", "{").replace(r"\input{methods}", ""))
+    document = (to / "document.tex").read_text(encoding="utf-8")
+    assert all((to / f"{name}.tex").is_file() for name in re.findall(r"\\input\{(.*?)\}", document))
+    assert all((to / f"{name}.pdf").is_file() for name in re.findall(r"graphics\[.*?\]\{(.*?)\}", document))
+    study = vnetsim.load(small_comparison)
+    assert isinstance(study, vnetsim.Study)
+    assert pl.read_csv(to / "tables/comparison.csv")["value"].to_list() == study.values["value"].to_list()
+    final = next(csv.DictReader((to / "tables/finals.csv").read_text(encoding="utf-8").splitlines()))
+    values = study.values.filter(pl.col("arm") == "flsimco", pl.col("metric") == "loss")["value"]
+    mean, deviation = (float(text) for text in final["Training loss"].split(" \u00b1 "))
+    assert (mean, deviation) == (pytest.approx(values.mean(), rel=5e-3), pytest.approx(values.std(), rel=5e-2))
+    methods, bibliography = ((to / name).read_text(encoding="utf-8") for name in ("methods.md", "references.bib"))
+    assert set(re.findall(r"\[@(\w+)\]", methods)) <= set(re.findall(r"^@\w+\{(\w+),$", bibliography, re.MULTILINE))
+    assert "Seeds: 0, 1." in methods
+    assert "quorum = 2" in methods
+    # the traffic is a run directory as it was: cells can be run again
+    (cell,) = to.glob("cells/flsimco-seed1*")
+    again = vnetsim.run(cell / "experiment.toml", out=tmp_path / "again", progress=False)
+    assert again.metrics.equals(study.runs["flsimco", "", 1].metrics)
+
+
+def test_inputs_are_copied_where_they_are_what_they_were(make_run: Callable[..., Path], tmp_path: Path) -> None:
+    run = RunDirectory(
+        make_run(tmp_path / "run", vehicles=40, rounds=3, rsus=((HOSTILE, 500.0, 500.0, 250.0),), note=HOSTILE)
+    )
+    kept, changed = tmp_path / "in" / "one.sumocfg", tmp_path / "secret.xml"
+    kept.parent.mkdir()
+    kept.write_text("kept")
+    changed.write_text("not what was recorded")
+    digest = sha256(b"kept").hexdigest()
+    inputs = {str(kept): digest, str(changed): digest, "/no/such/file": digest}
+    run.write_json("manifest.json", {**run.manifest(), "inputs": inputs, "command": ["vnetsim", HOSTILE]})
+    experiment = run.read_bytes("experiment.toml").decode()
+    run.put(
+        {"experiment.toml": re.sub("^scenario = .*", f'scenario = "{kept}"', experiment, flags=re.MULTILINE).encode()}
+    )
+    to = tmp_path / "paper"
+    vnetsim.export(run.path, to=to)
+    check_crate(to)
+    check_latex((to / "methods.tex").read_text(encoding="utf-8"))
+    assert {name for name in names_in(to) if name.startswith("inputs/")} == {"inputs/one.sumocfg"}
+    assert tomllib.loads((to / "experiment.toml").read_text())["scenario"] == "inputs/one.sumocfg"
+    told = (to / "reproducibility.md").read_text(encoding="utf-8")
+    assert told.count(": copied") == 1
+    assert "secret.xml`, SHA-256" in told
+    assert "changed since, and not copied" in told
+    assert "not there any more" in told
+    width, _ = sizes_in((to / "figures/timeline.pdf").read_bytes())
+    assert width == pytest.approx(7.16)
+
+
+def test_latex_of_hostile_text() -> None:
+    assert escaped(HOSTILE) == (
+        r"\textbackslash{}input\{/etc/passwd\} \$x\_1\$ \& 50\% \#1 \textasciitilde{}\textasciicircum{} \{"
+    )
+    assert escaped("1\u202f234 \u2212 5\u202f\u00d7\u202f10\u00b3\n\x00") == r"1\,234 $-$ 5\,$\times$\,10$^{3}$ ?"
+    assert escaped("10\u207b\u2074") == "10$^{-4}$"
+    assert with_citations("as in [@sumo], 5 %.\n") == "as in \\cite{sumo}, 5 \\%.\n"
+    table = booktabs(Table(title=HOSTILE, head=("a", "b"), rows=[(HOSTILE, "1 & 2")], note="n"), "x-1")
+    check_latex(table)
+    assert r"\begin{tabular}{lr}" in table or r"\begin{tabular}{rr}" in table
+
+
+@pytest.mark.parametrize(("there", "said"), [("file", "something already"), ("full", "something already")])
+def test_what_is_there_stays(there: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    to = tmp_path / "paper"
+    if there == "file":
+        to.write_text("mine")
+    else:
+        to.mkdir()
+        (to / "mine").write_text("mine")
+    with pytest.raises(SystemExit) as stopped:
+        main(["export", str(tmp_path), "--to", str(to)])
+    assert stopped.value.code == 2
+    assert said in (line := capsys.readouterr().err)
+    assert line.count("\n") == 1
+
+
+def test_nothing_asked_for_and_no_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, said in (([], "say what to write"), (["--to", str(tmp_path / "new")], "it has no manifest.json")):
+        with pytest.raises(SystemExit) as stopped:
+            main(["export", str(tmp_path), *arguments])
+        assert stopped.value.code == 2
+        assert said in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
