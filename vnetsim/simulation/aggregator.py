@@ -19,17 +19,17 @@ outbox, which the event loop empties after every event.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import Literal
 
 from vnetsim.coverage.windows import Window
-from vnetsim.learning import ModelKey, Participant
+from vnetsim.learning import ModelKey
 from vnetsim.simulation.invitations import Invitations
 from vnetsim.simulation.log import LEFT, ClosedBy, Recorder, RoundHandler, RoundSummary
+from vnetsim.simulation.open_round import OpenRound, Outbox
 from vnetsim.simulation.pace import Pace, RoundState
 from vnetsim.simulation.participation import Invitation, Participation, participant_of
 from vnetsim.simulation.round_exchange import RoundExchange
@@ -37,55 +37,6 @@ from vnetsim.simulation.stages import Coverage, Outcome
 from vnetsim.simulation.topology import is_mixed
 from vnetsim.simulation.vehicle import OpenWindow, Vehicle
 from vnetsim.simulation.world import World
-
-
-@dataclass(kw_only=True)
-class Outbox:
-    """What aggregators have to tell, until the event loop has read it.
-
-    Args:
-        idle: vehicles that are in no participation any more, or may be invited again.
-        closed: rounds that have closed and are recorded.
-        mixed: whether models of several aggregators were averaged.
-    """
-
-    idle: list[Vehicle] = field(default_factory=list)
-    closed: list[RoundSummary] = field(default_factory=list)
-    mixed: bool = False
-
-    def __bool__(self) -> bool:
-        return bool(self.idle or self.closed or self.mixed)
-
-    def taken(self) -> Outbox:
-        """Return what it holds, and hold nothing."""
-        held = Outbox(idle=self.idle, closed=self.closed, mixed=self.mixed)
-        self.idle, self.closed, self.mixed = [], [], False
-        return held
-
-
-@dataclass(slots=True, kw_only=True)
-class OpenRound:
-    """The round that is open.
-
-    Args:
-        index: from 0; -1 before the first.
-        open_s: when it opened (s).
-        close_s: when it closes at the latest (s).
-        invited: participations invited in it.
-        taken: silos that take part in it.
-        committed: whose update counts, with the row of its record, in order of arrival.
-        exchange_by: what began its exchange, where it has one.
-        held: whether nobody is invited and it does not close, until a model has come back from the cloud.
-    """
-
-    index: int
-    open_s: float
-    close_s: float = math.inf
-    invited: int = 0
-    taken: set[int] = field(default_factory=set)
-    committed: list[tuple[int, Participant]] = field(default_factory=list)
-    exchange_by: Literal["quorum", "deadline"] = "quorum"
-    held: bool = False
 
 
 class Aggregator:

@@ -27,7 +27,7 @@ from vnetsim.experiment import Experiment
 from vnetsim.learning import AGGREGATOR
 from vnetsim.radio.channel import Channel, RateUse
 from vnetsim.random_streams import Streams
-from vnetsim.simulation.aggregator import Aggregator, Outbox
+from vnetsim.simulation.aggregator import Aggregator
 from vnetsim.simulation.backhaul import Backhaul, RsuWire
 from vnetsim.simulation.fleet import Fleet
 from vnetsim.simulation.handover import Handover
@@ -35,6 +35,7 @@ from vnetsim.simulation.invitations import Invitations
 from vnetsim.simulation.links import Radio, association
 from vnetsim.simulation.log import Recorder, RoundHandler, SimulationLog
 from vnetsim.simulation.mixing import Apart, mixer_of
+from vnetsim.simulation.open_round import Outbox
 from vnetsim.simulation.plugins import SimulationPlugins, simulation_plugins
 from vnetsim.simulation.selection.knowledge import Knowledge
 from vnetsim.simulation.topology import by_rsu

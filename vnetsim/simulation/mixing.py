@@ -16,8 +16,9 @@ from vnetsim.coverage.rsu import Rsu
 from vnetsim.experiment import TopologySettings
 from vnetsim.learner_facts import CLOUD
 from vnetsim.learning import ModelKey
-from vnetsim.simulation.aggregator import Aggregator, Outbox
+from vnetsim.simulation.aggregator import Aggregator
 from vnetsim.simulation.log import MergeRecord, Mixing, RoundHandler, RoundSummary, SimulationLog
+from vnetsim.simulation.open_round import Outbox
 from vnetsim.simulation.topology import metropolis_hastings, neighbours, refuse_slow_wires
 from vnetsim.simulation.world import World
 
