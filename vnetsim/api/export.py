@@ -17,12 +17,17 @@ if TYPE_CHECKING:
 PathLike = str | os.PathLike[str]
 
 
-def export(path: PathLike, *, to: PathLike | None = None) -> list[Path]:
-    """Write results in the forms that papers take: ``vnetsim export``.
+def export(
+    path: PathLike, *, to: PathLike | None = None, tensorboard: PathLike | None = None, fcd: PathLike | None = None
+) -> list[Path]:
+    """Write results in the forms that papers and other tools take: ``vnetsim export``.
 
     Args:
         path: folder of a run, of recorded traffic, or of a comparison.
         to: folder to make, with what a paper needs: figures, tables, methods, references, inputs, RO-Crate metadata.
+        tensorboard: folder to make, with event files of TensorBoard; of a comparison a folder a cell.
+        fcd: file to make, ``.xml``, ``.csv`` or ``.parquet``: where vehicles were in coverage, as SUMO's floating-car
+            data; of a run or recorded traffic.
 
     Returns:
         What was made.
@@ -43,8 +48,16 @@ def export(path: PathLike, *, to: PathLike | None = None) -> list[Path]:
     folder, made = Path(path_of(path, "path")), []
     if to is not None:
         made.append(export_paper(folder, Path(path_of(to, "to"))))
+    if tensorboard is not None:
+        from analysis.export.tensorboard import export_tensorboard  # noqa: PLC0415 - optional
+
+        made.append(export_tensorboard(folder, Path(path_of(tensorboard, "tensorboard"))))
+    if fcd is not None:
+        from analysis.export.fcd import export_fcd  # noqa: PLC0415
+
+        made.append(export_fcd(folder, Path(path_of(fcd, "fcd"))))
     if not made:
-        raise InputError("export: say what to write, with --to.")
+        raise InputError("export: say what to write, with --to, --tensorboard or --fcd.")
     return made
 
 

@@ -348,10 +348,21 @@ def export(
             "inputs, RO-Crate metadata.",
         ),
     ] = None,
+    tensorboard: Annotated[
+        Path | None,
+        Parameter(group=OUTPUT, help="Folder to make for TensorBoard; of a comparison, a folder in it for each cell."),
+    ] = None,
+    fcd: Annotated[
+        Path | None,
+        Parameter(
+            group=OUTPUT,
+            help="File to make (.xml, .csv or .parquet) of vehicles in coverage, as SUMO's floating-car data.",
+        ),
+    ] = None,
     debug: Debug = False,  # noqa: ARG001
 ) -> int:
     """Write results for a paper and for other tools; a folder that holds something is left as it is."""
-    for made in vnetsim.export(folder, to=to):
+    for made in vnetsim.export(folder, to=to, tensorboard=tensorboard, fcd=fcd):
         print(plain(str(made)))
     return 0
 
