@@ -17,12 +17,14 @@ from vnetsim.learning.kinds import DATA_SETS, ENCODERS
 from vnetsim.learning.registry import LEARNERS, require_several_models
 from vnetsim.plugins import Kind, at_folder, code_file, is_class, short_name
 from vnetsim.plugins.checked import checked
+from vnetsim.radio import RADIO_MODELS
 from vnetsim.random_streams import Streams
 from vnetsim.runs.manifest import relative
-from vnetsim.scenario.kinds import scenario_anywhere
+from vnetsim.scenario.kinds import kind_of, scenario_anywhere
 from vnetsim.scenario.settings_file import Chosen, chosen, learner_defaults
 from vnetsim.simulation.compute import RECEIVE_W, TRANSMIT_W
 from vnetsim.simulation.plugins import SimulationPlugins, simulation_plugins
+from vnetsim.traffic.sumo.config import building_files
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,7 +160,7 @@ def assemble(experiment: Experiment, learner: type[Learner] | None = None) -> As
             together.
         RunError: an installed plug-in is at fault.
     """
-    experiment = located(experiment)
+    experiment = _with_buildings(located(experiment))
     chosen_learner = chosen(LEARNERS, experiment.learning, experiment.learner, found=learner)
     if experiment.topology.kind != "single":
         require_several_models(chosen_learner.found, f"topology.kind = '{experiment.topology.kind}'")
@@ -238,6 +240,28 @@ def located(experiment: Experiment) -> Experiment:
                 raise InputError(f"{key}: {error}") from None
     found |= {key: at_folder(name, Path.cwd()) for key, name in experiment.plugins().items() if name}
     return experiment.placed(found)
+
+
+def _with_buildings(experiment: Experiment) -> Experiment:
+    """Return the experiment with the file of its SUMO scenario's buildings, where it wants some and names no file.
+
+    So a replay of its traffic, which has no additional files, and whoever runs the record again have the same ones.
+
+    Raises:
+        InputError: none of the scenario's additional files has buildings, or several do.
+    """
+    radio = experiment.radio
+    named = radio.get("name", RADIO_MODELS.default), radio.get("state"), radio.get("file", "")
+    if named != ("tr37885", "polygons", "") or (kind := kind_of(experiment.scenario)) is None or kind.name != "sumo":
+        return experiment
+    found = building_files(Path(experiment.scenario))
+    if len(found) != 1:
+        what = f"{len(found)} of its additional files have" if found else "none of its additional files has"
+        raise InputError(
+            f"{experiment.scenario}: radio.state = polygons: {what} polygons of buildings "
+            f'(<poly type="building..."/>, as polyconvert writes them); name one file of them as radio.file.'
+        )
+    return experiment.placed({"radio.file": str(resolved(found[0]))})
 
 
 def seen_from(folder: Path, experiment: Experiment) -> Experiment:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from vnetsim.errors import InputError
-from vnetsim.xml_files import Start, XmlFile
+from vnetsim.xml_files import Start, StopReading, XmlFile
 
 
 def is_true(value: str) -> bool:
@@ -35,6 +35,30 @@ def options_of(config: Path) -> dict[str, str]:
 
     read_leniently(config, start, end=lambda _: open_elements.pop(), text=text)
     return options
+
+
+def additional_files(options: Mapping[str, str], folder: Path) -> Iterator[Path]:
+    """Yield the additional files that the options of a configuration in a folder name and that are there."""
+    for key in ("additional-files", "additional", "a"):
+        for name in filter(None, map(str.strip, options.get(key, "").split(","))):
+            if (file := folder / name).is_file():
+                yield file
+
+
+def building_files(config: Path) -> list[Path]:
+    """Return those of a configuration's additional files that hold polygons of buildings."""
+    from vnetsim.radio.sight import is_building  # noqa: PLC0415 - brings shapely
+
+    found: list[Path] = []
+    for file in dict.fromkeys(additional_files(options_of(config), config.parent)):
+
+        def start(name: str, attributes: Mapping[str, str], file: Path = file) -> None:
+            if is_building(name, attributes):
+                found.append(file)
+                raise StopReading
+
+        read_leniently(file, start)
+    return found
 
 
 def read_leniently(

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from vnetsim.errors import InputError, RunError
 from vnetsim.errors.paths import refuse_special, resolved
-from vnetsim.traffic.sumo.config import options_of, read_leniently
+from vnetsim.traffic.sumo.config import additional_files, options_of, read_leniently
 
 _UP = "../" * 64
 _PAST_THE_PREFIX = {
@@ -182,19 +182,15 @@ class SumoOutputs:
 
 def _written(options: dict[str, str], folder: Path) -> Iterator[tuple[Path, str]]:
     """Yield the outputs of additional files: the file, and the path as it stands there."""
-    for key in ("additional-files", "additional", "a"):
-        for name in options.get(key, "").split(","):
-            file = folder / name.strip()
-            if not name.strip() or not file.is_file():
-                continue
-            found: list[str] = []
+    for file in additional_files(options, folder):
+        found: list[str] = []
 
-            def start(element: str, attributes: Mapping[str, str], found: list[str] = found) -> None:
-                if (attribute := _FILE.get(element)) and attributes.get(attribute, "") not in NOWHERE:
-                    found.append(attributes[attribute])
+        def start(element: str, attributes: Mapping[str, str], found: list[str] = found) -> None:
+            if (attribute := _FILE.get(element)) and attributes.get(attribute, "") not in NOWHERE:
+                found.append(attributes[attribute])
 
-            read_leniently(file, start)
-            yield from ((file, value) for value in found)
+        read_leniently(file, start)
+        yield from ((file, value) for value in found)
 
 
 def output_names(config: Path) -> re.Pattern[str]:
