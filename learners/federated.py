@@ -31,6 +31,7 @@ from learners.state.rules import rule_of
 from learners.state.server import Server, Weigh, equally
 from learners.state.silos import SILO, OwnModels, SiloState, SiloStates
 from learners.tasks.task import ENGINE, StepLoss, Task, payload_bytes
+from vnetsim.errors import InputError
 from vnetsim.learning import (
     AGGREGATOR,
     Aggregation,
@@ -108,7 +109,13 @@ class FederatedLearner(ABC):
     @final
     def create(cls, context: LearnerContext, settings: Any) -> Self:
         """Build the learner; see ``vnetsim.learning.Learner``."""
-        return cls(cls.parts(context, settings))
+        made = cls(cls.parts(context, settings))
+        if context.figure and not isinstance(made._server, Server):
+            raise InputError(
+                f"selection.name: its policy chooses by the '{context.figure}' of updates to an RSU that averages, and "
+                f"neighbours of {cls.name} mix their models; take another policy."
+            )
+        return made
 
     @final
     def describe(self) -> Description:
@@ -144,7 +151,13 @@ class FederatedLearner(ABC):
 
         Two vehicles that carry one silo both start from what the round found of it.
         """
-        return self._local.train([self._start(participant) for participant in participants])
+        updates = self._local.train([self._start(participant) for participant in participants])
+        if not isinstance(self._server, Server) or not self._server.figure:
+            return updates
+        return [
+            replace(one, figure=self._server.figure_of(one.participant, one.state)) if one.state and one.finite else one
+            for one in updates
+        ]
 
     @final
     def aggregate(self, updates: Sequence[Update], into: str = AGGREGATOR) -> Aggregation:
@@ -305,5 +318,7 @@ def averaging_server(
         settings,
         rule_of(context),
         weigh=weights,
+        figure=context.figure,
+        travel=lambda who: task.learning_rate(who.base.version) * who.steps_of(task.steps),
         **{"parameters": [name for name, _ in task.network.named_parameters()], "sent": task.sent, **more},
     )

@@ -128,14 +128,16 @@ class LocalSteps:
     ) -> list[Update]:
         """Return updates without states; the server keeps their mean."""
         figures: dict[int, Mapping[str, float]] = {}
+        asked: dict[int, float | None] = {}
 
         def look(place: int, state: State) -> None:
             figures[place] = self._task.upload_figures(state, participants[place].silo)
+            asked[place] = server.figure_of(participants[place], state)
 
         results, finite, averaged = trained_and_averaged(
             jobs,
             self._task.engine,
-            weigh=lambda places: server.weigh([participants[i] for i in places]),
+            weigh=lambda places: server.divided([participants[i] for i in places])[0],
             sent=self._task.sent,
             look=look,
             settings=server.settings,
@@ -143,7 +145,7 @@ class LocalSteps:
         server.averaged = [participants[i] for i in averaged.places], averaged.state
         updates = [update_of(self._task, *one) for one in zip(participants, jobs, results, strict=True)]
         return [
-            replace(update, finite=fine, metrics={**update.metrics, **figures.get(place, {})})
+            replace(update, finite=fine, metrics={**update.metrics, **figures.get(place, {})}, figure=asked.get(place))
             for place, (update, fine) in enumerate(zip(updates, finite, strict=True))
         ]
 

@@ -11,12 +11,14 @@ import torch
 from torch import Tensor
 
 from learners.engines.programs import State
-from learners.mathematics.aggregation import Weights, equal_weights, weighted_mean
+from learners.mathematics.aggregation import Weights, equal_weights, squared_norm, weighted_mean
+from learners.mathematics.mixing import similarity
 from learners.mathematics.robust import AveragingSettings, clipped, combine, used_weights
 from learners.state.models import Models, by_aggregator, misfit, named
 from learners.state.rules import MEMORY, misfit_rule, shares_of
-from vnetsim.errors import RunError
-from vnetsim.learning import AGGREGATOR, ModelKey, Participant, Update
+from vnetsim.errors import InputError, RunError
+from vnetsim.learner_facts import CLOUD
+from vnetsim.learning import AGGREGATOR, GRADIENT_NORM, SIMILARITY, ModelKey, Participant, Update
 from vnetsim.learning.aggregation import AggregationRule, RoundUploads, Upload
 
 Weigh = Callable[[Sequence[Participant]], Weights]
@@ -56,11 +58,14 @@ class Server:
         weigh: weighs the uploads.
         parameters: names of the tensors that are trained, as the uploads have them; a rule asks.
         sent: the part of a model that crosses the radio link.
+        figure: what a selection policy asks of every upload; empty for nothing.
+        travel: learning rate times local steps of a participant, for ``GRADIENT_NORM``.
         beside: gives the tensors of the next version that are not averaged, from those of the present one, the updates
             and the version; None where a version is its model.
 
     Raises:
-        InputError: the rule reads single uploads, and the settings want a median or a trimmed mean of them.
+        InputError: the rule reads single uploads, and the settings want a median or a trimmed mean of them; or the
+            policy asks for a figure that is not known here.
 
     Attributes:
         averaged: updates that were averaged as they came, by participant, and their mean; see ``state.streaming``.
@@ -75,12 +80,17 @@ class Server:
         weigh: Weigh = equally,
         parameters: Collection[str] = (),
         sent: Callable[[State], Mapping[str, Tensor]] = dict,
+        figure: str = "",
+        travel: Callable[[Participant], float] = lambda _: 1.0,
         beside: Callable[[State, Sequence[Update], int], State] | None = None,
     ) -> None:
         if rule.needs_uploads and settings.aggregation != "mean":
             raise misfit_rule(rule, settings)
+        if figure not in ("", SIMILARITY, GRADIENT_NORM):
+            raise InputError(f"selection.name: its policy asks for '{figure}' of every update, which no learner tells.")
         self.models, self.settings, self.rule = models, settings, rule
         self.weigh, self.sent = weigh, sent
+        self.figure, self._travel = figure, travel
         self._parameters = frozenset(parameters)
         self._beside = beside
         self._memory: dict[str, Mapping[str, Tensor]] = {name: {} for name in models.aggregators}
@@ -104,6 +114,37 @@ class Server:
         key = participant.base
         return key.version > 0 or self._changes[key.aggregator][0] > 0
 
+    def figure_of(self, participant: Participant, state: State) -> float | None:
+        """Return what the selection policy asks of an upload."""
+        if not self.figure:
+            return None
+        near = self.base(participant)
+        if self.figure == SIMILARITY and CLOUD in self.models.aggregators:
+            near = self.models.newest(CLOUD)
+        names = sorted(self._parameters & state.keys())
+        change = {name: state[name].double() - near[name].double() for name in names}
+        if self.figure == SIMILARITY:
+            return similarity(near, change, names)
+        return math.sqrt(squared_norm(change.values())) / self._travel(participant)
+
+    def divided(self, participants: Sequence[Participant]) -> tuple[Weights, float]:
+        """Return the weights, divided by the chances and scaled to the sum 1 again, and their sum before.
+
+        Raises:
+            RunError: chances differ, and the uploads are not averaged by weight.
+        """
+        weights, chances = self.weigh(participants), np.array([one.chance for one in participants])
+        if (chances == 1).all():
+            return weights, 1.0
+        if self.rule.needs_uploads or self.settings.aggregation != "mean":
+            raise RunError(
+                "selection.name: its policy has updates weigh 1 / q, which takes a weighted mean of them: leave "
+                "learning.aggregation at 'mean', and aggregation.name at 'sync', 'fedavgm' or 'fedadam'."
+            )
+        weights = weights / chances
+        total = float(weights.sum())
+        return weights / total if total > 0 else weights, total
+
     def silo_figures(self, _measure: Callable[[State], Mapping[str, float]]) -> Sequence[Mapping[str, float]]:
         """Return nothing: silos have no models of their own."""
         return []
@@ -119,10 +160,11 @@ class Server:
             RunError: the aggregation rule failed, or returned what is no model.
         """
         version, present = self.models.versions(into)[-1], self.models.newest(into)
-        weights = used_weights(self.weigh([update.participant for update in updates]), self.settings)
+        weights, total = self.divided([update.participant for update in updates])
+        weights = used_weights(weights, self.settings)
         state, changed = dict(present), False
         if weights.any():
-            weights, made = self._made(updates, weights, present, into)
+            weights, made = self._made(updates, weights, total, present, into)
             state, changed = {**present, **made}, bool(made)
         if self._beside is not None:
             state |= self._beside(present, updates, version)
@@ -146,7 +188,7 @@ class Server:
         self._changes[into.aggregator] = [*changes, (changes[-1] if changes else 0) + 1]
 
     def _made(
-        self, updates: Sequence[Update], weights: Weights, present: State, into: str
+        self, updates: Sequence[Update], weights: Weights, total: float, present: State, into: str
     ) -> tuple[Weights, Mapping[str, Tensor]]:
         """Return what the uploads count, and what the rule makes of them."""
         newest = ModelKey(into, self.models.versions(into)[-1])
@@ -172,7 +214,7 @@ class Server:
             ],
             parameters=self._parameters & sent.keys(),
             memory=self._memory[into],
-            mean=lambda: mean if streamed else combine(states, weights, self.settings),
+            mean=lambda: self._scaled(mean if streamed else combine(states, weights, self.settings), total, present),
         )
         made = self.rule.aggregate(given)
         when = f"in round {newest.version}"
@@ -181,6 +223,16 @@ class Server:
         used = np.zeros(len(updates))
         used[counted] = shares
         return used, made.state
+
+    def _scaled(self, mean: State, total: float, present: State) -> dict[str, Tensor]:
+        """Return w + total (mean - w), w the present model, of the parameters; statistics are the mean's."""
+        if total == 1:
+            return dict(mean)
+        moved = {
+            name: torch.lerp(present[name].double(), mean[name].double(), total).to(mean[name].dtype)
+            for name in self._parameters & mean.keys()
+        }
+        return {**mean, **moved}
 
     def _moved(self, state: State, base: State, present: State) -> State:
         """Return the present model with what a vehicle changed in the parameters of another one."""

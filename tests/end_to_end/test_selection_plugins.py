@@ -12,6 +12,7 @@ import pytest
 import tomli_w
 from small_runs import interrupted_at
 
+from learners.federated import FederatedLearner
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.study.request import Request
 
@@ -213,3 +214,27 @@ def test_resume_equals_uninterrupted_where_the_choice_is_by_losses(
     random = (*options[: -len(FEW) - 1], "selection.name=random", *FEW)
     assert cli("run", "gaussian", *random, "--out", other).status == 0
     assert results_of(other)["participations.parquet"] != expected["participations.parquet"], "losses decide"
+
+
+@pytest.mark.parametrize("name", ["least-similar", "mach"])
+def test_resume_equals_uninterrupted_where_the_choice_is_by_updates(
+    name: str, cli: Cli, refused: Refused, toy: Any, results_of: ResultsOf, tmp_path: Path
+) -> None:
+    """What decides is read from the checkpoint; MACH weighs unevenly. A learner that tells no figure is refused."""
+    crowded = ("source.arrivals_per_s=3", "round.invited=3", "round.quorum=2", f"selection.name={name}")
+    quick = ("silos.count=8", "learning.steps=1", "learning.batch=8", "data.train_images=400", "data.test_images=80")
+    options = [word for setting in (*crowded, *quick) for word in ("--set", setting)]
+    options += ["--learner", "fedavg-classification", "--rounds", "7", "--device", "cpu"]
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    assert cli("run", "gaussian", *options, "--out", whole).status == 0
+    committed = RunDirectory(whole).read("participations").filter(outcome="committed")
+    assert (committed["weight"].n_unique() > 1) == (name == "mach")
+
+    with interrupted_at(FederatedLearner, "train", 5):
+        assert cli("run", "gaussian", *options, "--out", stopped).status == 130
+    assert cli("resume", stopped, "--trust").status == 0
+    assert results_of(stopped) == results_of(whole)
+
+    foreign = ("--learner", toy.name, "--set", f"selection.name={name}", *FEW)
+    line = refused("run", "gaussian", *foreign, "--out", tmp_path / "foreign", status=1)
+    assert f"selection.name: '{name}' chooses vehicles by the" in line

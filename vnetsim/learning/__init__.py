@@ -2,6 +2,8 @@
 
 from vnetsim.learner_facts import AGGREGATOR, Cost, Exchange, ModelCost, Series
 from vnetsim.learning.protocol import (
+    GRADIENT_NORM,
+    SIMILARITY,
     Aggregation,
     Description,
     KeepsModels,
@@ -16,6 +18,8 @@ from vnetsim.learning.protocol import (
 
 __all__ = [
     "AGGREGATOR",
+    "GRADIENT_NORM",
+    "SIMILARITY",
     "Aggregation",
     "Cost",
     "Description",

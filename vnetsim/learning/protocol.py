@@ -18,6 +18,10 @@ from vnetsim.learner_facts import AGGREGATOR, Cost, Series
 from vnetsim.learning.aggregation import SYNC
 from vnetsim.random_streams import Streams
 
+SIMILARITY, GRADIENT_NORM = "similarity", "gradient norm"
+"""What selection policies may ask of an update, over the parameters: MIDDLE's U(w_c, w_n - w_c) = max(0, cos), w_c the
+cloud's newest model or, without one, the downloaded; and |w_n - w_base| / (learning rate x local steps)."""
+
 
 class ModelKey(NamedTuple):
     """Which model: of which aggregator, and how many rounds that aggregator had closed when it became the model."""
@@ -79,6 +83,9 @@ class Participant:
         earlier: silos whose images still are a part of those that it holds, with their shares; the rest is of ``silo``.
         bases: where it downloaded several models before it trained: all of them, ``base`` among them. It starts from
             their mean (FedMes; Han et al., JSAC 39(12), 2021). Empty for ``base`` alone.
+        chance: how likely it was to be invited, over the mean of those who waited with it; 1 where the selection policy
+            tells none. What averages divides its weight by it; what the weights then lack to the sum 1, or exceed, is
+            the weight of the aggregator's present model.
     """
 
     round: int
@@ -99,6 +106,7 @@ class Participant:
     mixed: tuple[tuple[float, ModelKey], ...] = ()
     bases: tuple[ModelKey, ...] = ()
     earlier: tuple[tuple[int, float], ...] = ()
+    chance: float = 1.0
 
     @property
     def started(self) -> tuple[str | int, ...]:
@@ -125,6 +133,7 @@ class Update:
         metrics: further per-participant figures.
         kept: tensors that are not sent and stay with the silo, for the learner's own bookkeeping.
         exchanges: a figure of each of its completed exchanges, by the other vehicle; see ``Description.exchange``.
+        figure: what ``LearnerContext.figure`` asks for; None where it asks nothing, or ``state`` is not finite.
     """
 
     participant: Participant
@@ -134,6 +143,7 @@ class Update:
     metrics: Mapping[str, float] = field(default_factory=dict)
     kept: Mapping[str, Any] = field(default_factory=dict)
     exchanges: Mapping[str, float] = field(default_factory=dict)
+    figure: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -223,6 +233,7 @@ class LearnerContext:
         aggregators: names of all that have a model: one over all RSUs, or several, one at each RSU and perhaps a cloud.
             Several are given only to learners that are ``KeepsModels``.
         districts: number of districts, one around each RSU; silo ``i`` belongs to district ``i % districts``.
+        figure: what the selection policy asks of every update, such as ``SIMILARITY``; empty for nothing.
     """
 
     streams: Streams
@@ -242,6 +253,7 @@ class LearnerContext:
     aggregation: Any = None
     aggregators: tuple[str, ...] = (AGGREGATOR,)
     districts: int = 1
+    figure: str = ""
 
 
 @runtime_checkable

@@ -102,6 +102,7 @@ class Assembly:
             rule=given.aggregation.get("name", SYNC),
             aggregators=tuple(aggregators),
             districts=districts,
+            figure=getattr(self.simulation.selection, "figure", ""),
             data_set=own.get(DATA_SETS.table),
             encoder=own.get(ENCODERS.table),
             aggregation=own.get(AGGREGATIONS.table),

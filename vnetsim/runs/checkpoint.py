@@ -43,6 +43,7 @@ class FinishedRound:
         metrics: what aggregation and evaluation reported.
         exchanges: sender, receiver and the learner's figure for exchanges between vehicles.
         mixing: whether it is an average.
+        figures: what the selection policy asked of each update; empty where it asks nothing.
     """
 
     participants: str
@@ -52,6 +53,7 @@ class FinishedRound:
     metrics: Mapping[str, AnyFloat] = field(default_factory=dict)
     exchanges: tuple[tuple[str, str, AnyFloat], ...] = ()
     mixing: bool = False
+    figures: tuple[AnyFloat | None, ...] = ()
 
 
 def digest(participants: Sequence[Participant]) -> str:

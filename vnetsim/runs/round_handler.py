@@ -118,6 +118,7 @@ class Training:
             losses=finished.losses,
             rejected=finished.rejected,
             exchanges={(sender, receiver): value for sender, receiver, value in finished.exchanges},
+            figures=finished.figures,
         )
 
     def mix(self, mixing: Mixing) -> None:
@@ -152,6 +153,7 @@ class Training:
         finished = self._progress.rounds[self._replayed]
         if finished.participants != who or not (
             updates == len(finished.weights) == len(finished.losses)
+            and len(finished.figures) in (0, updates)
             and all(0 <= position < updates for position in finished.rejected)
         ):
             raise InputError(
@@ -177,7 +179,7 @@ class Training:
                 f"in aggregate in round {summary.round}",
                 summary.aggregator,
             )
-        given = iter(aggregation.weights)
+        given, figures = iter(aggregation.weights), tuple(update.figure for update in updates)
         metrics = {name: float(value) for name, value in aggregation.metrics.items()}
         due = summary.final or (summary.round + 1) % self._evaluate_every == 0
         if due and (self._cloud or not summary.mixed):  # neighbours' averages are measured once they are made
@@ -189,6 +191,7 @@ class Training:
             rejected=tuple(position for position, update in enumerate(updates) if not update.finite),
             weights=tuple(float(next(given)) if update.finite else None for update in updates),
             losses=tuple(float(update.loss) for update in updates),
+            figures=() if all(figure is None for figure in figures) else figures,
             metrics=metrics,
             exchanges=tuple((*pair, float(value)) for pair, value in aggregation.exchanges.items()),
         )

@@ -28,8 +28,9 @@ def refuse_losses(assembly: Assembly) -> None:
     """Refuse a selection policy that asks for training losses."""
     selection = assembly.simulation.selection
     if getattr(selection, "uses_losses", False):
+        what = "updates" if getattr(selection, "figure", "") else "training losses"
         raise InputError(
-            f"selection.name: '{selection.name}' chooses vehicles by their training losses; without training there "
+            f"selection.name: '{selection.name}' chooses vehicles by their {what}; without training there "
             "are none. Choose another, or train."
         )
 

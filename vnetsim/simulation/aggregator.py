@@ -376,10 +376,14 @@ class Aggregator:
         )
         committed = self._open.committed
         result = self._handler.close_round(summary, [participant for _, participant in committed])
-        counted = [one for place, (_, one) in enumerate(committed) if place not in result.rejected]
+        figures = result.figures or [None] * len(committed)
+        pairs = enumerate(zip(committed, figures, strict=True))
+        of_counted = [(one, figure) for place, ((_, one), figure) in pairs if place not in result.rejected]
+        counted = [one for one, _ in of_counted]
         samples = sum(self._world.images.get(one.silo, 1) for one in counted)
         self._recorder.closed(summary, [row for row, _ in committed], result)
-        self._invitations.after_round(self._recorder.participations, self.model)
+        told = [(one.silo, figure) for one, figure in of_counted]
+        self._invitations.after_round(self._recorder.participations, self.model, told)
         self._outbox.closed.append(replace(summary, samples=samples))
 
     def _end(self, participation: Participation, outcome: Outcome, time_s: float) -> int:

@@ -144,10 +144,12 @@ class Invitations:
             in_flight=state.in_flight,
             generator=self._generator,
             memory=self._memory,
+            cloud_round=self._knowledge.cloud_round(state.round),
         )
+        places, count = min(free, len(candidates)), len(candidates)
         chosen: dict[Candidate, OpenWindow] = {}
         try:
-            for candidate in self._policy.select(candidates, min(free, len(candidates)), context):
+            for candidate in self._policy.select(candidates, places, context):
                 window = self._windows.get(candidate) if isinstance(candidate, Candidate) else None
                 if window is None or candidate in chosen:
                     what = candidate.vehicle_id if isinstance(candidate, Candidate) else repr(candidate)
@@ -156,6 +158,8 @@ class Invitations:
                         "candidate or was returned before; it must return some of the candidates, each once."
                     )
                 chosen[candidate] = window
+                chance = context.chances.get(candidate.vehicle_id)
+                window.chance = 1.0 if chance is None else chance * count / places
                 yield window
         finally:
             for window in chosen.values():
@@ -178,9 +182,27 @@ class Invitations:
         """Return how long the rest of a window that was just chosen is predicted to last (s)."""
         return Candidate(window, self._knowledge.known).predicted()
 
-    def after_round(self, records: Rows[ParticipationRecord], model: ModelKey) -> None:
-        """Let knowledge and policy learn from what is recorded at the close of the round that began with a model."""
-        new = self._knowledge.learn(records, model)
+    def after_round(
+        self, records: Rows[ParticipationRecord], model: ModelKey, figures: Sequence[tuple[int, float | None]]
+    ) -> None:
+        """Let knowledge and policy learn from what is recorded at the close of the round that began with a model.
+
+        Args:
+            records: all participations so far.
+            model: with which the round began.
+            figures: silo and ``RoundResult.figures`` of each update that counted.
+
+        Raises:
+            RunError: the policy asks for a figure, and the learner does not tell it.
+        """
+        told = [(silo, figure) for silo, figure in figures if figure is not None]
+        asked = getattr(self._policy, "figure", "")
+        if asked and len(told) < len(figures):
+            raise RunError(
+                f"selection.name: '{self._policy.name}' chooses vehicles by the '{asked}' of their updates, which the "
+                "learner does not tell; take another policy or learner."
+            )
+        new = self._knowledge.learn(records, model, told)
         if self._learn is not None:
             self._learn(new, self._memory)
 

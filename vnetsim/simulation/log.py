@@ -239,12 +239,14 @@ class RoundResult:
         losses: mean training loss of each participant, None where it was not trained.
         rejected: positions of the updates with non-finite values.
         exchanges: the learner's figure for completed exchanges, by sender and receiver.
+        figures: what the selection policy asked of each update, None where it is not told; empty for all None.
     """
 
     weights: Sequence[float | None] = ()
     losses: Sequence[float | None] = ()
     rejected: Sequence[int] = ()
     exchanges: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    figures: Sequence[float | None] = ()
 
 
 class RoundHandler(Protocol):

@@ -369,6 +369,7 @@ def participant_of(participation: Participation, round_index: int, camera: Camer
         counted_from=origin.counted_from,
         carried=origin.carried,
         mixed=origin.mixed,
+        chance=window.chance,
     )
 
 

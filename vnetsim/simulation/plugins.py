@@ -72,8 +72,9 @@ def simulation_plugins(experiment: Experiment) -> SimulationPlugins:
     pace = chosen(PACES, experiment.pace)
     radio = chosen(RADIO_MODELS, experiment.radio)
     if experiment.schedule.learner and getattr(selection.found, "uses_losses", False):
+        what = "updates" if getattr(selection.found, "figure", "") else "training losses"
         raise InputError(
-            f"selection.name: {selection.found.name} chooses by training losses, which differ between learners, so no "
+            f"selection.name: {selection.found.name} chooses by {what}, which differ between learners, so no "
             "schedule can be equal for all; leave out schedule.learner (--equal-schedule)."
         )
     if experiment.association.rule == "strongest" and not hasattr(radio.settings, "received_dbm"):

@@ -63,6 +63,7 @@ class OpenWindow:
         straight_exit: how many points of the path were past when it was last reckoned when a vehicle leaves that goes
             straight on from there, and that time (s); likewise.
         invited: whether a participation was started in this window.
+        chance: see ``Participant``; of the last invitation.
     """
 
     index: int
@@ -75,6 +76,7 @@ class OpenWindow:
     transfers_s: tuple[float, float] | None = None
     straight_exit: tuple[int, float] | None = None
     invited: bool = False
+    chance: float = 1.0
 
     @property
     def enter_s(self) -> float:

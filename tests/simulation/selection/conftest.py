@@ -34,6 +34,7 @@ class Figures:
     images: int | None = 100
     loss: float | None = None
     loss_round: int | None = None
+    figures: Sequence[tuple[float, int]] = ()
     download_s: float = 1.0
     train_s: float = 3.0
     upload_s: float = 2.0
@@ -80,6 +81,7 @@ def candidate_of(window: OpenWindow, now_s: float, **known: Any) -> Candidate:
         "history": DwellHistory(),
         "images": {7: 120},
         "losses": {},
+        "figures": {},
         "commits": {},
         "last_round": {},
         "cost": lambda _: Cost(download_bytes=1_000_000, upload_bytes=2_000_000, work_flop=3e9),

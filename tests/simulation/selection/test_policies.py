@@ -314,4 +314,4 @@ def test_variability_weighs_a_round_by_the_size_of_both(make: Any) -> None:
 
 def test_those_that_look_at_losses_say_so() -> None:
     says = {name for name in SELECTIONS.names() if getattr(SELECTIONS.find(name), "uses_losses", False)}
-    assert says == {"oort", "power-of-choice"}
+    assert says == {"oort", "power-of-choice", "least-similar", "mach"}

@@ -45,7 +45,8 @@ class Learning:
 
     def close_round(self, summary: RoundSummary, participants: Sequence[Participant]) -> RoundResult:
         losses = [(2.0 + self._sign * participant.silo % 5) / (1 + summary.round) for participant in participants]
-        return RoundResult(weights=[1 / max(len(participants), 1)] * len(participants), losses=losses)
+        weights = [1 / max(len(participants), 1)] * len(participants)
+        return RoundResult(weights=weights, losses=losses, figures=losses)
 
 
 def experiment(

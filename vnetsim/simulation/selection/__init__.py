@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, ClassVar, Protocol
 
@@ -35,6 +35,9 @@ class SelectionContext:
         in_flight: participations under way inside coverage.
         generator: the policy's own random stream.
         memory: what the policy's ``begin`` returned; None without that method.
+        cloud_round: the round that began with the cloud's last model at this aggregator; 0 without a cloud.
+        chances: where a policy whose updates are to weigh 1 / q writes each q, the probability with which it draws a
+            vehicle, by the vehicle, before it returns it; together they sum to ``free``.
     """
 
     now_s: float
@@ -44,6 +47,8 @@ class SelectionContext:
     in_flight: int
     generator: np.random.Generator
     memory: Any = None
+    cloud_round: int = 0
+    chances: dict[str, float] = field(default_factory=dict)
 
     def shuffled(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         """Return candidates in random order: sorted afterwards, equals are drawn, where else the first would win."""
@@ -58,8 +63,10 @@ class SelectionContext:
 class SelectionPolicy(Protocol):
     """Chooses who is invited: a frozen keyword-only dataclass, whose fields stand in the table ``selection``.
 
-    Class attributes name it: ``name``; ``source``, a citation. One more is optional: ``uses_losses = True`` where the
-    choice depends on training losses, so that learners differ in whom they invite and no schedule can be equal.
+    Class attributes name it: ``name``; ``source``, a citation. Two more are optional: ``uses_losses = True`` where the
+    choice depends on training losses, or on what follows, so that learners differ in whom they invite and no schedule
+    can be equal; and ``figure``, what a learner is to tell of each update (``LearnerContext.figure``), which candidates
+    then show as ``figures``.
     """
 
     name: ClassVar[str]
@@ -108,6 +115,8 @@ SELECTIONS = Kind(
         "age": "vnetsim.simulation.selection.rules:AgeSelection",
         "variability": "vnetsim.simulation.selection.rules:VariabilitySelection",
         "bandit": "vnetsim.simulation.selection.bandit:BanditSelection",
+        "least-similar": "vnetsim.simulation.selection.uploads:LeastSimilarSelection",
+        "mach": "vnetsim.simulation.selection.uploads:MachSelection",
         "sharpest": "vnetsim.simulation.selection.rules:SharpestSelection",
     },
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -57,6 +57,7 @@ class Known:
         history: windows that ended.
         images: images by silo; empty where the task has no such figure.
         losses: last reported mean training loss by silo, and the round it is of.
+        figures: what the policy asked of every update so far, by silo, and the rounds they are of.
         commits: uploads so far by vehicle.
         last_round: the latest round that invited a vehicle or took its update, by vehicle.
         cost: payload and work of a participation by silo.
@@ -71,6 +72,7 @@ class Known:
     history: DwellHistory
     images: Mapping[int, int]
     losses: Mapping[int, tuple[float, int]]
+    figures: Mapping[int, Sequence[tuple[float, int]]]
     commits: Mapping[str, int]
     last_round: Mapping[str, int]
     cost: Callable[[int], Cost]
@@ -170,6 +172,11 @@ class Candidate:
     def loss_and_round(self) -> tuple[float, int] | None:
         """``loss`` and ``loss_round``, for policies that need both of every candidate; None before the first."""
         return self._known.losses.get(self._window.vehicle.silo)
+
+    @property
+    def figures(self) -> Sequence[tuple[float, int]]:
+        """What the policy's ``figure`` was of each of its silo's updates that counted, with the round; oldest first."""
+        return self._known.figures.get(self._window.vehicle.silo, ())
 
     @property
     def download_s(self) -> float:

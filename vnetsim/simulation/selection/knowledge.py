@@ -14,7 +14,7 @@ from vnetsim.simulation.world import World
 
 
 class Knowledge:
-    """Windows that ended, losses and uploads so far.
+    """Windows that ended, losses, figures and uploads so far.
 
     Args:
         world: camera, links and computers of candidates.
@@ -29,6 +29,8 @@ class Knowledge:
     def __init__(self, *, world: World, images: Mapping[int, int], whole_paths: bool) -> None:
         self._history = DwellHistory()
         self._losses: dict[int, tuple[float, int]] = {}
+        self._figures: dict[int, list[tuple[float, int]]] = {}
+        self._topology = world.experiment.topology
         self._commits: Counter[str] = Counter()
         self.last_round: dict[str, int] = {}
         self._records_seen = 0
@@ -38,6 +40,7 @@ class Knowledge:
             history=self._history,
             images=images,
             losses=self._losses,
+            figures=self._figures,
             commits=self._commits,
             last_round=self.last_round,
             cost=world.cost,
@@ -55,13 +58,23 @@ class Knowledge:
         """Take note of a window that ended."""
         self._history.add(vehicle, window)
 
-    def learn(self, records: Rows[ParticipationRecord], model: ModelKey) -> Sequence[ParticipationRecord]:
+    def cloud_round(self, round_index: int) -> int:
+        """Return the round that began with the cloud's last model; 0 without a cloud."""
+        hierarchical = self._topology.kind == "hierarchical"
+        return round_index - round_index % self._topology.edge_rounds if hierarchical else 0
+
+    def learn(
+        self, records: Rows[ParticipationRecord], model: ModelKey, figures: Sequence[tuple[int, float]] = ()
+    ) -> Sequence[ParticipationRecord]:
         """Take note of what is recorded at the close of a round, and return what is new of it.
 
         Args:
             records: all participations so far, of all aggregators.
             model: with which the round began; its aggregator is the one that learns.
+            figures: silo and what the policy asked of each update that counted.
         """
+        for silo, figure in figures:
+            self._figures.setdefault(silo, []).append((figure, model.version))
         new = [record for record in records.since(self._records_seen) if record.aggregator == model.aggregator]
         self._records_seen = records.total
         for record in new:

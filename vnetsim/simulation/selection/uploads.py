@@ -1,0 +1,117 @@
+"""Selection by what vehicles uploaded before: the least similar updates, and large gradients without a bias."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vnetsim.errors.bounds import Within
+from vnetsim.learning import GRADIENT_NORM, SIMILARITY
+from vnetsim.simulation.selection import Candidate, SelectionContext
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeastSimilarSelection:
+    """Takes the silos whose last update was least similar to the cloud's model: in-edge selection of MIDDLE.
+
+    With w_n the uploaded model, and w_c the cloud's as it was then or, without a cloud, the model that the vehicle had
+    downloaded, over the parameters::
+
+        argmin_n U(w_c, w_n - w_c),  U(a, b) = max(0, cos(a, b))
+
+    U of a silo without an update is 0, for it would bring w_c itself, whose change is none: it goes first, with those
+    whose change was at right angles to w_c or against it. Equals are drawn. The figure stays until the silo's next
+    update at the same aggregator, also where a new w_c comes in between.
+    """
+
+    name: ClassVar[str] = "least-similar"
+    source: ClassVar[str] = (
+        "MIDDLE: Zhang, Zheng, Wu, Li, Shao, Chen (2023), ICPP, 10.1145/3605573.3605643, where U(w_c, w_n - w_c) "
+        "approximates U(w_c*, w_n - w_c), w_c* the optimum"
+    )
+    uses_losses: ClassVar[bool] = True
+    figure: ClassVar[str] = SIMILARITY
+
+    def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Sequence[Candidate]:  # noqa: ARG002 - the protocol's argument
+        """Return all, the least similar first; drawn among equals."""
+        return sorted(context.shuffled(candidates), key=lambda one: one.figures[-1][0] if one.figures else 0.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MachSelection:
+    """Draws by the norm of gradients, and makes up for it: every update weighs 1 / q, q its chance to be drawn.
+
+    Of N vehicles that wait, K places are drawn so that exactly K are taken, vehicle n with probability q_n; its update
+    gets the learner's weight p_n, times the mean chance K / N over its own::
+
+        q_n = min(1, lambda G_n),  sum_n q_n = K
+        w <- w + sum_n p_n (K / N) / q_n (w_n - w)
+
+    With equal p_n, and if all who are drawn upload, the expectation is the mean over all N. These weights sum to 1 in
+    expectation alone; in a round, what they lack or exceed is the weight of the present w. Statistics of BatchNorm,
+    and the record, have them scaled to the sum 1.
+
+    G_n is the upper confidence bound of a silo's gradient norms g since its RSU last had a model from the cloud (since
+    the beginning without one): n_n updates of t of all who wait. A norm is |w_n - w_base| / (learning rate x steps)::
+
+        G_n = mean(g) + exploration * max(g) * sqrt(2 ln t / n_n)
+
+    A silo without an update has the greatest G_n of those who wait. The form of the confidence term is UCB1's, for that
+    of the paper could not be read; nor could its transfer function, which smooths q at first, and is left out.
+
+    Args:
+        exploration: of the confidence term; 0 takes the mean alone.
+    """
+
+    name: ClassVar[str] = "mach"
+    source: ClassVar[str] = (
+        "MACH (2024), ICDCS, 656-667; UCB1: Auer, Cesa-Bianchi, Fischer, Machine Learning 47 (2002); without MACH's "
+        "transfer function (its Eq. 17)"
+    )
+    uses_losses: ClassVar[bool] = True
+    figure: ClassVar[str] = GRADIENT_NORM
+
+    exploration: Annotated[float, Within(0, 100, "", "all chances are equal far below")] = 1.0
+
+    def bounds(self, candidates: Sequence[Candidate], since: int) -> NDArray[np.float64]:
+        """Return G_n of all, from the updates of rounds from ``since`` on."""
+        norms = [[norm for norm, round_index in one.figures if round_index >= since] for one in candidates]
+        if not any(map(sum, norms)):
+            return np.ones(len(norms))
+        width = self.exploration * max(map(max, filter(None, norms)))
+        term = 2 * math.log(sum(map(len, norms)))
+        found = [math.fsum(own) / len(own) + width * math.sqrt(term / len(own)) if own else -math.inf for own in norms]
+        return np.where(np.isinf(found), max(found), found)
+
+    def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Iterator[Candidate]:
+        """Return as many as there are places, drawn by systematic sampling, and leave their chances in the context."""
+        waiting = context.shuffled(candidates)
+        chances = inclusion(self.bounds(waiting, context.cloud_round), free)
+        ends = np.cumsum(chances)
+        ends[-1] = free  # the sum but for rounding
+        hits = np.searchsorted(ends, context.generator.random() + np.arange(free), side="right")
+        for place in dict.fromkeys(np.minimum(hits, len(waiting) - 1).tolist()):
+            context.chances[waiting[place].vehicle_id] = float(chances[place])
+            yield waiting[place]
+
+
+def inclusion(sizes: NDArray[np.float64], places: int) -> NDArray[np.float64]:
+    """Return probabilities in proportion to sizes, none above 1, that sum to ``places`` or their number if less.
+
+    Where fewer sizes are above 0 than there are places, the others share what is left.
+    """
+    chances = np.ones(len(sizes))
+    is_open = np.full(len(sizes), places < len(sizes))
+    while is_open.any():
+        own = sizes[is_open] if sizes[is_open].any() else np.ones(np.count_nonzero(is_open))
+        chances[is_open] = (places - np.count_nonzero(~is_open)) * own / own.sum()
+        above = chances > 1
+        if not above.any():
+            break
+        chances[above], is_open[above] = 1.0, False
+    return chances
