@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
-import numpy as np
 import polars as pl
 
 from analysis.formatting import clean
@@ -15,10 +14,16 @@ from vnetsim.errors import InputError
 from vnetsim.storage.folder import Folder
 from vnetsim.storage.run_directory import RunDirectory
 
-STEP_S = 1.0
-"""Between samples of traffic that has no steps of its own."""
-
 _ON_TIME_S = 1e-6
+_COLUMNS = {
+    "timestep_time": "path_time_s",
+    "vehicle_id": "vehicle_id",
+    "vehicle_speed": "path_speed_mps",
+    "vehicle_type": "vehicle_type",
+    "vehicle_x": "path_x_m",
+    "vehicle_y": "path_y_m",
+}
+"""Those of SUMO, by what stands in the table ``windows``."""
 
 
 def export_fcd(folder: Path, to: Path) -> Path:
@@ -28,7 +33,8 @@ def export_fcd(folder: Path, to: Path) -> Path:
     which lie between steps, are not written, nor is a window in which no step falls.
 
     Raises:
-        InputError: no run, or damaged; another ending than ``.xml``, ``.csv`` or ``.parquet``; ``to`` is there.
+        InputError: no run, damaged, or without steps; ``to`` is there, or ends otherwise than ``.xml``, ``.csv`` or
+            ``.parquet``.
         RunError: ``to`` cannot be written.
     """
     if to.suffix not in _WRITERS:
@@ -44,27 +50,17 @@ def _samples(folder: Path) -> pl.DataFrame:
     """Return a row a vehicle and step, in order of time; a vehicle that several RSUs cover is there once."""
     run = RunDirectory(folder)
     traffic = run.manifest_record().traffic
-    step_s = traffic.step_s or STEP_S
-    paths = ("path_time_s", "path_x_m", "path_y_m", "path_speed_mps")
-    windows = run.scan("windows").collect(lambda rows: rows.select("vehicle_id", "vehicle_type", *paths))
-    found = []
-    for vehicle, kind, *path in windows.iter_rows():
-        times, x, y, speed = (np.asarray(values) for values in path)
-        first, last = (times[0] - traffic.begin_s) / step_s, (times[-1] - traffic.begin_s) / step_s
-        steps = np.arange(np.ceil(first - _ON_TIME_S), np.floor(last + _ON_TIME_S) + 1)
-        at = traffic.begin_s + steps * step_s
-        found.append(
-            pl.DataFrame({
-                "timestep_time": at.round(6),
-                "vehicle_id": [vehicle] * len(at), "vehicle_speed": np.interp(at, times, speed),
-                "vehicle_type": [kind] * len(at), "vehicle_x": np.interp(at, times, x),
-                "vehicle_y": np.interp(at, times, y),
-            })
-        )  # fmt: skip
-    if not found:
-        raise InputError(f"{folder}: no vehicle was in coverage; there is nothing to write.")
-    once = pl.concat(found).unique(["timestep_time", "vehicle_id"], keep="first", maintain_order=True)
-    return once.sort("timestep_time", maintain_order=True)
+    if not traffic.step_s:
+        raise InputError(f"{folder}: traffic of {traffic.kind} has no steps, and so no floating-car data.")
+    paths = ["path_time_s", "path_x_m", "path_y_m", "path_speed_mps"]
+    points = run.scan("windows").collect(lambda rows: rows.select("vehicle_id", "vehicle_type", *paths).explode(paths))
+    steps = (pl.col("path_time_s") - traffic.begin_s) / traffic.step_s
+    return (
+        points.filter((steps - steps.round()).abs() * traffic.step_s < _ON_TIME_S)
+        .unique(["path_time_s", "vehicle_id"], keep="first", maintain_order=True)
+        .sort("path_time_s", maintain_order=True)
+        .select(pl.col(column).alias(name) for name, column in _COLUMNS.items())
+    )
 
 
 def _xml(samples: pl.DataFrame) -> bytes:

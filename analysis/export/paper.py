@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import json
+import mimetypes
 import os
+import tomllib
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -15,14 +17,17 @@ from urllib.parse import quote
 import polars as pl
 import tomli_w
 
-from analysis.comparison.loading import flat, load_comparison
+from analysis.comparison.data import ComparisonData
+from analysis.comparison.loading import load_comparison
 from analysis.comparison.page import Compared
 from analysis.export.latex import booktabs, escaped, with_citations
-from analysis.export.methods import Recorded, cited, methods, settings_tables
+from analysis.export.methods import Runs, methods, settings_tables
+from analysis.export.references import references
 from analysis.formatting import Table, clean
-from analysis.loading import load
+from analysis.loading import RunData, load
 from analysis.report.headline import headline
 from analysis.report.page import Section, sections
+from analysis.report.record import record
 from analysis.style import printed
 from vnetsim.errors import InputError
 from vnetsim.storage.checksums import RECORD
@@ -33,24 +38,20 @@ from vnetsim.storage.run_directory import RunDirectory
 Files = dict[str, bytes]
 """Contents by path below the folder that is made."""
 
-_MEDIA = {
-    ".pdf": "application/pdf", ".svg": "image/svg+xml", ".tex": "application/x-tex", ".csv": "text/csv",
-    ".md": "text/markdown", ".json": "application/json", ".xml": "application/xml", ".bib": "application/x-bibtex",
-    ".toml": "application/toml", ".parquet": "application/vnd.apache.parquet",
-}  # fmt: skip
 
-
-def runs_of(folder: Path) -> list[Recorded]:
-    """Return what a run directory records, or those of a comparison's cells that have finished.
+def runs_of(folder: Path) -> Runs:
+    """Return a run, or of a comparison a finished cell of each arm and condition.
 
     Raises:
         InputError: it is neither, none of its cells has finished, or its files are damaged.
     """
-    if not RunDirectory(folder).holds(COMPARISON):
-        return [_recorded("", folder)]
-    record, compared = RunDirectory(folder).comparison_record(), load_comparison(folder)
-    arms = {Path(cell.folder).name: cell.arm for cell in record.cells}
-    return [_recorded(arms[cell.name], folder / "cells" / cell.name) for cell in compared.cells]
+    return _one_each(folder, load_comparison(folder)) if RunDirectory(folder).holds(COMPARISON) else {"": load(folder)}
+
+
+def _one_each(folder: Path, compared: ComparisonData) -> Runs:
+    several = len(compared.conditions) > 1
+    cells = {f"{one.arm}, {one.condition}" if several else one.arm: one.name for one in reversed(compared.cells)}
+    return {label: load(folder / "cells" / cells[label]) for label in reversed(cells)}
 
 
 def export_paper(folder: Path, to: Path) -> Path:
@@ -61,45 +62,67 @@ def export_paper(folder: Path, to: Path) -> Path:
         RunError: ``to`` cannot be written.
     """
     refuse_what_is_there(to)
-    source, runs = RunDirectory(folder), runs_of(folder)
-    compared = Compared(load_comparison(folder)) if source.holds(COMPARISON) else None
-    files, record, traffics = Files(), None, runs
-    with printed() as pdfs:
-        if compared is None:
-            data = load(folder)
-            parts = sections(data)
-            parts[0:0] = [_table_section("headline", Table(title="Results", head=("", ""), rows=headline(data)))]
-            frames = {"metrics": data.metrics, "rounds": data.rounds, "participations": data.participations}
-        else:
-            together, across, conditions = compared.all_sections()
-            parts = [*filter(None, together), *across, *(one for part in conditions for one in part)]
-            frames, record = compared.tables(), compared.data.record
-            names = [f"traffic/{Path(one.folder).name}" for one in record.traffic]
-            traffics = [_recorded("", folder / name) for name in names]
-    parts.append(_table_section("settings", *settings_tables(runs)))
-    files |= {f"tables/{name}.csv": frame.write_csv().encode() for name, frame in frames.items() if _flat_only(frame)}
-    files |= _shown(parts, pdfs)
-    text = methods(runs, traffics, record)
-    bibliography = "\n\n".join(cited(runs).values()) + "\n"
-    files |= {"methods.md": text.encode(), "methods.tex": with_citations(text).encode()}
-    files["references.bib"] = bibliography.encode()
-    copied, told = _inputs(folder, traffics)
-    files |= dict(copied.values())
-    if record is None:
-        moved = _moved(source.settings()[0], {path: name for path, (name, _) in copied.items()})
-        files |= {"experiment.toml": tomli_w.dumps(moved).encode(), **_files(folder, ".", "manifest.json")}
-    else:
-        files |= _files(folder, ".", COMPARISON)
-        for one in compared.data.cells if compared else ():
-            files |= _files(folder, f"cells/{one.name}", "experiment.toml", "manifest.json")
-        for name in names:  # a run directory each, which the cells' experiments replay
-            files |= _files(folder, name, "experiment.toml", "manifest.json", "windows.parquet", "map.parquet", RECORD)
-    files["reproducibility.md"] = _reproducibility(runs, record.command if record else runs[0].manifest.command, told)
-    files["ro-crate-metadata.json"] = _crate(runs, files)
+    files = _of_comparison(folder) if RunDirectory(folder).holds(COMPARISON) else _of_run(folder)
     written = Folder(to)
     for name, content in files.items():
         written.write_output(name, content)
     return to
+
+
+def _of_run(folder: Path) -> Files:
+    run = load(folder)
+    with printed() as pdfs:
+        parts = sections(run)
+    results = Section(id="headline", title="", tables=[Table(title="Results", head=("", ""), rows=headline(run))])
+    frames = {"metrics": run.metrics, "rounds": run.rounds, "participations": run.participations}
+    inputs, told = _inputs(folder, [run])
+    moved = _moved(tomllib.loads(run.experiment_text), {path: name for path, (name, _) in inputs.items()})
+    told.append("\n`vnetsim run experiment.toml` in this folder runs with the inputs that were copied.")
+    files = dict(inputs.values()) | _files(folder, ".", "manifest.json")
+    files["experiment.toml"] = tomli_w.dumps(moved).encode()
+    return _written({"": run}, [run], None, run.manifest.command, [results, *parts], pdfs, frames, files, told)
+
+
+def _of_comparison(folder: Path) -> Files:
+    data = load_comparison(folder)
+    found = Compared(data)
+    with printed() as pdfs:
+        together, across, conditions = found.all_sections()
+    parts = [*filter(None, together), *across, *(one for part in conditions for one in part)]
+    names = [f"traffic/{Path(one.folder).name}" for one in data.record.traffic]
+    traffics = [load(folder / name) for name in names]
+    inputs, told = _inputs(folder, traffics)
+    files = dict(inputs.values()) | _files(folder, ".", COMPARISON)
+    for cell in data.cells:
+        files |= _files(folder, f"cells/{cell.name}", "experiment.toml", "manifest.json")
+    for name in names:  # a run directory each, which the cells' experiments replay
+        files |= _files(folder, name, "experiment.toml", "manifest.json", "windows.parquet", "map.parquet", RECORD)
+    runs = _one_each(folder, data)
+    return _written(runs, traffics, data, data.record.command, parts, pdfs, found.tables(), files, told)
+
+
+def _written(
+    runs: Runs,
+    traffics: Sequence[RunData],
+    compared: ComparisonData | None,
+    command: Sequence[str],
+    parts: Sequence[Section],
+    pdfs: Mapping[str, bytes],
+    frames: Mapping[str, pl.DataFrame],
+    inputs: Files,
+    told: Sequence[str],
+) -> Files:
+    """Return all files; ``told`` are lines on the inputs."""
+    settings = Section(id="settings", title="", tables=settings_tables(runs))
+    text, first = methods(runs, traffics, compared), next(iter(runs.values()))
+    learners = [run.manifest.learner for run in runs.values() if run.manifest.learner]
+    files = {f"tables/{name}.csv": frame.write_csv().encode() for name, frame in frames.items()}
+    files |= _shown([*parts, settings], pdfs) | inputs
+    files |= {"methods.md": text.encode("utf-8", "replace"), "methods.tex": with_citations(text).encode()}
+    files["references.bib"] = ("\n\n".join(references(learners, first.manifest.vnetsim).values()) + "\n").encode()
+    files["reproducibility.md"] = _reproducibility(first, command, told)
+    files["ro-crate-metadata.json"] = _crate(first, files)
+    return files
 
 
 def refuse_what_is_there(to: Path) -> None:
@@ -112,29 +135,14 @@ def refuse_what_is_there(to: Path) -> None:
         raise InputError(f"{to}: there is something already; name a new folder.")
 
 
-def _recorded(arm: str, folder: Path) -> Recorded:
-    run = RunDirectory(folder)
-    return Recorded(arm=arm, manifest=run.manifest_record(), settings=flat(run.settings()[0]))
-
-
-def _table_section(name: str, *tables: Table) -> Section:
-    return Section(id=name, title=name, tables=tables)
-
-
-def _flat_only(frame: pl.DataFrame) -> bool:
-    return not any(isinstance(kind, pl.List) for kind in frame.schema.values())
-
-
 def _shown(parts: Sequence[Section], pdfs: Mapping[str, bytes]) -> Files:
     """Return figures, tables, and a document of two columns that shows them all."""
     files, lines = Files(), []
     for section in parts:
         for panel in section.panels:
             if panel.svg:
-                files |= {
-                    f"figures/{panel.name}.svg": panel.svg.encode(),
-                    f"figures/{panel.name}.pdf": pdfs[panel.name],
-                }
+                files[f"figures/{panel.name}.svg"] = panel.svg.encode()
+                files[f"figures/{panel.name}.pdf"] = pdfs[panel.name]
                 star = "*" if panel.wide else ""
                 caption = escaped(f"{panel.title}. {panel.caption}")
                 lines.append(
@@ -159,7 +167,7 @@ def _shown(parts: Sequence[Section], pdfs: Mapping[str, bytes]) -> Files:
     return {**files, "document.tex": "\n".join(document).encode()}
 
 
-def _inputs(folder: Path, traffics: Sequence[Recorded]) -> tuple[dict[str, tuple[str, bytes]], list[str]]:
+def _inputs(folder: Path, traffics: Sequence[RunData]) -> tuple[dict[str, tuple[str, bytes]], list[str]]:
     """Return the inputs that are still what they were, by path, with their new names; and a line on each.
 
     A folder may come from anybody and name any file here: only what has the recorded hash is copied.
@@ -199,38 +207,29 @@ def _moved(value: Any, names: Mapping[str, str]) -> Any:
     return names.get(value, value) if isinstance(value, str) else value
 
 
-def _reproducibility(runs: Sequence[Recorded], command: Sequence[str], inputs: Sequence[str]) -> bytes:
-    manifest = runs[0].manifest
-    seeds = ", ".join(dict.fromkeys(str(one.manifest.seed) for one in runs))
-    device, threads = (clean(manifest.device.get(key, "none")) for key in ("name", "threads"))
-    host = ", ".join(f"{key} {value}" for key, value in manifest.host.items())
+def _reproducibility(run: RunData, command: Sequence[str], inputs: Sequence[str]) -> bytes:
+    machine = [row for facts in record(run) if facts.title == "Machine and packages" for row in facts.rows]
     lines = [
         "# How to get these results again", "", f"    {clean(' '.join(command), 4000)}", "",
-        f"- vnetsim {manifest.vnetsim}",
-        *(f"- {clean(name)} {clean(version)}" for name, version in manifest.packages.items()),
-        f"- computed on: {clean(host, 400)}",
-        f"- device {device}, threads {threads}",
-        f"- runs: {len(runs)}, seeds {seeds}",
-        "", "On a CPU, the same seed, versions and number of threads give the same bits.",
-        "", "## Inputs", "", *(inputs or ["None: no file was read."]), "",
+        f"- vnetsim {run.manifest.vnetsim}", *(f"- {name}: {value}" for name, value, _ in machine), "",
+        "On a CPU, the same seed, versions and number of threads give the same bits.", "",
+        "## Inputs", "", *(inputs or ["None: no file was read."]), "",
     ]  # fmt: skip
-    if len(runs) == 1 and not runs[0].arm:
-        lines += ["`vnetsim run experiment.toml` in this folder runs with the inputs that were copied.", ""]
     return "\n".join(lines).encode("utf-8", "replace")
 
 
-def _crate(runs: Sequence[Recorded], files: Files) -> bytes:
+def _crate(run: RunData, files: Files) -> bytes:
     """Return RO-Crate 1.1 metadata: what each file is, and what made them."""
-    manifest = runs[0].manifest
+    manifest = run.manifest
     parts = [
         {"@id": quote(name), "@type": "File", "name": name, "contentSize": str(len(content)),
-         "encodingFormat": _MEDIA.get(Path(name).suffix, "application/octet-stream")}
+         "encodingFormat": mimetypes.guess_type(name)[0] or "application/octet-stream"}
         for name, content in sorted(files.items())
     ]  # fmt: skip
     graph: list[dict[str, Any]] = [
         {"@id": "ro-crate-metadata.json", "@type": "CreativeWork", "about": {"@id": "./"},
          "conformsTo": {"@id": "https://w3id.org/ro/crate/1.1"}},
-        {"@id": "./", "@type": "Dataset", "name": f"Results of {Path(str(runs[0].settings.get('scenario', ''))).name}",
+        {"@id": "./", "@type": "Dataset", "name": f"Results of {Path(run.experiment.scenario).name}",
          "description": "Figures, tables, methods and inputs of simulations of vehicles that learn, by vnetsim.",
          "datePublished": manifest.finished or manifest.created or "", "license": "Stated by whoever publishes it.",
          "hasPart": [{"@id": part["@id"]} for part in parts], "mentions": {"@id": "#made"}},

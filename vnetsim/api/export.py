@@ -67,6 +67,6 @@ def references(learners: Iterable[type[Learner]] = (), folders: Iterable[PathLik
     from analysis.export.paper import runs_of  # noqa: PLC0415 - matplotlib only for figures
     from analysis.export.references import references as entries  # noqa: PLC0415
 
-    runs = [run for folder in folders for run in runs_of(Path(folder))]
+    runs = [run for folder in folders for run in runs_of(Path(folder)).values()]
     recorded = [run.manifest.learner for run in runs if run.manifest.learner]
     return list(entries([*learners, *recorded]).values())
