@@ -189,3 +189,20 @@ def test_line_of_sight_draws_what_it_always_drew() -> None:
     link = Radio(model, Streams(seed=4), [RSU], CROSS)
     state = link._drawn("v", "r", 0)
     assert state[0] == 3.0 * float(Streams(seed=4).child("radio").generator("v", "r", 0).standard_normal())
+
+
+def test_rsus_350_m_apart_by_hand() -> None:
+    """50 Mbit/s by the noise alone are, at 140 m, 9.4 beside one that always sends, and 7.1 amid four."""
+    neighbour, *others = (Rsu(id=f"at {x}", x_m=x, y_m=0.0, range_m=300.0) for x in (350.0, -350.0, -700.0, 700.0))
+    shared = replace(STILL, interference="co-channel")
+    noise_mw = 10 ** (-17.4 + 7 + 0.9)  # of 10 MHz, with a noise figure of 9 dB
+    wanted_mw, *unwanted_mw = (
+        10 ** (2.3 - 3.877 - 1.82 * math.log10(5.9)) * d**-1.67 for d in (math.hypot(140, 3.4), 210, 490, 840, 560)
+    )
+    for count, known in ((1, 9.4), (4, 7.1)):
+        sinr = wanted_mw / (noise_mw + sum(unwanted_mw[:count]))
+        rsus = (RSU, neighbour, *others)[: count + 1]
+        assert rates_mbps(STILL, [(140.0, 0.0)], rsus) == [50.0]
+        (rate,) = rates_mbps(shared, [(140.0, 0.0)], rsus)
+        assert rate == pytest.approx(6 * math.log2(1 + sinr), rel=1e-12)
+        assert rate == pytest.approx(known, abs=0.05)
