@@ -55,7 +55,7 @@ def notices(run: RunData) -> list[str]:
                 "topology.cloud_deadline_s, take a faster backhaul, or play more traffic."
             )
     found = [
-        *_on_the_clock(run),
+        *on_the_clock(run),
         *lines,
         *_no_streets(run),
         *_nobodys_computers(run),
@@ -65,7 +65,8 @@ def notices(run: RunData) -> list[str]:
     return [*found, *(warning for _, _, warning in rates(run) if warning)]
 
 
-def _on_the_clock(run: RunData) -> Iterator[str]:
+def on_the_clock(run: RunData) -> Iterator[str]:
+    """Yield a line where times and bytes are those of another model than the one trained."""
     learner, model = run.manifest.learner, run.experiment.cost.model
     if learner is not None and learner.cost.model is not None and model != "trained":
         size, work = si(learner.cost.model.bytes, "B"), si(learner.cost.model.image_flop, "FLOP")

@@ -25,7 +25,7 @@ from analysis.plots.several_rsus import commits_panel, handover_panel, met_panel
 from analysis.plots.traffic import chord_panel, dwell_panel, occupancy_panel, speed_panel
 from analysis.report.breakdown import by_rsu, by_type
 from analysis.report.headline import headline, leading
-from analysis.report.notices import notices
+from analysis.report.notices import notices, on_the_clock
 from analysis.report.playback import playback
 from analysis.report.possible import failed_panel, survival_panel, tables
 from analysis.report.record import record
@@ -182,7 +182,8 @@ def build_report(run: Path) -> ReportResult:
             leading=[tile(label, value) for label, value in numbers if label in large],
             # how long it took on this machine stands under "What was run"
             tiles=[tile(label, value) for label, value in numbers if label not in {*large, "Wall time"}],
-            warnings=warnings,
+            clock=list(on_the_clock(data)),
+            warnings=[line for line in warnings if line not in on_the_clock(data)],
             notes=[clean(note, 400) for note in data.manifest.traffic.notes],
             played=playback(data),
             sections=parts,
