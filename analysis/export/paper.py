@@ -7,6 +7,7 @@ import io
 import json
 import mimetypes
 import os
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
@@ -34,6 +35,9 @@ from vnetsim.storage.checksums import RECORD
 from vnetsim.storage.folder import Folder
 from vnetsim.storage.records import COMPARISON
 from vnetsim.storage.run_directory import RunDirectory
+
+_VIEW = re.compile(r"""<gui-settings-file\s+value\s*=\s*["']([^"']+)["']""")
+"""What SUMO does not start without, although it changes no result."""
 
 Files = dict[str, bytes]
 """Contents by path below the folder that is made."""
@@ -188,7 +192,14 @@ def _inputs(folder: Path, traffics: Sequence[RunData]) -> tuple[dict[str, tuple[
     whole = {path: os.path.abspath(folder / path) for path in found}  # noqa: PTH100 - links must stay
     base = os.path.commonpath([os.path.dirname(path) for path in whole.values()]) if found else ""  # noqa: PTH120
     names = {path: Path("inputs", os.path.relpath(whole[path], base)).as_posix() for path in found}
-    return {path: (names[path], content) for path, content in found.items()}, lines
+    copied = {path: (names[path], content) for path, content in found.items()}
+    for name, content in list(copied.values()):
+        for view in _VIEW.findall(content.decode("utf-8", "replace")) if name.endswith(".sumocfg") else ():
+            place = os.path.normpath(Path(name).parent / view)
+            if place.startswith("inputs/") and place not in names.values():
+                copied[place] = place, b"<viewsettings/>\n"
+                lines.append(f"- `{clean(view, 400)}`, how sumo-gui shows the scenario, was no input; it is empty here")
+    return copied, lines
 
 
 def _files(folder: Path, below: str, *names: str) -> Files:

@@ -7,6 +7,8 @@ import tomllib
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 from urllib.parse import unquote
 
 import polars as pl
@@ -14,6 +16,7 @@ import pytest
 
 import vnetsim
 from analysis.export.latex import booktabs, escaped, with_citations
+from analysis.export.methods import settings_tables
 from analysis.formatting import Table
 from vnetsim.cli.commands import main
 from vnetsim.storage.run_directory import RunDirectory
@@ -107,9 +110,10 @@ def test_inputs_are_copied_where_they_are_what_they_were(make_run: Callable[...,
     )
     kept, changed = tmp_path / "in" / "one.sumocfg", tmp_path / "secret.xml"
     kept.parent.mkdir()
-    kept.write_text("kept")
+    config = '<c><gui-settings-file value="one.view.xml"/><gui-settings-file value="../../outside.xml"/></c>'
+    kept.write_text(config)
     changed.write_text("not what was recorded")
-    digest = sha256(b"kept").hexdigest()
+    digest = sha256(config.encode()).hexdigest()
     inputs = {str(kept): digest, str(changed): digest, "/no/such/file": digest}
     run.write_json("manifest.json", {**run.manifest(), "inputs": inputs, "command": ["vnetsim", HOSTILE]})
     experiment = run.read_bytes("experiment.toml").decode()
@@ -120,9 +124,13 @@ def test_inputs_are_copied_where_they_are_what_they_were(make_run: Callable[...,
     vnetsim.export(run.path, to=to)
     check_crate(to)
     check_latex((to / "methods.tex").read_text(encoding="utf-8"))
-    assert {name for name in names_in(to) if name.startswith("inputs/")} == {"inputs/one.sumocfg"}
+    assert {name for name in names_in(to) if name.startswith("inputs/")} == {
+        "inputs/one.sumocfg",
+        "inputs/one.view.xml",
+    }
     assert tomllib.loads((to / "experiment.toml").read_text())["scenario"] == "inputs/one.sumocfg"
     told = (to / "reproducibility.md").read_text(encoding="utf-8")
+    assert "one.view.xml`, how sumo-gui shows the scenario" in told
     assert told.count(": copied") == 1
     assert "secret.xml`, SHA-256" in told
     assert "changed since, and not copied" in told
@@ -165,3 +173,15 @@ def test_nothing_asked_for_and_no_run(tmp_path: Path, capsys: pytest.CaptureFixt
         assert stopped.value.code == 2
         assert said in capsys.readouterr().err
     assert not (tmp_path / "new").exists()
+
+
+def test_settings_in_which_arms_or_conditions_differ() -> None:
+    texts = {
+        "a, near": "rounds = 2\nseed = 1\n[round]\nquorum = 2",
+        "a, far": "rounds = 2\nseed = 2\n[round]\nquorum = 5",
+    }
+    runs: Any = {label: SimpleNamespace(experiment_text=text) for label, text in texts.items()}
+    shared, differ = settings_tables(runs)
+    assert shared.rows == [("rounds", "2")]
+    assert differ.head == ("setting", "a, near", "a, far")
+    assert differ.rows == [("round.quorum", "2", "5")], "seeds differ in every comparison"
