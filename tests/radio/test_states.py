@@ -136,6 +136,22 @@ def test_trucks_take_more_between_vehicles() -> None:
     assert between == [5.0, 9.0]
 
 
+def test_the_covered_fleet_says_how_many_blockers_are_high() -> None:
+    """Half of those that were covered are high; antennas of two cars behind one lose 9 dB, behind a car 5."""
+    model = replace(STILL, state="probability")
+    place = model.begin([RSU], [])
+
+    def losses_db(how: Tr37885) -> list[float]:
+        states = (replace(how.draw(np.random.default_rng(i), place), uniform=1.0, deviate=0.0) for i in range(1000))  # type: ignore[type-var]
+        return [how.loss_db((0.0, 0.0), (100.0, 0.0), (1.6, 1.6), "urban", state)[1] for state in states]
+
+    assert set(losses_db(model)) == {5.0}, "nobody was covered yet"
+    for vehicle_type in ("xway_truck", "BUS.2", "delivery", "busy_passenger", "", "vanity", "car", "veh_coach"):
+        model.entered(vehicle_type, place)
+    assert sum(loss == 9.0 for loss in losses_db(model)) / 1000 == pytest.approx(0.5, abs=0.04)
+    assert set(losses_db(replace(model, truck_share=0.0))) == {5.0}, "the setting goes before"
+
+
 def test_shadowing_changes_along_the_path_and_says_the_same_again() -> None:
     model = replace(STILL, shadowing_db=3.0, max_spectral_efficiency=100.0)
     place = model.begin([RSU], CROSS)

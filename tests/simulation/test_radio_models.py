@@ -59,6 +59,15 @@ def test_transfers_take_the_rates_of_the_model_and_its_settings(scene: Any, tmp_
         assert (result.link_rates.cap_bps, result.link_rates.capped, result.sidelink_rates.looked_up) == (None, 0, 0)
 
 
+def test_a_model_is_told_the_type_of_every_vehicle_once(scene: Any, tmp_path: Path) -> None:
+    told = "    def begin(self, rsus, lanes): return type('Place', (), {'notes': []})\n"
+    told += "    def entered(self, vehicle_type, memory): memory.notes.append(vehicle_type)\n    def draw"
+    windows = [scene.window("a", 0, 20), scene.window("b", 5, 20), scene.window("a", 30, 50)]
+    experiment = scene.experiment(radio={"name": model(tmp_path, ("    def draw", told))})
+    result = simulate(experiment, scene.traffic(windows), scene.learning(), Streams(seed=0))
+    assert result.link_rates.notes == ["car", "car"]
+
+
 def test_the_sidelink_draws_once_per_pair(scene: Any, tmp_path: Path) -> None:
     result = played(scene, model(tmp_path), exchange=MIX)
     state = Streams(seed=0).generator("radio", "sidelink", 0, "a", "b").uniform(0.5, 1)

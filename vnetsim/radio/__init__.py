@@ -51,6 +51,11 @@ class RadioModel(Protocol):
         ...
 
     @optional
+    def entered(self, vehicle_type: str, memory: Any) -> None:
+        """Take note that a vehicle came into coverage for the first time, of a type (vType id, empty where unknown)."""
+        ...
+
+    @optional
     def draw(self, generator: np.random.Generator, memory: Any) -> Any:
         """Draw the state of one coverage window, or of two vehicles in one round's exchange, such as its shadowing.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +41,16 @@ NAKAGAMI_M = {True: 3, False: 1}
 """Of the fast fading on one street and behind buildings (Rayleigh); no source of TR 37.885's: an assumption."""
 
 
+HIGH_TYPES = frozenset(("truck", "trailer", "lorry", "bus", "coach", "delivery", "van"))
+"""Words of types of vehicles that are higher than antennas of cars. All are taken to be 3 m high, as the TR's trucks
+and buses: vans are lower, but whether they are higher than those antennas is all that the loss depends on."""
+
+
+def is_high(vehicle_type: str) -> bool:
+    """Return whether vehicles of a type (vType id) are higher than cars, by the words of its name."""
+    return not HIGH_TYPES.isdisjoint(re.split(r"[^a-z]+", vehicle_type.lower()))
+
+
 @dataclass(kw_only=True)
 class Place:
     """What a model knows of where it is used.
@@ -49,12 +60,16 @@ class Place:
         rsus: all RSUs, which interfere where that is asked for.
         notes: lines that the user must see.
         state: of the link whose rate was told last, in words.
+        met: vehicles that have been covered so far, each once.
+        high: those of them that are high.
     """
 
     sight: Streets | Buildings | None
     rsus: Sequence[Rsu]
     notes: Sequence[str] = ()
     state: str = ""
+    met: int = 0
+    high: int = 0
 
     def one_street(self, one_m: PositionM, other_m: PositionM, environment: str) -> bool:
         """Return whether no building stands between two places (m); outside of towns there is none."""
@@ -122,7 +137,9 @@ class Tr37885:
         vehicle_noise_figure_db: of a vehicle's receiver (dB).
         shadowing_db: standard deviation of the shadowing (dB), drawn per window and, between vehicles, per pair and
             round; behind buildings a third more. The TR specifies 3 dB and there 4.
-        truck_share: share of trucks among the vehicles that block; the TR's urban fleet has none.
+        truck_share: share of trucks among the vehicles that block. None takes that of the high vehicles among those
+            covered so far, each counted once, by the words of their types (truck, trailer, lorry, bus, coach, delivery,
+            van); traffic without types has none, as the TR's urban fleet.
         fading: whether the capacity is the mean over fast fading (Nakagami's m = 3 on one street, 1 behind buildings)
             on top of what ``efficiency`` takes off already.
         interference: ``none``, RSUs have a channel each; or ``co-channel``, all others always send on the same one.
@@ -150,7 +167,7 @@ class Tr37885:
     rsu_noise_figure_db: NoiseFigureDb = 9.0
     vehicle_noise_figure_db: NoiseFigureDb = 9.0
     shadowing_db: Annotated[float, Within(0, 30, "dB", "measured shadowing stays below 15 dB")] = 3.0
-    truck_share: Share = 0.0
+    truck_share: Share | None = None
     fading: bool = False
     interference: Literal["none", "co-channel"] = "none"
     efficiency: Annotated[float, Within(1e-3, 1, "", "a share of the Shannon capacity")] = 0.6
@@ -188,14 +205,20 @@ class Tr37885:
         buildings = Buildings(Path(self.file), places)
         return Place(sight=buildings, rsus=rsus, notes=buildings.notes)
 
+    def entered(self, vehicle_type: str, memory: Place) -> None:
+        """Count a vehicle for the fleet's share of high ones."""
+        memory.met += 1
+        memory.high += is_high(vehicle_type)
+
     def draw(self, generator: np.random.Generator, memory: Place) -> DrawnLink | tuple[float, Place]:
         """Return what holds for a link: in line of sight its excess loss (dB), the same both ways."""
         if self.state == "los":
             return self.shadowing_db * float(generator.standard_normal()) if self.shadowing_db > 0 else 0.0, memory
+        share = memory.high / max(memory.met, 1) if self.truck_share is None else self.truck_share
         return DrawnLink(
             place=memory,
             uniform=float(generator.random()),
-            blocker_m=TRUCK_M if generator.random() < self.truck_share else CAR_M,
+            blocker_m=TRUCK_M if generator.random() < share else CAR_M,
             deviate=float(generator.standard_normal()),
             shadowing=ShadowingField(generator),
         )

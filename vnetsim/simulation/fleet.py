@@ -9,7 +9,7 @@ as ``not_selected`` unless it is invited through them later.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from vnetsim.coverage.rsu import Rsu
 from vnetsim.coverage.windows import Left, VehiclePath
@@ -29,6 +29,7 @@ class Fleet:
         recorder: told of windows that close.
         by_rsu: the topology: the aggregator to which each RSU belongs, by the RSU's id.
         handover: what becomes of who takes part when another RSU serves it.
+        met: told the type of every vehicle when it is covered for the first time.
     """
 
     def __init__(
@@ -38,7 +39,9 @@ class Fleet:
         recorder: Recorder,
         by_rsu: Mapping[str, Aggregator],
         handover: Handover,
+        met: Callable[[str], None],
     ) -> None:
+        self._met = met
         self._handover = handover
         self._rsus = {rsu.id: rsu for rsu in rsus}
         self._recorder = recorder
@@ -74,6 +77,7 @@ class Fleet:
         rsu = self._rsus[path.rsu_id]
         vehicle = self._vehicles.get(path.vehicle_id)
         if vehicle is None:
+            self._met(path.vehicle_type)
             silo, approach = self._binder.bind(path.x_m[0], path.y_m[0], rsu)
             vehicle = self._vehicles[path.vehicle_id] = Vehicle(id=path.vehicle_id, silo=silo, approach=approach)
         earlier = vehicle.entries.get(rsu.id, 0)

@@ -49,6 +49,11 @@ class Radio:
         memory = self._memory
         return RateUse(cap_bps=cap_bps, state=lambda: getattr(memory, "state", ""), notes=getattr(memory, "notes", ()))
 
+    def entered(self, vehicle_type: str) -> None:
+        """Tell the model that a vehicle of a type came into coverage for the first time."""
+        if hasattr(self._model, "entered"):
+            self._model.entered(vehicle_type, self._memory)
+
     def link(self, path: VehiclePath, rsu: Rsu, earlier_windows: int) -> Link:
         """Return the link of a coverage window.
 

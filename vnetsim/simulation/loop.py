@@ -150,7 +150,7 @@ def simulate(
     belongs = by_rsu(experiment.topology, traffic.rsus)
     all_of_them = {name: aggregator(name) for name in dict.fromkeys(belongs.values())}
     aggregators = {rsu_id: all_of_them[name] for rsu_id, name in belongs.items()}
-    fleet = Fleet(traffic.rsus, experiment.silos, recorder, aggregators, Handover(world, aggregators))
+    fleet = Fleet(traffic.rsus, experiment.silos, recorder, aggregators, Handover(world, aggregators), radio.entered)
     mixer = mixer_of(experiment.topology, traffic.rsus)(
         world=world, handler=handler, log=log, outbox=outbox, aggregators=all_of_them
     )
