@@ -62,7 +62,7 @@ def test_transfers_take_the_rates_of_the_model_and_its_settings(scene: Any, tmp_
 def test_a_model_is_told_the_type_of_every_vehicle_once(scene: Any, tmp_path: Path) -> None:
     told = "    def begin(self, rsus, lanes): return type('Place', (), {'notes': []})\n"
     told += "    def entered(self, vehicle_type, memory): memory.notes.append(vehicle_type)\n    def draw"
-    windows = [scene.window("a", 0, 20), scene.window("b", 5, 20), scene.window("a", 30, 50)]
+    windows = [scene.window("a", 0, 0.5), scene.window("a", 1, 20), scene.window("b", 2, 20)]
     experiment = scene.experiment(radio={"name": model(tmp_path, ("    def draw", told))})
     result = simulate(experiment, scene.traffic(windows), scene.learning(), Streams(seed=0))
     assert result.link_rates.notes == ["car", "car"]
