@@ -99,3 +99,17 @@ def test_buildings_of_a_sumo_scenario_are_found_recorded_and_the_same_in_a_repla
         write(*files)
         with pytest.raises(InputError, match=rf"housed\.sumocfg: radio\.state = polygons: {says}.*name one"):
             assemble(vnetsim.Experiment(config, settings={"radio.state": "polygons"}))
+
+
+def test_a_computer_for_a_type_that_the_scenario_does_not_define_is_refused(tmp_path: Path) -> None:
+    known, config = "truck", SCENARIOS / "intersection.sumocfg"
+    for scenario, name in ((config, known), (config, "xway_coach"), (config, "DEFAULT_VEHTYPE"), ("gaussian", "lorry")):
+        assemble(vnetsim.Experiment(scenario, settings={"compute.by_type": {name: "agx-orin"}}))
+    with pytest.raises(InputError, match=r"compute\.by_type: unknown vehicle type 'lorry'.*delivery.*xway_truck"):
+        assemble(vnetsim.Experiment(config, settings={"compute.by_type": {known: "agx-orin", "lorry": "agx-orin"}}))
+    including = tmp_path / "including.sumocfg"
+    (tmp_path / "types.rou.xml").write_text('<routes><include href="others.rou.xml"/></routes>')
+    including.write_text(
+        '<configuration><net-file value="no.net.xml"/><route-files value="types.rou.xml"/></configuration>'
+    )
+    assemble(vnetsim.Experiment(including, settings={"compute.by_type": {"lorry": "agx-orin"}}))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from vnetsim.errors import InputError
+from vnetsim.errors import InputError, unknown_name
 from vnetsim.errors.paths import FILES, PLUGIN_FILES, resolved, with_paths
 from vnetsim.experiment import Experiment
 from vnetsim.experiment.traffic import COMPUTERS
@@ -24,7 +24,7 @@ from vnetsim.scenario.kinds import kind_of, scenario_anywhere
 from vnetsim.scenario.settings_file import Chosen, chosen, learner_defaults
 from vnetsim.simulation.compute import RECEIVE_W, TRANSMIT_W
 from vnetsim.simulation.plugins import SimulationPlugins, simulation_plugins
-from vnetsim.traffic.sumo.config import building_files
+from vnetsim.traffic.sumo.config import building_files, missing_types
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,6 +162,7 @@ def assemble(experiment: Experiment, learner: type[Learner] | None = None) -> As
         RunError: an installed plug-in is at fault.
     """
     experiment = _with_buildings(located(experiment))
+    _refuse_unknown_types(experiment)
     chosen_learner = chosen(LEARNERS, experiment.learning, experiment.learner, found=learner)
     if experiment.topology.kind != "single":
         require_several_models(chosen_learner.found, f"topology.kind = '{experiment.topology.kind}'")
@@ -253,7 +254,7 @@ def _with_buildings(experiment: Experiment) -> Experiment:
     """
     radio = experiment.radio
     named = radio.get("name", RADIO_MODELS.default), radio.get("state"), radio.get("file", "")
-    if named != ("tr37885", "polygons", "") or (kind := kind_of(experiment.scenario)) is None or kind.name != "sumo":
+    if named != ("tr37885", "polygons", "") or not _is_sumo(experiment.scenario):
         return experiment
     found = building_files(Path(experiment.scenario))
     if len(found) != 1:
@@ -263,6 +264,24 @@ def _with_buildings(experiment: Experiment) -> Experiment:
             f'(<poly type="building..."/>, as polyconvert writes them); name one file of them as radio.file.'
         )
     return experiment.placed({"radio.file": str(resolved(found[0]))})
+
+
+def _refuse_unknown_types(experiment: Experiment) -> None:
+    """Refuse computers of vehicle types that the SUMO scenario defines nowhere; a recording tells them when it is read.
+
+    Raises:
+        InputError: names the first of them.
+    """
+    named = experiment.compute.by_type
+    if named and _is_sumo(experiment.scenario):
+        missing, known = missing_types(Path(experiment.scenario), named)
+        if missing:
+            raise unknown_name("vehicle type", min(missing), known, where="compute.by_type")
+
+
+def _is_sumo(scenario: str) -> bool:
+    kind = kind_of(scenario)
+    return kind is not None and kind.name == "sumo"
 
 
 def seen_from(folder: Path, experiment: Experiment) -> Experiment:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -37,12 +37,41 @@ def options_of(config: Path) -> dict[str, str]:
     return options
 
 
-def additional_files(options: Mapping[str, str], folder: Path) -> Iterator[Path]:
-    """Yield the additional files that the options of a configuration in a folder name and that are there."""
-    for key in ("additional-files", "additional", "a"):
+ADDITIONAL = ("additional-files", "additional", "a")
+_ROUTES = ("route-files", "routes", "r")
+_BY_DEFAULT = ("VEH", "PED", "BIKE", "TAXI", "RAIL", "CONTAINER")
+
+
+def listed_files(options: Mapping[str, str], folder: Path, keys: Iterable[str] = ADDITIONAL) -> Iterator[Path]:
+    """Yield the files that options of a configuration in a folder list and that are there."""
+    for key in keys:
         for name in filter(None, map(str.strip, options.get(key, "").split(","))):
             if (file := folder / name).is_file():
                 yield file
+
+
+def missing_types(config: Path, named: Iterable[str]) -> tuple[set[str], list[str]]:
+    """Return which of these vehicle types (vType ids) no file of a configuration defines, and which there are.
+
+    None is missing where files include others, whose types are not looked for. It reads no further than to the last of
+    them.
+    """
+    known = {f"DEFAULT_{kind}TYPE" for kind in _BY_DEFAULT}
+    missing = set(named) - known
+
+    def start(name: str, attributes: Mapping[str, str]) -> None:
+        if name == "vType":
+            known.add(attributes.get("id", ""))
+            missing.discard(attributes.get("id", ""))
+        elif name == "include":
+            missing.clear()
+        if not missing:
+            raise StopReading
+
+    for file in listed_files(options_of(config), config.parent, (*_ROUTES, *ADDITIONAL)):
+        if missing:
+            read_leniently(file, start)
+    return missing, sorted(name for name in known if not name.startswith("DEFAULT_"))
 
 
 def building_files(config: Path) -> list[Path]:
@@ -50,7 +79,7 @@ def building_files(config: Path) -> list[Path]:
     from vnetsim.radio.sight import is_building  # noqa: PLC0415 - brings shapely
 
     found: list[Path] = []
-    for file in dict.fromkeys(additional_files(options_of(config), config.parent)):
+    for file in dict.fromkeys(listed_files(options_of(config), config.parent)):
 
         def start(name: str, attributes: Mapping[str, str], file: Path = file) -> None:
             if is_building(name, attributes):

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from vnetsim.errors import InputError, RunError
 from vnetsim.errors.paths import refuse_special, resolved
-from vnetsim.traffic.sumo.config import additional_files, options_of, read_leniently
+from vnetsim.traffic.sumo.config import listed_files, options_of, read_leniently
 
 _UP = "../" * 64
 _PAST_THE_PREFIX = {
@@ -182,7 +182,7 @@ class SumoOutputs:
 
 def _written(options: dict[str, str], folder: Path) -> Iterator[tuple[Path, str]]:
     """Yield the outputs of additional files: the file, and the path as it stands there."""
-    for file in additional_files(options, folder):
+    for file in listed_files(options, folder):
         found: list[str] = []
 
         def start(element: str, attributes: Mapping[str, str], found: list[str] = found) -> None:
