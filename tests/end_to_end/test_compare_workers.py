@@ -35,7 +35,7 @@ from vnetsim.study.workers import CellProgress, News, StudyProgress
 Refused = Callable[..., str]
 
 WALKS = Path(__file__).with_name("walk_learners.py")
-SHORT = ("--rounds", "4", "--device", "cpu", "--set", "traffic.end_s=120")
+SHORT = ("--rounds", "4", "--device", "cpu", "--set", "traffic.end_s=120", "--set", "radio.state=probability")
 PAGE = ("comparison.parquet", "comparison.csv")
 TWO = ("--workers", "2")
 RAY = ("--engine", "ray", "--workers", "2")
