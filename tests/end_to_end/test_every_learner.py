@@ -14,7 +14,16 @@ from vnetsim.learning.registry import LEARNERS
 from vnetsim.storage.run_directory import RunDirectory
 
 Cli = Callable[..., Any]
-ROUNDS = ("--device", "cpu", "--rounds", "3", "--set", "silos.count=6")
+ROUNDS = (
+    "--device",
+    "cpu",
+    "--rounds",
+    "3",
+    "--set",
+    "silos.count=6",
+    "--set",
+    "cost.model=trained",
+)  # vehicles commit
 QUICK = {
     "contrastive": ("learning.batch=8", "learning.steps=1", "learning.bank=60", *(
         "learning.linear_probe=never", "data.train_images=120", "data.test_images=30")),
