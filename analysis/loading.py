@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -126,6 +128,14 @@ def _samples(directory: RunDirectory) -> Samples | None:
     if images.ndim != 5 or images.dtype != np.uint8 or not len(images) == len(kernels) == len(speeds):
         raise InputError(f"{path}: images must be uint8 (levels, count, H, W, C), got {images.dtype} {images.shape}.")
     return Samples(images=images, kernels_px=kernels, speeds_mps=speeds) if images.size else None
+
+
+def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested settings by dotted key."""
+    result: dict[str, Any] = {}
+    for key, value in values.items():
+        result |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return result
 
 
 def ends_of(windows: pl.DataFrame, *columns: str) -> pl.DataFrame:

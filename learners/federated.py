@@ -179,12 +179,10 @@ class FederatedLearner(ABC):
             for peer, value in update.exchanges.items()
         }
         exchanges |= folded.exchanges
-        counted = [update.participant.silo for update, weight in zip(updates, folded.weights, strict=True) if weight]
         return Aggregation(
             weights=folded.weights.tolist(),
             metrics=self._declared(figures),
             exchanges=exchanges,
-            samples=sum(map(self._task.silos.size, counted)),
         )
 
     @final

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -14,7 +13,7 @@ import polars as pl
 from analysis.comparison.data import CellData, ComparisonData, ConditionData, Metric, RecordedTraffic, in_common
 from analysis.comparison.mobility import METRICS, outcomes
 from analysis.formatting import MOST_NAMED, clean, count, named
-from analysis.loading import load
+from analysis.loading import flat, load
 from analysis.report.notices import notices
 from analysis.statistics.participation import participants_by_round, run_measures, windows_with_updates
 from vnetsim.errors import InputError
@@ -22,14 +21,6 @@ from vnetsim.storage.records import COMPARED, COMPARISON, CellEntry, ComparisonR
 from vnetsim.storage.run_directory import RunDirectory
 
 _NOT_GENERAL = frozenset({"scenario", "learner", "seed", "learning", "traffic", "source"})
-
-
-def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return nested settings by dotted key."""
-    result: dict[str, Any] = {}
-    for key, value in values.items():
-        result |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
-    return result
 
 
 def _cell(folder: Path, entry: CellEntry, traffic_sha256: str, own: AbstractSet[str]) -> CellData:

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from analysis.comparison.data import ComparisonData
-from analysis.comparison.loading import flat
 from analysis.export.references import ALWAYS_CITED, references
 from analysis.formatting import Table, clean, count, named
-from analysis.loading import RunData
+from analysis.loading import RunData, flat
 from analysis.report.record import record
 
 _TOLD = ("round", "cost", "silos", "data", "compute", "blur")

@@ -8,9 +8,8 @@ from typing import Any
 
 import polars as pl
 
-from analysis.comparison.loading import flat
 from analysis.export.paper import refuse_what_is_there
-from analysis.loading import load
+from analysis.loading import flat, load
 from vnetsim.errors import InputError
 from vnetsim.storage.records import COMPARISON
 from vnetsim.storage.run_directory import RunDirectory

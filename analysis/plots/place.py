@@ -30,15 +30,16 @@ _APART = 6.0
 _NICE_M = (10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000)
 
 
+def covered_extent(rsus: Sequence[Rsu]) -> tuple[float, float, float, float]:
+    """Return the least and largest x, and the least and largest y, of all discs (m)."""
+    x, y, r = (np.array([getattr(rsu, name) for rsu in rsus]) for name in ("x_m", "y_m", "range_m"))
+    return float((x - r).min()), float((x + r).max()), float((y - r).min()), float((y + r).max())
+
+
 def _extent(run: RunData) -> tuple[float, float, float, float]:
-    x, y, r = (np.array([getattr(rsu, name) for rsu in run.rsus]) for name in ("x_m", "y_m", "range_m"))
-    margin = 0.06 * max((x + r).max() - (x - r).min(), (y + r).max() - (y - r).min())
-    return (
-        float((x - r).min() - margin),
-        float((x + r).max() + margin),
-        float((y - r).min() - margin),
-        float((y + r).max() + margin),
-    )
+    west, east, south, north = covered_extent(run.rsus)
+    margin = 0.06 * max(east - west, north - south)
+    return west - margin, east + margin, south - margin, north + margin
 
 
 def frame(ax: Axes, extent: tuple[float, float, float, float]) -> None:

@@ -169,7 +169,7 @@ def build_report(run: Path) -> ReportResult:
     """
     data = load(run)
     parts = sections(data)
-    numbers, warnings = headline(data), notices(data)
+    numbers, warnings, clock = headline(data), notices(data), list(on_the_clock(data))
     large = leading(data, numbers)
     page = (
         environment()
@@ -182,8 +182,8 @@ def build_report(run: Path) -> ReportResult:
             leading=[tile(label, value) for label, value in numbers if label in large],
             # how long it took on this machine stands under "What was run"
             tiles=[tile(label, value) for label, value in numbers if label not in {*large, "Wall time"}],
-            clock=list(on_the_clock(data)),
-            warnings=[line for line in warnings if line not in on_the_clock(data)],
+            clock=clock,
+            warnings=[line for line in warnings if line not in clock],
             notes=[clean(note, 400) for note in data.manifest.traffic.notes],
             played=playback(data),
             sections=parts,

@@ -10,7 +10,7 @@ import base64
 import json
 import struct
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from analysis.formatting import clean
 from analysis.loading import RunData, curves
-from vnetsim.coverage.rsu import Rsu
+from analysis.plots.place import covered_extent
 
 TOLERANCE_M = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
 """How far off a thinned path may be (m): the first whose text is small enough, else the last."""
@@ -123,7 +123,7 @@ def thinned(
 
 def _packed(run: RunData, tolerance_m: float, of_each: int = _BATCH) -> str:
     """Return the text, with the first so many windows ``of_each`` batch."""
-    west, east, south, north = extent_m(run.rsus)
+    west, east, south, north = covered_extent(run.rsus)
     step_m = max(_STEP_M, max(east - west, north - south) / 60_000)  # so that 16 bits hold every place
     origin = (west + east) / 2, (south + north) / 2
     begin_s = float(run.windows["enter_s"].min())  # type: ignore[arg-type]
@@ -169,12 +169,6 @@ def _packed(run: RunData, tolerance_m: float, of_each: int = _BATCH) -> str:
     head += b" " * (-len(head) % 4)
     body = b"".join(np.concatenate(parts).tobytes() for parts in columns.values())
     return base64.b64encode(zlib.compress(struct.pack("<I", len(head)) + head + body, 6)).decode()
-
-
-def extent_m(rsus: Sequence[Rsu]) -> tuple[float, float, float, float]:
-    """Return the least and largest x, and the least and largest y, of all discs (m)."""
-    x, y, r = (np.array([getattr(rsu, name) for rsu in rsus]) for name in ("x_m", "y_m", "range_m"))
-    return float((x - r).min()), float((x + r).max()), float((y - r).min()), float((y + r).max())
 
 
 def _batches(run: RunData, of_each: int) -> Iterator[pl.DataFrame]:

@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 
 from analysis.formatting import clean, count, percent, plural
-from analysis.loading import WINDOW_KEY, RunData, load
+from analysis.loading import WINDOW_KEY, RunData, flat, load
 from analysis.report.page import environment
 from analysis.report.playback import Playback, playback
 from vnetsim.errors import InputError
@@ -39,7 +39,7 @@ def build_side_by_side(left: Path, right: Path) -> Path:
         RunError: the page cannot be written.
     """
     runs = load(left), load(right)
-    differing = _differing(*(_leaves(tomllib.loads(run.experiment_text)) for run in runs))
+    differing = _differing(*(flat(tomllib.loads(run.experiment_text)) for run in runs))
     sides = []
     for place, (folder, run) in enumerate(zip((left, right), runs, strict=True)):
         played = playback(run)
@@ -90,11 +90,3 @@ def _differing(left: Mapping[str, Any], right: Mapping[str, Any]) -> dict[str, t
     keys = dict.fromkeys((*left, *right))
     found = {key: (left.get(key, "-"), right.get(key, "-")) for key in keys if left.get(key) != right.get(key)}
     return dict(list(found.items())[:_MOST_NAMED])
-
-
-def _leaves(table: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """Return the settings of nested tables by dotted key."""
-    found: dict[str, Any] = {}
-    for key, value in table.items():
-        found |= _leaves(value, f"{above}{key}.") if isinstance(value, Mapping) else {f"{above}{key}": value}
-    return found

@@ -56,7 +56,7 @@ async function unpacked(text) {
     handedOver[vehicle].push({ at, from, to, gap, backhaul, stage, policy });
   }
   const from = tracks[0].from, to = tracks.reduce((last, one) => Math.max(last, one.to), from);
-  return { ...run, time, x, y, tracks, windows, taken, handedOver, from, to, longest: tracks.reduce((most, one) => Math.max(most, one.to - one.from), 0) };
+  return { ...run, time, x, y, tracks, windows, taken, handedOver, from, to };
 }
 
 function placeOf(run, track, t) {

@@ -155,14 +155,11 @@ class Aggregation:
         metrics: figures of the round.
         exchanges: a figure for completed exchanges by (sender, receiver), both vehicle ids; see
             ``Description.exchange``. For example the weight that the receiver gives to the sender's model.
-        samples: training samples of the silos whose update has a weight above 0, by which a cloud weighs aggregators;
-            0 where the learner does not say.
     """
 
     weights: Sequence[float]
     metrics: Mapping[str, float]
     exchanges: Mapping[tuple[str, str], float] = field(default_factory=dict)
-    samples: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -28,10 +28,11 @@ from typing import Literal
 from vnetsim.coverage.windows import Window
 from vnetsim.learning import ModelKey
 from vnetsim.simulation.invitations import Invitations
-from vnetsim.simulation.log import LEFT, ClosedBy, Recorder, RoundHandler, RoundSummary
+from vnetsim.simulation.log import LEFT, ClosedBy, RoundHandler, RoundSummary
 from vnetsim.simulation.open_round import OpenRound, Outbox
 from vnetsim.simulation.pace import Pace, RoundState
 from vnetsim.simulation.participation import Invitation, Participation, participant_of
+from vnetsim.simulation.recorder import Recorder
 from vnetsim.simulation.round_exchange import RoundExchange
 from vnetsim.simulation.stages import Coverage, Outcome
 from vnetsim.simulation.topology import is_mixed

@@ -16,7 +16,7 @@ from vnetsim.coverage.windows import Left, VehiclePath
 from vnetsim.experiment import SiloSettings
 from vnetsim.simulation.aggregator import Aggregator
 from vnetsim.simulation.handover import Handover
-from vnetsim.simulation.log import Recorder
+from vnetsim.simulation.recorder import Recorder
 from vnetsim.simulation.vehicle import OpenWindow, SiloBinder, Vehicle
 
 

@@ -33,10 +33,11 @@ from vnetsim.simulation.fleet import Fleet
 from vnetsim.simulation.handover import Handover
 from vnetsim.simulation.invitations import Invitations
 from vnetsim.simulation.links import Radio, association
-from vnetsim.simulation.log import Recorder, RoundHandler, SimulationLog
+from vnetsim.simulation.log import RoundHandler, SimulationLog
 from vnetsim.simulation.mixing import Apart, mixer_of
 from vnetsim.simulation.open_round import Outbox
 from vnetsim.simulation.plugins import SimulationPlugins, simulation_plugins
+from vnetsim.simulation.recorder import Recorder
 from vnetsim.simulation.selection.knowledge import Knowledge
 from vnetsim.simulation.topology import by_rsu
 from vnetsim.simulation.world import World

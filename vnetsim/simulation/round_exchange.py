@@ -7,8 +7,8 @@ from functools import partial
 
 from vnetsim.learning import ModelKey
 from vnetsim.simulation.exchange import ExchangePhase
-from vnetsim.simulation.log import Recorder
 from vnetsim.simulation.participation import Participation
+from vnetsim.simulation.recorder import Recorder
 from vnetsim.simulation.world import World
 
 
