@@ -88,17 +88,20 @@ def _grid(folder: Path) -> Path:
     return config
 
 
+EVERY_OTHER = [f"{chr(ord('A') + column)}{row}" for column in range(0, 20, 2) for row in range(0, 20, 2)]
+"""A hundred of the grid's junctions."""
+
 SCENARIOS = {"A10KW": _game, "Bologna": _bologna, "grid": _grid}
 
 
 @pytest.mark.parametrize(
     ("name", "rsus"),
     [
-        # named, since otherwise a run of SUMO finds the busiest junction beforehand, which are these
+        # named, since otherwise a run of SUMO finds the busiest junctions beforehand
         ("A10KW", ("--rsu", "cluster_1643085231_21432440_32500280_32500282")),
         ("Bologna", ("--rsu", "4")),
         ("Bologna", ("--rsu", "all-signalised:250")),
-        ("grid", ("--rsu", "all-signalised:250", "--rsu-spacing", "380")),
+        ("grid", tuple(word for name in EVERY_OTHER for word in ("--rsu", f"{name}:250"))),
     ],
 )
 def test_mobility_against_bare_sumo(benchmark: Any, tmp_path: Path, name: str, rsus: tuple[str, ...]) -> None:
@@ -121,7 +124,8 @@ def test_mobility_against_bare_sumo(benchmark: Any, tmp_path: Path, name: str, r
     ratios = {what: (wall_s / bare_s, cpu_s / bare_cpu_s) for what, (wall_s, cpu_s) in best.items()}
     benchmark.extra_info.update(ratios)
     figures = "; ".join(f"{what} {wall:.2f} and {cpu:.2f}" for what, (wall, cpu) in ratios.items())
-    print(f"\n{name} {' '.join(rsus)}: wall and processor time over those of bare sumo ({bare_s:.1f} s): {figures}")
+    places = " ".join(rsus[1::2])[:60]
+    print(f"\n{name}, RSUs {places}: wall and processor time over those of bare sumo ({bare_s:.1f} s): {figures}")
 
 
 @pytest.mark.parametrize("name", ["A10KW", "Bologna"])

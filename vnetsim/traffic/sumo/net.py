@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ VEHICLES = 0xA4
 SPEED = 0x40
 MAX_SPEED = 0x41
 POSITION = 0x42
+SHAPE = 0x4E
 
 _MAX_LANES = 5000
 _SHARED = "vnetsim.shared"
@@ -43,9 +45,13 @@ class SumoNet:
     demand: Demand | None = None
     progress: ProgressDisplay | None = None
 
+    @cached_property
+    def _junctions(self) -> list[str]:
+        return [junction for junction in self.api.junction.getIDList() if not junction.startswith(":")]
+
     def junction_ids(self) -> Sequence[str]:
         """Return the junctions, without the internal ones."""
-        return [junction for junction in self.api.junction.getIDList() if not junction.startswith(":")]
+        return self._junctions
 
     def junction_position(self, junction_id: str) -> tuple[float, float]:
         """Return x and y of a junction (m)."""
@@ -139,15 +145,21 @@ class Anchor:
     id: str
 
 
-def anchor(api: Any, rsu: Rsu, index: int) -> Anchor:
-    """Return the junction or POI at an RSU's position, adding a POI where there is none."""
-    for domain in (api.poi, api.junction):
-        if rsu.id in domain.getIDList() and tuple(domain.getPosition(rsu.id)[:2]) == (rsu.x_m, rsu.y_m):
-            return Anchor(domain, rsu.id)
-    poi = f"vnetsim.coverage.rsu.{index}"
-    if poi not in api.poi.getIDList():
-        api.poi.add(poi, rsu.x_m, rsu.y_m, (0, 114, 178, 255), "rsu")
-    return Anchor(api.poi, poi)
+def anchors(api: Any, rsus: Sequence[Rsu]) -> list[Anchor]:
+    """Return the junction or POI at each RSU's position, adding a POI where there is none."""
+    known = [(domain, frozenset(domain.getIDList())) for domain in (api.poi, api.junction)]
+    found = []
+    for index, rsu in enumerate(rsus):
+        for domain, ids in known:
+            if rsu.id in ids and tuple(domain.getPosition(rsu.id)[:2]) == (rsu.x_m, rsu.y_m):
+                found.append(Anchor(domain, rsu.id))
+                break
+        else:
+            poi = f"vnetsim.coverage.rsu.{index}"
+            if poi not in known[0][1]:
+                api.poi.add(poi, rsu.x_m, rsu.y_m, (0, 114, 178, 255), "rsu")
+            found.append(Anchor(api.poi, poi))
+    return found
 
 
 def shared_place(api: Any, rsus: Sequence[Rsu], places: Sequence[tuple[Anchor, float]]) -> tuple[Anchor, float] | None:
@@ -171,28 +183,24 @@ def shared_place(api: Any, rsus: Sequence[Rsu], places: Sequence[tuple[Anchor, f
         api.poi.add(_SHARED, x_m, y_m, (0, 0, 0, 0))
     # one metre more: SUMO's own arithmetic may round
     shared = Anchor(api.poi, _SHARED), 1.0 + max(math.hypot(x - x_m, y - y_m) + r for x, y, r in circles)
-    return shared if len(_limits(*shared)) < sum(len(_limits(*place)) for place in places) else None
+    fewer = len(_lanes(*shared, MAX_SPEED)) < sum(len(_lanes(*place, MAX_SPEED)) for place in places)
+    return shared if fewer else None
 
 
-def _limits(place: Anchor, radius_m: float) -> dict[str, Any]:
-    """Return the speed limits (m/s) of the lanes around a place by id."""
-    place.domain.subscribeContext(place.id, LANES, radius_m, [MAX_SPEED])
+def _lanes(place: Anchor, radius_m: float, *variables: int) -> dict[str, Any]:
+    """Return what SUMO says of the lanes around a place, by id and variable, in one answer."""
+    place.domain.subscribeContext(place.id, LANES, radius_m, variables)
     found = place.domain.getContextSubscriptionResults(place.id) or {}
     place.domain.unsubscribeContext(place.id, LANES, radius_m)
-    return {name: values[MAX_SPEED] for name, values in found.items() if MAX_SPEED in values}
+    return {name: values for name, values in found.items() if MAX_SPEED in values}
 
 
-def surroundings(api: Any, place: Anchor, rsu: Rsu) -> tuple[dict[str, Floats], float]:
+def surroundings(place: Anchor, rsu: Rsu) -> tuple[dict[str, Floats], float]:
     """Return the lanes around an RSU as polylines by id, and the highest speed limit among them (m/s)."""
-    radius_m = max(MAP_RADIUS * rsu.range_m, rsu.range_m + 100.0)
-    found = _limits(place, radius_m)
-    names = sorted(found)
-    lanes: dict[str, Floats] = {}
-    limit_mps = 0.0
-    for name in names[:_MAX_LANES]:
-        lanes[name] = np.array([point[:2] for point in api.lane.getShape(name)], dtype=np.float64)
-        limit_mps = max(limit_mps, found[name])
-    return lanes, limit_mps
+    found = _lanes(place, max(MAP_RADIUS * rsu.range_m, rsu.range_m + 100.0), MAX_SPEED, SHAPE)
+    names = sorted(found)[:_MAX_LANES]
+    lanes = {name: np.array([point[:2] for point in found[name][SHAPE]], dtype=np.float64) for name in names}
+    return lanes, max((found[name][MAX_SPEED] for name in names), default=0.0)
 
 
 def fastest_mps(limit_mps: float) -> float:

@@ -23,7 +23,7 @@ from vnetsim.traffic.opened import OpenedTraffic
 from vnetsim.traffic.sumo.config import is_true, options_of
 from vnetsim.traffic.sumo.demand import Demand
 from vnetsim.traffic.sumo.entities import refuse_entities
-from vnetsim.traffic.sumo.net import SumoNet, anchor, fastest_mps, surroundings
+from vnetsim.traffic.sumo.net import SumoNet, anchors, fastest_mps, surroundings
 from vnetsim.traffic.sumo.outputs import SumoOutputs, refuse_no_simulation
 from vnetsim.traffic.sumo.session import SumoSession
 from vnetsim.traffic.sumo.steps import Pass
@@ -139,8 +139,8 @@ class SumoTraffic(OpenedTraffic):
         self._time_s: float = count_s
         lanes: dict[str, Floats] = {}
         self._radii_m: list[float] = []
-        for index, rsu in enumerate(self._rsus):
-            around, limit_mps = surroundings(api, anchor(api, rsu, index), rsu)
+        for place, rsu in zip(anchors(api, self._rsus), self._rsus, strict=True):
+            around, limit_mps = surroundings(place, rsu)
             lanes |= around
             # 10 % and 5 m more: lane changes, and lanes drawn longer than their nominal length
             self._radii_m.append(rsu.range_m + 1.1 * fastest_mps(limit_mps) * self._step_s + 5.0)

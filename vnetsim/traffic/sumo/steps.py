@@ -17,7 +17,7 @@ from vnetsim.coverage.rsu import Rsu
 from vnetsim.coverage.tracker import Tracker
 from vnetsim.coverage.windows import CoverageEvent
 from vnetsim.errors import RunError
-from vnetsim.traffic.sumo.net import anchor, shared_place
+from vnetsim.traffic.sumo.net import anchors, shared_place
 from vnetsim.traffic.sumo.session import EXIT_S, SumoSession
 from vnetsim.traffic.sumo.stream import Answer, SumoFrames, SumoSteps
 from vnetsim.traffic.vehicle_types import TypeFilter
@@ -54,7 +54,7 @@ class Pass:
         self._rsus = rsus
         self.duration_s = 0.0
         api = session.api
-        each = [(anchor(api, rsu, index), radii_m[index]) for index, rsu in enumerate(rsus)]
+        each = list(zip(anchors(api, rsus), radii_m, strict=True))
         shared = shared_place(api, rsus, each)
         simulation = api.simulation
         self._begin_ms, self._step_ms = round(simulation.getTime() * 1000), round(simulation.getDeltaT() * 1000)
