@@ -16,29 +16,31 @@ from vnetsim.random_streams import Streams
 __all__ = ["ImageSet", "SteeringSet", "load_images", "load_steering", "motion_blur", "partition"]
 
 
-def load_images(data: DataSettings, *, streams: Streams, settings: Any = None) -> ImageSet:
+def load_images(data: DataSettings, *, streams: Streams, settings: Any = None, pictures: bool = True) -> ImageSet:
     """Return the set of images with classes that ``data.name`` names.
 
     Args:
         data: which set, where it lies, how many images of it.
         streams: the branch of the random streams that generated sets draw from.
         settings: the set with its settings; its defaults for None.
+        pictures: whether somebody will look at them; otherwise a set that draws them may leave them black.
 
     Raises:
         InputError: when the set is unknown or has no classes, or its files are missing or damaged.
         RunError: a set of one's own fails, or returns something else.
     """
-    images: ImageSet = _load(data, streams, settings, "classes", ImageSet)
+    images: ImageSet = _load(data, streams, settings, ("classes", ImageSet), pictures)
     return images
 
 
-def load_steering(data: DataSettings, *, streams: Streams, settings: Any = None) -> SteeringSet:
+def load_steering(data: DataSettings, *, streams: Streams, settings: Any = None, pictures: bool = True) -> SteeringSet:
     """Return the set of road images with steering angles that ``data.name`` names; see ``load_images``."""
-    frames: SteeringSet = _load(data, streams, settings, "steering angles", SteeringSet)
+    frames: SteeringSet = _load(data, streams, settings, ("steering angles", SteeringSet), pictures)
     return frames
 
 
-def _load(data: DataSettings, streams: Streams, settings: Any, needs: str, kind: type) -> Any:
+def _load(data: DataSettings, streams: Streams, settings: Any, wanted: tuple[str, type], pictures: bool) -> Any:
+    needs, kind = wanted
     found = DATA_SETS.find(data.name)() if settings is None else settings
     if found.targets != needs:
         others = [name for name in DATA_SETS.built_in if DATA_SETS.find(name).targets == needs]
@@ -46,7 +48,8 @@ def _load(data: DataSettings, streams: Streams, settings: Any, needs: str, kind:
             f"data.name: the images of '{data.name}' have {found.targets}, and this learner needs {needs}: "
             f"{', '.join(others)}."
         )
-    loaded = checked(found, DATA_SETS.name, DataSet).load(data, streams)
+    data_set = checked(found, DATA_SETS.name, DataSet)
+    loaded = (data_set.load if pictures or not hasattr(found, "outline") else data_set.outline)(data, streams)
     if not isinstance(loaded, kind):
         raise RunError(
             f"data set '{found.name}' returned a {type(loaded).__name__}, expected a learners.data.{kind.__name__}."

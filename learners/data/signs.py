@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from learners.data.sets import ImageSet, classed_set
@@ -44,10 +45,30 @@ class Signs:
         test = generate(data.test_images or TEST_IMAGES, streams.generator("signs", "test"))
         return classed_set(self.name, data.root, train=train, test=test, class_names=tuple(DESIGNS))
 
+    def outline(self, data: DataSettings, streams: Streams) -> ImageSet:
+        """Return the set with its classes and black images."""
+        train = _classes(data.train_images or TRAIN_IMAGES, streams.generator("signs", "train"))
+        test = _classes(data.test_images or TEST_IMAGES, streams.generator("signs", "test"))
+        return ImageSet(
+            name=self.name,
+            train=torch.zeros((len(train), 3, SIDE_PX, SIDE_PX), dtype=torch.uint8),
+            train_labels=torch.from_numpy(train),
+            test=torch.zeros((len(test), 3, SIDE_PX, SIDE_PX), dtype=torch.uint8),
+            test_labels=torch.from_numpy(test),
+            class_names=tuple(DESIGNS),
+            mean=(0.0, 0.0, 0.0),
+            std=(1.0, 1.0, 1.0),
+        )
+
+
+def _classes(count: int, generator: np.random.Generator) -> NDArray[np.int64]:
+    """Return the classes of so many images, as even as can be, in random order."""
+    return generator.permutation(np.arange(count) % len(DESIGNS))
+
 
 def generate(count: int, generator: np.random.Generator) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Return ``count`` images (N, 3, 32, 32) and their classes (N,), as even as ``count`` allows, in random order."""
-    labels = generator.permutation(np.arange(count) % len(DESIGNS))
+    labels = _classes(count, generator)
     images = np.empty((count, 3, SIDE_PX, SIDE_PX), dtype=np.uint8)
     for label, name in enumerate(DESIGNS):
         members = np.flatnonzero(labels == label)

@@ -146,7 +146,9 @@ class SteeringTask(Task):
     def __init__(self, context: LearnerContext, settings: SteeringSettings) -> None:
         self._settings = settings
         own = {} if context.data_set is None else {"settings": context.data_set}
-        self._data = load_steering(context.data, streams=context.streams.child("data"), **own)
+        self._data = load_steering(
+            context.data, streams=context.streams.child("data"), pictures=context.pictures, **own
+        )
         indices = partition_steering(
             self._data,
             silos=context.silos,

@@ -376,7 +376,7 @@ def labelled_silos(context: LearnerContext) -> tuple[ImageSet, list[NDArray[np.i
         InputError: there are no such images, or they do not fit the silos.
     """
     own = {} if context.data_set is None else {"settings": context.data_set}
-    data = load_images(context.data, streams=context.streams.child("data"), **own)
+    data = load_images(context.data, streams=context.streams.child("data"), pictures=context.pictures, **own)
     indices = partition(
         data.train_labels.numpy(),
         silos=context.silos,

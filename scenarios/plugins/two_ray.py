@@ -9,9 +9,9 @@ from vnetsim.coverage.rsu import Rsu
 from vnetsim.errors.bounds import Within
 from vnetsim.radio import PositionM
 from vnetsim.radio.capacity import noise_dbm, shannon_bps
-from vnetsim.radio.models import RSU_HEIGHT_M, VEHICLE_HEIGHT_M
 
 NOISE_FIGURE_DB = 9.0
+RSU_HEIGHT_M, VEHICLE_HEIGHT_M = 5.0, 1.6
 
 
 @dataclass(frozen=True, kw_only=True)

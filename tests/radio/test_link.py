@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import math
+import tomllib
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -85,6 +87,21 @@ def test_the_cap_is_what_a_sidelink_carries() -> None:
         assert Tr37885(bandwidth_hz=bandwidth_hz).cap_bps == per_hz * bandwidth_hz
 
 
+def test_the_cap_of_millimetre_waves_is_the_highest_rate_of_one_layer() -> None:
+    """TS 38.306, 4.1.2: 264 blocks of 12 subcarriers, 14 symbols in 1/8 ms, 64QAM at 948/1024, less 18 %."""
+    peak_bps = 264 * 12 * 14 * 8000 * 6 * 948 / 1024 * (1 - 0.18)
+    studies = Path(__file__).parents[2] / "scenarios" / "studies"
+    tables = {
+        file.stem: tomllib.loads(file.read_text())["sizes"]["paper"]["settings"]["radio"]
+        for file in studies.glob("*.toml")
+        if "carrier_hz = 28e9" in file.read_text()
+    }
+    assert len(tables) >= 5
+    for table in tables.values():
+        assert Tr37885(**table).cap_bps == pytest.approx(peak_bps, rel=0.011)
+        assert table == {**table, **tables["flsimco-fig5"]}, "all have the same"
+
+
 @given(near=st.floats(1, 2000), further=st.floats(0.1, 2000), shadowing=st.floats(-10, 10))
 def test_rate_falls_with_distance_and_with_shadowing(near: float, further: float, shadowing: float) -> None:
     far = rate_bps(UNCAPPED, near + further, 23.0, shadowing, "urban")
@@ -104,7 +121,7 @@ def test_rate_follows_the_position() -> None:
     moving = vehicle_path(points=((0.0, -100.0, 0.0), (10.0, 0.0, 0.0)))
     shadowing_db = 3.0 * float(Streams(seed=0).generator("radio", "v", "r", 0).standard_normal())
     expected = rate_bps(UNCAPPED, space_m(50.0), 23.0, shadowing_db, "urban")
-    assert opened(UNCAPPED, moving).uplink_bps(5.0) == expected
+    assert opened(UNCAPPED, moving).uplink_bps(5.0) == pytest.approx(expected, rel=1e-12)
 
 
 def test_position_is_linear_between_points_and_stays_at_the_ends() -> None:
@@ -226,7 +243,8 @@ def test_each_receiver_has_its_own_noise_and_between_vehicles_the_rsu_has_no_par
     quiet = opened(replace(still, vehicle_noise_figure_db=5.0))
     louder = opened(replace(still, rsu_power_dbm=27.0))
     assert quiet.downlink_bps(0.0) == pytest.approx(louder.downlink_bps(0.0), rel=1e-12)
-    places = (0.0, 0.0), (120.0, 0.0), (0.0, still.begin([RSU], []))
+    state = still.draw(np.random.default_rng(0), still.begin([RSU], []), (1.6, 1.6))
+    places = (0.0, 0.0), (120.0, 0.0), state
 
     def sidelink(**change: float) -> float:
         return replace(still, **change).sidelink_bps(RSU, *places)  # type: ignore[arg-type]

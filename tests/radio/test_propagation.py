@@ -7,9 +7,10 @@ import math
 import numpy as np
 import pytest
 from scipy.integrate import quad
-from scipy.stats import gamma, kstest
+from scipy.stats import kstest
 
-from vnetsim.radio.capacity import ergodic_bits, noise_dbm, shannon_bps
+from vnetsim.radio.capacity import noise_dbm, shannon_bps
+from vnetsim.radio.models import Tr37885
 from vnetsim.radio.propagation import (
     CAR_M,
     TRUCK_M,
@@ -109,18 +110,8 @@ def test_shannon_by_hand() -> None:
     assert shannon_bps(-200.0, 1e6, 1.0, 5.0) == pytest.approx(1e6 * 1e-20 / math.log(2), rel=1e-12)
 
 
-@pytest.mark.parametrize("fading_m", [1, 3])
-@pytest.mark.parametrize("snr", [1e-3, 0.02, 0.04, 0.3, 1.0, 20.0, 1e3])
-def test_ergodic_capacity_is_the_integral_over_the_fading(snr: float, fading_m: int) -> None:
-    def weighted(gain: float) -> float:
-        return math.log1p(snr * gain) * gamma.pdf(gain, fading_m, scale=1 / fading_m)
-
-    integral = sum(quad(weighted, *part, epsabs=0, epsrel=1e-12)[0] for part in ((0, 1), (1, 5), (5, 50)))
-    assert ergodic_bits(snr, fading_m) == pytest.approx(integral / math.log(2), rel=1e-9)
-
-
-def test_ergodic_capacity_far_below_the_noise_keeps_its_digits() -> None:
-    # E[log2(1 + SNR G)] -> SNR / ln 2, less E[G^2] SNR^2 / 2 ln 2
-    assert ergodic_bits(1e-18, 1) == pytest.approx(1e-18 / math.log(2), rel=1e-12)
-    assert ergodic_bits(1e-6, 3) == pytest.approx((1e-6 - 4 / 3 * 1e-12 / 2) / math.log(2), rel=1e-11)
-    assert ergodic_bits(3 / 99.99, 3) == pytest.approx(ergodic_bits(3 / 100.01, 3), rel=3e-4), "where the series begins"
+@pytest.mark.parametrize("snr_db", [0.0, 5.0, 10.0, 15.0, 20.0])
+def test_the_share_of_the_capacity_leaves_out_what_fast_fading_takes(snr_db: float) -> None:
+    """By default 60 % of log2(1 + SNR) are 68 to 72 % of its mean over Rayleigh fading, which is E of it."""
+    ergodic = quad(lambda gain: math.log2(1 + 10 ** (snr_db / 10) * gain) * math.exp(-gain), 0, 60, epsrel=1e-10)[0]
+    assert 0.675 < shannon_bps(snr_db, 1.0, Tr37885().efficiency, 100.0) / ergodic < 0.725

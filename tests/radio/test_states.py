@@ -13,14 +13,15 @@ import simpy
 from vnetsim.coverage.rsu import Rsu
 from vnetsim.errors import InputError
 from vnetsim.radio.channel import Channel
-from vnetsim.radio.models import Tr37885
-from vnetsim.radio.propagation import line_of_sight_probability
+from vnetsim.radio.models import Place, Tr37885
+from vnetsim.radio.propagation import line_of_sight_probability, path_loss_db
 from vnetsim.random_streams import Streams
 from vnetsim.simulation.links import Radio
 
 RSU = Rsu(id="r", x_m=0.0, y_m=0.0, range_m=300.0)
 CROSS = [np.array([[-400.0, 0.0], [400.0, 0.0]]), np.array([[0.0, -400.0], [0.0, 400.0]])]
 BLOCK = [*CROSS, np.array([[-400.0, 100.0], [400.0, 100.0]])]
+CAR = (1.6,)
 STILL = Tr37885(
     state="streets",
     bandwidth_hz=10e6,
@@ -34,9 +35,8 @@ STILL = Tr37885(
 def rates_mbps(model: Tr37885, places: list[tuple[float, float]], rsus: tuple[Rsu, ...] = (RSU,)) -> list[float]:
     """Return downlinks behind nobody."""
     place = model.begin(rsus, BLOCK)
-    state = model.draw(np.random.default_rng(0), place)
-    if model.state != "los":
-        state = replace(state, uniform=0.0)  # type: ignore[type-var]
+    state = model.draw(np.random.default_rng(0), place, CAR)
+    state = replace(state, uniform=0.0)
     return [model.downlink_bps(RSU, vehicle_m, state) / 1e6 for vehicle_m in places]
 
 
@@ -89,7 +89,7 @@ def test_polygons_hide_who_is_behind_them_and_the_file_is_looked_at(tmp_path: Pa
 def test_states_of_links_are_counted_where_transfers_look_rates_up() -> None:
     radio = Radio(STILL, Streams(seed=0), [RSU], BLOCK)
     use, env = radio.rate_use(), simpy.Environment()
-    ahead, side = (radio._model.draw(np.random.default_rng(0), radio._memory) for _ in range(2))
+    ahead, side = (radio._model.draw(np.random.default_rng(0), radio._memory, CAR) for _ in range(2))
     places = [((5.0, 0.0), ahead), ((150.0, 100.0), side), ((150.0, 100.0), side)]
 
     def rate_bps(_: float) -> float:
@@ -105,7 +105,7 @@ def test_states_of_links_are_counted_where_transfers_look_rates_up() -> None:
 def test_without_lanes_streets_are_one_street() -> None:
     assert STILL.begin([RSU], []).sight is None
     other = replace(STILL, state="probability")
-    states = [model.draw(np.random.default_rng(3), model.begin([RSU], [])) for model in (STILL, other)]
+    states = [model.draw(np.random.default_rng(3), model.begin([RSU], []), CAR) for model in (STILL, other)]
     rates = [model.downlink_bps(RSU, (90.0, 90.0), state) for model, state in zip((STILL, other), states, strict=True)]
     assert rates[0] == rates[1]
 
@@ -116,9 +116,15 @@ def test_vehicles_block_as_often_as_the_standard_says_and_once_blocked_further_a
     distances_m = (20.0, 60.0, 120.0, 240.0)
     blocked = []
     for seed in range(2000):
-        state = model.draw(np.random.default_rng(seed), place)
-        state = replace(state, deviate=0.0)  # type: ignore[type-var]
-        losses = [model.loss_db((0.0, 0.0), (d, 0.0), (5.0, 1.6), "urban", state)[1] for d in distances_m]
+        state = model.draw(np.random.default_rng(seed), place, CAR)
+        state = replace(state, deviate=0.0)
+        losses = [
+            round(
+                model.loss_db((0.0, 0.0), (d, 0.0), "urban", state) - path_loss_db(math.hypot(d, 3.4), 5.9e9, "urban"),
+                9,
+            )
+            for d in distances_m
+        ]
         assert losses == sorted(losses)
         assert set(losses) <= {0.0, 5.0}
         blocked.append(losses)
@@ -126,30 +132,31 @@ def test_vehicles_block_as_often_as_the_standard_says_and_once_blocked_further_a
     assert shares == pytest.approx([line_of_sight_probability(d, "urban") for d in distances_m], abs=0.03)
 
 
-def test_trucks_take_more_between_vehicles() -> None:
-    model = replace(STILL, state="probability", truck_share=1.0)
-    state = model.draw(np.random.default_rng(0), model.begin([RSU], []))
-    state = replace(state, uniform=1.0, deviate=0.0)  # type: ignore[type-var]
-    between = [
-        model.loss_db((0.0, 0.0), (100.0, 0.0), heights_m, "urban", state)[1] for heights_m in ((5, 1.6), (1.6, 1.6))
-    ]
-    assert between == [5.0, 9.0]
+def blocked_db(model: Tr37885, place: Place, heights_m: tuple[float, ...], seed: int = 0, rsu_m: float = 5.0) -> float:
+    """Return what the vehicle in between takes of a link of 100 m, at the mean of its loss."""
+    state = replace(model.draw(np.random.default_rng(seed), place, heights_m), uniform=1.0, deviate=0.0)
+    lower_m = heights_m[1] if len(heights_m) > 1 else rsu_m
+    path_db = path_loss_db(math.hypot(100, heights_m[0] - lower_m), 5.9e9, "urban")
+    return round(model.loss_db((0.0, 0.0), (100.0, 0.0), "urban", state) - path_db, 9)
 
 
-def test_the_covered_fleet_says_how_many_blockers_are_high() -> None:
-    """Half of those that were covered are high; antennas of two cars behind one lose 9 dB, behind a car 5."""
+def test_who_is_behind_whom_by_the_heights_of_the_fleet() -> None:
+    """Antennas are on the roofs: over a lower blocker nothing is lost, below a higher one 9 dB, else 5."""
     model = replace(STILL, state="probability")
     place = model.begin([RSU], [])
-
-    def losses_db(how: Tr37885) -> list[float]:
-        states = (replace(how.draw(np.random.default_rng(i), place), uniform=1.0, deviate=0.0) for i in range(1000))  # type: ignore[type-var]
-        return [how.loss_db((0.0, 0.0), (100.0, 0.0), (1.6, 1.6), "urban", state)[1] for state in states]
-
-    assert set(losses_db(model)) == {5.0}, "nobody was covered yet"
-    for vehicle_type in ("xway_truck", "BUS.2", "delivery", "busy_passenger", "", "vanity", "car", "veh_coach"):
-        model.entered(vehicle_type, place)
-    assert sum(loss == 9.0 for loss in losses_db(model)) / 1000 == pytest.approx(0.5, abs=0.04)
-    assert set(losses_db(replace(model, truck_share=0.0))) == {5.0}, "the setting goes before"
+    assert blocked_db(model, place, (1.6, 1.6)) == 5.0, "nobody was covered yet: a car is in between"
+    model.entered(3.4, place)
+    cases = {(1.5, 1.5): 9.0, (3.4, 1.5): 5.0, (4.0, 4.0): 0.0, (4.0, 1.5): 5.0, (1.5,): 5.0, (3.4,): 5.0, (4.0,): 0.0}
+    assert {heights_m: blocked_db(model, place, heights_m) for heights_m in cases} == cases
+    low = replace(model, rsu_height_m=2.0)
+    assert blocked_db(low, place, (1.5,), rsu_m=2.0) == 9.0
+    # half of those that were covered are high
+    model.entered(1.5, place)
+    losses_db = [blocked_db(model, place, (1.5, 1.5), seed) for seed in range(1000)]
+    assert set(losses_db) == {5.0, 9.0}
+    assert losses_db.count(9.0) / 1000 == pytest.approx(0.5, abs=0.04)
+    for share, loss_db in ((0.0, 0.0), (1.0, 5.0)):
+        assert blocked_db(replace(model, truck_share=share), place, (3.0, 3.0)) == loss_db, "the setting goes before"
 
 
 def test_shadowing_changes_along_the_path_and_says_the_same_again() -> None:
@@ -157,9 +164,10 @@ def test_shadowing_changes_along_the_path_and_says_the_same_again() -> None:
     place = model.begin([RSU], CROSS)
     near, far = [], []
     for seed in range(1500):
-        state = model.draw(np.random.default_rng(seed), place)
+        state = model.draw(np.random.default_rng(seed), place, CAR)
         here, there, away = (
-            model.loss_db((0.0, 0.0), (x, 0.0), (5.0, 1.6), "urban", replace(state, uniform=0.0))[1]  # type: ignore[type-var]
+            model.loss_db((0.0, 0.0), (x, 0.0), "urban", replace(state, uniform=0.0))
+            - path_loss_db(math.hypot(x, 3.4), 5.9e9, "urban")
             for x in (3.0, 8.0, 300.0)
         )
         near.append((here, there))
@@ -167,7 +175,7 @@ def test_shadowing_changes_along_the_path_and_says_the_same_again() -> None:
     assert np.std(near) == pytest.approx(3.0, abs=0.15)
     assert np.corrcoef(np.transpose(near))[0, 1] == pytest.approx(math.exp(-0.5), abs=0.06)
     assert np.corrcoef(np.transpose(far))[0, 1] == pytest.approx(0.0, abs=0.08)
-    states = [model.draw(np.random.default_rng(9), place) for _ in range(2)]
+    states = [model.draw(np.random.default_rng(9), place, CAR) for _ in range(2)]
     asked = [model.downlink_bps(RSU, (x, 0.0), states[0]) for x in (100.0, 50.0, 100.0)]
     assert asked[0] == asked[2] == model.downlink_bps(RSU, (100.0, 0.0), states[1])
 
@@ -192,19 +200,13 @@ def test_rsus_on_one_channel_by_hand() -> None:
     assert rates_mbps(shared, [(-100.0, 0.0)], (RSU, hidden))[0] > 45, "another street disturbs little"
 
 
-def test_fading_costs_less_where_many_paths_add_up() -> None:
-    model = replace(STILL, fading=True, max_spectral_efficiency=100.0)
-    still = replace(model, fading=False)
-    ahead, side = (200.0, 0.0), (150.0, 100.0)
-    ratios = [rates_mbps(model, [where])[0] / rates_mbps(still, [where])[0] for where in (ahead, side)]
-    assert ratios[1] < ratios[0] < 1
-
-
 def test_line_of_sight_draws_what_it_always_drew() -> None:
     model = Tr37885(state="los")
     link = Radio(model, Streams(seed=4), [RSU], CROSS)
-    state = link._drawn("v", "r", 0)
-    assert state[0] == 3.0 * float(Streams(seed=4).child("radio").generator("v", "r", 0).standard_normal())
+    state = link._drawn((), "v", "r", 0)
+    assert state.shadowing(0.0, 0.0, 10.0) == float(
+        Streams(seed=4).child("radio").generator("v", "r", 0).standard_normal()
+    )
 
 
 def test_rsus_350_m_apart_by_hand() -> None:

@@ -101,15 +101,26 @@ def test_buildings_of_a_sumo_scenario_are_found_recorded_and_the_same_in_a_repla
             assemble(vnetsim.Experiment(config, settings={"radio.state": "polygons"}))
 
 
-def test_a_computer_for_a_type_that_the_scenario_does_not_define_is_refused(tmp_path: Path) -> None:
+def test_a_computer_for_a_type_that_nobody_drives_is_refused(tmp_path: Path) -> None:
     known, config = "truck", SCENARIOS / "intersection.sumocfg"
-    for scenario, name in ((config, known), (config, "xway_coach"), (config, "DEFAULT_VEHTYPE"), ("gaussian", "lorry")):
-        assemble(vnetsim.Experiment(scenario, settings={"compute.by_type": {name: "agx-orin"}}))
-    with pytest.raises(InputError, match=r"compute\.by_type: unknown vehicle type 'lorry'.*delivery.*xway_truck"):
-        assemble(vnetsim.Experiment(config, settings={"compute.by_type": {known: "agx-orin", "lorry": "agx-orin"}}))
+    for name in (known, "xway_coach", "bus"):
+        assemble(vnetsim.Experiment(config, settings={"compute.by_type": {name: "agx-orin"}}))
+    for name in ("lorry", "DEFAULT_VEHTYPE"):
+        says = rf"nobody in .*intersection\.sumocfg is of vehicle type '{name}'; there are bus, delivery.*xway_truck\."
+        with pytest.raises(InputError, match=r"compute\.by_type: " + says):
+            assemble(vnetsim.Experiment(config, settings={"compute.by_type": {known: "agx-orin", name: "agx-orin"}}))
     including = tmp_path / "including.sumocfg"
     (tmp_path / "types.rou.xml").write_text('<routes><include href="others.rou.xml"/></routes>')
     including.write_text(
         '<configuration><net-file value="no.net.xml"/><route-files value="types.rou.xml"/></configuration>'
     )
     assemble(vnetsim.Experiment(including, settings={"compute.by_type": {"lorry": "agx-orin"}}))
+    (tmp_path / "types.rou.xml").write_text(
+        '<routes><vType id="idle"/><vType id="a"/><vType id="b"/><vTypeDistribution id="ab" vTypes="a b"/>'
+        '<trip id="t" type="cd"/><flow id="f"/><trip id="u" type="ab"/>'
+        '<vTypeDistribution id="cd"><vType id="c"/><vType id="d"/></vTypeDistribution></routes>'
+    )
+    for name in ("a", "b", "c", "d", "DEFAULT_VEHTYPE"):
+        assemble(vnetsim.Experiment(including, settings={"compute.by_type": {name: "agx-orin"}}))
+    with pytest.raises(InputError, match=r"of vehicle type 'idle'; there are DEFAULT_VEHTYPE, a, b, c, d\."):
+        assemble(vnetsim.Experiment(including, settings={"compute.by_type": {"idle": "agx-orin"}}))

@@ -349,12 +349,13 @@ OPEN = {
 
 def test_the_sidelink_has_the_loss_of_the_air_between_equal_antennas() -> None:
     # an RSU may send with more than a vehicle, and has no part in this
-    link = {**OPEN, "efficiency": 1.0, "rsu_power_dbm": 46.0, "vehicle_power_dbm": 17.0}
+    link = {**OPEN, "efficiency": 1.0, "rsu_power_dbm": 46.0, "vehicle_power_dbm": 17.0, "shadowing_db": 2.0}
     noise = -174 + 70 + 9
     expected = 10e6 * math.log2(1 + 10 ** ((17 - path_loss_db(120.0, 5.9e9, "highway") - 2.0 - noise) / 10))
     model = Tr37885(**link)  # type: ignore[arg-type]
     rsu = Rsu(id="r", x_m=0.0, y_m=0.0, range_m=250.0, environment="highway")
-    state = 2.0, model.begin([rsu], [])
+    state = model.draw(np.random.default_rng(0), model.begin([rsu], []), (1.6, 1.6))
+    state = replace(state, shadowing=lambda *_: 1.0)
     assert model.sidelink_bps(rsu, (10.0, 0.0), (130.0, 0.0), state) == pytest.approx(expected)
 
 

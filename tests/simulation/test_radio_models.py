@@ -24,7 +24,7 @@ from dataclasses import dataclass
 class Plain:
     name, source, update_s = "plain", "a test", 1.0
     bps: float = 8e6
-    def draw(self, generator, memory): return generator.uniform(0.5, 1)
+    def draw(self, generator, memory, heights_m): return generator.uniform(0.5, 1)
     def downlink_bps(self, rsu, vehicle_m, state): return self.bps * state
     def uplink_bps(self, rsu, vehicle_m, state): return self.bps / 2 * state
     def sidelink_bps(self, rsu, sender_m, receiver_m, state): return self.bps / 4 * state
@@ -59,13 +59,15 @@ def test_transfers_take_the_rates_of_the_model_and_its_settings(scene: Any, tmp_
         assert (result.link_rates.cap_bps, result.link_rates.capped, result.sidelink_rates.looked_up) == (None, 0, 0)
 
 
-def test_a_model_is_told_the_type_of_every_vehicle_once(scene: Any, tmp_path: Path) -> None:
+def test_a_model_is_told_the_height_of_every_vehicle_once(scene: Any, tmp_path: Path) -> None:
     told = "    def begin(self, rsus, lanes): return type('Place', (), {'notes': []})\n"
-    told += "    def entered(self, vehicle_type, memory): memory.notes.append(vehicle_type)\n    def draw"
+    told += "    def entered(self, height_m, memory): memory.notes.append(height_m)\n    def draw"
     windows = [scene.window("a", 0, 0.5), scene.window("a", 1, 20), scene.window("b", 2, 20)]
     experiment = scene.experiment(radio={"name": model(tmp_path, ("    def draw", told))})
-    result = simulate(experiment, scene.traffic(windows), scene.learning(), Streams(seed=0))
-    assert result.link_rates.notes == ["car", "car"]
+    traffic = scene.traffic([*windows, replace(scene.window("c", 3, 20), vehicle_type="coach")])
+    traffic.info = replace(traffic.info, heights_m={"car": 1.5})
+    result = simulate(experiment, traffic, scene.learning(), Streams(seed=0))
+    assert result.link_rates.notes == [1.5, 1.5, 1.6], "a type that nobody knows is a car of the standard's"
 
 
 def test_the_sidelink_draws_once_per_pair(scene: Any, tmp_path: Path) -> None:

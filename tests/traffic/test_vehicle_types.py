@@ -6,14 +6,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import sumo
+import traci
 
 from vnetsim.coverage.windows import Left, Window
 from vnetsim.display import progress_display
 from vnetsim.errors import InputError
-from vnetsim.experiment import Experiment, TrafficSettings
+from vnetsim.experiment import ComputeSettings, Experiment, TrafficSettings
 from vnetsim.runs.traffic_recording import record_mobility
 from vnetsim.traffic import open_traffic
-from vnetsim.traffic.vehicle_types import CLASSES, class_of_name
+from vnetsim.traffic.vehicle_types import CAR_M, CLASSES, HEIGHTS_M, class_of_name
 
 WindowsOf = Callable[..., list[Window]]
 RSU = ("300,300:60",)
@@ -106,6 +108,37 @@ def test_of_a_recording_without_types_all_take_part(
         windows_of(path, rsu=RSU, vehicle_types=("car",))
 
 
+def test_vehicles_are_as_high_as_sumo_says_and_in_a_recording_as_their_class(
+    mixed_scenario: Path, sumo_tool: Callable[..., None], tmp_path: Path
+) -> None:
+    routes = (mixed_scenario.parent / "mixed.rou.xml").read_text()
+    (tmp_path / "mixed.rou.xml").write_text(routes.replace('<vType id="car"', '<vType id="car" height="1.43"'))
+    config = tmp_path / "mixed.sumocfg"
+    net = mixed_scenario.parent / "mixed.net.xml"
+    config.write_text(mixed_scenario.read_text().replace("mixed.net.xml", str(net)))
+    recording = _recorded(tmp_path, sumo_tool, config)
+    chosen = TrafficSettings(rsu=RSU, vehicle_types=("all",), end_s=90.0)
+    with progress_display() as progress:
+        run = record_mobility(
+            Experiment(scenario=str(config), traffic=chosen), tmp_path / "run", command=(), progress=progress
+        )
+    for scenario, settings, car_m in ((run, TrafficSettings(), 1.43), (recording, chosen, 1.5)):
+        traffic = open_traffic(Experiment(scenario=str(scenario), traffic=settings))
+        assert list(traffic.events())
+        traffic.close()
+        assert traffic.info.heights_m == {"bike": 1.7, "bus": 3.4, "car": car_m}
+
+
+def test_default_heights_are_sumos(grid_net: Path, tmp_path: Path) -> None:
+    types = "".join(f'<vType id="of_{name}" vClass="{name}"/>' for name in sorted(CLASSES))
+    file = tmp_path / "types.add.xml"
+    file.write_text(f"<additional>{types}</additional>")
+    traci.start([sumo.SUMO_HOME + "/bin/sumo", "-n", str(grid_net), "-a", str(file), "--no-step-log"])
+    told = {name: traci.vehicletype.getHeight(f"of_{name}") for name in CLASSES}
+    traci.close()
+    assert {name: HEIGHTS_M.get(name, CAR_M) for name in CLASSES} == told
+
+
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
@@ -130,3 +163,5 @@ def test_classes_that_names_give_away(name: str, expected: str) -> None:
 def test_the_model_has_no_types() -> None:
     with pytest.raises(InputError, match="gaussian: the model has no types"):
         open_traffic(Experiment(scenario="gaussian", traffic=TrafficSettings(vehicle_types=("bus",))))
+    with pytest.raises(InputError, match="gaussian: the model has no types"):
+        open_traffic(Experiment(scenario="gaussian", compute=ComputeSettings(by_type={"bus": "ecu"})))

@@ -211,6 +211,7 @@ class TrafficInfo:
         notes: lines a user must see, e.g. which junction was chosen as RSU and why.
         vehicles: which vehicles take part, in words; empty where nothing distinguishes them.
         lanes: polylines of the road net near the RSUs, each an array (points, 2) in m; empty when unknown.
+        heights_m: of vehicles by type (m), for the types seen so far: it grows while the traffic is read.
         whole_paths: whether a path is known to its end when it begins.
         plugin: name, citation and settings of a traffic source that is not built in; empty for others.
         chosen_rsu: the junction that was taken as RSU because nobody named one; empty where somebody did.
@@ -227,6 +228,7 @@ class TrafficInfo:
     notes: tuple[str, ...] = ()
     vehicles: str = ""
     lanes: tuple[np.ndarray[tuple[int, int], np.dtype[np.float64]], ...] = ()
+    heights_m: Mapping[str, float] = field(default_factory=dict)
     whole_paths: bool = False
     plugin: Mapping[str, Any] = field(default_factory=dict)
     chosen_rsu: str = ""

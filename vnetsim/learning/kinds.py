@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, ClassVar, Protocol
 
 from vnetsim.experiment import DataSettings
-from vnetsim.plugins import Kind
+from vnetsim.plugins import Kind, optional
 from vnetsim.random_streams import Streams
 
 
@@ -29,6 +29,14 @@ class DataSet(Protocol):
 
         Raises:
             InputError: files are missing or damaged.
+        """
+        ...
+
+    @optional
+    def outline(self, data: DataSettings, streams: Streams) -> Any:
+        """Return what ``load`` does with black pictures, of the same shapes and labels, where nobody trains.
+
+        For sets that draw their pictures; of the others ``load`` is asked.
         """
         ...
 

@@ -231,6 +231,7 @@ class LearnerContext:
             Several are given only to learners that are ``KeepsModels``.
         districts: number of districts, one around each RSU; silo ``i`` belongs to district ``i % districts``.
         figure: what the selection policy asks of every update, such as ``SIMILARITY``; empty for nothing.
+        pictures: whether somebody will look at the images; where nobody trains it is their number alone that counts.
     """
 
     streams: Streams
@@ -251,6 +252,7 @@ class LearnerContext:
     aggregators: tuple[str, ...] = (AGGREGATOR,)
     districts: int = 1
     figure: str = ""
+    pictures: bool = True
 
 
 @runtime_checkable

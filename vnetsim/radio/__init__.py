@@ -51,15 +51,16 @@ class RadioModel(Protocol):
         ...
 
     @optional
-    def entered(self, vehicle_type: str, memory: Any) -> None:
-        """Take note that a vehicle came into coverage for the first time, of a type (vType id, empty where unknown)."""
+    def entered(self, height_m: float, memory: Any) -> None:
+        """Take note that a vehicle of some height (m) came into coverage for the first time."""
         ...
 
     @optional
-    def draw(self, generator: np.random.Generator, memory: Any) -> Any:
+    def draw(self, generator: np.random.Generator, memory: Any, heights_m: tuple[float, ...]) -> Any:
         """Draw the state of one coverage window, or of two vehicles in one round's exchange, such as its shadowing.
 
-        Each has a random stream of its own; without this method states are None.
+        Each has a random stream of its own; without this method states are None. ``heights_m`` has the height of the
+        vehicle, or of both (m).
         """
         ...
 

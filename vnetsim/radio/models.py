@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
@@ -35,21 +34,6 @@ PowerDbm = Annotated[float, Within(-100, 100, "dBm", "below any receiver's noise
 GainDbi = Annotated[float, Within(-30, 60, "dBi", "a dish of several metres")]
 NoiseFigureDb = Annotated[float, Within(0, 50, "dB", "0 adds no noise; receivers that hear anything stay below 50")]
 
-RSU_HEIGHT_M, VEHICLE_HEIGHT_M = 5.0, 1.6
-"""Of the antennas: TR 37.885's for roadside units and passenger cars. Their difference is lost beyond some 20 m."""
-NAKAGAMI_M = {True: 3, False: 1}
-"""Of the fast fading on one street and behind buildings (Rayleigh); no source of TR 37.885's: an assumption."""
-
-
-HIGH_TYPES = frozenset(("truck", "trailer", "lorry", "bus", "coach", "delivery", "van"))
-"""Words of types of vehicles that are higher than antennas of cars. All are taken to be 3 m high, as the TR's trucks
-and buses: vans are lower, but whether they are higher than those antennas is all that the loss depends on."""
-
-
-def is_high(vehicle_type: str) -> bool:
-    """Return whether vehicles of a type (vType id) are higher than cars, by the words of its name."""
-    return not HIGH_TYPES.isdisjoint(re.split(r"[^a-z]+", vehicle_type.lower()))
-
 
 @dataclass(kw_only=True)
 class Place:
@@ -60,16 +44,14 @@ class Place:
         rsus: all RSUs, which interfere where that is asked for.
         notes: lines that the user must see.
         state: of the link whose rate was told last, in words.
-        met: vehicles that have been covered so far, each once.
-        high: those of them that are high.
+        heights_m: of the vehicles that have been covered so far, each once (m).
     """
 
     sight: Streets | Buildings | None
     rsus: Sequence[Rsu]
     notes: Sequence[str] = ()
     state: str = ""
-    met: int = 0
-    high: int = 0
+    heights_m: list[float] = field(default_factory=list)
 
     def one_street(self, one_m: PositionM, other_m: PositionM, environment: str) -> bool:
         """Return whether no building stands between two places (m); outside of towns there is none."""
@@ -78,21 +60,23 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True)
 class DrawnLink:
-    """What is drawn for a link whose state changes, and holds for as long as it lives.
+    """What is drawn for a link, and holds for as long as it lives.
 
     Args:
         place: see ``Place``.
+        heights_m: of the vehicle, or of both where it is between two (m).
         uniform: behind a vehicle where the probability of line of sight is smaller than this.
         blocker_m: height of that vehicle (m).
         deviate: of its loss, see ``blockage_db``.
-        shadowing: by position.
+        shadowing: standard normal, by position and the distance over which it changes (m).
     """
 
     place: Place
+    heights_m: tuple[float, ...]
     uniform: float
     blocker_m: float
     deviate: float
-    shadowing: ShadowingField
+    shadowing: Callable[[float, float, float], float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,12 +90,13 @@ class Tr37885:
         PL  = 32.4  + 20.0 log10(d) + 20.0 log10(f)   dB, highway
         PL  = 36.85 + 30.0 log10(d) + 18.9 log10(f)   dB, behind buildings
         SNR = P + G - PL - blockage - X - (-174 dBm/Hz + 10 log10(B) + F)   dB,  X ~ N(0, sigma^2)
-        R   = B min(efficiency E[log2(1 + SNR)], max_spectral_efficiency)   bit/s, SNR here as a ratio
+        R   = B min(efficiency log2(1 + SNR), max_spectral_efficiency)   bit/s, SNR here as a ratio
 
-    A vehicle in between blocks with a probability that grows with the distance; whether it does, how high it is and
-    what it takes is drawn once a window, or once a pair and round, as is the field of the shadowing.
+    A vehicle in between blocks with a probability that grows with the distance; whether it does, who of those covered
+    so far it is and what it takes is drawn once a window, or once a pair and round, as is the field of the shadowing.
 
-    Antennas are 5 m high at the RSU and 1.6 m on vehicles.
+    Vehicles are as high as SUMO says, and have their antennas on the roof; where no type is known, 1.6 m. Nothing is
+    drawn of fast fading: the share of the Shannon capacity is a mean over it.
 
     The cap is what the highest scheme with 64QAM of an NR sidelink carries; see ``sidelink_efficiency``. The share of
     the Shannon capacity is that of 3GPP's system simulations for a downlink (TR 36.942, Annex A.2).
@@ -135,13 +120,11 @@ class Tr37885:
         rsu_noise_figure_db: of the RSU's receiver (dB); the TR's for RSUs that are built like a vehicle's unit, and 5
             for those that are built like a base station.
         vehicle_noise_figure_db: of a vehicle's receiver (dB).
+        rsu_height_m: of the RSU's antenna above the ground (m).
         shadowing_db: standard deviation of the shadowing (dB), drawn per window and, between vehicles, per pair and
             round; behind buildings a third more. The TR specifies 3 dB and there 4.
-        truck_share: share of trucks among the vehicles that block. None takes that of the high vehicles among those
-            covered so far, each counted once, by the words of their types (truck, trailer, lorry, bus, coach, delivery,
-            van); traffic without types has none, as the TR's urban fleet.
-        fading: whether the capacity is the mean over fast fading (Nakagami's m = 3 on one street, 1 behind buildings)
-            on top of what ``efficiency`` takes off already.
+        truck_share: share of vehicles of 3 m among those that block, all others being 1.6 m high. None takes the
+            heights of the vehicles covered so far.
         interference: ``none``, RSUs have a channel each; or ``co-channel``, all others always send on the same one.
         efficiency: share of the Shannon capacity that is reached, in (0, 1].
         max_spectral_efficiency: cap of the spectral efficiency (bit/s/Hz); None is a sidelink's, 3.0 below 20 MHz and
@@ -166,9 +149,9 @@ class Tr37885:
     vehicle_antenna_dbi: GainDbi = 3.0
     rsu_noise_figure_db: NoiseFigureDb = 9.0
     vehicle_noise_figure_db: NoiseFigureDb = 9.0
+    rsu_height_m: Annotated[float, Within(0.1, 300, "m", "above the ground; up to the highest masts")] = 5.0
     shadowing_db: Annotated[float, Within(0, 30, "dB", "measured shadowing stays below 15 dB")] = 3.0
     truck_share: Share | None = None
-    fading: bool = False
     interference: Literal["none", "co-channel"] = "none"
     efficiency: Annotated[float, Within(1e-3, 1, "", "a share of the Shannon capacity")] = 0.6
     max_spectral_efficiency: Annotated[
@@ -205,100 +188,95 @@ class Tr37885:
         buildings = Buildings(Path(self.file), places)
         return Place(sight=buildings, rsus=rsus, notes=buildings.notes)
 
-    def entered(self, vehicle_type: str, memory: Place) -> None:
-        """Count a vehicle for the fleet's share of high ones."""
-        memory.met += 1
-        memory.high += is_high(vehicle_type)
+    def entered(self, height_m: float, memory: Place) -> None:
+        """Take note of a vehicle's height, for it may block."""
+        memory.heights_m.append(height_m)
 
-    def draw(self, generator: np.random.Generator, memory: Place) -> DrawnLink | tuple[float, Place]:
-        """Return what holds for a link: in line of sight its excess loss (dB), the same both ways."""
+    def draw(self, generator: np.random.Generator, memory: Place, heights_m: tuple[float, ...]) -> DrawnLink:
+        """Return what holds for a link; always in line of sight nothing but one shadowing."""
         if self.state == "los":
-            return self.shadowing_db * float(generator.standard_normal()) if self.shadowing_db > 0 else 0.0, memory
-        share = memory.high / max(memory.met, 1) if self.truck_share is None else self.truck_share
+            drawn = float(generator.standard_normal())
+            return DrawnLink(
+                place=memory,
+                heights_m=heights_m,
+                uniform=0.0,
+                blocker_m=0.0,
+                deviate=0.0,
+                shadowing=lambda *_: drawn,
+            )
+        uniform, which = float(generator.random()), float(generator.random())
+        if self.truck_share is not None:
+            blocker_m = TRUCK_M if which < self.truck_share else CAR_M
+        else:
+            known_m = memory.heights_m or [CAR_M]
+            blocker_m = known_m[int(which * len(known_m))]
         return DrawnLink(
             place=memory,
-            uniform=float(generator.random()),
-            blocker_m=TRUCK_M if generator.random() < share else CAR_M,
+            heights_m=heights_m,
+            uniform=uniform,
+            blocker_m=blocker_m,
             deviate=float(generator.standard_normal()),
             shadowing=ShadowingField(generator),
         )
 
-    def downlink_bps(self, rsu: Rsu, vehicle_m: PositionM, state: DrawnLink | tuple[float, Place]) -> float:
+    def downlink_bps(self, rsu: Rsu, vehicle_m: PositionM, state: DrawnLink) -> float:
         """Return the rate with the RSU's power (bit/s)."""
         return self._with_rsu_bps(rsu, vehicle_m, state, uplink=False)
 
-    def uplink_bps(self, rsu: Rsu, vehicle_m: PositionM, state: DrawnLink | tuple[float, Place]) -> float:
+    def uplink_bps(self, rsu: Rsu, vehicle_m: PositionM, state: DrawnLink) -> float:
         """Return the rate with the vehicle's power (bit/s)."""
         return self._with_rsu_bps(rsu, vehicle_m, state, uplink=True)
 
-    def sidelink_bps(
-        self, rsu: Rsu, sender_m: PositionM, receiver_m: PositionM, state: DrawnLink | tuple[float, Place]
-    ) -> float:
-        """Return the rate between antennas at the same height, with the sender's power (bit/s)."""
-        heights_m = VEHICLE_HEIGHT_M, VEHICLE_HEIGHT_M
-        path_db, excess_db, one_street = self.loss_db(sender_m, receiver_m, heights_m, self.environment_of(rsu), state)
-        received_dbm = self.vehicle_power_dbm + 2 * self.vehicle_antenna_dbi - path_db - excess_db
-        return self.capacity_bps(received_dbm, self.vehicle_noise_figure_db, one_street=one_street)
+    def sidelink_bps(self, rsu: Rsu, sender_m: PositionM, receiver_m: PositionM, state: DrawnLink) -> float:
+        """Return the rate between two vehicles, with the sender's power (bit/s)."""
+        loss_db = self.loss_db(sender_m, receiver_m, self.environment_of(rsu), state)
+        received_dbm = self.vehicle_power_dbm + 2 * self.vehicle_antenna_dbi - loss_db
+        return self.capacity_bps(received_dbm, self.vehicle_noise_figure_db)
 
-    def received_dbm(self, rsu: Rsu, vehicle_m: PositionM, state: DrawnLink | tuple[float, Place]) -> float:
-        """Return the power that a vehicle receives of the RSU (dBm), without fast fading."""
-        heights_m = RSU_HEIGHT_M, VEHICLE_HEIGHT_M
-        path_db, excess_db, _ = self.loss_db((rsu.x_m, rsu.y_m), vehicle_m, heights_m, self.environment_of(rsu), state)
-        return self.rsu_power_dbm + self.rsu_antenna_dbi + self.vehicle_antenna_dbi - path_db - excess_db
+    def received_dbm(self, rsu: Rsu, vehicle_m: PositionM, state: DrawnLink) -> float:
+        """Return the power that a vehicle receives of the RSU (dBm)."""
+        loss_db = self.loss_db((rsu.x_m, rsu.y_m), vehicle_m, self.environment_of(rsu), state)
+        return self.rsu_power_dbm + self.rsu_antenna_dbi + self.vehicle_antenna_dbi - loss_db
 
     def environment_of(self, rsu: Rsu) -> str:
         """Return whose path loss holds around an RSU: that of the setting, else of the scenario, else ``urban``."""
         return (rsu.environment or "urban") if self.environment == "scenario" else self.environment
 
-    def loss_db(
-        self,
-        one_m: PositionM,
-        other_m: PositionM,
-        heights_m: tuple[float, float],
-        environment: str,
-        state: DrawnLink | tuple[float, Place],
-    ) -> tuple[float, float, bool]:
-        """Return path loss, what else is lost (dB), and whether they are on one street.
+    def loss_db(self, one_m: PositionM, other_m: PositionM, environment: str, state: DrawnLink) -> float:
+        """Return what a link loses (dB).
 
         Args:
-            one_m: where one of them is.
-            other_m: where the other is; the shadowing is that of the middle, or of the vehicle where one is an RSU's.
-            heights_m: of the antennas (m).
+            one_m: where the RSU is, or one of two vehicles.
+            other_m: where the vehicle is, or the other one; the shadowing is that of the vehicle, or of the middle.
             environment: see ``path_loss_db``.
             state: what was drawn.
         """
+        place, between_vehicles = state.place, len(state.heights_m) > 1
+        one_height_m, other_height_m = state.heights_m if between_vehicles else (self.rsu_height_m, *state.heights_m)
         ground_m = math.dist(one_m, other_m)
-        distance_m = math.hypot(ground_m, heights_m[0] - heights_m[1])
-        if not isinstance(state, DrawnLink):
-            state[1].state = "in line of sight"
-            return path_loss_db(distance_m, self.carrier_hz, environment), state[0], True
-        one_street = state.place.one_street(one_m, other_m, environment)
+        distance_m = math.hypot(ground_m, one_height_m - other_height_m)
+        one_street = place.one_street(one_m, other_m, environment)
         path_db = path_loss_db(distance_m, self.carrier_hz, environment, one_street=one_street)
         excess_db = 0.0
-        state.place.state = "in line of sight" if one_street else "behind buildings"
+        place.state = "in line of sight" if one_street else "behind buildings"
         if one_street and state.uniform > line_of_sight_probability(ground_m, environment):
-            state.place.state = "behind a vehicle"
-            excess_db = blockage_db(distance_m, heights_m, state.blocker_m, state.deviate)
-        between_vehicles = heights_m[0] == heights_m[1]
+            place.state = "behind a vehicle"
+            excess_db = blockage_db(distance_m, (one_height_m, other_height_m), state.blocker_m, state.deviate)
         x_m, y_m = ((a + b) / 2 for a, b in zip(one_m, other_m, strict=True)) if between_vehicles else other_m
         deviation_db = self.shadowing_db * (1.0 if one_street else NLOS_SHADOWING)
         if deviation_db > 0:
             excess_db += deviation_db * state.shadowing(x_m, y_m, DECORRELATION_M[environment])
-        return path_db, excess_db, one_street
+        return path_db + excess_db
 
-    def _with_rsu_bps(
-        self, rsu: Rsu, vehicle_m: PositionM, state: DrawnLink | tuple[float, Place], *, uplink: bool
-    ) -> float:
-        rsu_m, heights_m = (rsu.x_m, rsu.y_m), (RSU_HEIGHT_M, VEHICLE_HEIGHT_M)
-        path_db, excess_db, one_street = self.loss_db(rsu_m, vehicle_m, heights_m, self.environment_of(rsu), state)
+    def _with_rsu_bps(self, rsu: Rsu, vehicle_m: PositionM, state: DrawnLink, *, uplink: bool) -> float:
+        rsu_m = rsu.x_m, rsu.y_m
+        loss_db = self.loss_db(rsu_m, vehicle_m, self.environment_of(rsu), state)
         gains_db = self.rsu_antenna_dbi + self.vehicle_antenna_dbi
-        received_dbm = (self.vehicle_power_dbm if uplink else self.rsu_power_dbm) + gains_db - path_db - excess_db
-        place = state.place if isinstance(state, DrawnLink) else state[1]
+        received_dbm = (self.vehicle_power_dbm if uplink else self.rsu_power_dbm) + gains_db - loss_db
         return self.capacity_bps(
             received_dbm,
             self.rsu_noise_figure_db if uplink else self.vehicle_noise_figure_db,
-            self._interference_mw(rsu, rsu_m if uplink else vehicle_m, place, uplink=uplink),
-            one_street=one_street,
+            self._interference_mw(rsu, rsu_m if uplink else vehicle_m, state.place, uplink=uplink),
         )
 
     def _interference_mw(self, own: Rsu, receiver_m: PositionM, place: Place, *, uplink: bool) -> float:
@@ -317,23 +295,18 @@ class Tr37885:
             total_mw += 10 ** ((heard_dbm - loss_db) / 10)
         return total_mw
 
-    def capacity_bps(
-        self, received_dbm: float, noise_figure_db: float, interference_mw: float = 0.0, *, one_street: bool = True
-    ) -> float:
+    def capacity_bps(self, received_dbm: float, noise_figure_db: float, interference_mw: float = 0.0) -> float:
         """Return the rate of a receiver (bit/s).
 
         Args:
             received_dbm: power at it (dBm).
             noise_figure_db: its noise figure (dB).
             interference_mw: what others send to it (mW).
-            one_street: False behind buildings.
         """
         below_dbm = noise_dbm(self.bandwidth_hz, noise_figure_db)
         if interference_mw:
             below_dbm = 10 * math.log10(10 ** (below_dbm / 10) + interference_mw)
-        fading_m = NAKAGAMI_M[one_street] if self.fading else 0
-        limits = self.efficiency, self._efficiency_cap
-        return shannon_bps(received_dbm - below_dbm, self.bandwidth_hz, *limits, fading_m)
+        return shannon_bps(received_dbm - below_dbm, self.bandwidth_hz, self.efficiency, self._efficiency_cap)
 
 
 @dataclass(frozen=True, kw_only=True)

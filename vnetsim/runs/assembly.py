@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from vnetsim.errors import InputError, unknown_name
+from vnetsim.errors import InputError
 from vnetsim.errors.paths import FILES, PLUGIN_FILES, resolved, with_paths
 from vnetsim.experiment import Experiment
 from vnetsim.experiment.traffic import COMPUTERS
@@ -24,7 +24,7 @@ from vnetsim.scenario.kinds import kind_of, scenario_anywhere
 from vnetsim.scenario.settings_file import Chosen, chosen, learner_defaults
 from vnetsim.simulation.compute import RECEIVE_W, TRANSMIT_W
 from vnetsim.simulation.plugins import SimulationPlugins, simulation_plugins
-from vnetsim.traffic.sumo.config import building_files, missing_types
+from vnetsim.traffic.sumo.config import building_files, undriven_types
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +83,7 @@ class Assembly:
         fetch: bool = True,
         aggregators: Sequence[str] = (AGGREGATOR,),
         districts: int = 1,
+        pictures: bool = True,
     ) -> LearnerContext:
         """Return what learners are built from, on a device that is there; ``fetch`` allows downloads."""
         given = self.experiment
@@ -103,6 +104,7 @@ class Assembly:
             aggregators=tuple(aggregators),
             districts=districts,
             figure=getattr(self.simulation.selection, "figure", ""),
+            pictures=pictures,
             data_set=own.get(DATA_SETS.table),
             encoder=own.get(ENCODERS.table),
             aggregation=own.get(AGGREGATIONS.table),
@@ -267,16 +269,19 @@ def _with_buildings(experiment: Experiment) -> Experiment:
 
 
 def _refuse_unknown_types(experiment: Experiment) -> None:
-    """Refuse computers of vehicle types that the SUMO scenario defines nowhere; a recording tells them when it is read.
+    """Refuse computers of vehicle types of which the SUMO scenario has nobody; a recording tells that when it is read.
 
     Raises:
         InputError: names the first of them.
     """
     named = experiment.compute.by_type
     if named and _is_sumo(experiment.scenario):
-        missing, known = missing_types(Path(experiment.scenario), named)
-        if missing:
-            raise unknown_name("vehicle type", min(missing), known, where="compute.by_type")
+        undriven, driven = undriven_types(Path(experiment.scenario), named)
+        if undriven:
+            raise InputError(
+                f"compute.by_type: nobody in {experiment.scenario} is of vehicle type '{min(undriven)}'; there are "
+                f"{', '.join(driven) or 'no vehicles'}."
+            )
 
 
 def _is_sumo(scenario: str) -> bool:

@@ -102,6 +102,7 @@ def traffic_record(info: TrafficInfo) -> dict[str, Any]:
         "version": info.version,
         "inputs": list(info.inputs),
         "vehicles": info.vehicles,
+        "heights_m": dict(info.heights_m),
         "notes": list(info.notes),
         **({"plugin": dict(info.plugin)} if info.plugin else {}),
     }

@@ -193,7 +193,12 @@ def _learn(
         progress.stage("preparing the data")
         names = aggregators(experiment.topology, traffic.rsus)
         context = assembly.context(
-            device, on_ray=bool(workers), fetch=fetch, aggregators=names, districts=len(traffic.rsus)
+            device,
+            on_ray=bool(workers),
+            fetch=fetch,
+            aggregators=names,
+            districts=len(traffic.rsus),
+            pictures=not timing_only,
         )
         learner, costs = assembly.made(context)
         info = traffic.info

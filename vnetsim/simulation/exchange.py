@@ -320,11 +320,10 @@ class ExchangePhase:
         self._cut(self._exchanges)
 
     def _sidelink_bps(self, source: Participation, target: Participation, time_s: float) -> float:
-        ids = source.window.vehicle.id, target.window.vehicle.id
-        pair = frozenset(ids)
-        if pair not in self._pair_states:
-            self._pair_states[pair] = self._world.radio.pair_state(self._round, *ids)
         one, other = source.window, target.window
+        pair = frozenset((one.vehicle.id, other.vehicle.id))
+        if pair not in self._pair_states:
+            self._pair_states[pair] = self._world.radio.pair_state(self._round, one.path, other.path)
         return self._world.radio.sidelink_bps(one.rsu, one.path, other.path, time_s, self._pair_states[pair])
 
 

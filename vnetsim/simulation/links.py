@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from vnetsim.experiment import AssociationSettings
 from vnetsim.plugins import plugin_errors
 from vnetsim.radio import PositionM, RadioModel
 from vnetsim.radio.channel import RateUse
+from vnetsim.radio.propagation import CAR_M
 from vnetsim.random_streams import Streams
 
 
@@ -26,17 +28,24 @@ class Radio:
         streams: source of what is drawn per window and per pair; named, so that it does not matter when.
         rsus: all of them.
         lanes: of the net near them, see ``TrafficInfo.lanes``.
+        heights_m: of vehicles by type, see ``TrafficInfo.heights_m``; who is of no known type is a car (1.6 m).
 
     Attributes:
         update_s: how often a transfer looks its rate up anew (s); None when rates never change.
     """
 
     def __init__(
-        self, model: RadioModel, streams: Streams, rsus: Sequence[Rsu] = (), lanes: Sequence[Floats] = ()
+        self,
+        model: RadioModel,
+        streams: Streams,
+        rsus: Sequence[Rsu] = (),
+        lanes: Sequence[Floats] = (),
+        heights_m: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
         self._model = model
         self._streams = streams.child("radio")
         self.update_s = model.update_s
+        self._heights_m = heights_m
         self._draw = getattr(model, "draw", None)
         begin = getattr(model, "begin", None)
         self._memory = None if begin is None else begin(rsus, lanes)
@@ -52,7 +61,7 @@ class Radio:
     def entered(self, vehicle_type: str) -> None:
         """Tell the model that a vehicle of a type came into coverage for the first time."""
         if hasattr(self._model, "entered"):
-            self._model.entered(vehicle_type, self._memory)
+            self._model.entered(self._heights_m.get(vehicle_type, CAR_M), self._memory)
 
     def link(self, path: VehiclePath, rsu: Rsu, earlier_windows: int) -> Link:
         """Return the link of a coverage window.
@@ -62,21 +71,24 @@ class Radio:
             rsu: the RSU whose window it is.
             earlier_windows: how many this vehicle had at this RSU before; with the two ids it names the random stream.
         """
-        return Link(self, self._model, path, rsu, self._drawn(path.vehicle_id, rsu.id, earlier_windows))
+        return Link(self, self._model, path, rsu, self._drawn((path,), path.vehicle_id, rsu.id, earlier_windows))
 
     def received_dbm(self, path: VehiclePath, rsu: Rsu, earlier_windows: int) -> Callable[[PositionM], float]:
         """Return what gives the power that a vehicle receives of an RSU in a window (dBm); see ``link``."""
         received_dbm = self._model.received_dbm
-        state = self._drawn(path.vehicle_id, rsu.id, earlier_windows)
+        state = self._drawn((path,), path.vehicle_id, rsu.id, earlier_windows)
         return lambda place_m: received_dbm(rsu, place_m, state)
 
-    def pair_state(self, round_index: int, one: str, other: str) -> Any:
+    def pair_state(self, round_index: int, one: VehiclePath, other: VehiclePath) -> Any:
         """Return what the model draws for two vehicles in a round's exchange, whoever is named first."""
-        first, second = sorted((one, other))
-        return self._drawn("sidelink", round_index, first, second)
+        paths = sorted((one, other), key=lambda path: path.vehicle_id)
+        return self._drawn(paths, "sidelink", round_index, *(path.vehicle_id for path in paths))
 
-    def _drawn(self, *names: str | int) -> Any:
-        return None if self._draw is None else self._draw(self._streams.generator(*names), self._memory)
+    def _drawn(self, vehicles: Sequence[VehiclePath], *names: str | int) -> Any:
+        if self._draw is None:
+            return None
+        heights_m = tuple(self._heights_m.get(path.vehicle_type, CAR_M) for path in vehicles)
+        return self._draw(self._streams.generator(*names), self._memory, heights_m)
 
     def sidelink_bps(self, rsu: Rsu, sender: VehiclePath, receiver: VehiclePath, time_s: float, state: Any) -> float:
         """Return the rate between two vehicles (bit/s) at a time that both paths cover (s)."""

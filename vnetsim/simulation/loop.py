@@ -115,7 +115,7 @@ def simulate(
     env = simpy.Environment(initial_time=traffic.info.begin_s)
     log = SimulationLog()
     made = simulation_plugins(experiment) if plugins is None else plugins
-    radio = Radio(made.radio, streams, traffic.rsus, traffic.info.lanes)
+    radio = Radio(made.radio, streams, traffic.rsus, traffic.info.lanes, traffic.info.heights_m)
     link_rates, sidelink_rates = radio.rate_use(), radio.rate_use()
     world = World(
         env=env,

@@ -77,6 +77,7 @@ class TrafficEntry:
     inputs: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     vehicles: str = ""
+    heights_m: dict[str, float] = field(default_factory=dict)
     plugin: PluginEntry | None = None
 
 

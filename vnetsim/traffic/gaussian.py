@@ -85,6 +85,8 @@ class GaussianSource:
             )
         if timed.vehicle_types not in {("motor",), ("all",)}:
             raise InputError("gaussian: the model has no types of vehicles (traffic.vehicle_types).")
+        if request.experiment.compute.by_type:
+            raise InputError("gaussian: the model has no types of vehicles (compute.by_type).")
         default = TrafficSettings()
         named = [key for key in _OF_ROAD_NETS if getattr(timed, key) != getattr(default, key)]
         if named:

@@ -60,6 +60,7 @@ class ReplayTraffic(OpenedTraffic):
             inputs=(str(resolved(path / "windows.parquet")),),
             notes=tuple(recorded.notes),
             vehicles=recorded.vehicles,
+            heights_m=recorded.heights_m,
             whole_paths=True,
         )
         if not self._rsus:

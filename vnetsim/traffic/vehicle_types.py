@@ -30,6 +30,23 @@ CLASSES = NOT_MOTOR.union(
 )
 """All of SUMO's classes."""
 
+CAR_M = 1.5
+HEIGHTS_M = {
+    "wheelchair": 1.2,
+    "pedestrian": 1.719,
+    "truck": 2.4,
+    "container": 2.591,
+    "tram": 3.2,
+    "bus": 3.4,
+    "rail": 3.75,
+    **dict.fromkeys(("bicycle", "moped", "scooter"), 1.7),
+    **dict.fromkeys(("delivery", "emergency"), 2.86),
+    **dict.fromkeys(("rail_urban", "subway"), 3.6),
+    **dict.fromkeys(("rail_electric", "rail_fast"), 3.89),
+    **dict.fromkeys(("coach", "ship", "trailer"), 4.0),
+}
+"""SUMO's default heights by class (m), and that of all other classes, which is a car's."""
+
 _WORDS = {
     **dict.fromkeys(("bicycle", "bike", "biketype", "cyclist"), "bicycle"),
     **dict.fromkeys(("pedestrian", "pedtype", "person"), "pedestrian"),
@@ -61,6 +78,9 @@ class TypeFilter:
 
     Args:
         settings: which types and classes.
+
+    Attributes:
+        heights_m: of the vehicles of each type that takes part (m): what SUMO told, else its default for the class.
     """
 
     def __init__(self, settings: TrafficSettings) -> None:
@@ -68,6 +88,7 @@ class TypeFilter:
         self._verdicts: dict[tuple[str, str], bool] = {}
         self._left_out: dict[tuple[str, str], set[str]] = {}
         self._taken = False
+        self.heights_m: dict[str, float] = {}
 
     @property
     def by_default(self) -> bool:
@@ -79,13 +100,16 @@ class TypeFilter:
         """Whether every vehicle takes part, so that none needs to be looked at."""
         return ALL in self._wanted
 
-    def takes(self, vehicle_id: str, type_id: str, vehicle_class: str | None = None) -> bool:
+    def takes(
+        self, vehicle_id: str, type_id: str, vehicle_class: str | None = None, height_m: float | None = None
+    ) -> bool:
         """Return whether a vehicle takes part.
 
         Args:
             vehicle_id: the vehicle.
             type_id: its vType.
             vehicle_class: its vClass, None where only its type is known.
+            height_m: how high it is (m), None likewise.
         """
         known = class_of_name(type_id) if vehicle_class is None else vehicle_class
         key = type_id, known
@@ -96,6 +120,7 @@ class TypeFilter:
             self._verdicts[key] = verdict
         if verdict:
             self._taken = True
+            self.heights_m[type_id] = HEIGHTS_M.get(known, CAR_M) if height_m is None else height_m
         else:
             self._left_out.setdefault(key, set()).add(vehicle_id)
         return verdict
@@ -147,22 +172,22 @@ class Verdicts:
         self._found = np.zeros(0, dtype=np.int8)  # 1 takes part, -1 does not, 0 not asked yet
 
     def of(
-        self, vehicle: NDArray[np.int64], kind: Callable[[int], tuple[str, str | None, str | None]]
+        self, vehicle: NDArray[np.int64], kind: Callable[[int], tuple[str, str | None, str | None, float | None]]
     ) -> NDArray[np.bool_]:
         """Return for each row whether its vehicle takes part.
 
         Args:
             vehicle: the vehicle of each row.
-            kind: gives a row's vehicle id, its type, None for one without, which takes part, and its class, None where
-                only the type is known.
+            kind: gives a row's vehicle id, its type, None for one without, which takes part, and its class and height
+                (m), None where only the type is known.
         """
         missing = int(vehicle.max(initial=-1)) + 1 - len(self._found)
         if missing > 0:
             self._found = np.append(self._found, np.zeros(missing, dtype=np.int8))
         unknown = np.flatnonzero(self._found[vehicle] == 0)
         for row in unknown[np.unique(vehicle[unknown], return_index=True)[1]].tolist():
-            name, type_id, vehicle_class = kind(row)
-            takes = type_id is None or self._types.takes(name, type_id, vehicle_class)
+            name, type_id, vehicle_class, height_m = kind(row)
+            takes = type_id is None or self._types.takes(name, type_id, vehicle_class, height_m)
             self._found[vehicle[row]] = 1 if takes else -1
         return self._found[vehicle] > 0
 

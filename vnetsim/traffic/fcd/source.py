@@ -107,6 +107,7 @@ class FcdTraffic(OpenedTraffic):
             notes=notes if first[0].persons_known else (*notes, _PERSONS_UNKNOWN),
             lanes=net.lanes(self._rsus),
             vehicles=f"{self._types.describe()}, as far as the recording names types; {_SHORT_TELEPORTS}",
+            heights_m=self._types.heights_m,
         )
 
     def close(self) -> None:
@@ -262,7 +263,7 @@ class _Recorded:
             far = far[~hit]
         return near
 
-    def _kind(self, row: int) -> tuple[str, str | None, None]:
+    def _kind(self, row: int) -> tuple[str, str | None, None, None]:
         """Return the id and the type of the vehicle of a row of the part, None where it has none."""
         step, index = self._place(row)
         type_id = (step.types[index] if len(step.types) else None) or None
@@ -271,4 +272,4 @@ class _Recorded:
                 f"{step.where}: vehicle '{step.ids[index]}' has no type in this recording; traffic.vehicle_types "
                 "needs one."
             )
-        return step.ids[index], type_id, None
+        return step.ids[index], type_id, None, None

@@ -39,7 +39,7 @@ def options_of(config: Path) -> dict[str, str]:
 
 ADDITIONAL = ("additional-files", "additional", "a")
 _ROUTES = ("route-files", "routes", "r")
-_BY_DEFAULT = ("VEH", "PED", "BIKE", "TAXI", "RAIL", "CONTAINER")
+_DRIVEN = ("vehicle", "trip", "flow")
 
 
 def listed_files(options: Mapping[str, str], folder: Path, keys: Iterable[str] = ADDITIONAL) -> Iterator[Path]:
@@ -50,28 +50,39 @@ def listed_files(options: Mapping[str, str], folder: Path, keys: Iterable[str] =
                 yield file
 
 
-def missing_types(config: Path, named: Iterable[str]) -> tuple[set[str], list[str]]:
-    """Return which of these vehicle types (vType ids) no file of a configuration defines, and which there are.
+def undriven_types(config: Path, named: Iterable[str]) -> tuple[set[str], list[str]]:
+    """Return of which of these vehicle types (vType ids) a configuration's files have nobody, and of which somebody.
 
-    None is missing where files include others, whose types are not looked for. It reads no further than to the last of
-    them.
+    All types of a distribution are taken to be driven. None is undriven where files include others, which are not read.
+    It reads no further than to the last of them.
     """
-    known = {f"DEFAULT_{kind}TYPE" for kind in _BY_DEFAULT}
-    missing = set(named) - known
+    undriven, driven = set(named), set[str]()
+    distributions: list[str] = []
+    inside = False
 
     def start(name: str, attributes: Mapping[str, str]) -> None:
-        if name == "vType":
-            known.add(attributes.get("id", ""))
-            missing.discard(attributes.get("id", ""))
+        nonlocal inside
+        own, given = attributes.get("id", ""), attributes.get("type", "DEFAULT_VEHTYPE")
+        inside |= name == "vTypeDistribution"
+        if name == "vTypeDistribution":
+            distributions.append(own)
+            driven.update(attributes.get("vTypes", "").split())
         elif name == "include":
-            missing.clear()
-        if not missing:
+            undriven.clear()
+        elif name in _DRIVEN or (name == "vType" and inside):
+            driven.add(given if name in _DRIVEN else own)
+        undriven.difference_update(driven.difference(distributions))
+        if not undriven:
             raise StopReading
 
-    for file in listed_files(options_of(config), config.parent, (*_ROUTES, *ADDITIONAL)):
-        if missing:
-            read_leniently(file, start)
-    return missing, sorted(name for name in known if not name.startswith("DEFAULT_"))
+    def end(name: str) -> None:
+        nonlocal inside
+        inside &= name != "vTypeDistribution"
+
+    # as SUMO does: what is defined in additional files is there before the vehicles
+    for file in listed_files(options_of(config), config.parent, (*ADDITIONAL, *_ROUTES)) if undriven else ():
+        read_leniently(file, start, end=end)
+    return undriven, sorted(driven.difference(distributions))
 
 
 def building_files(config: Path) -> list[Path]:

@@ -163,6 +163,7 @@ class SumoTraffic(OpenedTraffic):
             notes=(*notes, *placed),
             lanes=tuple(lanes.values()),
             vehicles=self._types.describe(),
+            heights_m=self._types.heights_m,
             chosen_rsu="" if self._settings.rsu or net.rsu_pois() else self._rsus[0].id,
         )
 

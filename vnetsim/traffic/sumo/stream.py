@@ -18,13 +18,14 @@ from numpy.typing import NDArray
 from vnetsim.coverage.frames import Frames, Integers
 from vnetsim.coverage.windows import EntryCause, ExitCause, Floats
 from vnetsim.traffic.sumo.net import POSITION, SPEED, VEHICLES, Anchor
-from vnetsim.traffic.vehicle_types import TypeFilter, Verdicts
+from vnetsim.traffic.vehicle_types import CAR_M, TypeFilter, Verdicts
 
-TYPE, CLASS, ROAD = 0x4F, 0x49, 0x50
+TYPE, CLASS, HEIGHT, ROAD = 0x4F, 0x49, 0xBC, 0x50
 EXPECTED, DEPARTED, ARRIVED, TELEPORTING = 0x7D, 0x74, 0x7A, 0x76
 
 _STEP = struct.pack("!BBd", 10, 0x02, 0.0)
-_INTEGER = struct.Struct("!i")
+_KIND = TYPE, CLASS, HEIGHT
+_INTEGER, _REAL = struct.Struct("!i"), struct.Struct("!d")
 _EXPECTED = struct.Struct("!3si")
 _EXPECTED_HEAD = bytes((EXPECTED, 0, 0x09))
 # Of a row: the id; then each variable's number, its status 0, its type, and its value.
@@ -49,8 +50,8 @@ class Answer(NamedTuple):
 class SumoSteps:
     """A SUMO that is asked for steps, and what it answers.
 
-    What SUMO tells in every step it looks up in every step. A vehicle's type and class never change: they are asked
-    for once, along with the next step that is asked for after its departure.
+    What SUMO tells in every step it looks up in every step. A vehicle's type, class and height never change: they are
+    asked for once, along with the next step that is asked for after its departure.
 
     Args:
         api: an open connection of the ``traci`` package; not to be used otherwise while an answer is awaited.
@@ -58,16 +59,16 @@ class SumoSteps:
 
     Attributes:
         present: the vehicles of a saved state.
-        kinds: type and class of the vehicles: first those of a saved state, then as they depart.
+        kinds: type, class and height (m) of the vehicles: first those of a saved state, then as they depart.
         awaited: how many steps are asked for and not answered.
         expected: how many vehicles SUMO expected at the end of the newest step.
     """
 
     def __init__(self, api: Any, places: Sequence[tuple[Anchor, float]]) -> None:
         self.present: list[bytes] = [name.encode() for name in api.vehicle.getIDList()]
-        self.kinds: list[tuple[str, str]] = []
+        self.kinds: list[tuple[str, str, float]] = []
         self.expected = 1
-        self._same: dict[tuple[str, str], tuple[str, str]] = {}
+        self._same: dict[tuple[str, str, float], tuple[str, str, float]] = {}
         self._new = list(self.present)
         self._asked: deque[int] = deque()  # for how many vehicles' kinds, by message
         api.simulation.subscribe([EXPECTED, TELEPORTING, DEPARTED, ARRIVED])
@@ -130,19 +131,20 @@ class SumoSteps:
         """Take note of the kinds that were asked for; return where their part of an answer ends."""
         at = 0
         for _ in range(self._asked.popleft()):
-            kind = []
-            for _ in (TYPE, CLASS):
+            values = []
+            for _ in _KIND:
                 status, at = _command(data, at)
-                if data[status + 1]:  # it has arrived already
-                    kind.append("")
-                else:
+                if not data[status + 1]:  # else it has arrived already
                     start, at = _command(data, at)
-                    kind.append(_text(data, start + 7 + _integer(data, start + 2)))
-            self.kinds.append(self._same.setdefault((kind[0], kind[1]), (kind[0], kind[1])))
+                    values.append(start + 7 + _integer(data, start + 2))
+            kind = ("", "", CAR_M)
+            if values:
+                kind = _text(data, values[0]), _text(data, values[1]), float(_REAL.unpack_from(data, values[2])[0])
+            self.kinds.append(self._same.setdefault(kind, kind))
         return at
 
     def _send(self, command: bytes) -> None:
-        questions = [_question(name, variable) for name in self._new for variable in (TYPE, CLASS)]
+        questions = [_question(name, variable) for name in self._new for variable in _KIND]
         message = b"".join((*questions, command))
         self._asked.append(len(self._new))
         self._new = []
