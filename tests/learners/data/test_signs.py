@@ -75,3 +75,13 @@ def test_raw_pixels_do_not_separate_the_classes():
         votes = (nearest[:, :k, None] == np.arange(10)).sum(axis=1)
         accuracy = np.mean(votes.argmax(axis=1) == images.test_labels.numpy())
         assert 0.15 < accuracy < 0.6
+
+
+def test_the_outline_has_all_but_the_pictures():
+    data, streams = DataSettings(train_images=57, test_images=23), Streams(seed=3)
+    black, drawn = (load_images(data, streams=streams, pictures=pictures) for pictures in (False, True))
+    for part in ("train", "test"):
+        assert getattr(black, part).shape == getattr(drawn, part).shape
+        assert not getattr(black, part).any()
+        assert torch.equal(getattr(black, f"{part}_labels"), getattr(drawn, f"{part}_labels"))
+    assert black.class_names == drawn.class_names
