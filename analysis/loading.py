@@ -211,7 +211,8 @@ def load(run: Path) -> RunData:
 class Curve:
     """One declared metric over rounds; ``value`` is in the unit as declared (a fraction for ``%``).
 
-    ``group`` is the title of the figure it shares with others, ``result`` whether it is a headline number.
+    ``group`` is the title of the figure it shares with others, ``result`` whether it is a headline number;
+    ``time_s`` is the simulated time of each value, not finite where it is not known (s).
     """
 
     label: str
@@ -220,6 +221,7 @@ class Curve:
     group: str
     result: bool
     round: NDArray[np.int64]
+    time_s: NDArray[np.float64]
     value: NDArray[np.float64]
     low: NDArray[np.float64]
     high: NDArray[np.float64]
@@ -231,6 +233,17 @@ class Curve:
     def quantity(self, value: float) -> str:
         """Return a value with its unit, where that does not say what is measured and so stands in the title."""
         return percent(value) if self.unit == "%" else quantity(value, clean(dimension(self.unit), 12))
+
+
+def moved_bytes(run: RunData, time_s: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the bytes over the air of all participations and exchanges that had ended by each time (s)."""
+    ends = [
+        run.participations.select("end_s", bytes=pl.col("download_bytes") + pl.col("upload_bytes")),
+        run.exchanges.select("end_s", pl.col("bytes").cast(pl.Float64)),
+    ]
+    rows = pl.concat(ends).sort("end_s")
+    sums = np.concatenate([[0.0], rows["bytes"].cum_sum().to_numpy()])
+    return np.asarray(sums[np.searchsorted(rows["end_s"].to_numpy(), time_s, side="right")], np.float64)
 
 
 def curves(run: RunData) -> list[Curve]:
@@ -251,15 +264,16 @@ def curves(run: RunData) -> list[Curve]:
                     group=clean(series.group, 60),
                     result=series.result,
                     round=rows["round"].to_numpy(),
+                    time_s=rows["time_s"].cast(pl.Float64).to_numpy(),
                     value=rows["value"].to_numpy(),
                     low=rows["low"].to_numpy(),
                     high=rows["high"].to_numpy(),
                 )
             )
     loss = pl.col("loss")
-    losses = run.rounds.filter(loss.is_finite()).group_by("round").agg(loss.mean(), low=loss.min(), high=loss.max())
-    losses = losses.sort("round")
-    if not names & {"loss", "train_loss", "training_loss"} and not losses.is_empty():
+    losses = run.rounds.filter(loss.is_finite()).group_by("round")
+    ends = losses.agg(loss.mean(), pl.col("close_s").max(), low=loss.min(), high=loss.max()).sort("round")
+    if not names & {"loss", "train_loss", "training_loss"} and not ends.is_empty():
         result.append(
             Curve(
                 label="training loss",
@@ -267,10 +281,11 @@ def curves(run: RunData) -> list[Curve]:
                 caption="Mean training loss of the aggregated updates.",
                 group="",
                 result=True,
-                round=losses["round"].to_numpy() + 1,
-                value=losses["loss"].to_numpy(),
-                low=losses["low"].to_numpy(),
-                high=losses["high"].to_numpy(),
+                round=ends["round"].to_numpy() + 1,
+                time_s=ends["close_s"].to_numpy(),
+                value=ends["loss"].to_numpy(),
+                low=ends["low"].to_numpy(),
+                high=ends["high"].to_numpy(),
             )
         )
     return result

@@ -145,9 +145,10 @@ class Panel:
 
     Args:
         name: file name without suffix.
-        caption: one to three sentences with the key numbers; says why when there is no figure.
+        caption: a sentence with the key numbers, or why there is no figure; what follows a line break is folded.
         svg: the figure as a complete SVG document, empty without data.
         wide: across the page instead of two side by side.
+        against: of a curve by rounds the same against other things, as pairs of what it is and an SVG document.
     """
 
     name: str
@@ -155,6 +156,22 @@ class Panel:
     caption: str
     svg: str = ""
     wide: bool = False
+    against: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def shown(self) -> str:
+        """The part of the caption that is always seen."""
+        return self.caption.partition("\n")[0]
+
+    @property
+    def folded(self) -> str:
+        """The rest of it."""
+        return self.caption.partition("\n")[2]
+
+    @property
+    def drawings(self) -> dict[str, str]:
+        """All its figures, by the names of their files without suffix."""
+        return {self.name: self.svg} | {f"{self.name}-{what}": svg for what, svg in self.against}
 
 
 Drawn = tuple[matplotlib.figure.Figure | None, str]

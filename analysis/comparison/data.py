@@ -36,6 +36,10 @@ class Metric:
     last: int = 1
     known: int | None = None
 
+    def same(self, other: Metric) -> bool:
+        """Whether it is the other one, as another condition may have it."""
+        return (self.name, self.unit) == (other.name, other.unit)
+
     @property
     def factor(self) -> float:
         """From values as recorded to values as shown: fractions become per cent, bytes become megabytes."""
@@ -204,8 +208,7 @@ class ConditionData:
 
     def own(self, metric: Metric) -> Metric | None:
         """Return a metric of another condition as it is measured here: compared, or alike for all arms."""
-        same = (one for one in (*self.metrics, *self.alike) if (one.name, one.unit) == (metric.name, metric.unit))
-        return next(same, None)
+        return next((one for one in (*self.metrics, *self.alike) if one.same(metric)), None)
 
     @property
     def main(self) -> Metric | None:

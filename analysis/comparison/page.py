@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from analysis.comparison.bias import (
     spread_over_speeds,
     spread_panel,
 )
-from analysis.comparison.data import ComparisonData, ConditionData
+from analysis.comparison.data import ComparisonData, ConditionData, Metric
 from analysis.comparison.loading import load_comparison
 from analysis.comparison.measures import (
     COMPARED,
@@ -72,6 +73,8 @@ COLUMNS = {
     "comparison_ranks": COMPARISON_RANKS,
 }
 _MOST_VERDICTS = 8
+_MOST_DRAWN, _MOST_NARROW = 40, 8
+"""Differences in the first picture, and of these beside curves."""
 _FIGURE = re.compile(r"(c\d+-)?(overview|ranks|conditions|differences|curves|outcomes|bias)(-[a-z0-9]+)*\.svg")
 """Names that the figures of a comparison have."""
 
@@ -112,6 +115,47 @@ class Compared:
             for one in conditions
             for metric in COMPARED
         ]
+
+        known = [one.metric for one in self.in_metrics if one.pairs]
+        self.main = next((metric for metric in known if metric.better), known[0] if known else None)
+        """The metric of the first picture."""
+
+    def _of_main(self) -> list[Family]:
+        main = self.main
+        return [one for one in self.in_metrics if main is not None and one.metric.same(main) and one.pairs]
+
+    def _led(self, metric: Metric) -> bool:
+        """Return whether the first picture has all differences in a metric."""
+        few = sum(len(one.pairs) for one in self._of_main()) <= _MOST_DRAWN
+        return few and self.main is not None and metric.same(self.main)
+
+    def lead(self) -> Section | None:
+        """Return the first picture: what arms reach, and all differences with their intervals, in the main metric."""
+        data, metric, families = self.data, self.main, self._of_main()
+        if metric is None:
+            return None
+        several = len(families) > 1
+        rows = [
+            (f"{shortened(one.within, 26)}: {pair.words}" if several else pair.words, pair)
+            for one in families
+            for pair in one.pairs
+        ]
+        panels = []
+        (first, *others) = data.conditions
+        if not others and metric.known is None:
+            panels.append(curve_panel(first, metric, f"curves-{first.metrics.index(metric) + 1}", data.arm_word))
+        elif others and len(data.arms) > 1 and any(one.own(metric) in one.metrics for one in data.conditions):
+            panels.append(overview_panel(data, metric, "overview-1"))
+        shown = rows[:_MOST_DRAWN]
+        wide = several or len(shown) > _MOST_NARROW or not panels
+        noun = data.arm_word if families[0].compared == "arms" else "condition"
+        labels, pairs = [label for label, _ in shown], [pair for _, pair in shown]
+        forest = difference_panel(metric, pairs, "differences-all", noun, labels, wide=wide)
+        if len(rows) > len(shown):
+            forest = dataclasses.replace(
+                forest, caption=f"{forest.caption} The first {len(shown)} of {len(rows)} differences; tables have all."
+            )
+        return Section(id="lead", title="", panels=[*panels, forest])
 
     def tables(self) -> dict[str, pl.DataFrame]:
         """Return the tables that are written, by the names of their files."""
@@ -160,7 +204,11 @@ class Compared:
             id="overview",
             title="Overview",
             tables=[overview_table(data, metric, self.pairs) for metric in metrics],
-            panels=[overview_panel(data, metric, f"overview-{i}") for i, metric in drawn],
+            panels=[
+                overview_panel(data, metric, f"overview-{i}")
+                for i, metric in drawn
+                if self.main is None or not metric.same(self.main)
+            ],
         )
 
     def ranks(self) -> Section | None:
@@ -182,20 +230,18 @@ class Compared:
         sections = []
         for number, arm in enumerate(dict.fromkeys(one.within for one in self.across), 1):
             ours, name = [one for one in self.across if one.within == arm], f"conditions-{number}"
-            notes = [what_differs(self.data, ours[0]), *[""] * (len(ours) - 1)]
             of_runs = [
                 one for one in ours if one.metric.known is not None and not all(pair.equal for pair in one.pairs)
             ]
             section = Section(
                 id=name,
                 title=shortened(arm),
-                tables=[
-                    pair_table(one.metric.words_compared, one.metric, one.pairs, "condition", note)
-                    for one, note in zip(ours, notes, strict=True)
-                ],
+                tables=[pair_table(one.metric.words_compared, one.metric, one.pairs, "condition", "") for one in ours],
+                below=what_differs(self.data, ours[0]),
                 panels=[
                     difference_panel(one.metric, one.pairs, f"{name}-{i}" if i else name, "condition")
                     for i, one in enumerate(of_runs or ours[:1])
+                    if not self._led(one.metric)
                 ],
             )
             sections.append(section)
@@ -215,7 +261,17 @@ class Compared:
         directions = spread_over_directions(data)
         if len(directions.labels) > 1:
             spreads["direction"] = (directions, "direction from which the vehicle first came")
+        led = not prefix and self.main is not None and self.main.known is None
         sections = [
+            Section(
+                id=f"{prefix}curves",
+                title="Round by round",
+                panels=[
+                    curve_panel(data, metric, f"{prefix}curves-{i}", noun)
+                    for i, metric in enumerate(data.metrics, 1)
+                    if metric.known is None and not (led and metric is self.main)
+                ],
+            ),
             Section(
                 id=f"{prefix}verdicts",
                 title="What differs",
@@ -241,15 +297,7 @@ class Compared:
                 panels=[
                     difference_panel(metric, pairs[metric.name], f"{prefix}differences-{i}", noun)
                     for i, metric in numbered
-                ],
-            ),
-            Section(
-                id=f"{prefix}curves",
-                title="Round by round",
-                panels=[
-                    curve_panel(data, metric, f"{prefix}curves-{i}", noun)
-                    for i, metric in enumerate(data.metrics, 1)
-                    if metric.known is None
+                    if not self._led(metric)
                 ],
             ),
             Section(
@@ -279,11 +327,11 @@ class Compared:
         return [one for one in sections if one.tables or one.below or one.panels]
 
     def all_sections(self) -> tuple[list[Section | None], list[Section], list[list[Section]]]:
-        """Draw everything: overview and ranks, what is compared over conditions, and a list a condition."""
+        """Draw everything: first picture, overview and ranks; what is compared over conditions; a list a condition."""
         several = len(self.data.conditions) > 1
         with styled():
             return (
-                [self.overview(), self.ranks()],
+                [self.lead(), self.overview(), self.ranks()],
                 self.conditions_compared(),
                 [self.sections(one, f"c{i}-" if several else "") for i, one in enumerate(self.data.conditions, 1)],
             )
@@ -361,8 +409,9 @@ def build_comparison(folder: Path) -> ComparisonResult:
             warnings=warnings,
             run_notices=run_notices,
             noun=noun,
-            overview=together[0],
-            ranks=together[1],
+            lead=together[0],
+            overview=together[1],
+            ranks=together[2],
             against=shortened(data.against),
             across=across,
             conditions=conditions,
@@ -381,7 +430,7 @@ def build_comparison(folder: Path) -> ComparisonResult:
         written.write_output(f"{name}.csv", table.write_csv().encode())
     sections = [*filter(None, together), *across, *(one for part in parts for one in part)]
     write_figures(written, sections)
-    drawn = {f"{panel.name}.svg" for section in sections for panel in section.panels if panel.svg}
+    drawn = {f"{name}.svg" for section in sections for panel in section.panels if panel.svg for name in panel.drawings}
     for path in (folder / "figures").glob("*.svg"):  # of conditions and metrics that are no longer there
         if _FIGURE.fullmatch(path.name) and path.name not in drawn:
             written.remove_output(f"figures/{path.name}")

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
+import polars as pl
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 from scipy import stats
 
 from analysis.comparison.data import ComparisonData, ConditionData, Metric
 from analysis.comparison.verdicts import ComparedPair, level_words, unit_of_difference
-from analysis.formatting import THIN, count, decapitalised, percent, plural, shortened
+from analysis.formatting import THIN, byte_scale, count, decapitalised, percent, plural, shortened
 from analysis.statistics.paired import LEAST_SEEDS, LEVEL
 from analysis.style import (
     BLUE,
@@ -27,8 +28,11 @@ from analysis.style import (
     axes,
     legend,
     named_rows,
+    time_axis,
     to_svg,
 )
+
+Reals = NDArray[np.float64]
 
 _ROW_IN = 0.34
 _MOST_IN_CAPTION = 4
@@ -79,36 +83,67 @@ def curve(data: ConditionData, arm: str, metric: Metric) -> tuple[NDArray[np.int
     return np.array(rounds, np.int64), np.array(values, np.float64).reshape(len(found), len(rounds))
 
 
+def progress(data: ConditionData, arm: str, metric: Metric, rounds: NDArray[np.int64]) -> tuple[Reals, Reals]:
+    """Return simulated seconds and bytes over the air until a metric was measured at some rounds, means over seeds."""
+    seconds, moved = [], []
+    for cell in data.of(arm):
+        measured = cell.measured(metric.name).filter(pl.col("round").is_in(rounds.tolist()))
+        time_s, spent = measured["time_s"].to_numpy().astype(np.float64), cell.spent.sort("end_s")
+        sums = np.concatenate([[0.0], spent["bytes"].cum_sum().to_numpy()])
+        seconds.append(time_s - cell.begin_s)
+        moved.append(sums[np.searchsorted(spent["end_s"].to_numpy(), time_s, side="right")])
+    return np.mean(seconds, axis=0), np.mean(moved, axis=0)
+
+
 def curve_panel(data: ConditionData, metric: Metric, name: str, noun: str) -> Panel:
-    """Draw a metric over rounds: a line an arm, its mean over seeds with the 95 % interval."""
+    """Draw a metric over rounds, time and bytes: a line an arm, its mean over seeds with the 95 % interval."""
     drawn = {arm: curve(data, arm, metric) for arm in data.present}
     if all(len(rounds) < 2 for rounds, _ in drawn.values()):
         return Panel(name=name, title=metric.words, caption="Measured once a run: see the table of final values.")
+    at = {arm: progress(data, arm, metric, rounds) for arm, (rounds, _) in drawn.items()}
+    axis = time_axis(max(float(seconds.max(initial=0.0)) for seconds, _ in at.values()))
+    scale, unit = byte_scale(max(float(moved.max(initial=0.0)) for _, moved in at.values()))
+    against = (
+        ("", "after round (0: untrained)", {arm: rounds.astype(np.float64) for arm, (rounds, _) in drawn.items()}),
+        ("time", axis.label, {arm: seconds / axis.seconds for arm, (seconds, _) in at.items()}),
+        ("bytes", f"data over the air so far ({unit})", {arm: moved / scale for arm, (_, moved) in at.items()}),
+    )
+    values = {arm: found for arm, (_, found) in drawn.items()}
+    svg, *others = (
+        to_svg(_curves(data, metric, x, values, label), f"{name}-{what}" if what else name)
+        for what, label, x in against
+    )
+    what = f"Mean over seeds, shaded: Student's 95\u202f% interval of that mean, each {noun} by itself."
+    none = f"Mean over seeds; fewer than {LEAST_SEEDS} give no interval."
+    shaded = any(len(found) >= LEAST_SEEDS for found in values.values())
+    return Panel(
+        name=name,
+        title=metric.words,
+        caption=f"{what if shaded else none}\n{metric.caption} Time and data are means over seeds.".strip(),
+        svg=svg,
+        against=tuple((what, svg) for (what, _, _), svg in zip(against[1:], others, strict=True)),
+    )
+
+
+def _curves(
+    data: ConditionData, metric: Metric, x: Mapping[str, Reals], values: Mapping[str, Reals], label: str
+) -> Figure:
+    """Return a figure of ``values``, (seeds, rounds) by arm, at ``x``, (rounds,) by arm."""
     columns = 3 if max(map(len, data.present)) < 12 else 2 if max(map(len, data.present)) < 22 else 1
     rows = -(-len(data.present) // columns)
     figure = Figure((HALF_IN, 2.75 + 0.16 * rows))
     ax = axes(figure, top=0.18 + 0.16 * rows)
-    shaded = False
-    for arm, (rounds, values) in drawn.items():
+    for arm, found in values.items():
         colour, style = look(data, arm)
-        mean, half = mean_and_interval(values * metric.factor)
-        ax.plot(rounds, mean, color=colour, ls=style, label=shortened(arm, 22 if columns > 1 else 44))
+        mean, half = mean_and_interval(found * metric.factor)
+        ax.plot(x[arm], mean, color=colour, ls=style, label=shortened(arm, 22 if columns > 1 else 44))
         if half is not None:
-            ax.fill_between(rounds, mean - half, mean + half, color=colour, alpha=0.16, linewidth=0)
-            shaded = True
-    ax.set_xlabel("after round (0: untrained)")
+            ax.fill_between(x[arm], mean - half, mean + half, color=colour, alpha=0.16, linewidth=0)
+    ax.set_xlabel(label)
     ax.set_ylabel(metric.titled)
-    ax.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
+    ax.xaxis.set_major_locator(MaxNLocator(integer=label.startswith("after"), nbins=8))
     legend(ax, columns)
-    what = f"Mean over seeds, shaded: Student's 95\u202f% interval of that mean, each {noun} by itself."
-    none = f"Mean over seeds; fewer than {LEAST_SEEDS} give no interval."
-    end = "" if metric.caption.endswith(".") or not metric.caption else "."
-    return Panel(
-        name=name,
-        title=metric.words,
-        caption=f"{metric.caption}{end} {what if shaded else none}".strip(),
-        svg=to_svg(figure, name),
-    )
+    return figure
 
 
 def overview_panel(data: ComparisonData, metric: Metric, name: str) -> Panel:
@@ -141,18 +176,30 @@ def overview_panel(data: ComparisonData, metric: Metric, name: str) -> Panel:
     ax.set_xlabel(f"{metric.titled}, {metric.compared}")
     legend(ax, columns)
     caption = (
-        f"Mean over seeds of the {metric.compared}, and Student's 95\u202f% interval of that mean from "
+        f"Mean over seeds of the {metric.compared}, with its 95\u202f% interval.\nStudent's interval from "
         f"{LEAST_SEEDS} seeds on, each {data.arm_word} by itself. Intervals that overlap do not tell that nothing "
         "differs: the seeds are paired."
     )
     return Panel(name=name, title=metric.words, caption=caption, svg=to_svg(figure, name), wide=True)
 
 
-def difference_panel(metric: Metric, pairs: Sequence[ComparedPair], name: str, noun: str) -> Panel:
-    """Draw the paired differences of a metric: a dot a seed, the mean and its interval, a row a pair of arms."""
-    labels = [_pair_label(pair) for pair in pairs]
-    figure = Figure((FULL_IN, 0.75 + _ROW_IN * len(pairs)))
-    ax = axes(figure, left=_left_margin_in(labels), right=0.2, top=0.1)
+def difference_panel(
+    metric: Metric,
+    pairs: Sequence[ComparedPair],
+    name: str,
+    noun: str,
+    labels: Sequence[str] = (),
+    *,
+    wide: bool = True,
+) -> Panel:
+    """Draw the paired differences of a metric: a dot a seed, the mean and its interval, a row a pair of arms.
+
+    ``labels`` are other names of the pairs than their own; where it is not ``wide`` they stand above the rows.
+    """
+    labels = labels or [_pair_label(pair) if wide else pair.words for pair in pairs]
+    row_in = _ROW_IN if wide else 0.46
+    figure = Figure((FULL_IN if wide else HALF_IN, 0.75 + row_in * len(pairs)))
+    ax = axes(figure, left=_left_margin_in(labels) if wide else 0.2, right=0.2, top=0.1)
     ax.axvline(0, color=GREY, linewidth=1)
     for row, pair in enumerate(pairs):
         shown = pair.differences * metric.factor
@@ -163,8 +210,13 @@ def difference_panel(metric: Metric, pairs: Sequence[ComparedPair], name: str, n
             ax.plot(ends, [row - 0.28] * 2, color=INK, linewidth=1.6, solid_capstyle="butt")
         if found.count:
             ax.plot([found.mean * metric.factor], [row - 0.28], "D", markersize=4.5, color=INK)
-    named_rows(ax, labels, top=-0.6)
-    ax.xaxis.set_major_locator(MaxNLocator(nbins=8))
+    if not wide:
+        for row, text in enumerate(labels):
+            ax.annotate(
+                shortened(text, 58), (0.01, row - 0.5), xycoords=("axes fraction", "data"), fontsize=8, va="center"
+            )
+    named_rows(ax, labels if wide else [""] * len(labels), top=-0.6 if wide else -0.8)
+    ax.xaxis.set_major_locator(MaxNLocator(nbins=8 if wide else 5))
     ax.set_xlabel(f"difference in {decapitalised(metric.subject)}{unit_of_difference(metric, brackets=True)}")
     interval = f"line: its {level_words(pairs).replace(' %', THIN + '%')}"
     if not all(pair.found.bounded for pair in pairs):
@@ -172,7 +224,7 @@ def difference_panel(metric: Metric, pairs: Sequence[ComparedPair], name: str, n
     caption = (
         f"Each dot is one seed: the first {noun}'s {metric.compared} less the second's. Diamond: the mean; {interval}."
     )
-    return Panel(name=name, title=metric.words, caption=caption, svg=to_svg(figure, name), wide=True)
+    return Panel(name=name, title=metric.words, caption=caption, svg=to_svg(figure, name), wide=wide)
 
 
 def outcome_panel(data: ConditionData, name: str, noun: str) -> Panel:

@@ -3,25 +3,47 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
-from analysis.formatting import Table, clean
+from analysis.formatting import Table
 
 _COMMANDS = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
     "|": r"\textbar{}", '"': r"\textquotedbl{}", "\u202f": r"\,", "\u00a0": "~", "\u2212": "$-$",
-    "\u2013": "--", "\u2026": r"\ldots{}", "\u00b1": r"$\pm$", "\u00d7": r"$\times$", "\u00b5": r"$\mu$",
+    "\u2013": "--", "\u2014": "---", "\u2026": r"\ldots{}", "\u00b1": r"$\pm$", "\u00d7": r"$\times$",
+    "\u00b5": r"$\mu$", "\u2229": r"$\cap$", "\u00ad": "", "\u2018": "`", "\u2019": "'",
 }  # fmt: skip
+_LATIN = frozenset(map(chr, (*range(32, 127), *range(0xA1, 0x180)))) - set(
+    "\u0126\u0127\u0138\u013f\u0140\u0149\u0166\u0167\u017f"
+)
+"""What pdfLaTeX sets in the encoding T1."""
+_COLUMN, _PAGE, _LETTER_PT = 56, 116, 4.3
+"""Letters of 8 pt in a column and across two, and the width of one."""
+_SHORT = 22
+"""To so many letters texts are wrapped for a table to fit in a column."""
+_MOST_LINES = 52
+"""Lines of a table on a page; a longer one is cut."""
 _SUPERSCRIPT = re.compile("[\u2070\u00b9\u00b2\u00b3\u2074-\u2079\u207b]+")
 _DIGITS = str.maketrans("\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079\u207b", "0123456789-")
 _CITED = re.compile(r"\[@([\w-]+)\]")
 
 
 def escaped(text: object) -> str:
-    """Return text that LaTeX sets as it is; letters beyond Latin ones want XeLaTeX or LuaLaTeX."""
-    letters = str(text).replace("\n", " ")
-    shown = "".join(_COMMANDS.get(letter) or clean(letter).replace("\ufffd", "?") for letter in letters)
-    return _SUPERSCRIPT.sub(lambda found: f"$^{{{found[0].translate(_DIGITS)}}}$", shown)
+    """Return text that any LaTeX sets as it is; a letter beyond Latin ones stands as its code point, [U+6F22]."""
+    parts = re.split(f"({_SUPERSCRIPT.pattern})", str(text).replace("\n", " "))  # text and superscripts by turns
+    return "".join(
+        f"$^{{{part.translate(_DIGITS)}}}$" if place % 2 else "".join(map(_letter, part))
+        for place, part in enumerate(parts)
+    )
+
+
+def _letter(letter: str) -> str:
+    if letter in _COMMANDS:
+        return _COMMANDS[letter]
+    if letter in _LATIN:
+        return letter
+    return f"[U+{ord(letter):04X}]" if letter.isprintable() else "?"
 
 
 def with_citations(text: str) -> str:
@@ -31,14 +53,60 @@ def with_citations(text: str) -> str:
 
 
 def booktabs(table: Table, label: str) -> str:
-    """Return a table with rules of the package booktabs, its title and note as the caption."""
-    wide = sum(max(len(row[column]) for row in (table.head, *table.rows)) for column in range(len(table.head))) > 60
-    star = "*" if wide else ""
-    numeric = [all(not row[column][:1].isalpha() for row in table.rows) for column in range(len(table.head))]
-    rows = [" & ".join(map(escaped, row)) + r" \\" for row in (table.head, *table.rows)]
+    """Return a table with rules of the package booktabs, its title and note as the caption.
+
+    What is wider than a column goes across the page, its longest columns wrapped; what is longer than a page is cut.
+    """
+    rows = (table.head, *table.rows)
+    letters = [max(len(row[column]) for row in rows) for column in range(len(table.head))]
+    between = 2 * len(letters)
+    most = _narrowest(letters, _COLUMN - between)
+    wide = most < min(_SHORT, max(letters))
+    if wide:
+        most = _narrowest(letters, _PAGE - between)
+    numeric = [all(not row[column][:1].isalpha() for row in table.rows) for column in range(len(letters))]
+    wrapped = rf">{{\raggedright\arraybackslash}}p{{{most * _LETTER_PT:.0f}pt}}"
+    columns = "".join(
+        wrapped if one > most else "r" if right else "l" for one, right in zip(letters, numeric, strict=True)
+    )
+    parts: list[list[tuple[str, ...]]] = [[]]
+    lines = 0
+    for row in table.rows:
+        high = max(-(-len(text) // most) for text in row)
+        if lines + high > _MOST_LINES and parts[-1]:
+            parts.append([])
+            lines = 0
+        parts[-1].append(row)
+        lines += high
     caption = ". ".join(escaped(text) for text in (table.title, table.note) if text)
-    return "\n".join([
-        rf"\begin{{table{star}}}", r"\centering", r"\footnotesize", rf"\caption{{{caption}}}",
-        rf"\label{{tab:{label}}}", rf"\begin{{tabular}}{{{''.join('r' if one else 'l' for one in numeric)}}}",
-        r"\toprule", rows[0], r"\midrule", *rows[1:], r"\bottomrule", r"\end{tabular}", rf"\end{{table{star}}}", "",
-    ])  # fmt: skip
+    star = "*" if wide else ""
+    made = []
+    for place, part in enumerate(parts):
+        texts = [" & ".join(_cell(text, most) for text in row) + r" \\" for row in (table.head, *part)]
+        made += [
+            rf"\begin{{table{star}}}", r"\centering\footnotesize\setlength{\tabcolsep}{4pt}",
+            rf"\caption{{{caption if not place else escaped(f'{table.title}, continued')}}}",
+            *([] if place else [rf"\label{{tab:{label}}}"]), rf"\begin{{tabular}}{{{columns}}}",
+            r"\toprule", texts[0], r"\midrule", *texts[1:], r"\bottomrule", r"\end{tabular}",
+            rf"\end{{table{star}}}", "",
+        ]  # fmt: skip
+    return "\n".join(made)
+
+
+def _narrowest(letters: Sequence[int], room: int) -> int:
+    """Return to how many letters columns are cut for all to fit; as many as the longest has where they do."""
+    most = max(letters)
+    while most > 1 and sum(min(one, most) for one in letters) > room:
+        most -= 1
+    return most
+
+
+def _cell(text: str, most: int) -> str:
+    """Return a cell in which words of more than ``most`` letters may be broken."""
+    words = (
+        r"\allowbreak{}".join(escaped(word[at : at + 8]) for at in range(0, len(word), 8))
+        if len(word) > most
+        else escaped(word)
+        for word in text.split(" ")
+    )
+    return " ".join(words)

@@ -29,7 +29,7 @@ from analysis.loading import RunData, load
 from analysis.report.headline import headline
 from analysis.report.page import Section, sections
 from analysis.report.record import record
-from analysis.style import printed
+from analysis.style import HALF_IN, PRINT_IN, printed
 from vnetsim.errors import InputError
 from vnetsim.storage.checksums import RECORD
 from vnetsim.storage.folder import Folder
@@ -38,6 +38,15 @@ from vnetsim.storage.run_directory import RunDirectory
 
 _VIEW = re.compile(r"""<gui-settings-file\s+value\s*=\s*["']([^"']+)["']""")
 """What SUMO does not start without, although it changes no result."""
+
+_FLOATS = (
+    r"\renewcommand{\topfraction}{.95}\renewcommand{\dbltopfraction}{.95}\renewcommand{\textfraction}{.02}",
+    r"\renewcommand{\floatpagefraction}{.85}\renewcommand{\dblfloatpagefraction}{.85}",
+    r"\setcounter{topnumber}{9}\setcounter{dbltopnumber}{9}\setcounter{totalnumber}{9}",
+    r"\makeatletter\setlength{\@fptop}{0pt}\setlength{\@fpsep}{14pt}\setlength{\@fpbot}{0pt plus 1fil}",
+    r"\setlength{\@dblfptop}{0pt}\setlength{\@dblfpsep}{14pt}\setlength{\@dblfpbot}{0pt plus 1fil}\makeatother",
+)
+"""Pages are filled with figures from the top."""
 
 Files = dict[str, bytes]
 """Contents by path below the folder that is made."""
@@ -77,7 +86,9 @@ def _of_run(folder: Path) -> Files:
     run = load(folder)
     with printed() as pdfs:
         parts = sections(run)
-    results = Section(id="headline", title="", tables=[Table(title="Results", head=("", ""), rows=headline(run))])
+    results = Section(
+        id="headline", title="", tables=[Table(title="Results", head=("result", "value"), rows=headline(run))]
+    )
     frames = {"metrics": run.metrics, "rounds": run.rounds, "participations": run.participations}
     inputs, told = _inputs(folder, [run])
     moved = _moved(tomllib.loads(run.experiment_text), {path: name for path, (name, _) in inputs.items()})
@@ -145,12 +156,13 @@ def _shown(parts: Sequence[Section], pdfs: Mapping[str, bytes]) -> Files:
     for section in parts:
         for panel in section.panels:
             if panel.svg:
-                files[f"figures/{panel.name}.svg"] = panel.svg.encode()
-                files[f"figures/{panel.name}.pdf"] = pdfs[panel.name]
-                star = "*" if panel.wide else ""
+                for name, svg in panel.drawings.items():
+                    files |= {f"figures/{name}.svg": svg.encode(), f"figures/{name}.pdf": pdfs[name]}
+                (width_pt,) = re.findall(r'<svg[^>]* width="([\d.]+)pt"', panel.svg)
+                star = "*" if float(width_pt) > 72 * PRINT_IN[HALF_IN] + 1 else ""
                 caption = escaped(f"{panel.title}. {panel.caption}")
                 lines.append(
-                    rf"\begin{{figure{star}}}\centering\includegraphics[max width=\linewidth]{{figures/{panel.name}}}"
+                    rf"\begin{{figure{star}}}\centering\includegraphics{{figures/{panel.name}}}"
                     rf"\caption{{{caption}}}\label{{fig:{panel.name}}}\end{{figure{star}}}"
                 )
         for number, table in enumerate(section.tables, 1):
@@ -161,9 +173,10 @@ def _shown(parts: Sequence[Section], pdfs: Mapping[str, bytes]) -> Files:
             files.setdefault(f"tables/{name}.csv", text.getvalue().encode())
             lines.append(rf"\input{{tables/{name}}}")
     document = [
-        r"\documentclass[twocolumn,letterpaper]{article}", r"\usepackage[textwidth=7.16in,columnsep=0.16in]{geometry}",
-        r"\usepackage[T1]{fontenc}", r"\usepackage{booktabs,graphicx,textcomp}", r"\usepackage[export]{adjustbox}",
-        r"\extrafloats{500}",
+        r"\documentclass[twocolumn,letterpaper]{article}",
+        r"\usepackage[textwidth=7.16in,textheight=9.4in,columnsep=0.16in]{geometry}",
+        r"\usepackage[T1]{fontenc}", r"\usepackage{lmodern,microtype,array,booktabs,graphicx,textcomp}",
+        r"\extrafloats{500}", r"\setlength{\emergencystretch}{2em}", *_FLOATS,
         r"\begin{document}", r"\section{Methods}", r"\input{methods}",
         r"\section{Results}", *lines,
         r"\clearpage", r"\bibliographystyle{plain}", r"\bibliography{references}", r"\end{document}", "",

@@ -37,11 +37,11 @@ def level_panel(run: RunData) -> Drawn:
     unchanged = float((camera.kernel_px(1.0, px) * speed <= 1).mean())
     one_px = quantity(camera.scene_width_m / (px * camera.exposure_s) * 3.6, "km/h")
     caption = (
-        f"n = {count(len(level))}. The blur level at entry speed is {quantity(float(np.median(level)), 'px')} on the "
-        f"sensor in the median, from {number(low)} to {quantity(high, 'px')}. The motion kernel in an image of {px} px "
-        f"is {quantity(camera.kernel_px(float(np.median(speed)), px), 'px')} long at the median speed; both grow in "
-        f"proportion to it. One of up to 1 px, below {one_px}, leaves an image unchanged: {percent(unchanged, 0)} of "
-        "the windows."
+        f"{quantity(float(np.median(level)), 'px')} on the sensor in the median; {percent(unchanged, 0)} of the "
+        f"windows are below {one_px}, too slow to blur an image of {px} px.\n"
+        f"n = {count(len(level))}, at entry speed, from {number(low)} to {quantity(high, 'px')}. The motion kernel in "
+        f"an image of {px} px is {quantity(camera.kernel_px(float(np.median(speed)), px), 'px')} long at the median "
+        "speed; both grow in proportion to it. One of up to 1 px leaves an image unchanged."
     )
     threshold = run.experiment.blur.threshold_kmh
     if run.learning and threshold > 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import cycle, product
 from typing import Any
 
@@ -9,8 +10,8 @@ import numpy as np
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from analysis.formatting import clean, count, number, percent, plural, sentence_case
-from analysis.loading import Curve, RunData, curves
+from analysis.formatting import byte_scale, clean, count, number, percent, plural, sentence_case
+from analysis.loading import Curve, RunData, curves, moved_bytes
 from analysis.style import (
     CYCLE,
     FULL_IN,
@@ -23,6 +24,7 @@ from analysis.style import (
     group_digits,
     legend,
     panel,
+    time_axis,
     to_svg,
 )
 
@@ -63,37 +65,56 @@ def _changes(group: list[Curve]) -> str:
     return " ".join(words)
 
 
-def _one_figure(name: str, group: list[Curve]) -> Panel:
+def _one_figure(run: RunData, name: str, group: list[Curve]) -> Panel:
     title = _title(group)
     if all(len(curve.round) == 1 for curve in group):
         words = [f"{curve.words(float(curve.value[0]))} {_when(int(curve.round[0]))}" for curve in group]
         return Panel(name=name, title=title, caption=f"Measured once: {'; '.join(words)}.")
+    caption = " ".join([f"{_changes(group)}\n", *_notes(group)])
     wide = len(group) > 6
+    by_rounds = [curve.round.astype(np.float64) for curve in group]
+    svg = to_svg(_drawn(group, by_rounds, "rounds aggregated", wide=wide), name)
+    against = []
+    times_s = [curve.time_s for curve in group]
+    if all(np.isfinite(one).all() for one in times_s):
+        last_s = max(float(one[-1]) for one in times_s)
+        begin_s = run.manifest.traffic.begin_s
+        axis = time_axis(last_s - begin_s, begin_s)
+        scale, unit = byte_scale(float(moved_bytes(run, np.array([last_s]))[0]))
+        by_bytes = [moved_bytes(run, one) / scale for one in times_s]
+        for what, x, label in (
+            ("time", [axis.of(one) for one in times_s], axis.label),
+            ("bytes", by_bytes, f"data over the air so far ({unit})"),
+        ):
+            against.append((what, to_svg(_drawn(group, x, label, wide=wide), f"{name}-{what}")))
+    return Panel(name=name, title=title, caption=caption, svg=svg, wide=wide, against=tuple(against))
+
+
+def _notes(group: list[Curve]) -> list[str]:
+    """Return what the learner says of its series, each sentence once."""
+    said = (curve.caption if curve.caption.endswith(".") else f"{curve.caption}." for curve in group if curve.caption)
+    return list(dict.fromkeys(said))
+
+
+def _drawn(group: list[Curve], x: Sequence[NDArray[np.float64]], label: str, *, wide: bool) -> Figure:
     columns = (1 if max(len(curve.label) for curve in group) > 22 else 2) * (2 if wide else 1)
     legend_rows = -(-len(group) // columns)
     figure = Figure((FULL_IN if wide else HALF_IN, 2.9 + 0.16 * max(legend_rows - 2, 0)))
     ax = axes(figure, top=0.18 + 0.16 * legend_rows)
-    notes = []
     looks = product(_DASHES, CYCLE)
-    for (dashes, colour), curve in zip(cycle(looks), group, strict=False):
+    for (dashes, colour), curve, at in zip(cycle(looks), group, x, strict=False):
         factor = 100.0 if curve.unit == "%" else 1.0
         marker = "o" if len(curve.round) <= 40 else ""
-        ax.plot(
-            curve.round, curve.value * factor, marker=marker, markersize=3.4, color=colour, ls=dashes, label=curve.label
-        )
+        ax.plot(at, curve.value * factor, marker=marker, markersize=3.4, color=colour, ls=dashes, label=curve.label)
         if np.isfinite(curve.low).all() and (curve.low < curve.high).any():
-            ax.fill_between(curve.round, curve.low * factor, curve.high * factor, color=colour, alpha=0.15, linewidth=0)
-        if curve.caption and curve.caption not in notes:
-            notes.append(curve.caption if curve.caption.endswith(".") else f"{curve.caption}.")
+            ax.fill_between(at, curve.low * factor, curve.high * factor, color=colour, alpha=0.15, linewidth=0)
     unit = f" ({clean(group[0].unit, 12)})" if group[0].unit else ""
-    ax.set_xlabel("rounds aggregated")
+    ax.set_xlabel(label)
     ax.set_ylabel(f"{group[0].label}{unit}" if len(group) == 1 else f"value{unit}")
-    ax.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
+    ax.xaxis.set_major_locator(MaxNLocator(integer=label == "rounds aggregated", nbins=8))
     if len(group) > 1:
         legend(ax, columns)
-    return Panel(
-        name=name, title=title, caption=" ".join([*notes, _changes(group)]), svg=to_svg(figure, name), wide=wide
-    )
+    return figure
 
 
 def series_panels(run: RunData) -> list[Panel]:
@@ -105,7 +126,7 @@ def series_panels(run: RunData) -> list[Panel]:
         return [
             Panel(name="series-1", title="Loss and accuracy by round", caption="Not drawn: nothing was measured yet.")
         ]
-    return [_one_figure(f"series-{i}", group) for i, group in enumerate(groups.values(), start=1)]
+    return [_one_figure(run, f"series-{i}", group) for i, group in enumerate(groups.values(), start=1)]
 
 
 def _silo_words(grid: NDArray[np.float64], kind: tuple[str, str]) -> str:
@@ -120,7 +141,7 @@ def _silo_words(grid: NDArray[np.float64], kind: tuple[str, str]) -> str:
         median = count(float(np.median(sizes)))
         size = f"{count(sizes.min())} to {count(sizes.max())} images (median {median})"
     return (
-        f"{plural(len(sizes), 'silo')} with {size}, {classes} in all. The median silo holds "
+        f"{plural(len(sizes), 'silo')} with {size}, {classes} in all.\nThe median silo holds "
         f"{number(float(np.median(held)), 2).removesuffix('.0')} of them; its most frequent {one} makes up "
         f"{percent(float(np.median(largest)), 0)} of its images."
     )

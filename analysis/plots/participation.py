@@ -142,7 +142,7 @@ def timeline_panel(run: RunData) -> Drawn:
     part = first if invited else "Nobody was invited"
     names = [f"{phase.words} (pale)" if phase.column == "wait_s" else phase.words for phase in order]
     caption = (
-        f"{part}, one row per window. A bar runs from invitation to end, coloured by outcome; white gaps "
+        f"{part}, one row per window.\nA bar runs from invitation to end, coloured by outcome; white gaps "
         f"separate {', '.join(names[:-1])} and {names[-1]}."
     )
     return figure, caption
@@ -172,7 +172,7 @@ def outcome_panel(run: RunData) -> Drawn:
         drawn.append(bars)
         bottom += share
     labels = [f"{edges[i]:g}\u2013{edges[i + 1]:g}\nn={count(totals[i])}" for i in ticks]
-    ax.set_xticks(range(len(ticks)), labels, fontsize=7 if len(ticks) > 6 else 8)
+    ax.set_xticks(range(len(ticks)), labels, fontsize=7 if len(ticks) > 5 else 8)
     ax.set(ylim=(0, 100), xlabel="speed at entry (km/h)", ylabel="share (%)")
     ax.grid(visible=False, axis="x")
     legend(ax, 2)
@@ -186,6 +186,7 @@ def outcome_panel(run: RunData) -> Drawn:
     if invited:
         caption += f", {percent(float((outcome == 'committed').sum()) / invited, 0)} committed"
     caption += f", at {quantity(float(committed) * 3.6, 'km/h')} in the median." if committed is not None else "."  # type: ignore[arg-type]
+    caption += "\n"
     if never:
         caption += f" {plural(never, 'window')} without an invitation in grey."
     if (totals[ticks] < _FEW).any():
@@ -216,9 +217,9 @@ def weight_panel(run: RunData) -> Drawn:
     legend(ax)
     deviation = float(np.sqrt(np.mean((relative - 1) ** 2)))
     caption = (
-        f"{plural(rows.height, 'update')} in {plural(rows.select('aggregator', 'round').n_unique(), 'round')}. "
-        f"Weights lie between {number(float(relative.min()), 4)} and {number(float(relative.max()), 4)} "
-        f"times the equal weight; rms deviation {percent(deviation, 2)}."
+        f"From {number(float(relative.min()), 4)} to {number(float(relative.max()), 4)} times the equal weight.\n"
+        f"{plural(rows.height, 'update')} in {plural(rows.select('aggregator', 'round').n_unique(), 'round')}; "
+        f"rms deviation {percent(deviation, 2)}."
     )
     return figure, caption
 
@@ -275,7 +276,7 @@ def spent_panel(run: RunData) -> Drawn:
         part = sum(useful[column] for column in sizes) / total_bytes
         share = f"{percent(part, 0)} of it by vehicles that committed"
     moved = f"moved {si(total_bytes, 'B')}" if total_bytes else "moved no data"
-    caption = f"{plural(rows.height, 'invited participation')} {moved}, {share}. Numbers of participations in brackets."
+    caption = f"{plural(rows.height, 'participation')} {moved}, {share}.\nNumbers of participations in brackets."
     stale = table.get("stale")
     if stale is not None and not run.experiment.round.max_staleness:
         caption += (

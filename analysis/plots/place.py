@@ -185,7 +185,7 @@ def map_panel(run: RunData) -> Panel:
         x, y = joined(run.lanes)
         ax.plot(x, y, color=PALE if not run.windows.is_empty() else GREY, linewidth=0.8)
     name = f"RSU {clean(run.rsus[0].id, 40)}" if len(run.rsus) == 1 else plural(len(run.rsus), "RSU")
-    caption = f"{name}, coverage {'dashed' if len(run.rsus) <= _FEW else 'tinted'}. "
+    caption = f"{name}, coverage {'dashed' if len(run.rsus) <= _FEW else 'tinted'}.\n"
     if run.windows.is_empty():
         bar.remove()
         caption += "The lanes of the road net are grey. No coverage window was recorded."

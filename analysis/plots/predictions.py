@@ -108,7 +108,7 @@ def _draw(figure: Figure, place: int, places: int, one: Predictions, top: float)
 
 
 def _caption(said: Sequence[Predictions], top: float) -> str:
-    sentences = [_error(one) for one in said]
+    sentences = [" ".join(_error(one) for one in said) + "\n"]
     cut = int(said[0].cut.sum())
     if cut:
         sentences.append(

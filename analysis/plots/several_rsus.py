@@ -74,7 +74,7 @@ def met_panel(run: RunData) -> Drawn:
     ax.set(xlabel="RSUs met", ylabel="share of vehicles")
     several = float((met > 1).mean())
     return figure, (
-        f"{percent(several, 0)} of {plural(len(met), 'vehicle')} met two RSUs or more; the median is "
+        f"{percent(several, 0)} of {plural(len(met), 'vehicle')} met two RSUs or more.\nThe median is "
         f"{number(float(np.median(met)))}. While it is covered, a vehicle is in {number(multiplicity(run.windows))} "
         "discs in the mean over time."
     )
@@ -94,12 +94,15 @@ def succession_panel(run: RunData) -> Drawn:
     ax.set(xlim=(min(low, -1.0), max(high, 1.0)), ylim=(0, 1.02))
     ax.set(xlabel="gap between the discs (s), below 0 in both", ylabel="share of successions")
     overlap, bridged = float((gaps_s < 0).mean()), float((gaps_s <= 30).mean())
-    words = f"{count(len(gaps_s))} successions of two RSUs: in {percent(overlap, 0)} the discs overlap"
+    words = (
+        f"{percent(bridged, 0)} of {count(len(gaps_s))} successions leave no gap, or one of 30 s at most.\nIn "
+        f"{percent(overlap, 0)} the discs overlap"
+    )
     if overlap > 0:
         words += f", by {quantity(-float(np.median(gaps_s[gaps_s < 0])), 's')} in the median"
     if overlap < 1:
         words += f"; other gaps have a median of {quantity(float(np.median(gaps_s[gaps_s >= 0])), 's')}"
-    return figure, f"{words}. {percent(bridged, 0)} of them leave no gap, or one of 30 s at most."
+    return figure, f"{words}."
 
 
 @panel("commits", "Updates by RSU", wide=True)
@@ -162,9 +165,11 @@ def handover_panel(run: RunData) -> Drawn:
     committed = float((once["fate"] == "committed").to_numpy().mean())
     words = (
         f"{plural(found.height, 'change')} of the RSU in {plural(once.height, 'participation')}, of which "
-        f"{percent(committed, 0)} committed"
+        f"{percent(committed, 0)} committed.\n"
     )
+    rest = []
     if len(gaps_s := found["gap_s"].filter(found["gap_s"] > 0).to_numpy()):
-        words += f"; {count(len(gaps_s))} with a gap, of {quantity(float(np.median(gaps_s)), 's')} in the median"
+        rest.append(f"{count(len(gaps_s))} with a gap, of {quantity(float(np.median(gaps_s)), 's')} in the median.")
     waited_s = float(found["backhaul_s"].fill_null(0.0).sum())
-    return figure, f"{words}. New RSUs waited {quantity(waited_s, 's')} for the backhaul in all."
+    rest.append(f"New RSUs waited {quantity(waited_s, 's')} for the backhaul in all.")
+    return figure, words + " ".join(rest)

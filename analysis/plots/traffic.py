@@ -97,7 +97,7 @@ def occupancy_panel(run: RunData) -> Drawn:
         mean = number(float(curve.means(np.array([begin, end]))[0]))
         caption = f"RSU {clean(name, 24)}: at most {count(curve.peak)}, {mean} on average."
     if any(len(curve.time_s) > _MAX_STEPS // len(shown) for _, curve in shown):
-        caption += f" Long curves are drawn as means over {duration((end - begin) / _BINS)}."
+        caption += f"\nLong curves are drawn as means over {duration((end - begin) / _BINS)}."
     if len(found) > len(shown):
         caption += f" Shown are the {count(len(shown))} of {count(len(found))} RSUs with most windows."
     return figure, caption
@@ -164,7 +164,7 @@ def speed_panel(run: RunData) -> Drawn:
     legend(ax)
     rest = f" {plural(left_out, 'window')} that began inside the disc not counted." if left_out else ""
     caption = f"n = {count(len(speeds))}, median {quantity(float(np.median(speeds)), 'km/h')}."
-    return figure, f"{caption}{rest} {_fit_words(fit, declared is not None)}"
+    return figure, f"{caption}\n{rest} {_fit_words(fit, declared is not None)}"
 
 
 @panel("dwell", "Dwell time")
@@ -180,8 +180,8 @@ def dwell_panel(run: RunData) -> Drawn:
     bins = np.linspace(0, top, 33)
     whole, every = np.histogram(seconds[~cut], bins)[0], np.histogram(seconds, bins)[0]
     if cut.any():
-        ax.stairs(every, bins, fill=True, color=PALE, label="at least: cut off")
-    ax.stairs(whole, bins, fill=True, color=PALE_BLUE, label="whole window")
+        ax.stairs(every, bins, fill=True, color=PALE, label="cut off")
+    ax.stairs(whole, bins, fill=True, color=PALE_BLUE, label="whole")
     ax.vlines(bins[1:-1], 0, np.minimum(every[1:], every[:-1]), color="white", linewidth=0.6)
     found = dwell(run.windows)
     if found.median_s <= top:
@@ -191,7 +191,7 @@ def dwell_panel(run: RunData) -> Drawn:
     legend(ax)
     outside = int((seconds > top).sum())
     beyond = f" {plural(outside, 'window')} beyond {number(top, 2)} s not shown." if outside else ""
-    caption = f"n = {plural(len(seconds), 'window')}. {found.sentence}{beyond}"
+    caption = f"Median {found.brief}.\nn = {plural(len(seconds), 'window')}. {found.sentence}{beyond}"
     return figure, caption
 
 
@@ -223,9 +223,9 @@ def chord_panel(run: RunData) -> Drawn:
     ratio = dwell_s / ideal_s
     median_s = quantity(float(np.median(ideal_s)), "s")
     caption = (
-        f"The {count(len(dwell_s))} of {plural(run.windows.height, 'window')} from rim to rim. The median one lasts "
-        f"{number(float(np.median(ratio)), 3)} times as long as the straight line from entry to exit takes at entry "
-        f"speed ({median_s} in the median); {percent(float((ratio > 1.5).mean()), 0)} last more than 1.5 times as "
-        f"long.{beyond}"
+        f"The median window lasts {number(float(np.median(ratio)), 3)} times as long as the straight line takes at "
+        f"entry speed; {percent(float((ratio > 1.5).mean()), 0)} last more than 1.5 times as long.\n"
+        f"The {count(len(dwell_s))} of {plural(run.windows.height, 'window')} from rim to rim; from entry to exit in a "
+        f"straight line at entry speed takes {median_s} in the median.{beyond}"
     )
     return figure, caption

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 
 from analysis.formatting import count, duration, percent, plural, quantity, sentence_case, si, subject
-from analysis.loading import RunData, curves
+from analysis.loading import Curve, RunData, curves
 from analysis.statistics.windows import dwell, entries, in_coverage, merged_windows
 
 _MONTH_S = 30 * 24 * 3600.0
@@ -96,12 +96,15 @@ def _learning(run: RunData) -> list[tuple[str, str]]:
     return rows
 
 
+def _result_curves(run: RunData) -> list[Curve]:
+    found = [curve for curve in curves(run) if curve.result]
+    return sorted(found, key=lambda curve: "loss" in curve.label.lower())
+
+
 def _results(run: RunData) -> list[tuple[str, str]]:
     """Return the last value of each series that is a result, measures of the held-out data first."""
-    found = [curve for curve in curves(run) if curve.result]
-    found.sort(key=lambda curve: "loss" in curve.label.lower())
     rows = []
-    for curve in found:
+    for curve in _result_curves(run):
         value = curve.quantity(float(curve.value[-1]))
         before = f" (first {curve.quantity(float(curve.value[0]))})" if len(curve.value) > 1 else ""
         rows.append((sentence_case(subject(curve.label, curve.unit)), value + before))
@@ -120,6 +123,49 @@ def headline(run: RunData) -> list[tuple[str, str]]:
     wall = sum(run.manifest.wall_s.values())
     return [*rows, ("Wall time", duration(wall))] if wall > 0 else rows
 
+
+def finding(run: RunData) -> str:
+    """Return in a sentence or two what came out of the run; nothing where nobody took part or passed."""
+    invited, windows = run.invited, run.windows
+    if windows.is_empty():
+        return ""
+    words = []
+    if run.takes_part and not run.learning:
+        from analysis.report import possible  # noqa: PLC0415 - as in headline
+
+        could = dict(possible.headline(run))
+        if could:
+            takes = could["A participation takes"].replace(" (median)", "")
+            words.append(
+                f"{could['Covered long enough']} were covered for {takes} or more, the time of a participation."
+            )
+    if run.learning and (result := next((one for one in _result_curves(run) if len(one.value) > 1), None)):
+        first, last = (result.quantity(float(result.value[place])) for place in (0, -1))
+        name = subject(result.label, result.unit)
+        words.append(f"{sentence_case(name)} went from {first} to {last} in {plural(int(result.round[-1]), 'round')}.")
+    if not invited.is_empty():
+        done = invited.filter(outcome="committed").height
+        share = f"{count(done)} of {plural(invited.height, 'invitation')} ended in a committed update"
+        ends = invited.filter(pl.col("outcome") != "committed").group_by("outcome").len()
+        lost = ends.sort("len", "outcome", descending=[True, False]).rows()
+        most = f"; most others {LOST.get(lost[0][0], 'came to nothing')} ({count(lost[0][1])})" if lost else ""
+        words.append(f"{share} ({percent(done / invited.height, 0)}){most}.")
+    else:
+        vehicles, stay = plural(windows["vehicle_id"].n_unique(), "vehicle"), dwell(windows)
+        words.append(f"{vehicles} passed, and stayed for {stay.brief} in the median.")
+    return " ".join(words)
+
+
+LOST = {
+    "left_download": "left coverage while the model came down",
+    "left_training": "left coverage while they trained",
+    "left_exchange": "left coverage while they exchanged with others",
+    "left_upload": "left coverage while the model went up",
+    "deadline": "were cut off by the deadline of their round",
+    "stale": "were too late for their round",
+    "rejected": "were rejected, for they had values that are not finite",
+}
+"""How participations come to nothing, in words."""
 
 _LEADING = {
     "Covered long enough",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -24,7 +25,7 @@ from analysis.plots.predictions import prediction_panel
 from analysis.plots.several_rsus import commits_panel, handover_panel, met_panel, succession_panel
 from analysis.plots.traffic import chord_panel, dwell_panel, occupancy_panel, speed_panel
 from analysis.report.breakdown import by_rsu, by_type
-from analysis.report.headline import headline, leading
+from analysis.report.headline import finding, headline, leading
 from analysis.report.notices import notices, on_the_clock
 from analysis.report.playback import playback
 from analysis.report.possible import failed_panel, survival_panel, tables
@@ -67,6 +68,11 @@ class Section:
         return placed
 
     @property
+    def switched(self) -> bool:
+        """Whether its curves are drawn against more than rounds."""
+        return any(panel.against for panel in self.panels)
+
+    @property
     def missing(self) -> list[Panel]:
         """The panels replaced by a sentence."""
         return [panel for panel in self.panels if not panel.svg]
@@ -104,6 +110,19 @@ def sections(run: RunData) -> list[Section]:
     return found
 
 
+TERMS = {
+    "d_z": "mean over standard deviation of the differences",
+    "seen from": "the true difference that these seeds would resolve with 80 % power, if differences scatter as here",
+    "corrected p": "p times the number of pairs in the table (Bonferroni), at most 1",
+    "Gini": "0 if all silos have as many commits, near 1 if one has all",
+    "Contested": "share of the invitations that left somebody waiting who could have been invited instead",
+    "Wasted": "spent by participations that did not commit",
+    "device-seconds": "training time on board, summed over vehicles",
+    "long enough": "with a window as long as a participation takes in the median, or longer",
+    "round to round": "2 |A and B| / (|A| + |B|) of the vehicles of consecutive rounds",
+}
+"""Meanings of terms at the head of a table, by how they begin; shown on hover."""
+
 _TEMPLATES = Path(__file__).parents[1] / "templates"
 
 
@@ -125,6 +144,11 @@ def environment() -> jinja2.Environment:
     )
     result.globals["script"] = script
     result.filters["shortened"] = shortened
+    # c2-curves-1 is a figure of curves
+    result.filters["kind"] = lambda name: re.sub(r"^c\d+-|(-\d+)+$", "", name)
+    result.filters["term"] = lambda head: next(
+        (meaning for term, meaning in TERMS.items() if head.startswith(term)), ""
+    )
     result.filters["inline_svg"] = lambda svg: Markup(inline(svg))  # noqa: S704 - matplotlib escaped its text
     return result
 
@@ -151,11 +175,11 @@ def write_figures(folder: Folder, parts: Sequence[Section]) -> None:
     """Write ``figures/*.svg`` and remove those that are no longer drawn."""
     for section in parts:
         for panel in section.panels:
-            name = f"figures/{panel.name}.svg"
-            if panel.svg:
-                folder.write_output(name, panel.svg.encode())
-            else:
-                folder.remove_output(name)
+            for name, svg in panel.drawings.items():
+                if svg:
+                    folder.write_output(f"figures/{name}.svg", svg.encode())
+                else:
+                    folder.remove_output(f"figures/{name}.svg")
 
 
 def build_report(run: Path) -> ReportResult:
@@ -182,6 +206,7 @@ def build_report(run: Path) -> ReportResult:
             leading=[tile(label, value) for label, value in numbers if label in large],
             # how long it took on this machine stands under "What was run"
             tiles=[tile(label, value) for label, value in numbers if label not in {*large, "Wall time"}],
+            finding=finding(data),
             clock=clock,
             warnings=[line for line in warnings if line not in clock],
             notes=[clean(note, 400) for note in data.manifest.traffic.notes],

@@ -144,19 +144,23 @@ def survival_panel(run: RunData) -> Drawn:
     figure = Figure((HALF_IN, 2.9))
     ax = axes(figure, top=0.5)
     ax.step([0.0, *curve.time_s, top], [1.0, *curve.share, curve.share[-1]], where="post", color=BLUE, label="windows")
-    caption = f"n = {plural(len(lasted_s), 'window')}; those that the end cut off count as longer (Kaplan\u2013Meier). "
+    caption = (
+        f"\nn = {plural(len(lasted_s), 'window')}; those that the end cut off count as longer (Kaplan\u2013Meier)."
+    )
     if found is None:
-        caption += (
+        caption = (
             "Fewer than half of the participations could be followed to their end: too few to say how long one takes."
+            + caption
         )
     else:
         if math.isfinite(found.high_s):
             ax.axvspan(found.low_s, found.high_s, color=PALE, label="participation, 25\u201375 %")
         ax.axvline(found.median_s, color=VERMILION, linewidth=1.4, linestyle=(0, (4, 3)), label="median participation")
         download_s, train_s, upload_s = found.stages_s
-        caption += (
-            f"{percent(curve.at(found.median_s), 0)} of them last longer than the {quantity(found.median_s, 's')} that "
-            f"a participation takes in the median of {count(found.n)}, those that were cut taken as longer. Medians of "
+        caption = (
+            f"{percent(curve.at(found.median_s), 0)} of the windows last longer than the "
+            f"{quantity(found.median_s, 's')} that a participation takes in the median.{caption} The median is that of "
+            f"{plural(found.n, 'participation')}, those that were cut taken as longer. Medians of "
             f"those that committed, airtime shared with others: download {quantity(download_s, 's')}, training "
             f"{quantity(train_s, 's')}, upload {quantity(upload_s, 's')}."
         )

@@ -12,8 +12,10 @@ import polars as pl
 
 from analysis.formatting import clean, count, percent, plural
 from analysis.loading import WINDOW_KEY, RunData, flat, load
+from analysis.plots.place import map_panel
 from analysis.report.page import environment
 from analysis.report.playback import Playback, playback
+from analysis.style import styled
 from vnetsim.errors import InputError
 from vnetsim.storage.folder import Folder
 
@@ -24,11 +26,12 @@ _MOST_NAMED = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Side:
-    """One of the two: its title, what came of it in a sentence, and what is played."""
+    """One of the two: its title, what came of it in a sentence, what is played, a map for those without script."""
 
     title: str
     facts: str
     played: Playback
+    still: str
 
 
 def build_side_by_side(left: Path, right: Path) -> Path:
@@ -45,8 +48,10 @@ def build_side_by_side(left: Path, right: Path) -> Path:
         played = playback(run)
         if played is None:
             raise InputError(f"{folder}: nobody was in coverage: there is nothing to play.")
+        with styled():
+            still = map_panel(run).svg
         named = ", ".join(f"{key} = {clean(values[place], 40)}" for key, values in differing.items())
-        sides.append(Side(title=named or clean(folder.name, 60), facts=_facts(run), played=played))
+        sides.append(Side(title=named or clean(folder.name, 60), facts=_facts(run), played=played, still=still))
     scenario = clean(Path(runs[0].experiment.scenario.replace("\\", "/")).name, 60)
     page = (
         environment()

@@ -103,7 +103,7 @@ function extentOf(run) {
 class Player {
   constructor(root, run) {
     this.root = root; this.run = run;
-    this.t = run.from; this.speed = 10; this.playing = false; this.chosen = -1; this.drawn = [];
+    this.t = run.from; this.speed = 10; this.playing = false; this.chosen = -1; this.drawn = []; this.marks = [];
     this.view = null;
     this.map = root.querySelector(".play-map"); this.strip = root.querySelector(".play-strip");
     this.slider = root.querySelector("input[type=range]");
@@ -128,7 +128,7 @@ class Player {
     this.map.addEventListener("pointerup", (event) => { if (this.grabbed && this.grabbed.moved < 4) this.click(event); this.grabbed = null; });
     this.map.addEventListener("pointerleave", () => { this.tip.hidden = true; });
     this.strip.addEventListener("pointerdown", (event) => this.seekStrip(event));
-    this.strip.addEventListener("pointermove", (event) => { if (event.buttons) this.seekStrip(event); });
+    this.strip.addEventListener("pointermove", (event) => { if (event.buttons) this.seekStrip(event); else this.strip.title = this.told(this.timeAt(event)); });
     const [west, east, south, north] = extentOf(run);
     const tall = () => { this.map.style.height = `${Math.max(220, Math.min(560, 1.06 * this.map.clientWidth * (north - south) / (east - west)))}px`; };
     tall();
@@ -170,9 +170,16 @@ class Player {
 
   seek(t) { this.t = Math.max(this.run.from, Math.min(this.run.to, t)); this.draw(); }
 
-  seekStrip(event) {
+  timeAt(event) {
     const box = this.strip.getBoundingClientRect();
-    this.seek(this.run.from + (this.run.to - this.run.from) * (event.clientX - box.left - 44) / Math.max(1, box.width - 52));
+    return this.run.from + (this.run.to - this.run.from) * Math.max(0, Math.min(1, (event.clientX - box.left - 44) / Math.max(1, box.width - 52)));
+  }
+
+  seekStrip(event) { this.seek(this.timeAt(event)); }
+
+  told(t) { // what the strip shows at a time
+    const closed = this.run.rounds.filter((round) => round[1] <= t).length, value = this.run.curve?.points.filter((point) => point[0] <= t).pop();
+    return `${t.toFixed(1)} s, ${closed} rounds closed${value ? `, ${this.run.curve.label} ${Number(value[1].toPrecision(3))} ${this.run.curve.unit}` : ""}`;
   }
 
   key(event) {
@@ -210,10 +217,15 @@ class Player {
     }
     const box = this.map.getBoundingClientRect(), px = event.clientX - box.left, py = event.clientY - box.top;
     const car = this.nearest(px, py), rsu = car ? null : this.rsuAt(px, py);
-    this.tip.hidden = !car && !rsu;
+    const mark = car || rsu ? null : this.marks.find((one) => one.near(px, py));
+    this.tip.hidden = !car && !rsu && !mark;
     if (car) this.tip.textContent = `${this.run.vehicles[car.vehicle]}: ${car.doing}, ${(3.6 * car.speed).toFixed(0)} km/h`;
     if (rsu) this.tip.textContent = `RSU ${rsu.name}: ${rsu.covered} in coverage, ${rsu.busy} of them taking part, ${rsu.committed} committed so far`;
-    if (car || rsu) { this.tip.style.left = `${Math.min(px + 12, box.width - 180)}px`; this.tip.style.top = `${py + 12}px`; }
+    if (mark) this.tip.textContent = mark.text;
+    if (!this.tip.hidden) { // beside the pointer, and within the map
+      this.tip.style.left = `${Math.max(0, Math.min(px + 12, box.width - this.tip.offsetWidth))}px`;
+      this.tip.style.top = `${py + 12 + this.tip.offsetHeight > box.height ? py - 8 - this.tip.offsetHeight : py + 12}px`;
+    }
   }
 
   rsuAt(px, py) {
@@ -363,11 +375,13 @@ class Player {
 
   ends(pen, ink) { // a tick where an update was committed, a cross where a participation was lost
     const for_s = MARK_S * this.speed;
+    this.marks = []; // what can be pointed at
     for (const [vehicle, , , outcome, , to] of this.run.participations) {
       if (to > this.t || to < this.t - for_s) continue;
       const track = this.run.windows[vehicle].find((one) => one.from <= to && to <= one.to + 1e-6);
       if (!track) continue;
       const at = placeOf(this.run, track, to), [x, y] = this.forth(at.x, at.y);
+      this.marks.push({ near: (px, py) => Math.hypot(x - px, y - py) < 10, text: `${this.run.vehicles[vehicle]}: ${WHY[outcome] ?? outcome}` });
       pen.globalAlpha = 1 - (this.t - to) / for_s; pen.lineWidth = 2.5;
       pen.beginPath();
       if (outcome === "committed") { pen.strokeStyle = "#009e73"; pen.moveTo(x - 6, y); pen.lineTo(x - 1, y + 5); pen.lineTo(x + 7, y - 6); }
@@ -375,11 +389,17 @@ class Player {
       pen.stroke();
     }
     pen.strokeStyle = "#cc79a7"; pen.setLineDash([6, 4]);
-    for (const [vehicle, at, from, to, gap, , , policy] of this.run.handovers) { // from the old RSU to the new one
+    for (const [vehicle, at, from, to, gap, , stage, policy] of this.run.handovers) { // from the old RSU to the new one
       if (policy === "drop" || at + gap > this.t || at + gap < this.t - for_s) continue;
       const [u, v] = this.forth(this.run.rsus[from][1], this.run.rsus[from][2]), [x, y] = this.forth(this.run.rsus[to][1], this.run.rsus[to][2]);
       pen.globalAlpha = 1 - (this.t - at - gap) / for_s; pen.lineWidth = 2;
-      pen.beginPath(); pen.moveTo(u, v); pen.quadraticCurveTo((u + x) / 2, Math.min(v, y) - 24, x, y); pen.stroke();
+      const [p, q] = [(u + x) / 2, Math.min(v, y) - 24];
+      pen.beginPath(); pen.moveTo(u, v); pen.quadraticCurveTo(p, q, x, y); pen.stroke();
+      const along = (s) => [(1 - s) ** 2 * u + 2 * s * (1 - s) * p + s * s * x, (1 - s) ** 2 * v + 2 * s * (1 - s) * q + s * s * y];
+      this.marks.push({
+        near: (px, py) => [...Array(21).keys()].some((i) => { const [a, b] = along(i / 20); return Math.hypot(a - px, b - py) < 10; }),
+        text: `${this.run.vehicles[vehicle]}: handed over from RSU ${this.run.rsus[from][0]} to ${this.run.rsus[to][0]} (${stage}; ${policy})`,
+      });
       const car = this.drawn.find((one) => one.vehicle === vehicle);
       if (car) { pen.setLineDash([]); pen.beginPath(); pen.arc(car.px, car.py, 9, 0, 7); pen.stroke(); pen.setLineDash([6, 4]); }
     }

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import App, CycloptsError, Group, Parameter
 
 import vnetsim
-from vnetsim.cli.lookup import cite, init, learners, plugins, settings
+from vnetsim.cli.lookup import cite, docs, init, learners, plugins, settings
 from vnetsim.cli.options import Debug, Gui, TrafficOptions, Trust, WorkerOptions, Yes
 from vnetsim.errors import INTERRUPTED, InputError, RunError, VnetsimError
 from vnetsim.errors.paths import refuse_other_than_text
@@ -65,7 +65,7 @@ def _command() -> list[str]:
     return ["vnetsim", *sys.argv[1:]]
 
 
-_LISTINGS = {"--help", "-h", "learners", "plugins", "settings", "cite", "init", "--version", "-V"}
+_LISTINGS = {"--help", "-h", "learners", "plugins", "settings", "cite", "docs", "init", "--version", "-V"}
 """What prints and computes nothing: whoever has read enough of it may close the pipe."""
 
 _NO_THREADS = "the system allows no more processes or threads here; raise the limit that `ulimit -u` shows."
@@ -367,7 +367,7 @@ def export(
     return 0
 
 
-for command in (learners, plugins, settings, cite, init):
+for command in (learners, plugins, settings, cite, docs, init):
     app.command(command)
 
 

@@ -266,6 +266,19 @@ def cite(
     return 0
 
 
+def docs(*, debug: Debug = False) -> int:  # noqa: ARG001
+    """Open the documentation in a browser: tutorial, how-to pages, explanations, glossary."""
+    import webbrowser  # noqa: PLC0415 - keeps --help quick
+
+    package = Path(__file__).parents[1]
+    found = [path for path in (package / "documentation.html", package.parent / "site/index.html") if path.is_file()]
+    if not found:
+        raise InputError(f"no documentation is built here: `make docs` in {package.parent} builds it into site/.")
+    print(found[0])
+    webbrowser.open(found[0].as_uri())
+    return 0
+
+
 def init(
     folder: Annotated[Path, Parameter(help="Folder to fill; made when missing, must be empty.")],
     /,

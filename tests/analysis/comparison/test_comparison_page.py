@@ -146,7 +146,7 @@ def test_several_conditions(built_study: ComparisonResult) -> None:
     rows = [row[0] for table in built_study.tables for row in table.rows]
     assert {"under dense & slow:", "under sparse:", "fedavg, conditions:", "  dense & slow \u2212 sparse"} <= set(rows)
     figures = {path.stem for path in (study / "figures").iterdir()}
-    assert {"overview-1", "conditions-1", "conditions-2", "c1-curves-1", "c2-bias-speed", "c2-outcomes"} <= figures
+    assert {"overview-1", "differences-all", "c1-curves-1-bytes", "c2-bias-speed", "c2-outcomes"} <= figures
     assert page.count("<svg") == len(figures)
 
 

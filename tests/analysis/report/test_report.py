@@ -39,7 +39,7 @@ class Page(HTMLParser):
         self.tags.append(tag)
         if tag == "figure" and attrs.get("id", "").startswith("figure-"):
             self.drawn.append(attrs["id"].removeprefix("figure-"))
-        if tag == "p" and attrs.get("class") == "missing":
+        if attrs.get("class") == "missing":
             self.sentences.append(attrs["id"].removeprefix("figure-"))
         self.loads += [v for k, v in attrs.items() if k in {"src", "href", "xlink:href", "action", "data", "srcset"}]
         assert not any(name.startswith("on") for name in attrs)
@@ -61,7 +61,8 @@ def test_learning_report_is_whole(learning_run):
     _, page = read(learning_run)
     assert sorted(page.drawn) == sorted([*TRAFFIC, *LEARNING, "samples"])
     assert page.sentences == []
-    assert figure_files(learning_run) == {*TRAFFIC, *LEARNING}
+    against = {f"series-{number}-{what}" for number in (1, 2) for what in ("time", "bytes")}
+    assert figure_files(learning_run) == {*TRAFFIC, *LEARNING, *against}
     assert "By vehicle type" in page.text
     assert "By RSU" not in page.text
 
@@ -108,7 +109,8 @@ def test_the_result_comes_first_and_no_means_of_learning_among_the_tiles(tmp_pat
     assert labels[:2] == ["kNN accuracy", "Linear-probe accuracy"]
     assert not {"Learning rate", "Constant predictor"} & set(labels)
     text, _ = read(run)
-    large, small = (re.findall(r"<dt>([^<]*)</dt>", part) for part in re.findall(r"<dl .*?</dl>", text, re.DOTALL))
+    lists = re.findall(r"<dl class=\"tiles.*?</dl>", text, re.DOTALL)
+    large, small = (re.findall(r"<dt>([^<]*)</dt>", part) for part in lists)
     assert large == ["kNN accuracy", "Linear-probe accuracy", "Training loss", "Committed"]
     assert set(large) | set(small) == set(labels) - {"Wall time"}
     assert "Learning rate" in text, "it is drawn"
