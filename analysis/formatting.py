@@ -135,7 +135,8 @@ def named(names: Sequence[str], between: str = ", ") -> str:
 
 
 def _printable(text: object) -> str:
-    return "".join(c if c.isprintable() else "\ufffd" for c in str(text))
+    shown = str(text)
+    return shown if shown.isprintable() else "".join(c if c.isprintable() else "\ufffd" for c in shown)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ import base64
 import json
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,13 +67,13 @@ def playback(run: RunData) -> Playback | None:
     """Pack a run; None where nobody was in coverage."""
     if run.paths is None or run.windows.is_empty():
         return None
+    # a sixteenth of many windows tells what is far too much
+    some = list(_batches(run, _BATCH // 16)) if run.windows.height > _BATCH else []
     for tolerance_m in TOLERANCE_M:
         last = tolerance_m == TOLERANCE_M[-1]
-        # a sixteenth of many windows tells what is far too much
-        many = run.windows.height > _BATCH and not last
-        if many and 16 * len(_packed(run, tolerance_m, _BATCH // 16)) > 1.3 * LIMIT_BYTES:
+        if some and not last and 16 * len(_packed(run, tolerance_m, some)) > 1.3 * LIMIT_BYTES:
             continue
-        text = _packed(run, tolerance_m)
+        text = _packed(run, tolerance_m, _batches(run, _BATCH))
         if last or len(text) <= LIMIT_BYTES:
             break
     return Playback(
@@ -121,8 +121,8 @@ def thinned(
     return keep
 
 
-def _packed(run: RunData, tolerance_m: float, of_each: int = _BATCH) -> str:
-    """Return the text, with the first so many windows ``of_each`` batch."""
+def _packed(run: RunData, tolerance_m: float, windows: Iterable[pl.DataFrame]) -> str:
+    """Return the text, with some windows and their paths, in parts."""
     west, east, south, north = covered_extent(run.rsus)
     step_m = max(_STEP_M, max(east - west, north - south) / 60_000)  # so that 16 bits hold every place
     origin = (west + east) / 2, (south + north) / 2
@@ -131,7 +131,7 @@ def _packed(run: RunData, tolerance_m: float, of_each: int = _BATCH) -> str:
     vehicle_of = {name: place for place, name in enumerate(vehicles)}
     rsu_of = {rsu.id: place for place, rsu in enumerate(run.rsus)}
     columns: dict[str, list[NDArray[Any]]] = {name: [] for name in ("vehicle", "rsu", "points", "time", "x", "y")}
-    for rows in _batches(run, of_each):
+    for rows in windows:
         first = np.concatenate(([0], rows["path_time_s"].list.len().cum_sum().to_numpy()[:-1])).astype(np.int64)
         time_s, x_m, y_m = (rows[f"path_{name}"].explode().to_numpy() for name in ("time_s", "x_m", "y_m"))
         keep = thinned(time_s, x_m, y_m, first, tolerance_m)
@@ -172,7 +172,7 @@ def _packed(run: RunData, tolerance_m: float, of_each: int = _BATCH) -> str:
 
 
 def _batches(run: RunData, of_each: int) -> Iterator[pl.DataFrame]:
-    """Yield all windows with their paths, in parts."""
+    """Yield windows with their paths, in parts: the first so many ``of_each`` batch."""
     assert run.paths is not None
     for begin in range(0, run.windows.height, _BATCH):
         yield run.paths.collect(
