@@ -14,8 +14,6 @@ from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
 
-from vnetsim.errors import InputError
-
 _PACKAGES_FOLDER = Path(__file__).resolve().parents[1]
 
 
@@ -23,14 +21,14 @@ def claim(*names: str) -> None:
     """Load vnetsim's own packages of these names, unless that was done; their modules are then found in them.
 
     Raises:
-        InputError: another module of the name is loaded already, so that ours cannot be.
+        ImportError: another module of the name is loaded already, so that ours cannot be.
     """
     for name in names:
         loaded = sys.modules.get(name)
         if loaded is None:
             _load(name)
         elif not _is_own(loaded, name):
-            raise InputError(
+            raise ImportError(
                 f"'{name}' is {_place(loaded)} in this process, and vnetsim has a package of that name, which cannot "
                 f"be loaded beside it: rename that one, or use vnetsim in a process that does not import it."
             )
@@ -40,7 +38,7 @@ def stand_for(name: str) -> None:
     """Let ``vnetsim.NAME`` and all below it be vnetsim's own package of that name, the same modules.
 
     Raises:
-        InputError: see ``claim``.
+        ImportError: see ``claim``.
     """
     claim(name)
     sys.modules[f"vnetsim.{name}"] = sys.modules[name]
@@ -76,7 +74,7 @@ def _load(name: str) -> None:
         )
     spec = PathFinder.find_spec(name, [str(_PACKAGES_FOLDER)])
     if spec is None or spec.loader is None:
-        raise InputError(f"{_PACKAGES_FOLDER / name}: missing from this installation; install vnetsim again.")
+        raise ImportError(f"{_PACKAGES_FOLDER / name}: missing from this installation; install vnetsim again.")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:

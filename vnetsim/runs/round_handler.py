@@ -17,12 +17,11 @@ from vnetsim.learning.faults import aggregated, model_shapes, trained
 from vnetsim.runs.checkpoint import Checkpoint, FinishedRound, TrainingHistory, digest
 from vnetsim.runs.clock import Clock
 from vnetsim.runs.manifest import SPREAD
+from vnetsim.runs.tables import MetricRow
 from vnetsim.simulation.log import Mixing, RoundResult, RoundSummary
 
 if TYPE_CHECKING:
     from vnetsim.learning import KeepsModels
-
-MetricRow = tuple[int, float, str, float, str]
 
 
 class Training:

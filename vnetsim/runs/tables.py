@@ -20,12 +20,14 @@ from vnetsim.storage.tables import REALS, WINDOWS
 
 if TYPE_CHECKING:
     from vnetsim.experiment import Experiment
-    from vnetsim.runs.round_handler import MetricRow
     from vnetsim.simulation.backhaul import RsuWire
     from vnetsim.simulation.log import ExchangeRecord, MergeRecord, ParticipationRecord, RoundRecord, SimulationLog
     from vnetsim.simulation.stages import HandoverRecord
     from vnetsim.storage.disk import Content
     from vnetsim.storage.run_directory import RunDirectory
+
+MetricRow = tuple[int, float, str, float, str]
+"""Of the table ``metrics``: round, time (s), name, value, aggregator."""
 
 ALWAYS_SAVED_ROWS = 256
 SAVING_SHARE = 0.1

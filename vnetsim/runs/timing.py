@@ -13,6 +13,7 @@ import polars as pl
 from vnetsim.errors import InputError
 from vnetsim.learning import Cost, Learner, Participant
 from vnetsim.runs.assembly import Assembly
+from vnetsim.runs.tables import MetricRow
 from vnetsim.simulation.log import Mixing, RoundResult, RoundSummary
 
 SCHEDULE = "schedule.csv"
@@ -67,7 +68,7 @@ class Untrained:
         replaying: never, likewise.
     """
 
-    metric_rows: Sequence[tuple[int, float, str, float, str]] = ()
+    metric_rows: Sequence[MetricRow] = ()
     finished = 0
     replaying = False
 
