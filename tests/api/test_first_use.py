@@ -102,6 +102,7 @@ def test_overwrite_removes_a_run_alone(tmp_path: Path) -> None:
     with pytest.raises(vnetsim.InputError, match=r"holds notes\.txt, of which no record says"):
         run(out, learner=Mine, overwrite=True)
     assert vnetsim.load(out).status == "finished"
+    assert not (out / "report.html").exists()
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "a.png").touch()
     with pytest.raises(vnetsim.InputError, match="not a run directory, it has no manifest"):

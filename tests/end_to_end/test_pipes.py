@@ -15,7 +15,6 @@ from learners.data.driving_log import read_log
 from learners.data.image_files import read_archive, read_images
 from vnetsim.errors import InputError
 from vnetsim.storage.run_directory import RunDirectory
-from vnetsim.traffic.sumo.entities import refuse_entities
 
 Refused = Callable[..., str]
 
@@ -48,25 +47,6 @@ def test_a_link_to_a_device(name: str, refused: Refused, tmp_path: Path) -> None
 def test_a_study(refused: Refused, tmp_path: Path) -> None:
     path = pipe(tmp_path / "study.toml")
     assert refusal(path) in refused("compare", path)
-
-
-@pytest.mark.parametrize("option", ["net-file", "route-files", "additional-files"])
-def test_what_a_scenario_has_sumo_read(option: str, refused: Refused, scenarios: Path, tmp_path: Path) -> None:
-    path = pipe(tmp_path / "pipe.xml")
-    net, routes = (scenarios / "intersection" / f"intersection.{kind}.xml" for kind in ("net", "rou"))
-    files = {"net-file": str(net), "route-files": str(routes), option: f"{'b' * 3000},pipe.xml"}
-    options = "".join(f'<{name} value="{value}"/>' for name, value in files.items())
-    config = tmp_path / "a.sumocfg"
-    config.write_text(f"<configuration><input>{options}</input></configuration>")
-    assert refusal(path) in refused("mobility", config, "--rsu", "0,0")
-
-
-def test_sumo_may_write_to_a_pipe_and_nowhere(tmp_path: Path) -> None:
-    pipe(tmp_path / "pipe")
-    config = tmp_path / "a.sumocfg"
-    written = '<fcd-output value="pipe"/><vtk value="pipe"/><an.output.of.another.version value="/dev/null"/>'
-    config.write_text(f"<configuration><output>{written}</output></configuration>")
-    refuse_entities(config)
 
 
 def test_what_goes_with_a_recording(refused: Refused, tmp_path: Path) -> None:

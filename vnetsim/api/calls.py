@@ -77,7 +77,8 @@ def run(
         device: ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"cuda:N"``; default ``"auto"``.
         rsu: where to place RSUs: a junction or ``"x,y"``, each with ``":range_m"`` if wanted; or several.
         out: folder to make; default a new one below ``runs/``.
-        overwrite: whether a run directory that is there already gives way; refused where it holds a file of yours.
+        overwrite: whether a run directory that is there already gives way, with its pages; refused where something else
+            stands in it.
         settings: any other setting, by dotted key, ``{"round.quorum": 10}``, or as tables.
         progress: whether to show how far it is; None for where somebody sees it, a notebook or a terminal; False for
             silence. Or an object with the methods of ``vnetsim.progress.ProgressDisplay``.

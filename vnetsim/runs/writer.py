@@ -7,7 +7,6 @@ import errno
 import fcntl
 import json
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -22,10 +21,8 @@ from vnetsim.learner_facts import AGGREGATOR, CLOUD
 from vnetsim.learning import Learner
 from vnetsim.learning.model_record import MODEL_ENTRY, MODEL_FILE, model_files, model_record
 from vnetsim.process import refuse_forked
-from vnetsim.storage.checksums import RECORD
-from vnetsim.storage.folder import LOCK, Folder, is_leftover
+from vnetsim.storage.folder import LOCK, Folder
 from vnetsim.storage.run_directory import RunDirectory
-from vnetsim.traffic.sumo.outputs import output_names
 
 SUMO = "sumo"
 """Folder of what SUMO writes."""
@@ -170,8 +167,8 @@ def write_models(run: RunDirectory, learner: Learner, rounds: Mapping[str, int])
         run.put({file: save(model, metadata={MODEL_ENTRY: json.dumps(dataclasses.asdict(record))})})
 
 
-_DRAWN = re.compile(r'id="figure-([a-z0-9-]+)"')
-"""How a page names its figures, each of which stands in ``figures/`` as well."""
+PAGES = ("report.html", "beside.html", "figures")
+"""What is made of a run's files, and stands in no record."""
 
 
 def folder_to_make(folder: Path | None, *, overwrite: bool) -> Path | None:
@@ -184,25 +181,10 @@ def folder_to_make(folder: Path | None, *, overwrite: bool) -> Path | None:
         return folder
     run = RunDirectory(folder)
     run.manifest_record()
-    for name in _names_not_recorded(run):
+    for name in run.others(PAGES):
         raise InputError(f"{folder}: holds {name}, of which no record says that vnetsim wrote it; take it away first.")
     with locked(run, fresh=False):
+        for name in PAGES:
+            run.remove(name)
         run.clear()
-        for path in folder.iterdir():  # pages, and folders of tables that are empty by now
-            if path.name != LOCK:
-                run.remove(path.name)
     return folder
-
-
-def _names_not_recorded(run: RunDirectory) -> Iterator[str]:
-    """Yield what stands in a run directory that neither vnetsim nor its SUMO is known to have written."""
-    page = run.path / "report.html"
-    drawn = _DRAWN.findall(page.read_text("utf-8", "replace")) if page.is_file() else []
-    made = {LOCK, RECORD, page.name, *(f"figures/{name}.svg" for name in drawn)}
-    written_by_sumo = output_names(Path(run.settings()[0]["scenario"]))
-    for path in sorted(run.path.rglob("*")):
-        name = path.relative_to(run.path).as_posix()
-        ours = name in made or run.wrote(name) or is_leftover(path.name)
-        ours = ours or (path.parent == run.path / SUMO and written_by_sumo.fullmatch(path.name) is not None)
-        if not ours and (path.is_symlink() or not path.is_dir()):
-            yield name

@@ -195,13 +195,23 @@ class Folder(CheckedFolder):
         """
         if not (self.path / RECORD).is_file():
             return
-        ours = {*_BESIDE, *(name.partition("/")[0] for name in self._look().files)}
+        others = self.others()
         for name in os.listdir(self.path):  # noqa: PTH208
-            if name in ours or is_leftover(name):
+            if name not in {LOCK, RECORD, *others}:
                 self.remove(name)
         # the record goes last: without it nothing here is vnetsim's
         self.remove(RECORD)
         self._own = self._read = None
+
+    def others(self, made: Iterable[str] = ()) -> list[str]:
+        """Return what stands directly in the folder and vnetsim did not write, as far as the record tells.
+
+        Args:
+            made: names of what is made of the other files.
+        """
+        ours = {LOCK, RECORD, *_BESIDE, *made, *(name.partition("/")[0] for name in self._look().files)}
+        names = sorted(os.listdir(self.path))  # noqa: PTH208
+        return [name for name in names if name not in ours and not is_leftover(name)]
 
     def path_of(self, name: str) -> Path:
         """Return the path of something within.

@@ -3,14 +3,12 @@
 SUMO opens an output file in one place only, and there puts the option ``output-prefix`` before the last part of its
 path. A prefix that climbs to the root of the file system and down to a folder therefore leads every output there:
 those of options and of detectors, probes, devices, traffic lights and saved states, with relative and absolute paths.
-Three kinds go round it and are seen to one by one: VTK files, JuPedSim's, and configurations that have SUMO write a
-file instead of simulating.
+Two kinds go round it and are seen to one by one: VTK files and JuPedSim's.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -28,8 +26,6 @@ _PAST_THE_PREFIX = {
     "pedestrian.jupedsim.py": "pedestrian.jupedsim.py",
     "gui-testing.setting-output": "gui-testing.setting-output",
 }
-_INSTEAD = {"save-configuration", "save-config", "C", "save-template", "save-schema"}
-_PRINT = {"version", "V", "help", "?"}
 _OUTPUT_OPTIONS = {
     *("netstate-dump", "ndump", "netstate", "summary", "tripinfo", "vehroutes", "vehroute", "fcd"),
     *(
@@ -58,22 +54,6 @@ _FILE = {
 def is_output(option: str) -> bool:
     """Return whether an option of SUMO's names files to write."""
     return option.endswith(("-output", ".output")) or option in _OUTPUT_OPTIONS or option in _PAST_THE_PREFIX
-
-
-def refuse_no_simulation(config: Path) -> None:
-    """Refuse a configuration that has SUMO do something else than simulate.
-
-    Raises:
-        InputError: names the option.
-    """
-    options = options_of(config)
-    for name in sorted(_INSTEAD & options.keys()):
-        raise InputError(
-            f"{config}: option '{name}' has SUMO write '{options[name]}' instead of simulating; remove it."
-        )
-    for name in sorted(_PRINT & options.keys()):
-        if options[name].lower() not in {"false", "0", "no", "off", "-", "f", "n"}:
-            raise InputError(f"{config}: option '{name}' has SUMO print a text instead of simulating; remove it.")
 
 
 class SumoOutputs:
@@ -191,28 +171,6 @@ def _written(options: dict[str, str], folder: Path) -> Iterator[tuple[Path, str]
 
         read_leniently(file, start)
         yield from ((file, value) for value in found)
-
-
-def output_names(config: Path) -> re.Pattern[str]:
-    """Return what the names look like that ``SumoOutputs`` gives the outputs of a scenario.
-
-    Names of which options and additional files do not tell, as SUMO's own for the device ``ssm``, are not among them.
-    """
-    options = options_of(config)
-    if any(name.startswith("save-state.") for name in options):
-        options.setdefault("save-state.prefix", "state")
-    suffix = f"(?:{re.escape(_plain(options.get('output-suffix', '')))})?"  # SUMO puts it before a dot
-    single = [value for _, value in _written(options, config.parent)]
-    series: list[str] = []  # of which each file has a time or a number behind the name
-    for name, value in options.items():
-        if is_output(name):
-            kept = series if name == "save-state.prefix" or _PAST_THE_PREFIX.get(name) == "vtk-output" else single
-            kept += [one for one in value.split(",") if one not in NOWHERE]
-    names = [re.escape(_last(value)).replace(r"\.", rf"{suffix}\.") + suffix for value in single]
-    names += [rf"{re.escape(_last(value))}_[\d:]+{suffix}[\d.:]*{suffix}\.(?:xml|xml\.gz|vtp)" for value in series]
-    number = r"(?:\d+_)?" if len(set(names)) < len(names) else ""  # see SumoOutputs._distinct
-    own = re.escape(_plain(options.get("output-prefix", "")))
-    return re.compile(rf"(?:pass\d+_)?{own}{number}(?:{'|'.join(names)})" if names else "(?!)")
 
 
 def _refuse_in_the_way(folder: Path) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
@@ -20,16 +19,14 @@ from vnetsim.experiment import Experiment, TrafficSettings
 from vnetsim.experiment.traffic import REACH_M
 from vnetsim.progress import ProgressDisplay
 from vnetsim.traffic.opened import OpenedTraffic
-from vnetsim.traffic.sumo.config import is_true, options_of
+from vnetsim.traffic.sumo.config import is_true
 from vnetsim.traffic.sumo.demand import Demand
-from vnetsim.traffic.sumo.entities import refuse_entities
 from vnetsim.traffic.sumo.net import SumoNet, anchors, fastest_mps, surroundings
-from vnetsim.traffic.sumo.outputs import SumoOutputs, refuse_no_simulation
+from vnetsim.traffic.sumo.outputs import SumoOutputs
 from vnetsim.traffic.sumo.session import SumoSession
 from vnetsim.traffic.sumo.steps import Pass
 from vnetsim.traffic.vehicle_types import TypeFilter
 
-LONGEST_STEP_S = 60.0
 PATIENCE_S = 30.0
 """Wall time after which it is told that a scenario has no end."""
 
@@ -72,8 +69,6 @@ class SumoTraffic(OpenedTraffic):
         refuse_special(config)
         if not config.is_file():
             raise InputError(f"{config}: no such file.")
-        refuse_entities(config)
-        refuse_no_simulation(config)
         self._settings = settings
         self._repeat = repeat
         self._types = TypeFilter(settings)
@@ -81,19 +76,12 @@ class SumoTraffic(OpenedTraffic):
         self._play: Pass | None = None
         self._progress = progress
         self._config = config.absolute()
-        with suppress(ValueError):  # which SUMO tells
-            self._refuse_long(float(options_of(self._config).get("step-length", "1")))
         self._outputs = SumoOutputs(self._config, outputs)
         try:
             self._describe()
         except BaseException:
             self.close()
             raise
-
-    def _refuse_long(self, step_s: float) -> None:
-        """Refuse steps that SUMO would compute for hours, deaf to signals; vehicles pass a disc within a minute."""
-        if step_s > LONGEST_STEP_S:
-            raise InputError(f"{self._config}: step-length: a step of {step_s:g} s; at most {LONGEST_STEP_S:g} s.")
 
     def _describe(self) -> None:
         session = self._start(self._settings.seed)
@@ -127,7 +115,6 @@ class SumoTraffic(OpenedTraffic):
         written = self._outputs.note()
         notes = [written] if written else []
         self._step_s: float = api.simulation.getDeltaT()
-        self._refuse_long(self._step_s)
         self._begin_s: float = api.simulation.getTime()
         end_s: float = api.simulation.getEndTime()
         count_s = self._begin_s + self._settings.warmup_s
