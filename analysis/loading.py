@@ -108,26 +108,10 @@ def _rsus(manifest: ManifestRecord, path: Path) -> tuple[Rsu, ...]:
     return tuple(Rsu(**dataclasses.asdict(rsu)) for rsu in manifest.rsus)
 
 
-def _camera(experiment: ExperimentRecord, path: Path) -> Camera:
-    try:
-        return Camera(**experiment.camera)
-    except TypeError as error:
-        raise InputError(f"{path}: [camera] is not of this version: {error}.") from None
-
-
 def _samples(directory: RunDirectory) -> Samples | None:
     if not directory.holds("samples.npz"):
         return None
-    path = directory.path / "samples.npz"
-    arrays = directory.read_arrays("samples.npz")
-    try:
-        images = arrays["images"]
-        kernels, speeds = (np.asarray(arrays[name], np.float64) for name in ("kernels_px", "speeds_mps"))
-    except (KeyError, ValueError, TypeError) as error:
-        raise InputError(f"{path}: unreadable: {str(error).splitlines()[0]}.") from None
-    if images.ndim != 5 or images.dtype != np.uint8 or not len(images) == len(kernels) == len(speeds):
-        raise InputError(f"{path}: images must be uint8 (levels, count, H, W, C), got {images.dtype} {images.shape}.")
-    return Samples(images=images, kernels_px=kernels, speeds_mps=speeds) if images.size else None
+    return Samples(**directory.read_arrays("samples.npz"))
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -200,7 +184,7 @@ def load(run: Path) -> RunData:
         experiment=experiment,
         experiment_text=text,
         rsus=_rsus(manifest, run),
-        camera=_camera(experiment, run / "experiment.toml"),
+        camera=Camera(**experiment.camera),
         samples=_samples(directory),
         paths=paths,
         **tables,

@@ -133,12 +133,8 @@ HUGE = 10**400
         (lambda told: told.update(network="os.system"), "does not come with vnetsim"),
         (lambda told: told.update(encoder="mine.py:Own"), "does not come with vnetsim"),
         (lambda told: told.pop("mean"), "mean: it has no default"),
-        (lambda told: told.update(std=[0.0, 1.0, 1.0]), "std must be above 0"),
         (lambda told: told.update(mean=[HUGE, 1.0, 1.0]), "mean"),
-        (lambda told: told.update(mean=[float("inf"), 1.0, 1.0]), "mean must have a number"),
         (lambda told: told.update(round=1e999), "round: expected a whole number"),
-        (lambda told: told.update(image_shape=[3, HUGE, HUGE]), "image_shape must be"),
-        (lambda told: told.update(network="ResNet8", image_shape=[1, 2**16, 2**16], mean=[0], std=[1]), "not those of"),
     ],
 )
 def test_a_file_that_was_altered_is_refused_in_one_line(

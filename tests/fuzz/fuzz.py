@@ -29,8 +29,6 @@ sys.path.insert(0, str(Path(__file__).parent))
 from mutations import mutated
 from targets import TARGETS, Done, Target, chosen, inside
 
-from vnetsim.storage.run_directory import RunDirectory
-
 FINDINGS = Path(__file__).with_name("findings")
 CPU_S = 30.0
 WALL_S = 300.0
@@ -105,17 +103,8 @@ def damaged(target: Target, folder: Path, draw: random.Random) -> Path:
     """Write the seed into a folder, damage one of its files, and return that."""
     target.seed(folder)
     path = draw.choice(chosen(target, folder))
-    write(target, folder, path, mutated(draw, path.read_bytes()))
+    path.write_bytes(mutated(draw, path.read_bytes()))
     return path
-
-
-def write(target: Target, folder: Path, path: Path, content: bytes) -> None:
-    """Write a file of an input, with checksums made anew where the target wants that."""
-    if target.sealed:
-        run = folder / target.sealed
-        RunDirectory(run).put({str(path.relative_to(run)): content})
-    else:
-        path.write_bytes(content)
 
 
 def replayed(name: str, finding: Path, folder: Path) -> tuple[str, str]:
@@ -123,7 +112,7 @@ def replayed(name: str, finding: Path, folder: Path) -> tuple[str, str]:
     target = TARGETS[name]
     target.seed(folder)
     for file in (path for path in finding.rglob("*") if path.is_file()):
-        write(target, folder, folder / file.relative_to(finding), file.read_bytes())
+        (folder / file.relative_to(finding)).write_bytes(file.read_bytes())
     return tried(target, folder)
 
 

@@ -95,14 +95,12 @@ class Target:
         seed: writes the files into an empty folder.
         files: patterns of the files to damage.
         call: what is done, in the folder.
-        sealed: whether checksums are made anew after the damage, as who means to deceive would.
     """
 
     share: float
     seed: Callable[[Path], None]
     files: tuple[str, ...]
     call: Callable[[], Done]
-    sealed: str = ""
 
 
 def copied(*names: str) -> Callable[[Path], None]:
@@ -304,17 +302,6 @@ TARGETS: dict[str, Target] = {
     "driving-log": Target(share=0.05, seed=drive, files=("driving_log.csv",), call=data("driving-log", ".")),
     "folder": Target(share=0.04, seed=pictures, files=("data/*/*",), call=data("folder", "data")),
     "run": Target(share=0.03, seed=run_directory, files=TABLES, call=read_run),
-    "run-sealed": Target(share=0.02, seed=run_directory, files=TABLES[:-1], call=read_run, sealed="run"),
-    "report": Target(
-        share=0.005, seed=run_directory, files=TABLES[:-1], call=lambda: command("report", "run"), sealed="run"
-    ),
-    "resume": Target(
-        share=0.005,
-        seed=unfinished,
-        files=("run/checkpoint/*", "run/manifest.json", "run/experiment.toml"),
-        call=lambda: command("resume", "run"),
-        sealed="run",
-    ),
     "comparison": Target(
         share=0.002,
         seed=comparison,

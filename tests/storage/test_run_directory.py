@@ -112,21 +112,6 @@ def test_a_lock_that_is_no_file_is_told_and_waited_for_by_nobody(what: str, tmp_
     assert (tmp_path / "mine").read_text() == "dear"
 
 
-def test_a_table_of_more_rows_than_there_is_memory_for_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = RunDirectory(tmp_path)
-    run.write("metrics", [ROW] * 10_000)
-    pages = os.sysconf("SC_PHYS_PAGES")
-    monkeypatch.setattr(os, "sysconf", {"SC_PAGE_SIZE": 1, "SC_PHYS_PAGES": 10_000 * 5 * 8}.__getitem__)
-    assert run.read("metrics").height == 10_000
-    monkeypatch.setattr(os, "sysconf", {"SC_PAGE_SIZE": 1, "SC_PHYS_PAGES": 10_000 * 5 * 8 - 1}.__getitem__)
-    for read in (run.read, lambda table: run.scan(table).collect(lambda rows: rows)):
-        with pytest.raises(InputError, match=r"metrics\.parquet: unreadable: 10000 rows are more than there is memory"):
-            read("metrics")
-    assert pages > 1
-
-
 def test_whatever_is_done_to_an_archive_of_arrays_is_one_line(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path)
     run.write_arrays("samples.npz", images=np.arange(600, dtype=np.uint8), kernels_px=np.arange(3.0))
@@ -139,15 +124,6 @@ def test_whatever_is_done_to_an_archive_of_arrays_is_one_line(tmp_path: Path) ->
             continue
         told += 1
     assert told > 50
-
-
-def test_an_archive_that_unpacks_to_gigabytes_is_refused(tmp_path: Path) -> None:
-    run = RunDirectory(tmp_path)
-    with zipfile.ZipFile(tmp_path / "bomb", "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("images.npy", bytes(300 * 2**20))
-    run.put({"samples.npz": (tmp_path / "bomb").read_bytes()})
-    with pytest.raises(InputError, match=r"samples\.npz: unreadable: larger than vnetsim writes it"):
-        run.read_arrays("samples.npz")
 
 
 def test_a_header_of_an_array_that_is_no_python_is_one_line(tmp_path: Path) -> None:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import polars as pl
 import pytest
 from received import MANIFEST, reseal
 
@@ -84,15 +82,6 @@ def test_what_is_no_run_directory_is_refused(tmp_path: Path) -> None:
         open_traffic(Experiment(scenario=str(tmp_path)))
 
 
-def test_windows_of_a_stranger_rsu_are_refused(tmp_path: Path) -> None:
-    record("gaussian", tmp_path)
-    manifest = RunDirectory(tmp_path).manifest()
-    manifest["rsus"][0]["id"] = "elsewhere"
-    RunDirectory(tmp_path).write_json("manifest.json", manifest)
-    with pytest.raises(InputError, match=r"RSU '0,0' is not in manifest\.json"):
-        open_traffic(Experiment(scenario=str(tmp_path)))
-
-
 def test_altered_settings_of_what_is_replayed_are_told(tmp_path: Path, events_of: Callable[..., object]) -> None:
     record("gaussian", tmp_path)
     RunDirectory(tmp_path).put({"experiment.toml": b'scenario = "gaussian"\n[traffic]\nwarmup_s = 0.0\n'})
@@ -100,40 +89,3 @@ def test_altered_settings_of_what_is_replayed_are_told(tmp_path: Path, events_of
     (tmp_path / "experiment.toml").write_bytes(b"altered")
     with pytest.raises(InputError, match=r"experiment\.toml: altered or damaged since it was written"):
         events_of(tmp_path)
-
-
-PATHS = ("path_time_s", "path_x_m", "path_y_m", "path_speed_mps")
-
-
-@pytest.mark.parametrize(
-    ("damage", "words"),
-    [
-        ({"exit_s": math.inf}, "a number is not finite"),
-        ({"entry_speed_mps": math.nan}, "a number is not finite"),
-        ({"enter_s": None}, "something is missing"),
-        ({"path_x_m": [0.0, None]}, "a number in path_x_m is not finite"),
-        ({"exit_s": -5.0, "path_time_s": [0.0, -5.0]}, "a path does not lead from entry to exit"),
-        ({"path_time_s": []}, "a path does not lead from entry to exit"),
-        ({name: [] for name in PATHS}, "a path does not lead from entry to exit"),
-        ({"path_x_m": [1.0]}, "a path does not lead from entry to exit"),
-    ],
-)
-def test_windows_that_no_traffic_gives_are_refused(tmp_path: Path, damage: dict[str, object], words: str) -> None:
-    """Their checksums are made anew: without this, NaN went through a run to exit 0, and infinity to a traceback."""
-    record("gaussian", tmp_path)
-    directory = RunDirectory(tmp_path)
-    rows = directory.read("windows").rows(named=True)
-    first = {**rows[0], "enter_s": 0.0, "exit_s": 1.0, **{name: [0.0, 1.0] for name in PATHS}}
-    directory.write("windows", [tuple({**first, **damage}.values()), *(tuple(row.values()) for row in rows[1:])])
-    for read in (lambda: open_traffic(Experiment(scenario=str(tmp_path))), lambda: directory.scan("windows")):
-        with pytest.raises(InputError, match=rf"windows\.parquet: damaged: of some windows, {words}\.$"):
-            read()
-
-
-def test_windows_of_one_vehicle_that_overlap_are_refused(tmp_path: Path) -> None:
-    record("gaussian", tmp_path)
-    directory = RunDirectory(tmp_path)
-    windows = directory.read("windows")
-    directory.write("windows", pl.concat([windows, windows.head(1)]))
-    with pytest.raises(InputError, match="two of one vehicle at one RSU overlap"):
-        open_traffic(Experiment(scenario=str(tmp_path)))

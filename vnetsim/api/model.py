@@ -131,7 +131,6 @@ def load_model(run: RunDirectory, network: object = None, name: str = MODEL_FILE
             f"{path}: does not say what it is a model of; load the tensors with safetensors.torch.load_file."
         )
     record = structure(found, ModelRecord, str(path))
-    record.refuse_misfit()
     if not isinstance(network, nn.Module):
         network = _built(record, network, run)
     try:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vnetsim.errors.bounds import require
 from vnetsim.errors.paths import path_name
 from vnetsim.learning.protocol import Description
 
@@ -43,19 +41,6 @@ class ModelRecord:
     mean: tuple[float, ...]
     std: tuple[float, ...]
     batchnorm: str
-
-    def refuse_misfit(self) -> None:
-        """Refuse what a file says that does not fit.
-
-        Raises:
-            InputError: shape, ``mean`` and ``std`` do not fit each other.
-        """
-        sides = len(self.image_shape) == 3 and all(0 < side <= 2**16 for side in self.image_shape)
-        require(sides, f"image_shape must be (C, H, W), got {self.image_shape}.")
-        for name, values in (("mean", self.mean), ("std", self.std)):
-            fits = len(values) == self.image_shape[0] and all(map(math.isfinite, values))
-            require(fits, f"{name} must have a number for each channel of image_shape.")
-        require(min(self.std) > 0, "std must be above 0.")
 
 
 def model_files(rsu_ids: Sequence[str]) -> dict[str, str]:

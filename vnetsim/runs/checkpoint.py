@@ -18,7 +18,7 @@ from vnetsim.errors import InputError
 from vnetsim.learning import Participant
 from vnetsim.storage.checksums import sha256
 from vnetsim.storage.folder import Folder
-from vnetsim.storage.structure import AnyFloat, structured
+from vnetsim.storage.structure import structured
 
 T = TypeVar("T")
 
@@ -48,12 +48,12 @@ class FinishedRound:
 
     participants: str
     rejected: tuple[int, ...] = ()
-    weights: tuple[AnyFloat | None, ...] = ()
-    losses: tuple[AnyFloat, ...] = ()
-    metrics: Mapping[str, AnyFloat] = field(default_factory=dict)
-    exchanges: tuple[tuple[str, str, AnyFloat], ...] = ()
+    weights: tuple[float | None, ...] = ()
+    losses: tuple[float, ...] = ()
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    exchanges: tuple[tuple[str, str, float], ...] = ()
     mixing: bool = False
-    figures: tuple[AnyFloat | None, ...] = ()
+    figures: tuple[float | None, ...] = ()
 
 
 def digest(participants: Sequence[Participant]) -> str:
@@ -85,7 +85,7 @@ class _Block:
 class _Progress(_Block):
     """``progress.json``: what follows the blocks, and the names of all that belongs to it."""
 
-    initial: dict[str, AnyFloat]
+    initial: dict[str, float]
     blocks: list[str]
     state: str
     parts: dict[str, str]

@@ -18,10 +18,6 @@ from __future__ import annotations
 
 import io
 import json
-import math
-import zipfile
-from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -33,11 +29,9 @@ from vnetsim.errors import InputError
 from vnetsim.storage.folder import Folder, json_bytes
 from vnetsim.storage.records import COMPARISON, FORMAT, ComparisonRecord, ExperimentRecord, ManifestRecord
 from vnetsim.storage.structure import parse_toml, structured
-from vnetsim.storage.tables import REALS, TABLES, Scan, to_parquet
+from vnetsim.storage.tables import TABLES, Scan, to_parquet
 
 T = TypeVar("T")
-
-_LARGEST_ARRAYS = 2**28  # bytes
 
 Rows = pl.DataFrame | list[tuple[object, ...]]
 """A table: a frame with its columns, or tuples in their order."""
@@ -79,12 +73,10 @@ class RunDirectory(Folder):
         """Return the arrays of a NumPy archive.
 
         Raises:
-            InputError: it is missing, damaged, or larger than any that vnetsim writes.
+            InputError: it is missing or damaged.
         """
         content = self.read_bytes(name)
         try:
-            with zipfile.ZipFile(io.BytesIO(content)) as archive:
-                _refuse_large(archive)
             with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
                 return dict(arrays)
         except Exception as error:  # zipfile and NumPy raise a dozen kinds on what is damaged
@@ -164,14 +156,7 @@ class RunDirectory(Folder):
         paths = tuple(self.checked(piece) for piece in pieces or [name])
         for path in paths:
             _expect_columns(path, table, Scan((path,)).collect(lambda rows: rows.head(0)).schema)
-            if table == "windows":
-                _refuse_impossible(path, Scan((path,)))
         return Scan(paths)
-
-
-def _refuse_large(archive: zipfile.ZipFile) -> None:
-    if sum(member.file_size for member in archive.infolist()) > _LARGEST_ARRAYS:
-        raise ValueError("larger than vnetsim writes it")
 
 
 def _expect_columns(path: Path, table: str, found: pl.Schema) -> None:
@@ -179,51 +164,3 @@ def _expect_columns(path: Path, table: str, found: pl.Schema) -> None:
     if dict(found) != expected:
         wrong = sorted(set(found.items()) ^ set(expected.items()), key=str)
         raise InputError(f"{path}: columns differ from those of this version: {wrong[0][0]}.")
-
-
-def _refuse_impossible(path: Path, windows: Scan) -> None:
-    """Refuse coverage windows that no traffic gives, whose checksums were made anew.
-
-    Raises:
-        InputError: says what is wrong with some of them.
-    """
-    path_s, times = pl.col("path_time_s"), pl.col("path_time_s").list
-    faults = {
-        "something is missing": pl.any_horizontal(pl.all().is_null()),
-        "a number is not finite": ~pl.all_horizontal(pl.col(pl.Float64).abs() <= _LARGEST),
-        **{
-            f"a number in {name} is not finite": ~(pl.col(name).explode().fill_null(math.inf).abs() <= _LARGEST)
-            for name in _PATHS
-        },
-        "a path does not lead from entry to exit": ~pl.all_horizontal(
-            times.first().eq_missing(pl.col("enter_s")),
-            times.last().eq_missing(pl.col("exit_s")),
-            path_s == times.sort(),
-            *(pl.col(name).list.len() == times.len() for name in _PATHS),
-        ),
-    }
-    before_s = pl.col("exit_s").shift().over("vehicle_id", "rsu_id", order_by="enter_s")
-    of_all = {"two of one vehicle at one RSU overlap": pl.col("enter_s") < before_s}
-    count = windows.collect(lambda rows: rows.select(pl.len())).item()
-    for looked_for, first, last in [
-        *((faults, first, first + _TOGETHER) for first in range(0, count, _TOGETHER)),
-        (of_all, 0, count),
-    ]:
-        found = windows.collect(partial(_any, faults=looked_for, first=first, last=last))
-        for words in found.columns:
-            if found[words].item():
-                raise InputError(f"{path}: damaged: of some windows, {words}.")
-
-
-def _any(rows: pl.LazyFrame, *, faults: Mapping[str, pl.Expr], first: int, last: int) -> pl.LazyFrame:
-    """Return whether any of some rows has each fault."""
-    return rows.slice(first, last - first).select(fault.any().alias(words) for words, fault in faults.items())
-
-
-_TOGETHER = 4096
-"""Windows that are looked at together, so that memory does not grow with their number."""
-
-
-_PATHS = [column.name for column in TABLES["windows"] if column.dtype == REALS]
-_LARGEST = 1e12
-"""Seconds, metres and the like beyond it are none that a simulation comes to."""

@@ -1,7 +1,7 @@
 """How plain values of TOML and JSON become dataclasses, settings and records, or one line that says what is wrong.
 
-A record may have been received, so values are held to their types exactly as they stand: nothing is converted but whole
-numbers where reals stand, and what is missing or of another type is named with its key.
+Values are held to their types exactly as they stand: nothing is converted but whole numbers where reals stand, and what
+is missing or of another type is named with its key.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ import functools
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_args, get_origin
+from typing import Any, TypeVar
 
 import cattrs
-from cattrs.cols import list_structure_factory
 from cattrs.errors import (
     AttributeValidationNote,
     BaseValidationError,
@@ -28,15 +27,6 @@ from vnetsim.errors import InputError, unknown_name
 from vnetsim.errors.bounds import BESIDE, check_bounds
 
 T = TypeVar("T")
-
-DEEPEST = 50
-"""Tables or lists within each other; settings have three, records six."""
-
-LARGEST = 2**63 - 1
-"""Whole numbers beyond it are none that vnetsim writes: seeds have up to 63 bits."""
-
-AnyFloat = Annotated[float, "need not be finite"]
-"""A number that need not be finite, such as the loss of a training that failed."""
 
 
 def _names(value: Any, _: Any) -> tuple[str, ...]:
@@ -118,23 +108,11 @@ def structured(path: Path, value: Any, kind: type[T]) -> T:
         InputError: names file and key.
     """
     try:
-        _refuse_extremes(value, (), 0)
         return _records().structure(value, kind)
     except InputError as fault:
         raise InputError(f"{path}: damaged: {fault}") from None
     except Exception as error:  # noqa: BLE001 - of whatever kind, it is what a hook or a constructor said of the value
         raise InputError(f"{path}: damaged: {_first_fault(error, (), value)}") from None
-
-
-def _refuse_extremes(value: Any, place: tuple[str, ...], depth: int) -> None:
-    """Refuse what no page could hold, also in what no dataclass tells of."""
-    if depth > DEEPEST:
-        raise InputError(f"{'.'.join(place)[:60]}: nested too deeply.")
-    if isinstance(value, dict | list):
-        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
-            _refuse_extremes(item, (*place, str(key)) if depth < 3 else place, depth + 1)
-    elif isinstance(value, int) and abs(value) > LARGEST:
-        raise InputError(f"{'.'.join(place)}: a whole number of more than 64 bits.")
 
 
 def _strict_converter(*, forbid_extra_keys: bool) -> cattrs.Converter:
@@ -159,42 +137,9 @@ def _scalar(kind: type, words: str, *accepted: type) -> Callable[[Any, Any], Any
     return convert
 
 
-def _is_many(kind: Any) -> bool:
-    made: Any = get_origin(kind)
-    return made is list or (made is tuple and get_args(kind)[-1] is ...)
-
-
 @functools.cache
 def _records() -> cattrs.Converter:
     converter = _strict_converter(forbid_extra_keys=False)
-    any_float = _scalar(float, "a number", int, float)
-
-    def finite(value: Any, kind: Any) -> float:
-        number: float = any_float(value, kind)
-        if not abs(number) <= 1e300:
-            raise TypeError("expected a finite number")
-        return number
-
-    def text(value: Any, _: Any) -> str:
-        if not isinstance(value, str) or "\0" in value or any("\ud800" <= char <= "\udfff" for char in value):
-            raise TypeError("expected a string")
-        return value
-
-    def many(kind: Any) -> Callable[[Any, Any], Any]:
-        made: Any = get_origin(kind)
-        inner = list_structure_factory(kind, converter)
-
-        def convert(value: Any, _: Any) -> Any:
-            if not isinstance(value, list):
-                raise TypeError("expected a list")
-            return made(inner(value, kind))
-
-        return convert
-
-    converter.register_structure_hook(float, finite)
-    converter.register_structure_hook_func(lambda kind: kind == AnyFloat, any_float)
-    converter.register_structure_hook(str, text)
-    converter.register_structure_hook_factory(_is_many, many)
     configure_union_passthrough(str | int | None, converter)
     return converter
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -33,9 +32,6 @@ class Column:
     unit: str
     meaning: str
 
-
-_LEAST_BYTES = 8
-"""Of a value in memory."""
 
 TEXT, INTEGER, REAL = pl.String(), pl.Int64(), pl.Float64()
 REALS = pl.List(pl.Float64())
@@ -408,20 +404,7 @@ class Scan:
             InputError: a file cannot be read, or is damaged.
         """
         with _damage_as_input_error(self.paths[0]):
-            _refuse_bomb(self.paths)
             return query(pl.scan_parquet(list(self.paths), glob=False)).collect(engine="streaming")
-
-
-def _refuse_bomb(paths: Sequence[Path]) -> None:
-    """Refuse files that declare more rows than there is memory for: a few kilobytes may unpack to any number.
-
-    Raises:
-        InputError: naming the first.
-    """
-    scan = pl.scan_parquet(list(paths), glob=False)
-    rows, columns = scan.select(pl.len()).collect().item(), len(scan.collect_schema())
-    if rows * columns * _LEAST_BYTES > os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"):
-        raise InputError(f"{paths[0]}: unreadable: {rows} rows are more than there is memory for.")
 
 
 @contextmanager
