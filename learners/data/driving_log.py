@@ -81,7 +81,7 @@ class DrivingLog:
         files = _find_images(log.parent, [(rows[view // cameras], int(view % cameras)) for view in used])
         places = [rows[view // cameras].place for view in used]
         read = read_images(files, grey=True, side_px=data.image_px or SIDE_PX, places=places)
-        images = torch.from_numpy(read.images)
+        images = torch.from_numpy(read)
         return SteeringSet(
             name=self.name,
             train=images[np.searchsorted(used, train)],
@@ -90,7 +90,6 @@ class DrivingLog:
             train_blocks=torch.from_numpy(renumbered(blocks[train // cameras])),
             test=images[np.searchsorted(used, test)],
             test_angles=torch.from_numpy(angles[test]),
-            pixels=read.pixels,
         )
 
 

@@ -59,14 +59,13 @@ class ClassFolders:
         train = first(train, data.train_images, key="data.train_images", name=self.name)
         test = first(test, data.test_images, key="data.test_images", name=self.name)
         used = np.sort(np.concatenate([train, test]))
-        read = read_images([files[index] for index in used], grey=False, side_px=data.image_px or SIDE_PX)
+        images = read_images([files[index] for index in used], grey=False, side_px=data.image_px or SIDE_PX)
         return classed_set(
             self.name,
             data.root,
-            train=(read.images[np.searchsorted(used, train)], labels[train]),
-            test=(read.images[np.searchsorted(used, test)], labels[test]),
+            train=(images[np.searchsorted(used, train)], labels[train]),
+            test=(images[np.searchsorted(used, test)], labels[test]),
             class_names=tuple(names),
-            pixels=read.pixels,
         )
 
 

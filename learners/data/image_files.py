@@ -6,12 +6,10 @@ Aspect is not kept: height and width are resized each on its own (antialiased bi
 from __future__ import annotations
 
 import logging
-import math
 import struct
 import warnings
 import zlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,20 +29,8 @@ logging.getLogger("PIL").addHandler(logging.NullHandler())  # damage is reported
 _UNREADABLE = (OSError, ValueError, SyntaxError, EOFError, struct.error, zlib.error, Image.DecompressionBombError)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class ReadImages:
-    """Images of files: ``images`` uint8, shape (N, C, P, P); ``pixels`` says how wider ones came to 8 bits, if any."""
-
-    images: NDArray[np.uint8]
-    pixels: str
-
-
-def read_images(paths: Sequence[Path], *, grey: bool, side_px: int, places: Sequence[str] = ()) -> ReadImages:
-    """Return the images of files, with one channel when ``grey`` and else three, turned upright as EXIF says.
-
-    Grey images of more than 8 bits, whole numbers or floating point, are brought to 0..255 by one range for all files,
-    which follows from the largest pixel: whole numbers by their bits (4095 where 12 are used, also when stored in 16),
-    floating point by 1 where none exceeds 1 and else by 255.
+def read_images(paths: Sequence[Path], *, grey: bool, side_px: int, places: Sequence[str] = ()) -> NDArray[np.uint8]:
+    """Return the images of files, shape (N, 1, P, P) when ``grey``, else (N, 3, P, P), turned upright as EXIF says.
 
     Args:
         paths: the files.
@@ -53,26 +39,19 @@ def read_images(paths: Sequence[Path], *, grey: bool, side_px: int, places: Sequ
         places: what to call each file in a message, for example the line that names it; its path by default.
 
     Raises:
-        InputError: when files cannot be read, saying how many and naming the first of them; when their pixels are
-            negative, not numbers, or of colours with 16 bits, of which Pillow reads the upper 8 alone.
+        InputError: when files cannot be read, saying how many and naming the first of them; when one has pixels of more
+            than 8 bits, whose range nobody but its owner knows.
     """
     images = np.empty((len(paths), 1 if grey else 3, side_px, side_px), dtype=np.uint8)
-    wide: dict[int, NDArray[np.float32]] = {}
-    high = {"I": 0.0, "F": 0.0}
     faults: list[str] = []
     for number, path in enumerate(paths):
         refuse_special(path)
         place = f"{places[number]}: '{path}'" if places else f"'{path}'"
         try:
             with warnings.catch_warnings(action="ignore"), Image.open(path) as image:  # damage is reported below
-                _refuse_wide_colour(image, place)
+                _refuse_wide(image, place)
                 image.draft("L" if grey else "RGB", (side_px, side_px))  # a large JPEG is decoded at a fraction
-                upright = ImageOps.exif_transpose(image)
-                if upright.mode[0] in high:
-                    kind, wide[number], largest = _wide(upright, side_px, place)
-                    high[kind] = max(high[kind], largest)
-                else:
-                    images[number] = _square(upright, grey=grey, side_px=side_px)
+                images[number] = _square(ImageOps.exif_transpose(image), grey=grey, side_px=side_px)
         except _UNREADABLE:
             faults.append(place)
     if faults:
@@ -80,46 +59,15 @@ def read_images(paths: Sequence[Path], *, grey: bool, side_px: int, places: Sequ
             f"data.root: {len(faults)} of {len(paths)} images cannot be read: {listed(faults)};"
             " replace them or leave them out."
         )
-    if not wide:
-        return ReadImages(images=images, pixels="")
-    if all(high.values()):
-        raise InputError(
-            "data.root: some images have whole numbers of more than 8 bits, others floating point; their ranges cannot "
-            "be compared: store all in one way."
-        )
-    largest = max(high.values())
-    if high["I"] > 0:
-        full = float(2 ** max(int(largest).bit_length(), 8) - 1)
-    else:
-        full = 1.0 if largest <= 1 else max(255.0, largest)
-    for number, pixels in wide.items():
-        images[number] = np.rint(pixels * (255 / full))
-    return ReadImages(
-        images=images, pixels=f"0 to {full:g} brought to 0 to 255 in {len(wide)} files; the largest is {largest:g}"
-    )
+    return images
 
 
-def _refuse_wide_colour(image: ImageFile, place: str) -> None:
-    """Refuse colours of 16 bits: cut to the upper 8, the 12 bits of many cameras would arrive as 0 to 15."""
-    if image.mode[0] in "IF":
-        return
-    for tile in image.tile:
-        raw, *rest = tile[3] if isinstance(tile[3], tuple) else (tile[3],)
-        if ";16" in str(raw) or rest == [65535]:  # the latter is how a .ppm says it
-            raise InputError(
-                f"data.root: {place} has colours of 16 bits, of which only the upper 8 would be read; store 8 bits."
-            )
-
-
-def _wide(image: Image.Image, side_px: int, place: str) -> tuple[str, NDArray[np.float32], float]:
-    """Return the kind (I or F), the pixels, shape (P, P), and the largest one of a grey image of more than 8 bits."""
-    kind, pixels = image.mode[0], np.asarray(image).astype(np.float32)
-    largest = float(pixels.max())
-    if not (float(pixels.min()) >= 0 and largest < math.inf):  # NaN too
-        raise InputError(f"data.root: {place} has pixels that are negative or not numbers; store 8 bits.")
-    if image.size != (side_px, side_px):
-        pixels = np.asarray(Image.fromarray(pixels).resize((side_px, side_px), Image.Resampling.BILINEAR))
-    return kind, pixels, largest
+def _refuse_wide(image: ImageFile, place: str) -> None:
+    """Refuse pixels of more than 8 bits: cut to the upper 8, the 12 bits of many cameras would arrive as 0 to 15."""
+    raw = [(tile[3] if isinstance(tile[3], tuple) else (tile[3],)) for tile in image.tile]
+    # the latter is how a .ppm says it
+    if image.mode[0] in "IF" or any(";16" in str(one[0]) or one[1:] == (65535,) for one in raw):
+        raise InputError(f"data.root: {place} has pixels of more than 8 bits; bring them to 8 by a range that suits.")
 
 
 def listed(items: Sequence[str]) -> str:

@@ -25,7 +25,6 @@ class ImageSet:
         class_names: label texts, in order of the class index.
         mean: mean of each channel over the training images scaled to [0, 1].
         std: standard deviation of each channel over the same.
-        pixels: how pixels of more than 8 bits came to 8, for the record; empty where there were none.
     """
 
     name: str
@@ -36,7 +35,6 @@ class ImageSet:
     class_names: tuple[str, ...]
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
-    pixels: str = ""
 
     def __post_init__(self) -> None:
         require_images(self.train, 3)
@@ -97,7 +95,6 @@ class SteeringSet:
             its frames follow each other.
         test: frames that no silo ever holds, uint8, shape (M, 1, H, W).
         test_angles: their steering angles, float32, shape (M,).
-        pixels: how pixels of more than 8 bits came to 8, for the record; empty where there were none.
     """
 
     name: str
@@ -107,7 +104,6 @@ class SteeringSet:
     train_blocks: Tensor
     test: Tensor
     test_angles: Tensor
-    pixels: str = ""
 
     def __post_init__(self) -> None:
         require_images(self.train, 1)
@@ -117,18 +113,15 @@ class SteeringSet:
 Part = tuple[NDArray[np.uint8], NDArray[np.int64]]
 
 
-def classed_set(
-    name: str, root: str, *, train: Part, test: Part, class_names: tuple[str, ...], pixels: str = ""
-) -> ImageSet:
+def classed_set(name: str, root: str, *, train: Part, test: Part, class_names: tuple[str, ...]) -> ImageSet:
     """Return the set of images, shape (N, 3, P, P), and their classes, shape (N,), with its channels' statistics.
 
     Args:
-        name: see ``ImageSet``, as for ``class_names`` and ``pixels``.
+        name: see ``ImageSet``, as for ``class_names``.
         root: where it was read, for messages.
         train: images and classes to train on.
         test: those to test on.
         class_names: see ``name``.
-        pixels: see ``name``.
 
     Raises:
         InputError: when the training images are not of two classes, or there are no test images.
@@ -147,7 +140,6 @@ def classed_set(
         class_names=class_names,
         mean=mean,
         std=std,
-        pixels=pixels,
     )
 
 

@@ -106,7 +106,7 @@ class Task(ABC):
         settings: local training.
         data: ``train``, the pool of training images, uint8 of shape (N, C, H, W), and ``test``, images that no silo
             holds. It may have ``mean`` and ``std`` of each channel in [0, 1], by which ``normalised`` shifts and scales
-            images, and ``pixels``, how those of more than 8 bits came to 8.
+            images.
         indices: the pool's rows that each silo holds.
         network: a new network, on the CPU.
 
@@ -137,7 +137,6 @@ class Task(ABC):
         self._context = context
         self._training = settings
         self._samples: Tensor = data.test
-        self._pixels: str = getattr(data, "pixels", "")
         self.device = torch.device(context.device)
         self.silos = SiloImages(data.train, indices, device=self.device)
         channels, height, width = (int(side) for side in data.train.shape[1:])
@@ -276,7 +275,6 @@ class Task(ABC):
             "Model": f"{payload_bytes(self.sent(self.network.state_dict())) / 1e6:.4g} MB each way",
             f"{picture.capitalize()}s per silo": f"{min(sizes)} to {max(sizes)}, {sum(sizes)} in all",
             f"Test {picture}s": f"{len(self._samples)}, held by no vehicle",
-            "Pixels": self._pixels,
             "Engine": chosen,
         }
         return Description(
