@@ -95,25 +95,20 @@ def test_a_recording_is_as_long_as_its_simulation(
     assert traffic.info.end_s == took_s
 
 
-def test_a_replay_gives_the_stretch_that_it_holds(scenario: Path, windows_of: WindowsOf, tmp_path: Path) -> None:
-    recorded = TrafficSettings(rsu=RSU, warmup_s=10.0)
-    with progress_display() as progress:
-        folder = record_mobility(
-            Experiment(scenario=str(scenario), traffic=recorded), tmp_path / "out", command=(), progress=progress
+def test_a_replay_is_the_whole_recording(scenario: Path, windows_of: WindowsOf, tmp_path: Path) -> None:
+    settings = TrafficSettings(rsu=RSU, warmup_s=20.0)
+    with progress_display(show=False) as progress:
+        run = record_mobility(
+            Experiment(scenario=str(scenario), traffic=settings), tmp_path / "run", command=(), progress=progress
         )
-    # the settings of the recording are the defaults of its replay, and are not applied to it a second time
-    same = windows_of(folder, rsu=RSU, warmup_s=10.0)
-    assert _spans(same) == _spans(windows_of(scenario, rsu=RSU, warmup_s=10.0))
-    part = windows_of(folder, warmup_s=40.0, end_s=99.5)
-    assert _spans(part) == _spans(windows_of(scenario, rsu=RSU, warmup_s=40.0, end_s=100.0))
-    for window in part:
-        assert (
-            window.path_length_m
-            <= next(w.path_length_m for w in same if (w.vehicle_id, w.rsu_id) == (window.vehicle_id, window.rsu_id))
-            + 1e-6
-        )
-    with pytest.raises(InputError, match=r"its recording holds 10 to .* record it anew"):
-        windows_of(folder, warmup_s=0.0)
+    assert _spans(windows_of(run, warmup_s=20.0)) == _spans(windows_of(scenario, rsu=RSU, warmup_s=20.0))
+    for changed in (
+        {"warmup_s": 40.0},
+        {"warmup_s": 20.0, "end_s": 60.0},
+        {"warmup_s": 20.0, "vehicle_types": ("all",)},
+    ):
+        with pytest.raises(InputError, match="a replay is the whole recording, made with"):
+            windows_of(run, **changed)
 
 
 def test_what_leaves_no_time_is_refused(scenario: Path, windows_of: WindowsOf) -> None:

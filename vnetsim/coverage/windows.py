@@ -124,33 +124,6 @@ def cut_window(path: VehiclePath, time_s: float) -> Window:
     return window_of(known_path, "end", "")
 
 
-def part_of(window: Window, begin_s: float, end_s: float) -> Window | None:
-    """Return the part of a window between two instants (s), None when nothing of it lies there.
-
-    Where it is cut the cause is ``begin`` or ``end``, with an edge not known; positions there are interpolated.
-    """
-    first_s, last_s = max(window.enter_s, begin_s), min(window.exit_s, end_s)
-    if first_s >= last_s:
-        return None
-    if (first_s, last_s) == (window.enter_s, window.exit_s):
-        return window
-    inside = window.path_time_s[(window.path_time_s > first_s) & (window.path_time_s < last_s)]
-    times = np.concatenate(([first_s], inside, [last_s]))
-    xs, ys, speeds = (
-        np.interp(times, window.path_time_s, values)
-        for values in (window.path_x_m, window.path_y_m, window.path_speed_mps)
-    )
-    begun, ended = first_s > window.enter_s, last_s < window.exit_s
-    return dataclasses.replace(
-        window,
-        entry_cause="begin" if begun else window.entry_cause,
-        exit_cause="end" if ended else window.exit_cause,
-        entry_edge="" if begun else window.entry_edge,
-        exit_edge="" if ended else window.exit_edge,
-        **_figures(times, xs, ys, speeds),
-    )
-
-
 def _figures(
     times: Sequence[float] | Floats,
     xs: Sequence[float] | Floats,

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
 
 from vnetsim.coverage.rsu import Rsu
-from vnetsim.coverage.windows import CoverageEvent, TrafficInfo, VehiclePath, Window, part_of
+from vnetsim.coverage.windows import CoverageEvent, TrafficInfo, VehiclePath, Window
 from vnetsim.errors import InputError
 from vnetsim.errors.paths import resolved
 from vnetsim.experiment import Experiment, TrafficSettings
@@ -20,8 +18,9 @@ from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.storage.structure import structure
 from vnetsim.traffic.opened import OpenedTraffic
 from vnetsim.traffic.paths import events_of
-from vnetsim.traffic.vehicle_types import TypeFilter
 
+_RECORDED = ("begin_s", "end_s", "warmup_s", "vehicle_types")
+"""Settings of traffic that say what was recorded."""
 _PATHS = ("path_time_s", "path_x_m", "path_y_m", "path_speed_mps")
 
 
@@ -35,11 +34,11 @@ class ReplayTraffic(OpenedTraffic):
 
     Args:
         path: the run directory, or the ``windows.parquet`` in it.
-        settings: begin, end, warm-up and types of vehicles, where they are not those of the recording.
+        settings: begin, end, warm-up and types of vehicles, as the recording has them.
 
     Raises:
-        InputError: when it is not a run directory, its record of the traffic is damaged, or it does not hold the time
-            asked for.
+        InputError: when it is not a run directory, its record of the traffic is damaged, or another part of it is asked
+            for.
     """
 
     def __init__(self, path: Path, settings: TrafficSettings) -> None:
@@ -79,49 +78,20 @@ class ReplayTraffic(OpenedTraffic):
                 ),
             )
         recorded_with = recorded_settings(path)
-        self._span = self._asked(directory, settings, recorded_with)
-        same = recorded_with.vehicle_types == settings.vehicle_types
-        self._types = None if same else TypeFilter(settings)
-        if self._types is not None:
-            vehicles = f"{self._types.describe()}, of those recorded: {self._info.vehicles or 'all'}"
-            self._info = dataclasses.replace(self._info, vehicles=vehicles)
+        for name in _RECORDED:
+            if getattr(settings, name) not in (getattr(recorded_with, name), getattr(TrafficSettings(), name)):
+                raise InputError(
+                    f"{path}: traffic.{name}: a replay is the whole recording, made with "
+                    f"{getattr(recorded_with, name)}; record it anew with vnetsim mobility."
+                )
         self._time_s = self._info.begin_s
-
-    def _asked(
-        self, directory: RunDirectory, settings: TrafficSettings, recorded: TrafficSettings
-    ) -> tuple[float, float] | None:
-        """Return the part of the recorded time that is asked for (s), None for all of it; also sets ``info``."""
-        if all(getattr(recorded, name) == getattr(settings, name) for name in ("begin_s", "end_s", "warmup_s")):
-            return None
-        scenario_s = self._info.begin_s - recorded.warmup_s
-        begin_s = (scenario_s if settings.begin_s is None else settings.begin_s) + settings.warmup_s
-        last_s = math.inf if self._info.end_s is None else self._info.end_s
-        end_s = last_s if settings.end_s is None else min(last_s, settings.end_s)
-        if not self._info.begin_s <= begin_s < end_s:
-            raise InputError(
-                f"{directory.path}: its recording holds {self._info.begin_s:g} to {last_s:g} s, not what "
-                f"traffic.begin_s, end_s and warmup_s ask for ({begin_s:g} to {end_s:g} s); "
-                "record it anew with vnetsim mobility."
-            )
-        self._info = dataclasses.replace(self._info, begin_s=begin_s, end_s=end_s)
-        return begin_s, end_s
 
     def events(self) -> Iterator[CoverageEvent]:
         """Yield the coverage events; see ``vnetsim.coverage.windows.TrafficStream``. Every call yields the same."""
-        windows = (self._cut(_window(row)) for row in self._sorted().iter_rows(named=True))
-        for event in events_of((_path_of(window), window) for window in windows if window is not None):
+        windows = map(_window, self._table.sort("enter_s", "rsu_id", "vehicle_id").iter_rows(named=True))
+        for event in events_of((_path_of(window), window) for window in windows):
             self._time_s = event.time_s
             yield event
-
-    def _sorted(self) -> pl.DataFrame:
-        """Return the windows by entry; those that the begin cuts enter together."""
-        enter_s = pl.col("enter_s") if self._span is None else pl.max_horizontal("enter_s", pl.lit(self._span[0]))
-        return self._table.sort(enter_s, "rsu_id", "vehicle_id")
-
-    def _cut(self, window: Window) -> Window | None:
-        if self._types is not None and not self._types.takes(window.vehicle_id, window.vehicle_type):
-            return None
-        return window if self._span is None else part_of(window, *self._span)
 
 
 def recorded_settings(folder: Path) -> TrafficSettings:
