@@ -93,9 +93,7 @@ def test_a_value_that_clashes_with_a_learners_default_is_told(tmp_path: Path) ->
     learners = Learners(x=learner("x", {"round.quorum": 8}))
     file = tmp_path / "e.toml"
     file.write_text('scenario = "gaussian"\nlearner = "x"\n[round]\ninvited = 6\n')
-    with pytest.raises(
-        InputError, match=r"e\.toml.*round\.quorum \(8\).*default of its own: round\.quorum = 8\."
-    ) as told:
+    with pytest.raises(InputError, match=r"e\.toml.*round\.quorum \(8\).*defaults of its own: round\.quorum\.") as told:
         learners.read(file)
     assert "\n" not in str(told.value)
     assert learners.read(file, "round.quorum=6").round.quorum == 6
@@ -110,11 +108,7 @@ def test_a_value_that_clashes_with_a_learners_default_is_told(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("defaults", "message"),
     [
-        ({"data.nam": "road"}, r"data: unknown key 'nam'\. Did you mean 'name'\?"),
         ({"data": {"name": "road"}}, r"data: expected dotted keys"),
-        ({"rounds": 0}, r"rounds must be between"),
-        ({"round.quorum": 50}, r"round\.invited must be at least round\.quorum \(50\)"),
-        ({"rounds.x.y": 3}, r"rounds"),
         ({"learning.batch": 3}, r"learning\.batch is not among what they may set"),
         ({"learner": "x"}, r"learner is not among what they may set"),
     ],

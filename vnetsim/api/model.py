@@ -85,19 +85,9 @@ class TrainedModel(nn.Module):
         Args:
             images: see ``forward``.
         """
-        layers = [module for module in self.modules() if isinstance(module, nn.BatchNorm2d)]
-        momenta = [layer.momentum for layer in layers]
-        training = self.training
-        for layer in layers:
-            layer.reset_running_stats()
-            layer.momentum = None  # the plain mean over what passes
-        self.train()
-        try:
-            self(images)
-        finally:
-            for layer, momentum in zip(layers, momenta, strict=True):
-                layer.momentum = momentum
-            self.train(training)
+        from torch.optim.swa_utils import update_bn  # noqa: PLC0415 - brings torch's compiler
+
+        update_bn([images], self)
 
     def _normalised(self, images: Tensor) -> Tensor:
         given = images.to(self.mean.dtype) / 255 if images.dtype == torch.uint8 else images

@@ -20,7 +20,7 @@ from vnetsim.cli.options import Debug, Gui, TrafficOptions, Trust, WorkerOptions
 from vnetsim.errors import INTERRUPTED, InputError, RunError, VnetsimError
 from vnetsim.errors.paths import refuse_other_than_text
 from vnetsim.own_packages import claim
-from vnetsim.standard_streams import drop_output, plain, tell, telling
+from vnetsim.standard_streams import drop_output, plain, tell
 
 if TYPE_CHECKING:
     from vnetsim.api import Page, Study, Traffic
@@ -65,10 +65,6 @@ def _command() -> list[str]:
     return ["vnetsim", *sys.argv[1:]]
 
 
-_LISTINGS = {"--help", "-h", "learners", "plugins", "settings", "cite", "docs", "init", "--version", "-V"}
-"""What prints and computes nothing: whoever has read enough of it may close the pipe."""
-
-_NO_THREADS = "the system allows no more processes or threads here; raise the limit that `ulimit -u` shows."
 _PANIC = "PanicException"
 """What a panic of a library written in Rust is called here. It is no ``Exception``, and every library has its own."""
 
@@ -79,11 +75,10 @@ def _show(page: Page, *, title: str, last: str = "") -> None:
 
     for line in page.warnings:
         tell(line)
-    with telling(page.path):
-        if page.tables:
-            print_results(page.tables, page.notes, page.path, title=title)
-        else:
-            print_headline(page.headline, page.notes, last or f"report: {page.path}", title=title)
+    if page.tables:
+        print_results(page.tables, page.notes, page.path, title=title)
+    else:
+        print_headline(page.headline, page.notes, last or f"report: {page.path}", title=title)
 
 
 def _scenario_name(made: Traffic) -> str:
@@ -384,16 +379,11 @@ def _exit_status(tokens: list[str]) -> int:
         sys.stdout.flush()
         return int(status or 0)
     except BaseException as error:  # noqa: BLE001 - the last line of defence of the user's terminal
-        if _reader_left(error) and (not tokens or not _LISTINGS.isdisjoint(tokens)):
-            drop_output()
-            return 0
+        if isinstance(error, BrokenPipeError) or isinstance(error.__context__, BrokenPipeError):  # the latter of rich
+            drop_output()  # whoever has read enough may close the pipe
+            return RunError.exit_code
         line, status = _told(error)
         return _fail(line, status, debug="--debug" in tokens)
-
-
-def _reader_left(error: BaseException) -> bool:
-    """Return whether nobody reads any more what is printed; rich ends a program for that."""
-    return isinstance(error.__context__ if isinstance(error, SystemExit) else error, BrokenPipeError)
 
 
 def _told(error: BaseException) -> tuple[str, int]:
@@ -404,8 +394,6 @@ def _told(error: BaseException) -> tuple[str, int]:
             told = said, InputError.exit_code
         case VnetsimError():
             told = str(error), error.exit_code
-        case OSError(errno=errno.EAGAIN):
-            told = _NO_THREADS, RunError.exit_code
         case OSError():
             where = f"{error.filename}: " if error.filename else ""
             drop_output()  # which may be what failed
@@ -415,13 +403,11 @@ def _told(error: BaseException) -> tuple[str, int]:
             told = str(error) or "interrupted.", INTERRUPTED
         case SystemExit():  # of a plug-in that was not called by its name, as when its settings check themselves
             what = f"a plug-in, or what it uses, ended the program (SystemExit: {error.code})."
-            told = "Broken pipe." if _reader_left(error) else what, RunError.exit_code
+            told = what, RunError.exit_code
         case _ if not isinstance(error, Exception) and type(error).__name__ != _PANIC:
             raise error
         case _ if not isinstance(error, Exception) and "KeyboardInterrupt" in said:  # so Ctrl-C arrives from there
             told = "interrupted; go on with vnetsim resume, or with the same command.", INTERRUPTED
-        case _ if "can't start new thread" in said or "ThreadPoolBuildError" in said:
-            told = _NO_THREADS, RunError.exit_code
         case _:
             what = f"internal error: {type(error).__name__}: {said} (--debug shows where)."
             told = what, RunError.exit_code

@@ -5,8 +5,6 @@ Names are data: whatever is printed goes through ``plain``.
 
 from __future__ import annotations
 
-import errno
-import os
 import sys
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -34,17 +32,9 @@ def _text(words: str, style: str = "") -> Text:
     return Text(plain(words), style)
 
 
-class _ResultConsole(Console):
-    """Tells of a closed pipe as of any other output that fails; rich would end the program as if it had failed."""
-
-    def on_broken_pipe(self) -> None:
-        """Raise what ``vnetsim.standard_streams.telling`` waits for."""
-        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
-
-
 def print_headline(headline: Sequence[tuple[str, str]], notices: Sequence[str], last: str, *, title: str) -> None:
     """Print headline numbers (label, value with unit), what a reader must know of them, and a last line."""
-    console = _ResultConsole()
+    console = Console()
     table = Table(title=_text(title), show_header=False, title_justify="left", title_style="bold")
     for label, value in headline:
         table.add_row(_text(label), _text(value))
@@ -56,7 +46,7 @@ def print_headline(headline: Sequence[tuple[str, str]], notices: Sequence[str], 
 
 def print_results(tables: Sequence[TableText], notes: Sequence[str], page: Path, *, title: str) -> None:
     """Print what a comparison found, and the page's path; without lines and colours in a pipe."""
-    console = _ResultConsole()
+    console = Console()
     console.print(_text(title, style="bold"))
     for name, head, rows, note in tables:
         console.print()

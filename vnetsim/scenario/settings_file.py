@@ -326,7 +326,7 @@ def read_experiment(
     Raises:
         InputError: anything wrong with the file, a key or a value; or a run directory names code that ``overrides`` do
             not.
-        RunError: the learner's own defaults are wrong.
+        RunError: the learner's own defaults have a key that is not among what they may set.
     """
     values, file = _read(scenario)
     recorded = file is not None and file.parent == Path(scenario)
@@ -345,22 +345,9 @@ def read_experiment(
     try:
         return _build(values, overrides, file), learner
     except InputError as error:
-        _refuse_wrong_defaults(learner, own)
-        untouched = [key for key in own if at(values, key) == own[key] and tuple(key.split(".")) not in dict(overrides)]
-        to_blame = ", ".join(f"{key} = {own[key]}" for key in untouched if key in str(error))
-        hint = f" The learner has a default of its own: {to_blame}." if to_blame else ""
+        concerned = [key for key in own if key in str(error)]
+        hint = f" The learner has defaults of its own: {', '.join(concerned)}." if concerned else ""
         raise InputError(f"{error}{hint}") from None
-
-
-def _refuse_wrong_defaults(learner: type[Learner], own: Mapping[str, Any]) -> None:
-    """Refuse a learner whose own defaults are wrong whatever a user sets, alone or beside the general ones."""
-    values: dict[str, Any] = {"scenario": ""}
-    try:
-        for key, value in own.items():
-            values = merge(values, key.split("."), value)
-        _structured(values, "")
-    except InputError as error:
-        raise RunError(f"{_fault_of(learner)}: {error}") from error
 
 
 def _build(values: dict[str, Any], overrides: Sequence[Override], file: Path | None) -> Experiment:

@@ -13,7 +13,6 @@ from arro3.core import Schema, Table
 
 from vnetsim.errors import InputError
 from vnetsim.process import refuse_forked
-from vnetsim.standard_streams import panics_unheard
 
 
 @dataclass(frozen=True)
@@ -411,8 +410,7 @@ class Scan:
 def _damage_as_input_error(path: Path) -> Iterator[None]:
     refuse_forked()
     try:
-        with panics_unheard(pl.exceptions.PanicException):
-            yield
+        yield
     except (OSError, pl.exceptions.PolarsError) as error:
         raise InputError(f"{path}: unreadable: {str(error).splitlines()[0]}.") from error
     except pl.exceptions.PanicException as error:  # of Rust, no Exception; what Ctrl-C raises below it is one too

@@ -10,10 +10,6 @@ def sample(mean, sd, low, high, n, seed=0):
     return truncnorm((low - mean) / sd, (high - mean) / sd, loc=mean, scale=sd).rvs(n, random_state=seed)
 
 
-def generator():
-    return np.random.default_rng(5)
-
-
 @pytest.mark.parametrize(
     ("mean", "sd", "low", "high"),
     [(105, 25, 60, 150), (55, 2.5, 50, 60), (45, 5, 0, 200), (80, 30, 60, 150)],
@@ -26,36 +22,28 @@ def test_equals_maximum_likelihood_by_scipy(mean, sd, low, high):
         return -truncnorm.logpdf(values, (low - p[0]) / scale, (high - p[0]) / scale, loc=p[0], scale=scale).sum()
 
     best = minimize(loss, [mean, np.log(sd)], method="Nelder-Mead", options={"xatol": 1e-8, "fatol": 1e-10}).x
-    fit = fit_truncated_gaussian(values, generator(), (low, high))
+    fit = fit_truncated_gaussian(values, (low, high))
     assert fit.mean == pytest.approx(best[0], rel=1e-5)
     assert fit.sd == pytest.approx(np.exp(best[1]), rel=1e-5)
 
 
 def test_distance_and_density_agree_with_scipy():
     values = sample(100, 20, 60, 150, 300)
-    fit = fit_truncated_gaussian(values, generator(), (60, 150))
+    fit = fit_truncated_gaussian(values, (60, 150))
     model = truncnorm((60 - fit.mean) / fit.sd, (150 - fit.mean) / fit.sd, loc=fit.mean, scale=fit.sd)
     assert fit.ks == pytest.approx(kstest(values, model.cdf).statistic, abs=1e-5)
     grid = np.linspace(55, 155, 41)
     assert fit.density(grid) == pytest.approx(model.pdf(grid), abs=1e-7)
 
 
-def test_p_value_is_uniform_when_the_model_holds():
-    p_values = [
-        fit_truncated_gaussian(sample(50, 12, 30, 80, 60, seed=i), np.random.default_rng(i), (30, 80)).p_value
-        for i in range(120)
-    ]
-    assert kstest(p_values, "uniform").pvalue > 0.01
-
-
 def test_two_peaks_have_no_gaussian():
     rng = np.random.default_rng(0)
     values = np.concatenate([rng.uniform(0, 5, 100), rng.uniform(45, 50, 100)])
-    fit = fit_truncated_gaussian(values, generator())
+    fit = fit_truncated_gaussian(values)
     assert not fit.is_gaussian
-    assert fit.p_value < 0.01
+    assert fit.ks > 0.1
 
 
 @pytest.mark.parametrize("values", [[], [50.0] * 100, [1.0, 2.0, 3.0]])
 def test_nothing_to_fit(values):
-    assert fit_truncated_gaussian(np.array(values, float), generator()) is None
+    assert fit_truncated_gaussian(np.array(values, float)) is None

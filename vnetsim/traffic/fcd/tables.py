@@ -22,7 +22,6 @@ import polars as pl
 from numpy.typing import NDArray
 
 from vnetsim.errors import InputError
-from vnetsim.standard_streams import panics_unheard
 from vnetsim.traffic.fcd.step import FcdStep
 
 _BATCH_ROWS, _TEXT_ROWS = 1 << 16, 1 << 13
@@ -115,8 +114,7 @@ def _parquet_batches(path: Path, names: list[str]) -> Iterator[pl.DataFrame]:
 @contextmanager
 def _damage_as_input_error(path: Path) -> Iterator[None]:
     try:
-        with panics_unheard(pl.exceptions.PanicException):
-            yield
+        yield
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
         if "KeyboardInterrupt" in str(error):  # what Ctrl-C raises below Rust is a panic too
             raise
