@@ -2,7 +2,7 @@
 
 On fixed bounds the truncated Gaussian is the exponential family with density proportional to
 ``exp(eta_1 t + eta_2 t^2)``, where ``t`` in [-1, 1] is the speed scaled to the bounds. Its log-likelihood is concave,
-so damped Newton steps always reach the maximum. NumPy alone: importing scipy.stats takes longer than drawing the report.
+so damped Newton steps always reach the maximum. NumPy alone: importing scipy.stats takes longer than drawing a page.
 """
 
 from __future__ import annotations
