@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 import shlex
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -113,24 +113,8 @@ def plugins(
     return _status(faults)
 
 
-def name_text(kind: Kind) -> SettingText | None:
-    """Return the setting that names one of a kind, where it stands in the kind's own table."""
-    from vnetsim.experiment import Experiment  # noqa: PLC0415 - keeps --help quick
-
-    if not kind.default or kind.key != f"{kind.table}.name":
-        return None
-    meaning = meanings(Experiment)[kind.table]
-    return SettingText(key=kind.key, meaning=meaning, values="text", default=as_toml(kind.default), within=None)
-
-
-def named_tables() -> dict[str, list[SettingText]]:
-    """Return the tables of plug-ins that name them, with the settings of the default one unless that needs torch."""
-    found = {}
-    for kind in kinds():
-        if (name := name_text(kind)) is not None:
-            quick = kind.built_in[kind.default].startswith("vnetsim.")
-            found[kind.table] = [name, *(setting_texts(kind.find(kind.default), kind.table) if quick else ())]
-    return found
+Section = tuple[str, str, list[SettingText]]
+"""A table of settings: its heading, what it says of itself, and the settings in it."""
 
 
 def settings(
@@ -138,113 +122,97 @@ def settings(
         str | None,
         Parameter(
             help="A setting, such as round.quorum, or a table of them, such as round; of a table that belongs to "
-            "plug-ins, such as selection, those of all that are installed."
+            "plug-ins, such as selection or learning, those of all that are installed."
         ),
     ] = None,
     /,
     *,
-    learner: Annotated[
-        str | None,
-        Parameter(
-            help="Tell the settings of this learner as well, and the defaults that it brings; path/to/file.py:CLASS "
-            "for one of a file. Without it the table learning is the default learner's."
-        ),
-    ] = None,
     basic: Annotated[bool, Parameter(negative="", help="Only the settings that most studies begin with.")] = False,
     debug: Debug = False,  # noqa: ARG001
 ) -> int:
     """Explain every setting of an experiment: meaning, unit, default, bounds; with KEY one, or those of one table."""
     from vnetsim.cli.terminal import print_settings  # noqa: PLC0415 - keeps --help quick
-    from vnetsim.experiment import PLUGIN_TABLES, Experiment  # noqa: PLC0415
+    from vnetsim.experiment import PLUGIN_TABLES  # noqa: PLC0415
 
-    plugin_table = (key or "").partition(".")[0]
-    if plugin_table in PLUGIN_TABLES:
-        return _settings_of_plugins(plugin_table, key or "")
-    tables: dict[str, type] = {"": Experiment, **tables_of(Experiment)}
-    brought: Mapping[str, Any] = {}
-    if learner is not None or basic or (key or "").partition(".")[0] == "learning":
-        from vnetsim.learning.registry import LEARNERS, about  # noqa: PLC0415
-
-        found = LEARNERS.find(learner or Experiment.learner)
-        tables["learning"] = found.Settings
-        brought = about(found).defaults if learner else {}
-    texts = {
-        table: [text for text in setting_texts(kind, table, brought) if table or "." not in text.key]
-        for table, kind in tables.items()
-    }
-    shown = {**texts, **named_tables()}
-    shown[""] = [text for text in texts[""] if text.key not in shown]
-    known = {text.key: text for of_table in shown.values() for text in of_table}
-    if key is None and basic:
-        print_settings([("", "", [known[wanted] for wanted in MOST_WANTED if wanted in known])])
-    elif key is None:
-        words = {table: description(kind).split("\n\n")[0] for table, kind in tables.items()}
-        print_settings([(_head(table), words.get(table, ""), own) for table, own in shown.items()])
-    elif key in tables:
-        print_settings([(_head(key), description(tables[key]), texts[key])])
-    elif key in known:
-        print_settings([("", "", [known[key]])])
-    else:
-        if learner is None and key.startswith("learning."):
-            return _settings_of_plugins("learning", key)
-        raise _unknown_setting(key, known, {*tables, *PLUGIN_TABLES, "learning"} - {""})
-    return 0
-
-
-def _settings_of_plugins(table: str, key: str) -> int:
-    """Print a table that holds settings of plug-ins, or one of its keys, of every installed plug-in that has it."""
-    from vnetsim.cli.terminal import print_settings  # noqa: PLC0415 - keeps --help quick
-    from vnetsim.experiment import Experiment  # noqa: PLC0415
-
-    kind = next(kind for kind in kinds() if kind.table == table)
-    named = name_text(kind)
-    if named is not None and key == named.key:
-        print_settings([("", "", [named])])
-        return 0
     faults: list[str] = []
-    found = _installed(kind, faults)
-    texts = {
-        name: list(setting_texts(kind.settings_of(one), table, getattr(one, "defaults", {})))
-        for name, one in found.items()
-    }
-    known = {text.key for own in texts.values() for text in own}
-    one_of_a_file = f"vnetsim plugins {word(kind)} path/to/file.py:CLASS"
-    if key != table and key not in known and not faults:
-        if known:
-            raise unknown_name("setting", key, known)
-        raise InputError(f"unknown setting '{key}': no installed {kind.name} has any; of a file: {one_of_a_file}.")
-    told: list[tuple[str, str, list[SettingText]]] = []
-    if key == table:
-        meaning = "settings of each, beside its name" if named else meanings(Experiment)[table]
-        without = ", ".join(name for name, own in texts.items() if not own)
-        without = f" Without settings in this table: {without}." if without else ""
-        about = f"{meaning[0].upper()}{meaning[1:]}{without}\n\nThose of one in a file: {one_of_a_file}"
-        told.append((_head(table), about, [named] if named else []))
-    for name, own in texts.items():
-        if wanted := [text for text in own if key in (table, text.key)]:
-            told.append(
-                (f"{_head(table)} of {name}", description(kind.settings_of(found[name])).split("\n\n")[0], wanted)
-            )
-    print_settings(told)
+    table = (key or "").partition(".")[0]
+    of_plugins = table in (*PLUGIN_TABLES, "learning")
+    sections = _sections_of_plugins(table, faults) if of_plugins else _sections(learner=basic)
+    known = {text.key: text for _, _, texts in sections for text in texts}
+    if basic:
+        sections = [("", "", [known[wanted] for wanted in MOST_WANTED if wanted in known])]
+    elif (of_plugins and key != table) or key in known:
+        only = [(head, about, [text for text in texts if text.key == key]) for head, about, texts in sections]
+        sections = [section for section in only if section[2]]
+    elif key is not None and not of_plugins:
+        sections = [section for section in sections if section[0] == f"[{key}]"]
+    if not sections and not faults:
+        raise _unknown_setting(str(key), known)
+    print_settings(sections)
     return _status(faults)
 
 
-def _head(table: str) -> str:
-    """Return the heading of a table, as in a TOML file; nothing for the outermost."""
-    return f"[{table}]" if table else ""
+def _sections(*, learner: bool) -> list[Section]:
+    """Return every setting of an experiment, and of tables of plug-ins their name and the settings of the default.
+
+    Those of the default learner come as well where they are wanted; all that needs torch is left out else.
+    """
+    from vnetsim.experiment import Experiment  # noqa: PLC0415 - keeps --help quick
+
+    named = {kind.table: _name_text(kind) for kind in kinds() if kind.default}
+    outermost = [text for text in setting_texts(Experiment) if "." not in text.key and text.key not in named]
+    found: list[Section] = [("", "", outermost)]
+    for table, kind in tables_of(Experiment).items():
+        found.append((f"[{table}]", description(kind).split("\n\n")[0], list(setting_texts(kind, table))))
+    for kind in kinds():
+        quick = kind.default and kind.built_in[kind.default].startswith("vnetsim.")
+        own = list(setting_texts(kind.find(kind.default), kind.table)) if quick else []
+        if kind.table in named:
+            found.append((f"[{kind.table}]", "", [named[kind.table], *own]))
+        elif learner and kind.table == "learning":
+            settings_of = kind.settings_of(kind.find(Experiment.learner))
+            found.append((f"[{kind.table}]", "", list(setting_texts(settings_of, kind.table))))
+    return found
 
 
-def _unknown_setting(key: str, known: Collection[str], tables: Collection[str]) -> InputError:
+def _name_text(kind: Kind) -> SettingText:
+    """Return the setting that names one of a kind."""
+    from vnetsim.experiment import Experiment  # noqa: PLC0415 - keeps --help quick
+
+    meaning = meanings(Experiment)[kind.table]
+    return SettingText(key=kind.key, meaning=meaning, values="text", default=as_toml(kind.default), within=None)
+
+
+def _sections_of_plugins(table: str, faults: list[str]) -> list[Section]:
+    """Return a table that holds settings of plug-ins: its own name, and the settings of each that is installed."""
+    from vnetsim.experiment import Experiment  # noqa: PLC0415 - keeps --help quick
+
+    kind = next(kind for kind in kinds() if kind.table == table)
+    texts = {
+        name: (plugin, list(setting_texts(kind.settings_of(plugin), table, getattr(plugin, "defaults", {}))))
+        for name, plugin in _installed(kind, faults).items()
+    }
+    without = ", ".join(name for name, (_, own) in texts.items() if not own)
+    meaning = "settings of each, beside its name" if kind.default else meanings(Experiment)[table]
+    about = f"{meaning[0].upper()}{meaning[1:]}" + (f" Without settings in this table: {without}." if without else "")
+    about += f"\n\nThose of one in a file: vnetsim plugins {word(kind)} path/to/file.py:CLASS"
+    found: list[Section] = [(f"[{table}]", about, [_name_text(kind)] if kind.default else [])]
+    for name, (plugin, own) in texts.items():
+        if own:
+            found.append((f"[{table}] of {name}", description(kind.settings_of(plugin)).split("\n\n")[0], own))
+    return found
+
+
+def _unknown_setting(key: str, known: Collection[str]) -> InputError:
     """Return the error for a key that no setting has: with those of its table, or those of a name like it."""
     table, _, name = key.rpartition(".")
-    if table in tables:
-        return unknown_name("setting", key, [known_key for known_key in known if known_key.startswith(f"{table}.")])
-    like = difflib.get_close_matches(name, {known_key.rpartition(".")[2] for known_key in known}, n=1)
-    meant = [known_key for known_key in known if known_key.rpartition(".")[2] in like]
+    if alike := [one for one in known if table and one.startswith(f"{table}.")]:
+        return unknown_name("setting", key, alike)
+    like = difflib.get_close_matches(name, {one.rpartition(".")[2] for one in known}, n=1)
+    meant = [one for one in known if one.rpartition(".")[2] in like]
     hint = f" Did you mean {' or '.join(meant)}?" if meant else ""
-    return InputError(
-        f"unknown setting '{key}'.{hint} Tables: {', '.join(sorted(tables))}; vnetsim settings lists everything."
-    )
+    tables = sorted({one.partition(".")[0] for one in known if "." in one})
+    return InputError(f"unknown setting '{key}'.{hint} Tables: {', '.join(tables)}; vnetsim settings lists everything.")
 
 
 def cite(
