@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from vnetsim.coverage.windows import Left, Window
+from vnetsim.coverage.windows import Window
 from vnetsim.display import progress_display
 from vnetsim.errors import InputError
 from vnetsim.experiment import Experiment, TrafficSettings
@@ -124,18 +124,14 @@ def test_a_scenario_without_outputs_leaves_no_folder(scenario: Path, tmp_path: P
     assert "has SUMO write" not in (run / "manifest.json").read_text()
 
 
-def test_equal_names_from_different_folders_are_kept_apart(make_scenario: Callable[..., Path], tmp_path: Path) -> None:
+def test_equal_names_from_different_folders_are_refused(
+    make_scenario: Callable[..., Path], windows_of: WindowsOf, tmp_path: Path
+) -> None:
     config = make_scenario(tmp_path, end=20)
-    outputs = '<o><tripinfo-output value="a/out.xml"/><fcd-output value="b/out.xml"/><output-prefix value="my/"/></o>'
+    outputs = '<o><tripinfo-output value="a/out.xml"/><fcd-output value="b/out.xml"/></o>'
     config.write_text(config.read_text().replace("<time>", f"{outputs}<time>"))
-    (tmp_path / "a").mkdir()
-    settings = TrafficSettings(rsu=("B1:120",), repeat=False)
-    traffic = open_traffic(Experiment(scenario=str(config), traffic=settings), outputs=tmp_path / "sumo")
-    assert sum(isinstance(event, Left) for event in traffic.events()) > 0
-    traffic.close()
-    first, second = (tmp_path / "sumo" / name for name in ("my_out.xml", "my_2_out.xml"))
-    assert b"</tripinfos>" in first.read_bytes()
-    assert b"</fcd-export>" in second.read_bytes()
+    with pytest.raises(InputError, match=r"scenario\.sumocfg: two of its outputs are called 'out\.xml'"):
+        windows_of(config, rsu=("B1",))
 
 
 def test_equal_names_of_detectors_are_refused(
@@ -199,36 +195,6 @@ def test_a_folder_that_is_not_writable_keeps_sumo_going(
     config.write_text(config.read_text().replace("<time>", '<o><tripinfo-output value="trips.xml"/></o><time>'))
     (tmp_path / "trips.xml").mkdir()
     assert [w.enter_s for w in windows_of(config, rsu=("B1",))] == [w.enter_s for w in plain]
-
-
-def test_outputs_in_folders_that_are_not_there(make_scenario: Callable[..., Path], tmp_path: Path) -> None:
-    options = {"tripinfo-output": "a/trips.xml", "fcd-output": "a/b/fcd.xml", "log": "c/sumo.log"}
-    options |= {"save-state.times": "5", "save-state.prefix": "d/state", "summary-output": "../e/trips.xml"}
-    (tmp_path / "own").mkdir()
-    config = make_scenario(tmp_path / "own", end=20, step=1.0)
-    written = "".join(f'<{name} value="{value}"/>' for name, value in options.items())
-    config.write_text(config.read_text().replace("<time>", f"<output>{written}</output><time>"))
-    before = set(tmp_path.rglob("*"))
-    with progress_display(False) as progress:
-        run = record_mobility(
-            Experiment(scenario=str(config), traffic=TrafficSettings(rsu=("B1",))),
-            tmp_path / "run",
-            command=[],
-            progress=progress,
-        )
-    found = {path.name for path in (run / "sumo").iterdir()}
-    assert found == {"trips.xml", "2_trips.xml", "fcd.xml", "sumo.log", "state_5.00.xml.gz"}
-    assert {path for path in tmp_path.rglob("*") if run not in (path, *path.parents)} == before
-
-
-def test_a_detectors_folder_that_is_not_there_is_named(make_scenario: Callable[..., Path], tmp_path: Path) -> None:
-    config = make_scenario(tmp_path, end=20, step=1.0, more='<additional-files value="d.add.xml"/>')
-    (tmp_path / "d.add.xml").write_text('<additional><edgeData id="e" file="results/edges.xml"/></additional>')
-    expected = (
-        rf"d.add.xml: its output results/edges.xml is in a folder that is not there; make .*{tmp_path.name}/results\."
-    )
-    with pytest.raises(InputError, match=expected):
-        open_traffic(Experiment(scenario=str(config)))
 
 
 def test_a_sumo_that_gives_no_reason_is_told_as_such(tmp_path: Path) -> None:

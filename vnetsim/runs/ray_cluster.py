@@ -16,10 +16,6 @@ from vnetsim.errors import InputError, one_line
 Cluster = Mapping[str, Any]
 """Arguments of ``ray.init``."""
 
-DEATH = (
-    "vnetsim: --engine ray: this process was killed, as Ray does where its own on the machine (the raylet) dies. What "
-    "was finished is kept: vnetsim resume goes on with a run, the same command with a comparison.\n"
-)
 PATIENCE_S, JOIN_S = 5.0, 60.0
 """How long to wait for a machine to answer, and for a cluster to be joined."""
 
@@ -111,44 +107,13 @@ def connected(cluster: Cluster) -> Iterator[dict[str, Any]]:
     """
     ray = _loaded()
     try:
-        with _nothing_said():
-            ray.init(**cluster, logging_level="error", log_to_driver=False)
+        ray.init(**cluster, logging_level="error", log_to_driver=False)
     except (ConnectionError, RuntimeError, ValueError) as error:
         where = f"--address {cluster.get('address')}"
         raise InputError(f"{where}: no Ray cluster answers: {one_line(error)[:300]}") from None
-    with _death_told():
-        try:
-            total = ray.cluster_resources()
-            machines = sum(bool(node["Alive"]) for node in ray.nodes())
-            yield {"ray": {"machines": machines, "cpus": int(total.get("CPU", 0)), "gpus": int(total.get("GPU", 0))}}
-        finally:
-            ray.shutdown()
-
-
-@contextmanager
-def _death_told() -> Iterator[None]:
-    """Have another process tell the user when this one is gone without a word.
-
-    Ray ends the process that asks it for anything once its own on the machine, the raylet, is dead: no error is raised,
-    and nothing that Python would run at its end is run.
-    """
-    telling = "import sys; sys.stdin.buffer.read() or sys.stderr.write(sys.argv[1])"
-    command = sys.executable, "-ISc", telling, DEATH
-    with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as other:  # noqa: S603 - as above
-        try:
-            yield
-        finally:
-            other.communicate(b"ended in order")
-
-
-@contextmanager
-def _nothing_said() -> Iterator[None]:
-    """Keep what Ray's own libraries write into standard error from the user: which level of its log it was told."""
-    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     try:
-        os.dup2(nowhere, 2)
-        yield
+        total = ray.cluster_resources()
+        machines = sum(bool(node["Alive"]) for node in ray.nodes())
+        yield {"ray": {"machines": machines, "cpus": int(total.get("CPU", 0)), "gpus": int(total.get("GPU", 0))}}
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(nowhere)
+        ray.shutdown()

@@ -24,7 +24,6 @@ _PAST_THE_PREFIX = {
     "vtk": "vtk-output",
     "pedestrian.jupedsim.wkt": "pedestrian.jupedsim.wkt",
     "pedestrian.jupedsim.py": "pedestrian.jupedsim.py",
-    "gui-testing.setting-output": "gui-testing.setting-output",
 }
 _OUTPUT_OPTIONS = {
     *("netstate-dump", "ndump", "netstate", "summary", "tripinfo", "vehroutes", "vehroute", "fcd"),
@@ -73,7 +72,7 @@ class SumoOutputs:
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
         self._options = options_of(config)
         self._config = config
-        self._renamed = self._distinct()
+        self._refuse_same_names()
         self._kept = folder is not None
         if folder is None:
             self._scratch = tempfile.TemporaryDirectory(prefix="vnetsim-")
@@ -104,8 +103,6 @@ class SumoOutputs:
         for name, option in _PAST_THE_PREFIX.items():
             if self._options.get(name, "") not in NOWHERE:
                 options += [f"--{option}", str(self.folder / f"{passed}{own}{_last(self._options[name])}")]
-        for name, value in self._renamed.items():
-            options += [f"--{name}", str(self.folder / value)]
         return tuple(options)
 
     def cleaned(self, message: str) -> str:
@@ -128,36 +125,21 @@ class SumoOutputs:
             self._scratch.cleanup()
             self._scratch = None
 
-    def _distinct(self) -> dict[str, str]:
-        """Return names for outputs of options whose name another output has, or whose folder is not there.
-
-        SUMO finds no way through a folder that is not there, not even up and out of it.
-        """
+    def _refuse_same_names(self) -> None:
+        """Refuse two outputs of one name, which stand in folders of their own and go to one folder here."""
+        options = [
+            (self._config, value)
+            for name, value in self._options.items()
+            if is_output(name) and name not in _PAST_THE_PREFIX and value not in NOWHERE and "," not in value
+        ]
         taken: dict[str, Path] = {}
-        folder = self._config.parent
-        written = [(file, value, resolved(file.parent / value)) for file, value in _written(self._options, folder)]
-        for file, _, path in written:
+        for file, value in (*options, *_written(self._options, self._config.parent)):
+            path = resolved(file.parent / value)
             if taken.setdefault(path.name, path) != path:
                 raise InputError(
                     f"{file}: two of its outputs are called '{path.name}', in different folders, and go to one folder "
                     "here; rename one."
                 )
-        for file, value, path in written:
-            if not path.parent.is_dir():
-                raise InputError(f"{file}: its output {value} is in a folder that is not there; make {path.parent}.")
-        renamed = {}
-        for name, value in self._options.items():
-            if not is_output(name) or name in _PAST_THE_PREFIX or value in NOWHERE or "," in value:
-                continue
-            path = resolved(folder / value)
-            if path.name in taken and taken[path.name] != path:
-                number = next(k for k in range(2, len(self._options) + 3) if f"{k}_{path.name}" not in taken)
-                renamed[name] = f"{number}_{path.name}"
-                taken[renamed[name]] = path
-            elif not path.parent.is_dir():
-                renamed[name] = path.name
-            taken.setdefault(path.name, path)
-        return renamed
 
 
 def _written(options: dict[str, str], folder: Path) -> Iterator[tuple[Path, str]]:
