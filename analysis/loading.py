@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 from analysis.formatting import clean, dimension, percent, quantity
 from vnetsim.coverage.rsu import Rsu
 from vnetsim.errors import InputError
-from vnetsim.experiment.camera import Camera
+from vnetsim.experiment import Experiment
 from vnetsim.learner_facts import AGGREGATOR, CLOUD, Exchange
-from vnetsim.storage.records import ExperimentRecord, ManifestRecord
+from vnetsim.storage.records import ManifestRecord
 from vnetsim.storage.run_directory import RunDirectory
+from vnetsim.storage.structure import structure
 from vnetsim.storage.tables import REALS, TABLES, Scan
 
 WINDOW_KEY = ("vehicle_id", "rsu_id", "enter_s")
@@ -40,7 +41,7 @@ class RunData:
 
     Args:
         manifest: ``manifest.json``.
-        experiment: ``experiment.toml``, as ``experiment_text`` is.
+        experiment: the settings of ``experiment.toml``, whose text ``experiment_text`` is.
         rsus: at least one.
         windows: the table of that name, as all that follow; with ``chord_m`` instead of the paths.
         metrics: of the cloud where there is one, else the mean over the RSUs' models where there are several, with
@@ -53,10 +54,9 @@ class RunData:
     """
 
     manifest: ManifestRecord
-    experiment: ExperimentRecord
+    experiment: Experiment
     experiment_text: str
     rsus: tuple[Rsu, ...]
-    camera: Camera
     windows: pl.DataFrame
     participations: pl.DataFrame
     exchanges: pl.DataFrame
@@ -163,7 +163,8 @@ def load(run: Path) -> RunData:
     """
     directory = RunDirectory(run)
     manifest = directory.manifest_record()
-    _, experiment, text = directory.settings()
+    settings, text = directory.settings()
+    experiment = structure(settings, Experiment, str(run / "experiment.toml"))
     tables = {}
     paths = None
     for name, columns in TABLES.items():
@@ -184,7 +185,6 @@ def load(run: Path) -> RunData:
         experiment=experiment,
         experiment_text=text,
         rsus=_rsus(manifest, run),
-        camera=Camera(**experiment.camera),
         samples=_samples(directory),
         paths=paths,
         **tables,

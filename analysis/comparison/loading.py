@@ -35,7 +35,7 @@ def _cell(folder: Path, entry: CellEntry, traffic_sha256: str, own: AbstractSet[
         parts = parts.with_columns(pl.col("weight").fill_null(1.0))
     if {digest for path, digest in manifest.inputs.items() if path.endswith("windows.parquet")} != {traffic_sha256}:
         raise InputError(f"{folder}: replayed other traffic than the comparison's; delete it to run it again.")
-    experiment, _, _ = RunDirectory(folder).settings()
+    experiment, _ = RunDirectory(folder).settings()
     settings = flat({key: value for key, value in experiment.items() if key not in _NOT_GENERAL})
     begin_s = manifest.traffic.begin_s
     time_s = manifest.time_s or begin_s

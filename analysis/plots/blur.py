@@ -22,7 +22,7 @@ _GAP_PX = 1
 @panel("blur-level", "Blur level")
 def level_panel(run: RunData) -> Drawn:
     """Draw the histogram of blur levels, and say how long the motion kernels in training images are."""
-    entered, px, camera = entries(run.windows), run.image_px, run.camera
+    entered, px, camera = entries(run.windows), run.image_px, run.experiment.camera
     level, speed = entered["level_px"].drop_nulls().to_numpy(), entered["entry_speed_mps"].to_numpy()
     level = level[np.isfinite(level)]
     if len(level) == 0:

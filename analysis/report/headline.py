@@ -26,12 +26,12 @@ def _traffic(run: RunData) -> list[tuple[str, str]]:
     ]
     speeds = entries(windows)["entry_speed_mps"].to_numpy()
     if len(speeds):
-        median_mps, side = float(np.median(speeds)), run.image_px
+        median_mps, side, camera = float(np.median(speeds)), run.image_px, run.experiment.camera
         rows += [
             ("Median speed at entry", quantity(median_mps * 3.6, "km/h")),
             ("Above 100 km/h", percent(float((speeds > 100 / 3.6).mean()))),
-            ("Median blur level", f"{quantity(run.camera.level_px(median_mps), 'px')} (on the sensor)"),
-            ("Median motion kernel", f"{quantity(run.camera.kernel_px(median_mps, side), 'px')} (of {side} px)"),
+            ("Median blur level", f"{quantity(camera.level_px(median_mps), 'px')} (on the sensor)"),
+            ("Median motion kernel", f"{quantity(camera.kernel_px(median_mps, side), 'px')} (of {side} px)"),
         ]
     return rows
 

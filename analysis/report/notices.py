@@ -199,10 +199,10 @@ def _sharp(run: RunData) -> Iterator[str]:
     entered = entries(run.windows)["entry_speed_mps"]
     speeds = _committed_speeds(run) if run.learning else entered
     who = "vehicle that committed" if run.learning else "vehicle"
-    threshold, now = run.experiment.blur.threshold_kmh, f"(now {run.camera.exposure_s:g})"
+    threshold, now = run.experiment.blur.threshold_kmh, f"(now {run.experiment.camera.exposure_s:g})"
     fastest = float(speeds.max()) if len(speeds) else 0.0  # type: ignore[arg-type]
-    kernel = run.camera.kernel_px(fastest, run.image_px)
-    sharp = float((run.camera.kernel_px(1.0, run.image_px) * entered <= 1).mean() or 0)  # type: ignore[arg-type]
+    kernel = run.experiment.camera.kernel_px(fastest, run.image_px)
+    sharp = float((run.experiment.camera.kernel_px(1.0, run.image_px) * entered <= 1).mean() or 0)  # type: ignore[arg-type]
     if len(speeds) and run.learning and fastest * 3.6 <= threshold and kernel > 1:
         yield (
             f"All training images stayed sharp: no {who} was faster than blur.threshold_kmh, {threshold:g} km/h. "
@@ -211,7 +211,7 @@ def _sharp(run: RunData) -> Iterator[str]:
     elif len(speeds) and kernel <= 1:
         cure = "."
         if kernel > 0:
-            needed = _rounded_up(run.camera.exposure_s / kernel)
+            needed = _rounded_up(run.experiment.camera.exposure_s / kernel)
             cure = f": raise camera.exposure_s {now} above {needed:g}, or take faster traffic."
         yield (
             f"All images stay sharp: at {quantity(fastest * 3.6, 'km/h')}, the fastest {who}, the motion kernel is "

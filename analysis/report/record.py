@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from analysis.formatting import clean, count, duration, percent, si, timestamp
@@ -154,7 +154,7 @@ def _learner(run: RunData, learner: LearnerEntry) -> list[Row]:
         ("image (C, H, W)", " \u00d7 ".join(str(n) for n in learner.image_shape)),
         ("one participation", costs),
         ("exchange between vehicles", _exchange_words(run)),
-        ("its settings", run.experiment.exchange if run.exchange_plan else None, True),
+        ("its settings", asdict(run.experiment.exchange) if run.exchange_plan else None, True),
         *((clean(title, 40), _value(text)) for title, text in learner.facts.items()),
         *_settings(learner.settings),
     ]

@@ -6,7 +6,6 @@ from received import reseal
 
 from analysis.report.page import build_report
 from vnetsim.errors import InputError
-from vnetsim.storage.run_directory import RunDirectory
 
 
 @pytest.fixture
@@ -66,20 +65,3 @@ def test_a_damaged_file_is_named(run, name, damage, words):
     with pytest.raises(InputError, match=rf"{name}: {words}"):
         build_report(run)
     assert not (run / "report.html").exists()
-
-
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        ("rounds = 1979-05-27", "rounds: expected a whole number"),
-        ("scenario = []", "scenario: expected a string, got []."),
-        ("camera.exposure_s = 'x'", "camera.exposure_s: expected a number, got 'x'."),
-        ("blur = 1", "blur: expected a table, got 1."),
-    ],
-)
-def test_settings_of_another_type_than_is_read_are_told(line, words, tmp_path):
-    run = RunDirectory(tmp_path)
-    run.put({"experiment.toml": f"{line}\n".encode()})
-    with pytest.raises(InputError, match=r"experiment\.toml: ") as caught:
-        run.settings()
-    assert words in str(caught.value)

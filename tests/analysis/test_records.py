@@ -8,7 +8,7 @@ from received import MANIFEST
 
 from analysis.comparison.loading import load_comparison
 from vnetsim.errors import InputError
-from vnetsim.storage.records import FORMAT, ComparisonRecord, ExperimentRecord, ManifestRecord
+from vnetsim.storage.records import FORMAT, ComparisonRecord, ManifestRecord
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.storage.structure import structured
 
@@ -22,8 +22,8 @@ COMPARISON = {
 
 
 STRANGE = {"id": "a", "x_m": 0, "y_m": 0, "range_m": 500, "environment": "moon"}
-KINDS = {"manifest.json": ManifestRecord, "experiment.toml": ExperimentRecord, "comparison.json": ComparisonRecord}
-WHOLE = {"manifest.json": MANIFEST, "experiment.toml": {"scenario": "gaussian"}, "comparison.json": COMPARISON}
+KINDS = {"manifest.json": ManifestRecord, "comparison.json": ComparisonRecord}
+WHOLE = {"manifest.json": MANIFEST, "comparison.json": COMPARISON}
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,6 @@ WHOLE = {"manifest.json": MANIFEST, "experiment.toml": {"scenario": "gaussian"},
         ("manifest.json", {"traffic": {"kind": "a", "begin_s": True}}, "traffic.begin_s: expected a number, got True."),
         ("manifest.json", {"host": {"cores": []}}, "host.cores: "),
         ("manifest.json", {"kind": "x"}, "kind: must be one of 'run', 'timing', 'mobility', got 'x'."),
-        ("experiment.toml", {"silos": {"count": "x"}}, "silos.count: expected a whole number, got 'x'."),
         ("comparison.json", {"cells": [3]}, "cells.0: expected a table, got 3."),
         ("comparison.json", {"interval": -1}, "interval: must be one of 'sign-flip', 't', got -1."),
         ("comparison.json", {"last_evaluations_before": [[1]]}, "last_evaluations_before.0: expected a whole number"),

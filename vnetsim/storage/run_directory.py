@@ -27,7 +27,7 @@ import polars as pl
 from vnetsim import __version__
 from vnetsim.errors import InputError
 from vnetsim.storage.folder import Folder, json_bytes
-from vnetsim.storage.records import COMPARISON, FORMAT, ComparisonRecord, ExperimentRecord, ManifestRecord
+from vnetsim.storage.records import COMPARISON, FORMAT, ComparisonRecord, ManifestRecord
 from vnetsim.storage.structure import parse_toml, structured
 from vnetsim.storage.tables import TABLES, Scan, to_parquet
 
@@ -114,8 +114,8 @@ class RunDirectory(Folder):
             raise InputError(f"{path}: written by {made_by:.60} in another format than vnetsim {__version__} reads.")
         return result, structured(path, result, kind)
 
-    def settings(self) -> tuple[dict[str, Any], ExperimentRecord, str]:
-        """Return the tables of ``experiment.toml``, what a page reads of them, and its text.
+    def settings(self) -> tuple[dict[str, Any], str]:
+        """Return the tables of ``experiment.toml``, and its text.
 
         Raises:
             InputError: it is missing or damaged.
@@ -127,7 +127,7 @@ class RunDirectory(Folder):
             values = parse_toml(text)
         except ValueError as error:
             raise InputError(f"{self.path / name}: unreadable: {error}.") from None
-        return values, structured(self.path / name, values, ExperimentRecord), text
+        return values, text
 
     def has(self, table: str) -> bool:
         """Return whether the table was written, at least in part."""

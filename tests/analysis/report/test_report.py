@@ -148,8 +148,8 @@ def test_headline(learning_run):
     committed = (run.participations["outcome"] == "committed").sum()
     assert numbers["Committed"].startswith(f"{committed} of {run.invited.height} (")
     speed = float(entries(run.windows)["entry_speed_mps"].median())
-    assert numbers["Median blur level"] == f"{number(run.camera.level_px(speed))} px (on the sensor)"
-    assert numbers["Median motion kernel"] == f"{number(run.camera.kernel_px(speed, 32))} px (of 32 px)"
+    assert numbers["Median blur level"] == f"{number(run.experiment.camera.level_px(speed))} px (on the sensor)"
+    assert numbers["Median motion kernel"] == f"{number(run.experiment.camera.kernel_px(speed, 32))} px (of 32 px)"
 
 
 def test_energy_is_added_up_where_the_computers_power_is_known_and_not_told_elsewhere(learning_run):
