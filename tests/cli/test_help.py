@@ -60,7 +60,7 @@ def test_every_command_and_every_option_is_explained(command: str, capsys: pytes
         (["learners", "x"], "unknown learner 'x'"),
         (["settings", "qorum"], "unknown setting 'qorum'. Did you mean round.quorum? Tables: aggregation, arith"),
         (["settings", "round.qorum"], "Did you mean 'round.quorum'? Available: round.deadline_s"),
-        (["settings", "silos.tau", "--learner", "cdl"], "Available: silos.approaches"),
+        (["settings", "silos.tau"], "Available: silos.approaches"),
         (["cite", "cdk"], "unknown learner 'cdk'. Did you mean 'cdl'?"),
         (["init", "."], "not an empty folder"),
     ],

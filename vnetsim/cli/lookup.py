@@ -162,8 +162,8 @@ def _sections(*, learner: bool) -> list[Section]:
     named = {kind.table: _name_text(kind) for kind in kinds() if kind.default}
     outermost = [text for text in setting_texts(Experiment) if "." not in text.key and text.key not in named]
     found: list[Section] = [("", "", outermost)]
-    for table, kind in tables_of(Experiment).items():
-        found.append((f"[{table}]", description(kind).split("\n\n")[0], list(setting_texts(kind, table))))
+    for table, general in tables_of(Experiment).items():
+        found.append((f"[{table}]", description(general).split("\n\n")[0], list(setting_texts(general, table))))
     for kind in kinds():
         quick = kind.default and kind.built_in[kind.default].startswith("vnetsim.")
         own = list(setting_texts(kind.find(kind.default), kind.table)) if quick else []

@@ -345,7 +345,7 @@ def read_experiment(
     try:
         return _build(values, overrides, file), learner
     except InputError as error:
-        concerned = [key for key in own if key in str(error)]
+        concerned = [key for key in own if key in str(error) and tuple(key.split(".")) not in dict(overrides)]
         hint = f" The learner has defaults of its own: {', '.join(concerned)}." if concerned else ""
         raise InputError(f"{error}{hint}") from None
 

@@ -211,7 +211,7 @@ class Folder(CheckedFolder):
         """
         ours = {LOCK, RECORD, *_BESIDE, *made, *(name.partition("/")[0] for name in self._look().files)}
         names = sorted(os.listdir(self.path))  # noqa: PTH208
-        return [name for name in names if name not in ours and not is_leftover(name)]
+        return [name for name in names if name not in ours and not is_leftover(name) and _holds_files(self.path / name)]
 
     def path_of(self, name: str) -> Path:
         """Return the path of something within.
@@ -295,6 +295,11 @@ class Folder(CheckedFolder):
 def _refuse_link(path: Path) -> None:
     if path.is_symlink():
         raise InputError(f"{path}: a symbolic link; vnetsim writes and removes nothing through it. Remove it.")
+
+
+def _holds_files(path: Path) -> bool:
+    """Return whether something is a file, or holds one; folders of tables that were joined are empty."""
+    return path.is_symlink() or not path.is_dir() or any(not one.is_dir() for one in path.rglob("*"))
 
 
 def _forget(new: Prepared) -> None:

@@ -9,7 +9,7 @@ from analysis.plots.participation import outcome_panel, spent_panel, timeline_pa
 from analysis.report.breakdown import by_rsu, by_type
 from analysis.report.headline import headline
 from analysis.style import clock, log_ticks, reach, styled, time_axis
-from vnetsim.storage.records import RoundEntry
+from vnetsim.experiment import RoundSettings
 
 
 @pytest.fixture
@@ -122,7 +122,7 @@ def test_the_figure_of_what_was_used_says_what_drops_vehicles(run):
     every_fifth = pl.when(pl.int_range(pl.len()) % 5 == 0).then(pl.lit("stale")).otherwise("outcome")
     parts = run.participations.with_columns(outcome=every_fifth)
     stale = -(-parts.height // 5)
-    experiments = (dataclasses.replace(run.experiment, round=RoundEntry(max_staleness=n)) for n in (0, 2))
+    experiments = (dataclasses.replace(run.experiment, round=RoundSettings(max_staleness=n)) for n in (0, 2))
     found = (dataclasses.replace(run, participations=parts, experiment=one) for one in experiments)
     with styled():
         at_once, later = (spent_panel(one).caption for one in found)

@@ -14,10 +14,10 @@ def test_two_runs_in_step(tmp_path, make_run):
     left, right = (make_run(tmp_path / name, vehicles=20) for name in ("left", "right"))
     directory = RunDirectory(right)
     text = directory.read_bytes("experiment.toml").decode()
-    directory.put({"experiment.toml": f"{text}\n[handover]\npolicy = '<b>forward'\n".encode()})
+    directory.put({"experiment.toml": f"{text}\n[radio]\nname = '<b>mine'\n".encode()})
     page = build_side_by_side(left, right).read_text(encoding="utf-8")
     assert page.count('type="application/octet-stream"') == 2
-    assert re.findall(r"<h2>(.*?)</h2>", page) == ["handover.policy = -", "handover.policy = &lt;b&gt;forward"]
+    assert re.findall(r"<h2>(.*?)</h2>", page) == ["radio.name = -", "radio.name = &lt;b&gt;mine"]
     assert "saw different traffic" not in page
     assert "script-src 'sha256-" in page
     windows = directory.read("windows")
