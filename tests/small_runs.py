@@ -256,6 +256,19 @@ def held(*arguments: object, **options: Any) -> Iterator[subprocess.Popen[Any]]:
                 process.kill()
 
 
+def events_in(folder: Path) -> list[Any]:
+    """The events of the only file in a folder: records of length, checksum, content, checksum."""
+    from tensorboardX.proto.event_pb2 import Event  # noqa: PLC0415
+
+    (path,) = folder.glob("events.out.tfevents.*")
+    content, events = path.read_bytes(), []
+    while content:
+        size = int.from_bytes(content[:8], "little")
+        events.append(Event.FromString(content[12 : 12 + size]))
+        content = content[16 + size :]
+    return events
+
+
 def group_is_gone(group: int) -> bool:
     """Return when a group of processes has ended; the test's own limit ends one that does not."""
     with contextlib.suppress(ProcessLookupError):

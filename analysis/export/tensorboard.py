@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 
 from analysis.export.paper import refuse_what_is_there
-from analysis.loading import flat, load
-from vnetsim.errors import InputError
+from analysis.loading import load
+from vnetsim.storage.event_files import COMMITTED, EventFile, require_tensorboard
 from vnetsim.storage.records import COMPARISON
 from vnetsim.storage.run_directory import RunDirectory
 
@@ -23,10 +21,7 @@ def export_tensorboard(folder: Path, to: Path) -> Path:
     Raises:
         InputError: neither a run nor a comparison, damaged, ``to`` holds something, or tensorboardX is not installed.
     """
-    try:
-        from tensorboardX import SummaryWriter  # noqa: PLC0415 - optional
-    except ImportError:
-        raise InputError("--tensorboard needs the package tensorboardX: pip install 'vnetsim[tensorboard]'.") from None
+    require_tensorboard()
     refuse_what_is_there(to)
     source = RunDirectory(folder)
     runs = {to: folder}
@@ -36,25 +31,9 @@ def export_tensorboard(folder: Path, to: Path) -> Path:
         runs = {to / name: folder / "cells" / name for name in begun}
     for place, path in runs.items():
         run = load(path)
-        last = {
-            str(name): float(value) for name, value in run.metrics.sort("round").select("name", "value").iter_rows()
-        }
-        settings = flat(RunDirectory(path).settings()[0])
-        committed = run.rounds.group_by("round").agg(pl.col("close_s").max(), pl.col("committed").sum()).sort("round")
-        with SummaryWriter(logdir=str(place)) as writer:
-            for round_, time_s, name, value in run.metrics.select("round", "time_s", "name", "value").iter_rows():
-                writer.add_scalar(name, value, global_step=round_, walltime=time_s)
-            for round_, time_s, number in committed.iter_rows():
-                writer.add_scalar("committed", number, global_step=round_ + 1, walltime=time_s)
-            _write_settings(writer, settings, last)
+        closed = run.rounds.group_by("round").agg(pl.col("close_s").max(), pl.col(COMMITTED).sum()).sort("round")
+        events = EventFile(place)
+        events.append((*row, "") for row in run.metrics.select("round", "time_s", "name", "value").iter_rows())
+        events.append((round_ + 1, time_s, COMMITTED, number, "") for round_, time_s, number in closed.iter_rows())
+        events.close(RunDirectory(path).settings()[0])
     return to
-
-
-def _write_settings(writer: Any, settings: Mapping[str, Any], last: Mapping[str, float]) -> None:
-    from tensorboardX.summary import hparams  # noqa: PLC0415 - optional
-
-    shown = {
-        key: value if isinstance(value, bool | int | float | str) else str(value) for key, value in settings.items()
-    }
-    for summary in hparams(shown, dict(last)):
-        writer.file_writer.add_summary(summary)

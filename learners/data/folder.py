@@ -66,6 +66,8 @@ class ClassFolders:
             train=(images[np.searchsorted(used, train)], labels[train]),
             test=(images[np.searchsorted(used, test)], labels[test]),
             class_names=tuple(names),
+            train_names=tuple(files[index].relative_to(root).as_posix() for index in train),
+            test_names=tuple(files[index].relative_to(root).as_posix() for index in test),
         )
 
 

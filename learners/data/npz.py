@@ -73,6 +73,8 @@ class Npz:
             train=(images(train_name, train), train_labels[train]),
             test=(images(test_name, test), test_labels[test]),
             class_names=names,
+            train_names=tuple(map(str, train)),
+            test_names=tuple(map(str, test)),
         )
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
 from learners.data.sets import SteeringSet
-from vnetsim.errors import InputError, unknown_name
+from vnetsim.errors import InputError
 from vnetsim.experiment import DataSettings
 
 Indices = NDArray[np.int64]
@@ -22,13 +24,21 @@ STRAIGHT = 0.05
 
 
 def partition(
-    labels: Indices, *, silos: int, approaches: int, settings: DataSettings, generator: Generator, districts: int = 1
+    labels: Indices,
+    *,
+    silos: int,
+    approaches: int,
+    settings: DataSettings,
+    generator: Generator,
+    districts: int = 1,
+    groups: Indices | None = None,
 ) -> list[Indices]:
     """Return the rows of ``labels`` that each silo holds.
 
     No image goes to two silos, and every image to one if any silo holds its class. Silos get equally many, to within
     one image, for ``iid``, ``dirichlet``, ``major-class`` and ``district``, and among the silos that share classes for
-    ``approach``. The order inside a silo is random and independent of the class.
+    ``approach``. The order inside a silo is random and independent of the class. Where ``groups`` says which images
+    stay together, all this holds of groups instead, apart from the order.
 
     - ``iid``: every silo gets equally many of each class, to within one image.
     - ``dirichlet``: each silo's class shares are drawn from a Dirichlet distribution (Hsu et al. 2019, "Measuring the
@@ -55,12 +65,25 @@ def partition(
         settings: which of them, and its parameters.
         generator: source of all draws.
         districts: number of districts, >= 1.
+        groups: images with one number go to one silo, all of one class, shape (N,); None where each goes by itself.
 
     Raises:
         InputError: when there are fewer images than the silos need, or the partition does not fit.
     """
     kind, needed = settings.partition, max(settings.min_images, 1)
-    _require_kind(kind, OF_CLASSES, CLASSED, OF_ANGLES, ANGLED)
+    if groups is not None:
+        _, members, group_of = np.unique(groups, return_index=True, return_inverse=True)
+        _require_enough(len(members), silos, 1, "groups of training images that stay together")
+        each = replace(settings, min_images=0)
+        common: dict[str, Any] = {"approaches": approaches, "districts": districts, "generator": generator}
+        whole = partition(labels[members], silos=silos, settings=each, **common)
+        holder = np.full(len(members), -1)
+        for silo, held in enumerate(whole):
+            holder[held] = silo
+        shards = [np.flatnonzero(holder[group_of] == silo) for silo in range(silos)]
+        _require_least(shards, len(labels), needed, f"partition '{kind}' of {len(members)} groups of them")
+        return [generator.permutation(shard) for shard in shards]
+    _require_kind(kind, OF_CLASSES, CLASSED, ANGLED)
     if kind == "approach":
         shards = _by_approach(labels, silos, approaches, needed, generator)
     elif kind == "label-skew":
@@ -74,17 +97,14 @@ def partition(
             log_shares = log_dirichlet(settings.alpha * (sizes / sizes.mean()), silos, generator)
             shards = _by_shares(cards, sizes, log_shares, generator)
         else:
-            groups = len(sizes) if kind == "major-class" else districts
-            shards = _by_shares(cards, sizes, _log_majors(sizes, silos, groups, settings.major_share), generator)
+            kinds = len(sizes) if kind == "major-class" else districts
+            shards = _by_shares(cards, sizes, _log_majors(sizes, silos, kinds, settings.major_share), generator)
     return [generator.permutation(shard) for shard in shards]
 
 
-def _require_kind(kind: str, own: Sequence[str], have: str, others: Sequence[str], they_have: str) -> None:
-    if kind in own:
-        return
-    if kind in others:
+def _require_kind(kind: str, own: Sequence[str], have: str, they_have: str) -> None:
+    if kind not in own:
         raise InputError(f"data.partition: '{kind}' needs {they_have}; {have} are dealt by one of {', '.join(own)}.")
-    raise unknown_name("partition", kind, own, where="data.partition")
 
 
 def _require_enough(images: int, silos: int, needed: int, what: str) -> None:
@@ -92,6 +112,15 @@ def _require_enough(images: int, silos: int, needed: int, what: str) -> None:
         raise InputError(
             f"data: {silos} silos of at least {needed} images need {silos * needed}, but there are {images} {what};"
             " lower silos.count or data.min_images, or raise data.train_images."
+        )
+
+
+def _require_least(shards: Sequence[Indices], images: int, needed: int, how: str) -> None:
+    least = min(len(shard) for shard in shards)
+    if least < needed:
+        raise InputError(
+            f"data: {images} training images dealt to {len(shards)} silos ({how}) leave a silo with {least}, and "
+            f"{needed} are needed; lower silos.count or data.min_images, or raise data.train_images."
         )
 
 
@@ -137,12 +166,7 @@ def _label_skew(labels: Indices, silos: int, unseen_share: float, needed: int, g
         neediest = sorted(hands, key=lambda silo: len(shards[silo]))  # who holds least gets what cannot be halved
         for silo, hand in zip(neediest, _deal(cards[classes[cards] == label], len(hands)), strict=True):
             shards[silo] = np.concatenate([shards[silo], hand])
-    least = min(len(shard) for shard in shards)
-    if least < needed:
-        raise InputError(
-            f"data: {len(labels)} training images dealt to {silos} silos of {held} of {count} classes leave a silo with"
-            f" {least}, and {needed} are needed; lower silos.count or data.min_images, or raise data.train_images."
-        )
+    _require_least(shards, len(labels), needed, f"{held} of {count} classes each")
     return shards
 
 
@@ -233,7 +257,7 @@ def partition_steering(
         InputError: when a silo would get fewer frames than ``min_images`` (or none), or the partition needs classes.
     """
     kind, count = settings.partition, len(frames.train_angles)
-    _require_kind(kind, OF_ANGLES, ANGLED, OF_CLASSES, CLASSED)
+    _require_kind(kind, OF_ANGLES, ANGLED, CLASSED)
     if kind == "iid":
         shards = _deal(generator.permutation(count), silos)
     elif kind == "drive":

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,6 +27,12 @@ class ImageSet:
         class_names: label texts, in order of the class index.
         mean: mean of each channel over the training images scaled to [0, 1].
         std: standard deviation of each channel over the same.
+        train_groups: training images with one number are dealt to one silo, such as frames of one physical sign, all of
+            one class; int64, shape (N,). None where every image stands alone.
+        train_names: what each training image is called where it comes from, such as its file, so that it is the same
+            one whatever was drawn; its number for none.
+        test_names: likewise of the test images.
+        facts: further lines for the record, by title.
     """
 
     name: str
@@ -35,6 +43,10 @@ class ImageSet:
     class_names: tuple[str, ...]
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
+    train_groups: Tensor | None = None
+    train_names: tuple[str, ...] = ()
+    test_names: tuple[str, ...] = ()
+    facts: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         require_images(self.train, 3)
@@ -113,15 +125,26 @@ class SteeringSet:
 Part = tuple[NDArray[np.uint8], NDArray[np.int64]]
 
 
-def classed_set(name: str, root: str, *, train: Part, test: Part, class_names: tuple[str, ...]) -> ImageSet:
+def classed_set(
+    name: str,
+    root: str,
+    *,
+    train: Part,
+    test: Part,
+    class_names: tuple[str, ...],
+    train_groups: NDArray[np.int64] | None = None,
+    **more: Any,
+) -> ImageSet:
     """Return the set of images, shape (N, 3, P, P), and their classes, shape (N,), with its channels' statistics.
 
     Args:
-        name: see ``ImageSet``, as for ``class_names``.
+        name: see ``ImageSet``, as for ``class_names``, ``train_groups`` and ``more``.
         root: where it was read, for messages.
         train: images and classes to train on.
         test: those to test on.
         class_names: see ``name``.
+        train_groups: see ``name``.
+        more: see ``name``.
 
     Raises:
         InputError: when the training images are not of two classes, or there are no test images.
@@ -140,6 +163,8 @@ def classed_set(name: str, root: str, *, train: Part, test: Part, class_names: t
         class_names=class_names,
         mean=mean,
         std=std,
+        train_groups=None if train_groups is None else torch.from_numpy(train_groups),
+        **more,
     )
 
 

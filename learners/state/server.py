@@ -256,6 +256,11 @@ class Server:
             download_s=who.download_s,
             train_s=who.train_s,
             upload_s=who.upload_s,
+            vehicle_id=who.vehicle_id,
+            silo=who.silo,
+            speed_mps=who.speed_mps,
+            level_px=who.level_px,
+            stay_s=who.stay_s,
         )
 
     def owns(self, name: str) -> bool:

@@ -6,6 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 
 from learners.data import load_images
 from learners.data.motion import motion_blur
-from learners.data.partition import partition
+from learners.data.partition_file import dealt, partition_csv
 from learners.data.sets import ImageSet
 from learners.encoders import channels_last, forward_flop, parameter_count, require_encoder
 from learners.encoders.precision import set_precision
@@ -137,6 +138,8 @@ class Task(ABC):
         self._context = context
         self._training = settings
         self._samples: Tensor = data.test
+        self._facts = getattr(data, "facts", {})
+        self._partition = partial(partition_csv, data, indices) if isinstance(data, ImageSet) else None
         self.device = torch.device(context.device)
         self.silos = SiloImages(data.train, indices, device=self.device)
         channels, height, width = (int(side) for side in data.train.shape[1:])
@@ -275,6 +278,7 @@ class Task(ABC):
             "Model": f"{payload_bytes(self.sent(self.network.state_dict())) / 1e6:.4g} MB each way",
             f"{picture.capitalize()}s per silo": f"{min(sizes)} to {max(sizes)}, {sum(sizes)} in all",
             f"Test {picture}s": f"{len(self._samples)}, held by no vehicle",
+            **self._facts,
             "Engine": chosen,
         }
         return Description(
@@ -289,6 +293,7 @@ class Task(ABC):
                 module=self.network, returns=returns, mean=self.mean, std=self.std, own_statistics=own_statistics
             ),
             facts={name: text for name, text in {**of_all, **facts}.items() if text},
+            partition=self._partition,
         )
 
     def program(
@@ -375,8 +380,8 @@ def labelled_silos(context: LearnerContext) -> tuple[ImageSet, list[NDArray[np.i
     """
     own = {} if context.data_set is None else {"settings": context.data_set}
     data = load_images(context.data, streams=context.streams.child("data"), pictures=context.pictures, **own)
-    indices = partition(
-        data.train_labels.numpy(),
+    indices = dealt(
+        data,
         silos=context.silos,
         approaches=context.approaches,
         districts=context.districts,

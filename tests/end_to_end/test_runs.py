@@ -1,5 +1,6 @@
 """Whole runs of the shipped scenarios: what they leave, and that the seed alone decides it."""
 
+import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.storage.tables import TABLES
 
 SHIPPED = ("intersection.sumocfg", "expressway.sumocfg", "gaussian.toml")
+Cli = Callable[..., Any]
 SmallRun = Callable[..., tuple[Path, Any]]
 ResultsOf = Callable[[Path], dict[str, bytes]]
 
@@ -139,6 +141,29 @@ def test_the_same_seed_gives_the_same_bytes(
     assert {"model.safetensors", "samples.npz", "experiment.toml", "checkpoint/progress.json"} < first.keys()
     assert first.keys() == again.keys()
     assert [name for name in first if first[name] != again[name]] == []
+
+
+def test_a_partition_file_gives_the_bits_of_the_run_that_wrote_it(
+    small_run: SmallRun,
+    results_of: ResultsOf,
+    cli: Callable[..., Any],
+    small: tuple[str, ...],
+    scenarios: Path,
+    tmp_path: Path,
+) -> None:
+    first, again = small_run("gaussian.toml")[0], tmp_path / "again"
+    (tmp_path / "mine.csv").write_bytes((first / "partition.csv").read_bytes())
+    given = ("--set", f"data.partition={tmp_path / 'mine.csv'}")
+    assert cli("run", scenarios / "gaussian.toml", *small, *given, "--out", again).status == 0
+    expected, found = results_of(first), results_of(again)
+    assert {name for name in expected | found if expected.get(name) != found.get(name)} == {"experiment.toml"}
+    inputs = RunDirectory(again).manifest()["inputs"]
+    assert inputs[str(tmp_path / "mine.csv")] == hashlib.sha256(expected["partition.csv"]).hexdigest()
+    (tmp_path / "mine.csv").write_text("split,image,label,class,silo\ntrain,0,,,10\n")
+    refused = cli("run", scenarios / "gaussian.toml", *small, *given, "--out", tmp_path / "none")
+    assert (refused.status, refused.err.count("\n")) == (2, 1)
+    assert f"{tmp_path / 'mine.csv'}:2: silo is '10', expected 0 to 9" in refused.err
+    assert not (tmp_path / "none").exists()
 
 
 def test_another_seed_gives_another_run(small_run: SmallRun, results_of: ResultsOf) -> None:

@@ -60,6 +60,7 @@ def run(
     address: str | None = None,
     trust: bool = False,
     timing_only: bool = False,
+    tensorboard: bool = False,
     command: Sequence[str] | None = None,
     **keys: Any,
 ) -> Run:
@@ -91,6 +92,7 @@ def run(
         trust: let a run directory name code that is run, and fetch data.
         timing_only: play the rounds without training anybody: who could take part, over all of the traffic unless
             ``rounds`` says how many; ``Run.schedule`` then tells who would train when.
+        tensorboard: write event files of TensorBoard into the run directory, round by round.
         command: the words by which the record tells what made the run; default this call.
         keys: further settings, with two underscores for the dot: ``round__quorum=10``. Plug-ins may be given by the
             name of their table, and as classes: ``selection="oort"``, ``encoder=MyEncoder``.
@@ -132,6 +134,7 @@ def run(
             cluster=cluster,
             on_round=on_round,
             timing_only=timing_only,
+            tensorboard=tensorboard,
         )
         return Run(made)
 
@@ -202,6 +205,7 @@ def compare(
     yes: bool = False,
     trust: bool = False,
     timing_only: bool = False,
+    tensorboard: bool = False,
     command: Sequence[str] | None = None,
     **keys: Any,
 ) -> Study:
@@ -229,6 +233,7 @@ def compare(
         trust: see ``vnetsim.run``.
         timing_only: train nobody, and compare who could take part over all of the traffic, or in ``rounds``; one arm
             is enough, and every seed has traffic of its own where the scenario has a seed.
+        tensorboard: see ``vnetsim.run``; into the folder of each cell.
         command: see ``vnetsim.run``.
         keys: see ``vnetsim.run``.
 
@@ -276,6 +281,7 @@ def compare(
             workers=workers,
             engine=engine,
             address=address,
+            tensorboard=tensorboard,
         )
     if faults:
         first = next(iter(faults.values()))

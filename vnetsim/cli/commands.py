@@ -51,6 +51,10 @@ Set = Annotated[
     tuple[str, ...],
     Parameter(name="--set", negative="", help="Any setting as table.key=value, e.g. round.quorum=10. Repeatable."),
 ]
+Tensorboard = Annotated[
+    bool,
+    Parameter(group=OUTPUT, negative="", help="Write event files of TensorBoard into run directories, round by round."),
+]
 Seed = Annotated[int | None, Parameter(help="Seed of every random stream (default 0).")]
 
 
@@ -128,6 +132,7 @@ def run(
             help="Train nobody: play the rounds over all of the traffic and report who could take part, and when.",
         ),
     ] = False,
+    tensorboard: Tensorboard = False,
     trust: Trust = False,
     where: WorkerOptions = HERE,
     out: Out = None,
@@ -146,6 +151,7 @@ def run(
         **traffic.settings(gui=gui),
         settings=_settings(set_),
         timing_only=timing_only,
+        tensorboard=tensorboard,
         trust=trust,
         workers=where.workers,
         engine=where.engine,
@@ -223,6 +229,7 @@ def compare(
             help="Train nobody: compare who could take part over all of the traffic; one learner is enough.",
         ),
     ] = False,
+    tensorboard: Tensorboard = False,
     trust: Trust = False,
     where: WorkerOptions = HERE,
     out: Annotated[
@@ -257,6 +264,7 @@ def compare(
             out=out,
             yes=yes,
             timing_only=timing_only,
+            tensorboard=tensorboard,
             command=_command(),
         )
     except CellsFailedError as error:

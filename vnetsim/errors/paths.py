@@ -15,7 +15,7 @@ PLUGIN_FILES = frozenset(
     (table, "file") for table in ("selection", "pace", "aggregation", "radio", "source", "data", "encoder")
 )
 """Settings of plug-ins whose values are paths, where a plug-in has them."""
-FILES = frozenset({("traffic", "net"), ("traffic", "rsu"), ("data", "root")}) | PLUGIN_FILES
+FILES = frozenset({("traffic", "net"), ("traffic", "rsu"), ("data", "root"), ("data", "partition")}) | PLUGIN_FILES
 """Settings, besides scenario and learner, whose values are paths."""
 _LONGEST = 40
 _SHOWN = 60
@@ -59,8 +59,15 @@ def is_rsu_file(spec: object) -> bool:
     return isinstance(spec, str) and spec.endswith(".xml")
 
 
-def with_paths(value: Any, place: Callable[[str], str]) -> Any:
+def is_partition_file(partition: str) -> bool:
+    """Return whether what deals images to silos is a file."""
+    return partition.endswith(".csv")
+
+
+def with_paths(key: tuple[str, ...], value: Any, place: Callable[[str], str]) -> Any:
     """Return the value of one of ``FILES`` with its paths changed; in a list those of files of RSUs."""
+    if key == ("data", "partition") and not (isinstance(value, str) and is_partition_file(value)):
+        return value
     if isinstance(value, list | tuple):
         return type(value)(place(one) if is_rsu_file(one) else one for one in value)
     return place(value) if isinstance(value, str) and value else value
@@ -68,7 +75,7 @@ def with_paths(value: Any, place: Callable[[str], str]) -> Any:
 
 def from_folder(key: tuple[str, ...], value: Any, folder: Path) -> Any:
     """Return a setting's value of a file in ``folder``; a path in it is the file's, not the working directory's."""
-    return with_paths(value, lambda path: str(folder / path)) if key in FILES else value
+    return with_paths(key, value, lambda path: str(folder / path)) if key in FILES else value
 
 
 def refuse_other_than_text(arguments: Sequence[str]) -> None:

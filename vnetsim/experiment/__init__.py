@@ -55,6 +55,7 @@ PLUGIN_KEYS = (
     "selection.name",
     "pace.name",
     "aggregation.name",
+    "aggregation.strategy",
     "radio.name",
     "data.name",
     "learning.encoder",

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
+from vnetsim.errors import unknown_name
 from vnetsim.errors.bounds import BESIDE, Images, Share, Within, check_bounds, require
+from vnetsim.errors.paths import is_partition_file
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +92,9 @@ class SiloSettings:
         )
 
 
+PARTITIONS = ("iid", "dirichlet", "approach", "label-skew", "major-class", "district", "drive", "block", "sign")
+
+
 @dataclass(frozen=True, kw_only=True)
 class DataSettings:
     """The images and how they are dealt to the silos.
@@ -110,7 +115,8 @@ class DataSettings:
         partition: ``iid``; with classes ``dirichlet`` with ``alpha``, ``approach`` (silos of one direction share
             classes), ``label-skew`` (each silo lacks ``unseen_share`` of the classes), ``major-class`` (each silo has
             ``major_share`` of its images from one class) or ``district`` (silos of one RSU have it from the same
-            classes); with steering angles ``drive``, ``block`` (stretches of time) or ``sign`` (of the angle).
+            classes); with steering angles ``drive``, ``block`` (stretches of time) or ``sign`` (of the angle). Or a
+            ``.csv`` file that says which silo holds which image with a class, as ``partition.csv`` of a run does.
         alpha: concentration of the Dirichlet distribution, > 0.
         unseen_share: share of the other classes that a silo lacks besides its own first one, in [0, 1]: at 0 it
             has them all, at 1 only one.
@@ -125,9 +131,7 @@ class DataSettings:
     test_images: Images = 0
     image_px: Annotated[int, Within(0, 1024, "px", "a set is held in memory, and the networks are small")] = 0
     side_correction: Annotated[float, Within(0, 90, "", "an angle in degrees at most")] = 0.0
-    partition: Literal[
-        "iid", "dirichlet", "approach", "label-skew", "major-class", "district", "drive", "block", "sign"
-    ] = "iid"
+    partition: str = "iid"
     alpha: Annotated[float, Within(1e-9, 1e9, "", "one class to a silo below, equal shares above")] = 0.1
     unseen_share: Share = 0.5
     major_share: Share = 0.8
@@ -136,6 +140,8 @@ class DataSettings:
 
     def __post_init__(self) -> None:
         check_bounds("data", self)
+        if self.partition not in PARTITIONS and not is_partition_file(self.partition):
+            raise unknown_name("partition", self.partition, [*PARTITIONS, "FILE.csv"], where="data.partition")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,6 +31,11 @@ class Upload:
         download_s: seconds it spent receiving the model.
         train_s: seconds of its training on board.
         upload_s: seconds it spent sending.
+        vehicle_id: whose it is.
+        silo: index of the silo it trained on.
+        speed_mps: the vehicle's speed at entry into coverage (m/s).
+        level_px: its blur level (px).
+        stay_s: seconds from its entry into coverage to the end of its upload.
     """
 
     state: Mapping[str, Any]
@@ -40,6 +45,11 @@ class Upload:
     download_s: float = 0.0
     train_s: float = 0.0
     upload_s: float = 0.0
+    vehicle_id: str = ""
+    silo: int = 0
+    speed_mps: float = 0.0
+    level_px: float = 0.0
+    stay_s: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -112,5 +122,6 @@ AGGREGATIONS = Kind(
         "afl-delay": "learners.aggregation.asynchronous:AflDelay",
         "fedavgm": "learners.aggregation.means:FedAvgM",
         "fedadam": "learners.aggregation.means:FedAdam",
+        "flower": "learners.aggregation.flower:Flower",
     },
 )

@@ -70,6 +70,7 @@ DATA_SETS = Kind(
     built_in={
         "signs": "learners.data.signs:Signs",
         "cifar10": "learners.data.cifar10:Cifar10",
+        "gtsrb": "learners.data.gtsrb:Gtsrb",
         "npz": "learners.data.npz:Npz",
         "folder": "learners.data.folder:ClassFolders",
         "road": "learners.data.road:Road",

@@ -6,7 +6,7 @@ commits, and only then has it train the committed participants, all together.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
@@ -70,6 +70,7 @@ class Participant:
         download_s: seconds it spent receiving the model.
         train_s: seconds of its training on board.
         upload_s: seconds it spent sending.
+        stay_s: seconds from its entry into the coverage of ``rsu_id`` to the end of its upload.
         work_share: share of its local steps that it did, in (0, 1]; below 1 only where ``Cost.steps`` allows it and the
             pace asked for it.
         counted_from: where ``base`` is of another aggregator: the version of the one that aggregates it from which on
@@ -100,6 +101,7 @@ class Participant:
     download_s: float = 0.0
     train_s: float = 0.0
     upload_s: float = 0.0
+    stay_s: float = 0.0
     work_share: float = 1.0
     counted_from: int | None = None
     carried: Literal["model", "change"] = "model"
@@ -194,6 +196,7 @@ class Description:
         facts: further lines for the record, by title.
         exchange: what ``Aggregation.exchanges`` tells of an exchange, None for nothing.
         network: what ``model.safetensors`` tells of the network; None for the weights alone.
+        partition: makes ``partition.csv``, which says what silo holds which image; None where nothing tells.
     """
 
     encoder: str
@@ -204,6 +207,7 @@ class Description:
     facts: Mapping[str, str] = field(default_factory=dict)
     exchange: Series | None = None
     network: Network | None = None
+    partition: Callable[[], bytes] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -166,7 +166,7 @@ class Kind:
         path, where = code_file(name), name
         wrong: type[VnetsimError] = InputError
         if path is not None:
-            module = _module_of_file(path, self.name)
+            module = module_of_file(path, self.name)
             name = short_name(name)
             if not hasattr(module, name):
                 own = {key: value for key, value in vars(module).items() if _made_in(value, module)}
@@ -266,7 +266,12 @@ def _made_in(value: object, module: ModuleType) -> bool:
     return getattr(value, "__module__", "") == module.__name__
 
 
-def _module_of_file(path: Path, kind: str) -> ModuleType:
+def module_of_file(path: Path, kind: str) -> ModuleType:
+    """Return a user's file as a module, for a plug-in of a kind.
+
+    Raises:
+        InputError: it cannot be read, or raises when it is run.
+    """
     refuse_special(path)
     try:
         source = path.read_bytes()

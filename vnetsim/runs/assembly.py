@@ -236,10 +236,11 @@ def located(experiment: Experiment) -> Experiment:
         InputError: one of them could never exist; whether it does is said by who opens it.
     """
     found: dict[str, Any] = {"scenario": scenario_anywhere(experiment.scenario)}
-    for key in map(".".join, sorted(FILES)):
+    for path in sorted(FILES):
+        key = ".".join(path)
         if value := experiment.value(key):
             try:
-                found[key] = with_paths(value, lambda path: str(resolved(path)))
+                found[key] = with_paths(path, value, lambda path: str(resolved(path)))
             except InputError as error:
                 raise InputError(f"{key}: {error}") from None
     found |= {key: at_folder(name, Path.cwd()) for key, name in experiment.plugins().items() if name}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from vnetsim import __version__
 from vnetsim.coverage.windows import CoverageEvent, TrafficStream
 from vnetsim.errors import InputError, VnetsimError
-from vnetsim.errors.paths import resolved
+from vnetsim.errors.paths import is_partition_file, resolved
 from vnetsim.experiment import Experiment
 from vnetsim.learner_facts import CLOUD
 from vnetsim.learning import Cost, Learner
@@ -28,9 +28,10 @@ from vnetsim.runs.tables import RunTables, backhaul_rows, images_of, silo_rows
 from vnetsim.runs.timing import SCHEDULE, Untrained, refuse_losses, schedule
 from vnetsim.runs.traffic_recording import kept, opened, record, show
 from vnetsim.runs.writer import choose_folder, locked, write_models, write_samples
-from vnetsim.scenario.settings_file import load_experiment, read_toml
+from vnetsim.scenario.settings_file import load_experiment, read_toml, to_plain
 from vnetsim.scenario.trust import check_resumed
 from vnetsim.simulation.topology import aggregators, refuse_slow_wires
+from vnetsim.storage.event_files import COMMITTED, EVENTS, EventFile, require_tensorboard
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.storage.tables import to_parquet
 
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from vnetsim.simulation.log import SimulationLog
 
 
+PARTITION = "partition.csv"
+"""Which silo holds which image."""
 OnRound = Callable[[int, Mapping[str, float]], object]
 """Called after every round; see ``vnetsim.run``."""
 
@@ -53,6 +56,7 @@ def start_run(
     cluster: Cluster | None = None,
     on_round: OnRound | None = None,
     timing_only: bool = False,
+    tensorboard: bool = False,
 ) -> Path:
     """Simulate and train; return the run directory.
 
@@ -66,6 +70,7 @@ def start_run(
         cluster: of Ray, whose workers are to train; None for this process.
         on_round: see ``vnetsim.run``.
         timing_only: see ``vnetsim.run``.
+        tensorboard: see ``vnetsim.run``.
 
     Raises:
         InputError: the input is at fault; nothing was written, unless it showed after a round had finished.
@@ -75,7 +80,7 @@ def start_run(
     experiment = assembly.experiment
     run = RunDirectory(choose_folder(experiment, out, f"{short_name(experiment.learner)}{'-timing' * timing_only}"))
     more: dict[str, Any] = {"portable": portable, "cluster": cluster, "on_round": on_round, "timing_only": timing_only}
-    _learn(assembly, run, command=command, progress=progress, **more)
+    _learn(assembly, run, command=command, progress=progress, tensorboard=tensorboard, **more)
     return run.path
 
 
@@ -132,6 +137,7 @@ def resume_run(
         return False
     portable = any(not Path(name).is_absolute() for name in inputs)
     more: dict[str, Any] = {"began": began, "fetch": trust, "cluster": cluster, "timing_only": timing_only}
+    more["tensorboard"] = any(folder.glob(f"{EVENTS}*"))  # as it began
     _learn(assemble(experiment), run, command=command, progress=progress, portable=portable, **more)
     return False
 
@@ -170,6 +176,7 @@ def _learn(
     cluster: Cluster | None = None,
     on_round: OnRound | None = None,
     timing_only: bool = False,
+    tensorboard: bool = False,
 ) -> None:
     """Run or resume; ``began`` holds the manifest's entries of a resumed run that stay, ``fetch`` allows downloads."""
     from vnetsim.learning.device import resolve_device  # noqa: PLC0415 - brings torch, which the traffic command does without
@@ -177,6 +184,8 @@ def _learn(
     clock = Clock()
     progress.stage("loading")
     experiment = assembly.experiment  # the record holds the defaults too
+    if tensorboard:
+        require_tensorboard()
     if timing_only:
         refuse_losses(assembly)
     device = resolve_device("cpu" if timing_only else experiment.device)
@@ -207,6 +216,7 @@ def _learn(
         description = learner.describe()
         files = [code_file(name) for name in experiment.plugins().values()]
         data_files = [file for table, file in plugin_files(experiment).items() if table != "source"]  # it names its own
+        data_files += [experiment.data.partition] * is_partition_file(experiment.data.partition)
         named = [*traffic.info.inputs, *(str(file) for file in files if file is not None), *data_files]
         recorded = seen_from(run.path, experiment) if portable else experiment
         inputs = input_hashes(named, seen_from=run.path if portable else None)
@@ -222,11 +232,16 @@ def _learn(
         clock.mark("data")
         more = {**record, **assembly.record, "inputs": inputs, **(began or {})}
         silos = {"silos.parquet": to_parquet("silos", silo_rows(description))}
+        if description.partition is not None and not portable:  # the cells of a comparison share partitions
+            silos[PARTITION] = description.partition()
         manifest = Manifest(
             run, recorded, traffic, command, kind="timing" if timing_only else "run", more=more, others=silos
         )
         handler = Untrained(learner, costs) if timing_only else None
-        session = _Session(assembly, run, traffic, learner, costs, manifest, clock, progress, on_round, handler, names)
+        events = EventFile(run.path) if tensorboard else None
+        session = _Session(
+            assembly, run, traffic, learner, costs, manifest, clock, progress, on_round, handler, names, events
+        )
         with kept(run, experiment, session.close, session.how_far):
             session.play(images_of(description))
 
@@ -246,8 +261,10 @@ class _Session:
     on_round: OnRound | None
     training: Training | Untrained | None
     aggregators: tuple[str, ...]
+    events: EventFile | None
     log: SimulationLog | None = None
     told: int = 0  # rows of metrics that on_round has seen
+    written: tuple[int, int] = (0, 0)  # rows of metrics, and rounds, in the event file
 
     def __post_init__(self) -> None:
         self.tables = RunTables(self.run, self.assembly.experiment)
@@ -270,6 +287,19 @@ class _Session:
             if not self.training.replaying:
                 self.tables.save()
         self.manifest.close(status, time_s=self.traffic.time_s, wall_s=self.clock.stages)
+        if self.events is not None:
+            self.events.close()
+
+    def _tell_tensorboard(self, log: SimulationLog, *, last: bool = False) -> None:
+        """Write what is new; a resumed run goes through all its rounds again, and so writes the file anew."""
+        if self.events is None or self.training is None:
+            return
+        metrics, (first, closed) = self.training.metric_rows, self.written
+        rounds = [(one.round + 1, one.close_s, COMMITTED, one.committed, one.aggregator) for one in log.rounds]
+        self.events.append([*metrics[first:], *rounds[closed:]])
+        self.written = len(metrics), len(rounds)
+        if last:
+            self.events.close(to_plain(self.assembly.experiment))
 
     def play(self, images: Mapping[int, int]) -> None:
         from vnetsim.runs.round_handler import Training  # noqa: PLC0415
@@ -304,6 +334,7 @@ class _Session:
                 self.tables.append(log, training.metric_rows)
                 if not training.replaying:  # else they were written before this run was stopped
                     self.tables.save_now_and_then()
+            self._tell_tensorboard(log)
             if self.on_round is None:
                 return True
             measured = {name: value for _, _, name, value, _ in training.metric_rows[self.told :]}
@@ -339,6 +370,7 @@ class _Session:
         self.manifest.close(
             "finished", time_s=result.time_s, wall_s=stages, ended_by=result.ended_by, radio=radio, facts=facts
         )
+        self._tell_tensorboard(result.log, last=True)
         if result.ended_by == "caller":
             progress.note(f"on_round ended the run {self.how_far()}.")
         if result.ended_by == "traffic" and not isinstance(training, Untrained):

@@ -351,6 +351,7 @@ def participant_of(participation: Participation, round_index: int, camera: Camer
         camera: gives the blur level.
     """
     window, (seconds, _), origin = participation.window, participation.spent(), participation.origin
+    last = participation.segments[-1]
     return Participant(
         round=round_index,
         base=origin.base,
@@ -365,6 +366,7 @@ def participant_of(participation: Participation, round_index: int, camera: Camer
         download_s=seconds["download"],
         train_s=seconds["training"],
         upload_s=seconds["upload"],
+        stay_s=last.begin_s + last.seconds - window.enter_s,
         work_share=1.0 if participation.work_share is None else participation.work_share,
         counted_from=origin.counted_from,
         carried=origin.carried,

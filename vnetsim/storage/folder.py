@@ -31,7 +31,7 @@ Prepared = dict[str, tuple[Path, str]]
 """Files under another name and their digests, by the name that they are to get."""
 
 LOCK = ".lock"
-FIRST = ("experiment.toml", "map.parquet", "silos.parquet")
+FIRST = ("experiment.toml", "map.parquet", "silos.parquet", "partition.csv")
 """What a run writes before its manifest, which says that it has begun."""
 _BESIDE = ("sumo", "traffic")
 """Folders of which the record does not tell: what SUMO writes, and the traffics of a comparison, with their own."""

@@ -6,6 +6,7 @@ Layout (a folder the user can zip and send)::
     manifest.json        versions, seeds, SUMO command, device, input hashes, learner, status
     windows.parquet      and participations, exchanges, rounds, metrics, silos, map: see vnetsim.storage.tables
     windows/             and the other tables that grow: their pieces, until the run has finished
+    partition.csv        which silo holds which image with a class; not of a cell of a comparison
     samples.npz          example images, sharp and blurred
     model.safetensors    the final model of the one aggregator or the cloud; models/ has each RSU's where there is none
     checkpoint/          the newest finished round: progress.json, the state it names, a file for each silo with state,

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from vnetsim import __version__
 from vnetsim.errors import InputError, VnetsimError, one_line
@@ -40,6 +41,7 @@ class CellJob:
         experiment: its settings; traffic and learners' files by their paths in ``root``.
         command: the command line, for the record.
         timing_only: whether nobody is trained.
+        tensorboard: see ``vnetsim.run``.
     """
 
     name: str
@@ -49,6 +51,7 @@ class CellJob:
     experiment: Experiment
     command: Sequence[str]
     timing_only: bool = False
+    tensorboard: bool = False
 
     @property
     def folder(self) -> Path:
@@ -110,7 +113,8 @@ def _play(job: CellJob, progress: ProgressDisplay) -> None:
         if folder.exists():  # killed before it had begun
             whole.remove(f"cells/{job.name}")
         assembly = assemble(job.located())
-        start_run(assembly, folder, command=job.command, progress=progress, portable=True, timing_only=job.timing_only)
+        asked: dict[str, Any] = {"timing_only": job.timing_only, "tensorboard": job.tensorboard}
+        start_run(assembly, folder, command=job.command, progress=progress, portable=True, **asked)
 
 
 def _refuse_other_settings(folder: Path, experiment: Experiment) -> None:

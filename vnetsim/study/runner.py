@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from errno import ENOSPC
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from vnetsim.errors import InputError, RunError, VnetsimError, one_line
 from vnetsim.plugins import code_file, short_name
@@ -29,6 +30,7 @@ from vnetsim.runs.assembly import assemble
 from vnetsim.runs.manifest import sha256_of
 from vnetsim.runs.ray_cluster import cluster_options
 from vnetsim.runs.writer import locked
+from vnetsim.storage.event_files import require_tensorboard
 from vnetsim.storage.folder import is_own
 from vnetsim.storage.records import COMPARISON, RecordedEntry
 from vnetsim.storage.run_directory import RunDirectory
@@ -51,6 +53,7 @@ def compare(
     workers: int = 1,
     engine: str = "local",
     address: str | None = None,
+    tensorboard: bool = False,
 ) -> Mapping[str, str]:
     """Run every cell that the folder does not hold finished yet; return why cells failed, by their folders' names.
 
@@ -62,6 +65,7 @@ def compare(
         workers: cells to run at once, each in a process of its own; 1 runs them in this one.
         engine: ``local`` for processes of this machine, ``ray`` for a Ray cluster.
         address: of the Ray cluster; None takes one of this machine with ``workers`` cells at once.
+        tensorboard: see ``vnetsim.run``; of cells that begin.
 
     Raises:
         InputError: the folder is something else, is in use, or holds other traffic or altered files; there is no such
@@ -70,6 +74,8 @@ def compare(
         KeyboardInterrupt: with the way to go on as its message.
     """
     chosen = _engine(workers, engine, address)
+    if tensorboard:
+        require_tensorboard()
     _refuse_unlike_exchanges(plan)
     run = RunDirectory(folder)
     existed = folder.exists()
@@ -81,8 +87,8 @@ def compare(
             once = NotesOnce(progress)
             placed = with_one_rsu(plan.traffics, run, once)
             traffics = [recorded(one, run, command=command, progress=once) for one in placed]
-            study = _Study(run=run, plan=plan, traffics=traffics, command=command, progress=progress)
-            return study.play(chosen)
+            told: dict[str, Any] = {"command": command, "progress": progress, "tensorboard": tensorboard}
+            return _Study(run=run, plan=plan, traffics=traffics, **told).play(chosen)
         except InputError:
             if not existed and not (folder / "cells").exists():
                 run.clear()
@@ -139,6 +145,7 @@ class _Study:
     traffics: Sequence[RecordedEntry]
     command: Sequence[str]
     progress: ProgressDisplay
+    tensorboard: bool = False
     failed: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -193,6 +200,7 @@ class _Study:
             experiment=dataclasses.replace(experiment, scenario=self.traffics[cell.traffic].folder),
             command=tuple(self.command),
             timing_only=self.plan.timing_only,
+            tensorboard=self.tensorboard,
         )
 
     def _kept(self, plugin: str) -> str:

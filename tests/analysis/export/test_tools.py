@@ -9,25 +9,13 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from small_runs import events_in
 
 import vnetsim
 from vnetsim.cli.commands import main
 from vnetsim.storage.run_directory import RunDirectory
 
 pytest.importorskip("tensorboardX")
-
-
-def events_in(folder: Path) -> list[object]:
-    """The events of the only file in a folder: records of length, checksum, content, checksum."""
-    from tensorboardX.proto.event_pb2 import Event  # noqa: PLC0415
-
-    (path,) = folder.glob("events.out.tfevents.*")
-    content, events = path.read_bytes(), []
-    while content:
-        size = int.from_bytes(content[:8], "little")
-        events.append(Event.FromString(content[12 : 12 + size]))
-        content = content[16 + size :]
-    return events
 
 
 def test_tensorboard_of_a_comparison(small_comparison: Path, tmp_path: Path) -> None:

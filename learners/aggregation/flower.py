@@ -1,0 +1,185 @@
+"""Strategies of Flower as aggregation rules: ``Strategy.aggregate_fit`` folds the uploads that committed.
+
+A strategy is an object that remembers, and a rule is a function of its memory: in each round one is made anew and gets
+the attributes that it had, kept as tensors and JSON. So a resumed run goes on with the same bits, and nothing is
+unpickled.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import logging
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from learners.aggregation.steps import rounded
+from vnetsim.errors import InputError, RunError, one_line, unknown_name
+from vnetsim.learning.aggregation import NextModel, RoundUploads
+from vnetsim.plugins import code_file, module_of_file, short_name
+
+ROUND, ATTRIBUTES = "round", "attributes"
+GLOBAL = ("initial_parameters", "current_weights")
+"""Attributes in which Flower's strategies keep the global model: set to it in each round, and not kept."""
+WHOLE = 10**9
+"""``num_examples`` of an upload that weighs 1; Flower takes whole numbers."""
+METRICS = (
+    "vehicle_id", "silo", "weight", "staleness", "level_px", "speed_mps", "stay_s", "download_s", "train_s", "upload_s"
+)  # fmt: skip
+"""Fields of an ``Upload`` that stand in a reply's metrics."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flower:
+    """A strategy of Flower folds the parameters; BatchNorm's statistics and counters are the learner's weighted mean.
+
+    Its ``aggregate_fit`` is called alone, with no failures: who takes part is settled by traffic, radio and selection.
+    Of a reply the client's ``cid`` is the vehicle, ``num_examples`` its weight, and ``metrics`` are
+    ``METRICS``. The record shows these weights, whatever a strategy makes of them.
+
+    Args:
+        strategy: a class of ``flwr.server.strategy``, or one of a file as ``path/to/file.py:Class``.
+        arguments: of its constructor.
+    """
+
+    name: ClassVar[str] = "flower"
+    source: ClassVar[str] = "Beutel et al. (2020): Flower: A friendly federated learning framework, arXiv:2007.14390"
+    equations: ClassVar[tuple[str, ...]] = ("w <- aggregate_fit(round, uploads, []), of the parameters",)
+    needs_uploads: ClassVar[bool] = True
+
+    strategy: str = "FedAvg"
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse what is no strategy, or arguments that it does not take, before anything runs."""
+        self._made([np.zeros(1, dtype=np.float32)])
+
+    def aggregate(self, uploads: RoundUploads) -> NextModel:
+        """Return what the strategy makes of the uploads; the model stays where it returns none."""
+        from flwr.common import Code, FitRes, Status, ndarrays_to_parameters, parameters_to_ndarrays  # noqa: PLC0415
+
+        names = [name for name in uploads.uploads[0].state if name in uploads.parameters]
+        strategy, number = self._made(_arrays(uploads.model, names)), int(uploads.memory.get(ROUND, 0)) + 1
+        vars(strategy).update(_restored(uploads.memory))
+        replies = [
+            FitRes(
+                status=Status(Code.OK, ""),
+                parameters=ndarrays_to_parameters(_arrays(upload.state, names)),
+                num_examples=max(1, round(upload.weight * WHOLE)),
+                metrics={key: getattr(upload, key) for key in METRICS},
+            )
+            for upload in uploads.uploads
+        ]
+        clients = [SimpleNamespace(cid=upload.vehicle_id) for upload in uploads.uploads]
+        before = _global_draws()
+        made, _ = strategy.aggregate_fit(number, list(zip(clients, replies, strict=True)), [])
+        if _global_draws() != before:
+            raise RunError(
+                f"aggregation.strategy: '{self.strategy}' draws from a global generator, which no seed of a run "
+                "reaches; draw from one of its own, such as numpy.random.default_rng(server_round)."
+            )
+        memory = {ROUND: torch.tensor(number), **self._kept(strategy)}
+        if made is None:
+            return NextModel(state={}, shares=[0.0] * len(replies), memory=memory)
+        state = dict(uploads.mean())
+        for name, array in zip(names, parameters_to_ndarrays(made), strict=True):
+            like = uploads.model[name]
+            state[name] = rounded(torch.from_numpy(np.array(array)).to(like.device), like)
+        return NextModel(state=state, shares=[upload.weight for upload in uploads.uploads], memory=memory)
+
+    def _made(self, model: list[np.ndarray[Any, Any]]) -> Any:
+        """Return a new strategy that knows the global model."""
+        found = _strategy_class(self.strategy)
+        from flwr.common import ndarrays_to_parameters  # noqa: PLC0415 - optional
+
+        own = [array.copy() for array in model]  # a strategy may change it in place
+        now = dict(zip(GLOBAL, (ndarrays_to_parameters(own), own), strict=True))
+        takes = inspect.signature(found).parameters.values()
+        wanted = any(one.name == GLOBAL[0] or one.kind is one.VAR_KEYWORD for one in takes)
+        try:
+            made = found(**({GLOBAL[0]: now[GLOBAL[0]]} if wanted else {}), **self.arguments)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"aggregation.arguments: '{self.strategy}' cannot be made: {one_line(error)}.") from error
+        vars(made).update({name: value for name, value in now.items() if hasattr(made, name)})
+        return made
+
+    def _kept(self, strategy: Any) -> dict[str, Tensor]:
+        """Return a strategy's attributes as tensors; functions are left out, for its constructor sets them."""
+        arrays: list[Tensor] = []
+        kept = {}
+        for name, value in vars(strategy).items():
+            if name in GLOBAL or callable(value):
+                continue
+            try:
+                kept[name] = _plain(value, arrays)
+            except TypeError:
+                raise RunError(
+                    f"aggregation.strategy: '{self.strategy}' keeps '{name}', a {type(value).__name__}, which no "
+                    "checkpoint holds; keep numbers, texts, NumPy arrays, lists and dicts."
+                ) from None
+        text = np.frombuffer(json.dumps(kept).encode(), dtype=np.uint8).copy()
+        return {ATTRIBUTES: torch.from_numpy(text), **{str(number): array for number, array in enumerate(arrays)}}
+
+
+def _strategy_class(name: str) -> type[Any]:
+    try:
+        from flwr.server import strategy as flowers  # noqa: PLC0415 - optional, and takes seconds
+    except ImportError:
+        raise InputError("aggregation.name: 'flower' needs the package flwr: pip install 'vnetsim[flower]'.") from None
+    logging.getLogger("flwr").setLevel(logging.ERROR)  # it warns of clients and metrics that it is not asked for
+    file = code_file(name)
+    there = vars(flowers) if file is None else vars(module_of_file(file, "Flower strategy"))
+    known: dict[str, type[Any]] = {
+        key: one for key, one in there.items() if isinstance(one, type) and issubclass(one, flowers.Strategy)
+    }
+    if short_name(name) not in known:
+        raise unknown_name("Flower strategy", name, known, where="aggregation.strategy")
+    return known[short_name(name)]
+
+
+def _arrays(tensors: Mapping[str, Tensor], names: list[str]) -> list[np.ndarray[Any, Any]]:
+    return [tensors[name].detach().cpu().numpy() for name in names]
+
+
+def _global_draws() -> tuple[object, ...]:
+    kind, keys, *rest = np.random.get_state()  # noqa: NPY002 - looked at, not drawn from
+    return random.getstate(), kind, np.asarray(keys).tobytes(), *rest, torch.get_rng_state().numpy().tobytes()
+
+
+def _plain(value: Any, arrays: list[Tensor]) -> Any:
+    """Return a value as JSON has it; its arrays are appended to ``arrays``.
+
+    Raises:
+        TypeError: neither JSON nor a tensor has such a value.
+    """
+    if isinstance(value, np.ndarray | np.generic):
+        arrays.append(torch.from_numpy(np.array(value)))
+        return {"array": len(arrays) - 1}
+    if type(value) is list:
+        return [_plain(one, arrays) for one in value]
+    if type(value) is dict:
+        return {"dict": [[_plain(key, arrays), _plain(one, arrays)] for key, one in value.items()]}
+    if value is None or type(value) in (bool, int, float, str):
+        return value
+    raise TypeError
+
+
+def _restored(memory: Mapping[str, Tensor]) -> dict[str, Any]:
+    """Return the attributes that ``Flower._kept`` made tensors of; none before the first round."""
+
+    def value(plain: Any) -> Any:
+        if isinstance(plain, list):
+            return [value(one) for one in plain]
+        if isinstance(plain, dict) and "array" in plain:
+            return memory[str(plain["array"])].cpu().numpy().copy()
+        return {value(key): value(one) for key, one in plain["dict"]} if isinstance(plain, dict) else plain
+
+    kept = json.loads(memory[ATTRIBUTES].cpu().numpy().tobytes()) if memory else {}
+    return {name: value(plain) for name, plain in kept.items()}

@@ -1,0 +1,139 @@
+"""Who holds which image, as a file: a run writes it, and ``data.partition`` takes it.
+
+A CSV of five columns: ``split``, ``train`` or ``test``; ``image``, its file below the data's folder, or else its number
+in the set from 0; ``label`` and ``class``, the number and the name of its class; ``silo``, empty where nobody holds it.
+A silo's images are in the order in which they stand there.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from learners.data.partition import partition
+from learners.data.sets import ImageSet
+from learners.data.splits import Indices
+from vnetsim.errors import InputError
+from vnetsim.errors.paths import is_partition_file, refuse_special
+from vnetsim.experiment import DataSettings
+
+COLUMNS = ("split", "image", "label", "class", "silo")
+
+
+def partition_csv(data: ImageSet, indices: Sequence[Indices]) -> bytes:
+    """Return the file: the silos one after the other, then training images that nobody holds, then the test images.
+
+    Args:
+        data: the images.
+        indices: rows of the training images that each silo holds.
+    """
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    nobody = np.setdiff1d(np.arange(len(data.train_labels)), np.concatenate([*indices, []]))
+    for silo, rows in [*enumerate(indices), ("", nobody)]:
+        for row in rows:
+            label = int(data.train_labels[row])
+            writer.writerow(("train", _name(data.train_names, row), label, data.class_names[label], silo))
+    for row, label in enumerate(data.test_labels.tolist()):
+        writer.writerow(("test", _name(data.test_names, row), label, data.class_names[label], ""))
+    return file.getvalue().encode("utf-8", "replace")
+
+
+def _name(names: Sequence[str], row: int) -> str:
+    return names[row] if names else str(row)
+
+
+def dealt(data: ImageSet, *, settings: DataSettings, silos: int, **how: Any) -> list[Indices]:
+    """Return the rows of the training images that each silo holds, by a file or as ``partition`` deals them."""
+    if is_partition_file(settings.partition):
+        return read_partition(Path(settings.partition), data, silos=silos, min_images=settings.min_images)
+    groups = None if data.train_groups is None else data.train_groups.numpy()
+    return partition(data.train_labels.numpy(), silos=silos, settings=settings, groups=groups, **how)
+
+
+def read_partition(path: Path, data: ImageSet, *, silos: int, min_images: int) -> list[Indices]:
+    """Return the rows of the training images that each silo holds, as a file says, in its order.
+
+    Training images that it does not have, or gives no silo, are held by nobody. Label and class may be empty; a label
+    that is there must be the image's.
+
+    Args:
+        path: the file.
+        data: the images.
+        silos: their number.
+        min_images: every silo must have so many, and at least one.
+
+    Raises:
+        InputError: naming the line, or the silo that has too few.
+    """
+    names = data.train_names or [str(row) for row in range(len(data.train_labels))]
+    rows = {name: row for row, name in enumerate(names)}
+    labels = dict(zip(names, data.train_labels.tolist(), strict=True))
+    seen: dict[str, int] = {}
+    shards: list[list[int]] = [[] for _ in range(silos)]
+    for line, (split, image, label, _, silo) in _lines(path):
+        if split == "test" and not silo:
+            continue
+        fault = _fault(split, image, label, labels) or _silo_fault(silo, silos)
+        if image in seen:
+            fault = f"image '{image}' stands in line {seen[image]} already."
+        if fault:
+            raise InputError(f"{path}:{line}: {fault}")
+        seen[image] = line
+        if silo:
+            shards[int(silo)].append(rows[image])
+    needed = max(min_images, 1)
+    for number, shard in enumerate(shards):
+        if len(shard) < needed:
+            raise InputError(
+                f"{path}: silo {number} has {len(shard)} training images and needs {needed}; silos.count is {silos}."
+            )
+    return [np.array(shard, dtype=np.int64) for shard in shards]
+
+
+def _fault(split: str, image: str, label: str, labels: Mapping[str, int]) -> str:
+    """Return what is wrong with a row of a training image, given the labels of all by name; empty for nothing."""
+    if split == "test":
+        return "a test image is held by a silo; leave its silo empty."
+    if split != "train":
+        return f"split is '{split:.40}', expected train or test."
+    if image not in labels:
+        return (
+            f"'{image:.100}' is none of the {len(labels)} training images of this run, such as '{next(iter(labels))}'."
+        )
+    if label not in ("", str(labels[image])):
+        return f"label is '{label:.40}', but the image '{image}' of this run has {labels[image]}: it is another set."
+    return ""
+
+
+def _silo_fault(silo: str, silos: int) -> str:
+    if not silo or (silo.isascii() and silo.isdecimal() and len(silo) < 10 and int(silo) < silos):
+        return ""
+    return f"silo is '{silo:.40}', expected 0 to {silos - 1} (silos.count is {silos})."
+
+
+def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Yield the rows below the header, and the number of each one's line.
+
+    Raises:
+        InputError: it cannot be read, or is no table of the five columns.
+    """
+    refuse_special(path)
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.reader(file)
+            header = next(reader, [])
+            if tuple(header) != COLUMNS:
+                raise InputError(f"{path}:1: expected the columns {','.join(COLUMNS)}, got '{','.join(header):.80}'.")
+            for row in reader:
+                if len(row) != len(COLUMNS):
+                    raise InputError(f"{path}:{reader.line_num}: expected {len(COLUMNS)} values, got {len(row)}.")
+                yield reader.line_num, row
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}.") from error

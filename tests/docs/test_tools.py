@@ -1,0 +1,40 @@
+"""The examples of docs/how-to/tools.md run as they stand there, where their package is installed."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_runs import small_run
+
+__all__ = ["small_run"]
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "how-to" / "tools.md").read_text(encoding="utf-8")
+EXAMPLES = dict(re.findall(r"^## (.+)\n\n```python\n(.*?)```", PAGE, flags=re.MULTILINE | re.DOTALL))
+IMPORTED = re.compile(r"^(?:import|from) (\w+)", flags=re.MULTILINE)
+
+
+def test_each_is_at_most_ten_lines_and_there_is_one_for_every_tool() -> None:
+    assert list(EXAMPLES) == ["pandas", "polars", "DuckDB", "Optuna", "Ray Tune", "MLflow"]
+    for code in EXAMPLES.values():
+        assert len([line for line in code.splitlines() if line]) <= 10
+
+
+@pytest.mark.parametrize("tool", [pytest.param(tool, marks=pytest.mark.slow if "vnetsim.run" in code else ())
+                                  for tool, code in EXAMPLES.items()])  # fmt: skip
+def test_an_example_runs(tool: str, small_run: Callable[..., Any], tmp_path: Path) -> None:
+    missing = [name for name in IMPORTED.findall(EXAMPLES[tool]) if find_spec(name) is None]
+    if missing:
+        pytest.skip(f"{missing[0]} is not installed")
+    shutil.copytree(small_run("gaussian.toml")[0], tmp_path / "runs" / "first")
+    call = [sys.executable, "-c", EXAMPLES[tool]]
+    done = subprocess.run(call, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=600)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.strip() or tool == "MLflow"

@@ -1,0 +1,156 @@
+"""GTSRB in torchvision's layout: a small stand-in folder, signs that stay together, every fault, and a real folder."""
+
+import os
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torchvision.datasets import GTSRB
+
+from learners.data import load_images
+from learners.data.partition_file import dealt
+from vnetsim.errors import InputError, RunError
+from vnetsim.experiment import DataSettings
+from vnetsim.random_streams import Streams
+
+CLASSES, TRACKS, FRAMES = 3, 8, 5
+PARTITIONS = ["iid", "dirichlet", "approach", "label-skew", "major-class", "district"]
+
+
+def load(root, seed=0, **settings):
+    return load_images(DataSettings(name="gtsrb", root=str(root), **settings), streams=Streams(seed=seed))
+
+
+def write(path: Path, random: np.random.Generator) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    size = random.integers(15, 40, size=2)
+    Image.fromarray(random.integers(0, 256, size=(*size, 3), dtype=np.uint8)).save(path)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """Three classes of eight signs with five frames each; the track 00003 of class 2 is among the test images too."""
+    base, random = tmp_path_factory.mktemp("gtsrb"), np.random.default_rng(0)
+    training, final = base / "gtsrb" / "GTSRB" / "Training", base / "gtsrb" / "GTSRB" / "Final_Test" / "Images"
+    for number in range(CLASSES * TRACKS * FRAMES):
+        label, track, frame = number // (TRACKS * FRAMES), number // FRAMES % TRACKS, number % FRAMES
+        write(training / f"{label:05}" / f"{track:05}_{frame:05}.ppm", random)
+    rows = ["Filename;Width;Height;Roi.X1;Roi.Y1;Roi.X2;Roi.Y2;ClassId"]
+    for number in range(12):
+        write(final / f"{number:05}.ppm", random)
+        rows.append(f"{number:05}.ppm;20;20;1;1;19;19;{number % CLASSES}")
+    shutil.copy(training / "00002" / "00003_00001.ppm", final / "00011.ppm")
+    (base / "gtsrb" / "GT-final_test.csv").write_text("\n".join(rows) + "\n")
+    return base
+
+
+@pytest.fixture
+def root(whole, tmp_path):
+    return Path(shutil.copytree(whole, tmp_path / "data"))
+
+
+def sign(name: str) -> str:
+    return name[: name.rindex("_")]
+
+
+def test_every_image_is_torchvisions_with_its_label(root):
+    images = load(root, image_px=16)
+    ours = {name: (images.train[row], int(images.train_labels[row])) for row, name in enumerate(images.train_names)}
+    ours |= {name: (images.test[row], int(images.test_labels[row])) for row, name in enumerate(images.test_names)}
+    for split in ("train", "test"):
+        known = GTSRB(root=str(root), split=split)
+        for (path, _), (image, label) in zip(known._samples, known, strict=True):
+            name = Path(path).relative_to(root / "gtsrb").as_posix()
+            if name.startswith("GTSRB/Training/00002/00003_"):
+                assert name not in ours
+                continue
+            pixels = np.asarray(image.resize((16, 16), Image.Resampling.BILINEAR)).transpose(2, 0, 1)
+            assert np.array_equal(ours[name][0], pixels)
+            assert ours[name][1] == label
+    assert (len(images.train), len(images.test)) == ((CLASSES * TRACKS - 1) * FRAMES, 12)
+    assert len(images.class_names) == 43
+
+
+def test_a_sign_among_the_test_images_is_trained_on_in_no_frame(root):
+    images = load(root)
+    assert len(Counter(map(sign, images.train_names))) == CLASSES * TRACKS - 1
+    assert images.facts == {"Left out": "5 training images of 1 signs that are among the test images"}
+    (root / "gtsrb" / "GTSRB" / "Final_Test" / "Images" / "00011.ppm").write_bytes(b"P6 1 1 255\n\0\0\0")
+    assert len(load(root).train) == CLASSES * TRACKS * FRAMES
+    assert load(root).facts == {}
+
+
+@pytest.mark.parametrize("partition", PARTITIONS)
+def test_frames_of_one_sign_are_in_one_silo(partition, root):
+    images, settings = load(root), DataSettings(partition=partition, alpha=0.5)
+    silos = dealt(images, silos=4, approaches=2, settings=settings, generator=np.random.default_rng(0), districts=2)
+    where = {}
+    for silo, rows in enumerate(silos):
+        for row in rows:
+            assert where.setdefault(sign(images.train_names[row]), silo) == silo
+    assert sorted(row for rows in silos for row in rows) == list(range(len(images.train)))
+    if partition in ("iid", "dirichlet", "major-class", "district"):
+        signs = [len({sign(images.train_names[row]) for row in rows}) for rows in silos]
+        assert max(signs) - min(signs) <= 1
+    assert all(list(rows) != sorted(rows) for rows in silos), "in random order"
+
+
+def test_too_few_signs_or_frames_for_the_silos(root):
+    images, random = load(root), np.random.default_rng(0)
+    common = {"approaches": 1, "generator": random}
+    with pytest.raises(InputError, match="there are 23 groups of training images that stay together; lower silos"):
+        dealt(images, silos=24, settings=DataSettings(), **common)
+    with pytest.raises(InputError, match="leave a silo with 5, and 6 are needed"):
+        dealt(images, silos=23, settings=DataSettings(min_images=6), **common)
+
+
+def test_some_images_are_a_draw_of_all(root):
+    few, again = (load(root, train_images=40, test_images=4) for _ in range(2))
+    assert (len(few.train), len(few.test)) == (40, 4)
+    assert len(Counter(map(sign, few.train_names))) > 10
+    assert few.train_names == again.train_names
+    assert few.train_names != load(root, seed=1, train_images=40).train_names
+    assert torch.equal(few.train, load(root).train[:40])
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda g: shutil.rmtree(g / "GTSRB" / "Training"), r"Training' is missing; fetch GTSRB with --data-download"),
+        (lambda g: (g / "GT-final_test.csv").unlink(), r"GT-final_test.csv' cannot be read: No such file or directory"),
+        (lambda g: (g / "GT-final_test.csv").write_bytes(b"\xff\n"), r"GT-final_test.csv' cannot be read: 'utf-8'"),
+        (lambda g: (g / "GT-final_test.csv").write_text("Filename;ClassId\n../a.ppm;1\n"), r"csv:2: expected an image"),
+        (lambda g: (g / "GT-final_test.csv").write_text("Filename;ClassId\n0.ppm;43\n"), r"got '0.ppm' and '43'"),
+        (lambda g: (g / "GTSRB/Final_Test/Images/00003.ppm").unlink(), r"1 of 127 images cannot be read: .*00003"),
+        (lambda g: (g / "GTSRB/Training/00001/a.ppm").touch(), r"00001/a\.ppm' is not named as in GTSRB"),
+        (lambda g: (g / "GTSRB/Training/00001").rename(g / "GTSRB/Training/00043"), r"is not named as in GTSRB"),
+    ],
+)
+def test_faults_are_one_line(change, said, root):
+    change(root / "gtsrb")
+    with pytest.raises(InputError, match=said) as caught:
+        load(root)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_failed_download_is_a_failed_run(tmp_path, monkeypatch):
+    def refuse(_):
+        raise OSError("no route\nto host")
+
+    monkeypatch.setattr(GTSRB, "download", refuse)
+    with pytest.raises(RunError, match=r"data\.download: GTSRB could not be fetched into .*: no route to host\."):
+        load(tmp_path, download=True)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("VNETSIM_GTSRB" not in os.environ, reason="VNETSIM_GTSRB names no folder with GTSRB")
+def test_the_real_data_set():
+    images = load(os.environ["VNETSIM_GTSRB"])
+    assert len(images.test) == 12630
+    assert len(images.train) > 26000
+    assert set(map(sign, images.train_names)).isdisjoint({"GTSRB/Training/00014/00023"})
+    assert sorted(set(images.train_labels.tolist())) == list(range(43))

@@ -1,0 +1,76 @@
+"""Event files of TensorBoard: metrics by round at simulated time, and settings with the last metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from vnetsim.errors import InputError
+from vnetsim.learner_facts import AGGREGATOR
+
+EVENTS = "events.out.tfevents."
+"""How the names of event files begin."""
+COMMITTED = "committed"
+Row = tuple[int, float, str, float, str]
+"""Rounds aggregated, simulated time (s), name, value, and whose model it is."""
+
+
+def require_tensorboard() -> None:
+    """Refuse to go on without tensorboardX.
+
+    Raises:
+        InputError: it is not installed.
+    """
+    try:
+        import tensorboardX  # noqa: F401, PLC0415 - optional
+    except ImportError:
+        raise InputError("--tensorboard needs the package tensorboardX: pip install 'vnetsim[tensorboard]'.") from None
+
+
+class EventFile:
+    """A new event file in a folder; those that were there are removed.
+
+    Where there are several models each has curves of its own, such as ``accuracy/rsu1``.
+
+    Args:
+        folder: where.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        from tensorboardX import SummaryWriter  # noqa: PLC0415 - optional
+
+        for path in folder.glob(f"{EVENTS}*"):
+            path.unlink()
+        self._writer = SummaryWriter(logdir=str(folder))
+        self._last: dict[str, float] = {}
+
+    def append(self, rows: Iterable[Row]) -> None:
+        """Write rows, and let TensorBoard see them."""
+        for round_, time_s, name, value, aggregator in rows:
+            tag = name if aggregator in ("", AGGREGATOR) else f"{name}/{aggregator}"
+            self._writer.add_scalar(tag, value, global_step=round_, walltime=time_s)
+            if name != COMMITTED:
+                self._last[tag] = float(value)
+        self._writer.flush()
+
+    def close(self, settings: Mapping[str, Any] | None = None) -> None:
+        """End the file; with settings, tables of a run that has finished, write these and the last metrics before."""
+        from tensorboardX.summary import hparams  # noqa: PLC0415 - optional
+
+        if settings is not None:
+            shown = {key: value if isinstance(value, _SHOWN) else str(value) for key, value in _flat(settings)}
+            for summary in hparams(shown, self._last):
+                self._writer.file_writer.add_summary(summary)
+        self._writer.close()
+
+
+_SHOWN = (bool, int, float, str)
+
+
+def _flat(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{above}{key}.")
+        else:
+            yield f"{above}{key}", value
