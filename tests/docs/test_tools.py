@@ -17,7 +17,7 @@ from small_runs import small_run
 __all__ = ["small_run"]
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "how-to" / "tools.md").read_text(encoding="utf-8")
-EXAMPLES = dict(re.findall(r"^## (.+)\n\n```python\n(.*?)```", PAGE, flags=re.MULTILINE | re.DOTALL))
+EXAMPLES = dict(re.findall(r"^## ([^\n]+)\n\n```python\n(.*?)```", PAGE, flags=re.MULTILINE | re.DOTALL))
 IMPORTED = re.compile(r"^(?:import|from) (\w+)", flags=re.MULTILINE)
 
 

@@ -25,6 +25,8 @@ from vnetsim.experiment import DataSettings, ExchangeSettings
 
 GOLDEN = Path(__file__).with_name("golden_descriptions.json")
 WIDTH = 20
+OTHERWISE = {"facts", "network", "exchange", "partition"}
+"""Fields of a description that are told line by line, or are no text."""
 ABSENT = "absent"
 """In the table the value of a line that a learner says by default alone."""
 CONTRASTIVE: tuple[dict[str, Any], ...] = ({"batchnorm": "local", "linear_probe": "never", "bank": 40},)
@@ -91,7 +93,7 @@ def described(name: str, changes: Mapping[str, Any]) -> dict[str, Any]:
     record, cost = learner.describe(), learner.cost(1)
     network = record.network
     lines = {
-        **{f.name: getattr(record, f.name) for f in fields(record) if f.name not in {"facts", "network", "exchange"}},
+        **{f.name: getattr(record, f.name) for f in fields(record) if f.name not in OTHERWISE},
         "silo_label_counts": record.silo_label_counts.tolist(),
         **{f"facts: {title}": text for title, text in record.facts.items()},
         **{f"network: {f.name}": getattr(network, f.name) for f in fields(network)},

@@ -23,7 +23,7 @@ def test_unknown_set_lists_those_there_are():
 def test_a_set_that_does_not_fit_the_learner_is_refused(name):
     angles = name in {"road", "driving-log", "steering-npz"}
     load, has, needs, others = (
-        (load_images, "steering angles", "classes", "signs, cifar10, npz, folder")
+        (load_images, "steering angles", "classes", "signs, cifar10, gtsrb, npz, folder")
         if angles
         else (load_steering, "classes", "steering angles", "road, driving-log, steering-npz")
     )
