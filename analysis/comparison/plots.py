@@ -197,7 +197,7 @@ def difference_panel(
     ``labels`` are other names of the pairs than their own; where it is not ``wide`` they stand above the rows.
     """
     labels = labels or [_pair_label(pair) if wide else pair.words for pair in pairs]
-    row_in = _ROW_IN if wide else 0.46
+    row_in = _ROW_IN if wide else 0.5
     figure = Figure((FULL_IN if wide else HALF_IN, 0.75 + row_in * len(pairs)))
     ax = axes(figure, left=_left_margin_in(labels) if wide else 0.2, right=0.2, top=0.1)
     ax.axvline(0, color=GREY, linewidth=1)
@@ -213,9 +213,9 @@ def difference_panel(
     if not wide:
         for row, text in enumerate(labels):
             ax.annotate(
-                shortened(text, 58), (0.01, row - 0.5), xycoords=("axes fraction", "data"), fontsize=8, va="center"
+                shortened(text, 58), (0.01, row - 0.54), xycoords=("axes fraction", "data"), fontsize=8, va="center"
             )
-    named_rows(ax, labels if wide else [""] * len(labels), top=-0.6 if wide else -0.8)
+    named_rows(ax, labels if wide else [""] * len(labels), top=-0.6 if wide else -0.85)
     ax.xaxis.set_major_locator(MaxNLocator(nbins=8 if wide else 5))
     ax.set_xlabel(f"difference in {decapitalised(metric.subject)}{unit_of_difference(metric, brackets=True)}")
     interval = f"line: its {level_words(pairs).replace(' %', THIN + '%')}"
@@ -224,7 +224,8 @@ def difference_panel(
     caption = (
         f"Each dot is one seed: the first {noun}'s {metric.compared} less the second's. Diamond: the mean; {interval}."
     )
-    return Panel(name=name, title=metric.words, caption=caption, svg=to_svg(figure, name), wide=wide)
+    title = f"Differences in {decapitalised(metric.subject)}"
+    return Panel(name=name, title=title, caption=caption, svg=to_svg(figure, name), wide=wide)
 
 
 def outcome_panel(data: ConditionData, name: str, noun: str) -> Panel:

@@ -146,7 +146,9 @@ def verdict_sentences(pairs: Sequence[ComparedPair], metric: Metric, most: int =
         first, second = shortened(unresolved[0].first), shortened(unresolved[0].second)
         lines.append(f"{metric.subject}: {first} and {second} are {unresolved[0].verdict}.")
     elif len(unresolved) == 1:
-        lines.append(f"{metric.subject}: the difference {unresolved[0].words} is not resolved.")
+        mean, interval, _, _ = figures_of(unresolved[0], metric)
+        of = f"{mean}{unit_of_difference(metric)}, {level_words(pairs)} {interval}"
+        lines.append(f"{metric.subject}: the difference {unresolved[0].words} is not resolved ({of}).")
     elif len(unresolved) == len(pairs):
         lines.append(f"{metric.subject}: none of the {count(len(pairs))} differences is resolved.")
     elif unresolved:

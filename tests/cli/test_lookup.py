@@ -1,11 +1,13 @@
 """`vnetsim settings`, `cite` and `init`: what a user looks up."""
 
 import re
+import webbrowser
 from pathlib import Path
 
 import pytest
 
 from vnetsim.api.export import references
+from vnetsim.cli import lookup
 from vnetsim.cli.commands import main
 from vnetsim.cli.lookup import kinds
 from vnetsim.experiment import PLUGIN_TABLES, Experiment
@@ -150,3 +152,20 @@ def test_the_settings_to_begin_with(capsys: Captured) -> None:
     lines = told(capsys, "settings", "--basic").splitlines()
     listed = [line.partition(" = ")[0] for line in lines if line and not line.startswith(" ")]
     assert listed == list(MOST_WANTED)
+
+
+def test_the_documentation_is_opened_where_there_is_one(
+    tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr(webbrowser, "open", opened.append)
+    monkeypatch.setattr(lookup, "__file__", str(tmp_path / "vnetsim/cli/lookup.py"))
+    with pytest.raises(SystemExit) as stopped:
+        main(["docs"])
+    assert stopped.value.code == 2
+    assert "no documentation is built here: `make docs`" in capsys.readouterr().err
+    for name in ("site/index.html", "vnetsim/documentation.html"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("")
+        assert told(capsys, "docs") == f"{tmp_path / name}\n"
+        assert opened[-1] == (tmp_path / name).as_uri()

@@ -7,8 +7,10 @@ import importlib
 import importlib.util
 import inspect
 import re
+import runpy
 import shlex
 import tomllib
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -270,3 +272,15 @@ def test_citation_and_package_are_of_one_version() -> None:
     citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     version = project()["project"]["version"]
     assert f"\nversion: {version}\n" in citation
+
+
+def test_the_page_that_the_wheel_carries_is_small_fetches_nothing_and_its_links_lead_somewhere() -> None:
+    page = runpy.run_path(str(DOCS / "one_page.py"))["documentation"](ROOT)
+    assert len(zlib.compress(page.encode())) < 300_000
+    assert not re.findall(r"(?:src|href)=\"(?!#|https?:|data:)", page)
+    assert not re.findall(r"src=\"https?:", page)
+    ids = re.findall(r'<[^>]* id="([^"]+)"', page)
+    assert len(ids) == len(set(ids))
+    assert set(re.findall(r'href="#([^"]+)"', page)) <= set(ids)
+    for source in ("docs/tutorial.md", "docs/how-to/compare.md", "docs/explanation/link.md", "docs/glossary.md"):
+        assert (ROOT / source).read_text(encoding="utf-8").splitlines()[0].removeprefix("# ") in page

@@ -284,7 +284,9 @@ def test_the_verdict_in_words_names_what_is_higher_and_counts_the_rest(ten: Cond
         f"(simultaneous 95 % interval {low:.2g} to {high:.2g})."
     )
     assert [line.partition(" by ")[0] for line in lines[1:2]] == ["Accuracy: c is higher than b"]
-    assert lines[2:] == ["Accuracy: the difference a \u2212 b is not resolved."]
+    (other,) = [pair for pair in pairs if not pair.resolved]
+    assert [line.partition(" (")[0] for line in lines[2:]] == ["Accuracy: the difference a \u2212 b is not resolved"]
+    assert f"({100 * other.found.mean:.2g} points, simultaneous 95 % interval" in lines[2].replace("\u2212", "-")
     assert verdict_sentences(pairs, ACCURACY, most=1)[1:2] == ["1 more difference is resolved."]
 
 
