@@ -46,6 +46,7 @@ class RunData:
         windows: the table of that name, as all that follow; with ``chord_m`` instead of the paths.
         metrics: of the cloud where there is one, else the mean over the RSUs' models where there are several, with
             their range; see ``shown``.
+        measured: the table ``metrics`` as it was written, each aggregator's own.
         exchanges: between vehicles.
         handovers: of vehicles that took part.
         lanes: the table ``map``.
@@ -65,6 +66,7 @@ class RunData:
     merges: pl.DataFrame
     backhaul: pl.DataFrame
     metrics: pl.DataFrame
+    measured: pl.DataFrame
     silos: pl.DataFrame
     lanes: pl.DataFrame
     samples: Samples | None
@@ -179,6 +181,7 @@ def load(run: Path) -> RunData:
         else:
             tables[name] = pl.DataFrame(schema={column.name: column.dtype for column in columns})
     tables["lanes"] = tables.pop("map")
+    tables["measured"] = tables["metrics"]
     tables["metrics"] = shown(tables["metrics"])
     return RunData(
         manifest=manifest,

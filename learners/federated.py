@@ -115,6 +115,12 @@ class FederatedLearner(ABC):
                 f"selection.name: its policy chooses by the '{context.figure}' of updates to an RSU that averages, and "
                 f"neighbours of {cls.name} mix their models; take another policy."
             )
+        if context.joint and made._silos.template.own:
+            raise InputError(
+                f"handover.policy: with 'multi' several RSUs aggregate one training, and silos of {cls.name} keep a "
+                f"part of it for their next one ({min(made._silos.template.own)}), which would change with each; take "
+                "another policy, or a setting with which they keep nothing."
+            )
         return made
 
     @final

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import polars as pl
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.ticker import PercentFormatter
 
-from analysis.formatting import count, number, percent, plural, quantity, shortened
+from analysis.formatting import NONE, count, number, percent, plural, quantity, sentence_case, shortened
 from analysis.loading import RunData
 from analysis.plots.place import map_axes
 from analysis.statistics.windows import merged_windows
 from analysis.style import (
+    BLACK,
     BLUE,
+    CYCLE,
     FULL_IN,
     GREY,
     HALF_IN,
@@ -26,9 +30,13 @@ from analysis.style import (
     legend,
     named_rows,
     panel,
+    time_axis,
 )
+from vnetsim.learner_facts import CLOUD
 
 _MOST_MET = 12
+_MOST_COLOURS = len(CYCLE) - 1
+"""Lines that a reader can tell apart by colour; the last one, black, is the cloud's."""
 
 
 def successions(windows: pl.DataFrame) -> pl.DataFrame:
@@ -126,7 +134,56 @@ def commits_panel(run: RunData) -> Drawn:
     silent = sum(rsu.id not in counts for rsu in run.rsus)
     best = max(counts, key=lambda name: (counts[name], name))
     words = f"{plural(committed.height, 'update')}, most of them, {counts[best]}, through RSU {shortened(best, 30)}"
+    if (trainings := committed.n_unique(["vehicle_id", "start_s"])) < committed.height:
+        words += f", of {plural(trainings, 'training')} (handover.policy = multi counts one at each RSU it reaches)"
     return figure, f"{words}; {silent} of {len(run.rsus)} RSUs had none." if silent else f"{words}."
+
+
+@panel("models-apart", "The RSUs' models over time", wide=True)
+def apart_panel(run: RunData) -> Drawn:
+    """Draw what each RSU's model is worth over time, and below how far the models are from their mean."""
+    series = sorted((one for one in run.manifest.series if one.result), key=lambda one: one.unit != "%")
+    rows = run.measured.filter(pl.col("value").is_finite()).sort("time_s", maintain_order=True)
+    known = set(rows.filter(pl.col("aggregator").is_in([rsu.id for rsu in run.rsus]))["name"])
+    series = [one for one in series if one.name in known]
+    if not series:
+        return None, "Not drawn: no model of an RSU was measured."
+    shown, factor = series[0], 100.0 if series[0].unit == "%" else 1.0
+    rows, apart = rows.filter(name=shown.name), rows.filter(name="spread")
+    times = time_axis(float(rows["time_s"].max() - rows["time_s"].min()), float(rows["time_s"].min()))  # type: ignore[operator,arg-type]
+    figure = Figure((FULL_IN, 4.4))
+    ax = axes(figure, bottom=1.75, top=0.35)
+    below = axes(figure, top=2.85)
+    below.sharex(ax)
+    ax.tick_params(labelbottom=False)
+    lines = {name: of for (name,), of in rows.group_by("aggregator", maintain_order=True) if name != CLOUD}
+    few = len(lines) <= _MOST_COLOURS
+    for place, (name, of) in enumerate(lines.items()):
+        look = {"color": CYCLE[place], "label": shortened(str(name), 16)} if few else {"color": PALE_BLUE, "alpha": 0.6}
+        ax.plot(times.of(of["time_s"].to_numpy()), factor * of["value"].to_numpy(), linewidth=1.2, **look)
+    if not (cloud := rows.filter(aggregator=CLOUD)).is_empty():
+        points = times.of(cloud["time_s"].to_numpy()), factor * cloud["value"].to_numpy()
+        ax.plot(*points, color=BLACK, linewidth=2, label="cloud")
+    label = sentence_case(shown.label or shown.name)
+    ax.set_ylabel(f"{label} ({shown.unit})" if shown.unit else label)
+    if few or not cloud.is_empty():
+        legend(ax, 7)
+    below.plot(times.of(apart["time_s"].to_numpy()), 100 * apart["value"].to_numpy(), color=BLUE)
+    below.set(xlabel=times.label, ylabel="spread of models (%)", ylim=(0, None))
+    last = {str(name): float(of["value"][-1]) for name, of in lines.items()}
+
+    def words(pick: Callable[..., str]) -> str:
+        name = pick(last, key=last.__getitem__)
+        value = percent(last[name]) if shown.unit == "%" else quantity(last[name], shown.unit)
+        return f"{value} (RSU {shortened(name, 30)})"
+
+    which = "each, " + ("right before it is averaged, and the cloud's in black" if len(cloud) else "over time")
+    from_to = [percent(float(apart["value"][place])) for place in (0, -1)] if len(apart) else [NONE, NONE]
+    return figure, (
+        f"{label} of the models of {plural(len(last), 'RSU')}: {which}. At the end from {words(min)} to {words(max)}. "
+        f"Below, how far these models are from their mean, relative to its length: {from_to[0]} at first, {from_to[1]} "
+        "at the end."
+    )
 
 
 _FATES = (

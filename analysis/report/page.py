@@ -22,7 +22,13 @@ from analysis.plots.learning import series_panels, silo_panel
 from analysis.plots.participation import outcome_panel, spent_panel, timeline_panel, weight_panel
 from analysis.plots.place import map_panel
 from analysis.plots.predictions import prediction_panel
-from analysis.plots.several_rsus import commits_panel, handover_panel, met_panel, succession_panel
+from analysis.plots.several_rsus import (
+    apart_panel,
+    commits_panel,
+    handover_panel,
+    met_panel,
+    succession_panel,
+)
 from analysis.plots.traffic import chord_panel, dwell_panel, occupancy_panel, speed_panel
 from analysis.report.breakdown import by_rsu, by_type
 from analysis.report.headline import finding, headline, leading
@@ -94,6 +100,8 @@ def sections(run: RunData) -> list[Section]:
             several = [met_panel(run), succession_panel(run)]
             if run.takes_part:
                 several += [handover_panel(run), commits_panel(run)]
+            if run.learning and run.aggregators > 1:
+                several.append(apart_panel(run))
             found.insert(1, Section(id="rsus", title="Several RSUs", panels=several))
         if not run.takes_part:
             return found

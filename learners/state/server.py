@@ -101,9 +101,10 @@ class Server:
 
     def base(self, participant: Participant) -> State:
         """Return the model that a participant downloaded, or the mean of several: where its own training starts."""
+        first = self.models[participant.base]
         if not participant.bases:
-            return self.models[participant.base]
-        return weighted_mean([self.models[key] for key in participant.bases], equal_weights(len(participant.bases)))
+            return first
+        return {**first, **self._mean(participant.bases, equal_weights(len(participant.bases)))}
 
     def carried(self, participant: Participant) -> State:
         """Return the model that a participant brings to its neighbours: the one that it downloaded."""
@@ -177,15 +178,19 @@ class Server:
         if not (abs(total - 1) <= 1e-6 and min(sources.values()) >= 0):
             raise RunError(f"weights of merged models must be at least 0 and sum to 1, got {list(sources.values())}.")
         present = self.models.newest(into.aggregator)
-        own = self._beside(present, (), into.version).keys() if self._beside is not None else ()
         used = {key: weight for key, weight in sources.items() if weight > 0}
-        states = [{name: t for name, t in self.models[key].items() if name not in own} for key in used]
-        # one alone is not copied: after a cloud's round it is the model of many
-        mean = states[0] if len(states) == 1 else weighted_mean(states, list(used.values()))
-        self.models.put({**present, **mean}, into)
+        self.models.put({**present, **self._mean([*used], [*used.values()])}, into)
         # a version counts as one change, whatever it came of
         changes = self._changes[into.aggregator][: into.version]
         self._changes[into.aggregator] = [*changes, (changes[-1] if changes else 0) + 1]
+
+    def _mean(self, keys: Sequence[ModelKey], weights: Sequence[float] | Weights) -> State:
+        """Return the weighted mean of models, without what belongs to a version and is not averaged."""
+        first = self.models[keys[0]]
+        own = self._beside(first, (), keys[0].version).keys() if self._beside is not None else ()
+        states = [{name: t for name, t in self.models[key].items() if name not in own} for key in keys]
+        # one alone is not copied: after a cloud's round it is the model of many
+        return states[0] if len(states) == 1 else weighted_mean(states, weights)
 
     def _made(
         self, updates: Sequence[Update], weights: Weights, total: float, present: State, into: str

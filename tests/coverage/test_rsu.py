@@ -94,6 +94,8 @@ def test_a_poi_with_a_bad_range_is_named() -> None:
 def test_two_rsus_of_one_name_are_refused() -> None:
     with pytest.raises(InputError, match="two RSUs are called 'cross'"):
         place("cross:10", "cross:20")
+    with pytest.raises(InputError, match=r"RSUs 'cross' and '10.0,20' stand on one another, at \(10, 20\); leave one"):
+        place("cross", "10.0,20:90")
 
 
 def test_outside_the_net_is_a_note() -> None:
@@ -103,7 +105,9 @@ def test_outside_the_net_is_a_note() -> None:
 
 
 def test_the_environment_is_that_of_the_poi() -> None:
-    pois = [Poi(id=name, x_m=5, y_m=6, range_text="", environment=name) for name in ("urban", "highway")]
+    pois = [
+        Poi(id=name, x_m=5, y_m=y_m, range_text="", environment=name) for y_m, name in ((6, "urban"), (7, "highway"))
+    ]
     rsus, _ = place(net=Net(pois))
     assert [rsu.environment for rsu in rsus] == ["urban", "highway"]
     assert place(net=Net([Poi(id="p", x_m=5, y_m=6, range_text="")]))[0][0].environment == ""

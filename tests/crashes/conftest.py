@@ -59,6 +59,11 @@ def results(folder: Path) -> dict[str, bytes]:
     }
 
 
+@pytest.fixture
+def results_of() -> Callable[[Path], dict[str, bytes]]:
+    return results
+
+
 def state(folder: Path) -> object:
     """Return what a folder holds, but for times of day, and of what was being written only the name."""
     found = []

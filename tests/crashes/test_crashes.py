@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import polars as pl
 import pytest
 from commands import LEARNERS, MOBILITY, RUN, Command, run_of
+from small_runs import SCENARIOS, SMALL
 
 from analysis.report import page
 from analysis.report.page import build_report
@@ -65,3 +71,51 @@ def test_a_stop_at_every_change_of_a_learner(learner: str, killed_everywhere: Ki
 @pytest.mark.parametrize("learner", LEARNERS)
 def test_an_error_at_every_change_of_a_learner(learner: str, failed_everywhere: Failed, tmp_path: Path) -> None:
     assert failed_everywhere("both", run_of(learner, tmp_path)) > 100
+
+
+STRUCK = """
+import os, signal, sys
+from learners.flsimco import FLSimCo
+from small_runs import execute
+
+method, call, *arguments = sys.argv[1:]
+true, calls = getattr(FLSimCo, method), []
+
+def struck(*given, **named):
+    calls.append(method)
+    if len(calls) == int(call):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return true(*given, **named)
+
+setattr(FLSimCo, method, struck)
+done = execute(*arguments)
+sys.exit(f"{done.status}: {done.err}" if done.status else 0)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("policy", "method", "call"), [("carry", "merge", 5), ("forward", "aggregate", 4)])
+def test_a_hierarchy_killed_in_a_round_goes_on_to_the_same_bits(
+    policy: str, method: str, call: int, results_of: Callable[[Path], dict[str, bytes]], tmp_path: Path
+) -> None:
+    """Between the cloud's average and its copies at the RSUs, and when an RSU has trained what others sent on."""
+    settings = (
+        "topology.kind=hierarchical", "topology.edge_rounds=2", "backhaul.preset=cellular", "association.rule=nearest",
+        f"handover.policy={policy}", "round.quorum=2", "round.invited=4", "round.max_staleness=2", "rounds=4",
+    )  # fmt: skip
+    options = [*SMALL, "--rsu=-200,0", "--rsu=200,0", *(word for one in settings for word in ("--set", one))]
+
+    def run(at: int, *arguments: object) -> int:
+        command = [sys.executable, "-c", STRUCK, method, str(at), *map(str, arguments)]
+        path = os.pathsep.join([str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])])
+        return subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, check=False).returncode
+
+    begin = ("run", SCENARIOS / "intersection.sumocfg", *options, "--out")
+    assert run(0, *begin, tmp_path / "whole") == 0
+    assert run(call, *begin, tmp_path / "killed") == -signal.SIGKILL
+    assert len(list((tmp_path / "killed" / "checkpoint").glob("aggregator-*"))) > 0, "rounds were saved before"
+    assert run(0, "resume", tmp_path / "killed") == 0
+    whole, killed = results_of(tmp_path / "whole"), results_of(tmp_path / "killed")
+    assert [name for name in whole.keys() | killed.keys() if whole.get(name) != killed.get(name)] == []
+    handed = pl.read_parquet(tmp_path / "whole" / "handovers.parquet")
+    assert handed.filter(policy=policy, fate="committed").height > 0

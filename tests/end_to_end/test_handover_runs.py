@@ -25,6 +25,7 @@ RULES = {
     "carry": ("association.rule=strongest", "association.hysteresis=3", "association.trigger_s=0.3"),
     "carry-delta": ("association.rule=nearest", "handover.longest_gap_s=5"),
     "mix": ("association.rule=nearest", "association.hysteresis=10"),
+    "multi": ("association.rule=strongest",),
 }
 
 
@@ -45,7 +46,11 @@ def recording(cli: Cli, scenarios: Path, tmp_path_factory: pytest.TempPathFactor
 
 def runs() -> Iterator[Any]:
     """Yield policies with topologies; the quick suite has the one whose models are carried and mixed."""
-    for policy, topology in (("forward", "single"), *((policy, "per-rsu") for policy in RULES)):
+    for policy, topology in (
+        ("forward", "single"),
+        ("multi", "hierarchical"),
+        *((policy, "per-rsu") for policy in RULES),
+    ):
         marks = () if policy == "mix" else pytest.mark.slow
         yield pytest.param(policy, topology, id=f"{policy}-{topology}", marks=marks)
 
@@ -63,10 +68,15 @@ def test_a_killed_run_resumes_to_the_bits_and_without_training_everyone_does_the
     more = options(policy, topology)
     done = cli("run", recording, *more, "--out", whole)
     assert done.status == 0, done.err
-    rows = RunDirectory(whole).read("handovers")
-    expected = "drop" if policy == "drop" else "forward" if topology == "single" else policy
-    assert expected in set(rows["policy"])
-    assert (rows["fate"] == "committed").any() == (policy != "drop")
+    if policy == "multi":
+        rows = RunDirectory(whole).read("participations").filter(outcome="committed")
+        assert rows.n_unique(["vehicle_id", "start_s"]) < rows.height
+        assert (rows.group_by("aggregator", "round").agg(pl.col("weight").sum())["weight"] - 1).abs().max() < 1e-12
+    else:
+        rows = RunDirectory(whole).read("handovers")
+        expected = "drop" if policy == "drop" else "forward" if topology == "single" else policy
+        assert expected in set(rows["policy"])
+        assert (rows["fate"] == "committed").any() == (policy != "drop")
     with interrupted_at(ClassificationFedAvg, "train", 3):
         assert cli("run", recording, *more, "--out", stopped).status == 130
     assert cli("resume", stopped).status == 0
@@ -82,14 +92,15 @@ def test_a_killed_run_resumes_to_the_bits_and_without_training_everyone_does_the
     assert trained.filter(same).select(columns).equals(played.filter(same).select(columns))
 
 
+@pytest.mark.parametrize("policy", ["mix", pytest.param("multi", marks=pytest.mark.slow)])
 def test_a_replay_gives_the_handovers_of_the_live_run(
-    cli: Cli, scenarios: Path, results_of: Callable[[Path], dict[str, bytes]], tmp_path: Path
+    policy: str, cli: Cli, scenarios: Path, results_of: Callable[[Path], dict[str, bytes]], tmp_path: Path
 ) -> None:
     span = ("--set", "traffic.end_s=240", "--set", "traffic.warmup_s=150")
     live, again = tmp_path / "live", tmp_path / "again"
-    done = cli("run", scenarios / "corridor.sumocfg", *options("mix", "per-rsu"), *span, "--out", live)
+    done = cli("run", scenarios / "corridor.sumocfg", *options(policy, "per-rsu"), *span, "--out", live)
     assert done.status == 0, done.err
     assert cli("run", live, "--out", again).status == 0
     first, second = results_of(live), results_of(again)
     assert {name for name in first if first[name] != second[name]} == {"experiment.toml"}
-    assert RunDirectory(again).read("handovers").height > 0
+    assert policy == "multi" or RunDirectory(again).read("handovers").height > 0

@@ -237,6 +237,34 @@ def test_a_start_from_several_models_is_from_their_mean(new: Any, at: Any) -> No
     assert equal(several.state, learner.train([at("b", 0)])[0].state)
 
 
+@pytest.mark.parametrize("kind", [FLSimCo, FedAvgSteering])
+@pytest.mark.parametrize("rule", ["sync", "fedbuff"])
+def test_one_training_is_one_update_at_every_aggregator_that_takes_it(kind: Any, rule: str, new: Any, at: Any) -> None:
+    learner = new(kind, rule=rule, joint=True)
+    learner.keep([ModelKey("a", 1), START["b"]])
+    for version in range(2):
+        learner.aggregate(learner.train([at("a", 1, version)]), "a")
+    bases = ModelKey("a", 1), START["b"]
+    [of_a] = learner.train([at("a", 0, 1, round=2, bases=bases)])
+    folded = learner.aggregate([of_a], "a")
+    [of_b] = learner.train([at("a", 0, 1, round=0, bases=bases, counted_from=0)])
+    assert equal(of_a.state, of_b.state)
+    assert of_a.loss == of_b.loss
+    assert learner.aggregate([of_b, *learner.train([at("b", 2)])], "b").weights == [0.5, 0.5] or kind is FLSimCo
+    assert folded.weights == [1.0]
+
+
+def test_a_mean_of_models_leaves_the_queue_and_what_silos_keep_is_refused(new: Any, at: Any) -> None:
+    learner = new(FedCo, joint=True, own={"key_encoder": "visit"})
+    for name in "ab":
+        learner.aggregate(learner.train([at(name, i) for i in range(2)]), name)
+    base = learner._server.base(at("a", 0, 1, bases=(ModelKey("a", 1), ModelKey("b", 1))))
+    for name, tensor in newest(learner, "a").items():
+        assert torch.equal(base[name], tensor) == name.startswith(QUEUE) or not tensor.is_floating_point(), name
+    with pytest.raises(InputError, match=r"handover.policy: with 'multi' .* silos of fedco keep a part"):
+        new(FedCo, joint=True, own={"key_encoder": "silo"})
+
+
 @pytest.mark.parametrize("kind", [FLSimCo, FedCo, FedEFM, FedAvgSteering])
 @pytest.mark.parametrize("rule", ["sync", "fedbuff", "fedadam"])
 def test_a_run_resumed_between_merges_gives_the_same_bits(kind: Any, rule: str, new: Any, at: Any) -> None:

@@ -5,6 +5,7 @@ In the middle of the file is what happens in gaps of coverage.
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -28,7 +29,9 @@ def of(log: Any, who: str) -> dict[tuple[str, float], Any]:
 
 
 BESIDE = Rsu(id="s", x_m=100.0, y_m=0.0, range_m=250.0)
-POLICIES = ("drop", "forward", "carry", "carry-delta", "mix")
+CARRIED = ("forward", "carry", "carry-delta", "mix")
+POLICIES = ("drop", *CARRIED, "multi")
+BOTH = ModelKey("r", 0), ModelKey("s", 0)
 EDGES = {"topology": {"kind": "per-rsu"}}
 
 
@@ -71,7 +74,7 @@ def test_with_drop_it_ends_and_the_record_tells_who_served_it_next(scene: Any) -
     }
 
 
-@pytest.mark.parametrize("policy", POLICIES[1:])
+@pytest.mark.parametrize("policy", CARRIED)
 @pytest.mark.parametrize("transfer", ["restart", "resume"])
 @pytest.mark.parametrize(("at_s", "stage"), [(0.5, "download"), (2.0, "training"), (5.0, "upload")])
 def test_under_one_aggregator_all_others_let_it_go_on(
@@ -178,16 +181,17 @@ def test_of_one_rsu_and_of_those_who_stay_there_is_no_handover_and_the_policies_
     policy: str, scene: Any
 ) -> None:
     windows = [scene.window(f"v{i}", 3.0 * i, 3.0 * i + 9, rsu_id="rs"[i % 2]) for i in range(8)]
-    for rsus, topology in (((scene.rsu, BESIDE), "per-rsu"), ((scene.rsu, BESIDE), "single")):
-        rules = {"rounds": 3, "invited": 2, "topology": {"kind": topology}, "rsus": rsus}
+    for topology in ("per-rsu", "single") if policy != "multi" else ("per-rsu",):
+        rules = {"rounds": 3, "invited": 2, "topology": {"kind": topology}, "rsus": (scene.rsu, BESIDE)}
         one, other = (scene.run(windows, handover={"policy": p}, **rules).log for p in ("drop", policy))
         assert list(other.handovers) == []
         assert (one.participations, one.rounds) == (other.participations, other.rounds)
 
 
-@pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("rule", ["first", "nearest", "strongest"])
-@pytest.mark.parametrize("kind", ["single", "per-rsu"])
+@pytest.mark.parametrize(
+    ("policy", "kind"), [*itertools.product(POLICIES[:-1], ("single", "per-rsu")), ("multi", "per-rsu")]
+)
 def test_bytes_seconds_and_participations_are_conserved(policy: str, rule: str, kind: str, scene: Any) -> None:
     rsus = [Rsu(id=f"r{i}", x_m=180.0 * i, y_m=0.0, range_m=130.0) for i in range(6)]
     windows = []
@@ -208,9 +212,9 @@ def test_bytes_seconds_and_participations_are_conserved(policy: str, rule: str, 
     result = simulate(settings, scene.traffic(windows, rsus), learning, Streams(seed=0))
     log, records = result.log, result.log.participations
     invited = [record for record in records if record.outcome != "not_selected"]
-    assert len(log.handovers) > 5
+    assert len(log.handovers) > 5 or policy == "multi"
     for record in invited:
-        parts = (record.download_s, record.train_s, record.outside_s, record.upload_s)
+        parts = (record.download_s, record.train_s, record.wait_s, record.outside_s, record.upload_s)
         assert math.fsum(parts) == pytest.approx(record.end_s - record.start_s, abs=1e-9)
     moved = math.fsum(record.download_bytes + record.upload_bytes for record in records)
     assert moved == pytest.approx(sum(use.carried_bytes for use in result.channels.values()), rel=1e-12)
@@ -225,6 +229,110 @@ def test_bytes_seconds_and_participations_are_conserved(policy: str, rule: str, 
         assert record.start_s <= row.time_s <= record.end_s
         assert row.from_rsu_id != row.to_rsu_id
         assert row.policy in (("drop",) if policy == "drop" else ("forward", policy))
+    if policy == "multi":
+        by_training: dict[tuple[str, float], list[Any]] = {}
+        for record in invited:
+            by_training.setdefault((record.vehicle_id, record.start_s), []).append(record)
+        assert {len(rows) for rows in by_training.values()} == {1, 2}
+        for rows in by_training.values():
+            assert len({row.aggregator for row in rows}) == len(rows)
+            assert math.fsum(row.train_s for row in rows) <= scene.cost.work_flop / 3e8 + 1e-9, "it trains once"
+
+
+def in_both(
+    scene: Any, *, begin_s: float = 0.0, leaves_s: float = 60.0, more: tuple[Any, ...] = (), **rules: Any
+) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+    """Return a run with ``multi`` of a vehicle in two discs; by RSU its first rows, and what was first told of it."""
+    learning = scene.learning()
+    windows = [scene.window("a", begin_s, leaves_s), scene.window("a", begin_s, 60, rsu_id="s", speed_mps=12), *more]
+    rules = {"rsus": (scene.rsu, BESIDE), "handover": {"policy": "multi"}, "learning": learning, **EDGES, **rules}
+    result = scene.run(windows, **rules)
+    rows = {row.rsu_id: row for row in reversed(result.log.participations) if row.vehicle_id == "a"}
+    told = {closed.aggregator: one for closed, who in reversed(learning.calls) for one in who if one.vehicle_id == "a"}
+    return result, rows, told
+
+
+def test_in_an_overlap_it_downloads_from_all_trains_once_and_uploads_to_all(scene: Any) -> None:
+    watts = ComputeSettings(preset="jetson-nano", median_flops=1e9, spread=0.0)
+    result, rows, told = in_both(scene, compute=watts)
+    assert {name: use.carried_bytes for name, use in result.channels.items()} == {"r": 3e6, "s": 3e6}
+    for name, row in rows.items():
+        assert (row.outcome, row.aggregator, row.start_s, row.end_s) == ("committed", name, 0.0, 6.0)
+        assert (row.download_bytes, row.upload_bytes, row.upload_rsu_id) == (1e6, 2e6, name)
+        assert (row.base_aggregator, row.speed_mps, row.weight) == (name, 10.0, 1.0)
+    assert [(rows[name].train_s, rows[name].wait_s) for name in "rs"] == [(3.0, 0.0), (0.0, 3.0)]
+    assert [(rows[name].train_j, rows[name].wait_j) for name in "rs"] == [(30.0, 0.0), (0.0, 0.0)]
+    assert list(result.log.handovers) == []
+    assert [closed.invited for closed in result.log.rounds] == [1, 0], "invited by the RSU that serves it"
+    for name, counted_from in (("r", None), ("s", 0)):
+        one = told[name]
+        assert (one.base, one.bases, one.counted_from) == (ModelKey("r", 0), BOTH, counted_from)
+        assert (one.rsu_id, one.train_s, one.speed_mps, one.work_share) == (name, 3.0, 10.0, 1.0)
+        assert one.started == ("r", 0), "one training has the same random draws wherever it counts"
+
+
+def test_training_waits_for_the_slower_of_two_downloads(scene: Any) -> None:
+    _, rows, told = in_both(scene, more=(scene.window("b", 0, 60, rsu_id="s"),))
+    assert (rows["r"].download_s, rows["r"].wait_s, rows["r"].train_s) == (1.0, 1.0, 3.0)
+    assert (rows["s"].download_s, rows["s"].wait_s, rows["s"].train_s) == (2.0, 3.0, 0.0)
+    assert rows["r"].end_s == 7.0
+    assert told["r"].bases == BOTH
+
+
+@pytest.mark.parametrize(
+    ("leaves_s", "outcome", "moved", "trained_s", "base", "bases"),
+    [
+        (0.5, "left_download", 0.5e6, (0.0, 3.0), "s", ()),
+        (2.0, "left_training", 1e6, (1.0, 2.0), "r", BOTH),
+        (5.0, "left_upload", 2e6, (3.0, 0.0), "r", BOTH),
+    ],
+)
+def test_what_leaves_a_disc_is_ended_there_and_goes_on_in_the_other(
+    leaves_s: float,
+    outcome: str,
+    moved: float,
+    trained_s: tuple[float, float],
+    base: str,
+    bases: tuple[ModelKey, ...],
+    scene: Any,
+) -> None:
+    _, rows, told = in_both(scene, leaves_s=leaves_s)
+    left, stayed = rows["r"], rows["s"]
+    assert (left.outcome, left.end_s, left.download_bytes + left.upload_bytes) == (outcome, leaves_s, moved)
+    assert (stayed.outcome, stayed.end_s) == ("committed", 6.0)
+    assert (left.train_s, stayed.train_s) == trained_s
+    assert (told["s"].base, told["s"].bases) == (ModelKey(base, 0), bases)
+    assert (told["s"].counted_from, told["s"].train_s) == (None if base == "s" else 0, 3.0)
+    assert set(told) == {"s"}
+
+
+def test_it_is_stale_where_a_round_has_closed_and_counts_at_the_other_rsu(scene: Any) -> None:
+    more = (scene.window("b", 0, 60, rsu_id="s"),)
+    _, rows, told = in_both(scene, begin_s=5.0, more=more, rounds=2, compute=scene.slow)
+    assert (rows["s"].outcome, rows["s"].end_s, rows["s"].round) == ("stale", 13.0, 0)
+    assert (rows["r"].outcome, rows["r"].end_s, told["r"].bases) == ("committed", 18.0, BOTH)
+    _, rows, told = in_both(scene, begin_s=5.0, more=more, rounds=2, compute=scene.slow, max_staleness=1)
+    assert (told["s"].round, told["s"].counted_from, told["s"].base) == (1, 0, ModelKey("r", 0))
+
+
+def test_who_is_inside_later_or_counts_there_already_is_of_one_rsu(scene: Any) -> None:
+    later = (scene.window("b", 0, 60), scene.window("b", 0.5, 60, rsu_id="s"))
+    result, _, _ = in_both(scene, more=later)
+    assert of(result.log, "b")["s", 0.5].outcome == "not_selected"
+    assert of(result.log, "b")["r", 0.0].outcome == "committed"
+    # the round of s has an update of this vehicle, and is open still when r invites it
+    rules = {"rsus": (scene.rsu, BESIDE), "handover": {"policy": "multi"}, "quorum": 5, **EDGES}
+    windows = [scene.window("a", 0, 6.5, rsu_id="s"), scene.window("a", 7, 60), scene.window("a", 7, 60, rsu_id="s")]
+    log = scene.run(windows, **rules).log
+    assert (of(log, "a")["r", 7.0].end_s, of(log, "a")["r", 7.0].outcome) == (13.0, "committed")
+    assert (of(log, "a")["s", 0.0].outcome, of(log, "a")["s", 7.0].outcome) == ("committed", "not_selected")
+
+
+def test_multi_is_refused_where_all_rsus_have_one_model(scene: Any) -> None:
+    with pytest.raises(InputError, match=r"handover.policy: with 'multi' .* topology.kind = 'single' all have one"):
+        simulation_plugins(scene.experiment(handover={"policy": "multi"}))
+    with pytest.raises(InputError, match=r"handover.longest_gap_s: 3 s mean nothing with handover.policy = 'multi'"):
+        HandoverSettings(policy="multi", longest_gap_s=3.0)
 
 
 def test_nearest_hands_over_at_the_bisector_and_who_waits_waits_there(scene: Any) -> None:

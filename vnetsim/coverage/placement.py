@@ -99,7 +99,7 @@ def place_rsus(
         spacing_m: least distance between those of ``all-signalised`` (m).
 
     Raises:
-        InputError: for a specification that cannot be read, an unknown junction, or two RSUs of one id.
+        InputError: for a specification that cannot be read, an unknown junction, or two RSUs of one id or place.
     """
     notes: list[str] = []
     pois = net.rsu_pois()
@@ -123,10 +123,16 @@ def place_rsus(
         rsus = [Rsu(id=junction, x_m=x_m, y_m=y_m, range_m=range_m)]
         notes.append(f"{NO_RSU}; took junction '{junction}', {measure}. Name another with --rsu JUNCTION or --rsu x,y.")
     seen: set[str] = set()
+    places: dict[tuple[float, float], str] = {}
     for rsu in rsus:
         if rsu.id in seen:
             raise InputError(f"{where}: two RSUs are called '{rsu.id}'; name each junction or position once.")
         seen.add(rsu.id)
+        if (other := places.setdefault((rsu.x_m, rsu.y_m), rsu.id)) != rsu.id:
+            raise InputError(
+                f"{where}: RSUs '{other}' and '{rsu.id}' stand on one another, at ({rsu.x_m:g}, {rsu.y_m:g}); leave "
+                "one of them out, or move it."
+            )
         _check_position(f"{where}: RSU '{rsu.id}'", rsu.x_m, rsu.y_m)
     if (box := net.boundary()) is not None:
         notes += [

@@ -43,14 +43,16 @@ class HandoverSettings:
         policy: ``drop`` ends it. With ``forward`` the new RSU sends its update on to the old one's aggregator; with
             ``carry`` the new RSU's aggregator takes the model as its own, with ``carry-delta`` the change since the
             download; ``mix`` averages what was trained so far with the new RSU's model by likeness, and trains on.
-            Where both RSUs have one aggregator, all but ``drop`` are ``forward``.
+            Where both RSUs have one aggregator, all of these but ``drop`` are ``forward``. With ``multi`` a vehicle in
+            several discs downloads from all their RSUs, trains from the mean and uploads to all (FedMes); in a disc
+            that it leaves it is ended, as with ``drop``.
         interruption_s: nothing is sent or received for so long (s).
         transfer: a download or upload that was under way begins anew (``restart``) or goes on (``resume``).
         longest_gap_s: how long no RSU at all may cover a vehicle before it is ended (s): it trains on meanwhile, and
-            transfers wait. With ``drop`` it ends at once.
+            transfers wait. With ``drop`` and ``multi`` it ends at once.
     """
 
-    policy: Literal["drop", "forward", "carry", "carry-delta", "mix"] = "drop"
+    policy: Literal["drop", "forward", "carry", "carry-delta", "mix", "multi"] = "drop"
     interruption_s: Annotated[float, Within(0, 1e5, "s", "no vehicle stays as long")] = 0.1
     transfer: Literal["restart", "resume"] = "restart"
     longest_gap_s: Annotated[float, Within(0, 1e7, "s", "four months")] = 0.0
@@ -58,9 +60,9 @@ class HandoverSettings:
     def __post_init__(self) -> None:
         check_bounds("handover", self)
         require(
-            self.policy != "drop" or self.longest_gap_s == 0,
-            f"handover.longest_gap_s: {self.longest_gap_s:g} s mean nothing with handover.policy = 'drop', which ends "
-            "a vehicle's part with its coverage; take 'forward' or another policy.",
+            self.policy not in ("drop", "multi") or self.longest_gap_s == 0,
+            f"handover.longest_gap_s: {self.longest_gap_s:g} s mean nothing with handover.policy = '{self.policy}', "
+            "which ends a vehicle's part with its coverage; take 'forward' or another policy.",
         )
 
 

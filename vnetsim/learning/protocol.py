@@ -82,8 +82,9 @@ class Participant:
             (MIDDLE's on-device mixing; Zhang et al., ICPP 2023); it goes on with the rest of its steps, and its
             optimizer as it was. BatchNorm's statistics are mixed likewise.
         earlier: silos whose images still are a part of those that it holds, with their shares; the rest is of ``silo``.
-        bases: where it downloaded several models before it trained: all of them, ``base`` among them. It starts from
-            their mean (FedMes; Han et al., JSAC 39(12), 2021). Empty for ``base`` alone.
+        bases: where it downloaded several models before it trained: all of them, ``base`` the first. It starts from
+            their mean (FedMes; Han et al., JSAC 39(12), 2021), and each of their aggregators that its update reaches
+            is told of it by a participant of its own. Empty for ``base`` alone.
         chance: how likely it was to be invited, over the mean of those who waited with it; 1 where the selection policy
             tells none. What averages divides its weight by it; what the weights then lack to the sum 1, or exceed, is
             the weight of the aggregator's present model.
@@ -236,6 +237,8 @@ class LearnerContext:
         districts: number of districts, one around each RSU; silo ``i`` belongs to district ``i % districts``.
         figure: what the selection policy asks of every update, such as ``SIMILARITY``; empty for nothing.
         pictures: whether somebody will look at the images; where nobody trains it is their number alone that counts.
+        joint: whether one training may be aggregated by several, each of which trains it for itself, with the same
+            result; see ``Participant.bases``.
     """
 
     streams: Streams
@@ -257,6 +260,7 @@ class LearnerContext:
     districts: int = 1
     figure: str = ""
     pictures: bool = True
+    joint: bool = False
 
 
 @runtime_checkable

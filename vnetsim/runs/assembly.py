@@ -105,6 +105,7 @@ class Assembly:
             districts=districts,
             figure=getattr(self.simulation.selection, "figure", ""),
             pictures=pictures,
+            joint=given.handover.policy == "multi" and len(aggregators) > 1,
             data_set=own.get(DATA_SETS.table),
             encoder=own.get(ENCODERS.table),
             aggregation=own.get(AGGREGATIONS.table),

@@ -29,9 +29,9 @@ from vnetsim.coverage.windows import Window
 from vnetsim.learning import ModelKey
 from vnetsim.simulation.invitations import Invitations
 from vnetsim.simulation.log import LEFT, ClosedBy, RoundHandler, RoundSummary
-from vnetsim.simulation.open_round import OpenRound, Outbox
+from vnetsim.simulation.open_round import OpenRound, Outbox, participant_of
 from vnetsim.simulation.pace import Pace, RoundState
-from vnetsim.simulation.participation import Invitation, Participation, participant_of
+from vnetsim.simulation.participation import Participation
 from vnetsim.simulation.recorder import Recorder
 from vnetsim.simulation.round_exchange import RoundExchange
 from vnetsim.simulation.stages import Coverage, Outcome
@@ -102,7 +102,7 @@ class Aggregator:
         """Yield the models that its participations began with or mixed, and are to be trained with once more."""
         for participation in self._in_flight.values():
             origin = participation.origin
-            yield from (origin.base, *(model for _, model in origin.mixed))
+            yield from (*(one.origin.base for one in origin.together), *(model for _, model in origin.mixed))
             if origin.arriving is not None:
                 yield origin.arriving
         for _, participant in self._open.committed:
@@ -173,7 +173,9 @@ class Aggregator:
 
     def release(self, participation: Participation) -> None:
         """Let another aggregator have a participation."""
-        del self._in_flight[participation.window.vehicle]
+        vehicle = participation.window.vehicle
+        del self._in_flight[vehicle]
+        vehicle.served_by.remove(self.name)
         self._close_if_over()
 
     def adopt(self, participation: Participation, *, change: bool) -> None:
@@ -189,7 +191,7 @@ class Aggregator:
             )
         self._in_flight[vehicle] = participation
         self._open.taken.add(vehicle.silo)
-        vehicle.served_by = self.name
+        vehicle.served_by.append(self.name)
         participation.owner = self
         if origin.version < self.round - self._world.experiment.round.max_staleness:
             participation.cut()
@@ -239,17 +241,13 @@ class Aggregator:
         elif not self._outbox.closed:  # else the event loop has somebody more to offer before
             self.fill()
 
-    @property
-    def _under_way(self) -> int:
-        return len(self._in_flight) - self._outside
-
     def _state(self) -> RoundState:
         return RoundState(
             round=self.round,
             open_s=self._open.open_s,
             now_s=self._world.env.now,
             invited=self._open.invited,
-            in_flight=self._under_way,
+            in_flight=len(self._in_flight) - self._outside,
             committed=len(self._open.committed),
             close_s=self._open.close_s,
             rules=self._world.experiment.round,
@@ -301,20 +299,22 @@ class Aggregator:
                     return
 
     def _invite(self, window: OpenWindow) -> None:
-        vehicle = window.vehicle
-        invitation = Invitation(
-            coverage=self._world.coverage(window),
-            base=self.model,
-            cost=self._world.cost(vehicle.silo),
-            predicted=self._invitations.predicted(window),
-            train_s=self._world.train_s(window),
-        )
-        self._in_flight[vehicle] = Participation(env=self._world.env, invitation=invitation, owner=self)
-        self._open.taken.add(vehicle.silo)
+        participation = self.begin(window)
         self._open.invited += 1
+        for tell in self._world.invited:
+            tell(participation)
+
+    def begin(self, window: OpenWindow, *, beside: Participation | None = None) -> Participation:
+        """Let a vehicle take part from now on in a window, for itself or beside another aggregator that invited it."""
+        vehicle = window.vehicle
+        invitation = self._world.invitation(window, self.model, self._invitations.predicted(window))
+        participation = Participation(env=self._world.env, invitation=invitation, owner=self, beside=beside)
+        self._in_flight[vehicle] = participation
+        self._open.taken.add(vehicle.silo)
         self._invitations.took_part(vehicle, self.round)
         window.invited = True
-        vehicle.served_by = self.name
+        vehicle.served_by.append(self.name)
+        return participation
 
     def _open_exchange(self, opened_by: Literal["quorum", "deadline"]) -> None:
         """Let those who are ready exchange; of the others, those that may not commit to the next round are too late."""
@@ -377,13 +377,9 @@ class Aggregator:
         )
         committed = self._open.committed
         result = self._handler.close_round(summary, [participant for _, participant in committed])
-        figures = result.figures or [None] * len(committed)
-        pairs = enumerate(zip(committed, figures, strict=True))
-        of_counted = [(one, figure) for place, ((_, one), figure) in pairs if place not in result.rejected]
-        counted = [one for one, _ in of_counted]
-        samples = sum(self._world.images.get(one.silo, 1) for one in counted)
+        told = self._open.counted(result)
+        samples = sum(self._world.images.get(silo, 1) for silo, _ in told)
         self._recorder.closed(summary, [row for row, _ in committed], result)
-        told = [(one.silo, figure) for one, figure in of_counted]
         self._invitations.after_round(self._recorder.participations, self.model, told)
         self._outbox.closed.append(replace(summary, samples=samples))
 
@@ -395,7 +391,7 @@ class Aggregator:
         self._outside -= participation.coverage is None
         if outcome != "committed":  # else the caller looks, once it counts
             self._close_if_over()
-        vehicle.served_by = ""
+        vehicle.served_by.remove(self.name)
         row = self._recorder.ended(participation.window, participation, outcome, self.model, time_s)
         self._outbox.idle.append(vehicle)
         return row

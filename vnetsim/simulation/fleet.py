@@ -4,7 +4,7 @@ An aggregator knows the vehicles that wait for it and those that take part in it
 somebody else is the fleet's business.
 
 A vehicle inside several discs waits, and takes part, where it is served, never twice at a time; its other windows count
-as ``not_selected`` unless it is invited through them later.
+as ``not_selected`` unless it is invited through them later. With ``handover.policy = "multi"`` it takes part in all.
 """
 
 from __future__ import annotations
@@ -85,6 +85,7 @@ class Fleet:
         window = OpenWindow(index=self._entered, vehicle=vehicle, rsu=rsu, path=path, earlier_windows=earlier)
         self._entered += 1
         self._windows[path] = window
+        vehicle.windows.append(window)
 
     def serve(self, path: VehiclePath) -> None:
         """Let the RSU of an open window serve its vehicle from now on."""
@@ -94,20 +95,22 @@ class Fleet:
             self._by_rsu[before.rsu.id].withdraw(before)
         vehicle.serving = window
         if vehicle.served_by:
-            self._handover.served(self._by_name[vehicle.served_by], vehicle, window)
+            self._handover.served(self._by_name[vehicle.served_by[0]], vehicle, window)
         self.idle(vehicle)
 
     def leave(self, event: Left) -> None:
         """Take note that a window closes now, which ends what the vehicle was doing if it was served in it."""
         window = self._windows.pop(event.path)
         vehicle = window.vehicle
+        vehicle.windows.remove(window)
         aggregator = self._by_rsu[window.rsu.id]
         self._recorder.left(event.window)
         aggregator.forget(window, event.window)
         if vehicle.serving is window:
             vehicle.serving = None
             if vehicle.served_by:
-                self._handover.left(self._by_name[vehicle.served_by], vehicle)
+                self._handover.left(self._by_name[vehicle.served_by[0]], vehicle)
+        self._handover.closed(window)
         if not window.invited:
             self._recorder.ended(window, None, "not_selected", aggregator.model, event.time_s)
 

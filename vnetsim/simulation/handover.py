@@ -30,9 +30,29 @@ class Handover:
         self._settings = world.experiment.handover
         self._by_rsu = by_rsu
         self._gaps: dict[Participation, simpy.Timeout] = {}
+        self._joint = self._settings.policy == "multi"
+        if self._joint:
+            world.invited.append(self._join)
+
+    def _join(self, invited: Participation) -> None:
+        """Let a vehicle that was just invited take part for the aggregators of all discs that it is in."""
+        vehicle = invited.window.vehicle
+        for window in vehicle.windows:
+            aggregator = self._by_rsu[window.rsu.id]
+            if window is not invited.window and aggregator.takes(vehicle) and not aggregator.held:
+                window.chance = invited.window.chance
+                aggregator.begin(window, beside=invited)
+
+    def closed(self, window: OpenWindow) -> None:
+        """Take note that a vehicle left a disc, where it may take part for several."""
+        owner, vehicle = self._by_rsu[window.rsu.id], window.vehicle
+        if self._joint and owner.name in vehicle.served_by and owner.participation(vehicle).stage != "backhaul":
+            owner.cut_short(owner.participation(vehicle), self._world.env.now)
 
     def served(self, owner: Aggregator, vehicle: Vehicle, window: OpenWindow) -> None:
         """Let another RSU serve a vehicle that takes part for ``owner``; another one served it, or none did."""
+        if self._joint:
+            return
         participation, now_s = owner.participation(vehicle), self._world.env.now
         if participation.stage == "backhaul":
             return
@@ -65,9 +85,9 @@ class Handover:
             after.adopt(participation, change=policy == "carry-delta")
 
     def left(self, owner: Aggregator, vehicle: Vehicle) -> None:
-        """Take note that no RSU covers a vehicle any more that takes part for ``owner``."""
+        """Take note that no RSU serves a vehicle any more that takes part for ``owner``."""
         participation = owner.participation(vehicle)
-        if participation.stage == "backhaul":
+        if participation.stage == "backhaul" or self._joint:
             return
         if self._settings.longest_gap_s == 0:
             owner.cut_short(participation, self._world.env.now)

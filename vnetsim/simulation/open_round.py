@@ -1,4 +1,4 @@
-"""An aggregator's open round, and what aggregators have to tell the event loop."""
+"""An aggregator's open round, what counts in it, and what aggregators have to tell the event loop."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
-from vnetsim.learning import Participant
-from vnetsim.simulation.log import RoundSummary
+from vnetsim.experiment.camera import Camera
+from vnetsim.learning import Participant, Peer
+from vnetsim.simulation.log import RoundResult, RoundSummary
+from vnetsim.simulation.participation import Participation
 from vnetsim.simulation.vehicle import Vehicle
 
 
@@ -58,3 +60,57 @@ class OpenRound:
     committed: list[tuple[int, Participant]] = field(default_factory=list)
     exchange_by: Literal["quorum", "deadline"] = "quorum"
     held: bool = False
+
+    def counted(self, result: RoundResult) -> list[tuple[int, float | None]]:
+        """Return the silo of each update that was not rejected, and what the selection policy asked of it."""
+        figures = result.figures or [None] * len(self.committed)
+        pairs = enumerate(zip(self.committed, figures, strict=True))
+        return [(one.silo, figure) for place, ((_, one), figure) in pairs if place not in result.rejected]
+
+
+def participant_of(participation: Participation, round_index: int, camera: Camera) -> Participant:
+    """Return what the learner is told of a participation that committed.
+
+    Args:
+        participation: complete.
+        round_index: the round for which it counts.
+        camera: gives the blur level.
+    """
+    window, (seconds, _), origin = participation.window, participation.spent(), participation.origin
+    last = participation.segments[-1]
+    bases = tuple(one.origin.base for one in origin.together if one.origin.arrived)
+    others = bool(bases) and bases[0] != origin.base
+    return Participant(
+        round=round_index,
+        base=bases[0] if bases else origin.base,
+        vehicle_id=window.vehicle.id,
+        rsu_id=window.rsu.id,
+        silo=window.vehicle.silo,
+        earlier=window.vehicle.earlier,
+        speed_mps=participation.speed_mps,
+        level_px=camera.level_px(participation.speed_mps),
+        peers=tuple(_peer(peer, camera) for peer in participation.peers),
+        neighbours=participation.neighbours,
+        download_s=seconds["download"],
+        train_s=participation.train_s,
+        upload_s=seconds["upload"],
+        stay_s=last.begin_s + last.seconds - window.enter_s,
+        work_share=1.0 if participation.work_share is None else participation.work_share,
+        counted_from=origin.base.version if others else origin.counted_from,
+        carried=origin.carried,
+        mixed=origin.mixed,
+        bases=bases if len(bases) > 1 else (),
+        chance=window.chance,
+    )
+
+
+def _peer(participation: Participation, camera: Camera) -> Peer:
+    window = participation.window
+    return Peer(
+        vehicle_id=window.vehicle.id,
+        silo=window.vehicle.silo,
+        earlier=window.vehicle.earlier,
+        speed_mps=window.speed_mps,
+        level_px=camera.level_px(window.speed_mps),
+        neighbours=participation.neighbours,
+    )

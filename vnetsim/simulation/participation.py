@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple, Protocol
 
 import simpy
 
-from vnetsim.experiment.camera import Camera
-from vnetsim.learning import Cost, ModelKey, Participant, Peer
-from vnetsim.simulation.stages import Coverage, Delivery, Handed, Stage, Work
+from vnetsim.learning import Cost, ModelKey
+from vnetsim.simulation.stages import Coverage, Delivery, Handed, Segment, Stage, Work
 from vnetsim.simulation.vehicle import OpenWindow
 
 
@@ -46,26 +45,6 @@ class Invitation:
     train_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Segment:
-    """A piece of a participation that was spent in one stage.
-
-    Args:
-        stage: what it was doing.
-        rsu_id: the RSU that covered it when the segment began; empty outside coverage.
-        begin_s: when it began (s).
-        seconds: how long it took, or took until it was cut (s).
-        moved_bytes: received in a download, sent in an upload, or sent to other vehicles in an exchange (B); also what
-            arrived of a transfer that was cut.
-    """
-
-    stage: Stage
-    rsu_id: str
-    begin_s: float
-    seconds: float
-    moved_bytes: float
-
-
 @dataclass(slots=True, kw_only=True, eq=False)
 class Origin:
     """From which models a participation has come, and over which RSUs; see ``vnetsim.learning.Participant``.
@@ -77,14 +56,20 @@ class Origin:
         mixed: models that it mixed into its own, with the share of its training that it had done by then.
         arriving: the one that it is downloading for that.
         handovers: in order of time.
+        work: its training.
+        together: all whose training that is, the one that was invited first.
+        arrived: whether ``base`` is one of the models whose mean they train from.
     """
 
     base: ModelKey
+    work: Work
     counted_from: int | None = None
     carried: Literal["model", "change"] = "model"
     mixed: tuple[tuple[float, ModelKey], ...] = ()
     arriving: ModelKey | None = None
     handovers: list[Handed] = field(default_factory=list)
+    together: list[Participation] = field(default_factory=list)
+    arrived: bool = False
 
     @property
     def version(self) -> int:
@@ -121,6 +106,9 @@ class Participation:
     ``begin_exchange`` and, when the exchanges are over, ``proceed``. When another RSU serves the vehicle, or none does,
     its owner may let it ``move``: it trains on, and transfers go on over the next RSU.
 
+    Participations of one vehicle for several aggregators may have one training (``beside``). Once each has its model,
+    or has ended, the first that is left trains and the others wait; then all upload.
+
     Plain callbacks on SimPy events, not a SimPy process: a cut takes effect at once, and whatever a callback raises
     leaves the event loop as the object it is (SimPy re-creates exceptions that pass through a process).
 
@@ -128,6 +116,7 @@ class Participation:
         env: clock (s).
         invitation: what it begins with.
         owner: who invited it; another one may take it over.
+        beside: one of the same vehicle that has just begun, with which it trains.
 
     Attributes:
         owner: see above.
@@ -147,7 +136,6 @@ class Participation:
         "_began",
         "_delivery",
         "_env",
-        "_work",
         "coverage",
         "exchange_bytes",
         "invitation",
@@ -161,7 +149,14 @@ class Participation:
         "worked_s",
     )
 
-    def __init__(self, *, env: simpy.Environment, invitation: Invitation, owner: Owner) -> None:
+    def __init__(
+        self,
+        *,
+        env: simpy.Environment,
+        invitation: Invitation,
+        owner: Owner,
+        beside: Participation | None = None,
+    ) -> None:
         self.invitation = invitation
         self.coverage: Coverage | None = invitation.coverage
         self.stage: Stage
@@ -172,16 +167,22 @@ class Participation:
         self.exchange_bytes = 0.0
         self.worked_s = 0.0
         self.owner = owner
-        self.origin = Origin(base=invitation.base)
+        of = beside.origin if beside else Origin(base=invitation.base, work=Work(env))
+        self.origin: Origin = replace(of, base=invitation.base, handovers=[])
+        self.origin.together.append(self)
         self._env = env
         self._delivery = Delivery(env)
-        self._work = Work(env)
         self._send("download")
 
     @property
     def window(self) -> OpenWindow:
         """The window in which it was invited."""
         return self.invitation.coverage.window
+
+    @property
+    def speed_mps(self) -> float:
+        """The speed that its vehicle reports (m/s), one for all of ``together``."""
+        return self.origin.together[0].window.speed_mps
 
     @property
     def needs_coverage(self) -> bool:
@@ -222,8 +223,18 @@ class Participation:
 
     @property
     def doing(self) -> Stage:
-        """Its stage, or what leaving coverage interrupted: ``training`` is then done, and waits."""
+        """Its stage, or what leaving coverage interrupted: ``training`` is then done, and waits.
+
+        To wait for another one's download or training is ``training``.
+        """
+        if self.stage == "waiting" and self.origin.arrived:
+            return "training"
         return self.segments[-1].stage if self.stage == "outside" else self.stage
+
+    @property
+    def train_s(self) -> float:
+        """How long its vehicle has trained for it, also where another one of ``together`` has booked that (s)."""
+        return sum(one.spent()[0]["training"] for one in self.origin.together)
 
     def move(self, coverage: Coverage | None, *, keep: bool, model: ModelKey | None = None) -> None:
         """Be served elsewhere from now on, or nowhere.
@@ -237,7 +248,7 @@ class Participation:
         doing = self.doing
         if model is not None and (doing == "download" or self.stage == "training"):
             self._book(keep=False)
-            self._work.stop()
+            self.origin.work.stop()
             if self.work_share is None:
                 self.origin.base = model
             else:
@@ -257,8 +268,10 @@ class Participation:
         """End it now, book the seconds and bytes used until now, and return what it was doing."""
         doing = self.doing
         self._book()
-        self._work.stop()
+        if self.stage == "training":
+            self.origin.work.stop()
         self.stage = "over"
+        self._train_together()
         return doing
 
     def _begin(self, stage: Stage) -> None:
@@ -297,14 +310,33 @@ class Participation:
         self._book()
         exchange, origin = self.invitation.cost.exchange, self.origin
         if origin.arriving is not None:
-            origin.mixed += ((self._work.share, origin.arriving),)
+            origin.mixed += ((self.origin.work.share, origin.arriving),)
             origin.arriving = None
             self._begin("training")
-            self._work.go_on(self._trained)
+            self.origin.work.go_on(self._trained)
         elif exchange is not None and exchange.before_training:
             self._wait()
+        elif len(origin.together) > 1:
+            origin.arrived = True
+            self._begin("waiting")
+            self._train_together()
         else:
             self._start_training()
+
+    def _train_together(self) -> None:
+        """Let the first that is left train, where all that are left have their models and none trains."""
+        left = [one for one in self.origin.together if one.stage != "over"]
+        if left and all(one.origin.arrived and one.stage == "waiting" for one in left):
+            left[0].lead()
+
+    def lead(self) -> None:
+        """Train for all of ``together``, or do the rest of that."""
+        self._book()
+        if self.work_share is None:
+            self._start_training()
+        else:
+            self._begin("training")
+            self.origin.work.go_on(self._trained)
 
     def _wait(self) -> None:
         self._begin("waiting")
@@ -312,9 +344,11 @@ class Participation:
 
     def _start_training(self) -> None:
         self._begin("training")
-        self.work_share = self.owner.share(self)
-        self._work.plan(self.invitation.train_s * self.work_share)
-        self._work.go_on(self._trained)
+        share = self.owner.share(self)
+        for one in self.origin.together:
+            one.work_share = share
+        self.origin.work.plan(self.invitation.train_s * share)
+        self.origin.work.go_on(self._trained)
 
     def _trained(self, _: object) -> None:
         self._book()
@@ -324,6 +358,14 @@ class Participation:
         elif self.coverage is None:
             self._begin("outside")
         else:
+            self._send("upload")
+            for one in self.origin.together:
+                one.hand_in()
+
+    def hand_in(self) -> None:
+        """Upload what another one has trained, if it waits for that."""
+        if self.stage == "waiting":
+            self._book()
             self._send("upload")
 
     def _uploaded(self) -> None:
@@ -340,48 +382,3 @@ class Participation:
             self._book()
         self.stage = "over"
         self.owner.uploaded(self)
-
-
-def participant_of(participation: Participation, round_index: int, camera: Camera) -> Participant:
-    """Return what the learner is told of a participation that committed.
-
-    Args:
-        participation: complete.
-        round_index: the round for which it counts.
-        camera: gives the blur level.
-    """
-    window, (seconds, _), origin = participation.window, participation.spent(), participation.origin
-    last = participation.segments[-1]
-    return Participant(
-        round=round_index,
-        base=origin.base,
-        vehicle_id=window.vehicle.id,
-        rsu_id=window.rsu.id,
-        silo=window.vehicle.silo,
-        earlier=window.vehicle.earlier,
-        speed_mps=window.speed_mps,
-        level_px=camera.level_px(window.speed_mps),
-        peers=tuple(_peer(peer, camera) for peer in participation.peers),
-        neighbours=participation.neighbours,
-        download_s=seconds["download"],
-        train_s=seconds["training"],
-        upload_s=seconds["upload"],
-        stay_s=last.begin_s + last.seconds - window.enter_s,
-        work_share=1.0 if participation.work_share is None else participation.work_share,
-        counted_from=origin.counted_from,
-        carried=origin.carried,
-        mixed=origin.mixed,
-        chance=window.chance,
-    )
-
-
-def _peer(participation: Participation, camera: Camera) -> Peer:
-    window = participation.window
-    return Peer(
-        vehicle_id=window.vehicle.id,
-        silo=window.vehicle.silo,
-        earlier=window.vehicle.earlier,
-        speed_mps=window.speed_mps,
-        level_px=camera.level_px(window.speed_mps),
-        neighbours=participation.neighbours,
-    )

@@ -77,6 +77,11 @@ def simulation_plugins(experiment: Experiment) -> SimulationPlugins:
             f"selection.name: {selection.found.name} chooses by {what}, which differ between learners, so no "
             "schedule can be equal for all; leave out schedule.learner (--equal-schedule)."
         )
+    if experiment.handover.policy == "multi" and experiment.topology.kind == "single":
+        raise InputError(
+            "handover.policy: with 'multi' a vehicle takes the mean of several RSUs' models, and with topology.kind = "
+            "'single' all have one; take 'forward', or topology.kind = 'per-rsu', 'hierarchical' or 'peers'."
+        )
     if experiment.association.rule == "strongest" and not hasattr(radio.settings, "received_dbm"):
         raise InputError(
             f"association.rule: 'strongest' needs the power that is received, of which the radio model "

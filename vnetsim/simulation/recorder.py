@@ -144,7 +144,11 @@ class Recorder:
         base = used.origin.base if used else model
         segments = used.segments if used else []
         seconds, moved_bytes = used.spent() if used else _NOTHING
-        joules = energy(seconds, vehicle.computer.watts, used.worked_s) if used and vehicle.computer else Energy()
+        speed_mps = used.speed_mps if used else window.speed_mps
+        at_work: Mapping[Stage, float] = seconds
+        if used and len(used.origin.together) > 1:  # what it waits for is in the row of another of them
+            at_work = {**_NOTHING[0], **seconds, "waiting": 0.0}
+        joules = energy(at_work, vehicle.computer.watts, used.worked_s) if used and vehicle.computer else Energy()
         self._log.participations.append(
             ParticipationRecord(
                 participation=row,
@@ -166,8 +170,8 @@ class Recorder:
                 download_bytes=moved_bytes["download"],
                 upload_bytes=moved_bytes["upload"],
                 exchange_bytes=moved_bytes["exchange"],
-                speed_mps=window.speed_mps,
-                level_px=self._camera.level_px(window.speed_mps),
+                speed_mps=speed_mps,
+                level_px=self._camera.level_px(speed_mps),
                 weight=None,
                 loss=None,
                 work_share=used.work_share if used else None,

@@ -62,6 +62,26 @@ class HandoverRecord(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """A piece of a participation that was spent in one stage.
+
+    Args:
+        stage: what it was doing.
+        rsu_id: the RSU that covered it when the segment began; empty outside coverage.
+        begin_s: when it began (s).
+        seconds: how long it took, or took until it was cut (s).
+        moved_bytes: received in a download, sent in an upload, or sent to other vehicles in an exchange (B); also what
+            arrived of a transfer that was cut.
+    """
+
+    stage: Stage
+    rsu_id: str
+    begin_s: float
+    seconds: float
+    moved_bytes: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
     """Where a vehicle takes part: the window it is in, the RSU's airtime, and the rates between the two.
 

@@ -33,7 +33,8 @@ class Vehicle:
         earlier: silos of places where it was before, with their share of what it holds; the rest is of ``silo``.
         entries: windows it had so far, by RSU.
         serving: the open window whose RSU serves it; None outside coverage.
-        served_by: the aggregator in whose participation it is; empty while it is idle.
+        windows: those that are open, in order of entry.
+        served_by: the aggregators for which it takes part, by name; empty while it is idle.
         computer: on board, None until it is needed.
     """
 
@@ -42,7 +43,8 @@ class Vehicle:
     approach: int
     entries: dict[str, int] = field(default_factory=dict)
     serving: OpenWindow | None = None
-    served_by: str = ""
+    windows: list[OpenWindow] = field(default_factory=list)
+    served_by: list[str] = field(default_factory=list)
     computer: Computer | None = None
     earlier: tuple[tuple[int, float], ...] = ()
 

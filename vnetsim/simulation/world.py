@@ -16,6 +16,7 @@ from vnetsim.random_streams import Streams
 from vnetsim.simulation.backhaul import Backhaul
 from vnetsim.simulation.compute import training_s, vehicle_computer
 from vnetsim.simulation.links import Link, Radio
+from vnetsim.simulation.participation import Invitation, Participation, Predicted
 from vnetsim.simulation.stages import Coverage
 from vnetsim.simulation.vehicle import OpenWindow
 
@@ -37,6 +38,7 @@ class World:
         backhaul: the wires of the RSUs.
         images: training samples by silo; empty where the task does not tell.
         lasts_s: how long the traffic lasts (s), infinite where nobody knows.
+        invited: told of every invitation, once the vehicle takes part.
         needed: each returns models that will still be trained or averaged, however old; whoever keeps some adds itself.
     """
 
@@ -50,6 +52,7 @@ class World:
     backhaul: Backhaul
     images: Mapping[int, int] = field(default_factory=dict)
     lasts_s: float = math.inf
+    invited: list[Callable[[Participation], None]] = field(default_factory=list)
     needed: list[Callable[[], Iterable[ModelKey]]] = field(default_factory=list)
 
     def needed_models(self) -> tuple[ModelKey, ...]:
@@ -76,6 +79,16 @@ class World:
             kind = window.path.vehicle_type
             vehicle.computer = vehicle_computer(self.experiment.compute, vehicle.id, self.streams, kind)
         return vehicle.computer
+
+    def invitation(self, window: OpenWindow, base: ModelKey, predicted: Predicted) -> Invitation:
+        """Return what a participation begins with in a window; see ``Invitation``."""
+        return Invitation(
+            coverage=self.coverage(window),
+            base=base,
+            cost=self.cost(window.vehicle.silo),
+            predicted=predicted,
+            train_s=self.train_s(window),
+        )
 
     def coverage(self, window: OpenWindow, from_s: float = 0.0) -> Coverage:
         """Return what a vehicle takes part through in a window, from some time on (s)."""

@@ -79,7 +79,13 @@ PARTICIPATIONS = (
     Column("download_s", REAL, "s", "time spent receiving, and before until the RSU had the model"),
     Column("train_s", REAL, "s", "time spent training on board"),
     Column("upload_s", REAL, "s", "time spent sending"),
-    Column("wait_s", REAL, "s", "time spent waiting for the round's exchange between vehicles to begin"),
+    Column(
+        "wait_s",
+        REAL,
+        "s",
+        "time spent waiting for the round's exchange between vehicles to begin; with handover.policy = multi, while "
+        "the vehicle downloaded or trained in the row of another RSU with the same vehicle_id and start_s",
+    ),
     Column("exchange_s", REAL, "s", "time spent exchanging with other vehicles"),
     Column("download_bytes", REAL, "B", "bytes received, also of a transfer cut short"),
     Column("upload_bytes", REAL, "B", "bytes sent, also of a transfer cut short"),
