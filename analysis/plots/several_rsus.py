@@ -133,9 +133,12 @@ def commits_panel(run: RunData) -> Drawn:
     bar.ax.grid(visible=False)
     silent = sum(rsu.id not in counts for rsu in run.rsus)
     best = max(counts, key=lambda name: (counts[name], name))
-    words = f"{plural(committed.height, 'update')}, most of them, {counts[best]}, through RSU {shortened(best, 30)}"
+    words = plural(committed.height, "update")
     if (trainings := committed.n_unique(["vehicle_id", "start_s"])) < committed.height:
-        words += f", of {plural(trainings, 'training')} (handover.policy = multi counts one at each RSU it reaches)"
+        words += (
+            f" of {plural(trainings, 'training')} (handover.policy = multi: one counts at each RSU that it reaches)"
+        )
+    words += f", most of them, {counts[best]}, through RSU {shortened(best, 30)}"
     return figure, f"{words}; {silent} of {len(run.rsus)} RSUs had none." if silent else f"{words}."
 
 
@@ -177,10 +180,10 @@ def apart_panel(run: RunData) -> Drawn:
         value = percent(last[name]) if shown.unit == "%" else quantity(last[name], shown.unit)
         return f"{value} (RSU {shortened(name, 30)})"
 
-    which = "each, " + ("right before it is averaged, and the cloud's in black" if len(cloud) else "over time")
+    which = ", each right before it is averaged, and of the cloud's (black)" if len(cloud) else ""
     from_to = [percent(float(apart["value"][place])) for place in (0, -1)] if len(apart) else [NONE, NONE]
     return figure, (
-        f"{label} of the models of {plural(len(last), 'RSU')}: {which}. At the end from {words(min)} to {words(max)}. "
+        f"{label} of the models of {plural(len(last), 'RSU')}{which}. At the end from {words(min)} to {words(max)}. "
         f"Below, how far these models are from their mean, relative to its length: {from_to[0]} at first, {from_to[1]} "
         "at the end."
     )

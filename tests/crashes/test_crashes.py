@@ -101,9 +101,10 @@ def test_a_hierarchy_killed_in_a_round_goes_on_to_the_same_bits(
     """Between the cloud's average and its copies at the RSUs, and when an RSU has trained what others sent on."""
     settings = (
         "topology.kind=hierarchical", "topology.edge_rounds=2", "backhaul.preset=cellular", "association.rule=nearest",
-        f"handover.policy={policy}", "round.quorum=2", "round.invited=4", "round.max_staleness=2", "rounds=4",
+        f"handover.policy={policy}", "round.quorum=3", "round.invited=8", "round.max_staleness=2", "rounds=5",
+        "compute.median_flops=5e7",
     )  # fmt: skip
-    options = [*SMALL, "--rsu=-200,0", "--rsu=200,0", *(word for one in settings for word in ("--set", one))]
+    options = [*SMALL, "--rsu=-60,0", "--rsu=60,0", *(word for one in settings for word in ("--set", one))]
 
     def run(at: int, *arguments: object) -> int:
         command = [sys.executable, "-c", STRUCK, method, str(at), *map(str, arguments)]

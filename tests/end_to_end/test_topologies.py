@@ -83,6 +83,7 @@ def test_a_stopped_run_goes_on_to_the_same_bits(
     assert wires.filter(pl.col("up_bytes") > 0).height == 2
     page = (whole / "report.html").read_text()
     assert "2 RSUs aggregate by themselves" in page
+    assert f"models of 2 RSUs{', each right before it is averaged' * (topology is HIERARCHICAL)}" in page
     assert ("models is the cloud" in page) == (topology is HIERARCHICAL)
 
 

@@ -1,9 +1,14 @@
 """Vehicles that meet several RSUs, in a table of windows small enough to count by hand."""
 
+from types import SimpleNamespace
+from typing import Any, cast
+
 import polars as pl
 import pytest
 
-from analysis.plots.several_rsus import multiplicity, successions
+from analysis.formatting import THIN
+from analysis.plots.several_rsus import apart_panel, multiplicity, successions
+from analysis.style import styled
 
 WINDOWS = pl.DataFrame(
     [
@@ -32,3 +37,25 @@ def test_the_mean_number_of_discs_is_that_of_the_time_in_coverage() -> None:
     held, covered = 10 + 12 + 5 + 5 + 1 + 2 + 1, 20 + 5 + 5 + 3 + 1
     assert multiplicity(WINDOWS) == pytest.approx(held / covered)
     assert multiplicity(WINDOWS.clear()) == 0
+
+
+def test_the_models_of_rsus_are_lines_over_time_beside_the_clouds() -> None:
+    rows = [(0, 0.0, "knn", 0.1, "a"), (1, 9.0, "knn", 0.3, "a"), (0, 0.0, "knn", 0.1, "b"), (1, 5.0, "knn", 0.2, "b")]
+    rows += [(1, 9.0, "knn", 0.4, "cloud"), (1, 9.0, "spread", 0.05, ""), (2, 12.0, "knn", float("nan"), "b")]
+    schema = ["round", "time_s", "name", "value", "aggregator"]
+    series = [
+        SimpleNamespace(name=name, result=True, unit=unit, label="") for name, unit in (("loss", ""), ("knn", "%"))
+    ]
+    run = SimpleNamespace(
+        rsus=[SimpleNamespace(id=name) for name in "ab"],
+        manifest=SimpleNamespace(series=series),
+        measured=pl.DataFrame(rows, schema=schema, orient="row"),
+    )
+    with styled():
+        panel = apart_panel(cast("Any", run))
+    assert panel.svg.count(">cloud<") == panel.svg.count(">a<") == panel.svg.count(">b<") == 1
+    percents = [f"{value}{THIN}%" for value in ("20.0", "30.0", "5.0")]
+    assert [panel.caption.find(words) > 0 for words in (f"from {percents[0]} (RSU b)", f"to {percents[1]} (RSU a)")]
+    assert f"{percents[2]} at first" in panel.caption
+    run.measured = run.measured.filter(aggregator="cloud")
+    assert apart_panel(cast("Any", run)).caption == "Not drawn: no model of an RSU was measured."
