@@ -18,9 +18,9 @@ from vnetsim.errors import InputError
 from vnetsim.experiment import Experiment
 from vnetsim.learner_facts import AGGREGATOR, CLOUD, Exchange
 from vnetsim.storage.records import ManifestRecord
-from vnetsim.storage.run_directory import RunDirectory
+from vnetsim.storage.run_directory import RunDirectory, Scan
 from vnetsim.storage.structure import structure
-from vnetsim.storage.tables import REALS, TABLES, Scan
+from vnetsim.storage.tables import REALS, TABLES
 
 WINDOW_KEY = ("vehicle_id", "rsu_id", "enter_s")
 """Columns that tell a window from all others, in every table that speaks of windows."""

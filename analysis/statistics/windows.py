@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from analysis.formatting import count, plural, quantity
 from analysis.loading import chord_m
-from vnetsim.storage.tables import Scan
+from vnetsim.storage.run_directory import Scan
 
 Floats = NDArray[np.float64]
 

@@ -23,8 +23,9 @@ Examples:
 
 from vnetsim.api.calls import compare, load, mobility, resume, run
 from vnetsim.api.export import export
-from vnetsim.api.results import Page, Run, Study, Traffic
+from vnetsim.api.results import Page, Run, Traffic
 from vnetsim.api.settings import Experiment
+from vnetsim.api.studies import Study
 from vnetsim.errors import InputError, RunError
 
 __all__ = [

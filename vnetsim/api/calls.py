@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
-from vnetsim.api.results import CellsFailedError, Run, Study, Traffic
+from vnetsim.api.results import Run, Traffic
 from vnetsim.api.settings import (
     SettingTree,
     experiment_of,
@@ -20,6 +20,7 @@ from vnetsim.api.settings import (
     seeds_of,
     text_of,
 )
+from vnetsim.api.studies import CellsFailedError, Study
 from vnetsim.display import progress_display
 from vnetsim.errors import InputError
 from vnetsim.experiment import ALL_ROUNDS

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import importlib
 import sys
 import threading
-import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from cyclopts import App, CycloptsError, Group, Parameter
+from cyclopts import App, Group, Parameter
 
 import vnetsim
+from vnetsim.cli.ending import status_of
 from vnetsim.cli.lookup import cite, docs, init, learners, plugins, settings
 from vnetsim.cli.options import Debug, Gui, TrafficOptions, Trust, WorkerOptions, Yes
-from vnetsim.errors import INTERRUPTED, InputError, RunError, VnetsimError
+from vnetsim.errors import InputError, RunError
 from vnetsim.errors.paths import refuse_other_than_text
 from vnetsim.own_packages import claim
-from vnetsim.standard_streams import drop_output, plain, tell
+from vnetsim.standard_streams import plain, tell
 
 if TYPE_CHECKING:
     from vnetsim.api import Page, Study, Traffic
@@ -67,10 +65,6 @@ def _settings(set_: Sequence[str]) -> dict[str, Any]:
 
 def _command() -> list[str]:
     return ["vnetsim", *sys.argv[1:]]
-
-
-_PANIC = "PanicException"
-"""What a panic of a library written in Rust is called here. It is no ``Exception``, and every library has its own."""
 
 
 def _show(page: Page, *, title: str, last: str = "") -> None:
@@ -244,7 +238,7 @@ def compare(
     debug: Debug = False,  # noqa: ARG001
 ) -> int:
     """Compare arms over seeds on the same recorded traffic; a second call runs only what is missing."""
-    from vnetsim.api.results import CellsFailedError  # noqa: PLC0415 - keeps --help quick
+    from vnetsim.api.studies import CellsFailedError  # noqa: PLC0415 - keeps --help quick
 
     try:
         study = vnetsim.compare(
@@ -387,44 +381,4 @@ def _exit_status(tokens: list[str]) -> int:
         sys.stdout.flush()
         return int(status or 0)
     except BaseException as error:  # noqa: BLE001 - the last line of defence of the user's terminal
-        if isinstance(error, BrokenPipeError) or isinstance(error.__context__, BrokenPipeError):  # the latter of rich
-            drop_output()  # whoever has read enough may close the pipe
-            return RunError.exit_code
-        line, status = _told(error)
-        return _fail(line, status, debug="--debug" in tokens)
-
-
-def _told(error: BaseException) -> tuple[str, int]:
-    """Return what a user reads of an error, and the exit status."""
-    said = " ".join(str(error).split())
-    match error:
-        case CycloptsError():
-            told = said, InputError.exit_code
-        case VnetsimError():
-            told = str(error), error.exit_code
-        case OSError():
-            where = f"{error.filename}: " if error.filename else ""
-            drop_output()  # which may be what failed
-            ended = InputError if error.errno == errno.ENAMETOOLONG else RunError
-            told = f"{where}{error.strerror or error}.", ended.exit_code
-        case KeyboardInterrupt():
-            told = str(error) or "interrupted.", INTERRUPTED
-        case SystemExit():  # of a plug-in that was not called by its name, as when its settings check themselves
-            what = f"a plug-in, or what it uses, ended the program (SystemExit: {error.code})."
-            told = what, RunError.exit_code
-        case _ if not isinstance(error, Exception) and type(error).__name__ != _PANIC:
-            raise error
-        case _ if not isinstance(error, Exception) and "KeyboardInterrupt" in said:  # so Ctrl-C arrives from there
-            told = "interrupted; go on with vnetsim resume, or with the same command.", INTERRUPTED
-        case _:
-            what = f"internal error: {type(error).__name__}: {said} (--debug shows where)."
-            told = what, RunError.exit_code
-    return told
-
-
-def _fail(message: str, status: int, *, debug: bool) -> int:
-    if debug:
-        with contextlib.suppress(OSError):
-            sys.stderr.write(plain(traceback.format_exc()))
-    tell(message)
-    return status
+        return status_of(error, debug="--debug" in tokens)

@@ -19,6 +19,9 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,15 +30,45 @@ import polars as pl
 
 from vnetsim import __version__
 from vnetsim.errors import InputError
+from vnetsim.process import refuse_forked
 from vnetsim.storage.folder import Folder, json_bytes
 from vnetsim.storage.records import COMPARISON, FORMAT, ComparisonRecord, ManifestRecord
 from vnetsim.storage.structure import parse_toml, structured
-from vnetsim.storage.tables import TABLES, Scan, to_parquet
+from vnetsim.storage.tables import TABLES, to_parquet
 
 T = TypeVar("T")
 
 Rows = pl.DataFrame | list[tuple[object, ...]]
 """A table: a frame with its columns, or tuples in their order."""
+
+
+@dataclass(frozen=True)
+class Scan:
+    """Parquet files, one after the other as one table, of which only what is asked for comes into memory."""
+
+    paths: tuple[Path, ...]
+
+    def collect(self, query: Callable[[pl.LazyFrame], pl.LazyFrame]) -> pl.DataFrame:
+        """Return what ``query`` makes of the table, in its order.
+
+        Raises:
+            InputError: a file cannot be read, or is damaged.
+        """
+        with _damage_as_input_error(self.paths[0]):
+            return query(pl.scan_parquet(list(self.paths), glob=False)).collect(engine="streaming")
+
+
+@contextmanager
+def _damage_as_input_error(path: Path) -> Iterator[None]:
+    refuse_forked()
+    try:
+        yield
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise InputError(f"{path}: unreadable: {str(error).splitlines()[0]}.") from error
+    except pl.exceptions.PanicException as error:  # of Rust, no Exception; what Ctrl-C raises below it is one too
+        if "KeyboardInterrupt" in str(error):
+            raise
+        raise InputError(f"{path}: unreadable: the file is damaged.") from error
 
 
 class RunDirectory(Folder):

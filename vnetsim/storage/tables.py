@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import polars as pl
 from arro3.core import Schema, Table
-
-from vnetsim.errors import InputError
-from vnetsim.process import refuse_forked
 
 
 @dataclass(frozen=True)
@@ -394,32 +389,3 @@ def parquet(columns: Sequence[Column], rows: pl.DataFrame | list[tuple[object, .
     buffer = io.BytesIO()
     frame.write_parquet(buffer, arrow_schema=arrow_schema(columns))
     return buffer.getvalue()
-
-
-@dataclass(frozen=True)
-class Scan:
-    """Parquet files, one after the other as one table, of which only what is asked for comes into memory."""
-
-    paths: tuple[Path, ...]
-
-    def collect(self, query: Callable[[pl.LazyFrame], pl.LazyFrame]) -> pl.DataFrame:
-        """Return what ``query`` makes of the table, in its order.
-
-        Raises:
-            InputError: a file cannot be read, or is damaged.
-        """
-        with _damage_as_input_error(self.paths[0]):
-            return query(pl.scan_parquet(list(self.paths), glob=False)).collect(engine="streaming")
-
-
-@contextmanager
-def _damage_as_input_error(path: Path) -> Iterator[None]:
-    refuse_forked()
-    try:
-        yield
-    except (OSError, pl.exceptions.PolarsError) as error:
-        raise InputError(f"{path}: unreadable: {str(error).splitlines()[0]}.") from error
-    except pl.exceptions.PanicException as error:  # of Rust, no Exception; what Ctrl-C raises below it is one too
-        if "KeyboardInterrupt" in str(error):
-            raise
-        raise InputError(f"{path}: unreadable: the file is damaged.") from error

@@ -1,0 +1,132 @@
+"""What comparisons leave, for Python: their tables as polars frames, their page, their runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import polars as pl
+
+from vnetsim.api.results import Folder, Page, Run, units_of
+from vnetsim.errors import RunError
+from vnetsim.own_packages import claim
+from vnetsim.storage.records import ComparisonRecord
+from vnetsim.storage.tables import (
+    COMPARISON,
+    COMPARISON_DIFFERENCES,
+    COMPARISON_MEASURES,
+    COMPARISON_RANKS,
+    COMPARISON_TARGETS,
+)
+
+
+@dataclass(frozen=True)
+class Study(Folder):
+    """A comparison: arms, such as learners with their settings, under conditions, at seeds.
+
+    Attributes:
+        path: its folder.
+    """
+
+    @cached_property
+    def record(self) -> Mapping[str, Any]:
+        """What was compared, and what failed: ``comparison.json``."""
+        return self._files.comparison()
+
+    @cached_property
+    def _record(self) -> ComparisonRecord:
+        return self._files.comparison_record()
+
+    @property
+    def failed(self) -> Mapping[str, str]:
+        """Why cells failed, one line each, by the name of their folder."""
+        return self._record.failed
+
+    @property
+    def units(self) -> Mapping[str, Mapping[str, str]]:
+        """Unit of every column by table; where a column ``unit`` stands beside it, that is the value's."""
+        tables = {
+            "values": COMPARISON,
+            "differences": COMPARISON_DIFFERENCES,
+            "targets": COMPARISON_TARGETS,
+            "measures": COMPARISON_MEASURES,
+            "measure_differences": COMPARISON_DIFFERENCES,
+            "ranks": COMPARISON_RANKS,
+        }
+        return {name: units_of(columns) for name, columns in tables.items()}
+
+    @cached_property
+    def _tables(self) -> Mapping[str, pl.DataFrame]:
+        claim("analysis")
+        from analysis.comparison.page import comparison_tables  # noqa: PLC0415
+
+        return comparison_tables(self.path)
+
+    @property
+    def values(self) -> pl.DataFrame:
+        """What is compared: one row a cell and metric."""
+        return self._tables["comparison"]
+
+    @property
+    def differences(self) -> pl.DataFrame:
+        """One row a pair and metric: mean paired difference, interval, corrected p-value, verdict, seeds needed."""
+        return self._tables["comparison_differences"]
+
+    @property
+    def targets(self) -> pl.DataFrame:
+        """When each cell reached the worst arm's final value: rounds, simulated seconds, bytes, device-seconds."""
+        return self._tables["comparison_targets"]
+
+    @property
+    def measures(self) -> pl.DataFrame:
+        """What uploads cost, what was wasted, how commits spread: one row a cell, measure and bin."""
+        return self._tables["comparison_measures"]
+
+    @property
+    def measure_differences(self) -> pl.DataFrame:
+        """As ``differences``, of commits per hour, data per commit and the wasted share of training time."""
+        return self._tables["comparison_measure_differences"]
+
+    @property
+    def ranks(self) -> pl.DataFrame:
+        """Mean ranks of arms over seeds and conditions, with Friedman's test; of three arms, two conditions or more."""
+        return self._tables["comparison_ranks"]
+
+    @property
+    def runs(self) -> Mapping[tuple[str, str, int], Run]:
+        """The cells that have finished or begun, by arm, condition and seed."""
+        cells = [(cell, self.path / "cells" / cell.folder) for cell in self._record.cells]
+        return {
+            (cell.arm, cell.condition, cell.seed): Run(folder)
+            for cell, folder in cells
+            if (folder / "manifest.json").is_file()
+        }
+
+    def summary(self) -> Page:
+        """Return what is compared and how much of it there is; no page is written."""
+        cells = self._record.cells
+        arms = ", ".join(dict.fromkeys(cell.arm for cell in cells))
+        done = f"{len(self.runs)} of {len(cells)}"
+        headline = [("Arms", arms), ("Cells", done), ("Failed", str(len(self.failed)))]
+        return Page(self.path / "comparison.html", headline=headline)
+
+    def report(self) -> Page:
+        """Write ``comparison.html`` and its figures, anew, and return the page, which a notebook shows.
+
+        Raises:
+            RunError: the folder cannot be written.
+        """
+        claim("analysis")
+        from analysis.comparison.page import build_comparison  # noqa: PLC0415 - matplotlib only for a page
+
+        made = build_comparison(self.path)
+        tables = [(table.title, table.head, table.rows, table.note) for table in made.tables]
+        return Page(made.path, tables=tables, notes=made.notes, warnings=made.warnings)
+
+
+class CellsFailedError(RunError):
+    """Cells of a comparison failed; ``study`` has the others."""
+
+    study: Study
