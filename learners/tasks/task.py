@@ -146,7 +146,7 @@ class Task(ABC):
         self.image_shape = (channels, height, width)
         self.mean: tuple[float, ...] = getattr(data, "mean", (0.0,) * channels)
         self.std: tuple[float, ...] = getattr(data, "std", (1.0,) * channels)
-        self._mean, self._std = (torch.tensor(c, device=self.device).view(1, -1, 1, 1) for c in (self.mean, self.std))
+        self._scale = [torch.tensor(c, device=self.device).view(1, -1, 1, 1) for c in (self.mean, self.std)]
         self.flop = forward_flop(network, self.image_shape)
         set_precision(network, settings.precision, self.image_shape)
         self.network = network.to(device=self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -166,7 +166,8 @@ class Task(ABC):
 
     def normalised(self, images: Tensor) -> Tensor:
         """Return images in [0, 1], shape (N, C, H, W), as the network wants them."""
-        return (images - self._mean) / self._std
+        mean, std = self._scale
+        return (images - mean) / std
 
     def initial_state(self) -> State:
         """Return a copy of the network's present state: before any training, theta^0."""

@@ -33,8 +33,8 @@ _PATH_POINTS = 9
 _BLOCK = 256
 DIRECTIONS = ("north", "east", "south", "west")
 """Whence vehicles come: the four arms of a crossing; the first from bearing 0 degrees."""
-_OF_ROAD_NETS = ("rsu", "rsu_spacing_m", "net")
-"""Settings of ``traffic`` that place RSUs in a road net."""
+_NOT_OF_THE_MODEL = ("begin_s", "warmup_s", "vehicle_types", "rsu", "rsu_spacing_m", "net", "gui", "seed")
+"""Settings of ``traffic`` for road nets and SUMO."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,27 +77,14 @@ class GaussianSource:
         Raises:
             InputError: what the model does not know is asked of it.
         """
-        timed = request.experiment.traffic
-        if timed.begin_s is not None or timed.warmup_s:
+        timed, default = request.experiment.traffic, TrafficSettings()
+        named = [f"traffic.{key}" for key in _NOT_OF_THE_MODEL if getattr(timed, key) != getattr(default, key)]
+        named += ["compute.by_type"] if request.experiment.compute.by_type else []
+        if named and not (named == ["traffic.vehicle_types"] and timed.vehicle_types == ("all",)):
             raise InputError(
-                "gaussian: the model has no begin or warm-up (traffic.begin_s, warmup_s); traffic.end_s says how long "
-                "it lasts."
-            )
-        if timed.vehicle_types not in {("motor",), ("all",)}:
-            raise InputError("gaussian: the model has no types of vehicles (traffic.vehicle_types).")
-        if request.experiment.compute.by_type:
-            raise InputError("gaussian: the model has no types of vehicles (compute.by_type).")
-        default = TrafficSettings()
-        named = [key for key in _OF_ROAD_NETS if getattr(timed, key) != getattr(default, key)]
-        if named:
-            raise InputError(
-                f"gaussian: the model has one RSU, in the origin, and no net (traffic.{', '.join(named)}); "
-                "traffic.range_m says how far it reaches."
-            )
-        if timed.gui or timed.seed is not None:
-            raise InputError(
-                "gaussian: no SUMO runs here, which traffic.gui would show and traffic.seed would seed; seed is the "
-                "model's as well."
+                f"gaussian: the model does not know {', '.join(named)}: it has no SUMO, no begin or warm-up, no types of "
+                "vehicles, and one RSU, in the origin; traffic.end_s says how long it lasts and traffic.range_m how far "
+                "the RSU reaches."
             )
         return GaussianTraffic(self, timed, request.streams, repeat=request.repeat)
 
