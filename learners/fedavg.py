@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from learners.federated import FederatedLearner, Parts, federated_averaging
-from learners.mathematics.aggregation import Weights, discard_weights
+from learners.mathematics.weights import Weights, discard_weights
 from learners.state.server import Weigh, equally
 from learners.tasks.contrastive import DEFAULTS, ContrastiveSettings, ContrastiveTask
 from vnetsim.errors.bounds import Within

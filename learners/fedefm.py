@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from learners.engines.programs import LocalTraining, State, Tensors, Trained, TrainingJob, frozen, prefixed, unprefixed
 from learners.federated import FederatedLearner, Parts, averaging_server
 from learners.local_training import Start, mean_loss, step_of, update_of
-from learners.mathematics.aggregation import weighted_mean
 from learners.mathematics.distillation import dense_problem, dense_similarities, dense_similarity, distillation_loss
 from learners.mathematics.transport import Solver, chosen
+from learners.mathematics.weights import weighted_mean
 from learners.state.models import Models
 from learners.state.rules import refuse_what_needs_averaging
 from learners.state.server import Folded, Server

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from learners.engines.programs import State
 from learners.local_training import Local, LocalSteps, Start
-from learners.mathematics.aggregation import equal_weights, squared_norm, weighted_mean
+from learners.mathematics.weights import equal_weights, squared_norm, weighted_mean
 from learners.state.models import Models
 from learners.state.rules import rule_of
 from learners.state.server import Server, Weigh, equally

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from learners.fedavg import DUAL_TEMPERATURE, contrastive_averaging
 from learners.federated import FederatedLearner, Parts
-from learners.mathematics.aggregation import Weights, blur_weights
+from learners.mathematics.weights import Weights, blur_weights
 from learners.tasks.contrastive import DEFAULTS, ContrastiveSettings
 from vnetsim.learning import LearnerContext, Participant
 

@@ -25,7 +25,7 @@ def main() -> None:
         try:  # noqa: SIM105 - contextlib is not loaded yet
             sys.stderr.write("vnetsim: interrupted.\n")
         except OSError:
-            pass  # nobody is there to be told
+            pass  # nobody reads it
         from vnetsim.errors import INTERRUPTED  # noqa: PLC0415 - see above
 
         sys.exit(INTERRUPTED)

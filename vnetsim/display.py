@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 FIRST_S = 10.0
-"""Wall time after which it can be told how long the rest takes, once a round or run is done."""
+"""Wall time after which it can be said how long the rest takes, once a round or run is done."""
 EVERY_S = 60.0
 """Wall time between two lines in a pipe."""
 SHOW_EVERY_S = 0.2

@@ -43,7 +43,7 @@ def prepare_process() -> None:
     # On a machine that does other work, threads that spin for milliseconds while they wait for each other make a run
     # several times slower; spinning for microseconds costs nothing. Read once, when torch loads GNU OpenMP.
     os.environ.setdefault("GOMP_SPINCOUNT", "20000")
-    # told to who imports packages of their own, which nobody does here; see own_packages
+    # a warning for programs with packages of their own, of which there are none here; see own_packages
     warnings.filterwarnings("ignore", message=r"'import (learners|analysis)' gives vnetsim's package")
     keep_freed_memory()
 

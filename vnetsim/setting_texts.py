@@ -91,7 +91,7 @@ class SettingText:
 
 def description(kind: type) -> str:
     """Return what a class says of itself, before its ``Args``; paragraphs parted by an empty line."""
-    # a literal block is told by its indentation alone
+    # a literal block is known by its indentation alone
     return re.sub(r"::$", ":", _parts(kind)[0], flags=re.MULTILINE)
 
 

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from learners.mathematics.aggregation import weighted_mean
+from learners.mathematics.weights import weighted_mean
 
 Matrix = NDArray[np.float64]
 Graph = NDArray[np.bool_]

@@ -1,7 +1,7 @@
 """Averaging uploads so that a few that are far off, broken or hostile, cannot carry the model away.
 
 A learner that averages takes ``AveragingSettings`` into its settings, and calls ``clipped`` on every upload and
-``combine`` in place of ``learners.mathematics.aggregation.weighted_mean``.
+``combine`` in place of ``learners.mathematics.weights.weighted_mean``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 import torch
 from torch import Tensor
 
-from learners.mathematics.aggregation import Weights, weighted_mean
+from learners.mathematics.weights import Weights, weighted_mean
 from vnetsim.errors.bounds import Within, check_bounds
 
 CHUNK = 2**22
@@ -78,7 +78,7 @@ def combine(
 
     Args:
         states: see ``weighted_mean``, as for ``weights`` and what is raised.
-        weights: likewise.
+        weights: see ``states``.
         settings: the rule.
     """
     if settings.aggregation == "mean":

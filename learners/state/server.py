@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from learners.engines.programs import State
-from learners.mathematics.aggregation import Weights, equal_weights, squared_norm, weighted_mean
 from learners.mathematics.mixing import similarity
 from learners.mathematics.robust import AveragingSettings, clipped, combine, used_weights
+from learners.mathematics.weights import Weights, equal_weights, squared_norm, weighted_mean
 from learners.state.models import Models, by_aggregator, misfit, named
 from learners.state.rules import MEMORY, misfit_rule, shares_of
 from vnetsim.errors import InputError, RunError

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from learners.data.moving import moved
 from learners.engines.programs import State
-from learners.mathematics.aggregation import equal_weights, squared_norm, weighted_mean
 from learners.mathematics.mixing import Matrix, half_received, metropolis_hastings, metropolis_hastings_row, mix
+from learners.mathematics.weights import equal_weights, squared_norm, weighted_mean
 from learners.state.models import Models, alike, misfit
 from learners.state.server import Folded
 from vnetsim.learning import AGGREGATOR, Participant, Peer, Update

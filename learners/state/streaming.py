@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from learners.engines.programs import Engine, Trained, TrainingJob
-from learners.mathematics.aggregation import RunningMean, Weights
 from learners.mathematics.robust import AveragingSettings, clipped, used_weights
+from learners.mathematics.weights import RunningMean, Weights
 
 HELD_BYTES = 2**31
 """What the models of a round may take together before they are averaged as they come."""

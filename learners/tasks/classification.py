@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 from learners.data.moving import moved
 from learners.encoders import create_classifier
 from learners.engines.programs import Loss, Program, State, Tensors
-from learners.mathematics.aggregation import Weights
+from learners.mathematics.weights import Weights
 from learners.tasks.evaluation import passed
 from learners.tasks.task import LEARNING_RATE, EncoderSettings, Task, labelled_silos
 from vnetsim.errors import InputError

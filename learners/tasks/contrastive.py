@@ -15,8 +15,8 @@ from learners.encoders import create_encoder
 from learners.encoders.batchnorm import estimate_statistics
 from learners.engines.optimizers import Optimizer, Rate
 from learners.engines.programs import Loss, Program, State, Tensors, prefixed, unprefixed
-from learners.mathematics.aggregation import Weights
 from learners.mathematics.losses import dual_temperature_loss
+from learners.mathematics.weights import Weights
 from learners.tasks.evaluation import PASS, as_floats, knn_predict, linear_probe_accuracy, passed
 from learners.tasks.task import LEARNING_RATE, EncoderSettings, Task, Temperature, labelled_silos
 from vnetsim.errors.bounds import Images

@@ -25,8 +25,8 @@ from learners.engines.optimizers import Optimizer, Rate, Sgd
 from learners.engines.programs import LocalTraining, Loss, Program, State, Tensors, copy_state
 from learners.engines.ray_engine import RayEngine
 from learners.engines.silo_images import SiloImages
-from learners.mathematics.aggregation import Weights
 from learners.mathematics.robust import AveragingSettings
+from learners.mathematics.weights import Weights
 from vnetsim.errors.bounds import Within, check_bounds
 from vnetsim.learning import Description, LearnerContext, Network, Participant, Series
 

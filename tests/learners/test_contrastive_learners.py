@@ -18,7 +18,7 @@ from learners.encoders import forward_flop
 from learners.fedavg import Discard, FedAvg
 from learners.flsimco import FLSimCo
 from learners.local_training import step_of
-from learners.mathematics.aggregation import blur_weights
+from learners.mathematics.weights import blur_weights
 from learners.tasks.contrastive import ContrastiveTask, neighbours_of
 from vnetsim.experiment.rounds import MODELS
 from vnetsim.learning import LearnerContext, Participant

@@ -16,7 +16,7 @@ from learners.classification_fedavg import ClassificationFedAvg
 from learners.encoders import create_classifier, forward_flop
 from learners.engines.programs import Engine, Program, Tensors, Trained, TrainingJob, read
 from learners.fedefm import FedEFM
-from learners.mathematics.aggregation import weighted_mean
+from learners.mathematics.weights import weighted_mean
 from learners.tasks.classification import ClassificationSettings
 from vnetsim.experiment import DataSettings
 from vnetsim.learning import AGGREGATOR, Learner, LearnerContext, ModelKey, Participant

@@ -11,7 +11,7 @@ import pytest
 import torch
 from learner_checks import equal
 
-from learners.mathematics.aggregation import weighted_mean
+from learners.mathematics.weights import weighted_mean
 from vnetsim.learning import Participant, Update
 
 Group = Callable[..., list[Participant]]

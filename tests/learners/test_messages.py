@@ -18,7 +18,7 @@ from learners.data.splits import split_by_class
 from learners.encoders.precision import set_precision
 from learners.encoders.resnet8 import create_resnet8
 from learners.engines.silo_images import SiloImages
-from learners.mathematics import aggregation, robust
+from learners.mathematics import robust, weights
 from learners.mathematics.mixing import metropolis_hastings
 from learners.mathematics.transport import solve
 from vnetsim.experiment import DataSettings
@@ -38,7 +38,7 @@ ROWS: list[tuple[Callable[[], Any], str]] = [
         lambda: metropolis_hastings(np.array([[False, True], [False, False]])),
         "Metropolis-Hastings weights need an undirected graph",
     ),
-    (lambda: aggregation.weighted_mean([{}], [0.0]), "no state has a positive weight"),
+    (lambda: weights.weighted_mean([{}], [0.0]), "no state has a positive weight"),
     (lambda: robust.combine([{}], [0.0], robust.AveragingSettings()), "no state has a positive weight"),
     (lambda: solve(FLAT, ROW, 2 * ROW), "1 of 1 transport problems have a marginal whose total is not 1"),
     (

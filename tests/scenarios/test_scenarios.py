@@ -18,7 +18,7 @@ import pytest
 import sumo
 from scipy.stats import truncnorm
 
-from learners.mathematics.aggregation import blur_weights
+from learners.mathematics.weights import blur_weights
 from vnetsim.experiment import Experiment, TrafficSettings
 from vnetsim.experiment.camera import Camera
 from vnetsim.scenario.settings_file import load_experiment

@@ -369,7 +369,7 @@ def load(path: str | os.PathLike[str]) -> Run | Traffic | Study:
     """
     folder = RunDirectory(path_of(path, "path"))
     if (folder.path / COMPARISON).is_file():
-        folder.comparison_record()  # damage is told now
+        folder.comparison_record()  # so that damage shows now
         return Study(folder.path)
     return (Traffic if folder.manifest_record().kind == "mobility" else Run)(folder.path)
 

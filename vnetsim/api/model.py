@@ -40,7 +40,7 @@ class TrainedModel(nn.Module):
         batchnorm: whether the model carries the statistics that the run's evaluation used (``carried``), or they are
             to be estimated with ``estimate_statistics`` first, as the run's evaluation did.
         mean: of each channel, shape (C, 1, 1); images in [0, 1] are normalised with it.
-        std: likewise.
+        std: of each channel, shape (C, 1, 1); what is left is divided by it.
         network: the network itself, without the normalisation; its tensors have the names of the file.
     """
 

@@ -33,7 +33,7 @@ class Poi:
         x_m: position in net coordinates (m), like ``y_m``.
         y_m: see ``x_m``.
         range_text: its parameter ``range``, empty when it has none.
-        environment: its parameter ``environment``, likewise.
+        environment: its parameter ``environment``, empty when it has none.
     """
 
     id: str

@@ -19,7 +19,7 @@ FILES = frozenset({("traffic", "net"), ("traffic", "rsu"), ("data", "root"), ("d
 """Settings, besides scenario and learner, whose values are paths."""
 _LONGEST = 40
 _SHOWN = 60
-"""Characters of a path that is told for being too long."""
+"""Characters that a message shows of a path that is too long."""
 
 
 _KINDS = {

@@ -10,7 +10,7 @@ from vnetsim.errors.bounds import Within, check_bounds
 SceneM = Annotated[float, Within(0.01, 1e5, "m", "from the lens to the horizon")]
 FOCAL_LENGTH_M, PIXEL_PITCH_M, DEPTH_M = 0.004, 3.0e-6, 10.0
 """Focal length s, side of a pixel Q, distance Z of what blurs. A factor common to all vehicles cancels in the weights
-of FLSimCo (Eq. 11): these decide only in which unit a level is told."""
+of FLSimCo (Eq. 11): these decide only in which unit a level is given."""
 
 
 @dataclass(frozen=True, kw_only=True)

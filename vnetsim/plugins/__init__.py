@@ -83,7 +83,7 @@ class Kind:
         key: setting of an experiment that names one, ``"learner"``.
         table: table of an experiment that holds its settings, ``"learning"``.
         default: the one that is taken where none is named.
-        maker: a method by which a class of a file is told from its helpers, for the list in a message.
+        maker: a method by which a class of a file is known among its helpers, for the list in a message.
         fault: returns what else is wrong with a class, empty for nothing.
         built_in: entry points that need not be installed, ``module:Class`` by name.
         package: vnetsim's own package in which those of the kind stand, and which no user's folder may hide; see

@@ -1,4 +1,4 @@
-"""Between the program and any plug-in: whatever it raises, or returns against its protocol, is told in one line."""
+"""Between the program and any plug-in: whatever it raises, or returns against its protocol, becomes one line."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def checked(plugin: T, kind: str, protocol: type, *, name: str = "") -> T:
 
     What a method returns, and what an attribute is, must be of the type that the protocol states, within the bounds
     that the type carries (``Annotated[float, Within(...)]``); every number must be finite. Numbers come back as plain
-    ones, and what a lazy answer raises is told as well.
+    ones, and what a lazy answer raises becomes such an error as well.
 
     Args:
         plugin: the plug-in.

@@ -115,7 +115,7 @@ class Assembly:
         """Return the learner, and payload and work by silo where they are not its own, but the schedule's or a model's.
 
         Timing never depends on weights: payload and work alone decide who commits. So a schedule's learner is made,
-        asked for its costs, and let go again; it trains nothing. Likewise the model on the clock is never made.
+        asked for its costs, and let go again; it trains nothing. The model on the clock is never made at all.
 
         Raises:
             InputError: data and settings do not fit, what the two learners exchange between vehicles is not of the

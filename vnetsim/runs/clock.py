@@ -11,7 +11,7 @@ Item = TypeVar("Item")
 
 
 class Clock:
-    """Wall time by stage (s): stages one after the other, and parts of them that are told apart."""
+    """Wall time by stage (s): stages one after the other, and parts of them that count by themselves."""
 
     def __init__(self) -> None:
         self._stages: dict[str, float] = {}

@@ -59,7 +59,7 @@ def cluster_options(workers: int, address: str | None, *, what: str = "cells run
 
 
 def _loaded() -> Any:
-    """Return Ray, told what it reads as it is loaded."""
+    """Return Ray, with the settings that it reads as it is loaded."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nobody is told what is computed here
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # silences a warning on tasks without GPUs
     # Ray gives workers the lowest priority but four, at which a machine with other work starves them

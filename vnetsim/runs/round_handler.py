@@ -32,7 +32,7 @@ class Training:
         checkpoint: read once, then written after every round.
         evaluate_every: rounds between evaluations.
         begin_s: simulated time of the untrained model's evaluation (s).
-        clock: told how long training, evaluation and checkpoints take.
+        clock: measures how long training, evaluation and checkpoints take.
         costs: payload and work by silo where they are not the learner's own (``equal_schedule``); else empty.
         aggregators: all that have a model.
 

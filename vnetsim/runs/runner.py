@@ -263,7 +263,7 @@ class _Session:
     aggregators: tuple[str, ...]
     events: EventFile | None
     log: SimulationLog | None = None
-    told: int = 0  # rows of metrics that on_round has seen
+    seen: int = 0  # rows of metrics that on_round was given
     written: tuple[int, int] = (0, 0)  # rows of metrics, and rounds, in the event file
 
     def __post_init__(self) -> None:
@@ -318,7 +318,7 @@ class _Session:
                 aggregators=self.aggregators,
             )
             self.clock.mark("first evaluation")
-        self.told = len(self.training.metric_rows)
+        self.seen = len(self.training.metric_rows)
         training = self.training
         progress.stage("running")
 
@@ -337,8 +337,8 @@ class _Session:
             self._tell_tensorboard(log)
             if self.on_round is None:
                 return True
-            measured = {name: value for _, _, name, value, _ in training.metric_rows[self.told :]}
-            self.told = len(training.metric_rows)
+            measured = {name: value for _, _, name, value, _ in training.metric_rows[self.seen :]}
+            self.seen = len(training.metric_rows)
             return self.on_round(len(log.rounds), measured) is not False
 
         result = simulate(

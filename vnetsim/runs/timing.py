@@ -41,7 +41,7 @@ def schedule(participations: pl.DataFrame, rounds: pl.DataFrame, images: Mapping
 
     Args:
         participations: the table of that name.
-        rounds: likewise.
+        rounds: the table of that name.
         images: images by silo; where a task tells none, all weigh the same.
     """
     order = rounds.select("aggregator", "round", closed=pl.int_range(pl.len()))
@@ -65,7 +65,7 @@ class Untrained:
     Attributes:
         metric_rows: none, as nothing is measured.
         finished: none, as no round has to be trained only once.
-        replaying: never, likewise.
+        replaying: never, for the same reason.
     """
 
     metric_rows: Sequence[MetricRow] = ()

@@ -1,6 +1,6 @@
 """What the records of run directories and comparisons hold, as ``vnetsim.storage.structure`` reads them.
 
-Keys that are not told of here are passed over: that a folder is of another version is said by its number, ``FORMAT``,
+Keys that are not named here are passed over: that a folder is of another version is said by its number, ``FORMAT``,
 alone.
 """
 

@@ -221,7 +221,7 @@ BACKHAUL = (
     Column("down_messages", INTEGER, "", "models and updates sent to it"),
     Column("up_messages", INTEGER, "", "models and updates sent from it"),
     Column("down_busy_s", REAL, "s", "how long something was on its way to it; 0 on a wire of infinite rate"),
-    Column("up_busy_s", REAL, "s", "how long something was on its way from it, likewise"),
+    Column("up_busy_s", REAL, "s", "how long something was on its way from it; 0 on a wire of infinite rate"),
 )
 
 METRICS = (
@@ -293,7 +293,7 @@ COMPARISON_DIFFERENCES = (
     Column("method", TEXT, "", "of test and interval: sign-flip or t"),
     Column("tests", INTEGER, "", "pairs of the family, over which interval and corrected p are corrected (Bonferroni)"),
     Column("low", REAL, "", "lower end of the simultaneous 95 % interval; null where it is unbounded"),
-    Column("high", REAL, "", "upper end, likewise"),
+    Column("high", REAL, "", "upper end; null where it is unbounded"),
     Column("p", REAL, "", "corrected p-value; null where the seeds are too few for any test"),
     Column("effect", REAL, "", "d_z, mean over standard deviation of the differences"),
     Column("seen", REAL, "", "true difference that these seeds resolve with 80 % power; null where they resolve none"),
@@ -314,8 +314,8 @@ COMPARISON_MEASURES = (
         "commits_per_h: participations that committed, in an hour of simulated time; bytes_per_commit: all bytes over "
         "the air, over their number; wasted_train_s, wasted_train_share: training time on board of participations that "
         "did not commit, and its share of all; wasted_bytes, wasted_bytes_share: their bytes, and those of the "
-        "exchanges they sent, likewise; gini: Gini coefficient of the commits over all silos; contested_share: share "
-        "of the invitations that left somebody waiting who might have been invited instead; commit_share_speed, "
+        "exchanges they sent, and their share of all; gini: Gini coefficient of the commits over all silos; "
+        "contested_share: share of the invitations that left somebody waiting who might have been invited instead; commit_share_speed, "
         "commit_share_direction: share of the updates aggregated with a weight above 0, by speed at entry or direction "
         "from which the vehicle first came",
     ),

@@ -82,9 +82,9 @@ class GaussianSource:
         named += ["compute.by_type"] if request.experiment.compute.by_type else []
         if named and not (named == ["traffic.vehicle_types"] and timed.vehicle_types == ("all",)):
             raise InputError(
-                f"gaussian: the model does not know {', '.join(named)}: it has no SUMO, no begin or warm-up, no types of "
-                "vehicles, and one RSU, in the origin; traffic.end_s says how long it lasts and traffic.range_m how far "
-                "the RSU reaches."
+                f"gaussian: the model does not know {', '.join(named)}: it has no SUMO, no begin or warm-up, no types "
+                "of vehicles, and one RSU, in the origin; traffic.end_s says how long it lasts and traffic.range_m how "
+                "far the RSU reaches."
             )
         return GaussianTraffic(self, timed, request.streams, repeat=request.repeat)
 

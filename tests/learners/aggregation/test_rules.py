@@ -13,7 +13,7 @@ from torch import Tensor
 
 from learners.aggregation.asynchronous import AflDelay, FedAsync, FedBuff
 from learners.aggregation.means import FedAdam, FedAvgM, Sync
-from learners.mathematics.aggregation import weighted_mean
+from learners.mathematics.weights import weighted_mean
 from vnetsim.learning.aggregation import AGGREGATIONS, NextModel, RoundUploads, Upload
 
 State = dict[str, Tensor]

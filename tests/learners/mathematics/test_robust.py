@@ -16,8 +16,8 @@ from torch import Tensor
 
 from learners.encoders import create_encoder
 from learners.mathematics import robust
-from learners.mathematics.aggregation import equal_weights, weighted_mean
 from learners.mathematics.robust import AveragingSettings, clipped, combine, used_weights
+from learners.mathematics.weights import equal_weights, weighted_mean
 
 State = dict[str, Tensor]
 ROBUST = [AveragingSettings(aggregation="median"), AveragingSettings(aggregation="trimmed-mean", trim=0.2)]

@@ -26,7 +26,7 @@ _FARTHEST = 1e10
 
 
 def read_fcd(path: Path) -> Iterator[FcdStep]:
-    """Yield the steps of a recording, its format told by its name.
+    """Yield the steps of a recording, its format known by its name.
 
     Raises:
         InputError: naming file and line, for anything that is not a complete FCD recording in strictly increasing

@@ -4,8 +4,8 @@ A recording holds positions, not reasons. So reasons are inferred, while reading
 inside a disc departed there; one that vanishes inside a disc arrived; one that was seen before, was gone, and
 reappears inside a disc was teleported. That the earlier disappearance was the teleport's beginning is not known in
 time: it is recorded as an arrival, at the same instant at which the live simulation records a teleport. A teleport
-within one step is told by a displacement that no speed explains; one shorter than that (about 50 m and a drive) looks
-like a drive, which the live simulation, told by SUMO, knows better.
+within one step is known by a displacement that no speed explains; one shorter than that (about 50 m and a drive) looks
+like a drive, which the live simulation knows better, from SUMO.
 
 Positions must be in net coordinates (m). A recording made with ``--fcd-output.geo`` holds degrees and is refused; see
 ``vnetsim.traffic.fcd.step``.

@@ -28,7 +28,7 @@ from vnetsim.traffic.sumo.steps import Pass
 from vnetsim.traffic.vehicle_types import TypeFilter
 
 PATIENCE_S = 30.0
-"""Wall time after which it is told that a scenario has no end."""
+"""Wall time after which a note says that a scenario has no end."""
 
 
 def open_sumo(

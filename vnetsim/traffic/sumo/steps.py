@@ -70,7 +70,7 @@ class Pass:
         """Yield, for some steps at a time, the last time on FCD's clock plus ``shift_s``, and what is certain.
 
         Raises:
-            RunError: SUMO failed; what it told before was yielded.
+            RunError: SUMO failed; what it sent before was yielded.
         """
         tracker, time_s = Tracker(self._rsus), self._begin_ms / 1000 + shift_s
         self._reader = threading.Thread(target=self._read, args=(shift_s,), daemon=True)

@@ -199,11 +199,11 @@ class SumoFrames:
         try:
             vehicle = np.array([numbers[name] for name in rows.ids()], dtype=np.int64)
         except KeyError as error:
-            raise ConnectionError(f"it never told of the departure of vehicle {error}.") from error
-        told = vehicle < len(self._kinds)  # SUMO may have failed before it told of those that departed last
-        vehicle, rows = vehicle[told], rows.chosen(told)
+            raise ConnectionError(f"it never reported the departure of vehicle {error}.") from error
+        known = vehicle < len(self._kinds)  # SUMO may have failed before it named the types of those departed last
+        vehicle, rows = vehicle[known], rows.chosen(known)
         taken = self._verdicts.of(vehicle, lambda row: (rows.id(row).decode(), *self._kinds[vehicle[row]]))
-        if len(contexts) > len(answers):  # circles overlap: a vehicle may be told of more than once
+        if len(contexts) > len(answers):  # circles overlap: a vehicle may be reported more than once
             _, first = np.unique(vehicle * len(answers) + rows.instant, return_index=True)
             single = np.zeros(len(vehicle), dtype=np.bool_)
             single[first] = True

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learners.mathematics.aggregation import RunningMean, blur_weights, discard_weights, weighted_mean
+from learners.mathematics.weights import RunningMean, blur_weights, discard_weights, weighted_mean
 
 LEVELS = st.lists(st.floats(0, 1e6, allow_subnormal=False), min_size=1, max_size=20)
 
