@@ -315,9 +315,9 @@ COMPARISON_MEASURES = (
         "the air, over their number; wasted_train_s, wasted_train_share: training time on board of participations that "
         "did not commit, and its share of all; wasted_bytes, wasted_bytes_share: their bytes, and those of the "
         "exchanges they sent, and their share of all; gini: Gini coefficient of the commits over all silos; "
-        "contested_share: share of the invitations that left somebody waiting who might have been invited instead; commit_share_speed, "
-        "commit_share_direction: share of the updates aggregated with a weight above 0, by speed at entry or direction "
-        "from which the vehicle first came",
+        "contested_share: share of the invitations that left somebody waiting who might have been invited instead; "
+        "commit_share_speed, commit_share_direction: share of the updates aggregated with a weight above 0, by speed "
+        "at entry or direction from which the vehicle first came",
     ),
     Column("unit", TEXT, "", "unit of the value; % stands for a fraction"),
     Column("bin", TEXT, "", "of a share: which speeds or direction; empty otherwise"),
