@@ -15,7 +15,7 @@ from torch import Tensor
 
 from learners.aggregation.flower import METRICS, Flower
 from learners.aggregation.means import FedAvgM, Sync
-from learners.mathematics.aggregation import weighted_mean
+from learners.mathematics.weights import weighted_mean
 from vnetsim.errors import InputError, RunError
 from vnetsim.learning.aggregation import AGGREGATIONS, NextModel, RoundUploads, Upload
 
