@@ -108,6 +108,18 @@ def test_outputs_go_below_the_run_directory(scenario_with_outputs: Path, tmp_pat
     assert str(run / "sumo") in note
 
 
+def test_a_configuration_that_only_writes_a_file_is_refused(
+    make_scenario: Callable[..., Path], windows_of: WindowsOf, tmp_path: Path
+) -> None:
+    config = make_scenario(tmp_path)
+    mine = tmp_path / "mine.xml"
+    mine.write_text(MINE)
+    config.write_text(config.read_text().replace("<time>", f'<o><save-configuration value="{mine}"/></o><time>'))
+    with pytest.raises(InputError, match=r"scenario\.sumocfg: option 'save-configuration' has SUMO write a file"):
+        windows_of(config, rsu=("B1",))
+    assert mine.read_text() == MINE
+
+
 def test_without_a_run_directory_they_are_discarded(
     scenario_with_outputs: Path, windows_of: WindowsOf, tmp_path: Path
 ) -> None:

@@ -3,7 +3,8 @@
 SUMO opens an output file in one place only, and there puts the option ``output-prefix`` before the last part of its
 path. A prefix that climbs to the root of the file system and down to a folder therefore leads every output there:
 those of options and of detectors, probes, devices, traffic lights and saved states, with relative and absolute paths.
-Two kinds go round it and are seen to one by one: VTK files and JuPedSim's.
+Two kinds go round it and are seen to one by one: VTK files and JuPedSim's. A configuration that has SUMO write a file
+in place of simulating is refused: the file would lie wherever it says.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ _OUTPUT_OPTIONS = {
     ),
     *("device.ssm.file", "device.toc.file", "device.rerouting.output"),
 }
+_INSTEAD = {"save-configuration", "save-config", "C", "save-template", "save-schema"}
 NOWHERE = ("", "NUL", "nul", "/dev/null", "stdout", "stderr", "-")
 """Names by which SUMO writes to no file."""
 _FILE = {
@@ -64,7 +66,8 @@ class SumoOutputs:
             is there stays. None takes a temporary one.
 
     Raises:
-        InputError: two outputs would share a name; or something stands in the way that SUMO would write through.
+        InputError: two outputs would share a name; something stands in the way that SUMO would write through; or the
+            scenario has SUMO write a file in place of simulating.
         RunError: the folder cannot be made.
     """
 
@@ -72,6 +75,8 @@ class SumoOutputs:
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
         self._options = options_of(config)
         self._config = config
+        for name in sorted(_INSTEAD & self._options.keys()):
+            raise InputError(f"{config}: option '{name}' has SUMO write a file in place of simulating; remove it.")
         self._refuse_same_names()
         self._kept = folder is not None
         if folder is None:
