@@ -29,7 +29,6 @@ ALL_ONLY = (
     "end_to_end/test_every_learner.py",
     "end_to_end/test_exchange_runs.py",
     "end_to_end/test_gpu_check.py",
-    "end_to_end/test_hostile_names.py",
     "end_to_end/test_learner_failures.py",
     "end_to_end/test_paces.py",
     "end_to_end/test_pipes.py",
@@ -44,7 +43,6 @@ ALL_ONLY = (
     "learners/engines/test_other_device.py",
     "learners/engines/test_ray_engine.py",
     "scenarios/test_studies.py",
-    "simulation/test_settings_wiring.py",
     "study/test_faults_of_studies.py",
     "traffic/test_game_scenarios.py",
 )

@@ -1,13 +1,13 @@
-"""What a GPU does to the learners: correctness against the CPU, runs of the papers' sizes, speeds against references.
+"""What a GPU does to the learners: correctness against the CPU, speeds against references, rounds of the papers' sizes.
 
     python tests/gpu_check.py --device cuda --out DIR [--seconds 540] [--data-root FOLDER_OF_CIFAR10]
 
 needs torch, torchvision, scipy, numpy and safetensors, no SUMO, no tables and no installation. Type it again until it
 says that nothing is left: what is finished lies in DIR and is skipped (``--again PART,...`` or ``all`` forgets it). A
-part has a process of its own. It is begun where the most it may take is left of the command's seconds; one that takes
-longer has failed. What the command's end, Ctrl-C or a signal interrupts is left, and the next command begins it again;
-the runs of the papers' sizes go on after the last round they had finished. DIR holds ``gpu_check.json`` and the table
-``gpu_check.md``. ``--tiny --device cpu`` rehearses all parts; no figure of that means anything.
+part has a process of its own, and is begun where the most it may take is left of the command's seconds; one that takes
+longer has failed. What Ctrl-C or a signal interrupts is left, and the next command begins it again. DIR holds
+``gpu_check.json`` and the table ``gpu_check.md``. ``--tiny --device cpu`` rehearses all parts; no figure of that means
+anything.
 
 The exit status is 0 when no part failed and every figure of correctness met its target.
 """
@@ -24,7 +24,6 @@ import threading
 import time
 import traceback
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -32,15 +31,11 @@ from pathlib import Path
 from typing import Any
 
 TESTS = Path(__file__).resolve().parent
-sys.path[:0] = [
-    str(TESTS),
-    str(TESTS.parent),
-]  # this folder's device_checks, and learners and vnetsim, as they lie here
+# this folder's device_checks, and learners and vnetsim, as they lie here
+sys.path[:0] = [str(TESTS), str(TESTS.parent)]
 
-from device_checks.rows import CheckSetup, NotRun, Part, Record, Row, Unfinished  # noqa: E402 - found by the line above
+from device_checks.rows import CheckSetup, NotRun, Part, Record, Row  # noqa: E402 - found by the line above
 
-FROM_OUTSIDE = {-signal.SIGINT, -signal.SIGTERM, -signal.SIGKILL}
-"""How a process ends that somebody else ends; all others are faults of the part."""
 FAILED, NO_DEVICE = 3, 4
 """Status of a process whose part has failed and has told so, and of one that has no device."""
 
@@ -58,12 +53,12 @@ def _late(module: str, function: str, *given: Any) -> Any:
 def parts() -> list[Part]:
     """Return all parts, those worth most first."""
     right, fast = partial(_late, "correctness"), partial(_late, "measurements")
-    paper, large = partial(_late, "paper_run", "paper_run"), partial(fast, "large_round")
+    large = partial(fast, "large_round")
     return [
         Part(name="mathematics", run=right("mathematics"), limit_s=90, decides=True),
         Part(name="engines", run=right("engines"), limit_s=120, decides=True),
         Part(name="rounds", run=right("rounds"), limit_s=150, decides=True),
-        Part(name="paper_run", run=paper("expressway_schedule.json"), limit_s=300, least_s=150),
+        Part(name="paper_flsimco", run=fast("paper_rounds", "flsimco"), limit_s=200),
         Part(name="many_small", run=fast("many_small"), limit_s=90),
         Part(name="host_waits", run=fast("host_waits"), limit_s=60),
         Part(name="transport", run=fast("transport"), limit_s=90),
@@ -73,9 +68,8 @@ def parts() -> list[Part]:
         Part(name="large_float32", run=large("sequential", "float32"), limit_s=150),
         Part(name="small_rounds", run=fast("small_rounds"), limit_s=90),
         Part(name="same_bits", run=right("same_bits"), limit_s=120, decides=True),
-        Part(name="price_of_determinism", run=fast("price_of_determinism"), limit_s=90),
-        Part(name="paper_run_cdl", run=paper("cdl_schedule.json"), limit_s=300, least_s=90),
-        Part(name="paper_run_fedefm", run=paper("fedefm_schedule.json"), limit_s=300, least_s=90),
+        Part(name="paper_cdl", run=fast("paper_rounds", "cdl"), limit_s=200),
+        Part(name="paper_fedefm", run=fast("paper_rounds", "fedefm"), limit_s=200),
     ]
 
 
@@ -93,18 +87,18 @@ def main(arguments: Sequence[str]) -> int:
     if content.get("setting", setting) != setting:
         print(f"{folder}: was made with {content['setting']}; choose another --out.", file=sys.stderr)
         return 2
-    for name in options.again:
-        content["parts"].pop(name, None)
-        _file(folder, name).unlink(missing_ok=True)
-    record.update(setting=setting, parts=content["parts"])
+    kept = {name: part for name, part in content["parts"].items() if name not in options.again}
+    record.update(setting=setting, parts=kept)
     ends_s = time.monotonic() + options.seconds
-    with suppress(KeyboardInterrupt):
+    try:
         for name in record.left():
-            if name in options.only and not run(everything[name], arguments, record, ends_s):
+            part = everything[name]
+            if name in options.only and part.limit_s <= ends_s - time.monotonic() and not run(part, arguments, record):
                 return 1
-        return summary(record, options)
-    summary(record, options)
-    return 130
+    except KeyboardInterrupt:
+        summary(record, options)
+        return 130
+    return summary(record, options)
 
 
 def parsed(arguments: Sequence[str], names: list[str]) -> argparse.Namespace:
@@ -128,46 +122,26 @@ def parsed(arguments: Sequence[str], names: list[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def run(part: Part, arguments: Sequence[str], record: Record, ends_s: float) -> bool:
-    """Run a part in a process, if there is time for it; return whether there is a device to run parts on."""
-    left_s = ends_s - time.monotonic()
-    if (part.least_s or part.limit_s) > left_s:
-        return True
-    limit_s = min(part.limit_s, left_s)
+def run(part: Part, arguments: Sequence[str], record: Record) -> bool:
+    """Run a part in a process of its own; return whether there is a device to run parts on."""
     process = subprocess.Popen(
-        [sys.executable, sys.argv[0], *arguments, "--child", part.name, str(time.monotonic() + limit_s)],
+        [sys.executable, sys.argv[0], *arguments, "--child", part.name, str(time.monotonic() + part.limit_s)],
         stdin=subprocess.PIPE,  # closed when this process ends, in whatever way
         env={**os.environ, "CUBLAS_WORKSPACE_CONFIG": ":4096:8"},  # what deterministic algorithms want
     )
-    late = False
+    why = ""
     try:
-        process.wait(limit_s)
+        if (status := process.wait(part.limit_s)) not in {0, FAILED, NO_DEVICE}:
+            why = f"its process ended with status {status}"
     except subprocess.TimeoutExpired:
-        late = True
+        why = f"took longer than its limit of {part.limit_s:.0f} s"
     finally:
         process.kill()
         process.wait()
-    if process.returncode == NO_DEVICE:
-        return False
-    goes_on = limit_s < part.limit_s or part.name in record.read()["parts"]
-    if why := fault(process.returncode, limit_s if late and not goes_on else None, late=late):
+    if why:
         record.put(part.name, "failed", why=why)
-    if process.returncode:
-        print(f"{part.name}: {record.read()['parts'].get(part.name, {'why': ''})['why'] or 'interrupted'}", flush=True)
-    return True
-
-
-def fault(status: int, limit_s: float | None, *, late: bool) -> str:
-    """Return why a part has failed whose process ended so; empty where it is left, or has told how it ended itself.
-
-    Args:
-        status: of the process.
-        limit_s: that of the part itself (s), where it took longer.
-        late: whether the part or the command took longer than it may.
-    """
-    if limit_s is not None:
-        return f"took longer than its limit of {limit_s:.0f} s"
-    return "" if late or status in {0, FAILED, *FROM_OUTSIDE} else f"its process ended with status {status}"
+        print(f"{part.name}: {why}", flush=True)
+    return process.returncode != NO_DEVICE
 
 
 def child(part: Part, ends_s: float, options: argparse.Namespace, record: Record) -> int:
@@ -180,18 +154,10 @@ def child(part: Part, ends_s: float, options: argparse.Namespace, record: Record
     except NotRun as reason:
         print(reason, file=sys.stderr)
         return NO_DEVICE
-
-    def keep(rows: Sequence[Row]) -> None:
-        record.put(part.name, "unfinished", rows=rows, why="the next command goes on")
-
-    setup = CheckSetup(device=options.device, tiny=options.tiny, ends_s=ends_s,
-                       file=_file(Path(options.out), part.name), data_root=options.data_root, keep=keep)  # fmt: skip
+    setup = CheckSetup(device=options.device, tiny=options.tiny, ends_s=ends_s, data_root=options.data_root)
     rows, why, status = [], "", "finished"
     try:
         rows = part.run(setup)
-    except Unfinished:
-        print(f"{part.name}: unfinished, the next command goes on", flush=True)
-        return 0
     except NotRun as reason:
         status, why = "not run", str(reason)
     except Exception as error:  # noqa: BLE001 - the other parts go on
@@ -199,21 +165,15 @@ def child(part: Part, ends_s: float, options: argparse.Namespace, record: Record
         traceback.print_exc()
     wall_s = time.monotonic() - began_s
     record.put(part.name, status, rows=rows, why=why, wall_s=wall_s)
-    if status == "failed":
-        return FAILED
     print(f"{part.name}: {status} {why} ({wall_s:.1f} s)", flush=True)
     for row in rows:
         print(f"  {row.work}: {row.seen}", flush=True)
-    return 0
+    return FAILED if status == "failed" else 0
 
 
 def _end_with_parent() -> None:
     os.read(0, 1)  # nothing is ever written
     os._exit(1)
-
-
-def _file(folder: Path, name: str) -> Path:
-    return folder / f"{name}.pt"
 
 
 def machine(device: str) -> dict[str, Any]:
@@ -259,8 +219,8 @@ def summary(record: Record, options: argparse.Namespace) -> int:
         if row["met"] is False
     ]
     for part in parts():
-        if part.name in left and (part.least_s or part.limit_s) > options.seconds:
-            print(f"{part.name}: is begun with --seconds {part.least_s or part.limit_s:.0f} or more alone")
+        if part.name in left and part.limit_s > options.seconds:
+            print(f"{part.name}: is begun with --seconds {part.limit_s:.0f} or more alone")
     print(f"{options.out}/gpu_check.md: left: {', '.join(left) or 'nothing'}; failed: {', '.join(failed) or 'none'}")
     if failed:
         print(f"--again {','.join(failed)} repeats what failed")

@@ -38,12 +38,6 @@ def without_rsus(run, name):
     (run / name).write_text(json.dumps(json.loads((run / name).read_text()) | {"rsus": []}))
 
 
-def another_camera(run, name):
-    text = (run / name).read_text() + "\nlens = 1\n"  # lands in [camera], the last table
-    assert text.index("[camera]") < text.index("lens")
-    (run / name).write_text(text)
-
-
 @pytest.mark.parametrize(
     ("name", "damage", "words"),
     [

@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 
 from analysis.loading import load
-from analysis.plots.learning import series_panels, silo_panel
+from analysis.plots.learning import series_panels
 from analysis.report.headline import headline
 from analysis.style import styled
 from vnetsim.learner_facts import Series
@@ -49,11 +49,6 @@ def test_a_dozen_series_share_one_wide_figure(measured):
     assert "From before training to after 2 rounds: accuracy on classes 00 10.0\u202f% to 30.0\u202f%;" in panel.caption
 
 
-def test_a_declared_group_is_the_title(measured):
-    (panel,) = measured({"a": [0.1, 0.2], "b": [0.1, 0.3]}, unit="RMSE", group="Error on held-out frames")
-    assert panel.title == "Error on held-out frames (RMSE)"
-
-
 def test_two_errors_of_one_model_have_two_names_at_the_top(learning_run):
     data = load(learning_run)
     series = [
@@ -69,10 +64,3 @@ def test_two_errors_of_one_model_have_two_names_at_the_top(learning_run):
     assert len(shown) == len(found), "labels differ"
     assert shown["RMSE, average model"] == shown["MAE, average model"] == "0.300 (first 0.500)"
     assert shown["Largest"] == "0.300 rad (first 0.500 rad)"
-
-
-def test_three_classes(exchange_run):
-    with styled():
-        panel = silo_panel(load(exchange_run))
-    assert {"left", "straight", "right", "silo", "images"} <= set(words_of(panel))
-    assert "3 ranges of the steering angle in all" in panel.caption

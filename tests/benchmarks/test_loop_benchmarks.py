@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any
@@ -23,9 +23,6 @@ from vnetsim.learning import Cost, Participant
 from vnetsim.random_streams import Streams
 from vnetsim.simulation.log import RoundResult, RoundSummary
 from vnetsim.simulation.loop import SimulationResult, simulate
-from vnetsim.simulation.plugins import simulation_plugins
-from vnetsim.simulation.selection import SELECTIONS
-from vnetsim.simulation.world import World
 
 SIZES = (1_000, 10_000, 100_000)
 EXPERIMENT = Experiment(scenario="benchmark", rounds=10**6, radio={"name": "constant", "rate_bps": 20e6})
@@ -103,22 +100,6 @@ def played(
     return result, time.process_time() - start_s
 
 
-def test_growth_of_the_loop_with_windows(benchmark: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    def grow() -> list[str]:
-        lines, before_s = [], None
-        for size in SIZES:
-            result, taken_s = played(EXPERIMENT, SteadyTraffic(size), NoLearning())
-            assert len(result.log.windows) == size
-            growth = "" if before_s is None else f"; 10 x the windows: {taken_s / before_s:.1f} x the time"
-            lines.append(f"{size:>7} windows: {taken_s:8.3f} s, {size / taken_s:8.0f} windows/s{growth}")
-            before_s = taken_s
-        return lines
-
-    lines = benchmark.pedantic(grow, rounds=1, iterations=1)
-    with capsys.disabled():
-        print("", *lines, sep="\n")
-
-
 CAN_COMMIT = Cost(download_bytes=700_000, upload_bytes=700_000, work_flop=2e10)
 """For policies that look at durations: as much work as most vehicles can do within their windows."""
 
@@ -153,80 +134,3 @@ def test_growth_of_the_loop_with_rsus(benchmark: Any, capsys: pytest.CaptureFixt
     lines = benchmark.pedantic(grow, rounds=1, iterations=1)
     with capsys.disabled():
         print("", *lines, sep="\n")
-
-
-@dataclass
-class Timed:
-    """A policy, and the seconds that it took.
-
-    ``made``: of them, those for links and computers of vehicles, which an invitation needs as well, once a window.
-    """
-
-    policy: Any
-    seconds: float = 0.0
-    made: float = 0.0
-    _begun: float | None = None
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.policy, name)
-
-    def select(self, candidates: Sequence[Any], free: int, context: Any) -> Iterator[Any]:
-        chosen = self._timed(lambda: iter(self.policy.select(candidates, free, context)))
-        while (candidate := self._timed(lambda: next(chosen, None))) is not None:
-            yield candidate
-
-    def after_round(self, records: Sequence[Any], memory: Any) -> None:
-        if hasattr(self.policy, "after_round"):
-            self._timed(lambda: self.policy.after_round(records, memory))
-
-    def _timed(self, call: Callable[[], Any]) -> Any:
-        self._begun = begun = time.process_time()  # plain calls: a context manager takes as long as a quick policy
-        found = call()
-        self.seconds += time.process_time() - begun
-        self._begun = None
-        return found
-
-    def watching(self, make: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a method of ``World`` whose time counts when the policy is who calls it."""
-
-        def called(*arguments: Any) -> Any:
-            start = time.process_time()
-            found = make(*arguments)
-            if self._begun is not None:
-                self.made += time.process_time() - start
-            return found
-
-        return called
-
-
-def test_share_and_growth_of_selection(benchmark: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = benchmark.pedantic(lambda: [_share_and_growth(name) for name in SELECTIONS.names()], rounds=1, iterations=1)
-    with capsys.disabled():
-        print("", *lines, sep="\n")
-
-
-def _share_and_growth(selection: str) -> str:
-    settings = replace(EXPERIMENT, selection={"name": selection})
-    seconds, shares, made = {}, {}, {}
-    for size in SIZES[:2]:
-        plugins = simulation_plugins(settings)
-        timed = Timed(plugins.selection)
-        with pytest.MonkeyPatch.context() as patch:
-            for name in ("link", "train_s"):
-                patch.setattr(World, name, timed.watching(getattr(World, name)))
-            result, seconds[size] = played(
-                settings,
-                SteadyTraffic(size),
-                NoLearning(CAN_COMMIT),
-                plugins=replace(plugins, selection=timed),
-                images=dict.fromkeys(range(95), 100),
-            )
-        shares[size] = (timed.seconds - timed.made) / seconds[size]
-        made[size] = timed.made / seconds[size]
-        assert len(result.log.windows) == size
-        assert any(record.outcome == "committed" for record in result.log.participations)
-    small, large = SIZES[:2]
-    return (
-        f"{selection:16} {shares[small]:6.1%} {shares[large]:6.1%} of the loop, and {made[large]:5.1%} for links and "
-        f"computers; {large // small} x the windows: {seconds[large] / seconds[small]:.1f} x the time"
-    )

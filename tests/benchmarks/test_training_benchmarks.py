@@ -2,8 +2,8 @@
 
 Run with ``pytest tests/benchmarks/test_training_benchmarks.py --benchmark-only -s`` or, where there is no pytest, as a
 script with the repository and its ``tests/`` on PYTHONPATH. Options of the script: ``--device cuda``, ``--quick``
-(leaves out ResNet-18 on a CPU), ``--large bfloat16`` (only the round of 95 ResNet-18 vehicles, in that precision).
-Prints ratios, and asserts nothing about time. Images are random: their content costs nothing.
+(leaves out ResNet-18 on a CPU). Prints ratios, and asserts nothing about time. Images are random: their content costs
+nothing.
 """
 
 from __future__ import annotations
@@ -11,10 +11,8 @@ from __future__ import annotations
 import os
 import platform
 import sys
-import time
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,10 +24,7 @@ from device_checks.training_work import (
     STD,
     Centralised,
     contrastive,
-    finish,
     images,
-    matrix_peak,
-    peak_bytes,
     seconds,
     vehicles,
 )
@@ -123,42 +118,18 @@ def precisions(device: str) -> None:
         )
 
 
-def large_round(device: str, *, precision: str = "float32", steps: int = 1) -> None:
-    """95 ResNet-18 vehicles with 520 images each; on CUDA also the share of the matrix peak, in model FLOP."""
-    ours = contrastive(device, silos=95, per_silo=520, encoder="resnet18", batch=512, steps=steps, precision=precision)[
-        "batched"
-    ]
-    begin_s = time.perf_counter()
-    updates = ours.train(vehicles(95))
-    finish(device)
-    wall_s = time.perf_counter() - begin_s
-    flop = sum(ours.cost(i).work_flop for i in range(95))
-    print(
-        f"95 ResNet-18 vehicles x {steps} steps x 512 images, {precision}, {device}: {wall_s:.1f} s, "
-        f"{flop / wall_s / 1e9:.0f} GFLOP/s"
-    )
-    print(f"  peak of the host's memory: {peak_bytes() / 2**30:.1f} GiB, with all {len(updates)} updates held")
-    if device.startswith("cuda"):
-        print(f"  peak of the device's memory: {torch.cuda.max_memory_allocated() / 2**30:.1f} GiB")
-        print(f"  of the measured bf16 matrix peak: {100 * flop / wall_s / matrix_peak(device):.1f} %")
-
-
 def main(arguments: Sequence[str]) -> None:
     keep_freed_memory()  # as vnetsim does
     device = arguments[arguments.index("--device") + 1] if "--device" in arguments else "cpu"
     cpu = device == "cpu"
     name = platform.processor() or platform.machine() if cpu else torch.cuda.get_device_name(device)
     print(f"{name}, {os.cpu_count()} cores, torch {torch.__version__} with {torch.get_num_threads()} threads")
-    if "--large" in arguments:
-        large_round(device, precision=arguments[arguments.index("--large") + 1])
-        return
     precisions(device)
-    setup = CheckSetup(device=device, tiny=False, ends_s=0, file=Path())
+    setup = CheckSetup(device=device, tiny=False, ends_s=0)
     for row in (*many_small(setup), *small_rounds(setup)):
         print(f"{row.work}, {device}: {row.seen}; {row.reference}")
     if not (cpu and "--quick" in arguments):
         paper_round(device)
-        large_round(device)
 
 
 @pytest.mark.benchmark

@@ -118,36 +118,6 @@ def test_every_learners_paper_has_an_entry(name: str) -> None:
         assert "@VERSION@" not in entry
 
 
-def test_a_learner_of_ones_own_is_cited_as_it_says() -> None:
-    class Mine:
-        name, paper = "mine", "Nobody (2020): Nothing"
-
-    assert references([Mine])[2:] == ["@misc{mine,\n  note = {Nobody (2020): Nothing}\n}"]  # type: ignore[list-item]
-    assert len(references([])) == 2
-
-
-def test_init_says_what_to_type_next(tmp_path: Path, capsys: Captured) -> None:
-    folder = tmp_path / "my scenarios"
-    with pytest.raises(SystemExit):
-        main(["init", str(folder)])
-    captured = capsys.readouterr()
-    assert captured.err == f"vnetsim: next: vnetsim run '{folder}/intersection.sumocfg'\n"
-    assert (folder / "intersection.sumocfg").is_file()
-    assert str(folder / "intersection.sumocfg") in captured.out.splitlines()
-
-
-def test_the_version_in_short(capsys: Captured) -> None:
-    assert told(capsys, "-V") == told(capsys, "--version")
-
-
-def test_completion_of_a_shell_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("SHELL", "/bin/bash")
-    told(capsys, "--install-completion", "--shell", "bash")
-    scripts = [path for path in tmp_path.rglob("*") if path.is_file() and "settings" in path.read_text()]
-    assert scripts, "a script that knows the commands"
-
-
 def test_the_settings_to_begin_with(capsys: Captured) -> None:
     lines = told(capsys, "settings", "--basic").splitlines()
     listed = [line.partition(" = ")[0] for line in lines if line and not line.startswith(" ")]

@@ -69,11 +69,6 @@ def test_one_kind_alone(asked: str, capsys: Captured) -> None:
     assert "selection.name = NAME, or path/to/file.py:CLASS" in out
 
 
-@pytest.mark.parametrize("asked", ["radio_models", "radio-models", "radio-model", "radio model"])
-def test_words_of_a_kind_are_parted_as_one_likes(asked: str, capsys: Captured) -> None:
-    assert told(capsys, "plugins", asked, "constant").startswith("constant: radio model\n")
-
-
 @pytest.mark.parametrize(("kind", "name"), [*PLUGINS, *examples()])
 def test_each_says_what_it_is_with_source_and_every_setting(kind: str, name: str, capsys: Captured) -> None:
     found = next(one for one in kinds() if word(one) == kind)
@@ -96,45 +91,6 @@ def test_every_example_is_listed_and_equations_stand_with_those_that_have_some(c
     assert {kind for kind, _ in examples()} == {word(kind) for kind in kinds()}
     assert "    R   = B min(efficiency E[log2(1 + SNR)]" in told(capsys, "plugins", "radio_models", "tr37885")
     assert "    v_n ~ N(mean_kmh, sd_kmh^2)" in told(capsys, "plugins", "traffic_sources", "gaussian")
-
-
-def test_one_of_a_file_with_meaning_unit_default_and_bounds(capsys: Captured, tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text('''
-from dataclasses import dataclass
-from typing import Annotated
-from vnetsim.errors.bounds import Within
-from vnetsim.simulation.selection.rules import ArrivalSelection
-
-@dataclass(frozen=True, kw_only=True)
-class Mine(ArrivalSelection):
-    """Takes the ones with time left.
-
-    By slack::
-
-        R_n - T_n  >=  margin T_n
-
-    Args:
-        margin: share of the duration that must be left.
-    """
-    name, source = "mine", "nobody (2020)"
-    margin: Annotated[float, Within(0, 9, "s", "no window is longer")] = 0.5
-''')
-    assert told(capsys, "plugins", "selections", f"{tmp_path / 'mine.py'}:Mine").splitlines() == [
-        "mine: selection policy",
-        "Takes the ones with time left.",
-        "",
-        "By slack:",
-        "",
-        "    R_n - T_n  >=  margin T_n",
-        "",
-        "source: nobody (2020)",
-        f"class: {tmp_path / 'mine.py'}:Mine",
-        "",
-        "[selection]",
-        "selection.margin = 0.5",
-        "    share of the duration that must be left.",
-        "    number, between 0 and 9 s: no window is longer",
-    ]
 
 
 def test_unknown_kinds_and_names_are_refused(capsys: Captured) -> None:

@@ -11,11 +11,9 @@ import pytest
 from received import MANIFEST
 
 from vnetsim.cli.lookup import kinds
-from vnetsim.coverage.placement import place_rsus
 from vnetsim.errors import InputError
 from vnetsim.errors.bounds import Within, bounds_of, check_bounds
 from vnetsim.experiment import Experiment
-from vnetsim.learning.registry import LEARNERS
 from vnetsim.scenario.settings_file import load_experiment
 from vnetsim.setting_texts import MISSING, setting_texts
 from vnetsim.storage.records import ComparisonRecord, ManifestRecord
@@ -65,12 +63,6 @@ def fault(call: Callable[..., Any], *args: Any, **keywords: Any) -> str:
     except InputError as error:
         return str(error)
     return ""
-
-
-def test_the_settings_are_many() -> None:
-    assert len(OF_EXPERIMENT) > 25
-    assert len(OF_PLUGINS) > 100
-    assert len({kind for kind, *_ in OF_PLUGINS}) >= 4, "learners, selections, paces and aggregations have some"
 
 
 @pytest.mark.parametrize(("key", "kind", "within"), OF_EXPERIMENT, ids=str)
@@ -143,65 +135,11 @@ def test_settings_of_a_user_are_checked_without_a_line_of_theirs_and_need_no_bou
     assert structure({"free": -1e300}, Child, "").free == -1e300
 
 
-@pytest.mark.parametrize(
-    ("learner", "values"),
-    [
-        (
-            "fedavg-classification",
-            {"batch": 1, "steps": 0, "lr": 0.0, "momentum": 1.0, "weight_decay": -1.0, "local_test": -1},
-        ),
-        ("fedavg", {"bank": -1, "t_alpha": 0.0, "trim": 0.5, "clip_norm": -1.0}),
-        ("fedco", {"temperature": 0.0, "queue": -1}),
-        ("fedefm", {"beta": 1.1, "temperature": 0.0, "overseas_steps": 0, "max_teachers": 0}),
-        ("cdl", {"beta": 1.5, "temperature": 0.0, "dropout": 1.0, "test_frames": -1}),
-        ("discard", {"limit_kmh": 0.0}),
-    ],
-)
-def test_values_at_which_a_learner_would_have_no_meaning(learner: str, values: dict[str, float]) -> None:
-    for name, value in values.items():
-        with pytest.raises(InputError, match=rf"^learning\.{name} must be between"):
-            structure({name: value}, LEARNERS.find(learner).Settings, "", ("learning",))
-
-
 def test_a_quorum_above_the_number_of_distinct_silos() -> None:
     values: list[tuple[tuple[str, ...], Any]] = [(("round", "distinct_silos"), True), (("silos", "count"), 4)]
     with pytest.raises(InputError, match=r"round\.quorum must be at most silos\.count \(4\), got 5: with round\.dist"):
         load_experiment("gaussian", values)
     load_experiment("gaussian", [*values, (("round", "quorum"), 4)])
-
-
-class Net:
-    def junction_ids(self) -> list[str]:
-        return ["a"]
-
-    def junction_position(self, _: str) -> tuple[float, float]:
-        return 0.0, -1e308
-
-    def rsu_pois(self) -> list[Any]:
-        return []
-
-    def busiest_junction(self) -> tuple[str, str]:
-        return "a", "alone"
-
-    def boundary(self) -> None:
-        return None
-
-
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        ("0,-1e308", "RSU '0,-1e308': y_m must be between -1e8 and 1e8 m"),
-        ("nan,0", "RSU 'nan,0': x_m must be between"),
-        ("0,0:1e9", "RSU '0,0:1e9': the range must be between 1 and 100000 m"),
-        ("a:1e9", "RSU 'a:1e9': the range must be between 1 and 100000 m"),
-        ("0,0:wide", "RSU '0,0:wide': the range must be a number of metres, got 'wide'"),
-        ("a", "here: RSU 'a': y_m must be between"),
-    ],
-)
-def test_an_rsu_stands_on_earth_and_reaches_no_further_than_a_radio(spec: str, message: str) -> None:
-    with pytest.raises(InputError) as caught:
-        place_rsus([spec], range_m=250.0, net=Net(), where="here")
-    assert str(caught.value).startswith(message)
 
 
 def test_the_greatest_seed_can_be_read_again(tmp_path: Path) -> None:

@@ -9,11 +9,7 @@ from pathlib import Path
 
 import pytest
 
-import analysis
-from vnetsim import own_packages
-
 ROOT = Path(__file__).resolve().parents[2]
-REPORT = "import sys; sys.argv = ['vnetsim', 'report', sys.argv[1]]; from vnetsim.__main__ import main; main()"
 LEARNER = "from vnetsim.learning.registry import LEARNERS; print(LEARNERS.find('fedavg').__module__)"
 
 
@@ -37,9 +33,6 @@ def python(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_the_command_line_finds_its_own(project: Path) -> None:
     out = ("--out", "traffic", "--set", "traffic.end_s=20")
     done = python(project, "-m", "vnetsim", "mobility", "gaussian", *out)
-    assert (done.returncode, done.stderr) == (0, "")
-    (project / "traffic" / "report.html").unlink()
-    done = python(project, "-m", "vnetsim", "report", "traffic")
     assert (done.returncode, done.stderr) == (0, "")
     assert (project / "traffic" / "report.html").is_file()
 
@@ -78,9 +71,6 @@ assert analysis.formatting is formatting and not hasattr(learners, "MINE")
 """
     done = python(project, "-W", "ignore", "-c", code)
     assert (done.returncode, done.stderr) == (0, "")
-    code = "import sys, vnetsim.learners.fedavg; assert not {'polars', 'simpy', 'libsumo', 'cattrs'} & set(sys.modules)"
-    done = python(ROOT, "-c", code)
-    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_another_that_is_loaded_already_is_named(project: Path) -> None:
@@ -90,11 +80,3 @@ def test_another_that_is_loaded_already_is_named(project: Path) -> None:
         "of that name, which cannot be loaded beside it: rename that one, or use vnetsim in a process that does not "
         "import it."
     )
-
-
-def test_our_own_that_is_loaded_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    own_packages.claim("analysis")
-    assert sys.modules["analysis"] is analysis
-    monkeypatch.setitem(sys.modules, "analysis", type(sys)("analysis"))
-    with pytest.raises(ImportError, match="'analysis' is <module"):
-        own_packages.claim("analysis")

@@ -9,9 +9,7 @@ from hypothesis import strategies as st
 
 from vnetsim.cli.commands import main
 from vnetsim.errors import InputError
-from vnetsim.errors.paths import PLUGIN_FILES, path_name, resolved
-from vnetsim.experiment import PLUGIN_TABLES, Experiment
-from vnetsim.runs.writer import choose_folder
+from vnetsim.errors.paths import path_name, resolved
 from vnetsim.study.request import Request
 
 STUDY = """
@@ -44,13 +42,6 @@ def test_the_names_of_a_study_do_not_leave_the_folder(size: str, tmp_path: Path)
     assert name == ("study-x-..-..-escaped" if "x" in size else "study")
     for cell in plan.cells:
         assert Path("cells", cell.folder("hash")).resolve().parent == Path("cells").resolve()
-
-
-def test_a_run_is_named_after_its_scenario_and_stays_below_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert choose_folder(Experiment(scenario="a\nb.sumocfg"), None, "../x") == Path("runs/a-b-x-seed0")
 
 
 def test_a_link_to_itself_and_a_name_that_is_no_text(tmp_path: Path) -> None:
@@ -137,7 +128,3 @@ def test_a_name_that_is_too_long_for_a_file_is_input(
     Path("study.toml").write_text(f'scenario = "{LONG}"\n[[arms]]\nlearner = "fedavg"\n[[arms]]\nlearner = "discard"\n')
     line = refusal(arguments, tmp_path, capsys)
     assert "longer than the name" in line or "File name too long" in line
-
-
-def test_every_table_of_a_plug_in_may_name_a_file() -> None:
-    assert {(table, "file") for table in PLUGIN_TABLES} == PLUGIN_FILES - {("data", "file")}

@@ -17,20 +17,15 @@ from vnetsim.storage import disk
 CHANGES = ("write", "sync", "replace", "unlink", "make_folder", "remove_folder")
 
 
-class Killed(BaseException):
-    """What nothing catches, as nothing catches ``kill -9``."""
-
-
 class CrashDisk:
     """Counts the changes of a disk, and fails one of them.
 
     Args:
         fail_at: the change that fails, counted from 0; None for none.
-        how: ``"kill"``: the process ends before the change; ``"power"``: besides, what was not synchronised is lost;
-            ``"full"``: no space is left from this change on; ``"error"``: this change fails alone.
+        how: ``"full"``: no space is left from this change on; ``"error"``: this change fails alone.
     """
 
-    def __init__(self, fail_at: int | None = None, how: str = "kill") -> None:
+    def __init__(self, fail_at: int | None = None, how: str = "error") -> None:
         self.calls: list[str] = []
         self._fail_at = fail_at
         self._how = how
@@ -39,20 +34,11 @@ class CrashDisk:
         ] = []  # by folder whose names, or file whose bytes, may be lost
         self._true: dict[str, Callable[..., None]] = {name: getattr(disk, name) for name in CHANGES}
 
-    @property
-    def failed(self) -> bool:
-        """Whether the change was reached."""
-        return self._fail_at is not None and len(self.calls) > self._fail_at
-
     def change(self, name: str, *arguments: Any) -> None:
         """Do a change of the disk, or fail."""
         self.calls.append(name)
         number = len(self.calls) - 1
         if self._fail_at is not None and number >= self._fail_at:
-            if self._how in {"kill", "power"}:
-                if number == self._fail_at and name == "write" and isinstance(arguments[1], bytes):
-                    self._true[name](arguments[0], arguments[1][: len(arguments[1]) // 2])  # cut off midway
-                raise Killed
             if self._how == "full" and name in {"write", "make_folder", "sync"}:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             if self._how == "error" and number == self._fail_at:
@@ -98,13 +84,11 @@ class CrashDisk:
 
     @contextmanager
     def installed(self) -> Iterator[CrashDisk]:
-        """Stand behind ``vnetsim.storage.disk``; after a power cut lose what it would lose."""
+        """Stand behind ``vnetsim.storage.disk``."""
         with pytest.MonkeyPatch.context() as patch:
             for name in CHANGES:
                 patch.setattr(disk, name, lambda *arguments, name=name: self.change(name, *arguments))
             yield self
-        if self._how == "power" and self.failed:
-            self.lose()
 
 
 class Watched(CrashDisk):

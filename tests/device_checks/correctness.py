@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from device_checks import registered
 from device_checks.rows import CheckSetup, Row
-from device_checks.schedule import registered
 from device_checks.tiny_rounds import Altered, AlteredEngine, Disturbed, Doubled, jobs_of, play, results, tiny_learner
 from device_checks.transport_work import highs, problems
 from learners.data.augment import apply_view, draw_view_one, draw_view_two

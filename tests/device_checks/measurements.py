@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import logging
+import statistics
 import time
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from device_checks.rows import CheckSetup, NotRun, Row
-from device_checks.schedule import learner_class
+from device_checks import learner_class
+from device_checks.rows import CheckSetup, Row
 from device_checks.training_work import (
     Centralised,
     after_first_round,
+    context,
     contrastive,
     finish,
     matrix_peak,
@@ -27,11 +30,44 @@ from device_checks.training_work import (
     vehicles,
 )
 from device_checks.transport_work import SIZES, highs_seconds, ours_seconds, pot_seconds
-from vnetsim.experiment import Arithmetic
+from vnetsim.experiment import Arithmetic, DataSettings
 from vnetsim.learning import Participant
 
 GIB = 2**30
 ENGINES = ("sequential", "batched", "auto")
+PAPERS: Mapping[str, Mapping[str, Any]] = {
+    "flsimco": {
+        "size": "95 silos, 5 vehicles a round x 2 steps x 512 images x 2 views, ResNet-18, bfloat16",
+        "silos": 95,
+        "count": 5,
+        "learning": {"encoder": "resnet18", "batch": 512, "steps": 2, "bank": 0, "linear_probe": "never",
+                     "precision": "bfloat16"},
+        "data": {"train_images": 50_000, "test_images": 5000, "min_images": 520},
+        "cifar10": {"train_images": 0, "test_images": 0, "min_images": 520},
+        "tiny": {"encoder": "small", "batch": 4, "steps": 1, "bank": 40, "linear_probe": "never"},
+    },
+    "cdl": {
+        "size": "11 silos, 11 vehicles a round in contact with two each, ResNet-8, 200 x 200, 32 images a step",
+        "silos": 11,
+        "count": 11,
+        "learning": {"batch": 32},
+        "data": {"name": "road", "train_images": 0, "test_images": 0, "image_px": 200, "partition": "drive"},
+        "tiny": {"batch": 4, "test_frames": 10},
+    },
+    "fedefm": {
+        "size": "20 silos, 5 vehicles a round in contact with two each, ResNet-18, 16 images a step",
+        "silos": 20,
+        "count": 5,
+        "learning": {"encoder": "resnet18", "batch": 16, "steps": 12, "lr": 0.1, "overseas_steps": 4,
+                     "max_teachers": 4},
+        "data": {"train_images": 0, "test_images": 0, "partition": "label-skew"},
+        "cifar10": {"train_images": 0, "test_images": 0, "partition": "label-skew"},
+        "tiny": {"encoder": "small", "batch": 4, "steps": 1, "overseas_steps": 1, "local_test": 20},
+    },
+}  # fmt: skip
+"""By learner: silos, vehicles a round, settings of the learner and of the data, of CIFAR-10 where its folder is given
+and the learner takes it, and of the learner in a rehearsal."""
+PAPER_ROUNDS = 30
 
 
 @contextmanager
@@ -95,6 +131,54 @@ def large_round(setup: CheckSetup, engine: str, precision: str) -> list[Row]:
             seen=f"device {device_peak / GIB:.1f} GiB, host {peak_bytes() / GIB:.1f} GiB; {split}",
             values={"device_bytes": float(device_peak), "host_bytes": float(peak_bytes()), "said": split}),
     ]  # fmt: skip
+
+
+def paper_rounds(setup: CheckSetup, name: str) -> list[Row]:
+    """Rounds at the size of a method's paper, as many as there is time for; the first warms up and does not count.
+
+    Silos take turns. Speeds are drawn between 80 and 130 km/h.
+    """
+    paper = PAPERS[name]
+    learning, data, rounds = paper["learning"], paper["data"], PAPER_ROUNDS
+    cifar10 = bool(setup.data_root) and "cifar10" in paper
+    if cifar10:
+        data = {"name": "cifar10", "root": setup.data_root, **paper["cifar10"]}
+    if setup.tiny:
+        learning, rounds = paper["tiny"], 3
+        data = {**data, "train_images": 400, "test_images": 40, "min_images": 0, "image_px": 32}
+    kind = learner_class(name)
+    where = context(setup.device, paper["silos"], rounds=rounds, data=DataSettings(**data))
+    learner = kind.create(where, kind.Settings(**learning))
+    draw = torch.Generator().manual_seed(0)
+    speeds_mps = (22 + 14 * torch.rand(paper["count"], generator=draw)).tolist()
+    before, taken = learner.evaluate(final=False), []
+    for round_ in range(rounds):
+        joined = vehicles(paper["count"], round_=round_, peers=0 if name == "flsimco" else 2,
+                          speed_mps=speeds_mps.__getitem__)  # fmt: skip
+        shift = round_ * paper["count"]
+        turn = [
+            replace(one, silo=(one.silo + shift) % paper["silos"],
+                    peers=tuple(replace(peer, silo=(peer.silo + shift) % paper["silos"]) for peer in one.peers))
+            for one in joined
+        ]  # fmt: skip
+        began_s = time.perf_counter()
+        figures = learner.aggregate(learner.train(turn)).metrics
+        finish(setup.device)
+        taken.append(time.perf_counter() - began_s)
+        if setup.left_s < 3 * max(taken):  # of which the last evaluation takes some
+            break
+    after = {**figures, **learner.evaluate(final=True)}
+    warm_s = statistics.median(taken[1:] or taken)
+    return [
+        Row(work=f"{name}, {'CIFAR-10' if cifar10 else 'built-in data'}, {'tiny' if setup.tiny else paper['size']}",
+            reference=f"the untrained model: {_text(before)}",
+            seen=f"{warm_s:.3g} s a round, median of {len(taken)}; {_text(after)}",
+            values={"s_per_round": warm_s, "rounds": float(len(taken)), **after}),
+    ]  # fmt: skip
+
+
+def _text(figures: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {value:.4g}" for name, value in figures.items())
 
 
 def many_small(setup: CheckSetup) -> list[Row]:
@@ -197,26 +281,4 @@ def transport(setup: CheckSetup) -> list[Row]:
                         target=">= 50 x POT" if n == 49 else "", seen=f"{ratio:.3g} x ({1e6 * ours_s:.4g} us)",
                         met=ratio >= 50 if n == 49 and pot_s else None,
                         values={"ratio": ratio, "ours_s": ours_s, "other_s": other_s}))  # fmt: skip
-    return rows
-
-
-def price_of_determinism(setup: CheckSetup) -> list[Row]:
-    """A round under torch's deterministic algorithms against the same without, both with cuBLAS's fixed workspace."""
-    if not setup.cuda and not setup.tiny:
-        raise NotRun("the CPU's results are the same bits without a switch")
-    count, batch, encoder = (2, 4, "small") if setup.tiny else (10, 512, "resnet18")
-    rows = []
-    for engine in ("sequential", "batched"):
-        learner = contrastive(setup.device, silos=count, per_silo=batch, engines=[engine], encoder=encoder, batch=batch,
-                              steps=1)[engine]  # fmt: skip
-
-        def run(on: bool, learner: Any = learner) -> None:
-            with Arithmetic(deterministic=on).applied():
-                learner.train(vehicles(count))
-
-        times = [partial(run, False), partial(run, True)]
-        free_s, fixed_s = seconds(times, repetitions=1 if setup.tiny else 5, device=setup.device)
-        rows.append(Row(work=f"{count} vehicles x {batch} images, {encoder}, {engine}: deterministic algorithms",
-                        reference="torch's defaults", seen=f"{fixed_s / free_s:.2f} times as long",
-                        values={"fixed_s": fixed_s, "free_s": free_s}))  # fmt: skip
     return rows

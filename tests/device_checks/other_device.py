@@ -2,13 +2,12 @@
 
 They hold their numbers in the host's memory and say that their device is ``meta``; every operation is checked as CUDA
 would: tensors of one device alone, but for numbers without dimensions and indices. So what a GPU would refuse is found
-without one. What it computes, and how fast, is not. What crosses between the two is counted.
+without one. What it computes, and how fast, is not.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any, Self
@@ -21,16 +20,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 NAME = "meta"
 """A device that torch knows on every machine, and for whose backward pass it wants no driver."""
-TRAFFIC: Counter[str] = Counter()
-"""What crossed so far, in operations. ``read``: the host waits for the device, to copy from it or to learn a number or
-the size of a result; ``waited``: a copy to the device that the host waits for; ``sent``: one it does not wait for."""
 _MOVES = {torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default}
-_READS = {
-    torch.ops.aten._local_scalar_dense.default,
-    torch.ops.aten.nonzero.default,
-    torch.ops.aten.equal.default,
-    torch.ops.aten.masked_select.default,
-}
 
 
 class There(Tensor):
@@ -47,7 +37,6 @@ class There(Tensor):
         return made
 
     def tolist(self) -> Any:
-        TRAFFIC["read"] += 1
         return self.held.tolist()
 
     @classmethod
@@ -73,7 +62,6 @@ def _run(operation: Any, arguments: tuple[Any, ...], options: Mapping[str, Any])
     given = {**options, **({} if wanted is None else {"device": torch.device("cpu")})}
     held, given = tree_map(lambda one: one.held if isinstance(one, There) else one, (arguments, given))
     found = operation(*held, **given)
-    _count(operation, arguments, options)
     if operation is torch.ops.aten.copy_.default:
         return arguments[0]
     if operation is torch.ops.aten._local_scalar_dense.default:
@@ -87,32 +75,6 @@ def _run(operation: Any, arguments: tuple[Any, ...], options: Mapping[str, Any])
         return known[id(one)] if id(one) in known else There(one)
 
     return tree_map(placed, found)
-
-
-def _count(operation: Any, arguments: tuple[Any, ...], options: Mapping[str, Any]) -> None:
-    """Add an operation to ``TRAFFIC`` where something crosses."""
-    if not (arguments and isinstance(arguments[0], Tensor)):
-        return
-    first, *more = arguments
-    there = isinstance(first, There)
-    if operation in _READS:
-        TRAFFIC["read"] += there
-    elif operation is torch.ops.aten._to_copy.default:
-        goes = torch.device(options.get("device") or first.device).type == NAME
-        _crossed(there, goes, bool(options.get("non_blocking")))
-    elif operation is torch.ops.aten.copy_.default:
-        _crossed(isinstance(more[0], There), there, any(more[1:]))
-    elif there and operation.__name__.startswith(("index.", "index_put")):
-        for index in more[0]:
-            if isinstance(index, There):
-                TRAFFIC["read"] += index.dtype == torch.bool
-            else:
-                TRAFFIC["waited"] += index is not None
-
-
-def _crossed(from_there: bool, to_there: bool, non_blocking: bool) -> None:
-    if from_there != to_there:
-        TRAFFIC["read" if from_there else "sent" if non_blocking else "waited"] += 1
 
 
 class _NoGrad:

@@ -40,16 +40,12 @@ class CheckSetup:
         device: ``cpu``, ``cuda`` or ``cuda:N``.
         tiny: sizes that a busy processor does in a second, to rehearse; no figure of it means anything.
         ends_s: ``time.monotonic()`` when the part's limit is over.
-        file: the part's own, for what it needs to go on; gone when the part is to begin anew.
-        keep: puts the rows so far into the table, for a part that goes on over several commands.
         data_root: folder of CIFAR-10, empty for built-in images.
     """
 
     device: str
     tiny: bool
     ends_s: float
-    file: Path
-    keep: Callable[[Sequence[Row]], None] = lambda _: None
     data_root: str = ""
 
     @property
@@ -67,27 +63,20 @@ class NotRun(Exception):  # noqa: N818 - no error: the table says why there is n
     """A part has nothing to do here; its text says why."""
 
 
-class Unfinished(Exception):  # noqa: N818 - no error
-    """A part has used its time and goes on in the next command."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Part:
     """A part of the check.
 
     Args:
         name: under which it is kept.
-        run: returns its rows, or raises ``NotRun`` or ``Unfinished``.
-        limit_s: the most it may take in one command; it is begun where so much is left, ended and failed afterwards.
-        least_s: of a part that goes on over several commands: it is begun where so much is left, and has what is left
-            up to ``limit_s``.
+        run: returns its rows, or raises ``NotRun``.
+        limit_s: the most it may take; it is begun where so much is left of a command.
         decides: whether a target missed is a fault, which the exit status tells.
     """
 
     name: str
     run: Callable[[CheckSetup], list[Row]]
     limit_s: float
-    least_s: float = 0.0
     decides: bool = False
 
 
@@ -124,8 +113,7 @@ class Record:
 
     def left(self) -> list[str]:
         """Return the parts that no command has brought to an end."""
-        kept = self.read()["parts"]
-        return [name for name in self._names if kept.get(name, {}).get("status", "unfinished") == "unfinished"]
+        return [name for name in self._names if name not in self.read()["parts"]]
 
 
 def _page(content: Mapping[str, Any], names: Sequence[str]) -> str:

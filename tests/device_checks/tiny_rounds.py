@@ -12,7 +12,7 @@ from unittest import mock
 import torch
 from torch import Tensor, nn
 
-from device_checks.schedule import learner_class
+from device_checks import learner_class
 from device_checks.tiny_data import SILOS, tiny_images, tiny_roads
 from device_checks.training_work import context, vehicles
 from learners.data.sets import SteeringSet

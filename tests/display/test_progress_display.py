@@ -11,7 +11,6 @@ import pytest
 from rich.console import Console
 
 from vnetsim import display
-from vnetsim import progress as time_left
 from vnetsim.display import live_line
 
 
@@ -49,15 +48,6 @@ def test_progress_in_a_notebook_is_a_line_that_leaves_the_notes(
     assert capsys.readouterr() == ("", "")
 
 
-def test_no_progress_is_no_word(handle: Handle, capsys: pytest.CaptureFixture[str]) -> None:
-    with display.progress_display(False) as progress:
-        progress.stage("running")
-        progress.note("taken")
-        progress.advance(time_s=1.0, done=1, total=None)
-    assert handle.shown == []
-    assert capsys.readouterr() == ("", "")
-
-
 def test_in_a_pipe_notes_alone_are_told(capsys: pytest.CaptureFixture[str]) -> None:
     with display.progress_display() as progress:
         progress.stage("running")
@@ -66,22 +56,6 @@ def test_in_a_pipe_notes_alone_are_told(capsys: pytest.CaptureFixture[str]) -> N
     with display.progress_display(True) as progress:
         progress.note("shown")
     assert "vnetsim: shown" in capsys.readouterr().err
-
-
-def test_in_a_pipe_the_rest_is_estimated_once_and_told_every_minute(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now_s = 100.0
-    monkeypatch.setattr(time_left.time, "monotonic", lambda: now_s)
-    with display.progress_display() as progress:
-        progress.stage("8 of 24 cells\n  one: starting")
-        progress.advance(time_s=0.0, done=8.0, total=24)
-        for now_s, done in ((109.0, 8.5), (118.0, 9.0), (150.0, 10.0), (177.9, 11.0), (178.0, 12.0)):  # noqa: B007
-            progress.advance(time_s=0.0, done=done, total=24)
-    assert capsys.readouterr().err.splitlines() == [
-        "vnetsim: 8 of 24 cells, 38% done, 18 s elapsed, about 4 min left",
-        "vnetsim: 8 of 24 cells, 50% done, 78 s elapsed, about 4 min left",
-    ]
 
 
 @pytest.mark.parametrize("width", [80, 100])

@@ -244,28 +244,10 @@ def test_contributing_has_the_layers_of_the_import_contracts() -> None:
     assert {name for name in others if f"`{name}`" not in section} == set()
 
 
-def test_documentation_is_built_with_what_set_up_installed() -> None:
-    rules = dict(re.findall(r"^(\S+):[^=\n]*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    assert "mkdocs build" in rules["docs"]
-    assert "pip" not in rules["docs"]
-    assert "--group docs" in rules["$(INSTALLED)"]
-    pinned = {re.split("==", line)[0].lower() for line in (ROOT / "constraints.txt").read_text().splitlines()}
-    groups = project()["dependency-groups"]
-    wanted = [*project()["project"]["dependencies"], *groups["dev"], *groups["docs"]]
-    assert {re.split(r"[>=<;\[]", one)[0].lower().replace("-", "_") for one in wanted} <= {
-        name.replace("-", "_") for name in pinned
-    }
-
-
 def test_files_that_are_mutated_are_there() -> None:
     mutated = project()["tool"]["mutmut"]
     for name in (*mutated["only_mutate"], *mutated["pytest_add_cli_args_test_selection"]):
         assert list(ROOT.glob(name)), name
-
-
-def test_the_notebook_is_named_where_one_looks() -> None:
-    for page in ("README.md", "docs/tutorial.md", "scenarios/README.md"):
-        assert "tutorial.ipynb)" in (ROOT / page).read_text(encoding="utf-8"), page
 
 
 def test_citation_and_package_are_of_one_version() -> None:

@@ -1,6 +1,5 @@
 """The other commands: mobility on every kind of scenario, report, learners, init."""
 
-import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -155,15 +154,3 @@ def test_scenarios_are_copied_and_run_from_where_they_are(
     # a run directory needs no working directory
     monkeypatch.chdir(tmp_path)
     assert cli("run", "mine/runs/expressway-toy-seed0", "--rounds", "1", "--out", "replay").status == 0
-
-
-def test_no_link_of_a_copied_page_leads_nowhere(cli: Cli, tmp_path: Path) -> None:
-    assert cli("init", tmp_path / "mine").status == 0
-    links = 0
-    for page in (tmp_path / "mine").rglob("*.md"):
-        for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text(encoding="utf-8")):
-            links += 1
-            assert "://" in target or (page.parent / target).exists(), f"{page}: {target}"
-    assert links > 5
-    text = (tmp_path / "mine" / "plugins" / "pace.md").read_text(encoding="utf-8")
-    assert "`vnetsim.simulation.pace.Pace`:" in text

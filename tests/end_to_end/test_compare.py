@@ -186,16 +186,6 @@ def test_when_all_fail_there_is_no_page(toys: Any, toy: Any, cli: Cli, tmp_path:
     assert "no cell of this comparison has finished" in cli("report", tmp_path / "all").err
 
 
-@pytest.mark.usefixtures("toys")
-def test_the_end_of_the_traffic_is_told(cli: Cli, tmp_path: Path) -> None:
-    options = ("--learners", "toy,shifted", "--seeds", "0:2", "--rounds", "200", "--set", "traffic.end_s=15")
-    done = cli("compare", "gaussian", *options, "--out", tmp_path / "all")
-    assert done.status == 0, done.err
-    assert "The recorded traffic ended before all rounds were done in 4 of 4 cells" in done.err
-    assert "2 seeds can resolve no difference: test and interval of two learners take at least 6." in done.err
-    assert "of 200 rounds" in (tmp_path / "all" / "comparison.html").read_text()
-
-
 def _other_file(folder: Path) -> None:
     shutil.rmtree(folder)
     folder.mkdir()
@@ -318,21 +308,6 @@ def test_altered_cells_are_named_and_the_rest_is_compared(cli: Cli, tmp_path: Pa
         shutil.rmtree(cell)
     assert cli(*command(folder)).status == 0
     assert tables_of(folder) == before
-
-
-def test_a_cell_that_was_altered_before_it_finished_is_not_gone_on_with(toys: Any, cli: Cli, tmp_path: Path) -> None:
-    folder = tmp_path / "all"
-    with pytest.MonkeyPatch.context() as patch:
-        stop_at(patch, toys, "train", 2, KeyboardInterrupt())
-        assert cli(*command(folder, seeds="0:2")).status == 130
-    (cell,) = (folder / "cells").glob("shifted-seed0-*")
-    path = cell / "experiment.toml"
-    path.write_text(path.read_text().replace("payload_bytes = 100000", "payload_bytes = 100001"))
-    done = cli(*command(folder, seeds="0:2"))
-    assert done.status == 1
-    assert f"{path}: altered or damaged since it was written" in done.err
-    shutil.rmtree(cell)
-    assert cli(*command(folder, seeds="0:2")).status == 0
 
 
 def test_the_folder_may_be_moved(toys: Any, cli: Cli, results_of: ResultsOf, tmp_path: Path) -> None:

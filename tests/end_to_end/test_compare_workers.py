@@ -16,7 +16,6 @@ import types
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pytest
@@ -25,11 +24,9 @@ from small_runs import group_is_gone
 
 from vnetsim.experiment import Experiment
 from vnetsim.learning.device import CORES
-from vnetsim.storage.folder import Folder, disk
 from vnetsim.storage.run_directory import RunDirectory
-from vnetsim.study import workers, workers_ray
+from vnetsim.study import workers
 from vnetsim.study.cells import CellJob
-from vnetsim.study.traffic import NotesOnce
 from vnetsim.study.workers import CellProgress, News, StudyProgress
 
 Refused = Callable[..., str]
@@ -210,16 +207,6 @@ def test_two_workers_one_killed_midway(driver: str, whole: dict[str, bytes], tmp
 
 @needs_ray
 @pytest.mark.slow
-def test_a_cell_that_always_dies_fails_alone(tmp_path: Path) -> None:
-    status, lines = run(tmp_path / "a", *RAY, trouble="kill Walk 1")
-    assert status == 1
-    assert "(Walk, seed 1) failed: its task on the Ray cluster was lost: " in lines[0]
-    assert lines[-1] == "vnetsim: 1 of 4 cells failed; the same command runs them again."
-    assert pl.read_parquet(tmp_path / "a" / "all" / "comparison.parquet").height == 3
-
-
-@needs_ray
-@pytest.mark.slow
 def test_ctrl_c_ends_the_cluster(whole: dict[str, bytes], tmp_path: Path) -> None:
     process = start(tmp_path / "a", *RAY, trouble="hold")
     begun(process, tmp_path / "a", 1)
@@ -272,29 +259,6 @@ def test_no_cluster_to_be_found(tmp_path: Path) -> None:
     assert status == 2
     assert len(lines) == 1
     assert lines[0].startswith("vnetsim: --address auto: no Ray cluster answers: Could not find any running Ray")
-
-
-def test_files_written_last_say_that_all_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    written: list[str] = []
-    replace = disk.replace
-
-    def watched(source: Path, target: Path) -> None:
-        written.append(target.name)
-        replace(source, target)
-
-    monkeypatch.setattr(disk, "replace", watched)
-    names = ("checksums.sha256", "a.parquet", "manifest.json", "checkpoint/z")
-    workers_ray._write(Folder(tmp_path), "cells/x", {f"cells/x/{name}": b"" for name in names})
-    assert written == ["checksums.sha256", "a.parquet", "z", "manifest.json"]
-
-
-def test_another_version_on_the_machine(tmp_path: Path) -> None:
-    experiment = Experiment(scenario="traffic/x")
-    job = CellJob(name="a", where="", words="", root=tmp_path, experiment=experiment, command=())
-    board: Any = None
-    outcome, files = workers_ray._cell(job, "", "0.0.1", board, [])
-    assert "install the same version on all machines" in outcome.error
-    assert not files
 
 
 def job(name: str = "a", device: str = "auto") -> CellJob:
@@ -359,24 +323,3 @@ def test_one_display_for_all_cells() -> None:
     for number in range(20):
         display.show(job(str(number)), News())
     assert shown.text.splitlines()[-1] == "  and 13 more"
-
-
-def test_a_note_of_all_traffics_is_shown_once() -> None:
-    shown = Shown()
-    once = NotesOnce(shown)
-    for text in ("no RSU", "no RSU", "go to /x/traffic/0123456789ab/sumo.", "go to /x/traffic/ba9876543210/sumo."):
-        once.note(text)
-    assert shown.notes == ["no RSU", "go to /x/traffic/0123456789ab/sumo."]
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (("--workers", "0"), "--workers 0: must be at least 1."),
-        (("--address", "auto"), "--address auto: is that of a Ray cluster; add --engine ray."),
-    ],
-)
-def test_wrong_options(options: tuple[str, ...], message: str, refused: Refused, tmp_path: Path) -> None:
-    learners = ("--learners", f"{WALKS}:Walk,{WALKS}:Shifted")
-    assert message in refused("compare", "gaussian", *learners, *options, "--out", tmp_path / "all")
-    assert not (tmp_path / "all").exists()

@@ -101,16 +101,6 @@ def test_a_pace_that_divides_the_training_has_the_schedules_learner_divided(pace
     assert timings(light).equals(timings(equal))
 
 
-@pytest.mark.usefixtures("toy")
-def test_ones_own_schedule_is_the_plain_run(run: Run, results_of: ResultsOf) -> None:
-    ours, theirs = results_of(run("plain", "toy", *SHORT)), results_of(run("own", "toy", *SHORT, *SCHEDULE))
-    own = theirs.pop("experiment.toml").decode().partition("[schedule]")[2]
-    recorded = own.partition("\n[source]")[0]
-    assert recorded == '\nlearner = "toy"\n\n[schedule.learning]\npayload_bytes = 100000\n', "with its defaults"
-    del ours["experiment.toml"]
-    assert ours == theirs
-
-
 @pytest.mark.usefixtures("others")
 def test_replayed_and_resumed(run: Run, cli: Cli, results_of: ResultsOf, tmp_path: Path) -> None:
     whole = run("whole", "heavy", *SHORT, *SCHEDULE)
@@ -146,16 +136,3 @@ def test_what_does_not_fit_is_refused(
     given = [part for option in options for part in ("--set", option)]
     assert message in refused("run", "gaussian", "--learner", learner, *SHORT, *given, "--out", tmp_path / "run")
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.slow
-def test_the_queue_of_fedco_on_a_slow_link(run: Run, small: tuple[str, ...]) -> None:
-    """Keys beside the model cost FedCo vehicles that FLSimCo keeps; under FLSimCo's schedule it keeps them too."""
-    link = (*small, "--set", "radio.name=constant", "--set", "radio.rate_bps=1e6")
-    steps = ("--set", "schedule.learning.batch=8", "--set", "schedule.learning.steps=1")
-    ours = run("flsimco", "flsimco", *link)
-    theirs = run("fedco", "fedco", *link, "--set", "learning.queue=4096")
-    equal = run("equal", "fedco", *link, "--set", "learning.queue=4096", "--set", "schedule.learner=flsimco", *steps)
-    assert not timings(ours).equals(timings(theirs))
-    assert timings(ours).equals(timings(equal))
-    assert not pl.read_parquet(ours / "metrics.parquet").equals(pl.read_parquet(equal / "metrics.parquet"))

@@ -118,21 +118,3 @@ def test_silo_state_survives_an_interruption(
     whole, resumed = results_of(tmp_path / "whole"), results_of(tmp_path / "broken")
     assert any(name.startswith("checkpoint/silo-") for name in whole)
     assert whole == resumed
-
-
-@pytest.mark.usefixtures("gossip")
-def test_the_topology_is_a_setting(cli: Cli, scenarios: Path, tmp_path: Path) -> None:
-    command = ("run", scenarios / "gaussian.toml", "--learner", "toy", *QUICK)
-    counts = {}
-    for topology in ("contact", "ring", "complete", "star"):
-        folder = tmp_path / topology
-        done = cli(*command, "--set", f"exchange.topology={topology}", "--out", folder)
-        assert done.status == 0, done.err
-        run = RunDirectory(folder)
-        if run.has("exchanges"):
-            counts[topology] = run.read("exchanges")
-    assert set(counts["star"]["via"]) == {"relay"}
-    assert counts["ring"].height < counts["complete"].height
-    refused = cli(*command, "--set", "exchange.topology=mesh", "--out", tmp_path / "no")
-    assert refused.status == 2
-    assert "exchange.topology" in refused.err

@@ -66,42 +66,6 @@ def test_a_learner_that_raises_is_named_with_round_and_vehicle(
     assert results_of(run.path) == results_of(whole)
 
 
-def test_what_fails_for_all_together_alone_blames_no_vehicle(
-    toy: type, refused: Refused, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    def several_raise(updates: list[Update], participants: list[Participant]) -> list[Update]:
-        if len(participants) > 1:
-            raise LookupError
-        return updates
-
-    spoil(toy, monkeypatch, "train", several_raise)
-    line = refused(*RUN, "--out", tmp_path / "run", status=1)
-    assert "failed in train in round 0: LookupError. None of the vehicles fails alone." in line
-
-
-@pytest.mark.parametrize(
-    ("method", "when"),
-    [
-        ("create", "in create"),
-        ("describe", "in describe"),
-        ("cost", "in cost"),
-        ("evaluate", "in evaluate"),
-        ("state_dict", "in state_dict"),
-        ("train", "in train in round 0 at vehicle '[^']+'"),
-        ("aggregate", "in aggregate in round 0"),
-    ],
-)
-def test_every_part_of_a_learner_may_fail(
-    method: str, when: str, toy: type, refused: Refused, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    def fails(*_: Any, **__: Any) -> None:
-        raise ZeroDivisionError
-
-    monkeypatch.setattr(toy, method, fails)
-    line = refused(*RUN, "--out", tmp_path / "run", status=1)
-    assert re.match(f"vnetsim: learner 'toy' failed {when}: ZeroDivisionError\\.", line), line
-
-
 def with_state(update: Update, **state: Any) -> Update:
     return replace(update, state=state)
 
@@ -164,47 +128,6 @@ def test_what_is_not_as_the_protocol_says_is_told(
     assert re.match(f"vnetsim: learner 'toy' failed .*{message}", line), line
 
 
-def test_tensors_may_have_as_many_rows_as_a_vehicle_has_to_tell(
-    toy: type, cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    spoil(
-        toy,
-        monkeypatch,
-        "train",
-        lambda us, _: [with_state(u, w=u.state["w"], rows=torch.zeros(1 + i, 2)) for i, u in enumerate(us)],
-    )
-    assert cli(*RUN, "--out", tmp_path / "run").status == 0
-
-
-def test_a_traceback_is_there_for_who_writes_a_learner(
-    toy: type, cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    def a_bug_of_mine(*_: Any) -> None:
-        raise IndexError("5")
-
-    monkeypatch.setattr(toy, "train", a_bug_of_mine)
-    done = cli(*RUN, "--debug", "--out", tmp_path / "run")
-    assert done.status == 1
-    assert "in a_bug_of_mine" in done.err
-    assert done.err.splitlines()[-1].startswith("vnetsim: learner 'toy' failed in train in round 0 at vehicle '")
-
-
-def test_an_update_that_only_says_it_is_finite_is_rejected(
-    toy: type, cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    def one_of_each(updates: list[Update], participants: list[Participant]) -> list[Update]:
-        if participants[0].round != 1:
-            return updates
-        spoilt = {"w": torch.tensor([0, 0, torch.inf, 0], dtype=torch.float64)}
-        return [replace(updates[0], state=spoilt), replace(updates[1], loss=math.nan), *updates[2:]]
-
-    spoil(toy, monkeypatch, "train", one_of_each)
-    assert cli(*RUN, "--out", tmp_path / "run").status == 0
-    run = RunDirectory(tmp_path / "run")
-    assert run.read("rounds")["rejected"].to_list() == [0, 2, 0]
-    assert run.read("metrics")["value"].is_finite().all()
-
-
 def test_updates_that_are_not_finite_are_rejected_and_the_others_aggregated(
     toy: type, cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -239,15 +162,6 @@ def test_updates_that_are_not_finite_are_rejected_and_the_others_aggregated(
     distance = run.read("metrics").filter(pl.col("name") == "distance")["value"].to_list()
     assert distance[0] == 0
     assert distance[1] == distance[2] != distance[3], "the model is kept where nothing could be aggregated"
-
-
-def test_a_learner_that_keeps_no_model_is_told(
-    toy: type, refused: Refused, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(toy, "state_dict", lambda self: {"w": self._model})
-    line = refused(*RUN, "--out", tmp_path / "run", status=1)
-    assert "learner 'toy' keeps no tensors under 'model.'; nothing to save as its model." in line
-    assert RunDirectory(tmp_path / "run").read("rounds").height == 3
 
 
 def test_a_run_whose_folder_is_removed_stops_at_once(

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import pytest
 
 from vnetsim.storage.run_directory import RunDirectory
@@ -123,44 +122,6 @@ def test_a_file_that_an_experiment_names_is_recorded_replayed_and_resumed(
     (mine / "prox.py").unlink()
     assert f"{mine / 'prox.py'}: changed or gone since the run started" in refused("resume", run)
     assert f"{mine / 'prox.py'}: no such file." in refused("run", run, "--trust", "--out", "gone")
-
-
-def test_a_fault_of_the_file_is_one_line_and_leaves_nothing(mine: Path, refused: Refused, tmp_path: Path) -> None:
-    out = ("--out", tmp_path / "run")
-    assert "Did you mean 'FedProx'?" in refused("run", "gaussian", "--learner", f"{mine / 'prox.py'}:FedProxx", *out)
-    assert "learning: unknown key 'nu'." in refused(
-        "run", "gaussian", "--learner", FEDPROX, "--set", "learning.nu=0.1", *out
-    )
-    assert "learning.mu must be between 0 and 1e6 (a model held harder does not move), got -1" in refused(
-        "run", "gaussian", "--learner", FEDPROX, "--set", "learning.mu=-1", *out
-    )
-    (mine / "prox.py").write_text("import torch\n1 / 0\n")
-    assert refused("run", mine / "e.toml", *out) == (
-        f"vnetsim: {mine / 'prox.py'}:2: ZeroDivisionError: division by zero.\n"
-    )
-    assert not (tmp_path / "run").exists()
-
-
-def test_its_own_defaults_reach_the_run_and_the_record(
-    mine: Path, cli: Cli, small: tuple[str, ...], tmp_path: Path
-) -> None:
-    text = EXAMPLE.read_text()
-    own = '    defaults = {"round.quorum": 3, "data.partition": "dirichlet", "silos.count": 40}\n'
-    (mine / "prox.py").write_text(text.replace("    @staticmethod\n", f"{own}\n    @staticmethod\n"))
-    assert cli("run", mine / "e.toml", *small, "--out", tmp_path / "run").status == 0
-    recorded = RunDirectory(tmp_path / "run")
-    assert recorded.manifest()["learner_defaults"] == {
-        "round.quorum": 3,
-        "data.partition": "dirichlet",
-        "silos.count": 40,
-    }
-    assert recorded.read("rounds").select((pl.col("committed") == 3).all()).item()
-    assert recorded.read("silos")["silo"].n_unique() == 10, "given on the command line"
-    assert cli("run", tmp_path / "run", "--learner", "fedavg", "--out", tmp_path / "other").status == 0
-    experiment = (tmp_path / "other" / "experiment.toml").read_text()
-    assert "quorum = 2" in experiment
-    assert 'partition = "iid"' in experiment
-    assert "count = 10" in experiment, "the user had set it"
 
 
 Write = Callable[[str], str]

@@ -133,29 +133,6 @@ def test_resuming_a_source_asks_for_trust_and_compare_records_it_once(cli: Cli, 
     assert {RunDirectory(path).manifest()["traffic"]["kind"] for path in traffics} == {"passages"}
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (("../passages.py:Passage",), "passages.py: unknown traffic source class 'Passage'. Did you mean 'Passages'?"),
-        (("../none.py:Passages",), "/none.py: no such file."),
-        (("../mine.toml", "--set", "source.range_m=0"), "source.range_m must be between 1 and 100000 m"),
-        (("../mine.toml", "--set", "source.range_m=far"), "source.range_m: expected a number, got 'far'."),
-        (("../mine.toml", "--set", "source.radius_m=3"), "source: unknown key 'radius_m'."),
-        (("gausian",), "gausian: no such file or folder; accepted are"),
-    ],
-    ids=str,
-)
-def test_a_source_that_is_none_or_is_set_wrongly(
-    options: tuple[str, ...], message: str, cli: Cli, passages: Path
-) -> None:
-    for command in ("mobility", "run"):
-        done = cli(command, *options, "--out", "out")
-        assert done.status == 2
-        assert message in done.err
-        assert not Path("out").exists()
-    assert passages.exists()
-
-
 def test_a_line_that_is_no_passage_and_a_source_that_fails_are_named(cli: Cli, passages: Path) -> None:
     (passages / "passages.csv").write_text("vehicle,enter_s,speed_mps,bearing_deg,offset_m\na,0,ten,0,0\n")
     done = cli("mobility", "../mine.toml", "--out", "out")

@@ -94,49 +94,6 @@ def test_a_data_set_and_an_encoder_are_used_and_recorded(both: Path) -> None:
     assert manifest["learner"]["parameters"] == convolutions + 32 * 128 + 128
 
 
-@pytest.mark.parametrize(
-    ("options", "line"),
-    [
-        ((*GRATINGS, "--set", "data.period_px=1"), "data.period_px must be between 2 and 32 px"),
-        ((*GRATINGS, "--set", "data.nois=1"), "data: unknown key 'nois'. Did you mean 'noise'?"),
-        ((*PLAIN_CNN, "--set", "encoder.width=x"), "encoder.width: expected a whole number, got 'x'"),
-        ((*GRATINGS, "--learner", "dsgd"), "have classes, and this learner needs steering angles: road, driving-log"),
-        (("--set", "learning.encoder=smal"), "unknown encoder 'smal'. Did you mean 'small'?"),
-        (("--set", "encoder.width=8", "--learner", "dsgd"), "encoder: the learner has no setting learning.encoder"),
-    ],
-)
-def test_a_wrong_setting_is_one_line(
-    options: tuple[str, ...], line: str, refused: Callable[..., str], tmp_path: Path
-) -> None:
-    assert line in refused("run", "gaussian", *options, "--out", tmp_path / "run")
-
-
-@pytest.mark.parametrize(
-    ("file", "old", "new", "option", "line"),
-    [
-        ("gratings", "return classed_set(", "return 1  # (", "data.name", "data set 'gratings' returned a int, exp"),
-        (
-            "gratings",
-            "labels = generator",
-            "1 / 0",
-            "data.name",
-            "data set 'gratings' failed in load: ZeroDiv",
-        ),
-        ("plain_cnn", "widths[-1]", "7", "learning.encoder", "encoder 'plain-cnn' failed in build: ValueErr"),
-    ],
-)
-def test_a_fault_of_the_plug_in_is_one_line(
-    file: str, old: str, new: str, option: str, line: str, refused: Callable[..., str], tmp_path: Path
-) -> None:
-    text = (FOLDER / f"{file}.py").read_text()
-    assert old in text
-    mine = tmp_path / "mine.py"
-    mine.write_text(text.replace(old, f"{new}\n        {old}" if new == "1 / 0" else new, 1))
-    name = {"gratings": "Gratings", "plain_cnn": "PlainCnn"}[file]
-    command = ("run", "gaussian", *QUICK, "--set", f"{option}={mine}:{name}", "--out", tmp_path / "run")
-    assert line in refused(*command, status=1)
-
-
 def test_a_selection_policy(cli: Cli, scenarios: Path, small: tuple[str, ...], tmp_path: Path) -> None:
     policy = f"selection.name={FOLDER / 'least_served.py'}:LeastServed"
     command = ("run", scenarios / "gaussian.toml", "--learner", "discard", *small, "--set", policy)

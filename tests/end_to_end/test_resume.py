@@ -2,7 +2,6 @@
 
 import errno
 import fcntl
-import json
 import os
 import shlex
 import shutil
@@ -15,12 +14,7 @@ from typing import Any
 import pytest
 from small_runs import held, interrupted_at
 
-from learners.fedco import FedCo
 from learners.flsimco import FLSimCo
-from vnetsim.display import progress_display
-from vnetsim.experiment import Experiment, TrafficSettings
-from vnetsim.runs.assembly import assemble
-from vnetsim.runs.runner import resume_run, start_run
 from vnetsim.runs.writer import choose_folder
 from vnetsim.storage import disk
 from vnetsim.storage.run_directory import RunDirectory
@@ -83,91 +77,6 @@ def test_ctrl_c_with_sumo_running(
     assert results_of(folder) == results_of(small_run("intersection.sumocfg")[0])
 
 
-def test_rounds_of_everyone_in_coverage_go_on_with_fedcos_key_encoders(
-    cli: Cli, small: tuple[str, ...], results_of: ResultsOf, scenarios: Path, tmp_path: Path
-) -> None:
-    everyone = ("--learner", "fedco", "--set", "pace.name=coverage", "--set", "silos.count=6")
-    start = ("run", scenarios / "gaussian.toml", *small, *everyone)
-    assert cli(*start, "--out", tmp_path / "whole").status == 0
-    with interrupted_at(FedCo, "train", 2):
-        assert cli(*start, "--out", tmp_path / "run").status == 130
-    assert cli("resume", tmp_path / "run").status == 0
-    assert results_of(tmp_path / "run") == results_of(tmp_path / "whole")
-    assert set(RunDirectory(tmp_path / "run").read("rounds")["closed_by"]) == {"everyone"}
-
-
-def test_ctrl_c_twice(
-    cli: Cli, small: tuple[str, ...], small_run: SmallRun, results_of: ResultsOf, scenarios: Path, tmp_path: Path
-) -> None:
-    folder = tmp_path / "run"
-    for name, call, status in (("train", 1, 130), ("train", 1, 130), ("train", 9, 0)):
-        with interrupted_at(FLSimCo, name, call):
-            command = ("resume", folder) if folder.exists() else ("run", scenarios / "gaussian.toml", *small)
-            assert cli(*command, *(() if folder.exists() else ("--out", folder))).status == status
-    assert results_of(folder) == results_of(small_run("gaussian.toml")[0])
-
-
-TOY_RUN = Experiment(scenario="gaussian", learner="toy", rounds=3, device="cpu", traffic=TrafficSettings(end_s=120.0))
-
-
-class Killed(BaseException):
-    """What nothing catches, as nothing catches ``kill -9``."""
-
-
-def start(folder: Path) -> None:
-    with progress_display() as progress:
-        start_run(assemble(TOY_RUN), folder, command=["vnetsim"], progress=progress)
-
-
-def go_on(folder: Path) -> None:
-    with progress_display() as progress:
-        resume_run(folder, command=["vnetsim"], progress=progress)
-
-
-def dies_at(monkeypatch: pytest.MonkeyPatch, function: str, call: int, error: BaseException) -> None:
-    """Let ``os.function`` fail from its ``call``-th call on: what is dead, or full, stays so."""
-    original, unlink, calls = getattr(os, function), os.unlink, iter(range(10**6))
-    dead = False
-
-    def wrapped(*arguments: Any, **options: Any) -> Any:
-        nonlocal dead
-        if dead or next(calls) >= call:
-            dead = isinstance(error, Killed)
-            raise error
-        return original(*arguments, **options)
-
-    def tidy(*arguments: Any, **options: Any) -> None:
-        if dead:
-            raise error
-        unlink(*arguments, **options)
-
-    monkeypatch.setattr(os, function, wrapped)
-    monkeypatch.setattr(os, "unlink", tidy)
-
-
-@pytest.mark.usefixtures("toy")
-def test_a_full_disk_keeps_the_finished_rounds(
-    refused: Refused, cli: Cli, results_of: ResultsOf, tmp_path: Path
-) -> None:
-    command = ("run", "gaussian", "--learner", "toy", "--rounds", "3", "--set", "traffic.end_s=120", "--out")
-    assert cli(*command, tmp_path / "whole").status == 0
-    whole = results_of(tmp_path / "whole")
-    states = set()
-    for call in (12, 30, 50):
-        folder = tmp_path / f"run{call}"
-        with pytest.MonkeyPatch.context() as patch:
-            dies_at(patch, "fsync", call, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
-            line = refused(*command, folder, status=1)
-        assert f"vnetsim: {folder}" in line
-        assert "cannot write: No space left on device." in line
-        assert line.endswith(f"go on with: vnetsim resume {folder}\n")
-        progress = folder / "checkpoint" / "progress.json"
-        states.add(len(json.loads(progress.read_text())["rounds"]) if progress.exists() else -1)
-        assert cli("resume", folder).status == 0
-        assert results_of(folder) == whole
-    assert len(states) == 3, "each time another number of rounds had finished"
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("moment", ["manifest.json", "checkpoint/progress.json", "checkpoint/state-000002*"])
 def test_kill_9(moment: str, cli: Cli, refused: Refused, results_of: ResultsOf, tmp_path: Path) -> None:
@@ -209,15 +118,6 @@ def test_a_recordings_run_goes_on(stopped: Path, cli: Cli) -> None:
     assert again.status == 0
     assert again.err == f"vnetsim: {stopped}: the run had already finished; nothing to do.\n"
     assert again.out == done.out
-
-
-def test_the_command_and_start_of_the_first_call_stay(stopped: Path, cli: Cli) -> None:
-    path = stopped / "manifest.json"
-    manifest = json.loads(path.read_text()) | {"created": "2001-02-03T04:05:06+00:00", "command": ["vnetsim", "run"]}
-    RunDirectory(stopped).write_json(path.name, manifest)
-    assert cli("resume", stopped).status == 0
-    resumed = RunDirectory(stopped).manifest()
-    assert (resumed["created"], resumed["command"]) == (manifest["created"], manifest["command"])
 
 
 def _delete_checkpoint(run: Path) -> None:

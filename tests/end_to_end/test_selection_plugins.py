@@ -101,50 +101,6 @@ def test_a_policys_nonsense_is_told_by_name(
 
 
 @pytest.mark.parametrize(
-    ("parts", "words"),
-    [
-        (
-            {"deadline_s": "float('nan')"},
-            "failed in deadline_s in round 0: it returned nan, expected a finite",
-        ),
-        ({"deadline_s": "0"}, "it returned 0.0, which must be between 1e-9 and 1e+12 s"),
-        ({"places": "None"}, "failed in places in round 0: it returned None, expected a whole number"),
-        ({"closes": "1 / 0"}, "failed in closes in round 0: ZeroDivisionError: division by zero."),
-    ],
-)
-def test_a_paces_nonsense_is_told_by_name(
-    parts: dict[str, str], words: str, refused: Refused, toy: Any, tmp_path: Path
-) -> None:
-    assert toy.name == "toy"
-    options = ("--learner", "toy", "--set", f"pace.name={pace(tmp_path, **parts)}", *FEW)
-    line = refused("run", "gaussian", *options, "--out", tmp_path / "run", status=1)
-    assert line.startswith("vnetsim: pace 'mine' ")
-    assert words in line
-
-
-@pytest.mark.parametrize(
-    ("setting", "words"),
-    [
-        ("selection.name=arival", "selection.name: unknown selection policy 'arival'. Did you mean 'arrival'?"),
-        ("pace.name=quorun", "pace.name: unknown pace 'quorun'. Did you mean 'quorum'?"),
-        ("selection.name=mine.py", "selection.name: selection policy 'mine.py': name the class as well"),
-        ("selection.name=gone.py:Mine", "gone.py: no such file."),
-        ("selection.name={mine}r", "mine.py: unknown selection policy class 'Miner'. Did you mean 'Mine'?"),
-        ("selection.name={mine} selection.unseen=11", "selection.unseen must be between 0 and 10 nat"),
-    ],
-)
-@pytest.mark.parametrize("command", [("run",), ("compare", "--learners", "fedavg,flsimco", "--seeds", "0,1")])
-def test_unknown_names_and_wrong_settings_are_refused_before_anything_is_made(
-    setting: str, words: str, command: tuple[str, ...], refused: Refused, tmp_path: Path
-) -> None:
-    given = setting.format(mine=policy(tmp_path)).split()
-    options = [part for item in given for part in ("--set", item)]
-    line = refused(command[0], "gaussian", *command[1:], *options, "--out", tmp_path / "out")
-    assert words in line
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize(
     "command",
     [
         ("run", "gaussian", "--set", "schedule.learner=fedavg"),

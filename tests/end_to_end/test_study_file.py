@@ -10,8 +10,7 @@ from typing import Any, ClassVar
 import polars as pl
 import pytest
 
-from vnetsim.learning import Cost, Exchange
-from vnetsim.learning.registry import LEARNERS
+from vnetsim.learning import Cost
 
 Cli = Callable[..., Any]
 Refused = Callable[..., str]
@@ -150,52 +149,11 @@ def test_an_equal_schedule(schedule: str, cli: Cli, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("study")
-def test_an_equal_schedule_of_learners_by_name(cli: Cli, tmp_path: Path) -> None:
-    options = ("--seeds", "0:1", "--rounds", "3", "--device", "cpu", "--set", "traffic.end_s=120")
-    for name, more in (("own", ()), ("equal", ("--equal-schedule", "toy"))):
-        given = ("compare", "gaussian", "--learners", "toy,heavy", *options, *more, "--out", tmp_path / name)
-        assert cli(*given).status == 0
-    own, equal = timings(tmp_path / "own", 0, ""), timings(tmp_path / "equal", 0, "")
-    assert not own[0].equals(own[1])
-    assert equal[0].equals(equal[1])
-    assert equal[0].equals(own[0])
-
-
-@pytest.mark.usefixtures("study")
 def test_nothing_is_begun_on_wrong_input(refused: Refused) -> None:
     message = "steps.toml (size small): 505 cells (3 arms, 2 conditions, 101 seeds, less 101 left out): add --yes"
     assert message in refused("compare", "steps.toml", "--seeds", "0:101")
     assert "steps.toml: a study, not an experiment; run it with vnetsim compare" in refused("run", "steps.toml")
     assert not Path("runs").exists()
-
-
-@pytest.mark.usefixtures("study")
-def test_learners_that_want_other_rounds_have_no_schedule_in_common(cli: Cli, refused: Refused, tmp_path: Path) -> None:
-    LEARNERS.find("heavy").defaults = {"round.quorum": 2, "round.invited": 3}  # type: ignore[attr-defined]
-    given = ("compare", "gaussian", "--learners", "toy,heavy", "--seeds", "0:1", "--equal-schedule", "toy")
-    message = "equal schedule: 'heavy' and 'toy' have different defaults of round.quorum; set it for both"
-    assert message in refused(*given)
-    options = ("--set", "round.quorum=2", "--set", "round.invited=3", "--rounds", "1", "--device", "cpu")
-    assert cli(*given, *options, "--set", "traffic.end_s=60", "--out", tmp_path / "all").status == 0
-
-
-@pytest.mark.usefixtures("study")
-def test_arms_that_exchange_have_no_schedule_with_one_that_does_not(refused: Refused) -> None:
-    heavy = LEARNERS.find("heavy")
-    plain, plan = heavy.cost, Exchange(before_training=True, mutual=False, send_bytes=1)
-    heavy.cost = lambda self, silo: replace(plain(self, silo), exchange=plan)  # type: ignore[method-assign]
-    message = "schedule.learner: toy exchanges nothing between vehicles, but heavy exchanges with neighbours before"
-    assert message in refused("compare", "steps.toml", "--equal-schedule", "light")
-    assert not Path("runs").exists()
-
-
-@pytest.mark.usefixtures("study")
-def test_a_learner_at_fault_fails_its_own_cells_alone(cli: Cli, tmp_path: Path) -> None:
-    LEARNERS.find("heavy").create = classmethod(lambda *_: 1 / 0)  # type: ignore[method-assign,assignment]
-    given = ("--size", "smaller", "--rounds", "1", "--equal-schedule", "light", "--out", tmp_path / "all")
-    done = cli("compare", "steps.toml", *given)
-    assert done.status == 1
-    assert "3 of 5 cells failed" in done.err
 
 
 def test_how_many_evaluations_are_averaged_is_on_record(study: Path, cli: Cli, tmp_path: Path) -> None:

@@ -37,15 +37,6 @@ def on_a_terminal(
     return process.returncode, shown.decode(errors="replace")
 
 
-def test_a_line_on_a_terminal_that_goes_away(tmp_path: Path) -> None:
-    arguments = ("mobility", "gaussian", "--no-report", "--set", "source.arrivals_per_s=5", "--out", tmp_path / "run")
-    status, shown = on_a_terminal(arguments)
-    assert status == 0
-    assert "simulated" in shown
-    assert "traffic" in shown
-    assert "\x1b[2K" in shown.rpartition("simulated")[2], "the line is erased at the end"
-
-
 def test_a_run_on_a_terminal_is_ended_as_by_ctrl_c(
     cli: Callable[..., Any], results_of: Callable[[Path], dict[str, bytes]], tmp_path: Path
 ) -> None:

@@ -99,20 +99,6 @@ def by_hand(run: vnetsim.Run) -> dict[str, float]:
     }
 
 
-def test_every_value_is_the_cells(compared: tuple[vnetsim.Study, str]) -> None:
-    study, _ = compared
-    values = {row[:3]: row[3] for row in study.values.select("condition", "seed", "metric", "value").iter_rows()}
-    assert len(study.runs) == 2 * SEEDS
-    for (_, condition, seed), run in study.runs.items():
-        assert run.rounds.height > 1, "all of the traffic, not the rounds of the study"
-        assert run.metrics.is_empty()
-        for metric, value in by_hand(run).items():
-            assert values[condition, seed, metric] == pytest.approx(value, rel=1e-12), metric
-    assert len(values) == 2 * SEEDS * 8
-    speeds = study.measures.filter(measure="commit_share_speed").group_by("cell").agg(pl.col("value").sum())
-    assert speeds["value"].to_list() == pytest.approx([1.0] * 2 * SEEDS), "commits count without a weight"
-
-
 def test_every_seed_has_traffic_of_its_own_and_every_range_its_windows(compared: tuple[vnetsim.Study, str]) -> None:
     study, _ = compared
     entries = {entry["folder"]: entry for entry in study.record["traffic"]}
@@ -200,14 +186,3 @@ def test_the_study_of_the_documentation(cli: Cli, scenarios: Path, tmp_path: Pat
     assert isinstance(study, vnetsim.Study)
     (near, far) = (study.values.filter(metric="covered", condition=name)["value"][0] for name in ("150 m", "400 m"))
     assert near < far
-
-
-def test_learners_of_one_payload_and_work_are_equal_and_their_values_are_there(tmp_path: Path) -> None:
-    settings = {"silos.count": 10, "data.train_images": 400, "data.test_images": 50, "traffic.end_s": 30}
-    study = vnetsim.compare(
-        "gaussian", learners="flsimco,fedavg", timing_only=True, seeds=1, settings=settings, out=tmp_path / "made"
-    )
-    assert "Equal for all learners at every seed: Vehicles covered, Covered long enough" in study.report().notes[0]
-    covered = study.values.filter(metric="covered").select("arm", "value").rows()
-    windows = study.runs["flsimco", "", 1].windows["vehicle_id"].n_unique()
-    assert covered == [("flsimco", windows), ("fedavg", windows)]

@@ -52,13 +52,6 @@ def mine(scenarios: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     return tmp_path
 
 
-def test_there_are_five_commands_and_every_file_they_need() -> None:
-    given = [word for command in commands() for word in command]
-    assert len(commands()) == 5
-    assert {word for word in given if word.endswith(".toml")} == set(study_files())
-    assert {word for word in given if word.endswith(".sumocfg")} == {"my.sumocfg"}
-
-
 def test_the_study_has_seeds_enough_to_answer_its_question(tmp_path: Path) -> None:
     """Of two conditions with one arm, and of two arms, six seeds are the fewest: 2/64 < .05."""
     (text,) = study_files().values()

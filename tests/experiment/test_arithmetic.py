@@ -74,18 +74,3 @@ def test_what_was_set_before_is_back_after_an_error(monkeypatch: pytest.MonkeyPa
     finally:
         torch.use_deterministic_algorithms(False)
         monkeypatch.delenv(WORKSPACE)
-
-
-def test_learners_meet_torchs_own_default_type_and_place() -> None:
-    """A notebook may have set others, for which the learner was blamed."""
-    torch.set_default_dtype(torch.float64)
-    torch.set_default_device("meta")
-    try:
-        with Arithmetic().applied():
-            inside = torch.zeros(1)
-        after = torch.zeros(1)
-    finally:
-        torch.set_default_dtype(torch.float32)
-        torch.set_default_device(None)
-    assert (inside.dtype, inside.device.type) == (torch.float32, "cpu")
-    assert (after.dtype, after.device.type) == (torch.float64, "meta")

@@ -8,8 +8,6 @@ import io
 import itertools
 import os
 import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -32,7 +30,6 @@ from vnetsim.runs.assembly import assemble
 from vnetsim.runs.tables import windows_frame
 from vnetsim.scenario.settings_file import read_experiment
 from vnetsim.standard_streams import tell
-from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.storage.tables import to_parquet
 from vnetsim.study.request import Request
 from vnetsim.traffic import open_traffic
@@ -63,15 +60,6 @@ def command(*arguments: str) -> Done:
         except SystemExit as stopped:
             return Done(status=int(stopped.code or 0), err=err.getvalue())
     raise AssertionError("main came back")
-
-
-def process(*arguments: str) -> Done:
-    """Call the command line in a process of its own."""
-    called = subprocess.run(
-        [sys.executable, "-m", "vnetsim", *arguments], capture_output=True, text=True, errors="replace", check=False,
-        timeout=300, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )  # fmt: skip
-    return Done(status=called.returncode, err=called.stderr)
 
 
 def inner(call: Callable[[], Any]) -> Done:
@@ -125,11 +113,6 @@ def recording(suffix: str, *, rsu: str = "0,0:50", net: str = "") -> Callable[[]
     return lambda: inner(call)
 
 
-def recorded(suffix: str) -> Callable[[], Done]:
-    """Return the whole command that reads a recording."""
-    return lambda: command("mobility", f"trace{suffix}", "--rsu", "0,0:50", "--no-report", "--out", "out")
-
-
 def parquet(folder: Path) -> None:
     table = pl.read_csv(SEEDS / "trace.csv", separator=";")
     table.write_parquet(folder / "trace.parquet")
@@ -163,33 +146,8 @@ def _small_run() -> Path:
     return folder
 
 
-@cache
-def _small_comparison() -> Path:
-    """Return a finished comparison, made once."""
-    folder = Path(tempfile.mkdtemp(prefix="vnetsim-fuzz-")) / "comparison"
-    done = compared(folder)
-    assert done.status == 0, done.err
-    return folder
-
-
-def compared(folder: Path = Path("comparison")) -> Done:
-    """Begin a comparison, or go on with it."""
-    given = ("--learners", "flsimco,fedavg", "--seeds", "0,1", *QUICK)
-    return command("compare", "gaussian", *given, "--out", str(folder))
-
-
 def run_directory(folder: Path) -> None:
     shutil.copytree(_small_run(), folder / "run")
-
-
-def unfinished(folder: Path) -> None:
-    run_directory(folder)
-    run = RunDirectory(folder / "run")
-    run.write_json("manifest.json", run.manifest() | {"status": "interrupted", "finished": None})
-
-
-def comparison(folder: Path) -> None:
-    shutil.copytree(_small_comparison(), folder / "comparison")
 
 
 def read_run() -> Done:
@@ -267,13 +225,6 @@ def placed() -> Done:
     return command("mobility", "trace.xml", *given)
 
 
-def begun_comparison(folder: Path) -> None:
-    """Write a comparison of which one cell was interrupted."""
-    comparison(folder)
-    run = RunDirectory(min((folder / "comparison" / "cells").iterdir()))
-    run.write_json("manifest.json", run.manifest() | {"status": "interrupted", "finished": None})
-
-
 def options() -> Done:
     """Take each line of a file as a setting on the command line."""
     lines = Path("options.txt").read_text(errors="surrogateescape").splitlines()
@@ -285,8 +236,6 @@ TABLES = ("run/*.parquet", "run/*.json", "run/*.toml", "run/*.safetensors", "run
 TARGETS: dict[str, Target] = {
     "fcd-xml": Target(share=0.15, seed=copied("trace.xml"), files=("trace.xml",), call=recording(".xml")),
     "fcd-csv": Target(share=0.15, seed=copied("trace.csv"), files=("trace.csv",), call=recording(".csv")),
-    "mobility-xml": Target(share=0.02, seed=copied("trace.xml"), files=("trace.xml",), call=recorded(".xml")),
-    "mobility-csv": Target(share=0.02, seed=copied("trace.csv"), files=("trace.csv",), call=recorded(".csv")),
     "fcd-parquet": Target(share=0.07, seed=parquet, files=("trace.parquet",), call=recording(".parquet")),
     "net": Target(
         share=0.12,
@@ -302,32 +251,13 @@ TARGETS: dict[str, Target] = {
     "driving-log": Target(share=0.05, seed=drive, files=("driving_log.csv",), call=data("driving-log", ".")),
     "folder": Target(share=0.04, seed=pictures, files=("data/*/*",), call=data("folder", "data")),
     "run": Target(share=0.03, seed=run_directory, files=TABLES, call=read_run),
-    "comparison": Target(
-        share=0.002,
-        seed=comparison,
-        files=("comparison/*.json", "comparison/cells/*/*", "comparison/traffic/*/*"),
-        call=lambda: command("report", "comparison"),
-    ),
-    "comparison-again": Target(
-        share=0.002,
-        seed=begun_comparison,
-        files=("comparison/*.json", "comparison/*.sha256", "comparison/cells/*/**/*", "comparison/traffic/*/*"),
-        call=compared,
-    ),
     "fcd-gz": Target(share=0.03, seed=zipped, files=("trace.xml.gz",), call=recording(".xml.gz")),
     "rsu-file": Target(share=0.01, seed=rsu_file, files=("rsu.add.xml",), call=placed),
-    "live-net": Target(share=0.005, seed=scenario, files=("intersection/*.net.xml",), call=simulated),
     "scenario": Target(
         share=0.01,
         seed=scenario,
         files=("*.sumocfg", "intersection/*.rou.xml", "intersection/*.add.xml"),
         call=simulated,
-    ),
-    "process": Target(
-        share=0.003,
-        seed=copied("trace.xml"),
-        files=("trace.xml",),
-        call=lambda: process("mobility", "trace.xml", "--rsu", "0,0:50", "--no-report", "--out", "out"),
     ),
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -9,12 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from device_checks.schedule import learner_class as learner_class_of
-from device_checks.schedule import registered
+from device_checks import learner_class as learner_class_of
+from device_checks import registered
+from device_checks.tiny_data import view_one, view_two
 from learner_checks import equal
 
 from learners.data.sets import ImageSet
 from learners.encoders import forward_flop
+from learners.engines.programs import LocalTraining
 from learners.fedavg import Discard, FedAvg
 from learners.flsimco import FLSimCo
 from learners.local_training import step_of
@@ -171,3 +174,47 @@ def test_plain_negatives_are_the_images_themselves(
     for image in batch:
         assert float((normalised - image).abs().amax(dim=(1, 2, 3)).min()) < 1e-5
     assert update.loss != default
+
+
+def test_a_visit_is_sgd_on_eq_6_to_8(
+    new: Callable[..., Any],
+    context: LearnerContext,
+    tiny: ImageSet,
+    participant: Callable[..., Participant],
+) -> None:
+    """Step by step with torch's own optimizer and the loss as printed; no setting is its default."""
+    given: dict[str, Any] = {
+        "t_alpha": 0.2,
+        "t_beta": 0.7,
+        "momentum": 0.8,
+        "weight_decay": 0.01,
+        "lr": 0.05,
+        "steps": 3,
+        "batch": 6,
+    }
+    learner, who = new(FLSimCo, **given), participant(0, 4)
+    network = copy.deepcopy(learner._task.network).train()
+    optimizer = torch.optim.SGD(
+        network.parameters(), lr=given["lr"], momentum=given["momentum"], weight_decay=given["weight_decay"]
+    )
+    generator = torch.Generator().manual_seed(context.streams.integer("training", 0, who.vehicle_id))
+    kernel = context.camera.kernel_px(who.speed_mps, 16)
+    training = LocalTraining(silo=4, kernel_px=kernel, blurred_fraction=1.0, learning_rate=given["lr"], seed=0)
+    losses = []
+    for _ in range(given["steps"]):
+        images = learner._task.silos.images(learner._task.silos.draw(training, given["batch"], generator))
+        q = network(view_one(images, generator, tiny.mean, tiny.std))
+        k = network(view_two(images, generator, tiny.mean, tiny.std))
+        rows = []
+        for similarity in (q @ k.T, k @ q.T):
+            p_alpha, p_beta = ((similarity / t).softmax(dim=1).diagonal() for t in (given["t_alpha"], given["t_beta"]))
+            rows.append(((1 - p_beta) / (1 - p_alpha)).detach() * -p_alpha.log())
+        loss = torch.stack(rows).mean()
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        losses.append(loss.item())
+    update = learner.train([who])[0]
+    assert update.loss == pytest.approx(np.mean(losses), rel=1e-5)
+    for name, tensor in network.state_dict().items():
+        torch.testing.assert_close(update.state[name], tensor, rtol=1e-4, atol=1e-5)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from learner_checks import equal, peers_of
@@ -19,7 +18,7 @@ from learners.fedefm import FedEFM
 from learners.mathematics.weights import weighted_mean
 from learners.tasks.classification import ClassificationSettings
 from vnetsim.experiment import DataSettings
-from vnetsim.learning import AGGREGATOR, Learner, LearnerContext, ModelKey, Participant
+from vnetsim.learning import AGGREGATOR, LearnerContext, ModelKey, Participant
 from vnetsim.scenario.settings_file import learner_defaults
 
 MakeContext = Callable[..., LearnerContext]
@@ -47,19 +46,6 @@ def on_labels(model: torch.nn.Module, batch: Tensors, _: Tensors) -> tuple[torch
 
 def without_peers(participants: list[Participant]) -> list[Participant]:
     return [replace(one, peers=()) for one in participants]
-
-
-def test_conforms_to_the_protocol(new: Callable[..., Any], group: Callable[..., list[Participant]]) -> None:
-    context = {"data": DataSettings(partition="approach"), "approaches": 3}
-    for variant, similarity in (("literal", "visit"), ("literal", "step"), ("guest-average", "visit")):
-        learner = new(context, variant=variant, similarity=similarity)
-        assert isinstance(learner, Learner)
-        learner.aggregate(learner.train(group(0)))
-        done = learner.aggregate(learner.train(group(1)))
-        metrics = {**done.metrics, **learner.evaluate(final=True)}
-        assert set(metrics) == {series.name for series in learner.series()}
-        assert all(np.isfinite(value) for value in metrics.values())
-        assert (learner.describe().exchange is None) == (variant == "guest-average")
 
 
 @pytest.mark.parametrize("cls", [FedEFM, ClassificationFedAvg])

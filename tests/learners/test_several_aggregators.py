@@ -299,20 +299,6 @@ def test_a_run_resumed_between_merges_gives_the_same_bits(kind: Any, rule: str, 
     assert all(whole.evaluate(final=True, aggregator=n) == broken.evaluate(final=True, aggregator=n) for n in NAMES)
 
 
-def test_a_round_gives_new_tensors_of_one_aggregator_alone(new: Any, at: Any) -> None:
-    """So that a checkpoint writes no others; and those that were returned stay as they are."""
-    learner = new(rule="fedadam")
-    for name in "ab":
-        learner.aggregate(learner.train([at(name, 0)]), name)
-    before = learner.state_dict()
-    copies = {name: tensor.clone() for name, tensor in before.items()}
-    learner.aggregate(learner.train([at("b", 1, 1)]), "b")
-    after = learner.state_dict()
-    assert after.keys() == before.keys()
-    assert {name.partition("/")[0] for name, tensor in after.items() if tensor is not before[name]} == {"b"}
-    assert equal(before, copies)
-
-
 def test_models_are_kept_as_long_as_they_are_needed(new: Any, at: Any) -> None:
     learner = new()
     learner.keep([START["a"]])

@@ -23,7 +23,6 @@ from vnetsim.experiment import BlurSettings
 from vnetsim.learning import AGGREGATOR, LearnerContext, ModelKey, Participant
 
 LEARNERS = [Cdl, DecentralisedSgd, FedAvgSteering]
-TOPOLOGIES = ["contact", "ring", "complete", "star"]
 
 MakeParticipant = Callable[..., Participant]
 MakeContext = Callable[..., LearnerContext]
@@ -313,13 +312,3 @@ def test_dropout_keeps_the_expectation(new: New, participant: MakeParticipant) -
     # a frame's draws are its own, and so are a feature's
     assert float((dropped.mean(dim=1) - 1).abs().max()) < 0.3
     assert float((dropped.mean(dim=0) - 1).abs().max()) < 0.1
-
-
-@pytest.mark.slow
-def test_it_learns_to_steer(learner_class: Any, new: New, in_contact: Callable[..., list[Participant]]) -> None:
-    context = {"blur": BlurSettings(fraction=0.0), "silos": 3}
-    learner = new(learner_class, "contact", context, batch=16, steps=12, lr=3e-3)
-    for r in range(4):
-        learner.aggregate(learner.train(in_contact(r, range(3))))
-    measured = learner.evaluate(final=True)
-    assert measured["rmse"] < 0.7 * measured["rmse_constant"]

@@ -14,7 +14,6 @@ from vnetsim.storage.folder import Folder, disk
 
 ROUND = FinishedRound(participants="abc", rejected=(1,), weights=(0.1, None), losses=(1 / 3, 2.0), metrics={"a": 0.7})
 PROGRESS = TrainingHistory(initial={"knn": 0.1}, rounds=(ROUND, ROUND))
-BASE = ModelKey(AGGREGATOR, 1)
 STATE = {"model.w": torch.linspace(0, 1, 7), "n": torch.tensor(3)}
 
 

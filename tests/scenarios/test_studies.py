@@ -1,6 +1,5 @@
 """The shipped studies: every size is planned, and the quick one of each is run."""
 
-import dataclasses
 import functools
 import html
 import json
@@ -8,17 +7,12 @@ import math
 import tomllib
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 import tomli_w
 from small_runs import execute
 
-from learners.fedco import FedCoSettings
-from vnetsim.experiment import Experiment, ScheduleSettings
 from vnetsim.scenario.shipped import copy_scenarios
-from vnetsim.simulation.selection.oort import OortSelection
-from vnetsim.simulation.selection.power_of_choice import PowerOfChoiceSelection
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.study.plan import Plan
 from vnetsim.study.request import Request
@@ -79,88 +73,6 @@ def test_every_size_is_planned_without_its_data_and_has_seeds_enough_to_resolve_
     assert 2 / 2**seeds * max(pairs) < 0.05
 
 
-FLSIMCO = ("flsimco-approach", "flsimco-fig3", "flsimco-fig4", "flsimco-fig5")
-
-
-@pytest.mark.parametrize("name", FLSIMCO)
-def test_flsimcos_published_setting(name: str) -> None:
-    cells = planned(name, "paper").cells
-    for cell in cells:
-        experiment, learning = cell.experiment, cell.experiment.learning
-        assert (learning["encoder"], learning["batch"], learning["steps"]) == ("resnet18", 512, 2)
-        assert (learning["lr"], learning["momentum"], learning["weight_decay"]) == (0.06, 0.9, 5e-4)
-        assert (experiment.silos.count, experiment.data.name, learning["bank"]) == (95, "cifar10", 0)
-        assert experiment.data.min_images == (0 if name == "flsimco-approach" else 520)
-        assert experiment.blur.threshold_kmh == 100
-        if cell.experiment.learner == "fedco":
-            settings = FedCoSettings(**learning)
-            assert (settings.length, settings.batch) == (4096, 512)
-    rules = {cell.experiment.pace.get("name", "quorum") for cell in cells}
-    assert rules == ({"quorum", "coverage"} if name == "flsimco-fig5" else {"coverage"})
-
-
-def test_cdls_published_setting() -> None:
-    plan = planned("cdl-table", "paper")
-    for cell in plan.cells:
-        experiment, learning = cell.experiment, cell.experiment.learning
-        assert (learning["batch"], learning["steps"], learning["lr"], learning["weight_decay"]) == (32, 1, 1e-3, 1e-5)
-        assert (experiment.rounds, experiment.silos.count, experiment.data.image_px) == (3600, 11, 200)
-        assert experiment.exchange.topology == cell.condition
-        if cell.experiment.learner == "cdl":
-            assert (learning["beta"], learning["coupling"], learning["temperature"]) == (0.5, "unit", 1.0)
-    assert {cell.condition for cell in plan.cells if cell.experiment.learner == "fedavg-steering"} == {"star"}
-
-
-@pytest.mark.parametrize(
-    ("name", "size"), [key for key in SIZES if key[0] in {"fedefm-ablation", "fedefm-full-contact"}]
-)
-def test_fedavg_has_half_the_rate_the_rate_and_twice_the_rate_of_fedefm(name: str, size: str) -> None:
-    """A step on the labels that is scaled by beta is compared with plain steps of other sizes."""
-    plan = planned(name, size)
-    rates = {cell.arm: cell.experiment.learning["lr"] for cell in plan.cells}
-    fedefm = {rate for arm, rate in rates.items() if arm.startswith("FedEFM")}
-    assert len(fedefm) == 1
-    assert sorted(rate / min(fedefm) for arm, rate in rates.items() if arm.startswith("FedAvg")) == [0.5, 1, 2]
-    readings = {cell.experiment.learning["variant"] for cell in plan.cells if cell.experiment.learner == "fedefm"}
-    assert readings == {"literal", "labels-once"}
-    assert plan.last_evaluations > 1
-    assert all(cell.experiment.evaluate_every < cell.experiment.rounds / plan.last_evaluations for cell in plan.cells)
-
-
-@pytest.mark.parametrize(
-    ("name", "like", "arm"),
-    [
-        ("cdl-schedule", "cdl-table", "CDL tau 1"),
-        ("fedefm-similarity", "fedefm-full-contact", "FedEFM"),
-        ("flsimco-negatives", "flsimco-fig3", "FLSimCo"),
-    ],
-)
-def test_an_arm_of_a_study_of_a_reading_is_that_of_a_papers_study(name: str, like: str, arm: str) -> None:
-    """As its notes say: the same settings under the same conditions, but for the probe that is not drawn there."""
-    alike = {(c.condition, c.experiment.seed): c.experiment for c in planned(like).cells if c.arm == arm}
-    default = planned(name).cells[0].arm
-    for cell in planned(name).cells:
-        if cell.arm == default:
-            mine, theirs = cell.experiment, alike[cell.condition, cell.experiment.seed]
-            assert mine.learning | {"linear_probe": ""} == theirs.learning | {"linear_probe": ""}
-            assert without_schedule(mine) == without_schedule(theirs)
-
-
-def without_schedule(experiment: Experiment) -> Experiment:
-    return dataclasses.replace(experiment, learning={}, schedule=ScheduleSettings())
-
-
-def test_fedefms_own_setting_is_everybody_in_contact_with_everybody() -> None:
-    for size in ("small", "npz", "paper"):
-        cells = planned("fedefm-full-contact", size).cells
-        for cell in cells:
-            experiment = cell.experiment
-            assert experiment.silos.count == experiment.round.quorum == experiment.round.invited == 6
-            assert (experiment.exchange.topology, experiment.exchange.relay) == ("complete", True)
-            assert experiment.learning.get("max_teachers", 5) == 5
-        assert {cell.experiment.learning.get("server", "") for cell in cells} == {"rsu", "none", ""}
-
-
 @pytest.mark.parametrize("size", ["small", "cifar10", "paper"])
 def test_arms_of_the_study_of_asynchrony_are_evaluated_after_as_many_uploads(size: str) -> None:
     plan = planned("asynchrony", size)
@@ -194,44 +106,6 @@ def test_a_copy_of_the_scenarios_has_studies_that_can_be_planned(tmp_path: Path)
         plan = planned(name, folder=tmp_path / "mine" / "studies")
         assert len(plan.cells) == len(planned(name).cells)
         assert all(one.scenario == "gaussian" or Path(one.scenario).is_relative_to(tmp_path) for one in plan.traffics)
-
-
-@pytest.mark.slow
-def test_policies_by_loss_have_the_losses_of_the_learners_of_their_study(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Three policies on one net, with both learners, and what the policies are told."""
-    copy_scenarios(tmp_path / "mine")
-    path = tmp_path / "mine" / "studies" / "selection.toml"
-    file = tomllib.loads(path.read_text(encoding="utf-8"))
-    file["arms"] = [arm for arm in file["arms"] if arm["name"] in {"random", "oort", "power-of-choice"}]
-    file["conditions"] = file["conditions"][-1:]
-    file["conditions"][0]["settings"]["traffic"]["end_s"] = 150
-    del file["sizes"]["small"]["grid"]
-    path.write_text(tomli_w.dumps(file), encoding="utf-8")
-    told: Counter[str] = Counter()
-    for kind in (OortSelection, PowerOfChoiceSelection):
-        select = kind.select
-
-        def counted(self: Any, candidates: Any, free: int, context: Any, select: Any = select) -> Any:
-            told[self.name] += any(candidate.loss is not None for candidate in candidates)
-            return select(self, candidates, free, context)
-
-        monkeypatch.setattr(kind, "select", counted)
-    options = [word for setting in QUICK["contrastive"] for word in ("--set", setting)]
-    few = ("--seeds", "0:1", "--rounds", "2", "--set", "evaluate_every=1", "--device", "cpu", *options)
-    assert execute("compare", path, *few, "--set", "data.train_images=480", "--out", tmp_path / "study").status == 0
-    assert min(told["oort"], told["power-of-choice"]) > 0
-    record = json.loads((tmp_path / "study" / "comparison.json").read_text())
-    assert Counter(cell["learner"] for cell in record["cells"]) == {"fedavg": 3, "flsimco": 3}
-    for cell in record["cells"]:
-        run = RunDirectory(tmp_path / "study" / "cells" / cell["folder"])
-        committed = run.read("participations").filter(outcome="committed")
-        assert committed.height > 0
-        assert committed["loss"].null_count() == 0
-    page = (tmp_path / "study" / "comparison.html").read_text()
-    assert "Commits per hour" in page
-    assert '<section id="ranks">' in page
 
 
 def with_condition(name: str, condition: str, scenarios: Path) -> Path:

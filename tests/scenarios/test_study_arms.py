@@ -26,11 +26,6 @@ FILES: dict[str, dict[str, Any]] = {
     path.stem: tomllib.loads(path.read_text(encoding="utf-8")) for path in sorted(FOLDER.glob("*.toml"))
 }
 SIZES = [(name, size) for name, file in FILES.items() for size in file["sizes"]]
-SAME_COST = (
-    *("cdl-optimizer", "cdl-schedule", "cdl-table", "fedefm-similarity"),
-    *("flsimco-approach", "flsimco-fig3", "flsimco-fig5", "flsimco-negatives"),
-)
-"""Studies whose arms have the same payload and work, by nature or by an equal schedule."""
 
 
 @functools.cache
@@ -73,55 +68,12 @@ def test_arms_differ_in_the_learner_and_what_the_file_names_and_in_nothing_else(
         assert differ <= named(name, size, one.arm) | named(name, size, other.arm), (one.arm, other.arm)
 
 
-@pytest.mark.parametrize(("name", "size"), [key for key in SIZES if key[0] in SAME_COST])
-def test_arms_that_are_said_to_cost_the_same_do(name: str, size: str) -> None:
-    """The same vehicles then commit in all of them: timing never depends on weights."""
-    plan = planned(name, size)
-    schedules = {repr(cell.experiment.schedule) for cell in plan.cells}
-    if FILES[name].get("equal_schedule"):
-        assert len(schedules) == 1
-        assert {cell.experiment.schedule.learner for cell in plan.cells} <= {"cdl", "fedefm", "flsimco"}
-        return
-    costs = {LEARNERS.find(cell.experiment.learner).cost for cell in plan.cells}
-    work = {
-        tuple(cell.experiment.learning[key] for key in ("encoder", "batch", "steps", "batchnorm", "negatives"))
-        for cell in plan.cells
-    }
-    assert len(costs) == len(work) == 1
-
-
-def test_no_image_is_blurred_in_the_published_setting_of_methods_without_blur() -> None:
-    for name, size in SIZES:
-        if size == "paper" and name.startswith(PAPERS[:2]):
-            assert {cell.experiment.blur.fraction for cell in planned(name, size).cells} == {0.0}
-
-
 def sections() -> Iterator[tuple[str, str]]:
     """Yield each study's name and what the page says of it."""
     for section in PAGE.split("\n## ")[1:]:
         found = re.match(r"`([\w-]+)\.toml`", section)
         if found and found[1].startswith(PAPERS):
             yield found[1], section
-
-
-def reported() -> Iterator[tuple[str, str, str]]:
-    """Yield study, size and description of each run that the page reports."""
-    for name, section in sections():
-        for size, text in re.findall(r"\*\*Size ([\w-]+)\*\* \((.*?)\)[.:,]", section, flags=re.DOTALL):
-            yield name, size, " ".join(text.split())
-
-
-@pytest.mark.parametrize(("name", "size", "text"), list(reported()))
-def test_the_page_tells_seeds_rounds_and_steps_as_the_file_has_them(name: str, size: str, text: str) -> None:
-    plan = planned(name, size)
-    assert f"{len({cell.experiment.seed for cell in plan.cells})} seeds" in text
-    rounds = {int(count) for count in re.findall(r"(\d+)\s+(?:rounds|with everyone)", text)}
-    assert rounds == {cell.experiment.rounds for cell in plan.cells}
-    steps = {int(count) for count in re.findall(r"rounds of (\d+) steps", text)}
-    assert steps == {cell.experiment.learning["steps"] for cell in plan.cells}
-    averaged = {"two": 2, "three": 3}
-    last = [averaged[word] for word in re.findall(r"mean of the last (\w+) evaluations", text)]
-    assert last == ([plan.last_evaluations] if plan.last_evaluations > 1 else [])
 
 
 NUMBER = r"-?(?:\d+(?:\.\d+)?|\.\d+)"
@@ -168,18 +120,3 @@ def test_the_table_of_all_studies_says_what_their_pages_say() -> None:
         for number in re.findall(NUMBER, seen):
             assert re.search(rf"(?<![\d.]){re.escape(number)}(?![\d.]*\d)", page), (name, number)
     assert told == PAGES.keys() == {path.stem for path in FOLDER.glob("*.toml")}
-
-
-@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.toml")), ids=lambda path: path.stem)
-def test_a_study_that_speaks_of_iid_data_has_them(path: Path) -> None:
-    """Without a word in its file a study has the partition that its learner brings along."""
-    notes = " ".join(tomllib.loads(path.read_text(encoding="utf-8"))["notes"])
-    section = PAGE.partition(f"\n## `{path.name}`")[2].partition("\n## ")[0].partition("Earlier versions")[0]
-    (plan,) = Request(scenario=str(path), yes=True).plan([])[:1]
-    partitions = {cell.experiment.data.partition for cell in plan.cells}
-    seeds = {cell.experiment.seed for cell in plan.cells}
-    assert f"{len(seeds)} seeds" in section
-    if re.search(r"\bIID\b", f"{notes} {section}".replace("not IID", "").replace("non-IID", "")):
-        assert "iid" in partitions
-    if "label skew" in notes:
-        assert partitions == {"label-skew"}

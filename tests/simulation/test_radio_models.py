@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from vnetsim.errors import InputError, RunError
+from vnetsim.errors import RunError
 from vnetsim.experiment import Experiment
 from vnetsim.learning import Cost, Exchange
-from vnetsim.radio import RADIO_MODELS
 from vnetsim.random_streams import Streams
 from vnetsim.simulation.loop import simulate
 from vnetsim.simulation.plugins import simulation_plugins
@@ -115,45 +114,15 @@ def test_a_failure_is_told_by_name(change: tuple[str, str], message: str, scene:
         played(scene, model(tmp_path, change), exchange=MIX)
 
 
-def link(name: str, **radio: Any) -> Experiment:
-    return Experiment(scenario="gaussian", radio={"name": name, **radio})
-
-
-@pytest.mark.parametrize(
-    ("experiment", "message"),
-    [
-        (link("tr37855"), "radio.name: unknown radio model 'tr37855'. Did you mean 'tr37885'? Available: constant, "),
-        (link("no.py:X"), "radio.name: no.py: no such file."),
-        (link("constant", rate=3), "radio: unknown key 'rate'. Did you mean 'rate_bps'?"),
-        (link("two-ray", permittivity=0.5), "radio.permittivity must be between 1.001 and 100 (water has 80)"),
-        (link("two-ray", permittivity="x"), "radio.permittivity: expected a number, got 'x'."),
-    ],
-    ids=range(5),
-)  # fmt: skip
-def test_unknown_names_and_settings(experiment: Experiment, message: str) -> None:
-    if experiment.radio["name"] == "two-ray":
-        file = Path(__file__).parents[2] / "scenarios" / "plugins" / "two_ray.py"
-        experiment = replace(experiment, radio={**experiment.radio, "name": f"{file}:TwoRay"})
-    with pytest.raises(InputError) as caught:
-        simulation_plugins(experiment)
-    assert message in str(caught.value)
-
-
-def test_a_class_that_lacks_a_part(tmp_path: Path) -> None:
-    for part in ("update_s", "sidelink_bps"):
-        with pytest.raises(
-            InputError, match=rf"it lacks {part}, which a radio model must have; see vnetsim.radio.Radio"
-        ):
-            RADIO_MODELS.find(model(tmp_path, (part, f"other_{part}")))
-
-
 def test_the_record_names_model_and_settings(tmp_path: Path) -> None:
-    assert simulation_plugins(link(model(tmp_path), bps=7)).record["radio"] == {
+    own = Experiment(scenario="gaussian", radio={"name": model(tmp_path), "bps": 7})
+    assert simulation_plugins(own).record["radio"] == {
         "name": "plain",
         "source": "a test",
         "settings": {"bps": 7.0},
     }
-    assert simulation_plugins(link("tr37885")).record["radio"]["settings"]["bandwidth_hz"] == 20e6
+    built_in = Experiment(scenario="gaussian", radio={"name": "tr37885"})
+    assert simulation_plugins(built_in).record["radio"]["settings"]["bandwidth_hz"] == 20e6
 
 
 def test_what_a_candidate_is_told_is_not_counted(scene: Any, tmp_path: Path) -> None:

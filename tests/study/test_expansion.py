@@ -10,7 +10,7 @@ from vnetsim.errors import InputError
 from vnetsim.scenario.settings_file import parse_override
 from vnetsim.study.levels import seeds_of
 from vnetsim.study.plan import Cell, Plan
-from vnetsim.study.request import Request, is_study
+from vnetsim.study.request import Request
 
 Planned = Callable[..., Plan]
 
@@ -212,13 +212,6 @@ def test_grid_and_named_conditions(planned: Planned, tmp_path: Path) -> None:
     assert [traffic.scenario for traffic in plan.traffics] == ["gaussian"], "what nobody replays is not recorded"
 
 
-def test_a_conditions_fleet_takes_the_place_of_the_studys(planned: Planned) -> None:
-    fast = '[[conditions]]\nname = "mixed"\n[[conditions]]\nname = "fast"\nsettings.compute.fleet.agx-orin = 1.0\n'
-    plan = planned("settings.compute.fleet = { agx-xavier = 0.3, jetson-nano = 0.7 }\n", arms=OWN + fast)
-    fleets = {cell.condition: cell.experiment.compute.fleet for cell in plan.cells}
-    assert fleets == {"mixed": {"agx-xavier": 0.3, "jetson-nano": 0.7}, "fast": {"agx-orin": 1.0}}
-
-
 def test_pairs_are_left_out(planned: Planned) -> None:
     skip = (
         '[[skip]]\narm = "fedco queue=3*"\ncondition = "IID"\nreason = "short"\n'
@@ -342,10 +335,3 @@ def test_the_documented_example(planned: Planned, tmp_path: Path) -> None:
     ]
     assert len(plan.skipped) == 2
     assert len(plan.traffics) == 6, "two scenarios, three seeds"
-
-
-def test_what_is_a_study(tmp_path: Path) -> None:
-    for text, expected in (('scenario = "gaussian"\n', False), (ARMS, True), ("sizes = 3\n", True)):
-        (tmp_path / "file.toml").write_text(text)
-        assert is_study(str(tmp_path / "file.toml")) is expected
-    assert not is_study("gaussian")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -133,19 +132,6 @@ def test_a_run_goes_on_to_the_configured_end_when_nobody_is_left(
     traffic = open_traffic(Experiment(scenario=str(config), traffic=settings))
     assert len([e for e in traffic.events() if hasattr(e, "window")]) == 1
     assert traffic.time_s == 300.0
-
-
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("rsu", ("0,0:100",)),
-        ("rsu_spacing_m", 10.0),
-        ("net", "a.net.xml"),
-    ],
-)
-def test_the_gaussian_model_refuses_what_places_rsus_in_a_road_net(key: str, value: Any) -> None:
-    with pytest.raises(InputError, match=rf"gaussian: the model does not know traffic\.{key}:"):
-        open_traffic(Experiment(scenario="gaussian", traffic=TrafficSettings(**{key: value})))
 
 
 @pytest.mark.parametrize("ends", [True, False])

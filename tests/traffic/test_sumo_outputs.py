@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -15,7 +14,6 @@ from vnetsim.errors import InputError
 from vnetsim.experiment import Experiment, TrafficSettings
 from vnetsim.runs.traffic_recording import record_mobility
 from vnetsim.traffic import open_traffic
-from vnetsim.traffic.sumo.session import SumoSession
 
 WindowsOf = Callable[..., list[Window]]
 MINE = "what the user had\n"
@@ -146,16 +144,6 @@ def test_equal_names_from_different_folders_are_refused(
         windows_of(config, rsu=("B1",))
 
 
-def test_equal_names_of_detectors_are_refused(
-    make_scenario: Callable[..., Path], windows_of: WindowsOf, tmp_path: Path
-) -> None:
-    config = make_scenario(tmp_path, more='<additional-files value="two.add.xml"/>')
-    loop = '<inductionLoop id="{0}" lane="A1B1_0" pos="10" period="10" file="{0}/e1.xml"/>'
-    (tmp_path / "two.add.xml").write_text(f"<additional>{loop.format('a')}{loop.format('b')}</additional>")
-    with pytest.raises(InputError, match=r"two\.add\.xml: two of its outputs are called 'e1\.xml'"):
-        windows_of(config, rsu=("B1",))
-
-
 def test_a_link_among_the_outputs_is_not_followed(make_scenario: Callable[..., Path], tmp_path: Path) -> None:
     config = make_scenario(tmp_path / "scenario", end=20)
     config.write_text(config.read_text().replace("<time>", '<o><tripinfo-output value="mine.xml"/></o><time>'))
@@ -196,23 +184,3 @@ def test_files_of_the_users_beside_the_outputs_stay(make_scenario: Callable[...,
     assert (folder / "notes.txt").read_text() == MINE
     assert (folder / "trips.xml").read_text().rstrip().endswith("</tripinfos>")
     assert "<half" not in (folder / "trips.xml").read_text()
-
-
-def test_a_folder_that_is_not_writable_keeps_sumo_going(
-    make_scenario: Callable[..., Path], windows_of: WindowsOf, tmp_path: Path
-) -> None:
-    """A folder whose files cannot be replaced, as those of a directory stand for them: root may write anywhere."""
-    config = make_scenario(tmp_path, end=60)
-    plain = windows_of(config, rsu=("B1",))
-    config.write_text(config.read_text().replace("<time>", '<o><tripinfo-output value="trips.xml"/></o><time>'))
-    (tmp_path / "trips.xml").mkdir()
-    assert [w.enter_s for w in windows_of(config, rsu=("B1",))] == [w.enter_s for w in plain]
-
-
-def test_a_sumo_that_gives_no_reason_is_told_as_such(tmp_path: Path) -> None:
-    with (tmp_path / "log").open("w+b") as log:
-        session = SimpleNamespace(_process=None, _log=log, _config="a.sumocfg", command=["sumo"], _cleaned=str)
-        said = SumoSession._reason(session, RuntimeError("Process Error"))  # type: ignore[arg-type]
-        assert said == "it printed no reason; `sumo -c a.sumocfg --verbose` may show what it read last."
-        log.write(b"Error: the net is gone\n")
-        assert SumoSession._reason(session, RuntimeError("Process Error")) == "the net is gone."  # type: ignore[arg-type]

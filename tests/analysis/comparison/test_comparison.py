@@ -25,12 +25,10 @@ from analysis.comparison.verdicts import (
     figures_of,
     friedman_words,
     p_words,
-    verdict_sentences,
 )
-from analysis.comparison.warnings import differing_settings, notices_of, warnings_of
+from analysis.comparison.warnings import warnings_of
 from analysis.formatting import NONE
 from analysis.statistics.paired import LEVEL
-from vnetsim.storage.records import CellEntry, RecordedEntry
 
 ERROR = Metric(name="rmse", label="Error", unit="rad", caption="")
 
@@ -166,16 +164,6 @@ def test_warnings_name_the_condition_unless_they_hold_under_all(ten: ConditionDa
     ]
 
 
-def test_what_the_runs_pages_say_is_said_once_for_all_that_say_it(ten: ConditionData) -> None:
-    said = "9 of 12 invited were too stale"
-    cells = [replace(one, notices=(said, f"RSU A saw {one.seed} vehicles")) for one in ten.cells]
-    lines = notices_of(comparison(replace(ten, cells=tuple(cells))))
-    assert lines == [said, "In 30 of 30 cells, as in a, seed 0: RSU A saw 0 vehicles"]
-    some = [replace(one, notices=(said,) if one.seed < 2 else ()) for one in ten.cells]
-    (line,) = notices_of(comparison(replace(ten, cells=tuple(some))))
-    assert line == f"In 6 of 30 cells, as in a, seed 0: {said}"
-
-
 def test_little_of_the_traffic_and_a_replayed_run_are_told(ten: ConditionData) -> None:
     traffic = RecordedTraffic(
         scenario="first", kind="replay", seed="0", rsus="A", sha256="abc", lasts_s=3600.0, vehicles=2033, filled=False
@@ -192,19 +180,6 @@ def test_little_of_the_traffic_and_a_replayed_run_are_told(ten: ConditionData) -
     assert line.startswith("The traffic was replayed from first. A run keeps no more of its traffic than")
 
 
-def test_settings_that_change_no_traffic_are_told(ten: ConditionData) -> None:
-    """One recording under two names: an RSU of the scenario that names its range keeps it."""
-    entries = [
-        RecordedEntry(folder=name, settings={"traffic": {"range_m": range_m, "seed": 0}}, sha256=sha256)
-        for name, range_m, sha256 in (("a", 150.0, "x"), ("b", 250.0, "x"), ("c", 350.0, "y"))
-    ]
-    cells = [CellEntry(folder=f"{name}0", arm="a", condition=name, learner="a", seed=0, traffic=name) for name in "abc"]
-    data = comparison(ten)
-    (line,) = warnings_of(replace(data, record=replace(data.record, traffic=entries, cells=cells)))
-    assert line.startswith("The recorded traffic is the same, bit for bit, whatever traffic.range_m is.")
-    assert not warnings_of(replace(data, record=replace(data.record, traffic=entries, cells=cells[1:])))
-
-
 def test_the_interval_is_students() -> None:
     values = np.random.default_rng(6).normal(size=(5, 3))
     mean, half = mean_and_interval(values)
@@ -212,11 +187,6 @@ def test_the_interval_is_students() -> None:
         expected = stats.ttest_1samp(values[:, column], 0.0).confidence_interval(0.95)
         assert (mean[column] - half[column], mean[column] + half[column]) == pytest.approx(tuple(expected))
     assert mean_and_interval(values[:2])[1] is None
-
-
-def test_learners_that_differ_in_more_than_their_own_settings_are_told_apart() -> None:
-    cells = [cell("a", 0, [0.1, 0.2]), cell("b", 0, [0.1, 0.2], settings={"rounds": 3, "data.name": "road"})]
-    assert differing_settings(condition(cells, ("a", "b"))) == ["data.name"]
 
 
 def test_the_mean_of_the_last_evaluations() -> None:
@@ -272,29 +242,3 @@ def test_what_is_measured_at_the_end_only_is_compared_by_its_last_value() -> Non
     assert table["value"][0] == pytest.approx(0.4)
     assert data.metrics[0].words_compared == "Accuracy, mean of the last 3 evaluations"
     assert "mean of the last 3 evaluations of each run" in final_values(data, "arm").note
-
-
-def test_the_verdict_in_words_names_what_is_higher_and_counts_the_rest(ten: ConditionData) -> None:
-    pairs = compare_pairs(ten, ACCURACY)
-    found = [pair for pair in pairs if pair.resolved]
-    low, high = sorted(-100 * end for end in (found[0].found.low, found[0].found.high))
-    lines = verdict_sentences(pairs, ACCURACY)
-    assert lines[0] == (
-        f"Accuracy: c is higher than a by {-100 * found[0].found.mean:.2g} points "
-        f"(simultaneous 95 % interval {low:.2g} to {high:.2g})."
-    )
-    assert [line.partition(" by ")[0] for line in lines[1:2]] == ["Accuracy: c is higher than b"]
-    (other,) = [pair for pair in pairs if not pair.resolved]
-    assert [line.partition(" (")[0] for line in lines[2:]] == ["Accuracy: the difference a \u2212 b is not resolved"]
-    assert f"({100 * other.found.mean:.2g} points, simultaneous 95 % interval" in lines[2].replace("\u2212", "-")
-    assert verdict_sentences(pairs, ACCURACY, most=1)[1:2] == ["1 more difference is resolved."]
-
-
-def test_times_of_a_cell_are_counted_from_its_beginning(ten: ConditionData) -> None:
-    """A simulation whose clock begins at 7 h."""
-    cells = tuple(replace(one, begin_s=25_200.0, time_s=25_290.0, empty_rounds=2) for one in ten.cells)
-    late = replace(ten, cells=cells)
-    table = final_values(late, "learner")
-    assert {row[table.head.index("simulated")] for row in table.rows} == {"90.0\u202fs"}
-    assert table.rows[0][table.head.index("rounds")].endswith(" (up to 2 without a commit)")
-    assert set(cell_table(comparison(late))["simulated_s"]) == {90.0}

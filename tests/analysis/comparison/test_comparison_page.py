@@ -113,15 +113,6 @@ def test_the_page_of_hostile_names(folder: Path) -> None:
     assert before == everything(folder)
 
 
-def test_one_condition_is_not_spoken_of(folder: Path) -> None:
-    page = build_comparison(folder).path.read_text()
-    assert "ondition" not in page.split("</style>")[1]
-    assert "All 6 cells replayed the same recorded traffic" in page
-    assert "The seeds do not change the traffic" in page
-    assert (folder / "figures" / "curves-1.svg").is_file()
-    assert re.findall(r'<a href="#([^"]+)">', page) == re.findall(r'<section id="([^"]+)">', page)
-
-
 def test_several_conditions(built_study: ComparisonResult) -> None:
     study, page = built_study.path.parent, built_study.path.read_text()
     for markup in ("<u>", "<s>", "<b>neigh", "<i>"):
@@ -180,34 +171,11 @@ def test_the_tables_of_a_study(built_study: ComparisonResult) -> None:
     assert (late["value"] >= late["target"]).all()
 
 
-def test_figures_no_longer_drawn_are_removed(study: Path) -> None:
-    record = json.loads((study / "comparison.json").read_text())
-    record["cells"] = [cell for cell in record["cells"] if cell["condition"] == "sparse"]
-    RunDirectory(study).write_json("comparison.json", record)
-    page = build_comparison(study).path.read_text()
-    figures = {path.name for path in (study / "figures").iterdir()}
-    assert "curves-1.svg" in figures
-    assert not {name for name in figures if name.startswith(("c1-", "overview"))}
-    assert page.count("<svg") == len(figures)
-
-
 def test_seeds_at_which_the_traffic_differs_are_left_out(made: Make) -> None:
     entries = [(arm, "", seed, "t1" if (arm, seed) == ("bb", 1) else "t0") for seed in (0, 1) for arm in ("a", "bb")]
     result = build_comparison(made(entries, title="Two traffics"))
     assert "Left out, because not all learners replayed the same traffic there: seed 1." in result.warnings
     assert set(pl.read_parquet(result.path.with_name("comparison.parquet"))["seed"]) == {0}
-
-
-def test_one_arm_alone(made: Make) -> None:
-    """A study of one learner under two conditions has results, and nothing to compare."""
-    result = build_comparison(made([("a", name, 0, "t0") for name in ("x", "y")], title="Alone"))
-    assert [table.title for table in result.tables] == [
-        "kNN accuracy (%): mean \u00b1 deviation over seeds", "kNN accuracy: differences (points)",
-        "linear-probe accuracy (%): mean \u00b1 deviation over seeds", "linear-probe accuracy: differences (points)",
-    ]  # fmt: skip
-    page = result.path.read_text()
-    assert page.count("there is nothing to compare with it") == 2
-    assert "kNN accuracy (%)" in page
 
 
 def test_arms_that_are_equal_under_all_conditions_stand_side_by_side(made: Make) -> None:

@@ -15,10 +15,9 @@ from analysis.comparison.measures import (
     target_of,
     times_to_target,
 )
-from analysis.comparison.ranks import mean_rank_table, rank_arms, rank_rows, rank_test_table, verdict
+from analysis.comparison.ranks import rank_arms, rank_rows, verdict
 from analysis.comparison.verdicts import compare_pairs
 from analysis.comparison.warnings import warnings_of
-from analysis.formatting import NONE
 
 ARMS = ("a", "b", "</svg>c")
 WINDOWS = {"speed_kmh": [31.0, 33.0, 38.0, 39.0], "approach": [0, 0, 1, 1], "dwell_s": [9.0] * 4}
@@ -129,36 +128,3 @@ def test_who_never_reached_the_target_is_last() -> None:
     found = times_to_target(one, target_of(one))
     assert found[:, 0].tolist() == [float("inf"), 10.0, 10.0, float("inf")]
     assert set(found[:, 1:].ravel().tolist()) == {10.0}
-
-
-def seven(order: str) -> dict[str, list[float]]:
-    return {arm: [0.1 * (order.index(arm[-1]) + 1) + 0.01 * seed for seed in range(7)] for arm in ARMS}
-
-
-@pytest.mark.parametrize(
-    ("against", "words"),
-    [
-        ("a", "better than a: </svg>c"),
-        ("</svg>c", "worse than </svg>c: a"),
-        ("b", "not all alike, but none told apart from b"),
-        ("", "</svg>c better than a"),
-    ],
-)
-def test_verdicts_in_words(against: str, words: str) -> None:
-    """a, b, c at all of seven seeds: mean ranks 3, 2, 1 and a critical difference of 1.25 for three; see below."""
-    found = ranked(under("x", seven("abc")), under("y", seven("abc")), against=against)[0]
-    assert found.by_seed.mean.tolist() == [3, 2, 1]
-    assert found.by_seed.critical == pytest.approx(2.343 * (3 * 4 / (6 * 7)) ** 0.5, abs=0.001)
-    assert verdict(found, against, "arm") == words
-    table = rank_test_table([found], against, "arm")
-    assert table.rows[0][:7] == ("Accuracy", "2", "7", "14.0", "<\u00a00.001", "1.25", words)
-    assert table.rows[0][7] == NONE
-    assert mean_rank_table([found], "arm").rows == [("a", "3.00"), ("b", "2.00"), ("</svg>c", "1.00")]
-
-
-def test_what_the_test_does_not_tell_apart() -> None:
-    turns = {"a": [0.1, 0.2, 0.3], "b": [0.2, 0.3, 0.1], "</svg>c": [0.3, 0.1, 0.2]}
-    found = ranked(under("x", turns), under("y", turns), against="a")[0]
-    assert verdict(found, "a", "arm") == "not told apart"
-    equal = {arm: [0.1, 0.2, 0.3] for arm in ARMS}
-    assert verdict(ranked(under("x", equal), under("y", equal))[0], "", "arm") == "all arms are equal"

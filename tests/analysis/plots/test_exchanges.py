@@ -8,15 +8,13 @@ import pytest
 
 from analysis.formatting import si
 from analysis.loading import load
-from analysis.plots.contact_graph import contact_graph_panel, pairs
-from analysis.plots.exchanges import exchange_panels, value_panel
+from analysis.plots.contact_graph import pairs
+from analysis.plots.exchanges import exchange_panels
 from analysis.plots.participation import phases
 from analysis.report.headline import headline
 from analysis.report.page import build_report
 from analysis.report.record import record
 from analysis.style import styled
-from vnetsim.coverage.rsu import Rsu
-from vnetsim.learner_facts import Series
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.storage.tables import EXCHANGES
 
@@ -132,42 +130,6 @@ def test_odd_tables(exchanged, rows, figures):
     assert set(found) == FIGURES
     assert {name for name, panel in found.items() if panel.svg} == figures
     assert all(panel.caption for panel in found.values())
-
-
-def test_hostile_names(exchanged):
-    hostile = "<script>alert(1)</script>$x^2$\x07"
-    rows = [row(0, 1, sender_id=hostile), row(1, 0, receiver_id=hostile)]
-    rsus = (Rsu(id=hostile, x_m=400.0, y_m=500.0, range_m=200.0), Rsu(id="b", x_m=9e4, y_m=500.0, range_m=200.0))
-    far = row(5, 6, sender_x_m=90_000.0, receiver_x_m=90_020.0)
-    figure = Series(name=hostile, label=hostile, unit=hostile, caption=hostile)
-    for panel in panels(exchanged([*rows, far], figure=figure, rsus=rsus)).values():
-        tags = {element.tag.rpartition("}")[2] for element in ET.fromstring(panel.svg).iter()}
-        assert "script" not in tags
-        assert "\x07" not in panel.svg + panel.caption + panel.title
-
-
-def test_silos_are_a_matrix_of_those_that_occur(exchanged):
-    with styled():
-        few = value_panel(exchanged([row(3, 90), row(90, 3, value=0.25)]))
-    assert {"3", "90", "silo of the sender", "silo of the receiver", "mixing weight"} <= set(words_of(few))
-    assert "2 pairs of sender and receiver among 2 silos" in few.caption
-
-
-def test_far_rsus_draw_the_busiest_surroundings(exchanged):
-    rsus = tuple(Rsu(id=name, x_m=x, y_m=500.0, range_m=200.0) for name, x in (("east", 400.0), ("west", 90_000.0)))
-    rows = [row(0, 1), row(1, 2), row(5, 6, sender_x_m=90_000.0, receiver_x_m=90_020.0)]
-    with styled():
-        panel = contact_graph_panel(exchanged(rows, rsus=rsus))
-    assert "only those in the coverage of RSU east, 2 of 3 pairs in these rounds" in panel.caption
-    assert "round 1: 2 pairs" in words_of(panel)
-
-
-def test_first_middle_and_last_round(exchanged):
-    with styled():
-        panel = contact_graph_panel(exchanged([row(0, 1, round=k) for k in (2, 3, 5, 8, 40)]))
-    drawn = [words for words in words_of(panel) if words.startswith("round ")]
-    assert drawn == ["round 3: 1 pair", "round 6: 1 pair", "round 41: 1 pair"]
-    assert "All 5 rounds with exchanges" in panel.caption
 
 
 def test_phases_of_a_participation(exchange_run, learning_run, exchanged):

@@ -59,13 +59,6 @@ def test_many_rsus_are_named_on_the_map(tmp_path, make_run):
     assert "RSUs find no room here; see the table below." in panel.caption
 
 
-def test_a_single_rsu_is_named_in_the_caption_whatever_the_room(tmp_path, make_run):
-    name = "cluster_" + "_".join(str(10**9 + i) for i in range(3))
-    panel = map_of(make_run(tmp_path / "run", vehicles=20, rsus=((name, 500.0, 500.0, 20.0),)))
-    assert panel.caption.startswith(f"RSU {name}, coverage dashed.")
-    assert "no room" not in panel.caption
-
-
 def test_the_map_has_the_coordinates_of_the_net(tmp_path, make_run):
     """As the notes and the tables have, also where these have seven digits."""
     run = make_run(tmp_path / "run", kind="mobility", vehicles=0, rsus=(("far", 691_000.0, 5_335_000.0, 250.0),))

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
-import re
-from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
 
-from analysis.loading import load
-from analysis.plots.predictions import Predictions, prediction_panel, predictions
-from analysis.style import styled
+from analysis.plots.predictions import Predictions, predictions
 
 
 def frame(rows: list[tuple[object, ...]], names: str) -> pl.DataFrame:
@@ -61,19 +56,3 @@ def test_the_median_error_is_not_led_astray_by_windows_cut_off(seed: int) -> Non
     naive = float(np.median((predicted - seen)[~cut.cut]))
     assert abs(cut.median_error_s - true) < 3
     assert abs(cut.median_error_s - true) < abs(naive - true)
-
-
-def test_the_axes_end_with_the_longest_window(learning_run: Path) -> None:
-    """A vehicle that hardly moves is predicted to stay for hours; drawn to scale, all others lie in a corner."""
-    run = load(learning_run)
-    parts = run.participations.with_columns(
-        remaining_straight_s=pl.when(pl.int_range(pl.len()) % 10 == 0).then(73_000.0).otherwise("remaining_straight_s")
-    )
-    with styled():
-        panel = prediction_panel(dataclasses.replace(run, participations=parts))
-    longest = float((run.windows["exit_s"] - run.windows["enter_s"]).max())  # type: ignore[arg-type]
-    ticks = [float(tick) for tick in re.findall(r">([0-9.]+)</text>", panel.svg)]
-    assert longest / 2 < max(ticks) <= 1.05 * longest
-    (straight, *_) = predictions(parts, run.windows)
-    beyond = int((straight.predicted_s > 1.05 * straight.actual_s.max()).sum())
-    assert f"{beyond} predictions longer than any window, of vehicles that hardly moved, at the right" in panel.caption

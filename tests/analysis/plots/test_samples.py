@@ -36,10 +36,3 @@ def test_strips_of_the_same_pixels_say_so(learning_run):
     sharp, same, other = strips(learning_run, images)
     assert same.detail.endswith("motion kernel 1.00\u202fpx, the same pixels as sharp")
     assert "same pixels" not in sharp.detail + other.detail
-
-
-@pytest.mark.parametrize("channels", [2, 3, 4])
-def test_other_channels(learning_run, channels):
-    images = np.random.default_rng(0).integers(0, 256, (2, 3, 8, 8, channels)).astype(np.uint8)
-    drawn = picture(strips(learning_run, images)[1])[:, 9:17]
-    np.testing.assert_array_equal(drawn, images[1, 1] if channels == 3 else images[1, 1, ..., 0])

@@ -95,31 +95,12 @@ def test_most_left_first_with_the_stage_and_its_setting(told, stage, setting):
     assert setting in line
 
 
-@pytest.mark.parametrize(
-    ("model", "cure"),
-    [
-        ("constant", "came down: raise radio.rate_bps, or"),
-        ("rate-map", "came down: check the rates of the radio model 'rate-map', which are in bit/s, or"),
-    ],
-)
-def test_the_cure_of_a_slow_link_is_that_of_its_model(told, model, cure):
-    tell = {"outcomes": {"left_download": 30}, "speed_mps": FAST}
-    assert cure in told(**tell, manifest={"plugins": {"radio": {"name": model}}})[1]
-
-
 def test_a_computer_for_a_type_that_nobody_drove_is_told(told):
     own = [{"preset": "ecu", "share": 1, "median_flops": 1e9, "vehicle_type": name} for name in ("no such", "truck")]
     lines = told(outcomes={"committed": 10}, manifest={"computers": own})
     assert [line for line in lines if "by_type" in line] == [
         "compute.by_type: nobody of type no such was in coverage, but car, truck."
     ]
-
-
-def test_a_mixed_fleet_is_told_of_its_presets(told):
-    fleet = [{"preset": name, "share": 0.5, "median_flops": 1e9} for name in ("ecu", "agx-orin")]
-    (line,) = told(outcomes={"committed": 10, "left_training": 30}, speed_mps=FAST, manifest={"computers": fleet})
-    assert "name faster presets in compute.fleet" in line
-    assert "median_flops" not in line, "it is refused beside a fleet"
 
 
 @pytest.mark.parametrize("lanes", [False, True])
@@ -136,10 +117,6 @@ def test_nobody_committed_or_all_were_late(told):
     ]
 
 
-def test_nobody_was_invited(told):
-    assert "No vehicle was invited" in told(outcomes={"not_selected": 30})[0]
-
-
 def test_images_that_stay_sharp(told):
     (line,) = told(outcomes={"committed": 30}, speed_mps=10.0)
     assert line.startswith(
@@ -147,11 +124,6 @@ def test_images_that_stay_sharp(told):
     )
     assert "is 0.711 px long and only one above 1 px changes an image of 32 px: raise camera.exposure_s" in line
     assert "(now 0.01) above 0.015" in line, "0.0141 would not do, rounded to 0.014"
-
-
-def test_images_below_the_threshold(told):
-    (line,) = told(outcomes={"committed": 30}, speed_mps=FAST, settings={"blur": {"threshold_kmh": 130.0}})
-    assert "no vehicle that committed was faster than blur.threshold_kmh, 130 km/h" in line
 
 
 @pytest.mark.parametrize(("speed_mps", "equal"), [(27.0, True), (FAST, False)])
@@ -167,11 +139,6 @@ def test_no_exchange_completed(tmp_path, make_run):
     directory = RunDirectory(run)
     directory.write("exchanges", directory.read("exchanges").with_columns(outcome=pl.lit("cut"), value=None).rows())
     assert any("exchanges between vehicles completed: each contact ended first" in line for line in notices(load(run)))
-
-
-def test_mobility_speaks_of_blur_alone(told):
-    (line,) = told(kind="mobility", settings={"camera": {"exposure_s": 0.0092}})
-    assert "of the vehicles are too slow to blur an image of 32 px: raise camera.exposure_s (now 0.0092)" in line
 
 
 def test_page_and_terminal_tell_the_same(told, tmp_path):

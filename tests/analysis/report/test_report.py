@@ -230,15 +230,6 @@ def test_interrupted_before_the_first_round(tmp_path, make_run):
     assert set(page.sentences) == {"timeline", "outcomes", "weights", "spent", "predictions", "series-1", "silos"}
 
 
-def test_marks_of_direction_in_settings_turn_no_line_of_the_page(tmp_path, make_run):
-    run = make_run(tmp_path / "run", vehicles=10)
-    RunDirectory(run).put({"experiment.toml": "scenario = 'a\u202eb'\n# \u2066\n".encode()})
-    build_report(run)
-    text = (run / "report.html").read_text()
-    assert "a\ufffdb" in text
-    assert not set(text) & set("\u202e\u2066")
-
-
 def test_hostile_names_are_harmless(tmp_path, make_run):
     run = make_run(
         tmp_path / "run", vehicles=40, vehicle_name=HOSTILE, note=HOSTILE,
@@ -255,14 +246,6 @@ def test_hostile_names_are_harmless(tmp_path, make_run):
         tags = {element.tag.rpartition("}")[2] for element in ET.parse(path).iter()}
         assert "script" not in tags
     assert {path.name for path in tmp_path.iterdir()} == {"run"}
-
-
-def test_long_ids_are_shortened_with_the_whole_on_hover(tmp_path, make_run):
-    name = "cluster_" + "_".join(str(10**9 + i) for i in range(8))
-    run = make_run(tmp_path / "run", kind="mobility", vehicles=30, rsus=((name, 0, 0, 200.0), ("b", 900, 0, 200.0)))
-    build_report(run)
-    text, _ = read(run)
-    assert f'<th scope="row" title="{name}">cluster_1000000\u2026006_1000000007</th>' in text
 
 
 def test_a_learner_declares_its_own_series(tmp_path, make_run):
@@ -282,30 +265,6 @@ def test_a_learner_declares_its_own_series(tmp_path, make_run):
     assert "training loss" in words  # from the rounds, as no series is called so
     assert "never measured" not in words
     assert dict(result.headline)["Steering error"].replace("\u202f", " ") == "0.100 rad (first 0.300 rad)"
-
-
-def test_thousands_of_windows_stay_small(tmp_path, make_run):
-    run = make_run(tmp_path / "run", kind="mobility", vehicles=4000, span_s=8000.0)
-    path = build_report(run).path
-    assert path.stat().st_size < 1_500_000
-
-
-def test_equal_silos_need_no_figure(tmp_path, make_run):
-    run = make_run(tmp_path / "run", vehicles=10)
-    directory = RunDirectory(run)
-    directory.write("silos", [(s, c, f"class {c}", 52) for s in range(95) for c in range(10)])
-    build_report(run)
-    _, page = read(run)
-    assert "silos" in page.sentences
-    assert "95 silos with 520 images each, 10 classes in all" in " ".join(page.text)
-
-
-def test_running_before_the_first_window_ended(tmp_path, make_run):
-    run = make_run(tmp_path / "run", vehicles=0, status="running")
-    result = build_report(run)
-    assert "had no traffic" not in " ".join(read(run)[1].text)
-    assert dict(result.headline)["Vehicles in coverage"] == "no window ended yet"
-    assert 'class="warning"' in read(run)[0]
 
 
 def with_radio(run, radio, **more):

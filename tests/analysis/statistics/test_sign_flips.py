@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -110,37 +109,6 @@ def test_coverage_is_nominal_for_symmetric_differences(kind: str, count: int) ->
     assert 0.95 <= nominal < 0.97
     error = math.sqrt(nominal * (1 - nominal) / samples)
     assert coverage(kind, count, samples) == pytest.approx(nominal, abs=3.5 * error)
-
-
-@pytest.mark.parametrize(("kind", "least"), [("skewed", 0.92), ("very skewed", 0.865)])
-@pytest.mark.parametrize("count", [6, 7, 8, 12])
-def test_coverage_of_skewed_differences_falls_by_little(kind: str, least: float, count: int) -> None:
-    """What it asks for is symmetry: at skewness 1 it covers 94 %, at skewness 2 about 90 %."""
-    assert least < coverage(kind, count, 1500) < 0.97
-
-
-def coverage_where_some_seeds_jump(count: int, share: float) -> float:
-    """Return how often the interval holds the mean of differences that are 1 at a share of the seeds and else 0."""
-    total = 0.0
-    for jumps in range(count + 1):
-        found = sign_flips(np.repeat([1.0, 0.0], [jumps, count - jumps]), level=LEVEL, scale=1.0)
-        total += stats.binom.pmf(jumps, count, share) * (found.low - 1e-12 <= share <= found.high + 1e-12)
-    return 100 * total
-
-
-def test_coverage_where_differences_take_two_values_is_what_the_docs_say() -> None:
-    """Summed over all samples there can be; at six seeds it is the chance to see both values, by hand."""
-    lines = (Path(__file__).parents[3] / "docs" / "explanation" / "statistics.md").read_text("utf-8").splitlines()
-    rows = [
-        line.replace("%", "").strip("| ").split(" | ")
-        for line in lines
-        if line.startswith(("| 6 |", "| 8 |", "| 10 |"))
-    ]
-    assert [row[0] for row in rows] == ["6", "8", "10"]
-    for count, *told in rows:
-        found = [coverage_where_some_seeds_jump(int(count), share) for share in (0.05, 0.1, 0.2, 0.3, 0.5)]
-        assert [f"{value:.1f}" for value in found] == [value.strip() for value in told]
-    assert coverage_where_some_seeds_jump(6, 0.2) == pytest.approx(100 * (1 - 0.2**6 - 0.8**6), rel=1e-9)
 
 
 def test_two_groups_are_told_from_one() -> None:

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from analysis.loading import load
 from analysis.report.page import build_report
-from analysis.statistics import windows as statistics
 from analysis.statistics.windows import (
     dwell,
     entries,
@@ -81,13 +80,6 @@ def test_speed_map_shows_queues_and_does_not_join_windows():
     assert still.mean_mps[25, 20] == pytest.approx(10.0)
     apart = map_of(window([0, 10], [10, 10], [0, 1]), window([90, 100], [40, 40], [0, 1]))
     assert np.isnan(apart.mean_mps[:, 30:70]).all()
-
-
-def test_speed_map_takes_every_kth_window_of_a_large_run(monkeypatch):
-    monkeypatch.setattr(statistics, "MAX_MAP_SAMPLES", 1000)
-    result = map_of(*[window([0, 100], [25, 25], [0, 10]) for _ in range(40)])
-    assert result.every == 5
-    assert np.nanmax(result.mean_mps) == pytest.approx(10.0)
 
 
 def lasting(lengths_s, *, cut=(), begun=()):

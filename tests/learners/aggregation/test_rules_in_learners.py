@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from importlib.util import find_spec
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from learners.fedefm import FedEFM
 from learners.flsimco import FLSimCo
 from learners.mathematics.robust import AveragingSettings
 from learners.state.models import Models
-from learners.state.rules import rule_of, shares_of
+from learners.state.rules import rule_of
 from learners.state.server import Server
 from learners.steering_baselines import DecentralisedSgd, FedAvgSteering
 from vnetsim.errors import InputError, RunError
@@ -51,16 +50,6 @@ def play(learner: Any, participant: MakeParticipant, rounds: range) -> None:
     for r in rounds:
         who = [timed(participant(r, 2 * r)), timed(participant(r, 2 * r + 1, base_round=max(0, r - 2)), train_s=4.0)]
         learner.aggregate(learner.train(who))
-
-
-@pytest.mark.parametrize(
-    ("shares", "expected"),
-    [([1.0, 3.0], [0.25, 0.75]), ([0.0, 0.0], [0.0, 0.0]), ([0.5, 0.5 + 1e-7], [0.5, 0.5 + 1e-7]), ([2, 0], [1, 0])],
-)
-def test_shares_are_scaled_to_one_but_for_rounding(shares: list[float], expected: list[float]) -> None:
-    uploads: Any = SimpleNamespace(uploads=shares, model={})
-    made = NextModel(state={}, shares=shares, memory={})
-    assert shares_of(made, uploads, {}, name="own", when="in round 1") == expected
 
 
 @pytest.mark.usefixtures("tiny")

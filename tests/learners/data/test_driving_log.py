@@ -70,12 +70,6 @@ def test_frames_and_angles_are_those_of_the_log(tmp_path, header):
     assert frames.train_drives.tolist() == [0] * 32
 
 
-def test_the_log_itself_may_be_the_root_and_images_any_size(tmp_path):
-    log = record(tmp_path)
-    assert torch.equal(load(log, image_px=20).train, load(tmp_path, image_px=20).train)
-    assert load(log, image_px=20).train.shape[2:] == (20, 20)
-
-
 @pytest.mark.parametrize(
     "path",
     [
@@ -101,14 +95,6 @@ def test_separators_of_windows_below_the_log_and_a_byte_order_mark(tmp_path):
     (tmp_path / "IMG").rename(tmp_path / "images")
     log.write_text("".join(f"images\\{line}\n" for line in log.read_text().splitlines()), encoding="utf-8-sig")
     assert len(load(tmp_path).train) == 32
-
-
-def test_the_path_as_written_goes_before_the_bare_name(tmp_path):
-    log = record(tmp_path, rows=20)
-    save(tmp_path / "other" / stamp("center", 3), 255)
-    log.write_text(log.read_text().replace(f"IMG/{stamp('center', 3)}", f"other/{stamp('center', 3)}"))
-    frames = load(tmp_path)
-    assert 255 in torch.cat([frames.train, frames.test])
 
 
 def test_side_cameras_are_corrected_towards_the_middle_and_not_tested(tmp_path):
@@ -158,15 +144,6 @@ def test_neighbouring_frames_never_fall_on_both_sides(lengths, share, seed):
         assert len(members) == members[-1] - members[0] + 1 <= 75
 
 
-def test_the_share_held_out_is_about_what_was_asked():
-    drives = np.zeros(3000, dtype=np.int64)
-    for share in (0.1, 0.2, 0.5):
-        train, test, _ = split_by_time(drives, share, np.random.default_rng(0))
-        assert len(test) == pytest.approx(3000 * share, abs=30)
-        assert len(train) > 3000 * (1 - share) * 0.6
-    assert gap_of(3000) == 10
-
-
 def replaced_line(log, line, text):
     lines = log.read_text().splitlines()
     lines[line - 1] = text
@@ -210,13 +187,6 @@ def test_an_unreadable_image_is_named_with_its_line(tmp_path):
     (tmp_path / "IMG" / stamp("center", 4)).write_bytes(b"no image")
     with pytest.raises(InputError, match=r"images cannot be read: .*driving_log\.csv:5: '.*_04_000\.png'; replace"):
         load(tmp_path)
-
-
-def test_side_images_that_are_not_there_are_not_needed_without_a_correction(tmp_path):
-    record(tmp_path, cameras=("center",))
-    assert len(load(tmp_path).train) == 32
-    with pytest.raises(InputError, match=r"csv:\d+: no left image, which data\.side_correction above 0 needs"):
-        load(tmp_path, side_correction=0.2)
 
 
 @pytest.mark.parametrize("content", ["", HEADER, "\n\n"])

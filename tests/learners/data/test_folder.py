@@ -86,25 +86,6 @@ def test_the_first_images_are_of_all_classes_and_order_follows_the_seed(tmp_path
             load(root, train_images=99)
 
 
-@pytest.mark.parametrize("ending", ["jpg", "JPEG", "bmp", "webp", "tiff"])
-def test_kinds_of_files(tmp_path, ending):
-    images = load(fill(tmp_path, {"a": 4, "b": 4}, ending=ending))
-    assert images.train.shape == (6, 3, 8, 8)
-    greens = [100 + number for number in range(8)]
-    found = sorted(torch.cat([images.train, images.test])[:, 1, 4, 4].tolist())
-    assert found == pytest.approx(greens, abs=3)
-
-
-def test_grey_and_transparent_images(tmp_path):
-    fill(tmp_path, {"a": 4, "b": 4})
-    for path in tmp_path.glob("a/*"):
-        Image.new("LA", (4, 4), (77, 128)).save(path)
-    for path in tmp_path.glob("b/*"):
-        Image.new("L", (4, 4), 51).save(path)
-    images = load(tmp_path)
-    assert torch.equal(images.train[:, :, 2, 2], torch.where(images.train_labels == 0, 77, 51)[:, None].expand(-1, 3))
-
-
 def png_16(pixels):
     """A PNG with 16 bits a colour, which Pillow does not write."""
 
@@ -147,15 +128,6 @@ def test_images_are_turned_upright(tmp_path):
     assert images.train[:, :, 5:].min() > 170
 
 
-def test_other_files_and_hidden_ones_are_passed_over(tmp_path):
-    fill(tmp_path)
-    (tmp_path / "ant" / "notes.txt").write_text("text")
-    (tmp_path / "ant" / ".hidden.png").write_bytes(b"no image")
-    (tmp_path / ".cache").mkdir()
-    (tmp_path / "labels.csv").write_text("")
-    assert len(load(tmp_path).train) == 28
-
-
 def test_unreadable_images_are_counted_and_named(tmp_path):
     fill(tmp_path)
     broken = [tmp_path / "ant" / "003.png", tmp_path / "cat" / "030.png"]
@@ -195,9 +167,3 @@ def test_faults_of_folders_train_and_test(tmp_path):
     fill(tmp_path / "test", {"dog": 1, "ant": 1}, first=50)
     with pytest.raises(InputError, match=r"test' has classes that 'train' lacks: dog\."):
         load(tmp_path)
-
-
-def test_root_is_a_file(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match=r"data\.root: '.*file' is not a folder"):
-        load(tmp_path / "file")

@@ -1,8 +1,5 @@
 """Choosing a data set by name, and what choosing one costs."""
 
-import subprocess
-import sys
-
 import pytest
 import torch
 
@@ -52,19 +49,6 @@ def test_a_root_that_is_not_given_or_missing(load, name, what):
         with pytest.raises(InputError) as refused:
             load(DataSettings(name=name, root=root), streams=Streams(seed=0))
         assert str(refused.value) == fault
-
-
-@pytest.mark.parametrize(("load", "name"), [("load_images", "signs"), ("load_steering", "road")])
-def test_the_built_in_sets_need_no_torchvision(load, name):
-    code = (
-        "import sys\n"
-        f"from learners.data import {load}\n"
-        "from vnetsim.experiment import DataSettings\n"
-        "from vnetsim.random_streams import Streams\n"
-        f"{load}(DataSettings(name='{name}', train_images=20, test_images=20), streams=Streams(seed=0))\n"
-        "sys.exit('torchvision' in sys.modules)\n"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_a_constant_channel_cannot_be_normalised():

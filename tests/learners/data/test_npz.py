@@ -66,27 +66,6 @@ def test_medmnist_layout_keeps_its_test_set_and_order(archive):
     assert which(load(archive(**med()), train_images=35).train) == list(range(35))
 
 
-def test_names_of_the_classes(archive):
-    named = load(archive(**plain(classes=np.array(["hand", "head", "chest", "hip"]))))
-    assert named.class_names == ("hand", "head", "chest", "hip")
-
-
-@pytest.mark.parametrize("form", ["NHWC", "NCHW"])
-def test_colour_is_kept_and_size_changed(archive, form):
-    number = np.arange(60, dtype=np.uint8)
-    colour = np.broadcast_to(np.stack([number, 200 - number, 100 + number], 1)[:, None, None], (60, 12, 10, 3))
-    images = load(archive(**plain(images=colour if form == "NHWC" else colour.transpose(0, 3, 1, 2))), image_px=0)
-    assert images.train.shape == (48, 3, 32, 32)
-    assert images.test[:, :, 7, 7].tolist() == [[n, 200 - n, 100 + n] for n in which(images.test)]
-
-
-def test_a_class_of_one_image_stays_in_training(archive):
-    labels = np.repeat([0, 1], [59, 1])
-    images = load(archive(**plain(labels=labels)))
-    assert torch.bincount(images.train_labels).tolist() == [47, 1]
-    assert images.test_labels.unique().tolist() == [0]
-
-
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [

@@ -129,13 +129,6 @@ def test_approach_gives_each_direction_its_own_classes_dealt_iid():
     assert table.sum() == 50000
 
 
-def test_more_directions_than_classes_share_classes():
-    labels = np.repeat([0, 1, 2], 40)
-    table = counts(labels, deal(labels, 10, approaches=5, partition="approach"), 3)
-    assert [list(np.flatnonzero(row)) for row in table] == [[silo % 5 % 3] for silo in range(10)]
-    assert table.sum() == 120
-
-
 @given(case=cases(), kind=st.sampled_from(["approach", "label-skew"]), approaches=st.integers(1, 9), u=st.floats(0, 1))
 def test_no_image_is_dealt_twice_and_no_silo_left_empty(case, kind, approaches, u):
     labels, silos, seed = case
@@ -174,17 +167,3 @@ def test_partitions_of_frames_do_not_fit_classes(kind):
         InputError, match=rf"data\.partition: '{kind}' needs frames .* iid, dirichlet, approach, label-"
     ):
         deal(CIFAR, 5, partition=kind)
-
-
-@pytest.mark.parametrize("kind", ["iid", "dirichlet", "approach", "label-skew"])
-def test_order_inside_a_silo_tells_nothing_of_the_class(kind):
-    """The mean label of the first and the second half of the silos agree within five standard errors."""
-    shards = deal(CIFAR, 10, partition=kind, alpha=1.0)
-    first = np.concatenate([CIFAR[shard[:2000]] - CIFAR[shard].mean() for shard in shards])
-    assert abs(first.mean()) < 5 * 3.0 / len(first) ** 0.5
-    assert all(np.any(np.diff(shard) < 0) for shard in shards)
-
-
-def test_unknown_partition_lists_those_there_are():
-    with pytest.raises(InputError, match=r"data\.partition: unknown partition 'dirichle'.* Did you mean 'dirichlet'"):
-        deal(CIFAR, 5, partition="dirichle")

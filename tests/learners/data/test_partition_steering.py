@@ -99,11 +99,6 @@ def test_a_block_is_cut_in_order_of_time():
     assert {len(shard) for shard in shards} == {16, 17}
 
 
-def test_a_drive_is_dealt_at_random():
-    shards = deal(frames_of([300, 300]), 6, partition="drive")
-    assert all(np.ptp(shard) > 200 for shard in shards)
-
-
 def test_silos_specialise_in_left_straight_and_right():
     frames = frames_of([3000])
     signs = signs_of(frames)

@@ -51,29 +51,11 @@ def test_shapes_types_and_default_sizes():
     assert torch.bincount(frames.train_blocks).tolist() == [BLOCK] * 66
 
 
-def test_another_size_of_image_and_few_frames():
-    frames = load(train=5, test=2, image_px=40)
-    assert frames.train.shape == (5, 1, 40, 40)
-    assert frames.train_drives.tolist() == [0, 1, 2, 3, 4]
-    assert len(frames.test) == 2
-
-
 def test_test_drives_are_their_own_and_do_not_depend_on_the_training_drives():
     frames = load(train=11 * 10, test=TEST_DRIVES * 10)
     everything = torch.cat([frames.train, frames.test]).flatten(1)
     assert len(torch.unique(everything, dim=0)) == len(everything)
     assert torch.equal(frames.test, load(train=30, test=TEST_DRIVES * 10).test)
-
-
-def test_angles_are_small_mostly_on_both_sides_and_within_the_range():
-    frames = load(train=0, test=0)
-    angles = torch.cat([frames.train_angles, frames.test_angles])
-    assert angles.abs().max() <= 1
-    assert angles.abs().median() < 0.3
-    assert 0.2 < angles.std() < 0.5
-    assert angles.mean().abs() < 0.15
-    assert (angles > 0.2).float().mean() > 0.1
-    assert (angles < -0.2).float().mean() > 0.1
 
 
 def test_angle_of_pure_pursuit():

@@ -115,12 +115,6 @@ def test_faults(tmp_path, arrays, message):
     assert "\n" not in str(caught.value)
 
 
-def test_a_missing_array_lists_those_there_are(tmp_path):
-    np.savez(tmp_path / "one.npz", images=GREY, angles=ANGLES)
-    with pytest.raises(InputError, match=r"lacks imgs, ground_truths; it has images, angles\."):
-        load(tmp_path / "one.npz")
-
-
 def test_files_that_are_no_archives(tmp_path):
     with pytest.raises(InputError, match=r"there is no \.npz archive in"):
         load(tmp_path)

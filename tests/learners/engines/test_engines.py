@@ -6,13 +6,12 @@ import copy
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from device_checks.schedule import learner_class, registered
+from device_checks import learner_class, registered
 from device_checks.tiny_rounds import SETTINGS, Doubled
 from learner_checks import peers_of
 from torch import nn
@@ -25,7 +24,7 @@ from learners.engines.silo_images import SiloImages
 from learners.flsimco import FLSimCo
 from vnetsim.errors import RunError
 from vnetsim.learning import LearnerContext, Participant
-from vnetsim.learning.device import OUT_OF_MEMORY, cores
+from vnetsim.learning.device import OUT_OF_MEMORY
 
 VARIANTS = [(name, {}) for name in sorted(registered())] + [
     ("fedco", {"key_encoder": "rsu"}),
@@ -433,26 +432,6 @@ def test_a_visit_that_never_fits_is_the_users_to_mend(make: Callable[[], Engine]
         engine.train(jobs)
 
 
-@pytest.mark.parametrize("make", ENGINES.values(), ids=ENGINES)
-def test_another_error_is_not_taken_for_a_lack_of_memory(make: Callable[[], Engine]) -> None:
-    def fails(silo: int) -> None:
-        if silo == 2:
-            raise RuntimeError("the learner is at fault")
-
-    with pytest.raises(RuntimeError, match="the learner is at fault"):
-        make().train(toy_jobs(5, 5, 5, fails=fails))
-
-
-def test_the_number_of_threads_is_as_before() -> None:
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        SideBySideEngine().train(toy_jobs(5, 5, 5))
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(before)
-
-
 def test_memory_for_few_is_not_overdrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     jobs = toy_jobs(*[5] * 6)
     engine = SideBySideEngine(workers=4)
@@ -467,65 +446,3 @@ def test_memory_for_few_is_not_overdrawn(monkeypatch: pytest.MonkeyPatch) -> Non
     )
     engine.train(jobs)
     assert seen == [2]
-
-
-@pytest.mark.parametrize(("silo_size", "images"), [(9, 4), (3, 3), (2, 2)])
-def test_the_memory_of_a_step_grows_with_its_images(silo_size: int, images: int) -> None:
-    """Two convolutions keep their inputs; the first one's weight and bias are no activations."""
-    network = nn.Sequential(nn.Conv2d(1, 8, 3, padding=1), nn.Conv2d(8, 4, 3, padding=1))
-    job = toy_jobs(silo_size)[0]
-    program = replace(job.program, network=network)
-    found = step_bytes(replace(job, program=program, base=network.state_dict()), network)
-    parameters = 4 * sum(parameter.numel() for parameter in network.parameters())
-    inputs = 4 * 4 * 4 * (1 + 8)  # bytes of one image's maps
-    kept = found - 4 * parameters
-    assert images * inputs <= kept <= 1.5 * images * inputs
-
-
-def test_large_steps_have_all_cores_where_torch_may_use_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("learners.engines.batched.LARGE_STEP_BYTES", 0)
-    seen: list[int] = []
-    side_by_side = SideBySideEngine._side_by_side
-    monkeypatch.setattr(
-        SideBySideEngine,
-        "_side_by_side",
-        lambda self, calls, workers: seen.append(len(calls)) or side_by_side(self, calls, workers),
-    )
-    SideBySideEngine().train(toy_jobs(5, 5))
-    assert seen == [2], "one thread, as in the cells of a comparison"
-    torch.set_num_threads(2)  # until the fixture of all tests takes it back
-    SideBySideEngine().train(toy_jobs(5, 5))
-    assert seen == [2]
-
-
-@pytest.mark.parametrize("make", ENGINES.values(), ids=ENGINES)
-def test_calls_are_answered_in_order(make: Callable[[], Engine]) -> None:
-    program = toy_jobs(5)[0].program
-    calls = [partial(lambda i, network: (i, network), i) for i in range(7)]
-    answers = make().map(program, calls)
-    assert [i for i, _ in answers] == list(range(7))
-    assert all(isinstance(network, Slope) and network is not program.network for _, network in answers)
-    assert make().map(program, []) == []
-
-
-def test_a_call_that_lacked_memory_is_made_again() -> None:
-    failures = {2: 1}
-
-    def call(i: int, _: nn.Module) -> int:
-        if failures.get(i, 0):
-            failures[i] -= 1
-            raise MemoryError
-        return i
-
-    calls = [partial(call, i) for i in range(4)]
-    engine = SideBySideEngine(workers=2)
-    assert engine.map(toy_jobs(5)[0].program, calls) == [0, 1, 2, 3]
-    failures[2] = 2
-    with pytest.raises(RunError, match="out of memory"):
-        engine.map(toy_jobs(5)[0].program, calls)
-
-
-def test_cores_are_what_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    for setting, expected in (("3", 3), ("", None), ("0", None), ("x", None)):
-        monkeypatch.setenv("VNETSIM_CORES", setting)
-        assert cores() == (expected or torch.get_num_threads())

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import importlib.util
-import os
-import signal
 import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 from learners.cdl import Cdl, CdlSettings
-from learners.engines import ray_engine
 from learners.engines.batched import SideBySideEngine
-from learners.engines.programs import Engine, LocalTraining, Program, SequentialEngine, Tensors, Trained, TrainingJob
+from learners.engines.programs import Engine, Program, SequentialEngine, Trained, TrainingJob
 from learners.engines.ray_engine import RayEngine
 from learners.fedco import FedCo, FedCoSettings
 from learners.fedefm import FedEFM, FedEFMSettings
 from learners.flsimco import FLSimCo
-from vnetsim.errors import InputError, RunError
+from vnetsim.errors import InputError
 from vnetsim.learning import LearnerContext, Participant, Peer
 from vnetsim.runs.ray_cluster import connected
 
@@ -107,117 +102,6 @@ def test_same_bits_as_on_one_machine(
         assert isinstance(met[0].peers[0], Peer)
         learner.aggregate(learner.train(met))
     assert both.jobs >= 10
-
-
-class Slope(torch.nn.Module):
-    """One parameter."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = torch.nn.Parameter(torch.tensor([2.0]))
-
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
-        return self.weight * images
-
-
-class Descent:
-    """Plain gradient descent, with a count of its steps as state."""
-
-    def __init__(self, parameters: Tensors, rate: Any, state: Tensors) -> None:
-        self._parameters, self._rate = parameters, rate
-        self._steps = state.get("steps", torch.tensor(0)).clone()
-
-    def step(self) -> None:
-        with torch.no_grad():
-            for parameter in self._parameters.values():
-                assert parameter.grad is not None
-                parameter.sub_(self._rate * parameter.grad)
-                parameter.grad = None
-        self._steps += 1
-
-    def state(self) -> dict[str, torch.Tensor]:
-        return {"steps": self._steps}
-
-
-def jobs_that(happens: Callable[[int], None], count: int = 12) -> list[TrainingJob]:
-    """Return jobs that call ``happens`` with their silo before each step."""
-
-    def draw(training: LocalTraining, generator: torch.Generator) -> Tensors:
-        happens(training.silo)
-        return {"images": torch.rand(4, generator=generator) + training.silo}
-
-    def loss(network: torch.nn.Module, batch: Tensors, _: Tensors) -> tuple[torch.Tensor, Tensors]:
-        value = (network(batch["images"]) - batch["target"]).square().mean()
-        return value, {"loss": value}
-
-    program = Program(
-        network=Slope(), steps=2, count=lambda _: 4, draw=draw, prepare=lambda drawn: drawn, loss=loss,
-        optimizer=Descent,  # type: ignore[arg-type]
-    )  # fmt: skip
-    base, target = {"weight": torch.tensor([1.5])}, torch.tensor(3.0)
-    return [
-        TrainingJob(
-            program=program,
-            training=LocalTraining(silo=i, kernel_px=0.0, blurred_fraction=1.0, learning_rate=0.01, seed=i),
-            base=base,
-            given={"target": target + i},
-            optimizer={"steps": torch.tensor(i)},
-        )
-        for i in range(count)
-    ]
-
-
-@needs_ray
-@pytest.mark.slow
-def test_a_worker_killed_in_mid_round_is_started_anew(workers: RayEngine, tmp_path: Path) -> None:
-    trigger, here = tmp_path / "kill", os.getpid()
-    trigger.touch()
-
-    def happens(silo: int) -> None:
-        if silo == 7 and os.getpid() != here and trigger.exists():
-            trigger.unlink()
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    jobs = jobs_that(happens)
-    there = workers.train(jobs)
-    assert not trigger.exists(), "nobody was killed"
-    assert all(map(same, there, SequentialEngine().train(jobs)))
-
-
-@needs_ray
-@pytest.mark.slow
-def test_errors_of_a_visit_are_those_of_one_machine(workers: RayEngine) -> None:
-    here = os.getpid()
-
-    def at_fault(silo: int) -> None:
-        if silo == 2 and os.getpid() != here:
-            raise RuntimeError("the learner is at fault")
-
-    def no_memory(silo: int) -> None:
-        if silo == 2 and os.getpid() != here:
-            raise torch.OutOfMemoryError("out of memory")
-
-    with pytest.raises(RuntimeError, match=r"^the learner is at fault$"):
-        workers.train(jobs_that(at_fault))
-    with pytest.raises(RunError, match=r"^out of memory: the training of a single vehicle \(silo 2\)"):
-        workers.train(jobs_that(no_memory))
-    jobs = jobs_that(lambda _: None)  # what was broken off is not taken for this round's
-    assert all(map(same, workers.train(jobs), SequentialEngine().train(jobs)))
-    assert workers.train([]) == []
-
-
-@needs_ray
-@pytest.mark.slow
-def test_what_cannot_be_sent_and_workers_of_another_version(
-    workers: RayEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lock = threading.Lock()
-    with pytest.raises(RunError, match=r"--engine ray: the learner's local training cannot be sent .*lock"):
-        workers.train(jobs_that(lambda _: lock.release()))
-    monkeypatch.setattr(workers, "_workers", [])
-    monkeypatch.setattr(ray_engine, "versions", lambda: "vnetsim 0.0.1")
-    with pytest.raises(RunError, match=r"a worker has vnetsim .*, this process vnetsim 0\.0\.1; install the same"):
-        workers.train(jobs_that(lambda _: None))
 
 
 @needs_ray

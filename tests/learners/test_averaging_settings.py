@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from device_checks.schedule import learner_class, registered
+from device_checks import learner_class, registered
 from scipy.stats import trim_mean
 
 from learners.data.sets import ImageSet, SteeringSet

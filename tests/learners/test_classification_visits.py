@@ -1,10 +1,9 @@
-"""Every setting of FedEFM, and so of FedAvg on the same task, changes what it says, by the amount, and nothing else."""
+"""Visits of the classification learners, step by step with torch's own optimizer; no setting is its default."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
 from typing import Any
 
 import pytest
@@ -16,116 +15,11 @@ from learners.classification_fedavg import ClassificationFedAvg
 from learners.data.sets import ImageSet
 from learners.engines.programs import LocalTraining
 from learners.fedco import FedCo
-from learners.fedefm import FedEFM, FedEFMSettings
+from learners.fedefm import FedEFM
 from learners.flsimco import FLSimCo
-from learners.tasks.classification import ClassificationSettings, ClassificationTask
+from learners.tasks.classification import ClassificationSettings
 from vnetsim.errors import InputError
-from vnetsim.experiment import DataSettings
 from vnetsim.learning import LearnerContext, Participant
-
-PLAIN, MODEL, TAUGHT, ALIKE = "first updates", "first average", "taught updates", "similarities"
-LOCAL, WORK, ABROAD, BYTES, SERIES = "local test", "work", "work abroad", "bytes", "series"
-TRAININGS = {PLAIN, MODEL, TAUGHT, ALIKE}
-LATER = {TAUGHT, ALIKE}
-ONE_LABEL: dict[str, Any] = {"data": DataSettings(partition="approach"), "approaches": 3}
-"""Silo i holds label i mod 3 alone."""
-
-
-@dataclass(frozen=True)
-class Change:
-    """Another value, what it changes, under what other settings, and how many vehicles there are."""
-
-    value: Any
-    changes: set[str]
-    under: dict[str, Any] = field(default_factory=dict)
-    vehicles: int = 3
-
-
-CHANGES = {
-    "aggregation": Change("median", {MODEL, *LATER}),
-    "trim": Change(0.4, {MODEL, *LATER}, {"aggregation": "trimmed-mean"}, vehicles=5),
-    "clip_norm": Change(1e-3, {MODEL, *LATER}),
-    "engine": Change("batched", set()),
-    "precision": Change("bfloat16", TRAININGS),
-    "batch": Change(6, TRAININGS | {WORK, ABROAD}),
-    "steps": Change(3, TRAININGS | {WORK}),
-    "lr": Change(0.02, TRAININGS),
-    "momentum": Change(0.0, TRAININGS),
-    "weight_decay": Change(0.5, TRAININGS),
-    "local_test": Change(7, {LOCAL}),
-    "beta": Change(0.9, {TAUGHT}),
-    "temperature": Change(1.0, {TAUGHT}),
-    "overseas_steps": Change(3, {TAUGHT, ALIKE, ABROAD}),
-    "max_teachers": Change(1, {TAUGHT, ALIKE, WORK}),
-    "similarity": Change("step", {TAUGHT, ALIKE, WORK}),
-    "server": Change("none", {MODEL, *LATER, BYTES, SERIES}),
-    "variant": Change("guest-average", {TAUGHT, ALIKE, WORK, SERIES}),
-}
-ELSEWHERE = {
-    "encoder": "test_the_encoder_is_the_one_named",
-    "solver": "tests/learners/mathematics/test_transport.py holds both to the same plans",
-}
-
-BEFORE: dict[str, dict[str, Any]] = {}
-"""What was observed without a change, once for all settings."""
-
-
-def raw(state: Mapping[str, Tensor]) -> list[object]:
-    return [(name, tensor.numpy().tobytes()) for name, tensor in sorted(state.items())]
-
-
-@pytest.fixture
-def observe(
-    new_fedefm: Callable[..., FedEFM],
-    group: Callable[..., list[Participant]],
-    monkeypatch: pytest.MonkeyPatch,
-) -> Callable[..., dict[str, Any]]:
-    """Return all that can differ in a round without teachers and of one with."""
-    correct, tested = ClassificationTask._correct, []
-
-    def seen(task: Any, state: Any, images: Tensor, labels: Tensor) -> Tensor:
-        tested.append(images.sum().item())
-        return correct(task, state, images, labels)
-
-    monkeypatch.setattr(ClassificationTask, "_correct", seen)
-
-    def run(vehicles: int, **settings: Any) -> dict[str, Any]:
-        learner = new_fedefm(ONE_LABEL, **({"engine": "sequential"} | settings))
-        cost = learner.cost(0)
-        assert cost.exchange is not None
-        found: dict[str, Any] = {
-            WORK: cost.work_flop,
-            ABROAD: cost.exchange.work_flop,
-            BYTES: (cost.download_bytes, cost.upload_bytes, cost.exchange.send_bytes, cost.exchange.mutual),
-            SERIES: learner.series(),
-        }
-        first = learner.train(group(0, vehicles))
-        found[PLAIN] = [(update.loss, raw(update.state)) for update in first]
-        learner.aggregate(first)
-        found[LOCAL] = list(tested)
-        tested.clear()
-        found[MODEL] = raw(learner.state_dict())
-        taught = learner.train(group(1, vehicles))
-        found[TAUGHT] = [(update.loss, raw(update.state)) for update in taught]
-        found[ALIKE] = [dict(update.exchanges) for update in taught]
-        return found
-
-    return run
-
-
-def test_every_setting_is_looked_at() -> None:
-    assert {one.name for one in fields(FedEFMSettings)} == CHANGES.keys() | ELSEWHERE.keys()
-    assert {one.name for one in fields(ClassificationSettings)} < CHANGES.keys() | ELSEWHERE.keys()
-
-
-@pytest.mark.parametrize("name", CHANGES)
-def test_a_setting_changes_what_it_is_for(name: str, observe: Callable[..., dict[str, Any]]) -> None:
-    change = CHANGES[name]
-    known = repr((change.vehicles, change.under))
-    before = BEFORE[known] = BEFORE.get(known) or observe(change.vehicles, **change.under)
-    after = observe(change.vehicles, **(change.under | {name: change.value}))
-    assert {what for what in before if before[what] != after[what]} == change.changes
-
 
 TRUNK = {"small": 77_680, "resnet18": 11_168_832}
 
