@@ -11,15 +11,20 @@ import numpy as np
 import polars as pl
 
 from analysis.comparison.data import CellData, ComparisonData, ConditionData, Metric, RecordedTraffic, in_common
+from analysis.comparison.measures import with_equal_commits
 from analysis.comparison.mobility import METRICS, outcomes
 from analysis.formatting import MOST_NAMED, clean, count, named
-from analysis.loading import flat, load
+from analysis.loading import flat, load, shown
 from analysis.report.notices import notices
 from analysis.statistics.participation import participants_by_round, run_measures, windows_with_updates
 from vnetsim.errors import InputError
+from vnetsim.learner_facts import CLOUD
 from vnetsim.storage.records import COMPARED, COMPARISON, CellEntry, ComparisonRecord, RsuEntry
 from vnetsim.storage.run_directory import RunDirectory
 
+OF_RSUS = ".rsus"
+"""Follows the name of a series that is measured of the cloud and of the RSUs."""
+_OF_RSUS = "Mean over the RSUs' newest models, each measured before it goes to the cloud."
 _NOT_GENERAL = frozenset({"scenario", "learner", "seed", "learning", "traffic", "source"})
 
 
@@ -47,6 +52,11 @@ def _cell(folder: Path, entry: CellEntry, traffic_sha256: str, own: AbstractSet[
         ]
     )
     metrics = outcomes(run, float(spent["bytes"].sum())) if timed else run.metrics
+    cloud = pl.col("aggregator") == CLOUD
+    of_cloud = run.measured.filter(cloud)["name"].unique()
+    of_rsus = shown(run.measured.filter(~cloud, pl.col("name").is_in(of_cloud.implode())))
+    of_rsus = of_rsus.with_columns(pl.col("name") + OF_RSUS).select(metrics.columns)
+    metrics = _with_commits(pl.concat([metrics, of_rsus]), run.rounds)
     declared = [
         Metric(
             name=one.name,
@@ -55,6 +65,12 @@ def _cell(folder: Path, entry: CellEntry, traffic_sha256: str, own: AbstractSet[
             caption=clean(one.caption, 400),
         )
         for one in manifest.series
+    ]
+    measured = set(of_rsus["name"])
+    declared += [
+        dataclasses.replace(one, name=name, label=f"{one.label}, RSUs' models", caption=_OF_RSUS)
+        for one in declared
+        if (name := one.name + OF_RSUS) in measured
     ]
     series = METRICS if timed else declared
     return CellData(
@@ -85,6 +101,14 @@ def _cell(folder: Path, entry: CellEntry, traffic_sha256: str, own: AbstractSet[
         vehicles=run.windows["vehicle_id"].n_unique(),
         empty_rounds=run.rounds.filter(pl.col("committed") == 0).height,
     )
+
+
+def _with_commits(metrics: pl.DataFrame, rounds: pl.DataFrame) -> pl.DataFrame:
+    """Return measurements with the updates that had been committed to the rounds closed by then, of all aggregators."""
+    closed = rounds.group_by(time_s="close_s").agg(pl.col("committed").sum()).sort("time_s")
+    counted = closed.select("time_s", commits=pl.col("committed").cum_sum())
+    found = metrics.sort("time_s", maintain_order=True).join_asof(counted, on="time_s")
+    return found.with_columns(pl.col("commits").fill_null(0))
 
 
 def _rsus(rsus: Sequence[RsuEntry]) -> str:
@@ -220,7 +244,7 @@ def _under(name: str, arms: Sequence[str], record: ComparisonRecord, cells: Sequ
         method=record.interval,
         against=record.against if record.against in used else "",
     )
-    return with_metrics(data, record.last_evaluations)
+    return with_equal_commits(with_metrics(data, record.last_evaluations))
 
 
 def with_metrics(data: ConditionData, last: int = 1) -> ConditionData:

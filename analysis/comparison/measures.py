@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -33,9 +34,49 @@ MEASURES = (
 )
 """What ``run_measures`` returns, in the order of the page. An even spread, or contention, is neither good nor bad."""
 
+EQUAL_COMMITS = "equal_commits"
 COMPARED = tuple(one for one in MEASURES if one.name in {"commits_per_h", "bytes_per_commit", "wasted_train_share"})
 TO_TARGET = _metric("time_to_target", "Simulated time to the target", "s", -1)
 """Compared by ranks alone: a run that never reached its target has no time, and is the last."""
+
+
+def with_equal_commits(data: ConditionData) -> ConditionData:
+    """Return a condition with its main metric also at equal numbers of committed updates, where arms differ in them.
+
+    Runs that end with their traffic are compared at equal simulated time, in which some commit more than others. Here
+    each is taken at the number N that the arm with the fewest has at that seed, linear between two evaluations; where
+    several evaluations are averaged, so are the updates committed by then. It is no series of the cells: under another
+    condition N is another.
+    """
+    main = data.main
+    if main is None or any(cell.ended_by != "traffic" for cell in data.cells):
+        return data
+    cells, differ = [], False
+    for seed in data.seeds:
+        curves = [(cell, _over_commits(cell, main)) for cell in data.cells if cell.seed == seed]
+        ends = {float(curve["commits"][-1]) for _, curve in curves if curve.height}
+        differ |= len(ends) > 1
+        cells += [_taken_at(min(ends), cell, curve) if curve.height else cell for cell, curve in curves]
+    if not differ:
+        return data
+    label = f"{main.label} at equal committed updates"
+    caption = "At the number of committed updates that the arm with the fewest has at that seed."
+    metric = Metric(name=EQUAL_COMMITS, label=label, unit=main.unit, caption=caption, known=main.better)
+    others = [one for one in data.metrics if one is not main]
+    return dataclasses.replace(data, cells=tuple(cells), metrics=(main, metric, *others))
+
+
+def _over_commits(cell: CellData, metric: Metric) -> pl.DataFrame:
+    """Return ``commits`` and ``value``, both means of as many evaluations as are compared."""
+    rows = cell.metrics.filter(pl.col("name") == metric.name, (pl.col("round") > 0) | (metric.last == 1))
+    return rows.select(pl.col("commits", "value").rolling_mean(metric.last)).drop_nulls()
+
+
+def _taken_at(commits: float, cell: CellData, curve: pl.DataFrame) -> CellData:
+    """Return a cell with the value that its curve has at a number of committed updates."""
+    value = float(np.interp(commits, curve["commits"], curve["value"]))
+    row = cell.metrics.tail(1).with_columns(name=pl.lit(EQUAL_COMMITS), value=pl.lit(value))
+    return dataclasses.replace(cell, metrics=cell.metrics.vstack(row))
 
 
 def measured(data: ConditionData, name: str) -> NDArray[np.float64]:

@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from vnetsim.coverage.rsu import Rsu
 from vnetsim.errors import InputError
-from vnetsim.experiment import AssociationSettings, ComputeSettings, HandoverSettings
+from vnetsim.experiment import AssociationSettings, ComputeSettings, HandoverSettings, SiloSettings
 from vnetsim.learning import ModelKey
 from vnetsim.random_streams import Streams
 from vnetsim.simulation.loop import simulate
 from vnetsim.simulation.plugins import simulation_plugins
+from vnetsim.traffic import open_traffic
 
 OUTSIDE = {"policy": "forward", "longest_gap_s": 1e6, "interruption_s": 0.0}
 
@@ -444,3 +446,49 @@ def test_who_never_comes_back_is_recorded_at_the_end_of_the_traffic(scene: Any) 
     assert math.fsum((record.download_s, record.train_s, record.outside_s)) == record.end_s - record.start_s
     ended = scene.run([scene.window("a", 0, 2, exit_cause="end")], handover=OUTSIDE).log
     assert [(r.outcome, r.end_s) for r in ended.participations] == [("left_training", 2.0)]
+
+
+def on_a_ring(scene: Any, probability: float, policy: str, **silos: Any) -> tuple[Any, Any]:
+    """Return log and learning of 24 vehicles that stand at four RSUs, each with an aggregator, below a cloud."""
+    source = {"rsus": 4, "vehicles": 24, "probability": probability, "step_s": 5.0, "duration_s": 120.0}
+    rounds = scene.experiment(
+        rounds=100,
+        quorum=2,
+        invited=3,
+        max_staleness=9,
+        compute=ComputeSettings(preset="ecu", spread=0.5),
+        topology={"kind": "hierarchical", "edge_rounds": 3},
+        handover={"policy": policy},
+    )
+    experiment = replace(rounds, scenario="jumps", source=source, silos=SiloSettings(count=24, **silos))
+    learning = scene.learning()
+    return simulate(experiment, open_traffic(experiment), learning, Streams(seed=0)).log, learning
+
+
+TWIN = {"by": "place", "replaced_share": 1.0}
+
+
+def test_the_static_twin_has_forwards_instants_and_bytes_and_every_model_its_own_rsus_data(scene: Any) -> None:
+    """Forward with data that are of the place as a whole: the control of the study of mobility."""
+    (log, learning), (twin, of_twin) = (on_a_ring(scene, 0.6, "forward", **how) for how in ({"by": "origin"}, TWIN))
+    assert [row._replace(silo=0) for row in twin.participations] == [row._replace(silo=0) for row in log.participations]
+    assert list(twin.rounds) == list(log.rounds)
+    assert list(twin.merges) == list(log.merges)
+    assert list(twin.handovers) == list(log.handovers)
+    assert len(log.handovers) > 50
+
+    def strangers(calls: Any) -> int:
+        of = [(summary.aggregator, one) for summary, ones in calls for one in ones]
+        assert all((one.base.aggregator, one.earlier) == (name, ()) for name, one in of)
+        return sum(one.silo % 4 != int(name.removeprefix("rsu_")) for name, one in of)
+
+    assert strangers(of_twin.calls) == 0 < strangers(learning.calls)
+
+
+def test_where_nobody_moves_all_policies_and_the_twin_are_one(scene: Any) -> None:
+    first = on_a_ring(scene, 0.0, "forward", by="origin")
+    others = [on_a_ring(scene, 0.0, policy, by="origin") for policy in POLICIES if policy != "forward"]
+    for log, learning in (*others, on_a_ring(scene, 0.0, "forward", **TWIN)):
+        assert learning.calls == first[1].calls
+        assert learning.mixed == first[1].mixed
+        assert list(log.participations) == list(first[0].participations)

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 from made_cells import ACCURACY, cell, comparison, condition
 
-from analysis.comparison.data import ConditionData
+from analysis.comparison.data import CellData, ConditionData
 from analysis.comparison.measures import (
     measure_pairs,
     measure_rows,
@@ -14,6 +14,7 @@ from analysis.comparison.measures import (
     measured,
     target_of,
     times_to_target,
+    with_equal_commits,
 )
 from analysis.comparison.ranks import rank_arms, rank_rows, verdict
 from analysis.comparison.verdicts import compare_pairs
@@ -128,3 +129,23 @@ def test_who_never_reached_the_target_is_last() -> None:
     found = times_to_target(one, target_of(one))
     assert found[:, 0].tolist() == [float("inf"), 10.0, 10.0, float("inf")]
     assert set(found[:, 1:].ravel().tolist()) == {10.0}
+
+
+@pytest.mark.parametrize(("last", "slow", "fast"), [(1, 0.5, 0.45), (2, 0.4, 0.25 + 0.2 * 10 / 15)])
+def test_at_equal_commits_the_faster_is_taken_where_the_slower_ends(last: int, slow: float, fast: float) -> None:
+    """By hand: the fewest are 30, or 25 as the mean of two evaluations, which lie between the other's last two."""
+
+    def made(arm: str, commits: list[int], values: list[float], **more: object) -> CellData:
+        one = cell(arm, 0, values, **{"ended_by": "traffic", **more})
+        return replace(one, metrics=one.metrics.with_columns(commits=pl.Series(commits)))
+
+    a, b = made("a", [0, 20, 30], [0.1, 0.3, 0.5]), made("b", [0, 10, 20, 40], [0.1, 0.2, 0.3, 0.6])
+    main = replace(ACCURACY, last=last)
+    found = with_equal_commits(condition([a, b], (), main))
+    assert [metric.label for metric in found.metrics] == ["Accuracy", "Accuracy at equal committed updates"]
+    assert found.finals(found.metrics[1])[0].tolist() == pytest.approx([slow, fast])
+    assert found.finals(main)[0].tolist() == pytest.approx([slow, 0.6 if last == 1 else 0.45])
+    alike = condition([a, made("b", [0, 20, 30], [0.1, 0.2, 0.9])], (), main)
+    assert with_equal_commits(alike) is alike, "they committed as many"
+    rounds = condition([a, made("b", [0, 20, 40], [0.1, 0.3, 0.6], ended_by="rounds")], (), main)
+    assert with_equal_commits(rounds) is rounds, "they are compared after as many rounds"
