@@ -31,7 +31,6 @@ ALL_ONLY = (
     "end_to_end/test_gpu_check.py",
     "end_to_end/test_learner_failures.py",
     "end_to_end/test_paces.py",
-    "end_to_end/test_pipes.py",
     "end_to_end/test_plugin_examples.py",
     "end_to_end/test_run_ray.py",
     "end_to_end/test_selection_plugins.py",

@@ -6,7 +6,6 @@ Loading takes a tenth of a second, in which Ctrl-C must already end in one line;
 Python has loaded itself, and ``signal`` not before an interruption is one line.
 """
 
-import codecs
 import os
 import sys
 
@@ -57,20 +56,9 @@ def open_streams() -> None:
             os.open(os.devnull, os.O_RDWR)  # takes the lowest number, which is this one
         if getattr(sys, name) is None:
             setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115 - no path
-    codecs.register_error("nearest", nearest)
     for stream in (sys.stdout, sys.stderr):
         if reconfigure := getattr(stream, "reconfigure", None):
-            reconfigure(errors="nearest")
-
-
-def nearest(error: UnicodeError) -> tuple[str, int]:
-    """Return in ASCII what a stream that is not UTF-8 cannot take: a plain space for a narrow one, ``?`` for others."""
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
-    import unicodedata  # noqa: PLC0415 - hardly ever needed
-
-    text = unicodedata.normalize("NFKD", error.object[error.start : error.end])
-    return text.encode("ascii", "replace").decode(), error.end
+            reconfigure(errors="replace")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ from typing import IO, cast
 from xml.parsers import expat
 
 from vnetsim.errors import InputError
-from vnetsim.errors.paths import refuse_special
 
 Start = Callable[[str, Mapping[str, str]], None]
 
@@ -84,7 +83,6 @@ class XmlFile:
             InputError: as ``read`` does.
         """
         path, parser = self._path, self._parser
-        refuse_special(path)
         try:
             with cast("IO[bytes]", gzip.open(path)) if path.suffix == ".gz" else path.open("rb") as file:
                 chunk = b"begin"

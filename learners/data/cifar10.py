@@ -13,7 +13,6 @@ from learners.data.image_files import existing_folder
 from learners.data.sets import ImageSet, Part, classed_set
 from learners.data.splits import first
 from vnetsim.errors import InputError, RunError
-from vnetsim.errors.paths import refuse_special
 from vnetsim.experiment import DataSettings
 from vnetsim.random_streams import Streams
 
@@ -38,8 +37,6 @@ class Cifar10:
         """
         what = "the folder of its files, into which --data-download fetches them"
         root = existing_folder(data.root, self.name, what)
-        for path in sorted(root.glob("*/*")):
-            refuse_special(path)
         train = _read(root, train=True, download=data.download)
         test = _read(root, train=False, download=False)
         return classed_set(

@@ -24,7 +24,6 @@ from learners.data.image_files import existing, read_images
 from learners.data.sets import SteeringSet
 from learners.data.splits import TEST_SHARE, first, renumbered, split_by_time
 from vnetsim.errors import InputError
-from vnetsim.errors.paths import refuse_special
 from vnetsim.experiment import DataSettings
 from vnetsim.random_streams import Streams
 
@@ -99,7 +98,6 @@ def read_log(path: Path) -> list[Row]:
     Raises:
         InputError: when it is missing, empty, or a line does not have seven columns with steering in [-1, 1].
     """
-    refuse_special(path)
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file, skipinitialspace=True)

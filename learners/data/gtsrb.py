@@ -21,7 +21,6 @@ from learners.data.image_files import existing_folder, read_images
 from learners.data.sets import ImageSet, classed_set
 from learners.data.splits import Indices, first, renumbered
 from vnetsim.errors import InputError, RunError
-from vnetsim.errors.paths import refuse_special
 from vnetsim.experiment import DataSettings
 from vnetsim.random_streams import Streams
 
@@ -117,7 +116,6 @@ def _training(root: Path) -> tuple[list[Path], Indices, Indices]:
 def _test(root: Path) -> tuple[list[Path], Indices]:
     """Return the test images' files in the order of their list, and their classes."""
     table, folder = root / "GT-final_test.csv", root / "GTSRB" / "Final_Test" / "Images"
-    refuse_special(table)
     files, labels = [], []
     try:
         with table.open(newline="", encoding="utf-8") as lines:
@@ -141,7 +139,6 @@ def _among(files: Iterable[Path], others: Iterable[Path]) -> Indices:
     """Return which of some files have the same bytes as one of the others; files that are missing are passed over."""
 
     def content(path: Path) -> bytes:
-        refuse_special(path)
         return hashlib.sha256(path.read_bytes()).digest() if path.is_file() else b""
 
     known = {content(path) for path in others} - {b""}

@@ -19,7 +19,6 @@ from PIL import Image, ImageOps
 from PIL.ImageFile import ImageFile
 
 from vnetsim.errors import InputError
-from vnetsim.errors.paths import refuse_special
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff")
 """What the names of image files end in, in lower case."""
@@ -45,7 +44,6 @@ def read_images(paths: Sequence[Path], *, grey: bool, side_px: int, places: Sequ
     images = np.empty((len(paths), 1 if grey else 3, side_px, side_px), dtype=np.uint8)
     faults: list[str] = []
     for number, path in enumerate(paths):
-        refuse_special(path)
         place = f"{places[number]}: '{path}'" if places else f"'{path}'"
         try:
             with warnings.catch_warnings(action="ignore"), Image.open(path) as image:  # damage is reported below
@@ -91,7 +89,6 @@ def read_archive(path: Path, needed: Iterable[str], optional: Iterable[str] = ()
     Raises:
         InputError: when it cannot be read or lacks an array; the message lists those it has.
     """
-    refuse_special(path)
     try:
         archive = np.load(path, allow_pickle=False)
     except Exception as error:  # zipfile and NumPy raise a dozen kinds on what is damaged

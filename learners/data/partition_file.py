@@ -19,7 +19,7 @@ from learners.data.partition import partition
 from learners.data.sets import ImageSet
 from learners.data.splits import Indices
 from vnetsim.errors import InputError
-from vnetsim.errors.paths import is_partition_file, refuse_special
+from vnetsim.errors.paths import is_partition_file
 from vnetsim.experiment import DataSettings
 
 COLUMNS = ("split", "image", "label", "class", "silo")
@@ -124,7 +124,6 @@ def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
     Raises:
         InputError: it cannot be read, or is no table of the five columns.
     """
-    refuse_special(path)
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.reader(file)

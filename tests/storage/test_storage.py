@@ -141,12 +141,6 @@ def test_nothing_is_written_or_removed_through_a_link(tmp_path: Path) -> None:
             folder.write_output(name, b"x")
 
 
-def test_a_pipe_is_no_file(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "a")
-    with pytest.raises(InputError, match="a: unreadable: not a file"):
-        Folder(tmp_path).read_bytes("a")
-
-
 def test_a_folder_that_was_removed_while_it_was_written_to_is_noticed(tmp_path: Path) -> None:
     """It was made anew with what came last, and all was refused when the run was over."""
     folder = Folder(tmp_path / "run")

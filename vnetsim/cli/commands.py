@@ -16,7 +16,6 @@ from vnetsim.cli.ending import status_of
 from vnetsim.cli.lookup import cite, docs, init, learners, plugins, settings
 from vnetsim.cli.options import Debug, Gui, TrafficOptions, Trust, WorkerOptions, Yes
 from vnetsim.errors import InputError, RunError
-from vnetsim.errors.paths import refuse_other_than_text
 from vnetsim.own_packages import claim
 from vnetsim.standard_streams import plain, tell
 
@@ -375,7 +374,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _exit_status(tokens: list[str]) -> int:
     try:
-        refuse_other_than_text(tokens)
         claim("analysis")
         status = app(tokens, exit_on_error=False, print_error=False)
         sys.stdout.flush()

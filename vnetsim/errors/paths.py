@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 import re
-import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from vnetsim.errors import InputError
+from vnetsim.errors import InputError, one_line
 
 PLUGIN_FILES = frozenset(
     (table, "file") for table in ("selection", "pace", "aggregation", "radio", "source", "data", "encoder")
@@ -22,14 +20,6 @@ _SHOWN = 60
 """Characters that a message shows of a path that is too long."""
 
 
-_KINDS = {
-    stat.S_IFIFO: "pipe",
-    stat.S_IFCHR: "device",
-    stat.S_IFBLK: "device",
-    stat.S_IFSOCK: "socket",
-}
-
-
 def resolved(path: Path | str) -> Path:
     """Return an absolute path without links.
 
@@ -40,17 +30,9 @@ def resolved(path: Path | str) -> Path:
     try:
         found = Path(path).resolve()
         str(found).encode()
-        found.stat()
-    except UnicodeEncodeError:
-        raise InputError(f"{str(found)!r}: the path is no UTF-8 text; rename it.") from None
-    except ValueError as error:
-        raise InputError(f"{path!r}: not a path: {error}.") from None
-    except (OSError, RuntimeError) as error:
-        fault = error.errno if isinstance(error, OSError) else errno.ELOOP  # of a circle, in some versions of Python
-        if fault == errno.ENAMETOOLONG:
-            raise InputError(f"{str(path)[:_SHOWN]}...: longer than the name of a file or folder may be.") from None
-        if fault == errno.ELOOP:
-            raise InputError(f"{path}: a link that leads to itself.") from None
+        found.exists()
+    except (OSError, RuntimeError, ValueError) as error:
+        raise InputError(f"{str(path)[:_SHOWN]!r}: not a path of a file or folder: {one_line(error)}.") from None
     return found
 
 
@@ -78,38 +60,7 @@ def from_folder(key: tuple[str, ...], value: Any, folder: Path) -> Any:
     return with_paths(key, value, lambda path: str(folder / path)) if key in FILES else value
 
 
-def refuse_other_than_text(arguments: Sequence[str]) -> None:
-    """Refuse arguments of the command line that are no UTF-8: the record of the command could not hold them.
-
-    Raises:
-        InputError: naming the first.
-    """
-    for argument in arguments:
-        try:
-            argument.encode()
-        except UnicodeEncodeError:
-            raise InputError(f"{argument!r}: the argument is no UTF-8 text; rename it.") from None
-
-
 def path_name(*words: str) -> str:
     """Return words as the name of one file or folder, whatever is in them: never a path, hidden, empty or too long."""
     plainly = (re.sub(r"[^A-Za-z0-9._-]+", "-", word).strip("-.")[:_LONGEST] for word in words)
     return "-".join(part for part in plainly if part) or "unnamed"
-
-
-def refuse_special(path: Path) -> None:
-    """Refuse a pipe, device or socket, before it is opened; links are followed.
-
-    A pipe waits until somebody writes, a device may give bytes for ever.
-
-    What is missing, may not be looked at or is a folder is left to the reader, who knows what it should be.
-
-    Raises:
-        InputError: names the path and what it is.
-    """
-    try:
-        mode = path.stat().st_mode
-    except OSError:
-        return
-    if (kind := _KINDS.get(stat.S_IFMT(mode))) is not None:
-        raise InputError(f"{path}: unreadable: not a file but a {kind}; name a file.")

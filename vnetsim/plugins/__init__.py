@@ -24,7 +24,7 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from vnetsim.errors import InputError, RunError, VnetsimError, one_line, unknown_name
-from vnetsim.errors.paths import refuse_special, resolved
+from vnetsim.errors.paths import resolved
 from vnetsim.own_packages import claim
 
 
@@ -272,7 +272,6 @@ def module_of_file(path: Path, kind: str) -> ModuleType:
     Raises:
         InputError: it cannot be read, or raises when it is run.
     """
-    refuse_special(path)
     try:
         source = path.read_bytes()
     except FileNotFoundError:

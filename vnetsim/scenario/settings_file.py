@@ -16,7 +16,7 @@ from typing import Any
 import tomli_w
 
 from vnetsim.errors import InputError, RunError, unknown_name
-from vnetsim.errors.paths import FILES, from_folder, refuse_special
+from vnetsim.errors.paths import FILES, from_folder
 from vnetsim.experiment import ALL_ROUNDS, DEFAULT_NAMES, PLUGIN_KEYS, PLUGIN_TABLES, DataSettings, Experiment
 from vnetsim.learning import Learner
 from vnetsim.learning.kinds import DATA_SETS
@@ -129,7 +129,6 @@ def read_toml(path: Path) -> dict[str, Any]:
     Raises:
         InputError: missing, unreadable, a pipe or a device, or not TOML (with the line).
     """
-    refuse_special(path)
     try:
         return parse_toml(path.read_text(encoding="utf-8-sig"))  # Windows marks UTF-8 so
     except FileNotFoundError:

@@ -15,7 +15,6 @@ from pathlib import Path
 import numpy as np
 
 from vnetsim.errors import InputError
-from vnetsim.errors.paths import refuse_special
 from vnetsim.traffic.fcd.step import FcdStep
 from vnetsim.traffic.fcd.tables import csv_steps, parquet_steps
 from vnetsim.traffic.sumo.config import is_true
@@ -32,7 +31,6 @@ def read_fcd(path: Path) -> Iterator[FcdStep]:
         InputError: naming file and line, for anything that is not a complete FCD recording in strictly increasing
             time with finite values and each vehicle once per step.
     """
-    refuse_special(path)
     if not path.is_file():
         raise InputError(f"{path}: no such file.")
     name = path.name.removesuffix(".gz")

@@ -28,7 +28,7 @@ from vnetsim.coverage.rsu import Rsu
 from vnetsim.coverage.tracker import Tracker, largest_move_m
 from vnetsim.coverage.windows import CoverageEvent, EntryCause, ExitCause, Floats, TrafficInfo
 from vnetsim.errors import InputError
-from vnetsim.errors.paths import refuse_special, resolved
+from vnetsim.errors.paths import resolved
 from vnetsim.experiment import Experiment, TrafficSettings
 from vnetsim.experiment.traffic import REACH_M
 from vnetsim.traffic.fcd.readers import read_fcd
@@ -66,7 +66,6 @@ class FcdTraffic(OpenedTraffic):
     """
 
     def __init__(self, path: Path, settings: TrafficSettings) -> None:
-        refuse_special(path)
         if not path.is_file():
             raise InputError(f"{path}: no such file.")
         by_junction = [spec for spec in settings.rsu_places if coordinates(spec) is None]

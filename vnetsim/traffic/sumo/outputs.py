@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from vnetsim.errors import InputError, RunError
-from vnetsim.errors.paths import refuse_special, resolved
+from vnetsim.errors.paths import resolved
 from vnetsim.traffic.sumo.config import listed_files, options_of, read_leniently
 
 _UP = "../" * 64
@@ -161,11 +161,10 @@ def _written(options: dict[str, str], folder: Path) -> Iterator[tuple[Path, str]
 
 
 def _refuse_in_the_way(folder: Path) -> None:
-    """Refuse what would lead SUMO's outputs out of the folder, or have SUMO wait for ever."""
+    """Refuse what would lead SUMO's outputs out of the folder."""
     for path in (folder, *(folder.iterdir() if folder.is_dir() and not folder.is_symlink() else ())):
         if path.is_symlink():
             raise InputError(f"{path}: a symbolic link; vnetsim has SUMO write nothing through it. Remove it.")
-        refuse_special(path)
     if not folder.is_dir():
         raise InputError(f"{folder}: a file, where the folder of SUMO's outputs is to be. Take it away.")
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from vnetsim.coverage.placement import place_rsus, read_pois
 from vnetsim.coverage.windows import CoverageEvent, Floats, TrafficInfo
 from vnetsim.errors import InputError, RunError
-from vnetsim.errors.paths import refuse_special, resolved
+from vnetsim.errors.paths import resolved
 from vnetsim.experiment import Experiment, TrafficSettings
 from vnetsim.experiment.traffic import REACH_M
 from vnetsim.progress import ProgressDisplay
@@ -66,7 +66,6 @@ class SumoTraffic(OpenedTraffic):
         outputs: Path | None = None,
         progress: ProgressDisplay | None = None,
     ) -> None:
-        refuse_special(config)
         if not config.is_file():
             raise InputError(f"{config}: no such file.")
         self._settings = settings
