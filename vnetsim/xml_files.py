@@ -71,7 +71,7 @@ class XmlFile:
         Raises:
             NotWellFormedError: it is no XML, or is cut off.
             UnreadableError: it is missing, may not be read, or its gzip stream is damaged.
-            InputError: it declares entities, its encoding is unknown, or it is no file but a pipe or a device.
+            InputError: it declares entities, or its encoding is unknown.
         """
         for _ in self.pieces():
             pass

@@ -127,7 +127,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     """Return the tables of a TOML file.
 
     Raises:
-        InputError: missing, unreadable, a pipe or a device, or not TOML (with the line).
+        InputError: missing, unreadable, or not TOML (with the line).
     """
     try:
         return parse_toml(path.read_text(encoding="utf-8-sig"))  # Windows marks UTF-8 so

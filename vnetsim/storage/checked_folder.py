@@ -131,6 +131,6 @@ def _admits(record: Checksums, name: str, digest: str) -> bool:
 
 
 def file_sha256(path: Path) -> str:
-    """Return the SHA-256 of a file, read in pieces; a pipe or a device is refused."""
+    """Return the SHA-256 of a file, read in pieces."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -49,11 +49,6 @@ class PathTraffic(OpenedTraffic):
     """
 
     def __init__(self, rsus: Iterable[Rsu], info: TrafficInfo, paths: Callable[[], Iterable[Path]]) -> None:
-        if not callable(paths):
-            raise TypeError(
-                f"PathTraffic: paths is a {type(paths).__name__}, expected a function without arguments that gives the "
-                "paths anew whenever it is called, such as lambda: iter(paths)"
-            )
         self._rsus = tuple(rsus)
         self._info = info
         self._paths = paths
@@ -63,7 +58,7 @@ class PathTraffic(OpenedTraffic):
         """Yield the coverage events; see ``vnetsim.coverage.windows.TrafficStream``. Every call yields the same.
 
         Raises:
-            InputError: a path that is none, at an RSU that is not there, or before one that began later.
+            InputError: a path that is none, or before one that began later.
         """
         self._time_s = self._info.begin_s
         for event in events_of(self._windows()):
@@ -87,5 +82,3 @@ class PathTraffic(OpenedTraffic):
                 f"traffic: the path of {path.vehicle_id} must have two points or more, each with time, position and "
                 "speed, all finite, and times that do not decrease."
             )
-        if path.rsu_id not in {rsu.id for rsu in self._rsus}:
-            raise InputError(f"traffic: the path of {path.vehicle_id} names RSU '{path.rsu_id}', which is not there.")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 
 from vnetsim.coverage.rsu import Rsu
-from vnetsim.coverage.windows import CoverageEvent, EntryCause, ExitCause, Left, TrafficInfo, TrafficStream
+from vnetsim.coverage.windows import CoverageEvent, Left, TrafficInfo, TrafficStream
 from vnetsim.errors import InputError
 from vnetsim.errors.paths import resolved
 from vnetsim.experiment import Experiment
@@ -20,10 +20,6 @@ from vnetsim.scenario.settings_file import Chosen, chosen
 
 _ROUNDING = 1.01
 """How many ranges away from its RSU a path may lead: entries and exits that were counted are rounded."""
-
-
-def _listed(causes: Any) -> str:
-    return ", ".join(get_args(causes))
 
 
 def chosen_source(experiment: Experiment) -> Chosen:
@@ -108,11 +104,9 @@ class OwnTraffic:
         """Refuse a path that cannot lie in its RSU's disc; count those whose speeds are not those it drives.
 
         Raises:
-            InputError: a cause that there is not, or a path outside of the disc.
+            InputError: an RSU that there is not, or a path outside of the disc.
         """
         path, who = event.path, f"traffic: the path of {event.path.vehicle_id}"
-        if path.entry_cause not in get_args(EntryCause):
-            raise InputError(f"{who} begins with '{path.entry_cause}': must be one of {_listed(EntryCause)}.")
         rsu = next((rsu for rsu in self._rsus if rsu.id == path.rsu_id), None)
         if rsu is None:
             raise InputError(f"{who} names RSU '{path.rsu_id}', which is not there.")
@@ -123,8 +117,6 @@ class OwnTraffic:
                 "inside the disc, from the exact entry to the exit (m)."
             )
         if isinstance(event, Left):
-            if event.window.exit_cause not in get_args(ExitCause):
-                raise InputError(f"{who} ends with '{event.window.exit_cause}': must be one of {_listed(ExitCause)}.")
             driven_m, told_m = event.window.path_length_m, float(np.trapezoid(path.speed_mps, path.time_s))
             self._windows += 1
             self._unlike += not told_m / 2 <= driven_m <= 2 * told_m
