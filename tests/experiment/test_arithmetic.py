@@ -74,3 +74,10 @@ def test_what_was_set_before_is_back_after_an_error(monkeypatch: pytest.MonkeyPa
     finally:
         torch.use_deterministic_algorithms(False)
         monkeypatch.delenv(WORKSPACE)
+
+
+def test_what_holds_already_does_not_load_torchs_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It comes with ``use_deterministic_algorithms``, and takes seconds."""
+    monkeypatch.setattr(torch, "use_deterministic_algorithms", lambda *_, **__: pytest.fail("asked again"))
+    with Arithmetic().applied():
+        assert Arithmetic.present() == Arithmetic()

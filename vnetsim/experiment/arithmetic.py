@@ -55,7 +55,7 @@ class Arithmetic:
                 torch.set_default_device(place)
             for (owner, name), value in zip(flags, before, strict=True):
                 setattr(owner, name, value)
-            torch.use_deterministic_algorithms(enabled, warn_only=warns)
+            _choose_algorithms(deterministic=enabled, warn_only=warns)
             if workspace is None:
                 os.environ.pop(WORKSPACE, None)
 
@@ -66,7 +66,7 @@ class Arithmetic:
         values = self.tf32, self.tf32, self.deterministic, convolutions.benchmark and not self.deterministic
         for (owner, name), value in zip(flags, values, strict=True):
             setattr(owner, name, value)
-        torch.use_deterministic_algorithms(self.deterministic)
+        _choose_algorithms(deterministic=self.deterministic, warn_only=False)
         if self.deterministic:
             os.environ.setdefault(WORKSPACE, ":4096:8")
         return restore
@@ -79,3 +79,12 @@ class Arithmetic:
             yield
         finally:
             restore()
+
+
+def _choose_algorithms(*, deterministic: bool, warn_only: bool) -> None:
+    """Have torch take deterministic algorithms or not; where it does so already, its compiler need not be loaded."""
+    import torch  # noqa: PLC0415
+
+    present = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    if present != (deterministic, warn_only):
+        torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
