@@ -8,6 +8,8 @@ plug-in builds on is named by the pages on plug-ins.
 __version__ = "0.1.0"
 
 __all__ = [
+    "BenchCheck",
+    "BenchRow",
     "Experiment",
     "InputError",
     "Run",
@@ -15,6 +17,9 @@ __all__ = [
     "Study",
     "Traffic",
     "__version__",
+    "bench",
+    "bench_check",
+    "bench_table",
     "compare",
     "export",
     "load",

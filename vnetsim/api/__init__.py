@@ -21,6 +21,7 @@ Examples:
     True
 """
 
+from vnetsim.api.bench import BenchCheck, BenchRow, bench, bench_check, bench_table
 from vnetsim.api.calls import compare, load, mobility, resume, run
 from vnetsim.api.export import export
 from vnetsim.api.results import Page, Run, Traffic
@@ -29,6 +30,8 @@ from vnetsim.api.studies import Study
 from vnetsim.errors import InputError, RunError
 
 __all__ = [
+    "BenchCheck",
+    "BenchRow",
     "Experiment",
     "InputError",
     "Page",
@@ -36,6 +39,9 @@ __all__ = [
     "RunError",
     "Study",
     "Traffic",
+    "bench",
+    "bench_check",
+    "bench_table",
     "compare",
     "export",
     "load",

@@ -119,7 +119,7 @@ def run(
         >>> run.metrics.filter(name="accuracy")["unit"].unique().to_list()
         ['%']
     """
-    with _display(progress) as display:
+    with display_of(progress) as display:
         display.stage("loading")
         cluster = cluster_of_run(workers, engine, address)
         if timing_only:
@@ -179,7 +179,7 @@ def mobility(
         >>> traffic.status, traffic.windows.columns[:4]
         ('finished', ['window', 'vehicle_id', 'vehicle_type', 'rsu_id'])
     """
-    with _display(progress) as display:
+    with display_of(progress) as display:
         named = _overrides(settings, rsu, seed=seed, **keys)
         experiment, _ = experiment_of(scenario, named, learns=False)
         command = command or _call("mobility", scenario, out, named)
@@ -267,7 +267,7 @@ def compare(
         trust=trust,
         timing_only=timing_only,
     )
-    with _display(progress) as display:
+    with display_of(progress) as display:
         display.stage("loading")
         named = _overrides(settings, rsu, rounds=rounds, device=device, **keys)
         plan, name = request.plan(named)
@@ -336,7 +336,7 @@ def resume(
     """
     folder = Path(path_of(path, "path"))
     learner = LEARNERS.name_of(learner) if isinstance(learner, type) else learner
-    with _display(progress) as display:
+    with display_of(progress) as display:
         resume_run(
             folder,
             command=command or [f"vnetsim.resume({str(folder)!r})"],
@@ -375,7 +375,7 @@ def load(path: str | os.PathLike[str]) -> Run | Traffic | Study:
 
 
 @contextmanager
-def _display(progress: Show) -> Iterator[ProgressDisplay]:
+def display_of(progress: Show) -> Iterator[ProgressDisplay]:
     """Give a display: the caller's own, or one that suits."""
     if progress is None or isinstance(progress, bool):
         with progress_display(progress) as display:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import App, Group, Parameter
 
 import vnetsim
+from vnetsim.cli.bench import bench
 from vnetsim.cli.ending import status_of
 from vnetsim.cli.lookup import cite, docs, init, learners, plugins, settings
 from vnetsim.cli.options import Debug, Gui, TrafficOptions, Trust, WorkerOptions, Yes
@@ -363,7 +364,7 @@ def export(
     return 0
 
 
-for command in (learners, plugins, settings, cite, docs, init):
+for command in (bench, learners, plugins, settings, cite, docs, init):
     app.command(command)
 
 

@@ -44,7 +44,9 @@ def print_headline(headline: Sequence[tuple[str, str]], notices: Sequence[str], 
     print(plain(last))
 
 
-def print_results(tables: Sequence[TableText], notes: Sequence[str], page: Path, *, title: str) -> None:
+def print_results(
+    tables: Sequence[TableText], notes: Sequence[str], page: Path, *, title: str, kind: str = "comparison"
+) -> None:
     """Print what a comparison found, and the page's path; without lines and colours in a pipe."""
     console = Console()
     console.print(_text(title, style="bold"))
@@ -58,7 +60,7 @@ def print_results(tables: Sequence[TableText], notes: Sequence[str], page: Path,
     console.print()
     for line in notes:
         console.print(_text(line))
-    print(plain(f"comparison: {page}"))
+    print(plain(f"{kind}: {page}"))
 
 
 def _aligned(rows: Sequence[Sequence[str]], width: int = 80) -> list[str]:

@@ -207,3 +207,66 @@ class ComparisonRecord:
     last_evaluations_before: list[int] = field(default_factory=list)
     skipped: list[SkippedEntry] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchValues:
+    """What a run of a benchmark came to.
+
+    Args:
+        untrained: the metric before the first round.
+        half: at half of the time, by the last evaluation until then.
+        final: of the final model.
+        time_to_target_s: simulated time to the first evaluation that met the target; null for never.
+        span_s: simulated time of the whole run.
+        commits: participations that committed.
+        bytes: over the air, also of transfers cut short.
+        energy_j: on board; null where the computers' power is not known.
+    """
+
+    untrained: float
+    half: float
+    final: float
+    time_to_target_s: float | None
+    span_s: float
+    commits: int
+    bytes: float
+    energy_j: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchSeed:
+    """A seed of a row: the digest of its traffic's windows, and what arm and baseline came to on the same machine."""
+
+    seed: int
+    traffic: str
+    row: BenchValues
+    baseline: BenchValues
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchRecord:
+    """A row of a benchmark: an arm on a track, with what made it.
+
+    Args:
+        settings: that differ from the baseline's, by dotted key.
+        code: SHA-256 of files of code that are not vnetsim's, by the setting that names them.
+        control: the track's control that it is; empty for an arm of somebody's own.
+        made: date.
+    """
+
+    track: str
+    version: str
+    track_sha256: str
+    size: str
+    task: str
+    arm: str
+    learner: str
+    seeds: list[BenchSeed]
+    settings: dict[str, Any] = field(default_factory=dict)
+    code: dict[str, str] = field(default_factory=dict)
+    control: str = ""
+    vnetsim: str = ""
+    host: dict[str, str | int | None] = field(default_factory=dict)
+    packages: dict[str, str] = field(default_factory=dict)
+    made: str = ""

@@ -60,6 +60,7 @@ class Expansion:
         trust: whether run directories may name code; see ``vnetsim.scenario.trust``.
         timing_only: whether nobody is trained: over all of the traffic, and at every seed over another, unless that is
             said otherwise.
+        least: arms that there must be, where somebody trains.
 
     Raises:
         InputError: an unknown learner or setting, a wrong value, learners of different tasks, a missing scenario; and
@@ -77,6 +78,7 @@ class Expansion:
         folder: Path,
         trust: bool,
         timing_only: bool = False,
+        least: int = 2,
     ) -> None:
         self._options = options
         self._where = where
@@ -88,7 +90,7 @@ class Expansion:
             self._conditions = conditions_of(self._tables, grid, folder)
             self._arms = arms_of(self._tables.arms, grid, self._conditions, folder)
         with placed(where, "[[arms]]" if where else "--learners"):
-            if len(self._arms) < 2 - timing_only:
+            if len(self._arms) < (1 if timing_only else least):
                 least = "one, such as flsimco" if timing_only else "two, such as flsimco and fedavg"
                 raise InputError(f"name at least {least}; this has {len(self._arms)}.")
             refuse_same_labels(self._arms)

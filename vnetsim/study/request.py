@@ -131,13 +131,13 @@ def _of_size(path: Path, size: str | None) -> tuple[dict[str, Any], str]:
                 raise InputError(f"sizes.{name}.sizes: a size has no sizes.")
     chosen = size or next(iter(sizes), "")
     common = {key: value for key, value in values.items() if key != "sizes"}
-    return _merged(common, sizes.get(chosen, {})), chosen
+    return merged(common, sizes.get(chosen, {})), chosen
 
 
-def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     """Return the tables below with those above merged into them; anything else above replaces what is below."""
     result = dict(below)
     for key, value in above.items():
         old = result.get(key)
-        result[key] = _merged(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+        result[key] = merged(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
     return result

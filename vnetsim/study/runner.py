@@ -54,6 +54,7 @@ def compare(
     engine: str = "local",
     address: str | None = None,
     tensorboard: bool = False,
+    check: Callable[[Path, Sequence[RecordedEntry]], None] | None = None,
 ) -> Mapping[str, str]:
     """Run every cell that the folder does not hold finished yet; return why cells failed, by their folders' names.
 
@@ -66,6 +67,7 @@ def compare(
         engine: ``local`` for processes of this machine, ``ray`` for a Ray cluster.
         address: of the Ray cluster; None takes one of this machine with ``workers`` cells at once.
         tensorboard: see ``vnetsim.run``; of cells that begin.
+        check: told the folder and its recorded traffic before any cell runs; may refuse it.
 
     Raises:
         InputError: the folder is something else, is in use, or holds other traffic or altered files; there is no such
@@ -87,6 +89,8 @@ def compare(
             once = NotesOnce(progress)
             placed = with_one_rsu(plan.traffics, run, once)
             traffics = [recorded(one, run, command=command, progress=once) for one in placed]
+            if check is not None:
+                check(folder, traffics)
             told: dict[str, Any] = {"command": command, "progress": progress, "tensorboard": tensorboard}
             return _Study(run=run, plan=plan, traffics=traffics, **told).play(chosen)
         except InputError:

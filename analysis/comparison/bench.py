@@ -1,0 +1,241 @@
+"""Rows of benchmarks: what cells came to, rows paired with their baselines, and the table of all, as a page too."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from analysis.comparison.data import Metric
+from analysis.comparison.plots import difference_panel
+from analysis.comparison.tables import spread
+from analysis.comparison.verdicts import ComparedPair, compare_columns, figures_of, unit_of_difference
+from analysis.formatting import NONE, THIN, Table, clean, count, number, shortened
+from analysis.loading import load
+from analysis.report.page import Section, environment, script
+from analysis.style import styled
+from vnetsim.errors import InputError
+from vnetsim.storage.records import BenchRecord, BenchValues
+
+MEASURES = (
+    Metric(name="time_to_target_s", label="Time to target", unit="s", caption="", known=-1),
+    Metric(name="commits", label="Commits", unit="", caption="", known=1),
+    Metric(name="bytes", label="Data moved", unit="B", caption="", known=-1),
+    Metric(name="energy_j", label="Energy on board", unit="J", caption="", known=-1),
+)
+CENSORED = "a run that never met it counts with all of its time, so that differences are at least as large"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchTitle:
+    """What is said of a track's task above its rows; ``target`` in the metric's unit."""
+
+    track: str
+    version: str
+    size: str
+    title: str
+    notes: Sequence[str]
+    task: str
+    baseline: str
+    metric: Metric
+    target: float | None
+
+
+def values_of(folder: Path, metric: str, target: float | None) -> BenchValues:
+    """Return what a finished cell came to.
+
+    Args:
+        folder: its run directory.
+        metric: name of the series that counts.
+        target: in the metric's unit.
+
+    Raises:
+        InputError: it does not report the metric, or its files are damaged.
+    """
+    run = load(folder)
+    unit = next((one.unit for one in run.manifest.series if one.name == metric), None)
+    rows = run.metrics.filter((pl.col("name") == metric) & pl.col("value").is_finite()).sort("round")
+    if unit is None or rows.is_empty():
+        raise InputError(f"{folder}: its learner reports no '{metric}', which the track compares.")
+    begin_s = run.manifest.traffic.begin_s
+    span_s = (run.manifest.time_s or begin_s) - begin_s
+    elapsed, values = rows["time_s"].to_numpy() - begin_s, rows["value"].to_numpy()
+    better = Metric(name=metric, label="", unit=unit, caption="").better or 1
+    met = elapsed[values * better >= target * better] if target is not None else elapsed[:0]
+    parts = run.invited
+    moved = parts.select(pl.col("download_bytes") + pl.col("upload_bytes")).to_series().sum()
+    energy = [parts[f"{name}_j"] for name in ("download", "train", "upload", "wait", "exchange")]
+    known = all(not column.null_count() for column in energy)
+    return BenchValues(
+        untrained=float(values[0]),
+        half=float(values[elapsed <= span_s / 2][-1]),
+        final=float(values[-1]),
+        time_to_target_s=float(met[0]) if len(met) else None,
+        span_s=span_s,
+        commits=int((parts["outcome"] == "committed").sum()),
+        bytes=float(moved + run.exchanges["bytes"].sum()),
+        energy_j=float(sum(column.sum() for column in energy)) if known else None,
+    )
+
+
+def _column(row: BenchRecord, who: str, name: str) -> NDArray[np.float64]:
+    found = []
+    for one in row.seeds:
+        values = getattr(one, who)
+        value = getattr(values, name)
+        found.append(values.span_s if name == "time_to_target_s" and value is None else value)
+    return np.array(found, np.float64)
+
+
+def paired(row: BenchRecord, name: str = "final") -> ComparedPair:
+    """Return a row against its baseline in the metric (``final``), or in one of ``MEASURES``."""
+    values = np.stack([_column(row, "row", name), _column(row, "baseline", name)], axis=1)
+    (pair,) = compare_columns((row.arm, "baseline"), values, "sign-flip")
+    return pair
+
+
+def row_table(row: BenchRecord, title: BenchTitle) -> Table:
+    """Return a row as a table: a line a measure, paired with the baseline."""
+    lines = []
+    for metric, name in [(title.metric, "final"), *((one, one.name) for one in _measured(title))]:
+        values = [spread(_column(row, who, name) * metric.factor) for who in ("row", "baseline")]
+        difference, interval, p_value, seen = figures_of(pair := paired(row, name), metric)
+        words = "equal" if pair.equal else {1: "higher", -1: "lower", 0: "not resolved"}[pair.resolved]
+        lines.append((metric.titled, *values, difference, interval, p_value, seen, words))
+    return Table(
+        title=f"{title.track} {title.version}, size {title.size}, {title.task}: {shortened(row.arm, 90)}",
+        head=("", "this arm", "baseline", "difference", "95 % interval", "p", "sees", "verdict"),
+        rows=lines,
+        note=f"Mean \u00b1 deviation over {count(len(row.seeds))} seeds; baseline: {title.baseline}. {_words(title)} "
+        f"Met in {_met(row, 'row')} and {_met(row, 'baseline')} seeds.",
+    )
+
+
+def _measured(title: BenchTitle) -> Sequence[Metric]:
+    return MEASURES if title.target is not None else MEASURES[1:]
+
+
+def _met(row: BenchRecord, who: str) -> str:
+    met = sum(getattr(one, who).time_to_target_s is not None for one in row.seeds)
+    return f"{met} of {len(row.seeds)}"
+
+
+def _words(title: BenchTitle) -> str:
+    if title.target is None:
+        return "No target is set."
+    value = number(title.target * title.metric.factor)
+    unit = f" {title.metric.dimension}" if title.metric.dimension else ""
+    return f"Target: {title.metric.subject} {'>=' if title.metric.better > 0 else '<='} {value}{unit}; {CENSORED}."
+
+
+def _shown(pair: ComparedPair, metric: Metric, mean: float) -> str:
+    """Return the mean of an arm, and its difference with the interval, starred where it is resolved."""
+    value = number(mean * metric.factor)
+    if pair.equal or not pair.found.count:
+        return value
+    difference, interval, _, _ = figures_of(pair, metric)
+    return f"{value}; {'+' * (pair.found.mean > 0)}{difference} ({interval}){'*' * bool(pair.resolved)}"
+
+
+def _line(row: BenchRecord, title: BenchTitle) -> tuple[str, ...]:
+    cells = []
+    for metric, name in [(title.metric, "final"), *((one, one.name) for one in _measured(title))]:
+        pair = paired(row, name)
+        cells.append(_shown(pair, metric, float(_column(row, "row", name).mean())))
+        if name == "final":
+            cells.append(figures_of(pair, metric)[3])
+            cells += [_met(row, "row")] * (title.target is not None)
+    own = "" if not row.code else " (code of its own)"
+    return f"{'control: ' if row.control else ''}{clean(row.arm, 90)}{own}", *cells
+
+
+def derived(row: BenchRecord) -> list[ComparedPair]:
+    """Return two controls that every baseline brings: the untrained model, and the model at half of the time."""
+    final = _column(row, "baseline", "final")
+    names = {"untrained": "control: random initialisation, 0 rounds", "half": "control: half of the time"}
+    found = []
+    for name, words in names.items():
+        values = np.stack([_column(row, "baseline", name), final], axis=1)
+        found += compare_columns((words, "baseline"), values, "sign-flip")
+    return found
+
+
+def overview(rows: Sequence[BenchRecord], title: BenchTitle) -> tuple[Table, list[ComparedPair]]:
+    """Return all rows of one task of a track, the best first and controls among them, and what is drawn of them."""
+    metric, base = title.metric, _column(rows[0], "baseline", "final")
+    pairs = [paired(row) for row in rows]
+    lines = [(pair, _line(row, title)) for row, pair in zip(rows, pairs, strict=True)]
+    empty = [NONE] * (len(_measured(title)) + (title.target is not None))
+    for pair in derived(rows[0]):
+        mean = float(base.mean() + pair.found.mean)
+        lines.append((pair, (pair.first, _shown(pair, metric, mean), figures_of(pair, metric)[3], *empty)))
+    better = metric.better or 1
+    lines.sort(key=lambda line: (-better * line[0].found.mean, line[1][0]))
+    table = Table(
+        title=f"{title.track} {title.version}, size {title.size}: {title.task}",
+        head=(
+            "arm",
+            metric.titled,
+            f"sees{unit_of_difference(metric, brackets=True)}",
+            *(["target met"] if title.target is not None else []),
+            *(one.titled for one in _measured(title)),
+        ),
+        rows=[line for _, line in lines],
+        note=f"Baseline: {title.baseline}, {spread(base * metric.factor)} over {count(len(base))} seeds. Each cell: "
+        "mean; difference to the baseline and its 95 % interval, paired by seed (sign-flip test), * where the interval "
+        "leaves 0 out. Each interval is for its row alone, not corrected for the number of rows or columns: of twenty "
+        "arms without effect one is starred by chance. Sees: the true difference that these seeds resolve with 80 % "
+        f"power. {_words(title)}",
+    )
+    return table, [pair for pair, _ in lines if not pair.equal]
+
+
+Groups = Sequence[tuple[BenchTitle, Sequence[BenchRecord]]]
+
+
+def markdown(groups: Groups) -> str:
+    """Return the tables of all rows as Markdown; what others named stays text."""
+    parts = ["# Benchmark rows\n"]
+    track = None
+    for title, rows in groups:
+        table, _ = overview(rows, title)
+        if (title.track, title.size) != track:
+            track = title.track, title.size
+            parts.append(f"## {title.track} {title.version}, size {title.size}\n\n{_escaped(title.title)}\n")
+            parts += [f"- {_escaped(note)}" for note in title.notes] + [""] * bool(title.notes)
+        parts.append(f"### {title.task}\n")
+        parts += [_row(table.head), _row(["---"] * len(table.head)), *map(_row, table.rows)]
+        parts.append(f"\n{_escaped(table.note)}\n")
+    return "\n".join(parts)
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cell if set(cell) == {'-'} else _escaped(cell) for cell in cells)} |"
+
+
+def _escaped(text: str) -> str:
+    plain = text.replace(THIN, " ").replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return re.sub(r"([\\`*_\[\]|#!])", r"\\\1", plain)
+
+
+def page(groups: Groups, version: str) -> str:
+    """Return all rows as one self-contained page: tables, and the differences drawn; what others named is escaped."""
+    sections = []
+    with styled():
+        for number_, (title, rows) in enumerate(groups, 1):
+            table, pairs = overview(rows, title)
+            drawn = [difference_panel(title.metric, pairs, f"bench-{number_}", "arm")] if pairs else []
+            sections.append(Section(id=f"bench-{number_}", title=table.title, tables=[table], panels=drawn))
+    titles = [title for title, _ in groups]
+    notes = dict.fromkeys(f"{one.track}: {note}" for one in titles for note in (one.title, *one.notes))
+    text, digest = script("sort")
+    template = environment().get_template("bench.html.j2")
+    return template.render(
+        sections=sections, notes=list(notes), version=version, script_text=text, script_hash=digest,
+        rows=count(sum(len(rows) for _, rows in groups)),
+    )  # fmt: skip

@@ -1,0 +1,304 @@
+"""The benchmark: rows of a tiny track, and the tracks and rows that are shipped."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomli_w
+from small_runs import SCENARIOS, cli, interrupted_at, toy, undrawn
+
+import vnetsim
+import vnetsim.study.cells
+from vnetsim.errors import InputError
+from vnetsim.learning.registry import LEARNERS
+from vnetsim.runs.manifest import sha256_of
+from vnetsim.simulation.selection import SELECTIONS
+from vnetsim.study.bench import asked_arm, load_track, track_names, windows_digest
+
+__all__ = ["cli", "toy", "undrawn"]
+
+HOSTILE = "</td><script>alert(1)</script> | `x` [y](javascript:z)"
+SEEDS = 3
+
+
+@pytest.fixture(scope="module")
+def digests(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Of the traffic of each seed of the tiny track."""
+    folder = tmp_path_factory.mktemp("traffic")
+    made = [vnetsim.mobility("gaussian", seed=seed, traffic__end_s=90, out=folder / str(seed)) for seed in range(SEEDS)]
+    return [windows_digest(one.windows) for one in made]
+
+
+@pytest.fixture
+def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digests: list[str], toy: type[Any]) -> Callable[..., None]:
+    """Writes the track ``tiny`` of the toy, with other values if wanted; it is in the working directory's place."""
+    folder = tmp_path / "scenarios" / "bench"
+    folder.mkdir(parents=True)
+    (folder / "beside.txt").write_text("as it was\n")
+    for module in ("study", "api"):
+        monkeypatch.setattr(f"vnetsim.{module}.bench.shipped_scenarios", lambda: tmp_path / "scenarios")
+    monkeypatch.chdir(tmp_path)
+    track: dict[str, Any] = {
+        "version": "v0",
+        "title": "Tiny",
+        "scenario": "gaussian",
+        "sumo": "no SUMO",
+        "windows": digests,
+        "files": {"beside.txt": sha256_of(folder / "beside.txt")},
+        "open": ["selection.*", "aggregation.*", "learning.*"],
+        "settings": {"rounds": 6, "device": "cpu", "traffic": {"end_s": 90, "repeat": False}, "compute.spread": 0.1},
+        "tasks": {
+            "random walk": {
+                "baseline": toy.name, "metric": "distance", "label": "Distance", "unit": "", "target": 0.5,
+                "tolerance": 0.1, "settings": {}, "learning": {"payload_bytes": 200_000},
+            }
+        },
+        "controls": [
+            {"name": "light", "task": "random walk", "says": "less to send", "learning": {"payload_bytes": 1000}}
+        ],
+        "sizes": {"small": {}, "paper": {"settings": {"rounds": 8}}},
+    }  # fmt: skip
+
+    def write(**other: Any) -> None:
+        (folder / "tiny.toml").write_text(tomli_w.dumps({**track, **other}))
+
+    write()
+    return write
+
+
+def row_of(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(path.read_text())
+    return found
+
+
+@pytest.mark.usefixtures("tiny")
+def test_a_row_holds_what_cells_came_to_and_is_gone_on_with() -> None:
+    with interrupted_at(vnetsim.study.cells, "_play", 3), pytest.raises(KeyboardInterrupt):
+        vnetsim.bench("tiny", selection="fastest", progress=False)
+    assert len(list(Path("bench/tiny-v0/cells").iterdir())) == 3
+    made = vnetsim.bench("tiny", selection="fastest", progress=False)
+    assert made.path == Path("bench/rows/tiny/small-random-walk-toy-fastest.json")
+    row = row_of(made.path)
+    assert row["settings"] == {"selection.name": "fastest"}
+    runs = vnetsim.load("bench/tiny-v0").runs
+    for one in row["seeds"]:
+        for who, arm in (("row", "toy, fastest"), ("baseline", "baseline")):
+            run, found = runs[arm, "", one["seed"]], one[who]
+            values = run.metrics.filter(name="distance")
+            assert found["final"] == values["value"][-1]
+            assert found["untrained"] == values["value"][0] == 0
+            half = values.filter(values["time_s"] <= found["span_s"] / 2)
+            assert found["half"] == half["value"][-1]
+            met = values.filter(values["value"] >= 0.5)["time_s"]
+            assert found["time_to_target_s"] == (met[0] if len(met) else None)
+            parts = run.participations
+            assert found["commits"] == parts.filter(outcome="committed").height
+            assert found["bytes"] == pytest.approx((parts["download_bytes"] + parts["upload_bytes"]).sum())
+            joules = sum(
+                parts[f"{name}_j"].fill_null(0).sum() for name in ("download", "train", "upload", "wait", "exchange")
+            )
+            assert found["energy_j"] == pytest.approx(joules)
+    with interrupted_at(vnetsim.study.cells, "_play", 0):  # nothing is missing
+        again = vnetsim.bench("tiny", selection="fastest", progress=False)
+    assert row_of(again.path) == row
+    other = row_of(vnetsim.bench("tiny", control="light", progress=False).path)
+    assert [one["baseline"] for one in other["seeds"]] == [one["baseline"] for one in row["seeds"]]
+    assert other["seeds"][0]["row"]["bytes"] < row["seeds"][0]["row"]["bytes"]
+
+
+@pytest.mark.usefixtures("tiny")
+def test_the_row_of_the_baseline_itself_is_equal_to_it(cli: Callable[..., Any]) -> None:
+    done = cli("bench", "tiny")
+    assert done.status == 0, done.err
+    assert re.search(r"^Commits +.* equal$", done.out, re.MULTILINE)
+    assert done.out.endswith("row: bench/rows/tiny/small-random-walk-toy.json\n")
+
+
+@pytest.mark.usefixtures("tiny")
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--set", "compute.spread=0.2"], "compute.spread: fixed by track tiny v0"),
+        (["--handover", "forward"], "handover.policy: fixed by track tiny v0"),
+        (["--learner", "fedavg"], "its task is 'contrastive'; the tasks of tiny are random walk"),
+        (["--control", "ligth"], "Did you mean 'light'?"),
+        (["--control", "light", "--selection", "age"], "give nothing else"),
+        (["--size", "large"], "unknown size 'large'"),
+        (["--set", "learning.payload=1"], "unknown key 'payload'"),
+    ],
+)
+def test_what_a_track_does_not_leave_open_is_refused(cli: Callable[..., Any], options: list[str], says: str) -> None:
+    done = cli("bench", "tiny", *options)
+    assert done.status == 2
+    assert says in done.err
+    assert done.err.count("\n") == 1
+    assert not Path("bench").exists()
+
+
+def test_other_traffic_and_other_files_are_refused(tiny: Callable[..., None], digests: list[str]) -> None:
+    tiny(windows=[digests[0], digests[0], digests[2]])
+    with pytest.raises(InputError, match=r"traffic of seed 1 is not that of track tiny v0: recorded here by .* SUMO"):
+        vnetsim.bench("tiny", progress=False)
+    assert not Path("bench/tiny-v0/cells").exists()
+    tiny()
+    Path("scenarios/bench/beside.txt").write_text("otherwise\n")
+    with pytest.raises(InputError, match=r"beside\.txt: not the file that track tiny v0 was frozen with"):
+        vnetsim.bench("tiny", progress=False)
+
+
+@pytest.fixture
+def row(tiny: Callable[..., None]) -> dict[str, Any]:
+    """A row of the tiny track, made up; written as ``row.json`` by the test."""
+    values = {
+        "untrained": 0.0, "half": 0.4, "final": 0.9, "time_to_target_s": 40.0, "span_s": 90.0, "commits": 9,
+        "bytes": 4e6, "energy_j": 12.0,
+    }  # fmt: skip
+    tiny()
+    track = load_track("tiny")
+    seeds = [
+        {"seed": seed, "traffic": digest, "row": {**values, "final": 0.9 + seed / 10}, "baseline": values}
+        for seed, digest in enumerate(track.tables.windows)
+    ]
+    return {
+        "track": "tiny", "version": "v0", "track_sha256": track.sha256, "size": "small", "task": "random walk",
+        "arm": HOSTILE, "learner": "toy", "settings": {"selection.name": "age"}, "seeds": seeds,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda row: row.update(track_sha256="0" * 64), "made on another track than tiny v0 as it is here"),
+        (lambda row: row.update(version="v1"), "made on another track"),
+        (lambda row: row.update(track="../../etc"), "unknown track"),
+        (lambda row: row.update(size="large"), "unknown size"),
+        (lambda row: row.update(task="steering"), "unknown task"),
+        (lambda row: row.update(control="mine"), "unknown control"),
+        (lambda row: row.update(settings={"compute.spread": 1}), "compute.spread: fixed by track"),
+        (lambda row: row["seeds"].pop(), "expected 0 to 2, each once"),
+        (lambda row: row["seeds"].append(row["seeds"][0]), "expected 0 to 2, each once"),
+        (lambda row: row["seeds"][1].update(traffic="0" * 64), "expected 0 to 2, each once"),
+        (lambda row: row["seeds"][1]["row"].update(final=float("nan")), "seeds.1.row.final"),
+        (lambda row: row["seeds"][1]["row"].update(span_s=0), "seed 1 has times that no run has"),
+        (lambda row: row["seeds"][1].pop("baseline"), "seeds.1.baseline"),
+        (lambda row: row.update(arm="x" * 300_000), "not a row"),
+        (lambda row: row.clear(), "track: it has no default"),
+    ],
+)
+def test_a_row_that_does_not_fit_is_refused_in_one_line(
+    row: dict[str, Any], cli: Callable[..., Any], change: Callable[[dict[str, Any]], None], says: str
+) -> None:
+    change(row)
+    Path("row.json").write_text(json.dumps(row))
+    for command in ("check", "table"):
+        done = cli("bench", command, "row.json")
+        assert done.status == 2
+        assert says in done.err
+        assert done.err.startswith("vnetsim: row.json: ")
+        assert done.err.count("\n") == 1
+
+
+def test_code_is_run_only_where_the_user_names_it(row: dict[str, Any], cli: Callable[..., Any]) -> None:
+    Path("evil.py").write_text("raise SystemExit('ran')\n")
+    for change, says in (
+        ({"learner": "evil.py:Evil"}, "names code, which a row may not"),
+        ({"settings": {"selection.name": "evil.py:Evil"}}, "names code, which a row may not"),
+        ({"code": {"learner": "0" * 64}}, "give it: --learner FILE.py:CLASS"),
+    ):
+        Path("row.json").write_text(json.dumps({**row, **change}))
+        done = cli("bench", "check", "row.json")
+        assert (done.status, done.err.count("\n")) == (2, 1)
+        assert says in done.err
+    assert cli("bench", "table", "row.json").status == 0
+
+
+class Tags(HTMLParser):
+    """Counts the tags of a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found += [tag, *(name for name, _ in attrs if name.startswith("on"))]
+
+
+def test_the_table_sorts_rows_and_keeps_their_names_text(row: dict[str, Any], cli: Callable[..., Any]) -> None:
+    Path("rows").mkdir()
+    Path("rows/one.json").write_text(json.dumps(row))
+    better = [{**one, "row": {**one["row"], "final": 2.0}} for one in row["seeds"]]
+    Path("rows/two.json").write_text(json.dumps({**row, "arm": "best", "seeds": better}))
+    done = cli("bench", "table", "rows", "--to", "out")
+    assert done.status == 0, done.err
+    text = Path("out/bench.md").read_text()
+    arms = re.findall(r"^\| (.*?) \| [\d.]", text, re.MULTILINE)
+    assert [arm[:24] for arm in arms] == [
+        "best", "&lt;/td&gt;&lt;script&gt;", "control: half of the tim", "control: random initiali",
+    ]  # fmt: skip
+    assert "2.00; +1.10" in text
+    assert "<script" not in text
+    assert re.search(r"(?<!\\)\[y\]", text) is None
+    tags = Tags()
+    tags.feed(Path("out/bench.html").read_text())
+    assert [tag for tag in tags.found if tag == "script" or tag.startswith("on")] == ["script"], "the page's own"
+    assert cli("bench", "table", "rows").out.strip() == text.strip()
+
+
+@pytest.mark.usefixtures("tiny")
+def test_a_row_is_checked_by_running_it_again(cli: Callable[..., Any]) -> None:
+    made = vnetsim.bench("tiny", selection="age", progress=False)
+    done = cli("bench", "check", made.path, "--seeds", "0,2")
+    assert (done.status, done.out) == (0, "".join(f"seed {n}: as the row says, bit for bit.\n" for n in (0, 2)))
+    row = row_of(made.path)
+    row["seeds"][0]["row"]["final"] += 0.01
+    Path("row.json").write_text(json.dumps(row))
+    done = cli("bench", "check", "row.json")
+    assert done.status == 1
+    assert re.match(r"seed 0: final of the arm is \S+, the row says \S+\.\n$", done.out)
+    Path("row.json").write_text(json.dumps({**row, "packages": {}}))
+    assert "within 0.1 of the metric, on another machine" in cli("bench", "check", "row.json").out
+    row["seeds"][0]["baseline"]["commits"] += 1
+    Path("row.json").write_text(json.dumps({**row, "packages": {}}))
+    assert "commits of the baseline" in cli("bench", "check", "row.json").out
+
+
+FROZEN = {
+    "intersection": "",
+}
+"""SHA-256 of the tracks of version v0."""
+
+
+@pytest.mark.parametrize("name", track_names())
+def test_a_track_is_frozen(name: str) -> None:
+    track = load_track(name)
+    assert {f"{name} {track.tables.version}": track.sha256} == {f"{name} v0": FROZEN[name]}, (
+        "something of this track changed: make a new version, and run its rows again"
+    )
+    track.refuse_other_files()
+    read = {path.relative_to(SCENARIOS).as_posix() for path in (SCENARIOS / name).iterdir()} | {f"{name}.sumocfg"}
+    listed = {(SCENARIOS / "bench" / file).resolve().relative_to(SCENARIOS).as_posix() for file in track.tables.files}
+    made_of = (".rou.xml", ".net.xml", ".net.xml.gz", ".add.xml", ".sumocfg")
+    assert {file for file in read if file.endswith(made_of) and "urban" not in file} <= listed
+
+
+@pytest.mark.parametrize("name", track_names())
+def test_every_learner_policy_rule_and_control_is_an_arm_of_a_track(name: str) -> None:
+    track = load_track(name)
+    arms = [asked_arm(track, {}, learner, None) for learner in LEARNERS.names()]
+    arms += [asked_arm(track, {"selection.name": policy}, None, None) for policy in SELECTIONS.names()]
+    arms += [asked_arm(track, {}, None, control.name) for control in track.tables.controls]
+    for arm in arms:
+        (cell,) = arm.plan([0]).cells[-1:]
+        assert (cell.arm, cell.experiment.seed) == ("baseline" if arm.is_baseline else arm.label, 0)
+
+
+def test_shipped_rows_are_of_their_tracks_and_the_page_of_them_is_what_the_command_writes() -> None:
+    text, _ = vnetsim.bench_table(SCENARIOS / "bench" / "rows")
+    page = (SCENARIOS.parent / "docs" / "explanation" / "benchmark.md").read_text()
+    assert text.split("\n", 1)[1].strip() in page

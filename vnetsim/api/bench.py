@@ -1,0 +1,320 @@
+"""The benchmark from Python: ``vnetsim bench``, ``vnetsim bench table`` and ``vnetsim bench check``."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vnetsim import __version__
+from vnetsim.api.calls import Show, display_of
+from vnetsim.api.results import Page, Study, TableText
+from vnetsim.api.settings import SettingTree, folder_of, overrides_of, path_of, text_of
+from vnetsim.errors import InputError, RunError
+from vnetsim.own_packages import claim
+from vnetsim.progress import ProgressDisplay
+from vnetsim.runs.manifest import environment
+from vnetsim.scenario.shipped import shipped_scenarios
+from vnetsim.storage.folder import Folder
+from vnetsim.storage.records import BenchRecord, BenchSeed, BenchValues
+from vnetsim.study.bench import (
+    BASELINE,
+    BenchArm,
+    Track,
+    arm_of_row,
+    asked_arm,
+    load_track,
+    read_row,
+    row_file,
+)
+from vnetsim.study.levels import seeds_of
+from vnetsim.study.runner import compare as run_comparison
+
+if TYPE_CHECKING:
+    from analysis.comparison.bench import BenchTitle
+
+HOME = Path("bench")
+"""Where cells and rows of one's own lie, seen from the working directory."""
+
+_SAME = 1e-9
+"""What another machine's last bits may do to times, bytes and energy, in parts of them."""
+
+
+@dataclass(frozen=True)
+class BenchRow:
+    """An arm on a track, against its baseline.
+
+    Attributes:
+        path: its file, to be sent.
+        table: what it shows, as text: a line a measure.
+    """
+
+    path: Path
+    table: TableText
+
+
+@dataclass(frozen=True)
+class BenchCheck:
+    """A row that was run again.
+
+    Attributes:
+        agrees: whether all that was run again is as the row says.
+        lines: in words, a line a seed.
+    """
+
+    agrees: bool
+    lines: Sequence[str]
+
+
+def bench(
+    track: str,
+    *,
+    learner: str | None = None,
+    selection: str | None = None,
+    aggregation: str | None = None,
+    handover: str | None = None,
+    control: str | None = None,
+    size: str = "small",
+    settings: SettingTree | None = None,
+    device: str | None = None,
+    workers: int = 1,
+    out: str | os.PathLike[str] | None = None,
+    progress: Show = None,
+    command: Sequence[str] | None = None,
+) -> BenchRow:
+    """Run an arm on a benchmark's track beside the track's baseline, and write the row: ``vnetsim bench TRACK``.
+
+    Args:
+        track: ``"intersection"``, ``"expressway"``, ``"corridor"`` or ``"city"``.
+        learner: a name, or ``"path/to/file.py:CLASS"``; default the baseline of the track's first task.
+        selection: a selection policy, likewise.
+        aggregation: an aggregation rule, likewise.
+        handover: ``handover.policy``, on tracks of several RSUs.
+        control: an arm of the track whose effect is known; nothing else is then given.
+        size: ``"small"`` or ``"paper"``.
+        settings: others that the track leaves open.
+        device: see ``vnetsim.run``; rows of size small are made on the CPU.
+        workers: cells to run at once.
+        out: folder of cells and rows; default ``bench``. Cells that it has are not run again.
+        progress: see ``vnetsim.run``.
+        command: see ``vnetsim.run``.
+
+    Raises:
+        InputError: no such track, arm or size; a setting that the track fixes; other files or traffic than the track's.
+        RunError: cells failed; the same call runs them again.
+        KeyboardInterrupt: it was interrupted; the same call goes on.
+    """
+    given = overrides_of(settings, selection__name=selection, aggregation__name=aggregation, handover__policy=handover)
+    chosen = load_track(text_of(track, "track"), text_of(size, "size"))
+    arm = asked_arm(chosen, {".".join(path): value for path, value in given}, learner, control)
+    home = folder_of(out) or HOME
+    with display_of(progress) as display:
+        row = _run(arm, list(chosen.seeds), home, display, device=device, workers=workers, command=command)
+    claim("analysis")
+    from analysis.comparison.bench import row_table  # noqa: PLC0415
+
+    name = f"rows/{row_file(row)}"
+    home.mkdir(parents=True, exist_ok=True)
+    Folder(home).write_output(name, _content(row))
+    table = row_table(row, _title(chosen, row.task))
+    return BenchRow(home / name, (table.title, table.head, table.rows, table.note))
+
+
+def bench_table(
+    *rows: str | os.PathLike[str], to: str | os.PathLike[str] | None = None, shipped: bool = True
+) -> tuple[str, Page | None]:
+    """Return all rows of the benchmark as Markdown, and the page that was written of them: ``vnetsim bench table``.
+
+    Args:
+        rows: files, or folders of them; default ``bench/rows``, where it is.
+        to: folder for ``bench.md`` and ``bench.html``; None writes nothing.
+        shipped: whether vnetsim's own rows are among them; one that was given goes before that of the same arm.
+
+    Raises:
+        InputError: a file is no row, or not of the track as it is here; or there is none.
+    """
+    found = [Path(path_of(one, "rows")) for one in rows] or [HOME / "rows"] * (HOME / "rows").is_dir()
+    found += [shipped_scenarios() / "bench" / "rows"] * shipped
+    files = [file for one in found for file in (sorted(one.rglob("*.json")) if one.is_dir() else [one])]
+    arms: dict[tuple[str, ...], tuple[BenchRecord, Track]] = {}
+    for file in files:
+        row, track = read_row(file)
+        arms.setdefault((row.track, row.size, row.task, row.arm), (row, track))
+    if not arms:
+        raise InputError("vnetsim bench table: there is no row; make one with vnetsim bench TRACK.")
+    claim("analysis")
+    from analysis.comparison.bench import markdown, page  # noqa: PLC0415
+
+    groups: dict[tuple[str, ...], list[BenchRecord]] = {}
+    for key, (row, _) in sorted(arms.items(), key=lambda item: item[0]):
+        groups.setdefault(key[:3], []).append(row)
+    titled = [(_title(arms[(*key, rows_[0].arm)][1], key[2]), rows_) for key, rows_ in groups.items()]
+    text = markdown(titled)
+    if to is None:
+        return text, None
+    folder = Path(path_of(to, "to"))
+    folder.mkdir(parents=True, exist_ok=True)
+    written = Folder(folder)
+    written.write_output("bench.md", text.encode())
+    written.write_output("bench.html", page(titled, __version__).encode("utf-8", "replace"))
+    return text, Page(folder / "bench.html")
+
+
+def bench_check(
+    row: str | os.PathLike[str],
+    *,
+    seeds: str | int | Iterable[int] = 0,
+    code: Mapping[str, str] | None = None,
+    workers: int = 1,
+    progress: Show = None,
+    command: Sequence[str] | None = None,
+) -> BenchCheck:
+    """Run seeds of a row again, traffic and all, and compare: ``vnetsim bench check ROW``.
+
+    Where machine and packages are those of the row everything must be equal, bit for bit; else times, bytes and energy
+    to 1e-9 and the metric to the track's tolerance.
+
+    Args:
+        row: its file. Nothing in it is run.
+        seeds: which, such as ``"0:3"``.
+        code: what the row was made with besides vnetsim, by setting: ``{"learner": "mine.py:Mine"}``.
+        workers: cells to run at once.
+        progress: see ``vnetsim.run``.
+        command: see ``vnetsim.run``.
+
+    Raises:
+        InputError: no row, or not of the track as it is here; or code is missing or another.
+        RunError: a cell failed.
+    """
+    file = Path(path_of(row, "row"))
+    theirs, track = read_row(file)
+    arm = arm_of_row(theirs, track, dict(code or {}))
+    listed = [seeds] if isinstance(seeds, int) else seeds if isinstance(seeds, str) else list(seeds)
+    numbers = list(seeds_of(listed, "seeds"))
+    if beyond := [one for one in numbers if one not in track.seeds]:
+        raise InputError(f"seeds: {beyond[0]} is none of the track's, which are 0 to {len(track.seeds) - 1}.")
+    with display_of(progress) as display, tempfile.TemporaryDirectory(prefix="vnetsim-bench-") as place:
+        ours = _run(arm, numbers, Path(place), display, device=None, workers=workers, command=command)
+    same = (ours.host.get("machine"), ours.packages, ours.vnetsim) == (
+        theirs.host.get("machine"), theirs.packages, theirs.vnetsim,
+    )  # fmt: skip
+    tolerance = 0.0 if same else track.tables.tasks[theirs.task].tolerance
+    found = [(one, theirs.seeds[one.seed]) for one in ours.seeds]
+    faults = {mine.seed: _differences(mine, other, tolerance, exact=same) for mine, other in found}
+    how = "bit for bit" if same else f"within {tolerance:g} of the metric, on another machine or with other packages"
+    lines = [
+        f"seed {seed}: {'; '.join(which) if which else f'as the row says, {how}'}." for seed, which in faults.items()
+    ]
+    return BenchCheck(agrees=not any(faults.values()), lines=lines)
+
+
+def _differences(ours: BenchSeed, theirs: BenchSeed, tolerance: float, *, exact: bool) -> list[str]:
+    """Return what differs, in words."""
+
+    def alike(name: str, mine: float | None, other: float | None) -> bool:
+        if exact or mine is None or other is None or name == "time_to_target_s":
+            return mine == other or (not exact and name == "time_to_target_s")  # that follows from the metric
+        close = abs(mine - other) <= tolerance
+        return close if name in ("untrained", "half", "final") else math.isclose(mine, other, rel_tol=_SAME)
+
+    found = []
+    for who, words in (("row", "arm"), ("baseline", "baseline")):
+        there = dataclasses.asdict(getattr(theirs, who))
+        for name, value in dataclasses.asdict(getattr(ours, who)).items():
+            if not alike(name, value, there[name]):
+                found.append(f"{name} of the {words} is {value}, the row says {there[name]}")
+    return found
+
+
+def _run(
+    arm: BenchArm,
+    seeds: Sequence[int],
+    home: Path,
+    display: ProgressDisplay,
+    *,
+    device: str | None,
+    workers: int,
+    command: Sequence[str] | None,
+) -> BenchRecord:
+    """Run the cells of baseline and arm that are missing, and return the row."""
+    track, task = arm.track, arm.track.tables.tasks[arm.task]
+    display.stage("loading")
+    plan = arm.plan(seeds, [] if device is None else [(("device",), device)])
+    folder = home / f"{track.name}-{track.tables.version}"
+    failed = run_comparison(
+        plan,
+        folder,
+        command=command or [f"vnetsim.bench({track.name!r})"],
+        progress=display,
+        workers=workers,
+        check=partial(track.refuse_other_traffic, seeds),
+    )
+    if failed:
+        raise RunError(f"{len(failed)} cells failed, the first by: {next(iter(failed.values()))}")
+    claim("analysis")
+    from analysis.comparison.bench import values_of  # noqa: PLC0415
+
+    def measured(name: str, seed: int) -> BenchValues:
+        metric = task.metric if name == BASELINE else arm.metric
+        return values_of(cells[name, "", seed].path, metric, task.target)
+
+    cells = Study(folder).runs
+    rows = []
+    for seed in seeds:
+        first = measured(BASELINE, seed)
+        asked = first if arm.is_baseline else measured(arm.label, seed)
+        rows.append(BenchSeed(seed=seed, traffic=track.tables.windows[seed], row=asked, baseline=first))
+    where = environment()
+    named = {key: value for key, value in arm.settings.items() if key not in arm.code}
+    return BenchRecord(
+        track=track.name,
+        version=track.tables.version,
+        track_sha256=track.sha256,
+        size=track.size,
+        task=arm.task,
+        arm=arm.label,
+        learner="" if "learner" in arm.code else Path(arm.learner).name,
+        seeds=rows,
+        settings={} if arm.control else named,
+        code=arm.code,
+        control=arm.control.name if arm.control else "",
+        vnetsim=__version__,
+        host=where["host"],
+        packages=where["packages"],
+        made=f"{datetime.now(UTC):%Y-%m-%d}",
+    )
+
+
+def _content(row: BenchRecord) -> bytes:
+    """Return a row as JSON, a line a seed."""
+    plain: dict[str, Any] = dataclasses.asdict(row)
+    seeds = ",\n  ".join(json.dumps(one) for one in plain.pop("seeds"))
+    head = ",\n ".join(f"{json.dumps(key)}: {json.dumps(value)}" for key, value in plain.items())
+    return f'{{{head},\n "seeds": [\n  {seeds}\n ]}}\n'.encode()
+
+
+def _title(track: Track, task: str) -> BenchTitle:
+    claim("analysis")
+    from analysis.comparison.bench import BenchTitle  # noqa: PLC0415
+    from analysis.comparison.data import Metric  # noqa: PLC0415
+
+    tables, one = track.tables, track.tables.tasks[task]
+    return BenchTitle(
+        track=track.name,
+        version=tables.version,
+        size=track.size,
+        title=tables.title,
+        notes=(*tables.notes, *(f"{control.name}: {control.says}" for control in tables.controls)),
+        task=task,
+        baseline=one.baseline,
+        metric=Metric(name=one.metric, label=one.label, unit=one.unit, caption=""),
+        target=one.target,
+    )
