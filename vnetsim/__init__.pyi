@@ -1,10 +1,15 @@
 from vnetsim.api import (
+    BenchCheck,
+    BenchRow,
     Experiment,
     InputError,
     Run,
     RunError,
     Study,
     Traffic,
+    bench,
+    bench_check,
+    bench_table,
     compare,
     export,
     load,
@@ -16,6 +21,8 @@ from vnetsim.api import (
 __version__: str
 
 __all__ = [
+    "BenchCheck",
+    "BenchRow",
     "Experiment",
     "InputError",
     "Run",
@@ -23,6 +30,9 @@ __all__ = [
     "Study",
     "Traffic",
     "__version__",
+    "bench",
+    "bench_check",
+    "bench_table",
     "compare",
     "export",
     "load",

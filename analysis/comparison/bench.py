@@ -68,7 +68,7 @@ def values_of(folder: Path, metric: str, target: float | None) -> BenchValues:
     better = Metric(name=metric, label="", unit=unit, caption="").better or 1
     met = elapsed[values * better >= target * better] if target is not None else elapsed[:0]
     parts = run.invited
-    moved = parts.select(pl.col("download_bytes") + pl.col("upload_bytes")).to_series().sum()
+    moved = [parts["download_bytes"], parts["upload_bytes"], run.exchanges["bytes"]]
     energy = [parts[f"{name}_j"] for name in ("download", "train", "upload", "wait", "exchange")]
     known = all(not column.null_count() for column in energy)
     return BenchValues(
@@ -78,7 +78,7 @@ def values_of(folder: Path, metric: str, target: float | None) -> BenchValues:
         time_to_target_s=float(met[0]) if len(met) else None,
         span_s=span_s,
         commits=int((parts["outcome"] == "committed").sum()),
-        bytes=float(moved + run.exchanges["bytes"].sum()),
+        bytes=float(sum(column.sum() for column in moved)),
         energy_j=float(sum(column.sum() for column in energy)) if known else None,
     )
 

@@ -21,7 +21,7 @@ Examples:
     True
 """
 
-from vnetsim.api.bench import BenchCheck, BenchRow, bench, bench_check, bench_table
+from vnetsim.api.benchmark import BenchCheck, BenchRow, bench, bench_check, bench_table
 from vnetsim.api.calls import compare, load, mobility, resume, run
 from vnetsim.api.export import export
 from vnetsim.api.results import Page, Run, Traffic

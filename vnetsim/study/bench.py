@@ -142,7 +142,7 @@ class Track:
         Raises:
             InputError: no such learner, or the track has no such task.
         """
-        task = LEARNERS.find(learner).task
+        task: str = LEARNERS.find(learner).task
         if task not in self.tables.tasks:
             known = ", ".join(self.tables.tasks)
             raise InputError(f"{short_name(learner)}: its task is '{task}'; the tasks of {self.name} are {known}.")
@@ -327,9 +327,11 @@ def asked_arm(track: Track, given: Mapping[str, Any], learner: str | None, contr
     name = tables.tasks[first].baseline if learner is None else at_folder(learner, Path.cwd())
     task = track.task_of(name)
     track.refuse_closed(task, given)
+    already = {".".join(path): value for path, value in leaves(tables.settings).items()}
     settings = {
         key: at_folder(value, Path.cwd()) if key in PLUGIN_KEYS and isinstance(value, str) else value
         for key, value in given.items()
+        if already.get(key) != value  # the baseline's, which says nothing
     }
     return BenchArm(track=track, task=task, label=_label(name, settings), learner=name, settings=settings)
 

@@ -91,8 +91,8 @@ class Expansion:
             self._arms = arms_of(self._tables.arms, grid, self._conditions, folder)
         with placed(where, "[[arms]]" if where else "--learners"):
             if len(self._arms) < (1 if timing_only else least):
-                least = "one, such as flsimco" if timing_only else "two, such as flsimco and fedavg"
-                raise InputError(f"name at least {least}; this has {len(self._arms)}.")
+                wanted = "one, such as flsimco" if timing_only else "two, such as flsimco and fedavg"
+                raise InputError(f"name at least {wanted}; this has {len(self._arms)}.")
             refuse_same_labels(self._arms)
         with placed(where, "[[conditions]]"):
             refuse_same_labels(self._conditions)

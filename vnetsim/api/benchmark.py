@@ -141,8 +141,9 @@ def bench_table(
     Raises:
         InputError: a file is no row, or not of the track as it is here; or there is none.
     """
+    own = shipped_scenarios() / "bench" / "rows"
     found = [Path(path_of(one, "rows")) for one in rows] or [HOME / "rows"] * (HOME / "rows").is_dir()
-    found += [shipped_scenarios() / "bench" / "rows"] * shipped
+    found += [own] * (shipped and own.is_dir())
     files = [file for one in found for file in (sorted(one.rglob("*.json")) if one.is_dir() else [one])]
     arms: dict[tuple[str, ...], tuple[BenchRecord, Track]] = {}
     for file in files:
