@@ -10,7 +10,7 @@ from vnetsim.cli.commands import app, main
 from vnetsim.scenario.settings_file import load_experiment
 
 COMMANDS = (
-    *("run", "mobility", "compare", "resume", "report", "export"),
+    *("run", "mobility", "compare", "resume", "report", "export", "bench"),
     *("learners", "plugins", "settings", "cite", "docs", "init"),
 )
 

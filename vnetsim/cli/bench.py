@@ -11,7 +11,7 @@ from cyclopts import App, Group, Parameter
 import vnetsim
 from vnetsim.cli.options import Debug
 from vnetsim.errors import RunError
-from vnetsim.standard_streams import plain, telling
+from vnetsim.standard_streams import plain
 
 OUTPUT = Group("Output")
 
@@ -67,8 +67,7 @@ def run(
         out=out,
         command=["vnetsim", *sys.argv[1:]],
     )
-    with telling(row.path):
-        print_results([row.table], [], row.path, title=f"vnetsim bench {track}", kind="row")
+    print_results([row.table], [], row.path, title=f"vnetsim bench {track}", kind="row")
     return 0
 
 
