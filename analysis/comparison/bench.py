@@ -130,7 +130,7 @@ def _words(title: BenchTitle) -> str:
         return "No target is set."
     value = number(title.target * title.metric.factor)
     unit = f" {title.metric.dimension}" if title.metric.dimension else ""
-    return f"Target: {title.metric.subject} {'>=' if title.metric.better > 0 else '<='} {value}{unit}; {CENSORED}."
+    return f"Target: {title.metric.subject} {'<=' if title.metric.better < 0 else '>='} {value}{unit}; {CENSORED}."
 
 
 def _shown(pair: ComparedPair, metric: Metric, mean: float) -> str:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import fnmatch
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -158,8 +159,8 @@ class Track:
         for key in keys:
             if key in fixed or not any(fnmatch.fnmatchcase(key, pattern) for pattern in self.tables.open):
                 raise InputError(
-                    f"{key}: fixed by track {self.name} {self.tables.version}, so that rows compare; an arm chooses "
-                    f"{', '.join(self.tables.open)}" + (f", without {', '.join(sorted(fixed))}." if fixed else ".")
+                    f"{key:.60}: fixed by track {self.name} {self.tables.version}, so that rows compare; an arm "
+                    f"chooses {', '.join(self.tables.open)}, without what its task fixes."
                 )
 
     def refuse_other_files(self) -> None:
@@ -397,8 +398,10 @@ def _track_of(row: BenchRecord) -> Track:
         track.refuse_closed(row.task, row.settings)
     for one in row.seeds:
         for values in (one.row, one.baseline):
-            if values.span_s <= 0 or not 0 <= (values.time_to_target_s or 0) <= values.span_s:
-                raise InputError(f"seeds: seed {one.seed} has times that no run has.")
+            numbers = [value for value in asdict(values).values() if value is not None]
+            whole = all(map(math.isfinite, numbers)) and values.span_s > 0
+            if not whole or not 0 <= (values.time_to_target_s or 0) <= values.span_s:
+                raise InputError(f"seeds: seed {one.seed} has values that no run has.")
     return track
 
 
