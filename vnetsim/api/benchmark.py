@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from vnetsim import __version__
 from vnetsim.api.calls import Show, display_of
-from vnetsim.api.results import Page, Study, TableText
+from vnetsim.api.results import Page, TableText
 from vnetsim.api.settings import SettingTree, folder_of, overrides_of, path_of, text_of
+from vnetsim.api.studies import Study
 from vnetsim.errors import InputError, RunError
 from vnetsim.own_packages import claim
 from vnetsim.progress import ProgressDisplay
