@@ -19,7 +19,7 @@ from typing import Any
 import polars as pl
 
 from vnetsim.errors import InputError, unknown_name
-from vnetsim.errors.paths import path_name, refuse_special
+from vnetsim.errors.paths import path_name
 from vnetsim.experiment import PLUGIN_KEYS
 from vnetsim.learning.registry import LEARNERS
 from vnetsim.plugins import at_folder, code_file, short_name
@@ -357,7 +357,8 @@ def read_row(path: Path) -> tuple[BenchRecord, Track]:
     Raises:
         InputError: it is no row, or not of the track as it is here; seeds are missing; in one line.
     """
-    refuse_special(path)
+    if not path.is_file():
+        raise InputError(f"{path}: no such file.")
     try:
         content = path.read_bytes()
         value = json.loads(content) if len(content) <= _LARGEST_ROW_BYTES else None
