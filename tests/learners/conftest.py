@@ -50,7 +50,7 @@ def images() -> ImageSet:
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch, images: ImageSet) -> ImageSet:
     """Make the learners load the tiny set."""
-    monkeypatch.setattr("learners.tasks.task.load_images", lambda _, *, streams: images)  # noqa: ARG005  the signature
+    monkeypatch.setattr("learners.tasks.task.load_images", lambda *_, **__: images)
     return images
 
 
@@ -66,7 +66,7 @@ def on_tiny_roads(monkeypatch: pytest.MonkeyPatch, roads: SteeringSet) -> Steeri
     def parts(frames: SteeringSet, *, silos: int, **_: object) -> list[np.ndarray]:
         return np.array_split(np.arange(len(frames.train)), silos)
 
-    monkeypatch.setattr("learners.tasks.steering.load_steering", lambda _, *, streams: roads)  # noqa: ARG005  the signature
+    monkeypatch.setattr("learners.tasks.steering.load_steering", lambda *_, **__: roads)
     monkeypatch.setattr("learners.tasks.steering.partition_steering", parts)
     return roads
 
@@ -125,7 +125,7 @@ def participant() -> Callable[..., Participant]:
 @pytest.fixture
 def new_fedefm(monkeypatch: pytest.MonkeyPatch, images: ImageSet) -> Callable[..., FedEFM]:
     """Return a maker of FedEFM on the tiny set, quick; ``context`` changes its own."""
-    monkeypatch.setattr("learners.tasks.task.load_images", lambda _, *, streams: images)  # noqa: ARG005
+    monkeypatch.setattr("learners.tasks.task.load_images", lambda *_, **__: images)
 
     def make(context: dict[str, object] | None = None, **settings: Any) -> FedEFM:
         quick = {"batch": 8, "steps": 2, "overseas_steps": 1}

@@ -165,7 +165,7 @@ def test_a_constant_target_stays(
 ) -> None:
     """A term that is no divergence pulls the angles away from it, as that of the authors' code does, to +0.10."""
     level = replace(roads, train_angles=torch.zeros(96), test_angles=torch.zeros(24))
-    monkeypatch.setattr("learners.tasks.steering.load_steering", lambda _, *, streams: level)  # noqa: ARG005
+    monkeypatch.setattr("learners.tasks.steering.load_steering", lambda *_, **__: level)
     learner = new(batch=16, steps=40, lr=3e-3)
     for r in range(4):
         learner.aggregate(learner.train([participant(r, 1)]))

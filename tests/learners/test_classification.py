@@ -28,7 +28,7 @@ ONE_LABEL = {"data": DataSettings(partition="approach"), "approaches": 3}
 @pytest.fixture
 def new(monkeypatch: pytest.MonkeyPatch, images: ImageSet, new_context: MakeContext) -> Callable[..., Any]:
     """Return a maker of learners on the tiny set; ``context`` changes theirs."""
-    monkeypatch.setattr("learners.tasks.task.load_images", lambda _, *, streams: images)  # noqa: ARG005
+    monkeypatch.setattr("learners.tasks.task.load_images", lambda *_, **__: images)
 
     def make(context: dict[str, Any] | None = None, **settings: Any) -> ClassificationFedAvg:
         return ClassificationFedAvg.create(new_context(**(context or {})), ClassificationSettings(**QUICK | settings))
@@ -86,9 +86,9 @@ def test_one_class_is_no_classification(
     one = replace(
         images, train_labels=images.train_labels * 0, test_labels=images.test_labels * 0, class_names=("red",)
     )
-    monkeypatch.setattr("learners.tasks.task.load_images", lambda _, *, streams: one)  # noqa: ARG005
+    monkeypatch.setattr("learners.tasks.task.load_images", lambda *_, **__: one)
     with pytest.raises(InputError, match=r"^data.name: 'tiny' has one class; a classifier needs at least two\.$"):
         ClassificationFedAvg.create(context, ClassificationSettings())
     two = replace(one, train_labels=images.train_labels % 2, class_names=("red", "green"))
-    monkeypatch.setattr("learners.tasks.task.load_images", lambda _, *, streams: two)  # noqa: ARG005
+    monkeypatch.setattr("learners.tasks.task.load_images", lambda *_, **__: two)
     assert ClassificationFedAvg.create(context, ClassificationSettings()).describe().class_names == ("red", "green")

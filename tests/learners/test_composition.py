@@ -100,7 +100,7 @@ def test_later_rounds_descend_the_loss_as_well(kind: Any, new_context: MakeConte
 
 @pytest.mark.usefixtures("tiny", "on_tiny_roads")
 @pytest.mark.parametrize("kind", [FLSimCo, FedCo, FedEFM, FedAvgSteering])
-@pytest.mark.parametrize("rule", ["sync", "fedbuff", "fedadam"])
+@pytest.mark.parametrize("rule", ["sync", "fedbuff", "fedavgm"])
 def test_aggregators_do_not_know_each_other(
     kind: Any, rule: str, new_context: MakeContext, participant: MakeParticipant
 ) -> None:

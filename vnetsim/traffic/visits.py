@@ -20,7 +20,7 @@ from vnetsim.coverage.windows import TrafficInfo, VehiclePath
 from vnetsim.errors import InputError
 from vnetsim.errors.bounds import Share, Within, check_bounds
 from vnetsim.errors.paths import resolved
-from vnetsim.experiment.traffic import Reach
+from vnetsim.experiment.traffic import REACH_M
 from vnetsim.scenario.kinds import TrafficRequest
 from vnetsim.traffic.paths import Path, PathTraffic
 
@@ -31,7 +31,7 @@ SpeedKmh = Annotated[float, Within(0, 1000, "km/h", "no vehicle on a road is fas
 
 
 def _ring(names: list[str], range_m: float) -> list[Rsu]:
-    """Return RSUs on a circle, whose discs do not meet."""
+    """Return RSUs on a circle, whose discs do not meet; vehicles stand at their RSU and see nothing of the range."""
     radius_m = 1.5 * range_m / math.sin(math.pi / max(2, len(names)))
     angles = [2 * math.pi * place / len(names) for place in range(len(names))]
     return [
@@ -57,7 +57,6 @@ class JumpsSource:
         step_s: time between two steps (s).
         duration_s: length of the simulated time (s).
         speed_kmh: the speed that vehicles report (km/h).
-        range_m: coverage radius (m), of which vehicles see nothing: they stand at their RSU.
     """
 
     name: ClassVar[str] = "jumps"
@@ -70,7 +69,6 @@ class JumpsSource:
     step_s: Annotated[float, Within(0.1, 1e6, "s", "longer than any round")] = 60.0
     duration_s: Annotated[float, Within(0.1, 1e8, "s", "three years")] = 3600.0
     speed_kmh: SpeedKmh = 50.0
-    range_m: Reach = 250.0
 
     def __post_init__(self) -> None:
         check_bounds("source", self)
@@ -88,7 +86,7 @@ class JumpsSource:
             whole_paths=True,
             plugin={"name": self.name, "source": self.source, "settings": asdict(self)},
         )
-        rsus = _ring([f"rsu_{place}" for place in range(self.rsus)], self.range_m)
+        rsus = _ring([f"rsu_{place}" for place in range(self.rsus)], request.experiment.traffic.range_m or REACH_M)
         return PathTraffic(rsus, info, lambda: self._paths(rsus, seed))
 
     def _paths(self, rsus: Sequence[Rsu], seed: int) -> Iterator[Path]:
@@ -119,7 +117,6 @@ class AccessLogSource:
     Args:
         file: the log.
         speed_kmh: the speed that vehicles report (km/h); logs tell none.
-        range_m: coverage radius (m), of which vehicles see nothing: they stand at their RSU.
     """
 
     name: ClassVar[str] = "access-log"
@@ -127,12 +124,11 @@ class AccessLogSource:
 
     file: str
     speed_kmh: SpeedKmh = 50.0
-    range_m: Reach = 250.0
 
     def __post_init__(self) -> None:
         check_bounds("source", self)
 
-    def open(self, _: TrafficRequest) -> PathTraffic:
+    def open(self, request: TrafficRequest) -> PathTraffic:
         """Open it.
 
         Raises:
@@ -140,7 +136,7 @@ class AccessLogSource:
         """
         log = self._read()
         begin_s, end_s = float(log["enter_s"].min()), float(log["exit_s"].max())  # type: ignore[arg-type]
-        rsus = _ring(log["rsu"].unique(maintain_order=True).to_list(), self.range_m)
+        rsus = _ring(log["rsu"].unique(maintain_order=True).to_list(), request.experiment.traffic.range_m or REACH_M)
         by_id = {rsu.id: rsu for rsu in rsus}
         info = TrafficInfo(
             kind=self.name,
