@@ -1,14 +1,13 @@
-"""What a round costs besides its training: on a Ray cluster, and in memory; prints, and asserts nothing.
+"""What a round costs besides its training on a Ray cluster; prints, and asserts nothing.
 
 Run with ``pytest tests/benchmarks/test_round_benchmarks.py --benchmark-only -s``, or as a script with the repository
-and its ``tests/`` on PYTHONPATH: ``ray`` for rounds of 50 and 500 small vehicles on two workers of a cluster of
-this machine, ``memory`` for the most memory that a round of many updates holds. Images are random.
+and its ``tests/`` on PYTHONPATH: rounds of 50 and 500 small vehicles on two workers of a cluster of this machine.
+Images are random.
 """
 
 from __future__ import annotations
 
 import importlib.util
-import subprocess
 import sys
 import time
 from dataclasses import replace
@@ -19,9 +18,7 @@ import torch
 from device_checks.training_work import contrastive, vehicles
 from torch import Tensor, nn
 
-import learners.state.streaming
 from learners.engines.ray_engine import RayEngine
-from vnetsim.learning.device import peak_memory
 from vnetsim.runs.ray_cluster import connected
 
 TRAININGS = (50, 500)
@@ -62,26 +59,6 @@ def on_ray(workers: int = 2) -> None:
             )
 
 
-def memory_of(held_bytes: int, *, count: int) -> None:
-    """Train and average a round of ``count`` vehicles, ResNet-18, two images; print the most memory held."""
-    learners.state.streaming.HELD_BYTES = held_bytes
-    learner = contrastive("cpu", silos=4, per_silo=8, encoder="resnet18", batch=2, steps=1)["sequential"]
-    before = peak_memory()["host"]
-    joined = [one for _ in range(count // 4) for one in vehicles(4)]
-    learner.aggregate(learner.train(joined))
-    how = "held" if held_bytes > 2**40 else f"as they come, {held_bytes / 2**30:.3g} GiB at a time"
-    print(
-        f"{count} updates of ResNet-18, {how}: {(peak_memory()['host'] - before) / 2**30:.2f} GiB more than before",
-        flush=True,
-    )
-
-
-def memory() -> None:
-    """Each in a process of its own, whose peak tells."""
-    for count, held in ((24, 2**50), (24, 2**28), (48, 2**28)):
-        subprocess.run([sys.executable, __file__, "memory-of", str(held), str(count)], check=True)
-
-
 def _since(begin_s: float) -> float:
     return time.perf_counter() - begin_s
 
@@ -92,14 +69,5 @@ def test_ray(benchmark: Any) -> None:
     benchmark.pedantic(on_ray, rounds=1, iterations=1)
 
 
-@pytest.mark.benchmark
-def test_memory(benchmark: Any) -> None:
-    benchmark.pedantic(memory, rounds=1, iterations=1)
-
-
 if __name__ == "__main__":
-    what, *numbers = sys.argv[1:]
-    if what == "memory-of":
-        memory_of(int(numbers[0]), count=int(numbers[1]))
-    else:
-        {"ray": on_ray, "memory": memory}[what]()
+    on_ray()

@@ -91,37 +91,3 @@ def test_no_command_fails_by_them_or_leaves_a_file(
         Path(name).symlink_to(name)
     line = refusal(arguments, tmp_path, capsys)
     assert words in line
-
-
-LONG = "b" * 3000
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("mobility", LONG),
-        ("mobility", f"{LONG}.csv"),
-        ("run", "gaussian", "--learner", f"{LONG}.py:Mine"),
-        ("run", "gaussian", "--data", "folder", "--data-root", LONG),
-        ("run", "gaussian", "--data", "cifar10", "--data-root", LONG),
-        ("run", "urban.sumocfg", "--set", f"traffic.net={LONG}"),
-        ("mobility", "gaussian", "--out", LONG),
-        ("report", LONG),
-        ("resume", LONG),
-        ("compare", f"{LONG}.toml"),
-        ("compare", LONG, "--learners", "fedavg,discard"),
-        ("init", LONG),
-        ("run", "long.toml"),
-        ("compare", "long.toml", "--learners", "fedavg,discard"),
-        ("compare", "study.toml"),
-    ],
-)
-def test_a_name_that_is_too_long_for_a_file_is_input(
-    arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("urban.sumocfg").write_text("<configuration/>")
-    Path("long.toml").write_text(f'scenario = "{LONG}"')
-    Path("study.toml").write_text(f'scenario = "{LONG}"\n[[arms]]\nlearner = "fedavg"\n[[arms]]\nlearner = "discard"\n')
-    line = refusal(arguments, tmp_path, capsys)
-    assert "longer than the name" in line or "File name too long" in line

@@ -20,15 +20,12 @@ import vnetsim
 from vnetsim.api.model import TrainedModel
 from vnetsim.api.results import Page
 from vnetsim.cli.commands import app
-from vnetsim.cli.lookup import kinds, word
+from vnetsim.cli.lookup import kinds
 from vnetsim.experiment import Experiment
-from vnetsim.learning.registry import LEARNERS
-from vnetsim.plugins import Kind
-from vnetsim.setting_texts import MISSING, description, setting_texts
+from vnetsim.setting_texts import setting_texts
 from vnetsim.simulation.pace import PACES
 from vnetsim.simulation.selection import SELECTIONS
 from vnetsim.simulation.stages import OUTCOMES
-from vnetsim.storage import tables
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -61,74 +58,6 @@ def test_the_page_of_settings_has_every_setting_as_the_command_line_tells_it() -
         assert text.meaning in words, text.key
         assert text.bounds in words, text.key
     assert set(re.findall(r"\(#([\w.]+)\)", page)) <= set(re.findall(r'id="([\w.]+)"', page)), "most wanted"
-
-
-@pytest.mark.parametrize("name", LEARNERS.names())
-def test_the_page_of_learners_has_all_of_each(name: str) -> None:
-    learner = LEARNERS.find(name)
-    section = generator().learners_page().split(f"\n## {name}\n")[1].split("\n## ")[0]
-    words = plain(section)
-    assert learner.paper in words
-    for equation in getattr(learner, "equations", ()):
-        assert equation in section
-    for text in setting_texts(learner.Settings, "learning"):
-        assert f"`{text.key}`" in section
-        assert text.meaning in words, text.key
-
-
-@pytest.fixture(scope="module")
-def plugins_page() -> str:
-    return str(generator().plugins_page())
-
-
-@pytest.mark.parametrize("kind", kinds(), ids=word)
-def test_the_page_of_plug_ins_has_all_of_each(kind: Kind, plugins_page: str) -> None:
-    page = plugins_page
-    (row,) = re.findall(rf"^\| {word(kind)} \| `{kind.key}` \| `{kind.table}` \| (.*) \|$", page, re.MULTILINE)
-    assert re.findall(r"\[`(.*?)`\]", row) == kind.names()
-    for name in kind.names() if kind is not LEARNERS else ():
-        found = kind.find(name)
-        section = re.split(r"\n##", page.split(f"\n### {name} {{ #{word(kind)}.{name} }}\n")[1])[0]
-        words = plain(section)
-        for said in (*re.split(r"::?\n|\n\n", description(found)), found.source, *getattr(found, "equations", ())):
-            assert " ".join(said.split()) in words, (name, said)
-        for text in setting_texts(kind.settings_of(found), kind.table):
-            default = "" if text.default in ("", MISSING) else f" = `{text.default}`"
-            assert f"`{text.key}`{default}" in section
-            assert text.meaning in words, text.key
-            assert text.bounds in words, text.key
-
-
-def test_the_page_of_tables_has_every_column_with_its_unit() -> None:
-    page = generator().tables_page()
-    others = (
-        tables.COMPARISON,
-        tables.COMPARISON_DIFFERENCES,
-        tables.COMPARISON_TARGETS,
-        tables.COMPARISON_MEASURES,
-        tables.COMPARISON_RANKS,
-    )
-    for name in tables.TABLES:
-        assert f"### {name}\n" in page
-    for columns in (*tables.TABLES.values(), *others):
-        for column in columns:
-            assert re.search(rf"^\| `{column.name}` \| [a-z ]+ \| {re.escape(column.unit)} \| ", page, re.MULTILINE)
-            assert column.meaning in plain(page)
-
-
-def test_the_page_of_commands_has_every_command_and_option() -> None:
-    page = generator().cli_page()
-    for name in app.resolved_commands():
-        if name.startswith("-"):
-            continue
-        section = page.split(f"\n## vnetsim {name}\n")[1].split("\n## ")[0]
-        assert f"\n```console\nvnetsim {name} " in section
-        for argument in app[name].assemble_argument_collection():
-            if argument.name != "*":  # a group, told by its own options
-                assert f"`{argument.name}" in section, argument.name
-                assert " ".join(argument.parameter.help.split()) in section, argument.name
-    assert "Table of Contents" not in page
-    assert " -m " not in page, "nothing of the process that writes the page"
 
 
 def test_the_page_of_python_has_every_protocol_and_what_methods_return() -> None:

@@ -14,20 +14,15 @@ import sys
 import time
 import types
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import polars as pl
 import pytest
-import torch
 from small_runs import group_is_gone
 
 from vnetsim.experiment import Experiment
-from vnetsim.learning.device import CORES
 from vnetsim.storage.run_directory import RunDirectory
-from vnetsim.study import workers
 from vnetsim.study.cells import CellJob
-from vnetsim.study.workers import CellProgress, News, StudyProgress
 
 Refused = Callable[..., str]
 
@@ -49,12 +44,6 @@ vnetsim.study.workers_ray._shared_folder_mark = lambda root: contextlib.nullcont
 {IN_PLACE}
 """
 """A driver whose folder no worker sees, so that files are sent and come back."""
-ALONE = f"""
-import ray._private.services as services
-services._find_address_from_flag, services.find_bootstrap_address = lambda _: set(), lambda _: None
-{IN_PLACE}
-"""
-"""A driver that sees no cluster on this machine, such as another test's: ``auto`` would join it."""
 
 
 def command(*options: str) -> tuple[str, ...]:
@@ -252,15 +241,6 @@ def test_addresses_at_which_there_is_no_cluster(
     assert "the cluster of --address decides how many cells run at once" in line
 
 
-@needs_ray
-@pytest.mark.slow
-def test_no_cluster_to_be_found(tmp_path: Path) -> None:
-    status, lines = run(tmp_path / "a", "--engine", "ray", "--address", "auto", driver=ALONE)
-    assert status == 2
-    assert len(lines) == 1
-    assert lines[0].startswith("vnetsim: --address auto: no Ray cluster answers: Could not find any running Ray")
-
-
 def job(name: str = "a", device: str = "auto") -> CellJob:
     return CellJob(
         name=name,
@@ -270,56 +250,3 @@ def job(name: str = "a", device: str = "auto") -> CellJob:
         experiment=Experiment(scenario="traffic/x", device=device),
         command=(),
     )
-
-
-def test_workers_take_gpus_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,5")
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert workers._environments([], 0) == [], "all cells had finished"
-    whole, share = str(torch.get_num_threads()), str(max(1, torch.get_num_threads() // 2))
-    found = workers._environments([job(), job(device="cuda")], 3)
-    assert [one["CUDA_VISIBLE_DEVICES"] for one in found] == ["2", "5", "2"]
-    assert workers._environments([job(), job(device="cpu")], 2) == [{CORES: share}] * 2
-    assert workers._environments([job(device="cuda:1")], 1) == [{CORES: whole}], "what the user chose holds"
-
-
-class Shown:
-    def __init__(self) -> None:
-        self.text = ""
-        self.notes: list[str] = []
-        self.done: tuple[float, float | None] = 0.0, None
-        self.time_s = 0.0
-
-    def stage(self, text: str) -> None:
-        self.text = text
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
-
-    def advance(self, *, time_s: float, done: float, total: float | None) -> None:
-        self.time_s, self.done = time_s, (done, total)
-
-
-def test_one_display_for_all_cells() -> None:
-    shown = Shown()
-    display = StudyProgress(shown, total=12, done=3)
-    assert display.place == "after 3 of 12 cells"
-    display.show(job("walk, seed 0"))
-    assert display.place == "in cell 1 of 2 (walk, seed 0)"
-    display.show(job("shifted, seed 0"))
-    walk, shifted = (CellProgress(partial(display.show, job(f"{name}, seed 0"))) for name in ("walk", "shifted"))
-    walk.advance(time_s=20.0, done=5, total=20)
-    shifted.stage("preparing the data")
-    shifted.note("shown for no cell")
-    assert shown.text.splitlines() == [
-        "3 of 12 cells",
-        "  walk, seed 0: round 5 of 20",
-        "  shifted, seed 0: preparing the data",
-    ]
-    assert (shown.done, shown.time_s, shown.notes) == ((3.25, 12), 20.0, [])
-    display.end(job("walk, seed 0"))
-    assert (shown.done, shown.time_s) == ((4.0, 12), 20.0)
-    assert display.place == "in cell 1 of 2 (shifted, seed 0)"
-    for number in range(20):
-        display.show(job(str(number)), News())
-    assert shown.text.splitlines()[-1] == "  and 13 more"

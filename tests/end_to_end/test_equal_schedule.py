@@ -82,26 +82,6 @@ def test_who_commits_is_the_schedules_and_what_is_learnt_the_runs(run: Run) -> N
 
 
 @pytest.mark.usefixtures("others")
-@pytest.mark.parametrize(("pace", "how"), [("early-upload", "margin=0.5"), ("mob-fl", "predictor=oracle")])
-def test_a_pace_that_divides_the_training_has_the_schedules_learner_divided(pace: str, how: str, run: Run) -> None:
-    rules = (
-        "compute.median_flops=2e7",
-        "traffic.range_m=150",
-        "round.quorum=2",
-        "round.invited=4",
-        "silos.count=6",
-        f"pace.name={pace}",
-    )
-    slow = tuple(word for rule in (*rules, f"pace.{how}") for word in ("--set", rule))
-    slow = ("--rounds", "6", "--device", "cpu", *slow)
-    light, heavy = run("light", "toy", *slow), run("heavy", "heavy", *slow)
-    equal = run("equal", "heavy", *slow, *SCHEDULE)
-    assert set(timings(light)["work_share"].drop_nulls()) - {1.0}, "some trained a part"
-    assert not timings(light).equals(timings(heavy))
-    assert timings(light).equals(timings(equal))
-
-
-@pytest.mark.usefixtures("others")
 def test_replayed_and_resumed(run: Run, cli: Cli, results_of: ResultsOf, tmp_path: Path) -> None:
     whole = run("whole", "heavy", *SHORT, *SCHEDULE)
     replayed = run("replayed", "heavy", "--device", "cpu", scenario=whole)

@@ -128,42 +128,6 @@ def test_what_is_not_as_the_protocol_says_is_told(
     assert re.match(f"vnetsim: learner 'toy' failed .*{message}", line), line
 
 
-def test_updates_that_are_not_finite_are_rejected_and_the_others_aggregated(
-    toy: type, cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    train = toy.train
-    bad: list[tuple[int, str]] = []
-
-    def spoils_some(self: Any, participants: list[Participant]) -> list[Update]:
-        updates = list(train(self, participants))
-        spoilt = {0: [0], 1: range(len(updates)), 2: []}[participants[0].round]  # one, all, none
-        for k in spoilt:
-            state = {"w": torch.full((4,), torch.nan)}
-            updates[k] = replace(updates[k], state=state, loss=float("nan"), finite=False)
-            bad.append((participants[k].round, participants[k].vehicle_id))
-        return updates
-
-    monkeypatch.setattr(toy, "train", spoils_some)
-    done = cli(*RUN, "--out", tmp_path / "run")
-    assert (done.status, done.err) == (0, "")
-    run = RunDirectory(tmp_path / "run")
-    parts, rounds = run.read("participations"), run.read("rounds")
-    rejected = parts.filter(pl.col("outcome") == "rejected")
-    assert sorted(rejected.select("round", "vehicle_id").iter_rows()) == sorted(bad)
-    assert rejected["weight"].is_null().all()
-    assert rejected["loss"].is_null().all()
-    assert (rejected["upload_bytes"] > 0).all()
-    assert rounds["rejected"].to_list() == [1, rounds["rejected"][1], 0]
-    assert rounds["committed"][1] == 0
-    assert rounds["rejected"][1] > 1
-    assert rounds["loss"].is_null().to_list() == [False, True, False]
-    weights = parts.filter(pl.col("outcome") == "committed").group_by("round").agg(pl.col("weight").sum())
-    assert weights.sort("round")["weight"].to_list() == pytest.approx([1, 1])
-    distance = run.read("metrics").filter(pl.col("name") == "distance")["value"].to_list()
-    assert distance[0] == 0
-    assert distance[1] == distance[2] != distance[3], "the model is kept where nothing could be aggregated"
-
-
 def test_a_run_whose_folder_is_removed_stops_at_once(
     toy: type, refused: Refused, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -1,7 +1,6 @@
 """A study whose scenarios have no RSU chooses one, for all its traffic: differences are those of one place."""
 
 import json
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -61,26 +60,3 @@ def test_seeds_share_the_rsu_of_the_first(cli: Cli, tmp_path: Path) -> None:
     vnetsim.compare(study, seeds=[1, 2], out=out, progress=False)  # the first traffic is now another
     assert places(out) == [alone[0]] * 3
     assert pl.read_parquet(out / "comparison.parquet")["cell"].n_unique() == 4
-
-
-@pytest.mark.usefixtures("toy")
-@pytest.mark.parametrize("other", ["another net", "elsewhere in the net"])
-def test_a_net_without_that_junction_is_refused(cli: Cli, tmp_path: Path, other: str) -> None:
-    net, config = tmp_path / "moved.net.xml", HOME / "tools" / "game" / "cross.sumocfg"
-    if other == "elsewhere in the net":
-        moved = ("-s", HOME / "tools" / "game" / "square" / "square.net.xml", "--offset.x", 500, "-o", net)
-        subprocess.run(
-            [str(HOME / "bin" / "netconvert"), *map(str, moved)], check=True, capture_output=True, timeout=60
-        )
-        config = tmp_path / "moved.sumocfg"
-        config.write_text(f'<configuration><input><net-file value="{net}"/></input></configuration>')
-    study = tmp_path / "study.toml"
-    study.write_text(
-        STUDY.format(scenario=SQUARE)
-        + f'[[conditions]]\nname = "here"\n[[conditions]]\nname = "there"\nscenario = "{config}"\n'
-    )
-    done = cli("compare", study, "--out", tmp_path / "out")
-    assert done.status == 2
-    assert f"{config}: no RSU is named, and its net has no junction 'B0' at (" in done.err.splitlines()[-1]
-    assert 'settings.traffic.rsu = ["JUNCTION"]' in done.err
-    assert not (tmp_path / "out").exists()

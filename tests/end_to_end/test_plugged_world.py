@@ -168,16 +168,3 @@ def test_a_path_that_is_no_stay_in_the_disc_is_refused(
     done = cli("mobility", "../mine.toml", "--out", "out")
     assert done.status == 2
     assert message in " ".join(done.err.split())
-
-
-@pytest.mark.parametrize(("factor", "said"), [(1.0, False), (1.9, False), (3.6, True), (0.4, True)])
-def test_speeds_that_are_not_those_of_the_paths_are_a_note(factor: float, said: bool, cli: Cli, passages: Path) -> None:
-    file = passages / "passages.py"
-    file.write_text(
-        file.read_text().replace("speed_mps=[speed_mps, speed_mps]", f"speed_mps=[{factor} * speed_mps] * 2")
-    )
-    done = cli("mobility", "../mine.toml", "--out", "out")
-    assert done.status == 0
-    notes = RunDirectory(Path("out")).manifest()["traffic"]["notes"]
-    assert any("speed_mps is in m/s" in note for note in notes) == said
-    assert len(notes) == said

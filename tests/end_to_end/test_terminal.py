@@ -4,8 +4,6 @@ import contextlib
 import os
 import pty
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,6 @@ from small_runs import held
 
 from vnetsim.storage.run_directory import RunDirectory
 
-COMMAND = (sys.executable, "-c", "from vnetsim.__main__ import main; main()")
 WALK = Path(__file__).with_name("walk_learners.py")
 
 
@@ -53,20 +50,3 @@ def test_a_run_on_a_terminal_is_ended_as_by_ctrl_c(
     assert cli("resume", folder, "--trust").status == 0
     assert cli(*arguments, "--out", tmp_path / "whole").status == 0
     assert results_of(folder) == results_of(tmp_path / "whole")
-
-
-def test_silence_in_a_pipe_but_for_notes(tmp_path: Path, scenarios: Path) -> None:
-    config = tmp_path / "bare.sumocfg"
-    lines = (scenarios / "urban.sumocfg").read_text().replace('="intersection/', f'="{scenarios}/intersection/')
-    config.write_text("\n".join(line for line in lines.splitlines() if "additional-files" not in line))
-    done = subprocess.run(
-        [*COMMAND, "mobility", config, "--out", tmp_path / "run"],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    assert done.stderr.count("\n") == 1
-    assert done.stderr.startswith("vnetsim: The scenario has no RSU; took junction ")
-    assert "\x1b" not in done.stdout + done.stderr
-    assert done.stdout.splitlines()[-1] == f"report: {tmp_path / 'run' / 'report.html'}"

@@ -170,19 +170,3 @@ def test_one_learner_alone_is_compared_only_without_training(tmp_path: Path) -> 
     with pytest.raises(InputError, match=r"selection\.name: 'oort' chooses vehicles by their training losses"):
         vnetsim.compare(tmp_path / "study.toml", timing_only=True, selection="oort", out=tmp_path / "made")
     assert not (tmp_path / "made").exists()
-
-
-@pytest.mark.slow
-def test_the_study_of_the_documentation(cli: Cli, scenarios: Path, tmp_path: Path) -> None:
-    page = (Path(__file__).parents[2] / "docs/how-to/timing.md").read_text()
-    (text,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
-    (command,) = re.findall(r"\$ vnetsim (compare .*)\n", page)
-    (tmp_path / "reach.toml").write_text(text.replace("scenarios/", f"{scenarios}/"))
-    assert command == "compare reach.toml --timing-only"
-    short = ("--seeds", "0", "--set", "traffic.end_s=30", "--out", tmp_path / "made")
-    done = cli("compare", tmp_path / "reach.toml", "--timing-only", *short)
-    assert done.status == 0, done.err
-    study = vnetsim.load(tmp_path / "made")
-    assert isinstance(study, vnetsim.Study)
-    (near, far) = (study.values.filter(metric="covered", condition=name)["value"][0] for name in ("150 m", "400 m"))
-    assert near < far

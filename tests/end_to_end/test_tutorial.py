@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from vnetsim.storage.run_directory import RunDirectory
-from vnetsim.study.request import Request
 
 TUTORIAL = Path(__file__).parents[2] / "docs" / "tutorial.md"
 MY_SCENARIO = """\
@@ -50,16 +49,6 @@ def mine(scenarios: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
         (tmp_path / name).write_text(fewer)
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-def test_the_study_has_seeds_enough_to_answer_its_question(tmp_path: Path) -> None:
-    """Of two conditions with one arm, and of two arms, six seeds are the fewest: 2/64 < .05."""
-    (text,) = study_files().values()
-    (tmp_path / "my.sumocfg").write_text(MY_SCENARIO)
-    (tmp_path / "study.toml").write_text(text)
-    plan = Request(scenario=str(tmp_path / "study.toml")).plan([])[0]
-    assert len({cell.experiment.seed for cell in plan.cells}) == len(plan.traffics) == 6
-    assert plan.last_evaluations == 3
 
 
 def accuracy(run: Path) -> list[float]:

@@ -93,18 +93,6 @@ def test_the_influence_is_that_of_the_sub_network_on_the_backbone(coupling: Any)
     torch.testing.assert_close(part[1], whole[1] / 4 if coupling == "joint" else whole[1])
 
 
-def test_the_influence_falls_over_the_rounds(new: New, group: Callable[[int], list[Participant]]) -> None:
-    """Of four rounds; the gradient of the divergence falls with it."""
-    linear = new(divergence_schedule="linear")
-    rounds = play(linear, 4, group)
-    assert [done.metrics.get("divergence_influence") for done in rounds] == [None, 0.75, 0.5, 0.25]
-    constant = new()
-    # the second round is the first that differs, and starts from the same models
-    second = play(constant, 2, group)[1]
-    assert rounds[1].metrics["gradient_ratio"] == pytest.approx(0.75 * second.metrics["gradient_ratio"], rel=1e-5)
-    assert "divergence_influence" not in second.metrics
-
-
 def test_the_influence_falls_with_the_measured_divergence(new: New, participant: MakeParticipant) -> None:
     learner = new("contact", divergence_schedule="measured")
     found = []

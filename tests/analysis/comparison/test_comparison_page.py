@@ -178,19 +178,6 @@ def test_seeds_at_which_the_traffic_differs_are_left_out(made: Make) -> None:
     assert set(pl.read_parquet(result.path.with_name("comparison.parquet"))["seed"]) == {0}
 
 
-def test_arms_that_are_equal_under_all_conditions_stand_side_by_side(made: Make) -> None:
-    entries = [(arm, name, seed, "t0") for seed in range(2) for name in ("x", "y") for arm in ("aa", "bb")]
-    folder = made(entries, title="Equal")
-    result = build_comparison(folder)
-    page = result.path.read_text()
-    overview = page.partition('<section id="overview">')[2].partition("</section>")[0]
-    assert "<caption>kNN accuracy (%)</caption>" in overview
-    assert '<th scope="col">x</th><th scope="col">y</th>' in overview
-    assert "Higher, lower" not in overview
-    assert not (folder / "figures" / "overview-1.svg").exists(), "there is no difference to see"
-    assert result.tables[0].head == ("learner", "x", "y")
-
-
 def test_differences_in_two_groups_are_told_of_all_that_has_an_interval(made: Make) -> None:
     """One cell of 24 is far from all others in accuracy, and in commits per hour, for it ended early."""
     entries = [(arm, name, seed, "t0") for seed in range(6) for name in ("x", "y") for arm in ("a", "bb")]

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import polars as pl
 import pytest
-from made_cells import ACCURACY, cell, comparison, condition
+from made_cells import cell, comparison, condition
 
 from analysis.comparison.data import CellData, ConditionData
 from analysis.comparison.measures import (
@@ -17,8 +17,6 @@ from analysis.comparison.measures import (
     with_equal_commits,
 )
 from analysis.comparison.ranks import rank_arms, rank_rows, verdict
-from analysis.comparison.verdicts import compare_pairs
-from analysis.comparison.warnings import warnings_of
 
 ARMS = ("a", "b", "</svg>c")
 WINDOWS = {"speed_kmh": [31.0, 33.0, 38.0, 39.0], "approach": [0, 0, 1, 1], "dwell_s": [9.0] * 4}
@@ -74,21 +72,6 @@ def test_the_table_of_measures() -> None:
     assert measured(data, "commits_per_h").shape == (6, 2)
     bare = replace(data, cells=tuple(replace(one, measures={}) for one in data.cells))
     assert measure_table(bare, measure_pairs(bare), "arm") is None
-
-
-def test_against_one_arm_there_are_fewer_pairs() -> None:
-    """Three pairs of three arms, two against one: the correction is for two, and differences are from that arm."""
-    data = under("", RISING)
-    assert [(one.first, one.second) for one in compare_pairs(data, ACCURACY)] == [
-        ("a", "b"), ("a", "</svg>c"), ("b", "</svg>c"),
-    ]  # fmt: skip
-    against = compare_pairs(replace(data, against="b"), ACCURACY)
-    assert [(one.first, one.second) for one in against] == [("a", "b"), ("</svg>c", "b")]
-    assert [one.found.mean for one in against] == pytest.approx([-0.1, 0.1])
-    (line,) = [line for line in warnings_of(comparison(data, against="b")) if "can resolve" in line]
-    assert line.startswith("4 seeds can resolve no difference: test and interval of the 2 pairs with b take at least 7")
-    (line,) = [line for line in warnings_of(comparison(data)) if "can resolve" in line]
-    assert "the 3 pairs of learners take at least 7" in line
 
 
 def test_ranks_by_hand() -> None:

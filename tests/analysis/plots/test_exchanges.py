@@ -18,8 +18,6 @@ from analysis.style import styled
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.storage.tables import EXCHANGES
 
-FIGURES = {"contacts", "exchange-value", "exchange-rounds", "exchange-contact"}
-
 
 def row(sender, receiver, **fields):
     """A completed exchange in round 0; vehicle ``k`` stands at x = 400 + 20 k."""
@@ -105,31 +103,6 @@ def test_no_exchange_no_section_but_a_warning(tmp_path, make_run):
     assert "No exchange between vehicles took place" in page
     assert "Exchanges completed" not in numbers
     assert "Data moved" in numbers
-
-
-CUT = {"outcome": "cut", "value": None}
-
-
-@pytest.mark.parametrize(
-    ("rows", "figures"),
-    [
-        ([row(0, 1)], FIGURES),
-        ([row(0, 1, **CUT), row(1, 0, **CUT)], FIGURES - {"exchange-value"}),
-        ([row(0, 1, **CUT, via="", bytes=0.0, contact_s=0.0)], {"contacts", "exchange-rounds"}),
-        ([row(0, 1, receiver_x_m=400.0, contact_s=0.0, bytes=0.0)], FIGURES),
-        ([row(0, 1, sender_x_m=float("nan"))], FIGURES - {"contacts"}),
-        ([row(0, 1, round=1_000_000)], FIGURES),
-        ([row(0, 1, value=float("nan"))], FIGURES - {"exchange-value"}),
-        ([row(0, 1), row(1, 2, round=3)], FIGURES),
-        ([row(0, 1, value=-1.0), row(1, 0, value=1e6)], FIGURES),
-    ],
-    ids=["single", "all-cut", "never-met", "same-place", "nowhere", "late", "nan", "two-rounds", "wide"],
-)
-def test_odd_tables(exchanged, rows, figures):
-    found = panels(exchanged(rows))
-    assert set(found) == FIGURES
-    assert {name for name, panel in found.items() if panel.svg} == figures
-    assert all(panel.caption for panel in found.values())
 
 
 def test_phases_of_a_participation(exchange_run, learning_run, exchanged):

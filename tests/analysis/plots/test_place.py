@@ -39,12 +39,6 @@ def test_names_are_apart_and_within(count: int) -> None:
         assert covered == []
 
 
-def test_a_name_at_the_border_stands_on_the_other_side() -> None:
-    (right, left) = names([rsu("east", 3990, 1500), rsu("west", 10, 1500)], EXTENT, 0.08, 8.0)
-    assert (right.across, left.across) == ("right", "left")
-    assert names([rsu("n" * 100, 2000, 1500)], EXTENT, 0.08, 8.0)[0].text == "n" * 12 + "\u2026" + "n" * 11
-
-
 def test_many_rsus_are_named_on_the_map(tmp_path, make_run):
     rsus = tuple((f"node {i}", 900.0 * (i % 5), 900.0 * (i // 5), 200.0) for i in range(15))
     with styled():
@@ -57,15 +51,6 @@ def test_many_rsus_are_named_on_the_map(tmp_path, make_run):
     with styled():
         panel = map_panel(load(make_run(tmp_path / "crowd", vehicles=60, rsus=crowd)))
     assert "RSUs find no room here; see the table below." in panel.caption
-
-
-def test_the_map_has_the_coordinates_of_the_net(tmp_path, make_run):
-    """As the notes and the tables have, also where these have seven digits."""
-    run = make_run(tmp_path / "run", kind="mobility", vehicles=0, rsus=(("far", 691_000.0, 5_335_000.0, 250.0),))
-    panel = map_of(run)
-    assert ">691\u202f000<" in panel.svg
-    assert ">5\u202f335\u202f000<" in panel.svg
-    assert ">x in the net (m)<" in panel.svg
 
 
 def map_of(run):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -17,14 +16,13 @@ from learner_checks import peers_of
 from torch import nn
 
 import learners.engines.batched
-from learners.engines.batched import MeasuredEngine, SideBySideEngine, StackedEngine, create_engine, step_bytes
+from learners.engines.batched import MeasuredEngine, SideBySideEngine, StackedEngine, create_engine
 from learners.engines.optimizers import Sgd
 from learners.engines.programs import Engine, LocalTraining, Program, SequentialEngine, Tensors, Trained, TrainingJob
 from learners.engines.silo_images import SiloImages
 from learners.flsimco import FLSimCo
 from vnetsim.errors import RunError
 from vnetsim.learning import LearnerContext, Participant
-from vnetsim.learning.device import OUT_OF_MEMORY
 
 VARIANTS = [(name, {}) for name in sorted(registered())] + [
     ("fedco", {"key_encoder": "rsu"}),
@@ -382,37 +380,6 @@ def test_a_stack_that_does_not_fit_is_halved(caplog: pytest.LogCaptureFixture) -
         torch.testing.assert_close(ours.state, theirs.state, rtol=1e-6, atol=0.0)
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        torch.OutOfMemoryError("CUDA out of memory"),
-        MemoryError(),
-        *(RuntimeError(f"{text}: 12") for text in OUT_OF_MEMORY),
-    ],
-)
-def test_vehicles_that_did_not_fit_are_trained_again(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
-    failures = {1: 1, 4: 2}  # by silo: how often memory does not suffice
-
-    def fails(silo: int) -> None:
-        if failures.get(silo, 0) > 0 and begun:
-            failures[silo] -= 1
-            raise error
-
-    begun: list[bool] = []
-    jobs = toy_jobs(*[5] * 6, fails=fails)
-    engine = SideBySideEngine(workers=4)
-    engine.train(jobs[:1])  # the estimate of its memory
-    begun.append(True)
-    with caplog.at_level(logging.WARNING):
-        trained = engine.train(jobs)
-    assert [record.getMessage() for record in caplog.records] == [
-        "vnetsim: out of memory: at most 2 vehicles are trained at a time.",
-        "vnetsim: out of memory: at most 1 vehicles are trained at a time.",
-    ]
-    for ours, theirs in zip(trained, SequentialEngine().train(toy_jobs(*[5] * 6)), strict=True):
-        assert torch.equal(ours.state["weight"], theirs.state["weight"])
-
-
 @pytest.mark.parametrize("make", ENGINES.values(), ids=ENGINES)
 def test_a_visit_that_never_fits_is_the_users_to_mend(make: Callable[[], Engine]) -> None:
     def fails(silo: int) -> None:
@@ -430,19 +397,3 @@ def test_a_visit_that_never_fits_is_the_users_to_mend(make: Callable[[], Engine]
     )
     with pytest.raises(RunError, match=message):
         engine.train(jobs)
-
-
-def test_memory_for_few_is_not_overdrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    jobs = toy_jobs(*[5] * 6)
-    engine = SideBySideEngine(workers=4)
-    one = step_bytes(jobs[0], copy.deepcopy(jobs[0].program.network))
-    monkeypatch.setattr("learners.engines.batched.available_bytes", lambda: 5 * one)
-    seen: list[int] = []
-    side_by_side = SideBySideEngine._side_by_side
-    monkeypatch.setattr(
-        SideBySideEngine,
-        "_side_by_side",
-        lambda self, calls, workers: seen.append(workers) or side_by_side(self, calls, workers),
-    )
-    engine.train(jobs)
-    assert seen == [2]
