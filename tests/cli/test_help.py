@@ -50,7 +50,6 @@ def test_every_command_and_every_option_is_explained(command: str, capsys: pytes
         (["run", "gaussian", "--device", "tpu"], "--device tpu: must be auto, cpu, cuda or cuda:N"),
         (["run", "gaussian", "--set", "data.name=mnist"], "unknown data set 'mnist'"),
         (["run", "gaussian", "--data", "cifar10"], "data-root"),
-        (["run", "gaussian", "--set", "silos.count=100000"], "there are 9500 training images"),
         (["run", "nowhere.sumocfg"], "nowhere.sumocfg"),
         (["run", "pyproject.toml"], "it must name its traffic"),
         (["mobility", "notes.txt"], "notes.txt"),

@@ -32,7 +32,6 @@ WALK = Path(__file__).with_name("walk_learners.py")
     [
         ("evaluate", 0, 0),
         ("aggregate", 1, 1),
-        ("evaluate", 3, 2),
         ("sample_images", 0, 3),
     ],
 )

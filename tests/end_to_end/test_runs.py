@@ -166,12 +166,6 @@ def test_a_partition_file_gives_the_bits_of_the_run_that_wrote_it(
     assert not (tmp_path / "none").exists()
 
 
-def test_another_seed_gives_another_run(small_run: SmallRun, results_of: ResultsOf) -> None:
-    first, other = (results_of(small_run("gaussian.toml", *seed)[0]) for seed in ((), ("--seed", "1")))
-    for name in ("windows.parquet", "participations.parquet", "model.safetensors", "samples.npz"):
-        assert first[name] != other[name]
-
-
 def test_the_seed_leaves_the_scenarios_own_traffic_alone(small_run: SmallRun) -> None:
     """A .sumocfg has a seed of its own: --seed 1 draws other radio and silos on the same traffic."""
     first, other = (RunDirectory(small_run("intersection.sumocfg", *seed)[0]) for seed in ((), ("--seed", "1")))

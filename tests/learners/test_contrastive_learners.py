@@ -111,6 +111,7 @@ def test_discard_keeps_the_model_when_all_are_too_fast(new: Callable[..., Any], 
     assert torch.equal(learner.state_dict()["model.fc.weight"], before["model.fc.weight"])
 
 
+@pytest.mark.slow
 def test_the_loss_falls_and_features_improve(new: Callable[..., Any], new_context: MakeContext,
                                              participant: MakeParticipant) -> None:  # fmt: skip
     learner = new(FLSimCo, new_context(rounds=12), batch=16, steps=4)

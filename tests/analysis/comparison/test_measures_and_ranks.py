@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import polars as pl
 import pytest
-from made_cells import cell, comparison, condition
+from made_cells import ACCURACY, cell, comparison, condition
 
 from analysis.comparison.data import CellData, ConditionData
 from analysis.comparison.measures import (
