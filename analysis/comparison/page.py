@@ -72,7 +72,7 @@ COLUMNS = {
     "comparison_measure_differences": COMPARISON_DIFFERENCES,
     "comparison_ranks": COMPARISON_RANKS,
 }
-_MOST_VERDICTS = 8
+_MOST_VERDICTS = 6
 _MOST_DRAWN, _MOST_NARROW = 40, 8
 """Differences in the first picture, and of these beside curves."""
 _FIGURE = re.compile(r"(c\d+-)?(overview|ranks|conditions|differences|curves|outcomes|bias)(-[a-z0-9]+)*\.svg")
@@ -172,19 +172,25 @@ class Compared:
     def verdicts(self) -> list[str]:
         """Return in words what every condition shows in its first metric of which better is known.
 
-        Without training there is none of which it is known: what conditions and arms show in each. What is equal for
-        all arms comes last.
+        Without training it is what conditions and arms show in each metric, that of the first picture before others.
+        What is equal for all comes last.
         """
         data, lines = self.data, []
+        mains = {one.name: one.main for one in data.conditions}
+        told = [one for one in self.in_metrics if one.compared == "arms" and one.metric is mains[one.within]]
         if data.record.timing_only:
-            for compared, within, metric, shown in sorted(self.in_metrics, key=lambda one: one.compared == "arms"):
-                several = len(data.arms if compared == "conditions" else data.conditions) > 1
-                under = f"{shortened(within)}: " if several else ""
-                lines += [f"{under}{line}" for line in verdict_sentences(shown, metric) if shown]
-        for one in data.conditions:
-            if one.main is not None and (family := self.pairs[one.name].get(one.main.name)):
-                under = f"{shortened(one.name)}: " if len(data.conditions) > 1 else ""
-                lines += [f"{under}{line}" for line in verdict_sentences(family, one.main)]
+            told = sorted(
+                self.in_metrics,
+                key=lambda one: (
+                    not self._led(one.metric),
+                    all(pair.equal for pair in one.pairs),
+                    one.compared == "arms",
+                ),
+            )
+        for compared, within, metric, shown in told:
+            several = len(data.arms if compared == "conditions" else data.conditions) > 1
+            under = f"{shortened(within)}: " if several else ""
+            lines += [f"{under}{line}" for line in verdict_sentences(shown, metric) if shown]
         more = len(lines) - _MOST_VERDICTS
         if more > 0:
             lines = [*lines[:_MOST_VERDICTS], f"{count(more)} more such lines stand below."]
@@ -403,7 +409,8 @@ def build_comparison(folder: Path) -> ComparisonResult:
         .render(
             record=record,
             title=clean(record.title, 200).strip() or f"{scenarios}: {named(data.arms)}",
-            notes=[clean(note, 1000) for note in (*chosen, *record.notes)],
+            chosen=[clean(note, 1000) for note in chosen],
+            notes=[clean(note, 1000) for note in record.notes],
             verdicts=found.verdicts(),
             tiles=_tiles(data),
             warnings=warnings,

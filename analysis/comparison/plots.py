@@ -173,7 +173,7 @@ def overview_panel(data: ComparisonData, metric: Metric, name: str) -> Panel:
         ax.axhline(border - 0.5, color=PALE, linewidth=0.8)
     named_rows(ax, labels)
     ax.grid(visible=False, axis="y")
-    ax.set_xlabel(f"{metric.titled}, {metric.compared}")
+    ax.set_xlabel(metric.titled if metric.known is not None else f"{metric.titled}, {metric.compared}")
     legend(ax, columns)
     caption = (
         f"Mean over seeds of the {metric.compared}, with its 95\u202f% interval.\nStudent's interval from "
