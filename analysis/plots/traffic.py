@@ -33,7 +33,7 @@ from analysis.style import (
 NO_TRAFFIC = "Not drawn: no coverage window was recorded."
 _MAX_RSUS = 12
 _MAX_STEPS = 1500
-_BINS = 600
+_BINS, _BINS_OF_SEVERAL = 600, 200
 
 
 def _curves(windows: pl.DataFrame) -> dict[str, StepCurve]:
@@ -53,11 +53,11 @@ def _span(run: RunData) -> tuple[float, float]:
     return min(begin, float(enter.min())), last
 
 
-def _drawn(curve: StepCurve, begin: float, end: float, most: int) -> tuple[Floats, Floats]:
+def _drawn(curve: StepCurve, begin: float, end: float, most: int, bins: int) -> tuple[Floats, Floats]:
     """Return times (s) and values of the steps to draw: every one of them, or means over equal times when too many."""
     if len(curve.time_s) <= most:
         return np.concatenate([[begin], curve.time_s, [end]]), np.concatenate([[0], curve.value, [0]])
-    edges = np.linspace(begin, end, _BINS + 1)
+    edges = np.linspace(begin, end, bins + 1)
     means = curve.means(edges)
     return edges, np.append(means, means[-1])
 
@@ -73,10 +73,11 @@ def occupancy_panel(run: RunData) -> Drawn:
     shown = list(found.items())[:_MAX_RSUS]
     peak = max(curve.peak for _, curve in shown)
     several = len(shown) > 1
+    bins = _BINS_OF_SEVERAL if several else _BINS
     figure = Figure((FULL_IN, 2.4 if not several else 0.75 + 0.42 * len(shown)))
     ax = axes(figure, left=1.25 if several else 0.68)
     for row, (_, curve) in enumerate(shown):
-        time, value = _drawn(curve, begin, end, _MAX_STEPS // len(shown))
+        time, value = _drawn(curve, begin, end, _MAX_STEPS // len(shown), bins)
         time, height = axis.of(time), value * (0.86 / peak if several else 1.0)
         base = len(shown) - 1 - row if several else 0
         ax.fill_between(time, base, base + height, step="post", color=BLUE, alpha=0.2, linewidth=0)
@@ -96,7 +97,7 @@ def occupancy_panel(run: RunData) -> Drawn:
         mean = number(float(curve.means(np.array([begin, end]))[0]))
         caption = f"RSU {clean(name, 24)}: at most {count(curve.peak)}, {mean} on average."
     if any(len(curve.time_s) > _MAX_STEPS // len(shown) for _, curve in shown):
-        caption += f"\nLong curves are drawn as means over {duration((end - begin) / _BINS)}."
+        caption += f"\nLong curves are drawn as means over {duration((end - begin) / bins)}."
     if len(found) > len(shown):
         caption += f" Shown are the {count(len(shown))} of {count(len(found))} RSUs with most windows."
     return figure, caption

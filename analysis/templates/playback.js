@@ -16,7 +16,7 @@ const WHY = {
   stale: "did not commit: the round closed first, and its model was too old for the next",
   rejected: "rejected: its update had values that are not finite",
 };
-const MARK_S = 4; // for so long, in seconds on the screen, an end is marked on the map
+const MARK_S = 4, MOST_MARKED_S = 60; // for so long, in seconds on the screen and of the simulation, an end is marked
 const still = matchMedia("(prefers-reduced-motion: reduce)");
 
 async function unpacked(text) {
@@ -315,18 +315,7 @@ class Player {
     this.width = width; this.height = height;
     this.fit(width, height);
     const { run, t } = this;
-    pen.lineWidth = Math.max(1, Math.min(6, 3 * this.view.scale));
-    pen.strokeStyle = line; pen.lineJoin = "round";
-    pen.beginPath();
-    for (const lane of run.lanes) for (let i = 0; i < lane.length; i += 2) { const [u, v] = this.forth(lane[i], lane[i + 1]); if (i) pen.lineTo(u, v); else pen.moveTo(u, v); }
-    pen.stroke();
-    for (const [name, x, y, range] of run.rsus) {
-      const [u, v] = this.forth(x, y);
-      pen.beginPath(); pen.arc(u, v, range * this.view.scale, 0, 7);
-      pen.fillStyle = accent; pen.globalAlpha = 0.07; pen.fill(); pen.globalAlpha = 0.5; pen.lineWidth = 1; pen.strokeStyle = accent; pen.stroke(); pen.globalAlpha = 1;
-      pen.fillStyle = ink; pen.beginPath(); pen.moveTo(u, v - 6); pen.lineTo(u + 5, v + 4); pen.lineTo(u - 5, v + 4); pen.fill();
-      if (range * this.view.scale > 45) { pen.font = "11px system-ui, sans-serif"; pen.fillStyle = quiet; pen.textAlign = "center"; pen.fillText(name, u, v - 11); pen.textAlign = "left"; }
-    }
+    pen.drawImage(this.ground(ink, quiet, line, accent), 0, 0, width, height);
     const seen = new Set(), counts = new Array(STAGES.length).fill(0);
     let idle = 0;
     this.drawn = [];
@@ -360,6 +349,29 @@ class Player {
     this.slider.setAttribute("aria-valuetext", words[0]);
   }
 
+  ground(ink, quiet, line, accent) { // what stands still, painted anew only where the view has changed
+    const { run, view } = this, shown = [view.x, view.y, view.scale, this.map.width, this.map.height, ink, line].join();
+    if (this.shown === shown) return this.still;
+    this.shown = shown;
+    this.still ??= document.createElement("canvas");
+    this.still.width = this.map.width; this.still.height = this.map.height;
+    const pen = this.still.getContext("2d"), ratio = this.map.width / this.width;
+    pen.scale(ratio, ratio);
+    pen.lineWidth = Math.max(1, Math.min(6, 3 * view.scale));
+    pen.strokeStyle = line; pen.lineJoin = "round";
+    pen.beginPath();
+    for (const lane of run.lanes) for (let i = 0; i < lane.length; i += 2) { const [u, v] = this.forth(lane[i], lane[i + 1]); if (i) pen.lineTo(u, v); else pen.moveTo(u, v); }
+    pen.stroke();
+    for (const [name, x, y, range] of run.rsus) {
+      const [u, v] = this.forth(x, y);
+      pen.beginPath(); pen.arc(u, v, range * view.scale, 0, 7);
+      pen.fillStyle = accent; pen.globalAlpha = 0.07; pen.fill(); pen.globalAlpha = 0.5; pen.lineWidth = 1; pen.strokeStyle = accent; pen.stroke(); pen.globalAlpha = 1;
+      pen.fillStyle = ink; pen.beginPath(); pen.moveTo(u, v - 6); pen.lineTo(u + 5, v + 4); pen.lineTo(u - 5, v + 4); pen.fill();
+      if (range * view.scale > 45) { pen.font = "11px system-ui, sans-serif"; pen.fillStyle = quiet; pen.textAlign = "center"; pen.fillText(name, u, v - 11); }
+    }
+    return this.still;
+  }
+
   symbol(pen, x, y, stage, page) {
     const size = stage < 0 ? 3 : 5.5;
     pen.fillStyle = stage < 0 ? IDLE[1] : STAGES[stage][1]; pen.strokeStyle = page; pen.lineWidth = 1;
@@ -374,7 +386,7 @@ class Player {
   }
 
   ends(pen, ink) { // a tick where an update was committed, a cross where a participation was lost
-    const for_s = MARK_S * this.speed;
+    const for_s = Math.min(MARK_S * this.speed, MOST_MARKED_S);
     this.marks = []; // what can be pointed at
     for (const [vehicle, , , outcome, , to] of this.run.participations) {
       if (to > this.t || to < this.t - for_s) continue;
@@ -388,7 +400,7 @@ class Player {
       else { pen.strokeStyle = "#d55e00"; pen.moveTo(x - 5, y - 5); pen.lineTo(x + 5, y + 5); pen.moveTo(x + 5, y - 5); pen.lineTo(x - 5, y + 5); }
       pen.stroke();
     }
-    pen.strokeStyle = "#cc79a7"; pen.setLineDash([6, 4]);
+    pen.strokeStyle = "#cc79a7";
     for (const [vehicle, at, from, to, gap, , stage, policy] of this.run.handovers) { // from the old RSU to the new one
       if (policy === "drop" || at + gap > this.t || at + gap < this.t - for_s) continue;
       const [u, v] = this.forth(this.run.rsus[from][1], this.run.rsus[from][2]), [x, y] = this.forth(this.run.rsus[to][1], this.run.rsus[to][2]);
@@ -401,9 +413,8 @@ class Player {
         text: `${this.run.vehicles[vehicle]}: handed over from RSU ${this.run.rsus[from][0]} to ${this.run.rsus[to][0]} (${stage}; ${policy})`,
       });
       const car = this.drawn.find((one) => one.vehicle === vehicle);
-      if (car) { pen.setLineDash([]); pen.beginPath(); pen.arc(car.px, car.py, 9, 0, 7); pen.stroke(); pen.setLineDash([6, 4]); }
+      if (car) { pen.beginPath(); pen.arc(car.px, car.py, 9, 0, 7); pen.stroke(); }
     }
-    pen.setLineDash([]);
     pen.globalAlpha = 1;
   }
 
