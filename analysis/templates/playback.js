@@ -367,7 +367,7 @@ class Player {
       pen.beginPath(); pen.arc(u, v, range * view.scale, 0, 7);
       pen.fillStyle = accent; pen.globalAlpha = 0.07; pen.fill(); pen.globalAlpha = 0.5; pen.lineWidth = 1; pen.strokeStyle = accent; pen.stroke(); pen.globalAlpha = 1;
       pen.fillStyle = ink; pen.beginPath(); pen.moveTo(u, v - 6); pen.lineTo(u + 5, v + 4); pen.lineTo(u - 5, v + 4); pen.fill();
-      if (range * view.scale > 45) { pen.font = "11px system-ui, sans-serif"; pen.fillStyle = quiet; pen.textAlign = "center"; pen.fillText(name, u, v - 11); }
+      if (range * view.scale > 45) { pen.font = "11px system-ui, sans-serif"; pen.fillStyle = quiet; pen.textAlign = "center"; pen.fillText(name, u, v - range * view.scale + 15); }
     }
     return this.still;
   }

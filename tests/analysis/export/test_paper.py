@@ -3,6 +3,8 @@
 import csv
 import json
 import re
+import shutil
+import subprocess
 import tomllib
 from collections.abc import Callable
 from hashlib import sha256
@@ -149,6 +151,56 @@ def test_latex_of_hostile_text() -> None:
     table = booktabs(Table(title=HOSTILE, head=("a", "b"), rows=[(HOSTILE, "1 & 2")], note="n"), "x-1")
     check_latex(table)
     assert r"\begin{tabular}{lr}" in table or r"\begin{tabular}{rr}" in table
+
+
+def test_no_letter_is_a_command_and_all_are_such_as_any_latex_knows() -> None:
+    kept = set()
+    for letter in map(chr, [*range(32, 0x250), 0x3B1, 0x2229, 0x6F22, 0x202E, 0xD800, 0x1F697]):
+        shown = escaped(letter)
+        assert (
+            shown == letter
+            or shown == ""
+            or re.fullmatch(r"\\[\\{}$&#%_,-]|\\[a-z]+\{\}|\$[^$]+\$|\[U\+[0-9A-F]{4,6}\]|[~?`'-]+", shown)
+        ), (letter, shown)
+        kept |= {shown} if shown == letter else set()
+    assert not kept & set('\\{}$&#%_~^<>|"')
+    assert {"a", "\u00e9", "\u0142", "\u0151"} <= kept
+    assert max(kept) < "\u0180"
+    assert escaped("\u6f22_1") == r"[U+6F22]\_1"
+
+
+def test_a_table_fits_a_column_or_the_page_and_ends_with_it() -> None:
+    rows = [(f"key{number}", "short") for number in range(120)]
+    parts = booktabs(Table(title="t", head=("a", "b"), rows=rows), "x").split(r"\end{table}")
+    assert [len(re.findall(r"^key", part, re.MULTILINE)) for part in parts] == [52, 52, 16, 0]
+    assert "".join(parts).count(r"\label{tab:x}") == 1
+    assert parts[1].count("t, continued") == 1
+    narrow = booktabs(Table(title="t", head=("a", "b"), rows=[("k", "word " * 40)]), "x")
+    assert r"\begin{table}" in narrow
+    assert r"\begin{tabular}{l>{\raggedright\arraybackslash}p{" in narrow
+    wide = booktabs(Table(title="t", head=tuple("abcdefgh"), rows=[tuple(["f" * 40] * 8)]), "x")
+    assert r"\begin{table*}" in wide
+    widths = [float(width) for width in re.findall(r"p\{(\d+)pt\}", wide)]
+    assert len(widths) == 8
+    assert sum(widths) + 8 * 8 <= 7.16 * 72.27
+    assert wide.count(r"\allowbreak") == 8 * 4
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("pdflatex"), reason="there is no TeX here")
+def test_the_document_of_hostile_names_compiles(make_run: Callable[..., Path], tmp_path: Path) -> None:
+    name = f"{HOSTILE}\u6f22\u00e9"
+    run = make_run(tmp_path / "run", vehicles=40, rounds=3, vehicle_name="v_{} & #%~^$\\\u6f22\u00e9", note=name,
+                   rsus=((name, 0.0, 0.0, 200.0), ("b", 900.0, 0.0, 200.0)))  # fmt: skip
+    to = tmp_path / "paper"
+    vnetsim.export(run, to=to)
+    latex = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape", "document"]
+    for command in (latex, ["bibtex", "document"], latex, latex):
+        done = subprocess.run(command, cwd=to, capture_output=True, text=True, errors="replace", check=False)
+        assert done.returncode == 0, done.stdout[-2000:]
+    log = (to / "document.log").read_text(errors="replace")
+    assert "Overfull" not in log
+    assert "undefined" not in log
 
 
 @pytest.mark.parametrize(("there", "said"), [("file", "something already"), ("full", "something already")])
