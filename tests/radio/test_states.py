@@ -200,6 +200,44 @@ def test_rsus_on_one_channel_by_hand() -> None:
     assert rates_mbps(shared, [(-100.0, 0.0)], (RSU, hidden))[0] > 45, "another street disturbs little"
 
 
+def test_a_link_loses_by_its_state_what_the_tables_say() -> None:
+    """Shadowing of 3 dB in sight and 4 behind buildings, over 10 or 25 m; in sight by the distance on the ground."""
+    model = replace(STILL, shadowing_db=3.0)
+    state = replace(model.draw(np.random.default_rng(0), model.begin([RSU], BLOCK), CAR), uniform=0.0)
+    for vehicle_m, shadowing_db in (((200.0, 0.0), 3.0), ((150.0, 100.0), 4.0)):
+        flat, raised = (
+            model.loss_db((0.0, 0.0), vehicle_m, "urban", replace(state, shadowing=lambda *_, x=x: x))
+            for x in (0.0, 1.0)
+        )
+        assert raised - flat == pytest.approx(shadowing_db, abs=1e-12)
+    for environment, decorrelation_m in (("urban", 10.0), ("highway", 25.0)):
+        told = model.loss_db((0.0, 0.0), (200.0, 0.0), environment, replace(state, shadowing=lambda *given: given[2]))
+        path_db = path_loss_db(math.hypot(200, 3.4), 5.9e9, environment)
+        assert told - path_db == pytest.approx(3.0 * decorrelation_m, abs=1e-12)
+    # 5 m and 1.6 m high, 10 m apart on the ground and 10.6 in the air
+    uniform = 1.05 * math.exp(-0.0114 * 10.2)
+    model.loss_db((0.0, 0.0), (10.0, 0.0), "urban", replace(state, uniform=uniform))
+    assert state.place.state == "in line of sight"
+
+
+def test_received_power_by_hand() -> None:
+    model = replace(STILL, rsu_power_dbm=20.0, rsu_antenna_dbi=7.0, vehicle_antenna_dbi=2.0)
+    state = replace(model.draw(np.random.default_rng(0), model.begin([RSU], CROSS), CAR), uniform=0.0)
+    by_hand = 20 + 7 + 2 - (38.77 + 16.7 * math.log10(math.hypot(100, 3.4)) + 18.2 * math.log10(5.9))
+    assert model.received_dbm(RSU, (0.0, 100.0), state) == pytest.approx(by_hand, abs=1e-12)
+
+
+def test_what_disturbs_an_uplink_is_what_the_rsu_hears() -> None:
+    """Of another RSU 500 m away, wherever the vehicle is."""
+    other = Rsu(id="other", x_m=-500.0, y_m=0.0, range_m=300.0)
+    model = replace(STILL, interference="co-channel", max_spectral_efficiency=100.0)
+    state = replace(model.draw(np.random.default_rng(0), model.begin([RSU, other], CROSS), CAR), uniform=0.0)
+    loss = [38.77 + 16.7 * math.log10(d) + 18.2 * math.log10(5.9) for d in (math.hypot(100, 3.4), 500.0)]
+    sinr = 10 ** ((23 - loss[0]) / 10) / (10**-9.5 + 10 ** ((23 - loss[1]) / 10))
+    for vehicle_m in ((100.0, 0.0), (-100.0, 0.0)):
+        assert model.uplink_bps(RSU, vehicle_m, state) == pytest.approx(6e6 * math.log2(1 + sinr), rel=1e-12)
+
+
 def test_line_of_sight_draws_what_it_always_drew() -> None:
     model = Tr37885(state="los")
     link = Radio(model, Streams(seed=4), [RSU], CROSS)
