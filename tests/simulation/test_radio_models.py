@@ -13,6 +13,7 @@ from vnetsim.errors import RunError
 from vnetsim.experiment import Experiment
 from vnetsim.learning import Cost, Exchange
 from vnetsim.random_streams import Streams
+from vnetsim.simulation.links import Radio
 from vnetsim.simulation.loop import simulate
 from vnetsim.simulation.plugins import simulation_plugins
 
@@ -142,3 +143,15 @@ def test_what_a_candidate_is_told_is_not_counted(scene: Any, tmp_path: Path) -> 
     assert found[0].log.participations[0].upload_s == found[1].log.participations[0].upload_s
     assert found[0].link_rates == found[1].link_rates
     assert found[0].link_rates.looked_up == 2
+
+
+def test_links_are_drawn_with_the_heights_of_their_ends_whoever_is_named_first(scene: Any, tmp_path: Path) -> None:
+    told = ("return generator.uniform(0.5, 1)", "return heights_m, generator.random()")
+    made = simulation_plugins(Experiment(scenario="gaussian", radio={"name": model(tmp_path, told)})).radio
+    radio = Radio(made, Streams(seed=0), [scene.rsu], heights_m={"bus": 3.4, "car": 1.5})
+    windows = [replace(scene.window(name, 0, 9), vehicle_type=kind) for name, kind in (("a", "bus"), ("b", "car"))]
+    events = scene.traffic(windows).events()
+    bus, car = next(events).path, next(events).path
+    assert radio.pair_state(3, bus, car) == radio.pair_state(3, car, bus)
+    assert radio.pair_state(3, car, bus)[0] == (3.4, 1.5)
+    assert radio.link(bus, scene.rsu, 0)._state[0] == (3.4,)
