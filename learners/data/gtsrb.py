@@ -67,7 +67,7 @@ class Gtsrb:
         chosen = [*(files[row] for row in train), *(test_files[row] for row in test)]
         images = read_images(chosen, grey=False, side_px=data.image_px or SIDE_PX)
         names = [path.relative_to(root).as_posix() for path in chosen]
-        left_out = f"{tested.sum()} training images of {len(set(signs[tested]))} signs that are among the test images"
+        left_out = f"signs among the test images: {len(set(signs[tested]))}, of {tested.sum()} training images"
         return classed_set(
             self.name,
             data.root,

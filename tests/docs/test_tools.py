@@ -16,7 +16,8 @@ from small_runs import small_run
 
 __all__ = ["small_run"]
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "how-to" / "tools.md").read_text(encoding="utf-8")
+HOW_TO = Path(__file__).resolve().parents[2] / "docs" / "how-to"
+PAGE, FLOWER = ((HOW_TO / name).read_text(encoding="utf-8") for name in ("tools.md", "flower.md"))
 EXAMPLES = dict(re.findall(r"^## ([^\n]+)\n\n```python\n(.*?)```", PAGE, flags=re.MULTILINE | re.DOTALL))
 IMPORTED = re.compile(r"^(?:import|from) (\w+)", flags=re.MULTILINE)
 
@@ -34,7 +35,18 @@ def test_an_example_runs(tool: str, small_run: Callable[..., Any], tmp_path: Pat
     if missing:
         pytest.skip(f"{missing[0]} is not installed")
     shutil.copytree(small_run("gaussian.toml")[0], tmp_path / "runs" / "first")
-    call = [sys.executable, "-c", EXAMPLES[tool]]
-    done = subprocess.run(call, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=600)
+    assert printed(EXAMPLES[tool], tmp_path) or tool == "MLflow"
+
+
+def printed(code: str, folder: Path) -> str:
+    call = [sys.executable, "-c", code]
+    done = subprocess.run(call, cwd=folder, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout.strip() or tool == "MLflow"
+    return done.stdout.strip()
+
+
+@pytest.mark.slow
+def test_energy_as_flower_users_read_it(tmp_path: Path) -> None:
+    found = printed(re.findall(r"```python\n(.*?)```", FLOWER, flags=re.DOTALL)[1], tmp_path)
+    assert "committed" in found
+    assert "train_j" in found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,6 +22,7 @@ from vnetsim.learning.aggregation import AGGREGATIONS, NextModel, RoundUploads, 
 
 State = dict[str, Tensor]
 WEIGHTS = (0.5, 0.2, 0.3)
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "how-to" / "flower.md"
 
 
 def state(seed: int) -> State:
@@ -144,6 +146,14 @@ class TestWithFlower:
         assert metrics[2] == {"vehicle_id": "car2", "silo": 12, "weight": 0.3, "staleness": 2, "level_px": 5.0,
                               "speed_mps": 22.0, "stay_s": 32.0, "download_s": 1.0, "train_s": 2.0,
                               "upload_s": 3.0}  # fmt: skip
+
+    def test_the_strategy_of_the_page_weighs_by_staleness_and_blur(self, tmp_path: Path) -> None:
+        code = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)[0]
+        (tmp_path / "fresh.py").write_text(code)
+        found = Flower(strategy=f"{tmp_path / 'fresh.py'}:Fresh", arguments={"half_life": 1.0}).aggregate(uploads())
+        weights = np.array([w * 0.5 ** (n + (3 + n) / 10) for n, w in enumerate(WEIGHTS)])
+        mean = weighted_mean([state(1 + n) for n in range(3)], list(weights / weights.sum()))
+        close({"weight": found.state["weight"]}, {"weight": mean["weight"]})
 
     def test_a_round_that_it_gives_nothing_for_keeps_the_model(self, tmp_path: Path) -> None:
         body = "    def aggregate_fit(self, server_round, results, failures):\n        return None, {}\n"

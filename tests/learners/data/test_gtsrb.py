@@ -78,7 +78,7 @@ def test_every_image_is_torchvisions_with_its_label(root):
 def test_a_sign_among_the_test_images_is_trained_on_in_no_frame(root):
     images = load(root)
     assert len(Counter(map(sign, images.train_names))) == CLASSES * TRACKS - 1
-    assert images.facts == {"Left out": "5 training images of 1 signs that are among the test images"}
+    assert images.facts == {"Left out": "signs among the test images: 1, of 5 training images"}
     (root / "gtsrb" / "GTSRB" / "Final_Test" / "Images" / "00011.ppm").write_bytes(b"P6 1 1 255\n\0\0\0")
     assert len(load(root).train) == CLASSES * TRACKS * FRAMES
     assert load(root).facts == {}
