@@ -179,17 +179,30 @@ class Association:
         time_s, x_m, y_m = (np.array(values[points]) for values in (path.time_s, path.x_m, path.y_m))
         pair = vehicle.qualities[vehicle.serving], vehicle.qualities[other]
         better = self._better(pair, x_m, y_m)
-        turned = np.flatnonzero(better[1:] != better[:-1])
-        turns_s = [self._turn_s(path, pair, *time_s[at : at + 2].tolist()) for at in turned]
-        edges_s = [*([-math.inf] if better[0] else []), *turns_s, math.inf]
-        for begin_s, end_s in zip(edges_s[::2], edges_s[1::2], strict=False):
-            if end_s <= vehicle.now_s or begin_s >= until_s:
+        turned = np.flatnonzero(better[1:] != better[:-1]).tolist()
+        sampled_s = [*time_s.tolist(), math.inf]
+
+        def turn_s(at: int) -> float:
+            if at in (-1, len(time_s)):
+                return -math.inf if at < 0 else math.inf
+            return self._turn_s(path, pair, sampled_s[at], sampled_s[at + 1])
+
+        def after(at: int, bound_s: float) -> bool:
+            """Return whether a turn comes after a time (s); where the sample before it does, it is not looked for."""
+            return sampled_s[at] >= bound_s or turn_s(at) > bound_s
+
+        edges = [*([-1] if better[0] else []), *turned, len(time_s)]
+        for begin, end in zip(edges[::2], edges[1::2], strict=False):
+            if not after(end, vehicle.now_s):
                 continue
+            if (begin_s := turn_s(begin)) >= until_s:
+                break
             since_s = vehicle.windows[other] if begin_s <= vehicle.now_s else begin_s
             since_s = vehicle.now_s if since_s is None else since_s
-            if since_s + self._trigger_s < min(end_s, until_s):
-                return since_s + self._trigger_s, since_s
-            if end_s >= until_s:
+            due_s = since_s + self._trigger_s
+            if due_s < until_s and after(end, due_s):
+                return due_s, since_s
+            if turn_s(end) >= until_s:
                 return math.inf, since_s
         return math.inf, None
 

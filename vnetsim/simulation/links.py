@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from types import MappingProxyType
 from typing import Any
 
@@ -120,7 +121,7 @@ class ReceivedPower:
     def __call__(self, path: VehiclePath) -> Callable[[Any, Any], Any]:
         """Return what gives it in a window that opens, at one place or, one after the other, at many."""
         key = path.vehicle_id, path.rsu_id
-        power_dbm = self._radio.received_dbm(path, self._rsus[path.rsu_id], self._entries[key])
+        power_dbm = cache(self._radio.received_dbm(path, self._rsus[path.rsu_id], self._entries[key]))
         self._entries[key] += 1
 
         def quality(x_m: Any, y_m: Any) -> Any:
