@@ -142,7 +142,11 @@ def shown(metrics: pl.DataFrame) -> pl.DataFrame:
     elsewhere. An RSU that has not measured after a number of rounds counts with what it measured before.
     """
     nothing = pl.lit(None, pl.Float64)
-    alone = metrics.filter(pl.col("aggregator").is_in([AGGREGATOR, CLOUD, ""])).with_columns(low=nothing, high=nothing)
+    # how far RSUs' models are apart is measured whenever one of them closes a round: of a round the last time counts
+    of_one = metrics.filter(pl.col("aggregator").is_in([AGGREGATOR, CLOUD, ""])).unique(
+        ["round", "name"], keep="last", maintain_order=True
+    )
+    alone = of_one.with_columns(low=nothing, high=nothing)
     rest = metrics.join(alone.select("name"), on="name", how="anti").with_columns(pl.col("value").fill_nan(None))
     keys = ["round", "name"]
     grid = rest.select(keys).unique().join(rest.select("name", "aggregator").unique(), on="name")

@@ -1,9 +1,11 @@
 import json
 from functools import partial
 
+import polars as pl
 import pytest
 from received import reseal
 
+from analysis.loading import shown
 from analysis.report.page import build_report
 from vnetsim.errors import InputError
 
@@ -59,3 +61,11 @@ def test_a_damaged_file_is_named(run, name, damage, words):
     with pytest.raises(InputError, match=rf"{name}: {words}"):
         build_report(run)
     assert not (run / "report.html").exists()
+
+
+def test_what_is_measured_of_all_rsus_whenever_one_closes_a_round_counts_once_a_round():
+    rows = [(1, 5.0, "spread", 0.1, ""), (1, 9.0, "spread", 0.3, ""), (2, 12.0, "spread", 0.2, "")]
+    rows += [(1, 5.0, "knn", 0.4, "a"), (1, 9.0, "knn", 0.6, "b")]
+    found = shown(pl.DataFrame(rows, schema=["round", "time_s", "name", "value", "aggregator"], orient="row"))
+    assert found.filter(name="spread").select("round", "time_s", "value").rows() == [(1, 9.0, 0.3), (2, 12.0, 0.2)]
+    assert found.filter(name="knn").select("round", "value", "low", "high").rows() == [(1, 0.5, 0.4, 0.6)]
