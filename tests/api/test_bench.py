@@ -269,7 +269,10 @@ def test_a_row_is_checked_by_running_it_again(cli: Callable[..., Any]) -> None:
 
 
 FROZEN = {
-    "intersection": "852ca1c62924ba3385495f8ff52aa1580a212fb083a9d9f631788bf006eb921f",
+    "city": "7cb74eeada4dc6afc9cb9777068a219b63164c587d5011aeb6e4f0b467fa41d3",
+    "corridor": "bb8a6de472d06bd6a5a9045fd206e1ecfb4d5a694385c711764693354f4374fd",
+    "expressway": "083b6dae4af5fd1b25ab08a8436d98d4cb6d31c387d7791b5520df20399a584a",
+    "intersection": "dff0780fc5bb7b45293721fb301300dc119f133e4d284f72b6aaf95fe63fec33",
 }
 """SHA-256 of the tracks of version v0."""
 

@@ -38,7 +38,7 @@ def run(
         str | None, Parameter(help="What becomes of who is handed over (the baseline's: drop); of several RSUs.")
     ] = None,
     control: Annotated[
-        str | None, Parameter(help="An arm of the track whose effect is known, such as iid; give nothing else.")
+        str | None, Parameter(help="An arm of the track whose effect is known, such as signs-iid; give nothing else.")
     ] = None,
     size: Annotated[str, Parameter(help="small, for two CPU cores, or paper, for a GPU.")] = "small",
     set_: Set = (),
