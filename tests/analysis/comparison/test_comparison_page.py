@@ -1,6 +1,7 @@
 """The page, tables and figures of comparisons made of made-up runs."""
 
 import base64
+import html
 import json
 import re
 import shutil
@@ -139,6 +140,19 @@ def test_several_conditions(built_study: ComparisonResult) -> None:
     figures = {path.stem for path in (study / "figures").iterdir()}
     assert {"overview-1", "differences-all", "c1-curves-1-bytes", "c2-bias-speed", "c2-outcomes"} <= figures
     assert page.count("<svg") == len(figures)
+
+
+def test_the_page_leads_with_verdict_and_all_differences(built_study: ComparisonResult, of_learners: Path) -> None:
+    page = built_study.path.read_text()
+    lead = page.split('<section class="lead">')[1].split("</section>")[0]
+    assert page.index('<p class="finding">') < page.index('<section class="lead">') < page.index("<table")
+    assert re.findall(r'<figure class="wide" id="figure-([^"]+)">', lead) == ["overview-1", "differences-all"]
+    pairs = ("dense & slow: fedavg \u2212", "sparse: fedavg \u2212", "fedavg: dense & slow \u2212 sparse")
+    assert all(html.escape(pair) in lead for pair in pairs)
+    assert "How to read these tables" in page
+    learners = build_comparison(of_learners).path.read_text().split('<section class="lead">')[1].split("</section>")[0]
+    assert re.findall(r'<figure class="half" id="figure-([^"]+)">', learners) == ["curves-1", "differences-all"]
+    assert re.findall(r'<th scope="col" title="mean over standard deviation[^"]*">d_z</th>', page)
 
 
 def test_the_tables_of_a_study(built_study: ComparisonResult) -> None:

@@ -6,13 +6,14 @@ from hashlib import sha256
 from html.parser import HTMLParser
 from xml.etree import ElementTree as ET
 
+import numpy as np
 import polars as pl
 import pytest
 from received import reseal
 
 from analysis.formatting import number, si
-from analysis.loading import load
-from analysis.report.headline import headline
+from analysis.loading import curves, load, moved_bytes
+from analysis.report.headline import LOST, finding, headline
 from analysis.report.notices import notices
 from analysis.report.page import build_report
 from analysis.report.record import record
@@ -150,6 +151,46 @@ def test_headline(learning_run):
     speed = float(entries(run.windows)["entry_speed_mps"].median())
     assert numbers["Median blur level"] == f"{number(run.experiment.camera.level_px(speed))} px (on the sensor)"
     assert numbers["Median motion kernel"] == f"{number(run.experiment.camera.kernel_px(speed, 32))} px (of 32 px)"
+
+
+def test_the_page_begins_with_what_came_out(learning_run, tmp_path, make_run):
+    run = load(learning_run)
+    ended = run.invited["outcome"].value_counts(sort=True).rows()
+    done, total = dict(ended)["committed"], run.invited.height
+    lost, times = max(((name, n) for name, n in ended if name != "committed"), key=lambda row: row[1])
+    words = finding(run).replace("\u202f", " ")
+    assert words.startswith("kNN accuracy went from 31.0 % to ")
+    assert f" in 25 rounds. {done} of {total} invitations ended in a committed update" in words
+    assert words.endswith(f"; most others {LOST[lost]} ({times}).")
+    assert f'<p class="finding">{finding(run)}</p>' in (learning_run / "report.html").read_text(encoding="utf-8")
+    passed = load(make_run(tmp_path / "mobility", kind="mobility", vehicles=30))
+    assert finding(passed).startswith("30 vehicles passed, and stayed for ")
+    assert finding(load(make_run(tmp_path / "empty", vehicles=0))) == ""
+
+
+def test_curves_stand_against_rounds_time_and_data_of_what_had_ended(learning_run):
+    run = load(learning_run)
+    (knn,) = [curve for curve in curves(run) if curve.label == "kNN accuracy"]
+    assert knn.time_s.tolist() == [36.0 * r for r in knn.round]
+    parts = run.participations.filter(pl.col("end_s") <= 360.0)
+    by_hand = parts.select(pl.col("download_bytes") + pl.col("upload_bytes")).sum().item()
+    assert moved_bytes(run, np.array([0.0, 360.0])).tolist() == [0.0, pytest.approx(by_hand)]
+    text, _ = read(learning_run)
+    learning = text.split('<section id="learning">')[1].split("</section>")[0]
+    assert re.findall(r'<input type="radio" class="to-(\w+)"', learning) == ["rounds", "time", "bytes"]
+    for what, label in (("time", "simulated time (min)"), ("bytes", "data over the air so far (MB)")):
+        assert learning.count(f'<div class="drawing by-{what}"') == 2
+        assert label in learning
+    assert f".to-{what}:checked ~ .panels :is(" in text
+
+
+def test_every_figure_has_a_card_of_equation_source_and_validity(learning_run):
+    text, page = read(learning_run)
+    for name in page.drawn:
+        figure = text.split(f'id="figure-{name}">')[1].split("</figure>")[0]
+        if name != "samples":
+            assert all(f"<dt>{what}</dt>" in figure for what in ("Equation", "Source", "Holds")), name
+    assert "<details><summary>Details</summary><p>n = 420" in text.replace("\u202f", " ")
 
 
 def test_energy_is_added_up_where_the_computers_power_is_known_and_not_told_elsewhere(learning_run):
