@@ -16,6 +16,7 @@ import re, sys, zipfile
 wheel = zipfile.ZipFile(sys.argv[1])
 text = wheel.read(next(name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))).decode()
 assert "coverage windows" in text, "no long description"
+assert wheel.getinfo("vnetsim/documentation.html").compress_size < 500_000
 assert not re.search(r"\]\((?!https?:)", text), "a relative link"
 END
 unset PYTHONPATH
