@@ -49,8 +49,8 @@ def test_recorded_traffic_gives_the_live_run(
     scenario: str, cli: Cli, small: tuple[str, ...], small_run: SmallRun, scenarios: Path, tmp_path: Path
 ) -> None:
     """`vnetsim mobility` once, `vnetsim run` on its directory: as if the run had driven the traffic itself."""
-    gaussian = small[-2:]
-    recorded = cli("mobility", scenarios / scenario, *gaussian, "--no-report", "--out", tmp_path / "traffic")
+    end = next(option for option in small if option.startswith("traffic.end_s="))
+    recorded = cli("mobility", scenarios / scenario, "--set", end, "--no-report", "--out", tmp_path / "traffic")
     assert recorded.out.splitlines()[-1] == str(tmp_path / "traffic")
     done = cli("run", tmp_path / "traffic", *small, "--out", tmp_path / "run")
     assert done.status == 0, done.err
