@@ -108,6 +108,7 @@ def test_rounds_without_training_know_every_topology(
     [
         (("topology.kind=hierarchical", "learner=cdl", "data.name=road"), "cdl"),
         (("topology.kind=per-rsu", "learner=dsgd", "data.name=road"), "dsgd"),
+        (("topology.kind=per-rsu", "handover.policy=multi", "learner=fedco"), "silos of fedco keep a part"),
         (("topology.kind=peers", "topology.peers=distance", "topology.range_m=100"), "topology.range_m"),
         (
             ("topology.kind=hierarchical", "backhaul.latency_s=500", "traffic.repeat=false"),

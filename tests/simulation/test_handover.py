@@ -330,6 +330,14 @@ def test_who_is_inside_later_or_counts_there_already_is_of_one_rsu(scene: Any) -
     assert (of(log, "a")["s", 0.0].outcome, of(log, "a")["s", 7.0].outcome) == ("committed", "not_selected")
 
 
+def test_an_rsu_that_waits_for_the_cloud_takes_no_part(scene: Any) -> None:
+    windows = [scene.window("b", 0, 6.5, rsu_id="s"), scene.window("a", 7, 60), scene.window("a", 7, 12, rsu_id="s")]
+    rules = {"rsus": (scene.rsu, BESIDE), "topology": {"kind": "hierarchical"}, "handover": {"policy": "multi"}}
+    log = scene.run(windows, rounds=2, **rules).log
+    assert [(one.aggregator, one.close_s) for one in log.rounds[:2]] == [("s", 6.0), ("r", 13.0)]
+    assert of(log, "a")["s", 7.0].outcome == "not_selected"
+
+
 def test_multi_is_refused_where_all_rsus_have_one_model(scene: Any) -> None:
     with pytest.raises(InputError, match=r"handover.policy: with 'multi' .* topology.kind = 'single' all have one"):
         simulation_plugins(scene.experiment(handover={"policy": "multi"}))

@@ -125,7 +125,7 @@ class Assembly:
         learner = _made(self.learner, context)
         reference, model = learner, self.experiment.cost.on_the_clock
         if self.schedule is not None:
-            its_own = replace(context, rule=SYNC, aggregation=None, aggregators=(AGGREGATOR,))
+            its_own = replace(context, rule=SYNC, aggregation=None, aggregators=(AGGREGATOR,), joint=False)
             reference = _made(self.schedule, its_own)
         elif model is None:
             return learner, {}
