@@ -27,7 +27,7 @@ from vnetsim.plugins import code_file, module_of_file, short_name
 
 ROUND, ATTRIBUTES = "round", "attributes"
 GLOBAL = ("initial_parameters", "current_weights")
-"""Attributes in which Flower's strategies keep the global model: set to it in each round, and not kept."""
+"""Attributes in which Flower's strategies keep the global model: made of it in each round, and not kept."""
 WHOLE = 10**9
 """``num_examples`` of an upload that weighs 1; Flower takes whole numbers."""
 METRICS = (
@@ -99,16 +99,13 @@ class Flower:
         found = _strategy_class(self.strategy)
         from flwr.common import ndarrays_to_parameters  # noqa: PLC0415 - optional
 
-        own = [array.copy() for array in model]  # a strategy may change it in place
-        now = dict(zip(GLOBAL, (ndarrays_to_parameters(own), own), strict=True))
         takes = inspect.signature(found).parameters.values()
         wanted = any(one.name == GLOBAL[0] or one.kind is one.VAR_KEYWORD for one in takes)
+        now = {GLOBAL[0]: ndarrays_to_parameters(model)} if wanted else {}
         try:
-            made = found(**({GLOBAL[0]: now[GLOBAL[0]]} if wanted else {}), **self.arguments)
+            return found(**now, **self.arguments)
         except (TypeError, ValueError) as error:
             raise InputError(f"aggregation.arguments: '{self.strategy}' cannot be made: {one_line(error)}.") from error
-        vars(made).update({name: value for name, value in now.items() if hasattr(made, name)})
-        return made
 
     def _kept(self, strategy: Any) -> dict[str, Tensor]:
         """Return a strategy's attributes as tensors; functions are left out, for its constructor sets them."""
