@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 
 from analysis.comparison.data import ConditionData
 from analysis.comparison.plots import look
-from analysis.formatting import NONE, Table, count, percent, shortened
+from analysis.formatting import NONE, Table, count, shortened
 from analysis.statistics.participation import (
     Floats,
     Shares,
-    misplaced,
     overlap_between_rounds,
     overlap_between_runs,
     shares,
@@ -108,24 +107,6 @@ def overlap_table(data: ConditionData, noun: str) -> Table:
         f"a weight above 0: in consecutive rounds of a run, and in the same round of two {noun}s at the same seed. "
         "Mean over rounds, then mean \u00b1 standard deviation over seeds; rounds in which both sets are empty are "
         f"left out.{more}",
-    )
-
-
-def misplaced_table(data: ConditionData, spreads: Mapping[str, Spread], noun: str) -> Table:
-    """Return how far the updates are from being spread as windows and as time in coverage."""
-    heads = [f"by {what}: {base}" for what in spreads for base in ("windows", "time in coverage")]
-    rows = []
-    for arm in data.present:
-        found = [spread.by_arm[arm] for spread in spreads.values()]
-        values = [misplaced(one.updates, base) for one in found for base in (one.windows, one.dwell)]
-        rows.append((shortened(arm), *(NONE if value is None else percent(value) for value in values)))
-    return Table(
-        title="Updates out of proportion",
-        head=(noun, *heads),
-        rows=rows,
-        note="Share of the aggregated updates that would have to come from other bins of the figures below to be "
-        "spread as the windows are, or as the time in coverage is: 0 % favours nobody. All seeds together; few updates "
-        "are uneven by chance.",
     )
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 import polars as pl
 
 from analysis.comparison.bias import (
-    misplaced_table,
     overlap_table,
     spread_over_directions,
     spread_over_speeds,
@@ -319,7 +318,6 @@ class Compared:
                 title="Who takes part",
                 tables=[
                     overlap_table(data, noun),
-                    misplaced_table(data, {what: spread for what, (spread, _) in spreads.items()}, noun),
                 ],
                 panels=[
                     outcome_panel(data, f"{prefix}outcomes", noun),

@@ -7,6 +7,7 @@ import polars as pl
 
 from analysis.formatting import count, duration, percent, plural, quantity, sentence_case, si, subject
 from analysis.loading import Curve, RunData, curves
+from analysis.report.notices import STAGES
 from analysis.statistics.windows import dwell, entries, in_coverage, merged_windows
 
 _MONTH_S = 30 * 24 * 3600.0
@@ -148,7 +149,7 @@ def finding(run: RunData) -> str:
         share = f"{count(done)} of {plural(invited.height, 'invitation')} ended in a committed update"
         ends = invited.filter(pl.col("outcome") != "committed").group_by("outcome").len()
         lost = ends.sort("len", "outcome", descending=[True, False]).rows()
-        most = f"; most others {LOST.get(lost[0][0], 'came to nothing')} ({count(lost[0][1])})" if lost else ""
+        most = f"; most others {_lost(lost[0][0])} ({count(lost[0][1])})" if lost else ""
         words.append(f"{share} ({percent(done / invited.height, 0)}){most}.")
     else:
         vehicles, stay = plural(windows["vehicle_id"].n_unique(), "vehicle"), dwell(windows)
@@ -156,16 +157,10 @@ def finding(run: RunData) -> str:
     return " ".join(words)
 
 
-LOST = {
-    "left_download": "left coverage while the model came down",
-    "left_training": "left coverage while they trained",
-    "left_exchange": "left coverage while they exchanged with others",
-    "left_upload": "left coverage while the model went up",
-    "deadline": "were cut off by the deadline of their round",
-    "stale": "were too late for their round",
-    "rejected": "were rejected, for they had values that are not finite",
-}
-"""How participations come to nothing, in words."""
+def _lost(outcome: str) -> str:
+    late = {"deadline": "were cut off by the deadline of their round", "stale": "were too late for their round"}
+    return f"left coverage {STAGES[outcome][0]}" if outcome in STAGES else late.get(outcome, "came to nothing")
+
 
 _LEADING = {
     "Covered long enough",

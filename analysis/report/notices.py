@@ -15,7 +15,7 @@ _MAX_SILENT = 10
 _MANY_STALE, _MOST = 1 / 3, 1 / 2
 """From which share of those invited a way to end is reported."""
 
-_STAGES = {
+STAGES = {
     "left_download": ("while the model came down", "raise radio.bandwidth_hz, or widen the range"),
     "left_training": (
         "while they trained",
@@ -132,10 +132,10 @@ def _ways_out(run: RunData) -> Iterator[str]:
     late = ended.get("deadline", 0)
     if late >= _MOST * total:
         yield f"{count(late)} of {count(total)} invited were cut off by the round's deadline: raise round.deadline_s."
-    left = {name: ended[name] for name in _STAGES if name in ended}
+    left = {name: ended[name] for name in STAGES if name in ended}
     if sum(left.values()) >= _MOST * total:
         stage = max(left, key=lambda name: left[name])
-        words, cure = _STAGES[stage]
+        words, cure = STAGES[stage]
         cure = cure.replace("raise radio.bandwidth_hz", _faster_link(run))
         if len(run.manifest.computers) > 1:  # a mixed fleet has no median of its own
             cure = cure.replace("raise compute.median_flops", "name faster presets in compute.fleet")

@@ -125,16 +125,6 @@ def shares(table: pl.DataFrame, index: NDArray[np.int64], bins: int) -> Shares:
     )
 
 
-def misplaced(found: Floats, expected: Floats) -> float | None:
-    """Return the share that would have to go to other bins for ``found`` to be spread as ``expected``.
-
-    This is the total variation distance, half the sum of the absolute differences; None when there is nothing.
-    """
-    if not (found.any() and expected.any()):
-        return None
-    return float(np.abs(found - expected).sum() / 2)
-
-
 def speed_edges_kmh(speeds_kmh: Floats) -> Floats:
     """Return edges of at most eight equally wide bins of round numbers that hold all speeds; two without any."""
     if not len(speeds_kmh):

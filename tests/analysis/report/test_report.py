@@ -13,7 +13,7 @@ from received import reseal
 
 from analysis.formatting import number, si
 from analysis.loading import curves, load, moved_bytes
-from analysis.report.headline import LOST, finding, headline
+from analysis.report.headline import finding, headline
 from analysis.report.notices import notices
 from analysis.report.page import build_report
 from analysis.report.record import record
@@ -161,7 +161,10 @@ def test_the_page_begins_with_what_came_out(learning_run, tmp_path, make_run):
     words = finding(run).replace("\u202f", " ")
     assert words.startswith("kNN accuracy went from 31.0 % to ")
     assert f" in 25 rounds. {done} of {total} invitations ended in a committed update" in words
-    assert words.endswith(f"; most others {LOST[lost]} ({times}).")
+    assert lost == "deadline"
+    assert words.endswith(f"; most others were cut off by the deadline of their round ({times}).")
+    gone = dataclasses.replace(run, participations=run.participations.filter(pl.col("outcome") != "deadline"))
+    assert finding(gone).endswith("; most others left coverage while they trained (26).")
     assert f'<p class="finding">{finding(run)}</p>' in (learning_run / "report.html").read_text(encoding="utf-8")
     passed = load(make_run(tmp_path / "mobility", kind="mobility", vehicles=30))
     assert finding(passed).startswith("30 vehicles passed, and stayed for ")

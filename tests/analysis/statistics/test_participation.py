@@ -8,7 +8,6 @@ from analysis.statistics.participation import (
     contested_share,
     dice,
     gini,
-    misplaced,
     overlap_between_rounds,
     overlap_between_runs,
     participants_by_round,
@@ -74,8 +73,6 @@ def test_shares_counted_by_hand() -> None:
     assert found.windows.tolist() == [0.4, 0.6]
     assert found.dwell == pytest.approx(np.array([22, 16.5]) / 38.5)
     assert found.updates.tolist() == [1.0, 0.0]
-    assert misplaced(found.updates, found.windows) == pytest.approx(0.6)
-    assert misplaced(np.zeros(2), found.windows) is None
 
 
 def test_speed_bins_are_round_and_at_most_eight() -> None:
