@@ -54,7 +54,7 @@ def _cell(folder: Path, entry: CellEntry, traffic_sha256: str, own: AbstractSet[
     metrics = outcomes(run, float(spent["bytes"].sum())) if timed else run.metrics
     cloud = pl.col("aggregator") == CLOUD
     of_cloud = run.measured.filter(cloud)["name"].unique()
-    of_rsus = shown(run.measured.filter(~cloud, pl.col("name").is_in(of_cloud.implode())))
+    of_rsus = shown(run.measured.filter(~cloud, pl.col("round") > 0, pl.col("name").is_in(of_cloud.implode())))
     of_rsus = of_rsus.with_columns(pl.col("name") + OF_RSUS).select(metrics.columns)
     metrics = _with_commits(pl.concat([metrics, of_rsus]), run.rounds)
     declared = [

@@ -8,10 +8,14 @@ import tomllib
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
+import polars as pl
 import pytest
 import tomli_w
 from small_runs import execute
 
+from learners.data.partition import partition
+from vnetsim.experiment import DataSettings
 from vnetsim.scenario.shipped import copy_scenarios
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.study.plan import Plan
@@ -21,8 +25,11 @@ FOLDER = Path(__file__).parents[2] / "scenarios" / "studies"
 
 FILES = {path.stem: tomllib.loads(path.read_text(encoding="utf-8")) for path in sorted(FOLDER.glob("*.toml"))}
 SIZES = [(name, size) for name, file in FILES.items() for size in file["sizes"]]
-NETS = {("selection", size): 3 for size in ("small", "cifar10", "paper")}
-"""Traffics of a seed, where there are several."""
+NETS = {
+    **{("selection", size): 3 for size in ("small", "cifar10", "paper")},
+    **{("mobility", size): nets for size, nets in (("small", 2), ("cifar10", 3))},
+}
+"""Traffics of a seed, where there are several: nets, or speeds."""
 QUICK = {
     "steering": ("data.train_images=330", "learning.test_frames=50", "learning.steps=2"),
     "classification": ("data.train_images=800", "data.test_images=100", "learning.steps=2", "learning.local_test=50"),
@@ -67,7 +74,7 @@ def test_every_size_is_planned_without_its_data_and_has_seeds_enough_to_resolve_
     """The least p-value of n paired differences is 2 / 2^n (all signs alike), times the pairs."""
     plan = planned(name, size)
     seeds = len({cell.experiment.seed for cell in plan.cells})
-    assert len(plan.traffics) == NETS.get((name, size), 1) * seeds, "a traffic for each seed and net"
+    assert len(plan.traffics) == NETS.get((name, size), 1) * seeds, "a traffic for each seed and net or speed"
     arms = Counter(cell.condition for cell in plan.cells if cell.experiment.seed == 0)
     pairs = {count - 1 if plan.against else math.comb(count, 2) for count in arms.values()}
     assert 2 / 2**seeds * max(pairs) < 0.05
@@ -105,7 +112,10 @@ def test_a_copy_of_the_scenarios_has_studies_that_can_be_planned(tmp_path: Path)
     for name in FILES:
         plan = planned(name, folder=tmp_path / "mine" / "studies")
         assert len(plan.cells) == len(planned(name).cells)
-        assert all(one.scenario == "gaussian" or Path(one.scenario).is_relative_to(tmp_path) for one in plan.traffics)
+        assert all(
+            one.scenario in ("gaussian", "jumps") or Path(one.scenario).is_relative_to(tmp_path)
+            for one in plan.traffics
+        )
 
 
 def with_condition(name: str, condition: str, scenarios: Path) -> Path:
@@ -120,7 +130,7 @@ def with_condition(name: str, condition: str, scenarios: Path) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in FILES if name not in {"asynchrony", "selection"}])
+@pytest.mark.parametrize("name", [name for name in FILES if name not in {"asynchrony", "mobility", "selection"}])
 def test_a_study_runs(name: str, tmp_path: Path) -> None:
     options = [word for setting in QUICK[TASKS.get(name, "contrastive")] for word in ("--set", setting)]
     rounds, wanted = str(planned(name).last_evaluations), [c for c in planned(name).cells if c.experiment.seed == 0]
@@ -150,3 +160,53 @@ def test_a_study_runs(name: str, tmp_path: Path) -> None:
         # as the page says: nothing is drawn where all silos are alike
         drawn = {condition: (run.path / "figures" / "silos.svg").is_file() for condition, run in by_condition.items()}
         assert drawn == {"IID": False, "Dirichlet 0.1": True, "Dirichlet 1": True}
+
+
+def test_the_study_of_mobility_has_a_twin_under_every_condition_and_invites_no_more_than_it_needs() -> None:
+    plan = planned("mobility")
+    twins = {cell.condition: cell.experiment for cell in plan.cells if cell.arm == plan.against == "static twin"}
+    assert twins.keys() == {cell.condition for cell in plan.cells}
+    for twin in twins.values():
+        assert (twin.handover.policy, twin.silos.by, twin.silos.replaced_share) == ("forward", "place", 1.0)
+    for cell in plan.cells:
+        rules = cell.experiment.round
+        assert (rules.invited, rules.max_staleness > 0, cell.experiment.rounds) == (rules.quorum, True, 100_000)
+        travels = cell.experiment.silos.by == "origin"
+        assert travels == (cell.arm != "static twin" and not cell.condition.startswith("by place"))
+    shards = [
+        partition(
+            np.arange(2000) % 10,  # as many classes as RSUs
+            silos=100,
+            approaches=4,
+            settings=DataSettings(partition=kind),
+            generator=np.random.default_rng(0),
+            districts=10,
+        )
+        for kind in ("major-class", "district")
+    ]
+    assert all((one == other).all() for one, other in zip(*shards, strict=True)), "as the file says"
+
+
+@pytest.mark.slow
+def test_the_study_of_mobility_ends_with_the_traffic_and_its_twin_is_forward_in_all_but_silos(tmp_path: Path) -> None:
+    path = with_condition("mobility", "by edge, P 0.5", tmp_path / "mine")
+    file = tomllib.loads(path.read_text(encoding="utf-8"))
+    file["arms"], file["last_evaluations"] = file["arms"][:3], 1
+    del file["skip"], file["sizes"]["small"]["conditions"]
+    path.write_text(tomli_w.dumps(file), encoding="utf-8")
+    options = ("--seeds", "0:1", "--device", "cpu", "--set", "source.duration_s=120", "--set", "learning.steps=1")
+    assert execute("compare", path, *options, "--out", tmp_path / "study").status == 0
+    record = json.loads((tmp_path / "study" / "comparison.json").read_text())
+    runs = {cell["arm"]: RunDirectory(tmp_path / "study" / "cells" / cell["folder"]) for cell in record["cells"]}
+    assert {run.manifest()["time_s"] for run in runs.values()} == {120.0}
+    twin, forward, drop = (runs[arm].read("participations") for arm in ("static twin", "forward", "drop"))
+    assert twin.drop("silo", "loss").equals(forward.drop("silo", "loss"))
+    assert not twin["silo"].equals(forward["silo"])
+    assert (drop["outcome"] == "committed").sum() < (forward["outcome"] == "committed").sum()
+    found = pl.read_parquet(tmp_path / "study" / "comparison.parquet").filter(seed=0)
+    values = {arm: dict(rows.select("metric", "value").iter_rows()) for (arm,), rows in found.group_by("arm")}
+    assert values["drop"]["equal_commits"] == values["drop"]["accuracy"], "it has the fewest"
+    for arm, run in runs.items():
+        newest = run.read("metrics").filter(~pl.col("aggregator").is_in(["cloud", ""]), name="accuracy").sort("round")
+        mean = newest.group_by("aggregator").last()["value"].mean()
+        assert values[arm]["accuracy.rsus"] == pytest.approx(mean)
