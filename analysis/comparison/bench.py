@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,13 +33,14 @@ CENSORED = "a run that never met it counts with all of its time, so that differe
 
 @dataclass(frozen=True, kw_only=True)
 class BenchTitle:
-    """What is said of a track's task above its rows; ``target`` in the metric's unit."""
+    """What is said of a track's task beside its rows; ``target`` in the metric's unit, ``controls`` by name."""
 
     track: str
     version: str
     size: str
     title: str
     notes: Sequence[str]
+    controls: Mapping[str, str]
     task: str
     baseline: str
     metric: Metric
@@ -73,7 +74,7 @@ def values_of(folder: Path, metric: str, target: float | None) -> BenchValues:
     known = all(not column.null_count() for column in energy)
     return BenchValues(
         untrained=float(values[0]),
-        half=float(values[elapsed <= span_s / 2][-1]),
+        half=float(values[max(int((elapsed <= span_s / 2).sum()) - 1, 0)]),
         final=float(values[-1]),
         time_to_target_s=float(met[0]) if len(met) else None,
         span_s=span_s,
@@ -174,6 +175,7 @@ def overview(rows: Sequence[BenchRecord], title: BenchTitle) -> tuple[Table, lis
     for pair in derived(rows[0]):
         mean = float(base.mean() + pair.found.mean)
         lines.append((pair, (pair.first, _shown(pair, metric, mean), figures_of(pair, metric)[3], *empty)))
+    said = [f"{clean(row.control)}: {title.controls[row.control]}." for row in rows if row.control in title.controls]
     better = metric.better or 1
     lines.sort(key=lambda line: (-better * line[0].found.mean, line[1][0]))
     table = Table(
@@ -190,7 +192,7 @@ def overview(rows: Sequence[BenchRecord], title: BenchTitle) -> tuple[Table, lis
         "mean; difference to the baseline and its 95 % interval, paired by seed (sign-flip test), * where the interval "
         "leaves 0 out. Each interval is for its row alone, not corrected for the number of rows or columns: of twenty "
         "arms without effect one is starred by chance. Sees: the true difference that these seeds resolve with 80 % "
-        f"power. {_words(title)}",
+        f"power. {' '.join([_words(title), *said])}",
     )
     return table, [pair for pair, _ in lines if not pair.equal]
 

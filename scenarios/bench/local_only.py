@@ -1,11 +1,12 @@
-"""Local only, the lower bound of a benchmark's track: every silo trains a model of its own, and nothing is sent.
+"""Local only, the lower bound of a benchmark's track: every silo trains a model of its own, and none is ever averaged.
 
-A vehicle trains on when the RSU invites it, as with any learner; its silo keeps the result, whoever carries it next.
-What counts is the mean over these models.
+Vehicles download and upload as the baseline's do, so that the same ones train at the same times; nobody uses what
+arrives. What counts is the mean over the silos' models.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,35 +15,57 @@ from vnetsim.learners.fedavg import FedAvg
 from vnetsim.learners.federated import FederatedLearner, Parts
 from vnetsim.learners.local_training import LocalSteps
 from vnetsim.learners.state.models import Models
-from vnetsim.learners.state.silos import OwnModels, SiloState, SiloStates
+from vnetsim.learners.state.rules import rule_of
+from vnetsim.learners.state.server import Folded, Server
+from vnetsim.learners.state.silos import SiloState, SiloStates
 from vnetsim.learners.steering_baselines import FedAvgSteering
 from vnetsim.learners.tasks.classification import ACCURACY, ClassificationTask
 from vnetsim.learners.tasks.contrastive import KNN_ACCURACY, ContrastiveTask
 from vnetsim.learners.tasks.steering import RMSE, SteeringTask
 
-from vnetsim.learning import LearnerContext, Series
+from vnetsim.learning import AGGREGATOR, LearnerContext, Participant, Series, Update
+
+State = Mapping[str, Any]
 
 
-def alone(context: LearnerContext, task: Any, metric: Series) -> Parts:
-    """Return local steps from the silo's own model, whose metric is ``NAME_silos``; no server, no exchange."""
+class Apart(Server):
+    """Takes uploads; what a vehicle starts from is its silo's own model, whatever it downloaded."""
+
+    silos: SiloStates
+
+    def base(self, participant: Participant) -> State:
+        """Return the silo's own model."""
+        return self.silos[participant.silo].shared or self.models.initial
+
+    def fold(self, updates: Sequence[Update], into: str = AGGREGATOR) -> Folded:
+        """Keep each update for its silo alone; the mean, which nobody uses, is still measured."""
+        for update in updates:
+            self.silos.keep(update.participant.silo, shared=update.state)
+        return super().fold(updates, into)
+
+    def silo_figures(self, measure: Callable[[State], Mapping[str, float]]) -> Sequence[Mapping[str, float]]:
+        """Return the metrics of the silos' models."""
+        return [measure(state.shared) for state in self.silos.trained.values()]
+
+
+def alone(context: LearnerContext, settings: Any, task: Any, metric: Series) -> Parts:
+    """Return local steps from the silo's own model, whose metric is ``NAME_silos``."""
     initial = task.initial_state()
     silos = SiloStates(context.silos, SiloState(shared=initial))
+    models = Models(initial, max_staleness=context.max_staleness, aggregators=context.aggregators)
+    parameters = [name for name, _ in task.network.named_parameters()]
+    server = Apart(models, settings, rule_of(context), parameters=parameters, sent=task.sent)
+    server.silos = silos
     caption = "Of the models of the silos that took part so far, none of which was ever mixed with another."
     of_silos = replace(metric, name=f"{metric.name}_silos", label="Silos, mean", caption=caption)
-    return Parts(
-        task=task,
-        local=LocalSteps(task),
-        server=OwnModels(Models(initial, max_staleness=context.max_staleness), silos, mixing="before"),
-        silos=silos,
-        series=(*task.series(), of_silos),
-    )
+    return Parts(task=task, local=LocalSteps(task), server=server, silos=silos, series=(*task.series(), of_silos))
 
 
 class _LocalOnly(FederatedLearner):
     """Made of a baseline, whose task and settings it has."""
 
-    payload = "nothing"
-    paper = "lower bound of a benchmark: no model leaves its silo"
+    payload = "the model down, the model up, for nothing"
+    paper = "lower bound of a benchmark: no model is averaged"
     takes_aggregation_rule = False
 
 
@@ -54,7 +77,7 @@ class LocalContrastive(_LocalOnly):
     @staticmethod
     def parts(context: LearnerContext, settings: Any) -> Parts:
         """Return the contrastive task, alone."""
-        return alone(context, ContrastiveTask(context, settings), KNN_ACCURACY)
+        return alone(context, settings, ContrastiveTask(context, settings), KNN_ACCURACY)
 
 
 class LocalClassification(_LocalOnly):
@@ -66,7 +89,7 @@ class LocalClassification(_LocalOnly):
     @staticmethod
     def parts(context: LearnerContext, settings: Any) -> Parts:
         """Return the classification task, alone."""
-        return alone(context, ClassificationTask(context, settings), ACCURACY)
+        return alone(context, settings, ClassificationTask(context, settings), ACCURACY)
 
 
 class LocalSteering(_LocalOnly):
@@ -78,4 +101,4 @@ class LocalSteering(_LocalOnly):
     @staticmethod
     def parts(context: LearnerContext, settings: Any) -> Parts:
         """Return the steering task, alone."""
-        return alone(context, SteeringTask(context, settings), RMSE)
+        return alone(context, settings, SteeringTask(context, settings), RMSE)

@@ -214,8 +214,8 @@ class BenchValues:
     """What a run of a benchmark came to.
 
     Args:
-        untrained: the metric before the first round.
-        half: at half of the time, by the last evaluation until then.
+        untrained: the metric when it was first measured: before the first round, if it can be.
+        half: at half of the time, by the last evaluation until then, or the first of all.
         final: of the final model.
         time_to_target_s: simulated time to the first evaluation that met the target; null for never.
         span_s: simulated time of the whole run.
