@@ -216,7 +216,7 @@ class BenchValues:
     Args:
         untrained: the metric when it was first measured: before the first round, if it can be.
         half: at half of the time, by the last evaluation until then, or the first of all.
-        final: of the final model.
+        final: by the last evaluation; rounds after it, which the traffic cut off, are not measured.
         time_to_target_s: simulated time to the first evaluation that met the target; null for never.
         span_s: simulated time of the whole run.
         commits: participations that committed.

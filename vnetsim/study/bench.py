@@ -46,7 +46,7 @@ class BenchTask:
 
     Args:
         baseline: the learner that others are compared with.
-        metric: name of the series that counts, measured on the final model.
+        metric: name of the series that counts, at its last evaluation.
         label: of the metric, in words.
         unit: of the metric; ``%`` stands for a fraction.
         target: value whose first measurement is timed; None where nobody has set one.
