@@ -269,8 +269,8 @@ def test_a_row_is_checked_by_running_it_again(cli: Callable[..., Any]) -> None:
 
 
 FROZEN = {
-    "city": "ae4d442bbf5560c44b2105fbf841a37b56a0d902e26d53e8dae183367c65016c",
-    "corridor": "e3cfb26880f528911b27ee5ed034c318d56e6dce329dcab57661520037b1da7b",
+    "city": "39553bf07dcab220a446e36607f88063dd88f778b29ca3c4b35d2b1ba3e01b70",
+    "corridor": "cf1fee513efa4ddd8176721816fa1ecdb96052a2feb027a9000bda8a9845c9b4",
     "expressway": "8b53bb5f0e2eba95f41815386c20cb61edf23412ccc5590f44db3546a76296dd",
     "intersection": "915275572aab22e01c1aba364573fcb4475485bd5d99331cb67701b218064303",
 }
