@@ -1,4 +1,4 @@
-"""Every kill, power cut, full disk and failing disk at every change of a comparison with two workers, and its page."""
+"""Every kill, power cut, full disk and failing disk at every change of a comparison, and of its page."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from commands import Command, comparison
-from workers_by_turns import two_cells_by_turns
 
 from analysis.comparison.page import build_comparison
 from vnetsim.study.workers import run_here
@@ -21,12 +20,12 @@ Engine = Callable[[Any], None]
 
 @pytest.mark.slow
 def test_a_stop_at_every_change(engine: Engine, killed_everywhere: Killed) -> None:
-    assert killed_everywhere(comparison((two_cells_by_turns, run_here), engine)) > 200
+    assert killed_everywhere(comparison((run_here, run_here), engine)) > 200
 
 
 @pytest.mark.slow
 def test_an_error_at_every_change(engine: Engine, failed_everywhere: Failed) -> None:
-    assert failed_everywhere("both", comparison((two_cells_by_turns, run_here), engine)) > 200
+    assert failed_everywhere("both", comparison((run_here, run_here), engine)) > 200
 
 
 @pytest.fixture

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import sys
 from types import ModuleType
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from vnetsim import display
-from vnetsim.display import live_line
 
 
 class Handle:
@@ -56,15 +53,3 @@ def test_in_a_pipe_notes_alone_are_told(capsys: pytest.CaptureFixture[str]) -> N
     with display.progress_display(True) as progress:
         progress.note("shown")
     assert "vnetsim: shown" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("width", [80, 100])
-def test_on_a_terminal_times_stand_in_one_line(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", str(width))
-    with live_line() as bar:
-        bar.stage("8 of 24 cells\n  FLSimCo with a long name, Dirichlet 0.1, seed 12: round 3 of 20")
-        bar.advance(time_s=123456.0, done=8.0, total=24)
-        shown = io.StringIO()
-        console = Console(file=shown, width=width)
-        console.print(bar._progress.get_renderable())  # type: ignore[attr-defined]
-    assert any("simulated 123,456 s 0:00:00 elapsed," in line for line in shown.getvalue().splitlines())

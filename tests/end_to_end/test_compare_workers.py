@@ -8,11 +8,9 @@ from __future__ import annotations
 import importlib.util
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
-import types
 from collections.abc import Callable
 from pathlib import Path
 
@@ -194,21 +192,6 @@ def test_two_workers_one_killed_midway(driver: str, whole: dict[str, bytes], tmp
     assert {path: path.stat().st_mtime_ns for path in before} == before
 
 
-@needs_ray
-@pytest.mark.slow
-def test_ctrl_c_ends_the_cluster(whole: dict[str, bytes], tmp_path: Path) -> None:
-    process = start(tmp_path / "a", *RAY, trouble="hold")
-    begun(process, tmp_path / "a", 1)
-    os.killpg(process.pid, signal.SIGINT)
-    error = process.communicate()[1]
-    assert process.returncode == 130
-    assert error.startswith("vnetsim: interrupted after 0 of 4 cells.")
-    assert error.count("\n") == 1, error
-    assert group_is_gone(process.pid)
-    assert run(tmp_path / "a") == (0, [])
-    assert files_of(tmp_path / "a" / "all") == whole
-
-
 def refusal(refused: Refused, tmp_path: Path, *options: object) -> str:
     learners = ("--learners", f"{WALKS}:Walk,{WALKS}:Shifted")
     line = refused("compare", "gaussian", *learners, "--engine", "ray", *options, "--out", tmp_path / "all")
@@ -219,26 +202,6 @@ def refusal(refused: Refused, tmp_path: Path, *options: object) -> str:
 def test_without_ray(refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     assert "Ray is not installed; do that with: pip install 'vnetsim[ray]'." in refusal(refused, tmp_path)
-
-
-def test_addresses_at_which_there_is_no_cluster(
-    refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "ray", types.ModuleType("ray"))
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))  # and does not listen
-        address = f"127.0.0.1:{bound.getsockname()[1]}"
-        line = refusal(refused, tmp_path, "--address", address)
-    assert f"--address {address}: no Ray cluster answers there: " in line
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        monkeypatch.setattr("vnetsim.runs.ray_cluster.JOIN_S", 0.5)
-        address = f"127.0.0.1:{other.getsockname()[1]}"
-        line = refusal(refused, tmp_path, "--address", address)
-    assert f"--address {address}: something listens there, but no Ray cluster" in line
-    for wrong in ("somewhere", "ray://127.0.0.1:10001", "127.0.0.1:"):
-        assert "write HOST:PORT of the cluster's head" in refusal(refused, tmp_path, "--address", wrong)
-    line = refusal(refused, tmp_path, "--address", "auto", "--workers", "3")
-    assert "the cluster of --address decides how many cells run at once" in line
 
 
 def job(name: str = "a", device: str = "auto") -> CellJob:

@@ -80,42 +80,6 @@ def pace(folder: Path, **parts: str) -> str:
     return f"{folder / 'pace.py'}:Mine"
 
 
-@pytest.mark.parametrize(
-    ("select", "words"),
-    [
-        ("return [candidates[0], candidates[0]]", ", which is no candidate or was returned before; it must return"),
-        ("return [None]", "returned None in round 0, which is no candidate"),
-        ("yield 1 / 0", "failed in select in round 0: ZeroDivisionError: division by zero."),
-        ("candidates[0].silo = 3", "failed in select in round 0: AttributeError"),
-    ],
-)
-def test_a_policys_nonsense_is_told_by_name(
-    select: str, words: str, refused: Refused, toy: Any, tmp_path: Path
-) -> None:
-    assert toy.name == "toy"
-    options = ("--learner", "toy", "--set", f"selection.name={policy(tmp_path, select)}", *FEW)
-    crowded = ("--set", "source.arrivals_per_s=5", "--set", "round.invited=40")
-    line = refused("run", "gaussian", *options, *crowded, "--out", tmp_path / "run", status=1)
-    assert "selection policy 'mine' " in line
-    assert words in line
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        ("run", "gaussian", "--set", "schedule.learner=fedavg"),
-        ("compare", "gaussian", "--learners", "fedavg,fedco", "--seeds", "0,1", "--equal-schedule", "fedavg"),
-    ],
-)
-def test_a_policy_that_uses_losses_has_no_equal_schedule(
-    command: tuple[str, ...], refused: Refused, tmp_path: Path
-) -> None:
-    name = policy(tmp_path)
-    line = refused(*command, "--set", f"selection.name={name}", "--out", tmp_path / "out")
-    assert "selection.name: mine chooses by training losses, which differ between learners" in line
-    assert not (tmp_path / "out").exists()
-
-
 def test_a_file_is_found_from_the_experiment_and_from_the_study(
     cli: Cli, small: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

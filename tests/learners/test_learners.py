@@ -253,15 +253,6 @@ def test_sample_images(new: Callable[..., Any]) -> None:
     assert np.diff(samples[2].astype(float), axis=2).std() < 0.6 * np.diff(samples[0].astype(float), axis=2).std()
 
 
-@pytest.mark.cuda
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_a_round_on_cuda(new: Callable[..., Any], new_context: MakeContext, participant: MakeParticipant) -> None:
-    learner = new(new_context(device="cuda"))
-    play(learner, range(2), participant)
-    assert all(tensor.device.type == "cpu" for tensor in learner.state_dict().values())
-    checked(learner, "learner", Learner).evaluate(final=True)
-
-
 def test_a_share_of_a_local_training_is_so_many_of_its_steps(
     learner_class: Any, new: Callable[..., Any], participant: MakeParticipant
 ) -> None:

@@ -11,7 +11,6 @@ import pytest
 
 from vnetsim.errors import InputError, RunError
 from vnetsim.learning.registry import LEARNERS, about
-from vnetsim.plugins import at_folder, short_name
 
 METHODS = [part for part in LEARNERS.parts if part not in ("name", "task", "paper", "Settings")]
 BODY = "\n".join(f"    def {method}(self): ..." for method in METHODS)
@@ -55,14 +54,6 @@ def test_a_class_of_a_file(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert str(file.parent) not in sys.path
     file.write_text(MINE.replace("= 3", "= 4"))
     assert LEARNERS.find(f"{file}:Mine").Settings().batch == 4, "a changed file is another learner"
-
-
-def test_names_of_learners_of_files() -> None:
-    assert short_name("a/b.py:Mine") == "Mine"
-    assert short_name("flsimco") == "flsimco"
-    assert at_folder("flsimco", Path("/x")) == "flsimco"
-    assert at_folder("sub/../b.py:Mine", Path("/x")) == "/x/b.py:Mine"
-    assert at_folder("/a/b.py:Mine", Path("/x")) == "/a/b.py:Mine"
 
 
 def replaced(old: str, new: str) -> str:
@@ -136,14 +127,6 @@ def test_an_installed_learner_that_is_at_fault(load: Any, message: str, monkeypa
     assert "broken" in LEARNERS.names()
     with pytest.raises(RunError, match=message):
         LEARNERS.find("broken")
-
-
-def test_what_a_learner_may_leave_out(file: Path) -> None:
-    bare = about(LEARNERS.find(f"{file}:Mine"))
-    assert (bare.payload, bare.equations, bare.defaults) == ("", (), {})
-    file.write_text(f"{MINE}    payload, equations, defaults = 'all', ('a = b',), {{'rounds': 3}}\n")
-    told = about(LEARNERS.find(f"{file}:Mine"))
-    assert (told.payload, told.equations, told.defaults) == ("all", ("a = b",), {"rounds": 3})
 
 
 def test_every_installed_learner_tells_payload_and_equations() -> None:

@@ -271,32 +271,3 @@ def test_airtime_is_conserved(scenario: list[Plan]) -> None:
         busy_s += max(0.0, stop_s - max(start_s, until_s))
         until_s = max(until_s, stop_s)
     assert channel.busy_s == pytest.approx(busy_s, rel=1e-9, abs=1e-9)
-
-
-def test_equals_fine_step_integration() -> None:
-    """An oracle that shares no idea with the channel: small steps of equal shares."""
-    scenario = [
-        Plan(0.0, 400.0, (100.0, 300.0, 50.0), 1.0, None),
-        Plan(0.7, 200.0, (80.0,), 1.0, None),
-        Plan(1.3, 900.0, (500.0, 20.0), 0.5, 4.0),
-        Plan(6.0, 100.0, (10.0, 1000.0), 2.0, None),
-    ]
-    _, end_s, moved = play(scenario)
-    step_s = 1e-4
-    left = [plan.size_bytes for plan in scenario]
-    ended = [math.inf] * len(scenario)
-    for k in range(200_000):
-        now = (k + 0.5) * step_s
-        active = [
-            i
-            for i, plan in enumerate(scenario)
-            if plan.start_s <= now and left[i] > 0 and (plan.abort_s is None or now < plan.start_s + plan.abort_s)
-        ]
-        for i in active:
-            plan = scenario[i]
-            left[i] -= plan.rate_bytes(int((now - plan.start_s) / plan.update_s)) / len(active) * step_s
-            ended[i] = now + step_s / 2
-        if k * step_s > 7 and not active:
-            break
-    assert end_s == pytest.approx(ended, abs=10 * step_s)
-    assert moved == pytest.approx([p.size_bytes - max(0.0, b) for p, b in zip(scenario, left, strict=True)], abs=0.1)

@@ -41,38 +41,6 @@ class Rounds:
         return sum(pl.read_parquet(self._run.path / piece).height for piece in pieces)
 
 
-def test_few_rows_are_written_after_every_round(tmp_path: Path) -> None:
-    rounds = Rounds(tmp_path / "run")
-    for number in range(3):
-        rounds.close(1)
-        rounds.tables.save_now_and_then()
-        assert rounds.saved() == number + 1
-
-
-def test_many_rows_wait_for_their_share_of_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [0.0]
-    monkeypatch.setattr(tables.time, "monotonic", lambda: now[0])
-    rounds = Rounds(tmp_path / "run")
-    put = RunDirectory.put
-
-    def slow(self: RunDirectory, *arguments: object) -> None:
-        put(self, *arguments)  # type: ignore[arg-type]
-        now[0] += 1.0
-
-    monkeypatch.setattr(RunDirectory, "put", slow)
-    rounds.close(tables.ALWAYS_SAVED_ROWS + 1)
-    rounds.tables.save_now_and_then()
-    first = rounds.saved()
-    assert first == tables.ALWAYS_SAVED_ROWS + 1
-    rounds.close(1)
-    now[0] += 1 / tables.SAVING_SHARE - 0.1
-    rounds.tables.save_now_and_then()
-    assert rounds.saved() == first
-    now[0] += 0.2
-    rounds.tables.save_now_and_then()
-    assert rounds.saved() == first + 1
-
-
 def contents(folder: Path) -> dict[str, bytes]:
     names = ["windows", "participations", "metrics", "rounds"]
     return {name: (folder / f"{name}.parquet").read_bytes() for name in names}

@@ -187,15 +187,3 @@ def test_the_weights_that_count() -> None:
         assert used_weights(weights, settings).tolist() == pytest.approx([1 / 3, 0, 1 / 3, 1 / 3])
         assert used_weights(np.zeros(2), settings).tolist() == [0, 0]
         assert used_weights(np.empty(0), settings).tolist() == []
-
-
-@pytest.mark.cuda
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-@pytest.mark.parametrize("settings", [*ALL, AveragingSettings(clip_norm=0.02)], ids=str)
-def test_cuda_gives_what_the_cpu_gives(settings: AveragingSettings) -> None:
-    base, states = uploads()
-    there = [{name: tensor.cuda() for name, tensor in state.items()} for state in (base, *states)]
-    result = combined(there[1:], equal_weights(HONEST), there[0], settings)
-    for name, tensor in combined(states, equal_weights(HONEST), base, settings).items():
-        assert result[name].is_cuda
-        torch.testing.assert_close(result[name].cpu(), tensor, rtol=1e-6, atol=1e-7)
