@@ -12,33 +12,10 @@ from vnetsim.runs import tables
 from vnetsim.runs.assembly import assemble
 from vnetsim.runs.runner import resume_run, start_run
 from vnetsim.runs.tables import RunTables
-from vnetsim.simulation.log import RoundRecord, SimulationLog
+from vnetsim.simulation.log import SimulationLog
 from vnetsim.storage.run_directory import RunDirectory
 
 WALK = f"{Path(__file__).parents[1] / 'end_to_end' / 'walk_learners.py'}:Walk"
-
-
-def closed(number: int) -> RoundRecord:
-    return RoundRecord(number, 0.0, 1.0, "quorum", 2, 2, 0, None)
-
-
-class Rounds:
-    """A log that gets rounds, and the tables of a run that it goes to."""
-
-    def __init__(self, folder: Path) -> None:
-        folder.mkdir()
-        self._run = RunDirectory(folder)
-        self._log = SimulationLog()
-        self.tables = RunTables(self._run, Experiment(scenario="gaussian"))
-
-    def close(self, rounds: int) -> None:
-        begun = len(self._log.rounds)
-        self._log.rounds.extend(map(closed, range(begun, begun + rounds)))
-        self.tables.append(self._log, ())
-
-    def saved(self) -> int:
-        pieces = self._run.names("rounds")
-        return sum(pl.read_parquet(self._run.path / piece).height for piece in pieces)
 
 
 def contents(folder: Path) -> dict[str, bytes]:

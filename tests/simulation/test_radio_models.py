@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from vnetsim.errors import RunError
 from vnetsim.experiment import Experiment
 from vnetsim.learning import Cost, Exchange
 from vnetsim.random_streams import Streams
-from vnetsim.simulation.links import Radio
+from vnetsim.simulation.links import Radio, ReceivedPower
 from vnetsim.simulation.loop import simulate
 from vnetsim.simulation.plugins import simulation_plugins
 
@@ -155,3 +157,13 @@ def test_links_are_drawn_with_the_heights_of_their_ends_whoever_is_named_first(s
     assert radio.pair_state(3, bus, car) == radio.pair_state(3, car, bus)
     assert radio.pair_state(3, car, bus)[0] == (3.4, 1.5)
     assert radio.link(bus, scene.rsu, 0)._state[0] == (3.4,)
+
+
+def test_a_vehicle_that_comes_back_has_another_link(scene: Any) -> None:
+    """Also where the strongest RSU serves, which is asked before anything is sent."""
+    asked: list[int] = []
+    radio: Any = SimpleNamespace(received_dbm=lambda _, __, entry: asked.append(entry) or (lambda place: -place[0]))
+    power = ReceivedPower(radio, [scene.rsu])
+    path: Any = SimpleNamespace(vehicle_id="a", rsu_id=scene.rsu.id)
+    assert [power(path)(3.0, 4.0), *power(path)(np.array([1.0, 2.0]), np.zeros(2))] == [-3.0, -1.0, -2.0]
+    assert asked == [0, 1]

@@ -151,12 +151,14 @@ class Spy:
     def __init__(self) -> None:
         self.predicted: list[tuple[str, float, float]] = []
         self.seen: list[int] = []
+        self.commits: dict[tuple[int, str], int] = {}
         self.rounds: list[list[str]] = []
 
     def select(self, candidates: Sequence[Candidate], free: int, context: Any) -> Sequence[Candidate]:
         assert free >= 1
         assert context.open_s <= context.now_s <= context.deadline_s
         self.seen.append(context.round)
+        self.commits |= {(context.round, c.vehicle_id): c.commits for c in candidates}
         self.predicted += [(c.vehicle_id, c.enter_s, context.now_s + c.remaining_s("oracle")) for c in candidates]
         return candidates
 
@@ -177,3 +179,9 @@ def test_a_policy_is_told_the_recorded_exit_and_every_participation_once() -> No
     finished = [who for names in spy.rounds for who in names]
     assert finished == [record.vehicle_id for record in log.participations][: len(finished)]
     assert set(spy.seen) <= set(range(settings.rounds))
+    for (round_, who), commits in spy.commits.items():
+        before = [
+            r for r in log.participations if r.vehicle_id == who and r.outcome == "committed" and r.round < round_
+        ]
+        assert commits == len(before)
+    assert any(spy.commits.values())
