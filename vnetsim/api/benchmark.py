@@ -26,16 +26,8 @@ from vnetsim.runs.manifest import environment
 from vnetsim.scenario.shipped import shipped_scenarios
 from vnetsim.storage.folder import Folder
 from vnetsim.storage.records import BenchRecord, BenchSeed, BenchValues
-from vnetsim.study.bench import (
-    BASELINE,
-    BenchArm,
-    Track,
-    arm_of_row,
-    asked_arm,
-    load_track,
-    read_row,
-    row_file,
-)
+from vnetsim.study.bench import BASELINE, BenchArm, Track, asked_arm, load_track
+from vnetsim.study.bench_rows import arm_of_row, read_row, row_file
 from vnetsim.study.levels import seeds_of
 from vnetsim.study.runner import compare as run_comparison
 

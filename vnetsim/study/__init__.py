@@ -12,6 +12,7 @@ The way of a study::
     plan         the cells and their traffics; a cell's folder is named by what decides its result
     runner       the folder of the comparison: which cells are missing, who runs them, what the record says
     traffic      recorded once for all cells that replay it; one RSU for all, where nobody names one
+    bench        frozen tracks, to which an arm is added beside a baseline; bench_rows: what came out, and was received
     workers      who runs the cells: this process, several, or a Ray cluster (workers_ray); what is shown meanwhile
     cells        one cell, run or resumed as any single run is
 
