@@ -1,4 +1,4 @@
-"""Rules that need only the mean of a round's uploads: synchronous averaging, and FedAvgM."""
+"""Rules that need only the mean of a round's uploads: synchronous averaging, FedAvgM and FedAdam."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ import torch
 from learners.aggregation.steps import ServerRate, rounded
 from vnetsim.errors.bounds import Within
 from vnetsim.learning.aggregation import NextModel, RoundUploads
+
+FIRST, SECOND = "first.", "second."
+BETA1, BETA2 = 0.9, 0.99
+"""Decays of FedAdam's mean change and of its square: those of all experiments of the paper."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,4 +71,44 @@ class FedAvgM:
                 velocity = self.momentum * uploads.memory[name] + velocity
             memory[name] = velocity
             state[name] = rounded(old - self.learning_rate * velocity, uploads.model[name])
+        return NextModel(state=state, shares=[upload.weight for upload in uploads.uploads], memory=memory)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedAdam:
+    """Descends the pseudo-gradient, the model less the mean of the uploads, with Adam; without its bias correction.
+
+    The mean is that of ``sync``: weighed by the learner, over stale uploads too. Moments are of parameters alone;
+    statistics and counters of BatchNorm are averaged. A round without an upload leaves model and moments as they are.
+
+    Args:
+        learning_rate: the server's step, eta: about how far a parameter moves in a round.
+        tau: adaptivity: changes far below it are scaled alike, far above each to about 1.
+    """
+
+    name: ClassVar[str] = "fedadam"
+    source: ClassVar[str] = "Reddi et al. (2021): Adaptive federated optimization, ICLR, arXiv:2003.00295, Algorithm 2"
+    equations: ClassVar[tuple[str, ...]] = (
+        "Delta = w - sum_n p_n w_n, p_n the learner's weights",
+        "m <- 0.9 m + 0.1 Delta,  v <- 0.99 v + 0.01 Delta^2;  m = 0, v = tau^2 before the first",
+        "w <- w - eta m / (sqrt(v) + tau)",
+    )
+    needs_uploads: ClassVar[bool] = False
+
+    learning_rate: ServerRate = 0.01
+    tau: Annotated[float, Within(1e-12, 1000, "", "above 0, for it divides")] = 1e-3
+
+    def aggregate(self, uploads: RoundUploads) -> NextModel:
+        """Return the model after a step of the server."""
+        state, memory = dict(uploads.mean()), {}
+        for name in sorted(uploads.parameters & state.keys()):
+            old = uploads.model[name].to(torch.float64)
+            delta = old - state[name].to(torch.float64)
+            first = uploads.memory.get(FIRST + name, torch.zeros_like(delta))
+            second = uploads.memory.get(SECOND + name, torch.full_like(delta, self.tau**2))
+            first = BETA1 * first + (1 - BETA1) * delta
+            second = BETA2 * second + (1 - BETA2) * delta.square()
+            memory[FIRST + name], memory[SECOND + name] = first, second
+            moved = old - self.learning_rate * first / (second.sqrt() + self.tau)
+            state[name] = rounded(moved, uploads.model[name])
         return NextModel(state=state, shares=[upload.weight for upload in uploads.uploads], memory=memory)

@@ -140,7 +140,7 @@ class Server:
         if self.rule.needs_uploads or self.settings.aggregation != "mean":
             raise RunError(
                 "selection.name: its policy has updates weigh 1 / q, which takes a weighted mean of them: leave "
-                "learning.aggregation at 'mean', and aggregation.name at 'sync' or 'fedavgm'."
+                "learning.aggregation at 'mean', and aggregation.name at 'sync', 'fedavgm' or 'fedadam'."
             )
         weights = weights / chances
         total = float(weights.sum())

@@ -68,7 +68,7 @@ def test_a_rule_is_used_recorded_and_resumed(
             ("--set", "aggregation.name=fedasync", "--set", "aggregation.mixing=2"),
             "aggregation.mixing must be between 0 and 1 (a share), got 2",
         ),
-        (("--learner", "cdl", "--set", "aggregation.name=fedavgm"), "and the neighbours of cdl mix their models"),
+        (("--learner", "cdl", "--set", "aggregation.name=fedadam"), "and the neighbours of cdl mix their models"),
     ],
 )
 def test_what_does_not_fit_is_one_line(

@@ -121,6 +121,7 @@ AGGREGATIONS = Kind(
         "fedbuff": "learners.aggregation.asynchronous:FedBuff",
         "afl-delay": "learners.aggregation.asynchronous:AflDelay",
         "fedavgm": "learners.aggregation.means:FedAvgM",
+        "fedadam": "learners.aggregation.means:FedAdam",
         "flower": "learners.aggregation.flower:Flower",
     },
 )

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from learners.aggregation.asynchronous import AflDelay, FedAsync, FedBuff
-from learners.aggregation.means import FedAvgM, Sync
+from learners.aggregation.means import FedAdam, FedAvgM, Sync
 from learners.mathematics.weights import weighted_mean
 from vnetsim.learning.aggregation import AGGREGATIONS, NextModel, RoundUploads, Upload
 
 State = dict[str, Tensor]
-ALL = [Sync, FedAsync, FedBuff, AflDelay, FedAvgM]
+ALL = [Sync, FedAsync, FedBuff, AflDelay, FedAvgM, FedAdam]
 EXACT = {"rtol": 0, "atol": 1e-12}
 
 
@@ -140,19 +140,28 @@ def test_afl_delay_keeps_a_model_that_nobody_changes() -> None:
     assert torch.equal(AflDelay().aggregate(same).state["weight"], MODEL["weight"])
 
 
-def test_fedavgm_over_three_rounds() -> None:
-    rule, w, v = FedAvgM(learning_rate=0.7, momentum=0.8), MODEL["weight"], torch.zeros(3, 2, dtype=torch.float64)
-    model, memory = dict(MODEL), None
+def test_fedavgm_and_fedadam_over_three_rounds() -> None:
+    momentum, adam = FedAvgM(learning_rate=0.7, momentum=0.8), FedAdam(learning_rate=0.3, tau=0.02)
+    w_m = w_a = MODEL["weight"]
+    v = m = torch.zeros(3, 2, dtype=torch.float64)
+    second = torch.full_like(m, 0.02**2)
+    model_m, model_a, memory_m, memory_a = dict(MODEL), dict(MODEL), None, None
     for r in range(3):
-        v = 0.8 * v + (w - sum(p * state(10 * r + 1 + n)["weight"] for n, p in enumerate(WEIGHTS)))
-        w = w - 0.7 * v
-        done = rule.aggregate(uploads(memory=memory, model=model, first=10 * r + 1))
-        model, memory = dict(done.state), done.memory
-    torch.testing.assert_close(model["weight"], w, **EXACT)
+        mean = sum(p * state(10 * r + 1 + n)["weight"] for n, p in enumerate(WEIGHTS))
+        v = 0.8 * v + (w_m - mean)
+        w_m = w_m - 0.7 * v
+        m, second = 0.9 * m + 0.1 * (w_a - mean), 0.99 * second + 0.01 * (w_a - mean) ** 2
+        w_a = w_a - 0.3 * m / (second.sqrt() + 0.02)
+        done = momentum.aggregate(uploads(memory=memory_m, model=model_m, first=10 * r + 1))
+        model_m, memory_m = dict(done.state), done.memory
+        done = adam.aggregate(uploads(memory=memory_a, model=model_a, first=10 * r + 1))
+        model_a, memory_a = dict(done.state), done.memory
+    torch.testing.assert_close(model_m["weight"], w_m, **EXACT)
+    torch.testing.assert_close(model_a["weight"], w_a, **EXACT)
     # statistics are averaged, and have no momentum
     mean = sum(p * state(21 + n)["running_var"] for n, p in enumerate(WEIGHTS))
-    torch.testing.assert_close(model["running_var"], mean, **EXACT)
-    assert {name.rpartition(".")[2] for name in memory} == {"weight"}
+    torch.testing.assert_close(model_m["running_var"], mean, **EXACT)
+    assert {name.rpartition(".")[2] for name in (*memory_m, *memory_a)} == {"weight"}
 
 
 @pytest.mark.parametrize("kind", ALL)
@@ -195,6 +204,7 @@ CHANGES: dict[Any, dict[str, tuple[Any, dict[str, Any]]]] = {
     },
     AflDelay: {"mixing": (0.3, {})},
     FedAvgM: {"learning_rate": (0.5, {}), "momentum": (0.5, {})},
+    FedAdam: {"learning_rate": (0.5, {}), "tau": (0.1, {})},
     Sync: {},
 }
 

@@ -71,7 +71,7 @@ def test_a_resumed_run_has_the_bits_of_the_uninterrupted_one(
     assert equal(whole.state_dict(), second.state_dict())
     assert not equal(whole.state_dict(), first.state_dict())
     remembers = any(name.startswith("aggregation.") for name in first.state_dict())
-    assert remembers == (rule in {"fedbuff", "fedavgm", "flower"})
+    assert remembers == (rule in {"fedbuff", "fedavgm", "fedadam", "flower"})
 
 
 @pytest.mark.usefixtures("tiny", "on_tiny_roads")
