@@ -95,7 +95,7 @@ def overlap_table(data: ConditionData, noun: str) -> Table:
             ]
             for other in shown
         ]
-        updates = sum(len(vehicles) for cell in cells for vehicles in cell.participants)
+        updates = sum(len(vehicles) for cell in cells for vehicles in cell.participants.values())
         own = _mean_percent([overlap_between_rounds(cell.participants) for cell in cells])
         rows.append((shortened(arm), count(updates), own, *map(_mean_percent, others)))
     more = f" The first {_MOST_COLUMNS} {noun}s have a column." if len(data.present) > _MOST_COLUMNS else ""

@@ -13,6 +13,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from analysis.formatting import dimension, subject
+from analysis.statistics.participation import Rounds
 from vnetsim.storage.records import ComparisonRecord, Interval
 
 
@@ -94,7 +95,7 @@ class CellData:
         outcomes: number of participations by outcome.
         spent: a row for each participation and each exchange between vehicles: ``end_s``, ``bytes``, ``train_s``.
         windows: see ``analysis.statistics.participation.windows_with_updates``.
-        participants: vehicles whose update was aggregated, by round.
+        participants: vehicles whose update was aggregated, by aggregator and round.
         settings: its experiment, by dotted key, without what belongs to the arm, the cell or its traffic.
         learning: its learner's settings, by dotted key.
         vehicles: number that were covered while it ran.
@@ -117,7 +118,7 @@ class CellData:
     outcomes: Mapping[str, int]
     spent: pl.DataFrame
     windows: pl.DataFrame
-    participants: tuple[frozenset[str], ...]
+    participants: Rounds
     series: Mapping[str, Metric]
     settings: Mapping[str, Any]
     learning: Mapping[str, Any] = field(default_factory=dict)

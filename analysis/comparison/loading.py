@@ -92,7 +92,7 @@ def _cell(folder: Path, entry: CellEntry, traffic_sha256: str, own: AbstractSet[
         outcomes=dict(parts["outcome"].value_counts().iter_rows()),
         spent=spent,
         windows=windows_with_updates(run.windows, parts),
-        participants=participants_by_round(parts, run.rounds.height),
+        participants=participants_by_round(parts, run.rounds),
         series={metric.name: metric for metric in series},
         settings={key: value for key, value in settings.items() if key not in own},
         learning=flat(experiment.get("learning") or {}, "learning."),

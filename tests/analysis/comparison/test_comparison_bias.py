@@ -16,7 +16,7 @@ from analysis.formatting import NONE
 def of(arm: str, seed: int, participants: tuple[str, ...], updates: list[int]) -> CellData:
     """Four windows: two slow ones from the north, 30 s each, and two fast ones from the east, 10 s each."""
     windows = {"speed_kmh": [31.0, 33.0, 38.0, 39.0], "approach": [0, 0, 1, 1], "dwell_s": [30.0, 30.0, 10.0, 10.0]}
-    rounds = tuple(map(frozenset, participants))
+    rounds = {("single", number): frozenset(names) for number, names in enumerate(participants)}
     table = pl.DataFrame({**windows, "updates": updates})
     return cell(arm, seed, [], participants=rounds, windows=table, settings={"silos.approaches": 2})
 

@@ -31,7 +31,7 @@ PARTICIPATIONS = pl.DataFrame(
     ],
     schema=["vehicle_id", "enter_s", "round", "outcome", "weight", "speed_mps", "approach", "end_s"],
     orient="row",
-).with_columns(rsu_id=pl.lit("r"))
+).with_columns(rsu_id=pl.lit("r"), aggregator=pl.lit("single"))
 WINDOWS = pl.DataFrame(
     {
         "vehicle_id": ["a", "b", "c", "d"],
@@ -43,18 +43,20 @@ WINDOWS = pl.DataFrame(
 
 
 def test_participants_are_those_whose_update_weighs_something() -> None:
-    assert participants_by_round(PARTICIPATIONS, 3) == (frozenset("ab"), frozenset("a"), frozenset())
-    assert participants_by_round(PARTICIPATIONS, 1) == (frozenset("ab"),)
+    rounds = pl.DataFrame({"aggregator": ["single"] * 3, "round": [0, 1, 2]})
+    first, second, third = (("single", number) for number in range(3))
+    assert participants_by_round(PARTICIPATIONS, rounds) == {first: {"a", "b"}, second: {"a"}, third: set()}
+    assert participants_by_round(PARTICIPATIONS, rounds.head(1)) == {first: {"a", "b"}}
 
 
 def test_overlaps_counted_by_hand() -> None:
-    """2 * 1 / (2 + 1); against {a, c}: 2 * 1 / 4."""
-    rounds = participants_by_round(PARTICIPATIONS, 3)
+    """2 * 1 / (2 + 1) at x; 0 at y, whose rounds are no continuation of those of x; against {a, c}: 2 * 1 / 4."""
+    rounds = {("x", 0): {"a", "b"}, ("x", 1): {"a"}, ("y", 0): {"a"}, ("y", 1): set[str]()}
     assert overlap_between_rounds(rounds) == pytest.approx((2 / 3 + 0) / 2)
-    assert overlap_between_runs(rounds, [{"a", "c"}, {"c"}, set(), {"z"}]) == pytest.approx((2 / 4 + 0) / 2)
+    other = {("x", 0): {"a", "c"}, ("x", 1): {"c"}, ("z", 0): {"a"}, ("y", 1): set[str]()}
+    assert overlap_between_runs(rounds, other) == pytest.approx((2 / 4 + 0) / 2)
     assert dice(set(), set()) is None
-    assert overlap_between_rounds([{"a"}]) is None
-    assert overlap_between_rounds([set(), set(), {"a"}]) == 0
+    assert overlap_between_rounds({("x", 0): {"a"}, ("y", 1): {"a"}}) is None
 
 
 def test_windows_with_their_updates() -> None:
