@@ -21,7 +21,6 @@ if not os.environ.get("VNETSIM_EXPLORE") and hasattr(providers, "_get_local_cons
 os.environ.setdefault("GOMP_SPINCOUNT", "20000")
 
 ALL_ONLY = (
-    "analysis/report/test_own_figure.py",
     "benchmarks",
     "crashes",
     "end_to_end/test_compare_workers.py",

@@ -60,15 +60,6 @@ def test_all_are_listed_below_their_kind(capsys: Captured) -> None:
     assert all(len(line) <= 100 and line == line.rstrip() for line in lines)
 
 
-@pytest.mark.parametrize("asked", ["selections", "selection", "selection policy"])
-def test_one_kind_alone(asked: str, capsys: Captured) -> None:
-    out = told(capsys, "plugins", asked)
-    assert out.splitlines()[0] == "selections"
-    assert "\n  arrival" in out
-    assert "flsimco" not in out
-    assert "selection.name = NAME, or path/to/file.py:CLASS" in out
-
-
 @pytest.mark.parametrize(("kind", "name"), [*PLUGINS, *examples()])
 def test_each_says_what_it_is_with_source_and_every_setting(kind: str, name: str, capsys: Captured) -> None:
     found = next(one for one in kinds() if word(one) == kind)

@@ -173,18 +173,6 @@ def test_contributing_has_the_layers_of_the_import_contracts() -> None:
     assert {name for name in others if f"`{name}`" not in section} == set()
 
 
-def test_files_that_are_mutated_are_there() -> None:
-    mutated = project()["tool"]["mutmut"]
-    for name in (*mutated["only_mutate"], *mutated["pytest_add_cli_args_test_selection"]):
-        assert list(ROOT.glob(name)), name
-
-
-def test_citation_and_package_are_of_one_version() -> None:
-    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
-    version = project()["project"]["version"]
-    assert f"\nversion: {version}\n" in citation
-
-
 def test_the_page_that_the_wheel_carries_is_small_fetches_nothing_and_its_links_lead_somewhere() -> None:
     page = runpy.run_path(str(DOCS / "one_page.py"))["documentation"](ROOT)
     assert len(zlib.compress(page.encode())) < 300_000

@@ -133,19 +133,6 @@ def test_a_worker_that_dies_fails_its_cell_alone(whole: dict[str, bytes], tmp_pa
 
 
 @pytest.mark.slow
-def test_a_full_disk_stops_all_cells(whole: dict[str, bytes], tmp_path: Path) -> None:
-    status, lines = run(tmp_path / "a", *TWO, trouble="full Walk 0")
-    assert status == 1
-    assert len(lines) == 1
-    assert lines[0].startswith("vnetsim: all: no space is left on the disk, so the comparison was stopped. ")
-    assert "Go on with the same command: vnetsim compare" in lines[0]
-    for cell in (tmp_path / "a" / "all" / "cells").glob("*-seed1-*"):
-        assert RunDirectory(cell).manifest()["status"] != "finished"
-    assert run(tmp_path / "a", *TWO) == (0, [])
-    assert files_of(tmp_path / "a" / "all") == whole
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "stop", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL], ids=lambda one: one.name
 )

@@ -2,7 +2,6 @@
 
 import math
 import re
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -126,22 +125,3 @@ def test_what_is_not_as_the_protocol_says_is_told(
     spoil(toy, monkeypatch, method, change)
     line = refused(*RUN, "--set", "round.quorum=5", "--out", tmp_path / "run", status=1)
     assert re.match(f"vnetsim: learner 'toy' failed .*{message}", line), line
-
-
-def test_a_run_whose_folder_is_removed_stops_at_once(
-    toy: type, refused: Refused, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """All rounds were computed, and then refused."""
-    rounds = []
-
-    def removed(result: object, updates: list[Update]) -> object:
-        rounds.append(updates[0].participant.round)
-        if len(rounds) == 2:
-            shutil.rmtree(tmp_path / "run")
-        return result
-
-    spoil(toy, monkeypatch, "aggregate", removed)
-    line = refused(*RUN, "--out", tmp_path / "run", status=1)
-    assert line == f"vnetsim: {tmp_path / 'run'}: removed while it was written to; what it held is gone.\n"
-    assert rounds == [0, 1]
-    assert not (tmp_path / "run").exists()

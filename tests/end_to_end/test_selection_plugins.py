@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import tomli_w
 from small_runs import interrupted_at
 
 from learners.federated import FederatedLearner
 from vnetsim.storage.run_directory import RunDirectory
-from vnetsim.study.request import Request
 
 Cli = Callable[..., Any]
 Refused = Callable[..., str]
@@ -50,68 +47,12 @@ class Mine:
 LOSSES = "return sorted(candidates, key=lambda c: -(self.unseen + context.memory['n'] if c.loss is None else c.loss))"
 LEARN = 'reported["n"] += sum(record.outcome == "committed" for record in records)'
 
-PACE = """
-from dataclasses import dataclass
-
-@dataclass(frozen=True, kw_only=True)
-class Mine:
-    name, source, exchange, closed_by = "mine", "none", False, "quorum"
-
-    def places(self, state):
-        return {places}
-
-    def closes(self, state):
-        return {closes}
-
-    def deadline_s(self, state):
-        return {deadline_s}
-"""
 FEW = ("--set", "round.invited=2", "--set", "round.quorum=2", "--set", "source.arrivals_per_s=0.8")
 
 
 def policy(folder: Path, select: str = LOSSES, after: str = LEARN, losses: bool = True) -> str:
     (folder / "mine.py").write_text(textwrap.dedent(POLICY).format(select=select, after=after, losses=losses))
     return f"{folder / 'mine.py'}:Mine"
-
-
-def pace(folder: Path, **parts: str) -> str:
-    whole = {"places": "3 - state.in_flight", "closes": "state.committed >= 2", "deadline_s": "40.0", **parts}
-    (folder / "pace.py").write_text(textwrap.dedent(PACE).format(**whole))
-    return f"{folder / 'pace.py'}:Mine"
-
-
-def test_a_file_is_found_from_the_experiment_and_from_the_study(
-    cli: Cli, small: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = tmp_path / "mine"
-    folder.mkdir()
-    policy(folder, losses=False)
-    pace(folder)
-    rules = {"selection": {"name": "mine.py:Mine"}, "pace": {"name": "pace.py:Mine"}}
-    (folder / "e.toml").write_text(tomli_w.dumps({"scenario": "gaussian", **rules}))
-    monkeypatch.chdir(tmp_path)
-    one = (*small, "--set", "rounds=1", "--learner", "discard")
-    done = cli("run", folder / "e.toml", *one, "--set", "selection.unseen=2.5", "--out", "run")
-    assert (done.status, done.err) == (0, "")
-    run = RunDirectory(tmp_path / "run")
-    manifest = run.manifest()
-    assert set(manifest["inputs"]) == {str(folder / "mine.py"), str(folder / "pace.py")}
-    assert '"unseen": 2.5' in json.dumps(manifest)
-
-    study = {
-        "scenario": "gaussian",
-        "seeds": "0:2",
-        "arms": [{"learner": "fedco"}, {"learner": "fedavg"}],
-        "conditions": [{"name": "random"}, {"name": "mine", "settings": rules}],
-    }
-    (folder / "study.toml").write_text(tomli_w.dumps(study))
-    plan, _ = Request(scenario=str(folder / "study.toml")).plan([])
-    named = {(cell.condition, cell.experiment.selection.get("name", "random")) for cell in plan.cells}
-    assert named == {("random", "random"), ("mine", str(folder / "mine.py") + ":Mine")}
-    assert {cell.experiment.pace.get("name", "quorum") for cell in plan.cells} == {
-        "quorum",
-        f"{folder / 'pace.py'}:Mine",
-    }
 
 
 def test_resume_equals_uninterrupted_where_the_choice_is_by_losses(

@@ -139,30 +139,6 @@ def test_the_page_and_the_terminal_say_it(compared: tuple[vnetsim.Study, str]) -
     assert "Differences are paired by seed" in out
 
 
-@pytest.mark.slow
-def test_what_no_seed_changes_is_read_and_not_tested(
-    compared: tuple[vnetsim.Study, str], cli: Cli, tmp_path: Path
-) -> None:
-    """Seeds on one recording draw other radios and choices, but no other traffic: its figures are no sample."""
-    study, _ = compared
-    recorded = {entry["settings"]["traffic"]["range_m"]: entry["folder"] for entry in study.record["traffic"]}
-    conditions = "".join(
-        f'[[conditions]]\nname = "{name}"\nscenario = "{study.path / recorded[range_m]}"\n'
-        for name, range_m in (("near", 100), ("far", 250))
-    )
-    text = STUDY.partition("[grid]")[0].replace('scenario = "gaussian"\n', "").replace("traffic.end_s = 60\n", "")
-    (tmp_path / "study.toml").write_text(text.replace(f"0:{SEEDS}", "0:2") + conditions)
-    done = cli("compare", tmp_path / "study.toml", "--timing-only", "--out", tmp_path / "made")
-    assert done.status == 0, done.err
-    _, _, after = " ".join(done.out.split()).partition("The same at every seed, so that nothing is tested: ")
-    same = after.partition(".")[0]
-    assert {"Vehicles covered", "Median dwell (s)"} <= set(same.split(", "))
-    made = vnetsim.load(tmp_path / "made")
-    assert isinstance(made, vnetsim.Study)
-    assert {"covered", "dwell_s"}.isdisjoint(made.differences["metric"])
-    assert made.values.filter(metric="covered", condition="far")["value"].n_unique() == 1
-
-
 def test_one_learner_alone_is_compared_only_without_training(tmp_path: Path) -> None:
     (tmp_path / "study.toml").write_text(STUDY)
     with pytest.raises(InputError, match="name at least two"):

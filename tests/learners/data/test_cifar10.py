@@ -59,14 +59,6 @@ def test_images_and_labels_are_those_of_the_files(root):
     assert images.train_labels.dtype == torch.int64
 
 
-def test_a_number_of_images_keeps_the_first(root):
-    every, few = load(root), load(root, train_images=7, test_images=2)
-    assert torch.equal(few.train, every.train[:7])
-    assert torch.equal(few.train_labels, every.train_labels[:7])
-    assert torch.equal(few.test, every.test[:2])
-    assert few.mean == pytest.approx((every.train[:7].double() / 255).mean(dim=(0, 2, 3)).tolist(), rel=1e-12)
-
-
 def test_files_missing(tmp_path):
     with pytest.raises(InputError, match=r"cifar-10-batches-py' is missing; .*--data-download"):
         load(tmp_path)

@@ -200,43 +200,6 @@ def test_auto_keeps_the_engine_whose_first_steps_are_faster(
     assert len(tried) == 6, "it is measured once"
 
 
-def reads_a_value(error: torch.Tensor) -> torch.Tensor:
-    return error / max(float(error.detach()), 1.0)
-
-
-def branches(error: torch.Tensor) -> torch.Tensor:
-    return error / 2 if error > 1 else error
-
-
-def draws(error: torch.Tensor) -> torch.Tensor:
-    return nn.functional.dropout(error.expand(8), p=0.5).mean()
-
-
-@pytest.mark.parametrize("of_user", [reads_a_value, branches, draws])
-def test_auto_trains_one_by_one_what_cannot_be_stacked(
-    of_user: Callable[[torch.Tensor], torch.Tensor], caplog: pytest.LogCaptureFixture
-) -> None:
-    def loss(network: nn.Module, batch: Tensors, given: Tensors) -> tuple[torch.Tensor, Tensors]:
-        value = of_user(program.loss(network, batch, given)[0])
-        return value, {"loss": value}
-
-    jobs = toy_jobs(*[5] * 4)
-    program = jobs[0].program
-    jobs = [replace(job, program=changed) for changed in [replace(program, loss=loss)] for job in jobs]
-    with pytest.raises(RuntimeError, match="vmap"):
-        StackedEngine().train(jobs)
-    engine = MeasuredEngine()
-    with caplog.at_level(logging.WARNING):
-        trained = [engine.train(jobs) for _ in range(2)][-1]
-    message = "sequential (the first steps of several vehicles at once failed)"
-    assert (engine.chosen, engine.choice, engine.seconds["batched"]) == ("sequential", message, np.inf)
-    (line,) = [record.getMessage() for record in caplog.records]
-    assert line.startswith(f"vnetsim: learning.engine = auto: {message}. RuntimeError: vmap: ")
-    if of_user is not draws:
-        for ours, theirs in zip(trained, SequentialEngine().train(jobs), strict=True):
-            assert torch.equal(flat(ours), flat(theirs))
-
-
 def test_a_resumed_run_goes_on_with_the_engine_it_had(context: LearnerContext, tiny: object) -> None:  # noqa: ARG001
     def learner() -> Any:
         made = FLSimCo.create(context, FLSimCo.Settings(**SETTINGS["contrastive"]))
