@@ -126,22 +126,3 @@ def test_a_file_that_an_experiment_names_is_recorded_replayed_and_resumed(
 
 Write = Callable[[str], str]
 CONTRASTIVE = ("learning.bank", "learning.linear_probe")
-CLASSIFIER = """
-import numpy as np
-from torch.nn.functional import cross_entropy
-from learners.federated import FederatedLearner, federated_averaging
-from learners.tasks.classification import ClassificationSettings, ClassificationTask
-
-class X(FederatedLearner):
-    name, task, paper, Settings = "mine", "classification", "me", ClassificationSettings
-
-    @staticmethod
-    def parts(context, settings):
-        def weights(participants):
-            return np.arange(1.0, len(participants) + 1) / sum(range(1, len(participants) + 1))
-
-        def loss(model, batch, base):
-            return {loss}
-
-        return federated_averaging(context, settings, ClassificationTask(context, settings), weights=weights, loss=loss)
-"""
