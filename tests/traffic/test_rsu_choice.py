@@ -87,10 +87,10 @@ def test_a_file_of_rsus(scenario: Path, tmp_path: Path) -> None:
     file = tmp_path / "rsus.add.xml"
     file.write_text(
         '<additional><poi id="r1" type="rsu" x="500" y="500"><param key="range" value="80"/></poi>'
-        '<poi id="tree" type="tree" x="1" y="1"/><poi id="r2" type="rsu" x="300" y="500"/></additional>'
+        '<poi id="tree" type="tree" x="1" y="1"/><poi id="r2" type="rsu" x="320" y="500"/></additional>'
     )
     rsus, _ = placed(scenario, rsu=(str(file),))
-    assert [(rsu.id, rsu.x_m, rsu.range_m) for rsu in rsus] == [("r1", 500, 80), ("r2", 300, 250)]
+    assert [(rsu.id, rsu.x_m, rsu.range_m) for rsu in rsus] == [("r1", 500, 80), ("r2", 320, 250)]
     assert [rsu.id for rsu in placed(scenario, rsu=(str(file), "A1"))[0]] == ["r1", "r2", "A1"]
 
 
