@@ -107,7 +107,8 @@ def connected(cluster: Cluster) -> Iterator[dict[str, Any]]:
     """
     ray = _loaded()
     try:
-        ray.init(**cluster, logging_level="error", log_to_driver=False)
+        with _nothing_said():
+            ray.init(**cluster, logging_level="error", log_to_driver=False)
     except (ConnectionError, RuntimeError, ValueError) as error:
         where = f"--address {cluster.get('address')}"
         raise InputError(f"{where}: no Ray cluster answers: {one_line(error)[:300]}") from None
@@ -117,3 +118,16 @@ def connected(cluster: Cluster) -> Iterator[dict[str, Any]]:
         yield {"ray": {"machines": machines, "cpus": int(total.get("CPU", 0)), "gpus": int(total.get("GPU", 0))}}
     finally:
         ray.shutdown()
+
+
+@contextmanager
+def _nothing_said() -> Iterator[None]:
+    """Keep what Ray's own libraries write into standard error from the user: which level of its log it was told."""
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
