@@ -22,7 +22,7 @@ _LARGEST_ROW_BYTES = 200_000
 
 def row_file(row: BenchRecord) -> str:
     """Return the name of a row's file, from the folder of the rows."""
-    return f"{row.track}/{path_name(row.size, row.task, row.arm)}.json"
+    return f"{row.track}/{path_name(row.size, row.task, *row.arm.split(', '))}.json"
 
 
 def read_row(path: Path) -> tuple[BenchRecord, Track]:
