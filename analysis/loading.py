@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -114,14 +112,6 @@ def _samples(directory: RunDirectory) -> Samples | None:
     if not directory.holds("samples.npz"):
         return None
     return Samples(**directory.read_arrays("samples.npz"))
-
-
-def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return nested settings by dotted key."""
-    result: dict[str, Any] = {}
-    for key, value in values.items():
-        result |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
-    return result
 
 
 def ends_of(windows: pl.DataFrame, *columns: str) -> pl.DataFrame:

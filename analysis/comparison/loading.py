@@ -14,13 +14,14 @@ from analysis.comparison.data import CellData, ComparisonData, ConditionData, Me
 from analysis.comparison.measures import with_equal_commits
 from analysis.comparison.mobility import METRICS, outcomes
 from analysis.formatting import MOST_NAMED, clean, count, named
-from analysis.loading import flat, load, shown
+from analysis.loading import load, shown
 from analysis.report.notices import notices
 from analysis.statistics.participation import participants_by_round, run_measures, windows_with_updates
 from vnetsim.errors import InputError
 from vnetsim.learner_facts import CLOUD
 from vnetsim.storage.records import COMPARED, COMPARISON, CellEntry, ComparisonRecord, RsuEntry
 from vnetsim.storage.run_directory import RunDirectory
+from vnetsim.storage.structure import flat
 
 OF_RSUS = ".rsus"
 """Follows the name of a series that is measured of the cloud and of the RSUs."""

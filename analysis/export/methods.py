@@ -10,8 +10,9 @@ from typing import Any
 from analysis.comparison.data import ComparisonData
 from analysis.export.references import ALWAYS_CITED, references
 from analysis.formatting import Table, clean, count, named
-from analysis.loading import RunData, flat
+from analysis.loading import RunData
 from analysis.report.record import record
+from vnetsim.storage.structure import flat
 
 _TOLD = ("round", "cost", "silos", "data", "compute", "blur")
 _TOLD_OF_SEVERAL = ("topology", "backhaul", "association", "handover")

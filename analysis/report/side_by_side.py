@@ -11,13 +11,14 @@ from typing import Any
 import polars as pl
 
 from analysis.formatting import clean, count, percent, plural
-from analysis.loading import WINDOW_KEY, RunData, flat, load
+from analysis.loading import WINDOW_KEY, RunData, load
 from analysis.plots.place import map_panel
 from analysis.report.page import environment
 from analysis.report.playback import Playback, playback
 from analysis.style import styled
 from vnetsim.errors import InputError
 from vnetsim.storage.folder import Folder
+from vnetsim.storage.structure import flat
 
 _NAME = "beside.html"
 _MOST_NAMED = 3

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from vnetsim.errors import InputError
 from vnetsim.learner_facts import AGGREGATOR
+from vnetsim.storage.structure import flat
 
 EVENTS = "events.out.tfevents."
 """How the names of event files begin."""
@@ -59,18 +60,10 @@ class EventFile:
         from tensorboardX.summary import hparams  # noqa: PLC0415 - optional
 
         if settings is not None:
-            shown = {key: value if isinstance(value, _SHOWN) else str(value) for key, value in _flat(settings)}
+            shown = {key: value if isinstance(value, _SHOWN) else str(value) for key, value in flat(settings).items()}
             for summary in hparams(shown, self._last):
                 self._writer.file_writer.add_summary(summary)
         self._writer.close()
 
 
 _SHOWN = (bool, int, float, str)
-
-
-def _flat(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in table.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{above}{key}.")
-        else:
-            yield f"{above}{key}", value

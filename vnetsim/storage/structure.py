@@ -84,6 +84,14 @@ def structure(values: Mapping[str, Any], kind: type[T], where: str, path: tuple[
     return result
 
 
+def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested settings by dotted key."""
+    result: dict[str, Any] = {}
+    for key, value in values.items():
+        result |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return result
+
+
 def parse_toml(text: str) -> dict[str, Any]:
     """Return the tables of a TOML document.
 
