@@ -38,6 +38,7 @@ class Figures:
     download_s: float = 1.0
     train_s: float = 3.0
     upload_s: float = 2.0
+    transfers: int = 0
     remaining: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -87,6 +88,7 @@ def candidate_of(window: OpenWindow, now_s: float, **known: Any) -> Candidate:
         "cost": lambda _: Cost(download_bytes=1_000_000, upload_bytes=2_000_000, work_flop=3e9),
         "link": lambda _: SimpleNamespace(update_s=0.1, downlink_bps=lambda _: 8e6, uplink_bps=lambda _: 4e6),
         "train_s": lambda _: 3.0,
+        "transfers": {"r": 2}.__getitem__,
         "whole_paths": True,
     }
     return Candidate(window, Known(now_s=now_s, **{**given, **known}))

@@ -102,6 +102,7 @@ def test_times_and_what_earlier_rounds_told(make: Any) -> None:
     window = make.window([(0.0, x - radius, y, 25.0)])
     fresh = make.candidate(window, 0.0)
     assert (fresh.download_s, fresh.train_s, fresh.upload_s, fresh.duration_s) == (1.0, 3.0, 4.0, 8.0)
+    assert fresh.transfers == 2
     assert (fresh.loss, fresh.loss_round, fresh.commits, fresh.last_round, fresh.images) == (None, None, 0, -1, 120)
     known = make.candidate(window, 0.0, losses={7: (0.25, 3)}, commits={"v": 2}, images={})
     assert (fresh.loss_and_round, known.loss_and_round) == (None, (0.25, 3))

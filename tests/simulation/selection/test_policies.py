@@ -77,6 +77,19 @@ def test_feasible(make: Any) -> None:
     assert names(policy("feasible", predictor="history").select(crowd, 1, make.context())) == ["c", "d", "b", "a"]
 
 
+def test_feasible_counts_the_transfers_that_share_the_airtime(make: Any) -> None:
+    """Alone it takes 3 s of training and 3 s of airtime, which is shared with what is under way and begins with it."""
+    have_s = {"a": 8.0, "b": 11.0, "c": 14.0, "d": 17.0}
+    moments = {(0, 1): "abcd", (1, 1): "bcd", (0, 2): "bcd", (0, 3): "bc", (1, 2): "cd", (1, 4): "cd", (9, 1): ""}
+    for (transfers, free), expected in moments.items():
+        crowd = [
+            make.figures(vehicle_id=name, remaining={"straight": time_s}, transfers=transfers)
+            for name, time_s in have_s.items()
+        ]
+        chosen = names(policy("feasible", margin=0).select(crowd, free, make.context()))
+        assert "".join(chosen) == expected, (transfers, free)
+
+
 def test_age(make: Any) -> None:
     crowd = [make.figures(vehicle_id=f"v{silo}", silo=silo) for silo in (1, 2, 3, 1)]
     age = policy("age")

@@ -63,6 +63,7 @@ class Known:
         cost: payload and work of a participation by silo.
         link: the radio link of a window.
         train_s: seconds of the whole training of a window's vehicle.
+        transfers: how many transfers share an RSU's airtime now, by its id.
         work_share: share of it that the pace has planned.
         whole_paths: whether a path is known to its end from the beginning.
     """
@@ -78,6 +79,7 @@ class Known:
     cost: Callable[[int], Cost]
     link: Callable[[OpenWindow], Link]
     train_s: Callable[[OpenWindow], float]
+    transfers: Callable[[str], int]
     whole_paths: bool
     work_share: float = 1.0
 
@@ -210,6 +212,11 @@ class Candidate:
         """``download_s``, ``train_s`` and ``upload_s``, for policies that need all three of every candidate."""
         download_s, upload_s = self._window.transfers_s or self._transfers_s()
         return download_s, self.train_s, upload_s
+
+    @property
+    def transfers(self) -> int:
+        """Transfers that share the airtime of its RSU now."""
+        return self._known.transfers(self._window.rsu.id)
 
     @property
     def energy_j(self) -> float | None:

@@ -46,6 +46,7 @@ class Knowledge:
             cost=world.cost,
             link=world.link,
             train_s=world.train_s,
+            transfers=lambda rsu_id: world.channels[rsu_id].active,
             whole_paths=whole_paths,
         )
 

@@ -70,14 +70,16 @@ class FastestSelection:
 class FeasibleSelection:
     """Takes only vehicles that are predicted to be covered long enough, ordered by slack.
 
-    With R_n the predicted rest of the window and T_n the predicted duration of download, training and upload::
+    With R_n the predicted rest of the window, and a the transfers that share the airtime of the vehicle's RSU now, k
+    more of which begin with k invitations::
 
-        R_n >= T_n (1 + margin),  slack_n = R_n - T_n (1 + margin)
+        T_n = t_train + (a + k) (t_down + t_up),  slack_n = R_n - T_n (1 + margin) >= 0
 
-    The least slack goes first, for the others can still wait.
+    k is the number of free places or, where fewer vehicles have the time, the greatest for which k have it. The least
+    slack goes first, for the others can still wait.
 
     Args:
-        margin: share by which the rest of the window must exceed the participation, for a channel that is shared.
+        margin: share by which the rest of the window must exceed the participation, for what was predicted wrong.
         predictor: how the rest of the window is predicted: `straight` on at the present speed; the `oracle` knows
             the exit, where paths are known beforehand; `history`, the mean dwell of earlier windows from the same
             approach.
@@ -89,16 +91,24 @@ class FeasibleSelection:
     margin: Annotated[float, Within(0, 1000, "", "no window lasts for a thousand participations")] = 0.2
     predictor: ExitPredictor = "straight"
 
-    def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Sequence[Candidate]:  # noqa: ARG002 - the protocol's argument
+    def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Sequence[Candidate]:
         """Return who has the time, by slack; drawn among equals, as all are that stand."""
-        factor = 1 + self.margin
-        able = []
-        for candidate in context.shuffled(candidates):
-            remaining_s = candidate.remaining_s(self.predictor)
+        waiting = [(candidate.remaining_s(self.predictor), candidate) for candidate in context.shuffled(candidates)]
+        for begun in range(free, 0, -1):
+            able = self._able(waiting, begun)
+            if len(able) >= begun:
+                return able if begun == free else able[:begun]  # more have the time, but not all at once
+        return []
+
+    def _able(self, waiting: Sequence[tuple[float, Candidate]], begun: int) -> list[Candidate]:
+        """Return who has the time if so many transfers begin now, by slack; candidates come with the time they have."""
+        factor, able = 1 + self.margin, []
+        for remaining_s, candidate in waiting:
             if remaining_s < factor * candidate.train_s:  # rates cost time, and not even the training fits
                 continue
-            slack_s = remaining_s - factor * candidate.duration_s
-            if slack_s >= 0:
+            download_s, train_s, upload_s = candidate.parts_s
+            took_s = train_s + (candidate.transfers + begun) * (download_s + upload_s)
+            if (slack_s := remaining_s - factor * took_s) >= 0:
                 able.append((slack_s, candidate))
         return [candidate for _, candidate in sorted(able, key=itemgetter(0))]
 
