@@ -20,7 +20,7 @@ from crash_disk import CrashDisk, Watched
 from small_runs import undrawn
 
 from vnetsim.errors import VnetsimError
-from vnetsim.runs import manifest, traffic_recording
+from vnetsim.runs import manifest, runner, traffic_recording
 from vnetsim.storage import table_pieces
 from vnetsim.storage.checked_folder import file_sha256
 from vnetsim.storage.folder import is_leftover
@@ -40,6 +40,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table_pieces, "PIECE_ROWS", 4)
     monkeypatch.setattr(os, "fsync", lambda _: None)
     monkeypatch.setattr(traffic_recording, "SAFE_EVERY_S", math.inf)  # a slow machine would make other changes
+    monkeypatch.setattr(runner, "SAFE_EVERY_S", 0.0)
     monkeypatch.setattr(manifest, "environment", functools.cache(manifest.environment))
 
 

@@ -122,7 +122,7 @@ def test_bits_depend_neither_on_workers_nor_on_threads(small: tuple[str, ...], t
 def test_a_worker_that_dies_fails_its_cell_alone(whole: dict[str, bytes], tmp_path: Path) -> None:
     status, lines = run(tmp_path / "a", *TWO, trouble="kill Walk 1")
     assert status == 1
-    words = "its process was ended by SIGKILL (kill -9, or no memory was left). Its finished rounds are kept."
+    words = "its process was ended by SIGKILL (kill -9, or no memory was left). What it had saved is kept."
     assert f" of 4 (Walk, seed 1) failed: {words}" in lines[0]
     assert lines[-1] == "vnetsim: 1 of 4 cells failed; the same command runs them again."
     assert pl.read_parquet(tmp_path / "a" / "all" / "comparison.parquet").height == 3

@@ -23,6 +23,7 @@ class Counting:
 
     def __init__(self) -> None:
         self.asked: list[bool] = []
+        self.weight = torch.zeros(1)
 
     def series(self) -> Sequence[Series]:
         return [Series(name="count", label="Count", unit="", caption="Evaluations.")]
@@ -36,7 +37,7 @@ class Counting:
         return {"count": float(len(self.asked))}
 
     def state_dict(self) -> dict[str, Any]:
-        return {"model.weight": torch.zeros(1)}
+        return {"model.weight": self.weight}
 
 
 @pytest.mark.parametrize(
@@ -53,3 +54,14 @@ def test_evaluations_are_as_often_as_asked(every: int, evaluated: list[int], tmp
         training.close_round(summary, [])
     assert [row[0] for row in training.metric_rows] == evaluated
     assert learner.asked == [False] * (len(evaluated) - 1) + [True]
+
+
+def test_a_checkpoint_is_of_the_end_of_a_round_whenever_it_is_written(tmp_path: Path) -> None:
+    """Ctrl-C comes while the next round is trained, by a learner that changes its model in place."""
+    learner: Any = Counting()
+    training = Training(learner, Checkpoint(Folder(tmp_path)), evaluate_every=1, begin_s=0.0, costs={})
+    training.close_round(RoundSummary(round=0, open_s=0, close_s=1, closed_by="deadline", invited=0, final=False), [])
+    learner.weight += 1
+    training.save()
+    progress, state = Checkpoint(Folder(tmp_path)).load()
+    assert (len(progress.rounds), state["model.weight"].item()) == (1, 0)

@@ -1,18 +1,22 @@
 """The tables of a run while it goes on: what is written after a round, and what a stop leaves."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
 
 from vnetsim.display import progress_display
 from vnetsim.experiment import Experiment, RoundSettings
-from vnetsim.runs import tables
+from vnetsim.runs import runner
 from vnetsim.runs.assembly import assemble
+from vnetsim.runs.checkpoint import Checkpoint, TrainingHistory
+from vnetsim.runs.round_handler import Training
 from vnetsim.runs.runner import resume_run, start_run
-from vnetsim.runs.tables import RunTables
-from vnetsim.simulation.log import SimulationLog
+from vnetsim.simulation.log import RoundResult
 from vnetsim.storage.run_directory import RunDirectory
 
 WALK = f"{Path(__file__).parents[1] / 'end_to_end' / 'walk_learners.py'}:Walk"
@@ -44,28 +48,43 @@ class Killed(BaseException):
 def test_what_waits_is_neither_lost_nor_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stopped: type[BaseException]
 ) -> None:
+    """Rounds that were not saved yet, when the fifth is trained; whoever is killed saves nothing any more."""
     play(tmp_path / "whole")
-    monkeypatch.setattr(tables, "ALWAYS_SAVED_ROWS", -1)
-    monkeypatch.setattr(tables, "SAVING_SHARE", 1e-12)
-    append, calls = RunTables.append, []
+    with monkeypatch.context() as patch:
+        patch.setattr(runner, "SAFE_EVERY_S", math.inf)
+        if stopped is Killed:
+            patch.setattr(runner._Session, "close", lambda *_: None)
+        close_round, calls = Training.close_round, count(1)
 
-    def stop(self: RunTables, log: SimulationLog, metrics: Sequence[object], *, last: bool = False) -> None:
-        append(self, log, metrics, last=last)  # type: ignore[arg-type]
-        calls.append(len(log.rounds))
-        if len(calls) == 4:
-            raise stopped
+        def stop(self: Training, *arguments: Any) -> RoundResult:
+            if next(calls) == 5:
+                raise stopped
+            return close_round(self, *arguments)
 
-    save = RunTables.save
-    if stopped is Killed:  # nobody saves then
-        monkeypatch.setattr(RunTables, "save", lambda _: None)
-    monkeypatch.setattr(RunTables, "append", stop)
-    with pytest.raises(stopped):
-        play(tmp_path / "stopped")
-    pieces = RunDirectory(tmp_path / "stopped").names("rounds")
-    rows = [pl.read_parquet(tmp_path / "stopped" / piece).height for piece in pieces]
-    assert rows == ([4] if stopped is KeyboardInterrupt else [])
-    monkeypatch.setattr(RunTables, "append", append)
-    monkeypatch.setattr(RunTables, "save", save)
-    with progress_display() as progress:
-        resume_run(tmp_path / "stopped", command=["vnetsim"], progress=progress, trust=True)
+        patch.setattr(Training, "close_round", stop)
+        with pytest.raises(stopped):
+            play(tmp_path / "stopped")
+    run = RunDirectory(tmp_path / "stopped")
+    rows = [pl.read_parquet(run.path / piece).height for piece in run.names("rounds")]
+    progress, _ = Checkpoint(run).load()
+    assert (rows, len(progress.rounds)) == (([4], 4) if stopped is KeyboardInterrupt else ([], 0))
+    with progress_display() as display:
+        resume_run(run.path, command=["vnetsim"], progress=display, trust=True)
     assert contents(tmp_path / "stopped") == contents(tmp_path / "whole")
+
+
+def test_rounds_that_close_quickly_are_saved_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At most so often, and at the end."""
+    saved = []
+    save = Checkpoint.save
+
+    def counted(self: Checkpoint, progress: TrainingHistory, state: Mapping[str, Any]) -> None:
+        saved.append(len(progress.rounds))
+        save(self, progress, state)
+
+    monkeypatch.setattr(Checkpoint, "save", counted)
+    for every_s in (math.inf, 0.0):
+        monkeypatch.setattr(runner, "SAFE_EVERY_S", every_s)
+        play(tmp_path / str(every_s))
+    assert saved == [0, 6, 0, 1, 2, 3, 4, 5, 6]
+    assert contents(tmp_path / "inf") == contents(tmp_path / "0.0")

@@ -1,4 +1,4 @@
-"""Checkpoints: after every round, everything a killed run needs to go on to the same bits.
+"""Checkpoints: at the end of a round, everything a killed run needs to go on to the same bits.
 
 Only results of learning are kept. Timing never depends on weights, so a resumed run simulates traffic and radio again
 from the start, takes the recorded results for the rounds that were finished, and trains from there.
@@ -91,8 +91,13 @@ class _Progress(_Block):
     parts: dict[str, str]
 
 
+def copied(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a learner's state as it is now; what belongs to a silo or an aggregator is never changed in place."""
+    return {name: tensor if _OWNER.match(name) else tensor.clone() for name, tensor in state.items()}
+
+
 class Checkpoint:
-    """The newest finished round, in the folder ``checkpoint`` of a run directory.
+    """The newest round that was saved, in the folder ``checkpoint`` of a run directory.
 
     Results of rounds stand in ``progress.json`` until they fill a file of their own, ``rounds-000000.json`` and so on.
     The state is written under a new name before ``progress.json`` names it, so a kill at any instant leaves files

@@ -1,4 +1,4 @@
-"""Between simulation and learner: trains and aggregates at the close of a round, evaluates, and checkpoints.
+"""Between simulation and learner: trains and aggregates at the close of a round, evaluates, and keeps what came of it.
 
 A resumed run gets here twice: for rounds that were finished before, the recorded results are returned and nothing is
 trained; from the first unfinished round on, the learner continues from its saved state.
@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from vnetsim.errors import InputError
 from vnetsim.learner_facts import AGGREGATOR, CLOUD
 from vnetsim.learning import Cost, Learner, Participant
 from vnetsim.learning.faults import aggregated, model_shapes, trained
-from vnetsim.runs.checkpoint import Checkpoint, FinishedRound, TrainingHistory, digest
+from vnetsim.runs.checkpoint import Checkpoint, FinishedRound, TrainingHistory, copied, digest
 from vnetsim.runs.clock import Clock
 from vnetsim.runs.manifest import SPREAD
 from vnetsim.runs.tables import MetricRow
@@ -29,7 +29,7 @@ class Training:
 
     Args:
         learner: freshly created; its state is replaced when ``checkpoint`` holds one.
-        checkpoint: read once, then written after every round.
+        checkpoint: read once, then written by ``save``.
         evaluate_every: rounds between evaluations.
         begin_s: simulated time of the untrained model's evaluation (s).
         clock: measures how long training, evaluation and checkpoints take.
@@ -71,6 +71,7 @@ class Training:
             self._progress = TrainingHistory(initial=self._measured(aggregators[0], final=False))
             state = learner.state_dict()
             checkpoint.save(self._progress, state)
+        self._unsaved: tuple[TrainingHistory, Mapping[str, Any]] | None = None
         self._shapes = model_shapes(state)
         self.metric_rows: list[MetricRow] = [
             row for name in aggregators for row in _rows(0, begin_s, self._progress.initial, name)
@@ -83,12 +84,12 @@ class Training:
 
     @property
     def finished(self) -> int:
-        """Rounds whose results are on disk."""
+        """Rounds whose results are known."""
         return sum(not one.mixing for one in self._progress.rounds)
 
     @property
     def replaying(self) -> bool:
-        """Whether what is on disk reaches further than what was gone through."""
+        """Whether the results on disk reach further than what was gone through."""
         return self._replayed < len(self._progress.rounds)
 
     def cost(self, silo: int) -> Cost:
@@ -109,7 +110,7 @@ class Training:
         if finished is None:
             if self._models is not None:
                 self._models.keep(summary.needed)
-            finished = self._save(self._results(summary, participants, who))
+            finished = self._add(self._results(summary, participants, who))
         self.closed[summary.aggregator] += 1
         self.metric_rows.extend(_rows(summary.round + 1, summary.close_s, finished.metrics, summary.aggregator))
         return RoundResult(
@@ -140,7 +141,7 @@ class Training:
             if due:
                 with self._clock.part("evaluation"):
                     metrics |= self._measured(mixing.aggregator, final=mixing.final)
-            finished = self._save(FinishedRound(participants=who, metrics=metrics, mixing=True))
+            finished = self._add(FinishedRound(participants=who, metrics=metrics, mixing=True))
         if mixing.aggregator == CLOUD:
             self.closed[CLOUD] += 1
         self.metric_rows.extend(_rows(mixing.round + 1, mixing.time_s, finished.metrics, mixing.aggregator))
@@ -158,10 +159,22 @@ class Training:
         self._replayed += 1
         return finished
 
-    def _save(self, finished: FinishedRound) -> FinishedRound:
-        self._progress = TrainingHistory(initial=self._progress.initial, rounds=(*self._progress.rounds, finished))
+    def save(self) -> None:
+        """Write a checkpoint of the newest round, also while a later one is trained.
+
+        Raises:
+            RunError: the disk is full or the folder not writable; the previous checkpoint stays.
+        """
+        if self._unsaved is not None:
+            with self._clock.part("checkpoints"):
+                self._checkpoint.save(*self._unsaved)
+            self._unsaved = None
+
+    def _add(self, finished: FinishedRound) -> FinishedRound:
+        progress = TrainingHistory(initial=self._progress.initial, rounds=(*self._progress.rounds, finished))
         with self._clock.part("checkpoints"):
-            self._checkpoint.save(self._progress, self._learner.state_dict())
+            self._unsaved = progress, copied(self._learner.state_dict())  # in one step: Ctrl-C may come anywhere
+        self._progress = progress
         self._replayed += 1
         return finished
 

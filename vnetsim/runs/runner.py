@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ from vnetsim.runs.manifest import Manifest, changed_inputs, input_hashes, learne
 from vnetsim.runs.ray_cluster import Cluster, connected
 from vnetsim.runs.tables import RunTables, backhaul_rows, images_of, silo_rows
 from vnetsim.runs.timing import SCHEDULE, Untrained, refuse_losses, schedule
-from vnetsim.runs.traffic_recording import kept, opened, record, show
+from vnetsim.runs.traffic_recording import SAFE_EVERY_S, kept, opened, record, show
 from vnetsim.runs.writer import choose_folder, locked, write_models, write_samples
 from vnetsim.scenario.settings_file import load_experiment, read_toml, to_plain
 from vnetsim.scenario.trust import check_resumed
@@ -268,6 +269,7 @@ class _Session:
 
     def __post_init__(self) -> None:
         self.tables = RunTables(self.run, self.assembly.experiment)
+        self.safe_s = time.monotonic()
 
     @property
     def rounds(self) -> int:
@@ -283,12 +285,19 @@ class _Session:
 
     def close(self, status: str) -> None:
         if self.log is not None and self.training is not None:
-            self.tables.append(self.log, self.training.metric_rows)
-            if not self.training.replaying:
-                self.tables.save()
+            self._make_safe(self.log, self.training)
         self.manifest.close(status, time_s=self.traffic.time_s, wall_s=self.clock.stages)
         if self.events is not None:
             self.events.close()
+
+    def _make_safe(self, log: SimulationLog, training: Training | Untrained) -> None:
+        """Write the checkpoint, then the tables: what they hold beyond it is not always made again to the bit."""
+        training.save()
+        with self.clock.part("tables"):
+            self.tables.append(log, training.metric_rows)
+            if not training.replaying:  # else they were written before this run was stopped
+                self.tables.save()
+        self.safe_s = time.monotonic()
 
     def _tell_tensorboard(self, log: SimulationLog, *, last: bool = False) -> None:
         """Write what is new; a resumed run goes through all its rounds again, and so writes the file anew."""
@@ -330,10 +339,8 @@ class _Session:
 
         def on_round(log: SimulationLog) -> bool:
             self.log = log
-            with self.clock.part("tables"):
-                self.tables.append(log, training.metric_rows)
-                if not training.replaying:  # else they were written before this run was stopped
-                    self.tables.save_now_and_then()
+            if time.monotonic() - self.safe_s >= SAFE_EVERY_S:
+                self._make_safe(log, training)
             self._tell_tensorboard(log)
             if self.on_round is None:
                 return True
@@ -354,6 +361,7 @@ class _Session:
         self.log = result.log
         self.clock.mark("simulation")
         progress.stage("writing")
+        training.save()
         self.tables.append(result.log, training.metric_rows, last=True)
         self.tables.join()
         self.run.put({"backhaul.parquet": to_parquet("backhaul", backhaul_rows(result.wires))})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from array import array
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -28,12 +27,6 @@ if TYPE_CHECKING:
 
 MetricRow = tuple[int, float, str, float, str]
 """Of the table ``metrics``: round, time (s), name, value, aggregator."""
-
-ALWAYS_SAVED_ROWS = 256
-SAVING_SHARE = 0.1
-"""Incomplete pieces of so many rows are written after every round. Larger ones wait until writing them takes no more
-than this share of the time since they were last written: rounds that take milliseconds would else spend most of it so.
-Whoever is killed meanwhile loses nothing: a resumed run comes to the same rows again."""
 
 
 def _as_they_are(rows: Sequence[tuple[object, ...]], _: int) -> list[tuple[object, ...]]:
@@ -62,8 +55,6 @@ class RunTables:
         self._metrics: TablePieces[MetricRow] = TablePieces(run, "metrics", _as_they_are)
         self.entry_speeds_mps = array("d")
         self._finished: Counter[str] = Counter()  # rounds by aggregator
-        self._saved_s = time.monotonic()
-        self._saving_took_s = 0.0
 
     @property
     def _tables(self) -> list[TablePieces[Any]]:
@@ -105,25 +96,16 @@ class RunTables:
         for metric in metrics[self._metrics.rows :]:
             self._metrics.append(metric)
 
-    def save_now_and_then(self) -> None:
-        """Make the appended rows safe, unless that took a large share of the run's time; see ``SAVING_SHARE``."""
-        few = all(table.waiting <= ALWAYS_SAVED_ROWS for table in self._tables)
-        if few or time.monotonic() - self._saved_s >= self._saving_took_s / SAVING_SHARE:
-            self.save()
-
     def save(self) -> None:
         """Make all appended rows safe.
 
         Raises:
             RunError: the disk is full or the folder not writable.
         """
-        begin_s = time.monotonic()
         files: dict[str, Content] = {}
         for table in self._tables:
             files |= table.unsaved()
         self._run.put(files)
-        self._saved_s = time.monotonic()
-        self._saving_took_s = self._saved_s - begin_s
 
     def join(self) -> None:
         """Write every table as one file, in place of its pieces.

@@ -88,3 +88,6 @@ class Untrained:
 
     def mix(self, _: Mixing) -> None:
         """Average nothing."""
+
+    def save(self) -> None:
+        """Save nothing."""

@@ -28,7 +28,7 @@ from vnetsim.traffic import open_traffic
 
 REPORT_EVERY = 64  # windows between two updates of the progress line
 SAFE_EVERY_S = 5.0
-"""Wall time after which windows that fill no piece yet are made safe."""
+"""Wall time after which what a run or a recording has come to is made safe: saving takes longer than a quick round."""
 
 
 def record_mobility(

@@ -64,11 +64,6 @@ class TablePieces(Generic[Row]):
         """How many rows were appended."""
         return self._first + len(self._rows)
 
-    @property
-    def waiting(self) -> int:
-        """How many of them are in no complete piece; ``unsaved`` writes these."""
-        return len(self._rows)
-
     def append(self, row: Row) -> None:
         """Add a row; a piece that it completes is written.
 

@@ -206,9 +206,9 @@ class _Worker:
         self.process.join()
         code = self.process.exitcode or 0
         if code >= 0:
-            return f"its process ended by itself, with status {code}. Its finished rounds are kept."
+            return f"its process ended by itself, with status {code}. What it had saved is kept."
         cause = " (kill -9, or no memory was left)" if code == -signal.SIGKILL else ""
-        return f"its process was ended by {signal.Signals(-code).name}{cause}. Its finished rounds are kept."
+        return f"its process was ended by {signal.Signals(-code).name}{cause}. What it had saved is kept."
 
 
 def _environments(jobs: Sequence[CellJob], workers: int) -> list[dict[str, str]]:
