@@ -19,24 +19,12 @@ Start = Callable[[str, Mapping[str, str]], None]
 _CHUNK_BYTES = 1 << 16
 
 
-class NotWellFormedError(InputError):
-    """The file is no XML, or is cut off."""
-
-
-class UnreadableError(InputError):
-    """The file is missing, may not be read, or its gzip stream is damaged."""
-
-
-class StopReading(Exception):  # noqa: N818 - no error: a handler has seen enough
-    """Raised by a handler to read no further."""
-
-
 class XmlFile:
     """A file to be read once, plain or gzipped (``.gz``).
 
     Args:
         path: the file.
-        start: called with the name and the attributes of every element that begins; it may raise ``StopReading``.
+        start: called with the name and the attributes of every element that begins.
         end: called with the name of every element that ends.
         text: called with pieces of text.
         comment: called with every comment.
@@ -66,12 +54,11 @@ class XmlFile:
         return f"{self._path}:{self._parser.CurrentLineNumber}"
 
     def read(self) -> None:
-        """Read the file, or as much of it as the handlers want.
+        """Read the file.
 
         Raises:
-            NotWellFormedError: it is no XML, or is cut off.
-            UnreadableError: it is missing, may not be read, or its gzip stream is damaged.
-            InputError: it declares entities, or its encoding is unknown.
+            InputError: it is missing, may not be read, is no XML or cut off, its gzip stream is damaged, it declares
+                entities, or its encoding is unknown.
         """
         for _ in self.pieces():
             pass
@@ -97,16 +84,14 @@ class XmlFile:
                     if problem is not None:
                         what = expat.ErrorString(problem.code)
                         cut = " (the file seems cut off)" if not chunk else ""
-                        raise NotWellFormedError(f"{path}:{problem.lineno}: not well-formed XML: {what}{cut}.")
-        except StopReading:
-            return
+                        raise InputError(f"{path}:{problem.lineno}: not well-formed XML: {what}{cut}.")
         except FileNotFoundError:
-            raise UnreadableError(f"{path}: no such file.") from None
+            raise InputError(f"{path}: no such file.") from None
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             message = f"{path}: damaged or cut off in the middle of the gzip stream: {error}."
-            raise UnreadableError(message) from error
+            raise InputError(message) from error
         except OSError as error:
-            raise UnreadableError(f"{path}: unreadable: {error.strerror or error}.") from error
+            raise InputError(f"{path}: unreadable: {error.strerror or error}.") from error
         except (LookupError, ValueError) as error:  # of the parser: an encoding that nobody knows, or not byte by byte
             raise InputError(f"{path}: {error}; write the file in UTF-8.") from None
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 from pathlib import Path
 
 import pytest
@@ -11,12 +10,6 @@ from vnetsim.errors import InputError
 from vnetsim.experiment import Experiment
 from vnetsim.scenario.kinds import RECORDINGS, TRAFFIC_KINDS, kind_of
 from vnetsim.traffic import open_traffic
-
-CONFIGURATIONS = {
-    "by its root": "<configuration/>",
-    "by its root, as SUMO's own tools write it": "<sumoConfiguration/>",
-    "by its net": '<anything><input><net-file value="n"/></input></anything>',
-}
 
 
 def kind_name(scenario: Path | str) -> str:
@@ -30,26 +23,6 @@ def test_kinds_by_name(tmp_path: Path) -> None:
     assert {kind_name(tmp_path / f"gone{suffix}") for suffix in RECORDINGS} == {"fcd"}
     assert kind_name(tmp_path / "gone.sumocfg") == "sumo"
     assert kind_name(tmp_path / "gone.cfg") == ""
-
-
-@pytest.mark.parametrize("text", CONFIGURATIONS.values(), ids=CONFIGURATIONS)
-@pytest.mark.parametrize("name", ["city.xml", "city.cfg", "city"])
-def test_a_configuration_by_its_content(text: str, name: str, tmp_path: Path) -> None:
-    (tmp_path / name).write_text(text)
-    assert kind_name(tmp_path / name) == "sumo"
-
-
-@pytest.mark.parametrize("text", ["", "no XML", "<fcd-export/>", "<configuration", "<a>" * 100 + "<b/><net-file/>"])
-def test_what_is_no_configuration(text: str, tmp_path: Path) -> None:
-    for name in ("x.xml", "x.cfg"):
-        (tmp_path / name).write_text(text)
-    assert kind_name(tmp_path / "x.xml") == "fcd"
-    assert kind_name(tmp_path / "x.cfg") == ""
-
-
-def test_a_compressed_recording_is_not_read_to_tell(tmp_path: Path) -> None:
-    (tmp_path / "x.xml.gz").write_bytes(gzip.compress(b"<configuration/>"))
-    assert kind_name(tmp_path / "x.xml.gz") == "fcd"
 
 
 def test_every_kind_says_what_it_accepts(tmp_path: Path) -> None:

@@ -208,6 +208,18 @@ def test_the_net_gives_lanes_and_boundary(tmp_path: Path, grid_net: Path) -> Non
         list(traffic.events())
 
 
+def test_lanes_of_a_net_with_heights_that_come_near_one_of_the_rsus(tmp_path: Path) -> None:
+    net = tmp_path / "hilly.net.xml"
+    lanes = {"near": "0,0,7 900,0,9", "far": "0,900,7 900,900,7", "passing": "-900,60,0 60,60,0"}
+    net.write_text(
+        "<net>" + "".join(f'<lane id="{name}" shape="{shape}"/>' for name, shape in lanes.items()) + "</net>"
+    )
+    settings = TrafficSettings(rsu=("0,0:50", "5000,0:50", "60,0:50"), net=str(net))
+    traffic = open_traffic(Experiment(scenario=str(write(tmp_path / "v.xml", PASSING)), traffic=settings))
+    assert [lane.tolist() for lane in traffic.info.lanes] == [[[0, 0], [900, 0]], [[-900, 60], [60, 60]]]
+    traffic.close()
+
+
 @pytest.mark.parametrize(
     ("scenario", "message"),
     [

@@ -123,10 +123,3 @@ def test_all_signalised_junctions(scenario: Path, grid_net: Path, tmp_path: Path
     recording = tmp_path / "r.xml"
     recording.write_text('<fcd-export><timestep time="0"/></fcd-export>')
     assert len(placed(recording, rsu=("all-signalised",), net=str(grid_net))[0]) == len(lights)
-
-
-@pytest.mark.parametrize("name", ["my.sumo.cfg", "scenario.cfg", "osm.xml", "config"])
-def test_a_configuration_by_any_name(make_scenario: Callable[..., Path], tmp_path: Path, name: str) -> None:
-    config = make_scenario(tmp_path, end=5)
-    other = config.rename(tmp_path / name)
-    assert placed(other, rsu=("B1",))[0][0].id == "B1"

@@ -132,27 +132,3 @@ def test_a_run_goes_on_to_the_configured_end_when_nobody_is_left(
     traffic = open_traffic(Experiment(scenario=str(config), traffic=settings))
     assert len([e for e in traffic.events() if hasattr(e, "window")]) == 1
     assert traffic.time_s == 300.0
-
-
-@pytest.mark.parametrize("ends", [True, False])
-def test_a_scenario_without_an_end_is_told_after_a_while(
-    make_scenario: Callable[..., Path],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    ends: bool,
-) -> None:
-    monkeypatch.setattr("vnetsim.traffic.sumo.source.PATIENCE_S", 0.0)
-    config = make_scenario(tmp_path, end=40, step=1.0)
-    if not ends:
-        config.write_text(config.read_text().replace('<end value="40"/>', ""))
-    with progress_display() as progress:
-        record_mobility(
-            Experiment(scenario=str(config), traffic=TrafficSettings(rsu=RSU)),
-            tmp_path / "run",
-            command=[],
-            progress=progress,
-        )
-    told = [line for line in capsys.readouterr().err.splitlines() if "names no end" in line]
-    assert len(told) == (0 if ends else 1)
-    assert ends or "--end SECONDS" in told[0]

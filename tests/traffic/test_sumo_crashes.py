@@ -33,9 +33,7 @@ def _without(folder: Path, connection: str) -> Path:
 
 def test_a_net_that_crashes_sumo(windows_of: WindowsOf, tmp_path: Path) -> None:
     config = _without(tmp_path, 'from=":center_1" to="south_out" fromLane="1"')
-    expected = (
-        r"intersection\.sumocfg: SUMO refuses the scenario: SUMO itself crashed \(SIGSEGV\).*intersection\.net\.xml"
-    )
+    expected = r"intersection\.sumocfg: SUMO refuses the scenario: signal SIGSEGV ended SUMO\. .*damaged net"
     with pytest.raises(InputError, match=expected) as caught:
         windows_of(config)
     assert "\n" not in str(caught.value)
@@ -47,16 +45,12 @@ def test_a_net_that_sumo_refuses_itself(windows_of: WindowsOf, tmp_path: Path) -
         windows_of(config)
 
 
-@pytest.mark.parametrize(
-    ("sent", "expected"),
-    [(signal.SIGSEGV, r"SUMO itself crashed \(SIGSEGV\)"), (signal.SIGKILL, r"something ended SUMO \(SIGKILL\)")],
-)
-def test_a_sumo_that_dies_while_running(scenario: Path, sent: signal.Signals, expected: str) -> None:
+def test_a_sumo_that_dies_while_running(scenario: Path) -> None:
     traffic = open_traffic(Experiment(scenario=str(scenario), traffic=TrafficSettings(rsu=("B1:120",))))
     events = traffic.events()
     next(events)
-    traffic._session._process.send_signal(sent)
-    with pytest.raises(RunError, match=rf"scenario\.sumocfg: SUMO failed while running: {expected}"):
+    traffic._session._process.send_signal(signal.SIGKILL)
+    with pytest.raises(RunError, match=r"scenario\.sumocfg: SUMO failed while running: signal SIGKILL ended"):
         list(events)
     traffic.close()
 

@@ -133,16 +133,6 @@ def test_a_scenario_without_outputs_leaves_no_folder(scenario: Path, tmp_path: P
     assert "has SUMO write" not in (run / "manifest.json").read_text()
 
 
-def test_equal_names_from_different_folders_are_refused(
-    make_scenario: Callable[..., Path], windows_of: WindowsOf, tmp_path: Path
-) -> None:
-    config = make_scenario(tmp_path, end=20)
-    outputs = '<o><tripinfo-output value="a/out.xml"/><fcd-output value="b/out.xml"/></o>'
-    config.write_text(config.read_text().replace("<time>", f"{outputs}<time>"))
-    with pytest.raises(InputError, match=r"scenario\.sumocfg: two of its outputs are called 'out\.xml'"):
-        windows_of(config, rsu=("B1",))
-
-
 def test_a_link_among_the_outputs_is_not_followed(make_scenario: Callable[..., Path], tmp_path: Path) -> None:
     config = make_scenario(tmp_path / "scenario", end=20)
     config.write_text(config.read_text().replace("<time>", '<o><tripinfo-output value="mine.xml"/></o><time>'))

@@ -109,8 +109,8 @@ class ComputeSettings:
             whose power is known, so that energy is reckoned too.
         fleet: presets by name with their shares of the vehicles, which sum to 1, drawn once per vehicle; they go before
             ``preset``.
-        by_type: presets by vehicle type (vType id); they go before both. A type of which a SUMO scenario has nobody is
-            refused; one of which nobody came by is told on the page.
+        by_type: presets by vehicle type (vType id); they go before both. A type of which nobody came by is told on
+            the page.
         median_flops: median sustained speed (FLOP/s), in place of the preset's; None is the preset's.
         spread: standard deviation of the natural logarithm; 0 makes all vehicles of a preset equal.
     """

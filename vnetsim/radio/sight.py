@@ -45,11 +45,6 @@ class Streets:
         return bool(shapely.covers(self._free, shapely.LineString([one_m, other_m])))
 
 
-def is_building(name: str, attributes: Mapping[str, str]) -> bool:
-    """Return whether an element of an additional file is a building, by its name and attributes."""
-    return name == "poly" and attributes.get("type", "").startswith(BUILDING)
-
-
 class Buildings:
     """Buildings stand where polygons of SUMO do. One that holds an RSU carries it, and hides nothing from anybody.
 
@@ -68,7 +63,7 @@ class Buildings:
         found: list[shapely.Polygon] = []
 
         def start(name: str, attributes: Mapping[str, str]) -> None:
-            if not is_building(name, attributes):
+            if name != "poly" or not attributes.get("type", "").startswith(BUILDING):
                 return
             who = f"{xml.where}: building '{attributes.get('id', '')}'"
             if attributes.get("geo", "").lower() in ("1", "true", "yes", "on"):

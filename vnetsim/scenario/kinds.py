@@ -8,8 +8,7 @@ without the code of its source.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -21,14 +20,9 @@ from vnetsim.errors.paths import resolved
 from vnetsim.experiment import Experiment
 from vnetsim.plugins import Kind, at_folder, code_file
 from vnetsim.random_streams import Streams
-from vnetsim.xml_files import NotWellFormedError, StopReading, UnreadableError, XmlFile
 
 RECORDINGS = (".xml", ".xml.gz", ".csv", ".csv.gz", ".parquet")
 """Suffixes of SUMO's floating-car data (FCD)."""
-
-_CONFIGURATION_ROOTS = ("configuration", "sumoConfiguration")
-_LOOKED_AT = 100
-"""Elements after which a file without a net is no SUMO configuration."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,44 +129,13 @@ class TrafficKind:
 
 
 def kind_of(scenario: str) -> TrafficKind | None:
-    """Return the kind of traffic that a scenario is, None for none that is known.
-
-    Raises:
-        InputError: it is an XML file that declares entities.
-    """
+    """Return the kind of traffic that a scenario is by its name, None for none that is known."""
     return next((kind for kind in TRAFFIC_KINDS if kind.matches(scenario)), None)
 
 
 def _is_replay(scenario: str) -> bool:
     path = Path(scenario)
     return path.is_dir() or path.name == "windows.parquet"
-
-
-def _is_recording(scenario: str) -> bool:
-    # other formats than plain XML are not read to tell
-    return scenario.endswith(RECORDINGS) and not (scenario.endswith(".xml") and _is_configuration(Path(scenario)))
-
-
-def _is_sumo(scenario: str) -> bool:
-    path = Path(scenario)
-    return path.suffix == ".sumocfg" or _is_configuration(path)
-
-
-def _is_configuration(path: Path) -> bool:
-    """Return whether a file is a SUMO configuration by its content: its root element, or an option ``net-file``."""
-    names: list[str] = []
-    found = False
-
-    def start(name: str, _: Mapping[str, str]) -> None:
-        nonlocal found
-        names.append(name)
-        found = names[0] in _CONFIGURATION_ROOTS or name == "net-file"
-        if found or len(names) > _LOOKED_AT:
-            raise StopReading
-
-    with suppress(NotWellFormedError, UnreadableError):
-        XmlFile(path, start).read()
-    return found
 
 
 TRAFFIC_KINDS = (
@@ -192,13 +155,13 @@ TRAFFIC_KINDS = (
     TrafficKind(
         name="fcd",
         accepts=lambda: f"{', '.join(RECORDINGS)} (FCD recording)",
-        matches=_is_recording,
+        matches=lambda scenario: scenario.endswith(RECORDINGS),
         opener="vnetsim.traffic.fcd.source:open_recording",
     ),
     TrafficKind(
         name="sumo",
         accepts=lambda: ".sumocfg",
-        matches=_is_sumo,
+        matches=lambda scenario: scenario.endswith(".sumocfg"),
         opener="vnetsim.traffic.sumo.source:open_sumo",
         seeded_by="traffic.seed",
         runs_program=True,

@@ -81,9 +81,7 @@ class NetFile:
         def start(name: str, attributes: Mapping[str, str]) -> None:
             if name != "lane":
                 return
-            shape = np.array(
-                [point.split(",")[:2] for point in attributes.get("shape", "").split()], dtype=np.float64
-            ).reshape(-1, 2)
+            shape = np.array([point.split(",")[:2] for point in attributes["shape"].split()], dtype=np.float64)
             near = any(
                 (np.hypot(shape[:, 0] - rsu.x_m, shape[:, 1] - rsu.y_m) <= MAP_RADIUS * rsu.range_m).any()
                 for rsu in rsus

@@ -49,10 +49,10 @@ class PathTraffic(OpenedTraffic):
     """
 
     def __init__(self, rsus: Iterable[Rsu], info: TrafficInfo, paths: Callable[[], Iterable[Path]]) -> None:
-        self._rsus = tuple(rsus)
+        self.rsus = tuple(rsus)
         self._info = info
         self._paths = paths
-        self._time_s = info.begin_s
+        self.time_s = info.begin_s
 
     def events(self) -> Iterator[CoverageEvent]:
         """Yield the coverage events; see ``vnetsim.coverage.windows.TrafficStream``. Every call yields the same.
@@ -60,14 +60,14 @@ class PathTraffic(OpenedTraffic):
         Raises:
             InputError: a path that is none, or before one that began later.
         """
-        self._time_s = self._info.begin_s
+        self.time_s = self._info.begin_s
         for event in events_of(self._windows()):
-            self._time_s = event.time_s
+            self.time_s = event.time_s
             yield event
 
     def _windows(self) -> Iterator[tuple[VehiclePath, Window]]:
         for enter_s, together in groupby(self._paths(), key=lambda path: path[0].time_s[0]):
-            if enter_s < self._time_s:
+            if enter_s < self.time_s:
                 raise InputError(f"traffic: a path begins at {enter_s:g} s, after one that began later; sort them.")
             for path, cause in sorted(together, key=lambda path: (path[0].rsu_id, path[0].vehicle_id)):
                 self._check(path)

@@ -46,12 +46,19 @@ class ReplayTraffic(OpenedTraffic):
             path = path.parent
         directory = RunDirectory(path)
         manifest = directory.manifest_record()
-        self._rsus = tuple(Rsu(**dataclasses.asdict(rsu)) for rsu in manifest.rsus)
+        self.rsus = tuple(Rsu(**dataclasses.asdict(rsu)) for rsu in manifest.rsus)
+        if not self.rsus:
+            raise InputError(f"{path / 'manifest.json'}: it records no RSU.")
+        self._table = directory.read("windows")
+        lanes = directory.read("map").select("x_m", "y_m").iter_rows() if directory.has("map") else ()
         recorded = manifest.traffic
+        # The recording ends where its run ended, which may be before the scenario's end or after the last exit.
+        end_s = manifest.time_s or recorded.begin_s
+        last_exit_s = float(self._table["exit_s"].max() or end_s)  # type: ignore[arg-type]
         self._info = TrafficInfo(
             kind="replay",
             begin_s=recorded.begin_s,
-            end_s=manifest.time_s or recorded.begin_s,
+            end_s=max(last_exit_s, end_s),
             step_s=recorded.step_s,
             seed=recorded.seed,
             command=tuple(recorded.command),
@@ -59,24 +66,10 @@ class ReplayTraffic(OpenedTraffic):
             inputs=(str(resolved(path / "windows.parquet")),),
             notes=tuple(recorded.notes),
             vehicles=recorded.vehicles,
+            lanes=tuple(np.column_stack(lane) for lane in lanes),
             heights_m=recorded.heights_m,
             whole_paths=True,
         )
-        if not self._rsus:
-            raise InputError(f"{path / 'manifest.json'}: it records no RSU.")
-        self._table = directory.read("windows")
-        # The recording ends where its run ended, which may be before the scenario's end or after the last exit.
-        last_exit_s = float(self._table["exit_s"].max() or self._info.end_s)  # type: ignore[arg-type]
-        self._info = dataclasses.replace(self._info, end_s=max(last_exit_s, self._info.end_s or last_exit_s))
-        if directory.has("map"):
-            lanes = directory.read("map")
-            self._info = dataclasses.replace(
-                self._info,
-                lanes=tuple(
-                    np.column_stack((x_m, y_m))
-                    for x_m, y_m in zip(lanes["x_m"].to_list(), lanes["y_m"].to_list(), strict=True)
-                ),
-            )
         recorded_with = recorded_settings(path)
         for name in _RECORDED:
             if getattr(settings, name) not in (getattr(recorded_with, name), getattr(TrafficSettings(), name)):
@@ -84,13 +77,13 @@ class ReplayTraffic(OpenedTraffic):
                     f"{path}: traffic.{name}: a replay is the whole recording, made with "
                     f"{getattr(recorded_with, name)}; record it anew with vnetsim mobility."
                 )
-        self._time_s = self._info.begin_s
+        self.time_s = self._info.begin_s
 
     def events(self) -> Iterator[CoverageEvent]:
         """Yield the coverage events; see ``vnetsim.coverage.windows.TrafficStream``. Every call yields the same."""
         windows = map(_window, self._table.sort("enter_s", "rsu_id", "vehicle_id").iter_rows(named=True))
         for event in events_of((_path_of(window), window) for window in windows):
-            self._time_s = event.time_s
+            self.time_s = event.time_s
             yield event
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from vnetsim.coverage.rsu import Rsu
 from vnetsim.coverage.windows import CoverageEvent, Left, TrafficInfo, TrafficStream
 from vnetsim.errors import InputError
 from vnetsim.errors.paths import resolved
@@ -61,17 +60,12 @@ class OwnTraffic:
     def __init__(self, traffic: TrafficStream, record: dict[str, Any], scenario: str) -> None:
         self._traffic = traffic
         self._record = record
-        self._rsus = tuple(traffic.rsus)
-        if not self._rsus:
+        self.rsus = tuple(traffic.rsus)
+        if not self.rsus:
             raise InputError(f"traffic source '{record['name']}': it has no RSU.")
         self._windows = self._unlike = 0
         file = source_file(scenario)
         self._inputs = () if file is None else (str(resolved(file)),)
-
-    @property
-    def rsus(self) -> tuple[Rsu, ...]:
-        """The RSUs."""
-        return self._rsus
 
     @property
     def info(self) -> TrafficInfo:
@@ -107,7 +101,7 @@ class OwnTraffic:
             InputError: an RSU that there is not, or a path outside of the disc.
         """
         path, who = event.path, f"traffic: the path of {event.path.vehicle_id}"
-        rsu = next((rsu for rsu in self._rsus if rsu.id == path.rsu_id), None)
+        rsu = next((rsu for rsu in self.rsus if rsu.id == path.rsu_id), None)
         if rsu is None:
             raise InputError(f"{who} names RSU '{path.rsu_id}', which is not there.")
         away_m = float(np.hypot(np.subtract(path.x_m, rsu.x_m), np.subtract(path.y_m, rsu.y_m)).max())

@@ -1,6 +1,6 @@
-"""Readers of SUMO's floating-car data (FCD): XML, CSV (both also gzipped) and Parquet, one time step at a time.
+"""Readers of SUMO's floating-car data (FCD): XML, CSV (both also gzipped) and Parquet, some time steps at a time.
 
-Nothing is kept of a step that was handed out, so memory does not grow with the length of a recording.
+Nothing is kept of steps that were handed out, so memory does not grow with the length of a recording.
 """
 
 from __future__ import annotations
@@ -10,67 +10,78 @@ import math
 import re
 import zlib
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
 
 from vnetsim.errors import InputError
-from vnetsim.traffic.fcd.step import FcdStep
-from vnetsim.traffic.fcd.tables import csv_steps, parquet_steps
+from vnetsim.traffic.fcd.part import FcdPart
+from vnetsim.traffic.fcd.tables import csv_parts, parquet_parts
 from vnetsim.traffic.sumo.config import is_true
 from vnetsim.xml_files import XmlFile
 
 _FARTHEST = 1e10
 """No coordinate (m), speed (m/s) or time (s) of a recording is beyond; their squares are still finite."""
+_STEPS, _ROWS = 64, 50_000
+"""So many steps of an XML file are a part, or those that reach so many rows."""
 
 
-def read_fcd(path: Path) -> Iterator[FcdStep]:
+def read_fcd(path: Path) -> Iterator[FcdPart]:
     """Yield the steps of a recording, its format known by its name.
 
     Raises:
         InputError: naming file and line, for anything that is not a complete FCD recording in strictly increasing
-            time with finite values and each vehicle once per step.
+            time with finite values and each vehicle once per step; what comes before was yielded.
     """
     if not path.is_file():
         raise InputError(f"{path}: no such file.")
     name = path.name.removesuffix(".gz")
-    reader = _xml_steps if name.endswith(".xml") else csv_steps if name.endswith(".csv") else parquet_steps
+    reader = _xml_parts if name.endswith(".xml") else csv_parts if name.endswith(".csv") else parquet_parts
+    numbers: dict[str, int] = {}
+    before_s = -math.inf
     try:
-        yield from _checked(path, reader(path))
+        for columns in reader(path):
+            vehicle = np.array([numbers.setdefault(name, len(numbers)) for name in columns.ids], dtype=np.int64)
+            part = replace(columns, vehicle=vehicle)
+            if fault := _fault(part, before_s):
+                step, what = fault
+                if step:
+                    yield part.until(step)
+                raise InputError(f"{part.where[step]}: {what}")
+            before_s = float(part.time_s[-1])
+            yield part
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise InputError(f"{path}: damaged or cut off in the middle of the gzip stream: {error}.") from error
     except OSError as error:
         raise InputError(f"{path}: unreadable: {error.strerror or error}.") from error
-
-
-def _checked(path: Path, steps: Iterator[FcdStep]) -> Iterator[FcdStep]:
-    before_s = -math.inf
-    empty = True
-    for step in steps:
-        if not abs(step.time_s) <= _FARTHEST:
-            raise InputError(f"{step.where}: time {step.time_s} is not finite, or too far away.")
-        if step.time_s <= before_s:
-            raise InputError(
-                f"{step.where}: time {step.time_s:g} s follows {before_s:g} s; a recording must be sorted by time."
-            )
-        before_s = step.time_s
-        if len(set(step.ids)) < len(step.ids):
-            seen: set[str] = set()
-            twice = next(name for name in step.ids if name in seen or seen.add(name))  # type: ignore[func-returns-value]
-            raise InputError(f"{step.where}: vehicle '{twice}' occurs twice at time {step.time_s:g} s.")
-        for quantity, values in (("x", step.x_m), ("y", step.y_m), ("speed", step.speed_mps)):
-            # two ends are far cheaper than a look at every value, and NaN is at both
-            if not (values.max(initial=0) <= _FARTHEST and values.min(initial=0) >= -_FARTHEST):
-                index = int(np.flatnonzero(~(np.abs(values) <= _FARTHEST))[0])
-                found = float(values[index])
-                what = f"is {found:g}, which no place is" if math.isfinite(found) else "is missing or not finite"
-                raise InputError(
-                    f"{step.where}: {quantity} of vehicle '{step.ids[index]}' at time {step.time_s:g} s {what}."
-                )
-        empty = False
-        yield step
-    if empty:
+    if before_s == -math.inf:
         raise InputError(f"{path}: the recording is empty: it has no time step.")
+
+
+def _fault(part: FcdPart, before_s: float) -> tuple[int, str] | None:
+    """Return the first step that cannot be after one at ``before_s`` (s), and why."""
+    earlier_s = np.append(before_s, part.time_s[:-1])
+    found = [
+        (step, f"time {part.time_s[step]} is not finite, or too far away.")
+        for step in np.flatnonzero(~(np.abs(part.time_s) <= _FARTHEST))[:1].tolist()
+    ]
+    for step in np.flatnonzero(part.time_s <= earlier_s)[:1].tolist():
+        times = f"time {part.time_s[step]:g} s follows {earlier_s[step]:g} s"
+        found.append((step, f"{times}; a recording must be sorted by time."))
+    pairs = part.step * (int(part.vehicle.max(initial=0)) + 1) + part.vehicle
+    _, first = np.unique(pairs, return_index=True)
+    if len(first) < len(pairs):
+        row = int(np.setdiff1d(np.arange(len(pairs)), first)[0])
+        step = int(part.step[row])
+        found.append((step, f"vehicle '{part.ids[row]}' occurs twice at time {part.time_s[step]:g} s."))
+    for quantity, values in (("x", part.x_m), ("y", part.y_m), ("speed", part.speed_mps)):
+        for row in np.flatnonzero(~(np.abs(values) <= _FARTHEST))[:1].tolist():
+            step, value = int(part.step[row]), values[row]
+            what = f"is {value:g}, which no place is" if math.isfinite(value) else "is missing or not finite"
+            found.append((step, f"{quantity} of vehicle '{part.ids[row]}' at time {part.time_s[step]:g} s {what}."))
+    return min(found, key=itemgetter(0), default=None)
 
 
 class _XmlHandler:
@@ -78,17 +89,16 @@ class _XmlHandler:
 
     def __init__(self, path: Path) -> None:
         self.file = XmlFile(path, self._start, end=self._end, comment=self._comment)
-        self.steps: list[FcdStep] = []
+        self.parts: list[FcdPart] = []
         self._depth = 0
-        self._time_s = 0.0
-        self._where = ""
         self._clear()
 
     def _clear(self) -> None:
+        self._times_s: list[float] = []
+        self._where: list[str] = []
+        self._ends: list[int] = []  # of each complete step: how many rows there are until its end
         self._ids: list[str] = []
-        self._x_m: list[float] = []
-        self._y_m: list[float] = []
-        self._speed_mps: list[float] = []
+        self._motion: list[tuple[float, float, float]] = []
         self._lanes: list[str | None] = []
         self._types: list[str | None] = []
 
@@ -103,54 +113,64 @@ class _XmlHandler:
 
     def _start(self, name: str, attributes: Mapping[str, str]) -> None:
         self._depth += 1
-        if self._depth == 3 and name == "vehicle":
-            try:
+        try:
+            if self._depth == 3 and name == "vehicle":
+                motion = float(attributes["x"]), float(attributes["y"]), float(attributes["speed"])
                 self._ids.append(attributes["id"])
-                self._x_m.append(float(attributes["x"]))
-                self._y_m.append(float(attributes["y"]))
-                self._speed_mps.append(float(attributes["speed"]))
-            except (KeyError, ValueError) as error:
-                raise self._bad("vehicle", error) from None
-            self._lanes.append(attributes.get("lane"))
-            self._types.append(attributes.get("type"))
-        elif self._depth == 1 and name != "fcd-export":
-            raise InputError(
-                f"{self.file.where}: not an FCD recording: its root element is <{name}>, not <fcd-export>."
-            )
-        elif self._depth == 2:
-            if name != "timestep":
-                raise InputError(f"{self.file.where}: expected <timestep>, found <{name}>.")
-            try:
-                self._time_s = float(attributes["time"])
-            except (KeyError, ValueError) as error:
-                raise self._bad("timestep", error) from None
-            self._where = self.file.where
-
-    def _bad(self, element: str, error: Exception) -> InputError:
-        what = f"has no attribute {error}" if isinstance(error, KeyError) else f"is malformed: {error}"
-        return InputError(f"{self.file.where}: <{element}> {what}.")
+                self._motion.append(motion)
+                self._lanes.append(attributes.get("lane"))
+                self._types.append(attributes.get("type"))
+            elif self._depth == 1 and name != "fcd-export":
+                raise InputError(
+                    f"{self.file.where}: not an FCD recording: its root element is <{name}>, not <fcd-export>."
+                )
+            elif self._depth == 2:
+                if name != "timestep":
+                    raise InputError(f"{self.file.where}: expected <timestep>, found <{name}>.")
+                self._times_s.append(float(attributes["time"]))
+                self._where.append(self.file.where)
+        except KeyError as error:
+            raise InputError(f"{self.file.where}: <{name}> has no attribute {error}.") from None
+        except ValueError as error:
+            raise InputError(f"{self.file.where}: <{name}> is malformed: {error}.") from None
 
     def _end(self, _: str) -> None:
         self._depth -= 1
         if self._depth == 1:
-            self.steps.append(
-                FcdStep(
-                    time_s=self._time_s,
-                    ids=self._ids,
-                    x_m=np.array(self._x_m, dtype=np.float64),
-                    y_m=np.array(self._y_m, dtype=np.float64),
-                    speed_mps=np.array(self._speed_mps, dtype=np.float64),
-                    lanes=self._lanes,
-                    types=self._types,
+            self._ends.append(len(self._ids))
+            if len(self._ends) == _STEPS or (len(self._ends) > 1 and len(self._ids) >= _ROWS):
+                self.flush()
+
+    def flush(self) -> None:
+        """Make a part of the steps that are complete."""
+        if self._ends:
+            steps, rows = len(self._ends), self._ends[-1]
+            x_m, y_m, speed_mps = np.array(self._motion[:rows], dtype=np.float64).reshape(-1, 3).T.copy()
+            self.parts.append(
+                FcdPart(
+                    time_s=np.array(self._times_s[:steps], dtype=np.float64),
                     where=self._where,
+                    step=np.repeat(np.arange(steps), np.diff(self._ends, prepend=0)),
+                    ids=self._ids[:rows],
+                    x_m=x_m,
+                    y_m=y_m,
+                    speed_mps=speed_mps,
+                    lanes=self._lanes[:rows],
+                    types=self._types[:rows],
                 )
             )
-            self._clear()
+        self._clear()
 
 
-def _xml_steps(path: Path) -> Iterator[FcdStep]:
+def _xml_parts(path: Path) -> Iterator[FcdPart]:
     handler = _XmlHandler(path)
-    for _ in handler.file.pieces():
-        # What is complete counts, so that an error comes where reading arrives at it.
-        yield from handler.steps
-        handler.steps.clear()
+    try:
+        for _ in handler.file.pieces():
+            yield from handler.parts
+            handler.parts.clear()
+    except InputError:  # what is complete comes first
+        handler.flush()
+        yield from handler.parts
+        raise
+    handler.flush()
+    yield from handler.parts

@@ -7,8 +7,8 @@ time: it is recorded as an arrival, at the same instant at which the live simula
 within one step is known by a displacement that no speed explains; one shorter than that (about 50 m and a drive) looks
 like a drive, which the live simulation knows better, from SUMO.
 
-Positions must be in net coordinates (m). A recording made with ``--fcd-output.geo`` holds degrees and is refused; see
-``vnetsim.traffic.fcd.step``.
+Positions must be in net coordinates (m). A recording made with ``--fcd-output.geo`` holds degrees and is refused: its
+vehicles hardly move.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator
-from itertools import chain, islice, takewhile
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -31,14 +31,15 @@ from vnetsim.errors import InputError
 from vnetsim.errors.paths import resolved
 from vnetsim.experiment import Experiment, TrafficSettings
 from vnetsim.experiment.traffic import REACH_M
+from vnetsim.traffic.fcd.part import FcdPart
 from vnetsim.traffic.fcd.readers import read_fcd
-from vnetsim.traffic.fcd.step import FcdStep, UnitsCheck
 from vnetsim.traffic.net_file import NetFile
 from vnetsim.traffic.opened import OpenedTraffic
 from vnetsim.traffic.vehicle_types import TypeFilter, Verdicts
 
-_PART_STEPS, _PART_ROWS = 64, 50_000
-"""How much of a recording is looked at together, at most so many steps, or the step that reaches so many rows."""
+_ENOUGH_M, _SLOW_MPS, _SHARE = 200.0, 1.0, 1e-3
+"""Vehicles that drove so far, at more than this speed, have moved by less than such a share of it where positions are
+degrees: one is at least 1.9 km even of longitude at 89 degrees north."""
 
 _PERSONS_UNKNOWN = (
     "The recording has neither lanes nor edges: persons and containers in it, unless of SUMO's own types, cannot be "
@@ -77,9 +78,10 @@ class FcdTraffic(OpenedTraffic):
                 "or with --rsu JUNCTION[:range_m] and --set traffic.net=FILE.net.xml."
             )
         self._types = TypeFilter(settings)
+        self._late_note = self._types.note
         net = NetFile(Path(settings.net) if settings.net else None)
         self._path = path
-        self._rsus, notes = place_rsus(
+        self.rsus, notes = place_rsus(
             settings.rsu_places,
             range_m=settings.range_m or REACH_M,
             net=net,
@@ -88,34 +90,34 @@ class FcdTraffic(OpenedTraffic):
             spacing_m=settings.rsu_spacing_m,
         )
         files: list[Path | str] = [path, *([net.path] if net.path else []), *settings.rsu_files]
-        # Two steps are read ahead: they show the format, the first instant and the step.
-        steps = read_fcd(path)
-        first = tuple(islice(steps, 2))
-        self._steps: Iterator[FcdStep] | None = chain(first, steps)
-        begin_s = first[0].time_s if settings.begin_s is None else settings.begin_s
-        self._begin_s = max(first[0].time_s, begin_s + settings.warmup_s)
+        parts = read_fcd(path)
+        first: list[FcdPart] = []
+        for part in parts:  # two steps are read ahead: they show the format, the first instant and the step
+            first.append(part)
+            if sum(len(one.time_s) for one in first) > 1:
+                break
+        times_s = np.concatenate([part.time_s for part in first]).tolist()
+        self._parts: Iterator[FcdPart] | None = chain(first, parts)
+        begin_s = times_s[0] if settings.begin_s is None else settings.begin_s
+        self._begin_s = max(times_s[0], begin_s + settings.warmup_s)
         self._end_s = math.inf if settings.end_s is None else settings.end_s
-        self._time_s = self._begin_s
+        self.time_s = self._begin_s
         self._info = TrafficInfo(
             kind="fcd",
             begin_s=self._begin_s,
             end_s=None,
-            step_s=first[1].time_s - first[0].time_s if len(first) > 1 else None,
+            step_s=times_s[1] - times_s[0] if len(times_s) > 1 else None,
             seed=None,
             inputs=tuple(str(resolved(file)) for file in files),
             notes=notes if first[0].persons_known else (*notes, _PERSONS_UNKNOWN),
-            lanes=net.lanes(self._rsus),
+            lanes=net.lanes(self.rsus),
             vehicles=f"{self._types.describe()}, as far as the recording names types; {_SHORT_TELEPORTS}",
             heights_m=self._types.heights_m,
         )
 
     def close(self) -> None:
         """Close the file; may be called twice."""
-        self._steps = None
-
-    def _late_note(self) -> str:
-        """Return which vehicles were left out so far."""
-        return self._types.note()
+        self._parts = None
 
     def events(self) -> Iterator[CoverageEvent]:
         """Yield the coverage events; see ``vnetsim.coverage.windows.TrafficStream``. Can be read once.
@@ -123,50 +125,32 @@ class FcdTraffic(OpenedTraffic):
         Raises:
             InputError: where the recording turns out to be damaged.
         """
-        steps, self._steps = self._steps, None
-        if steps is None:
+        parts, self._parts = self._parts, None
+        if parts is None:
             raise InputError(f"{self._path}: this recording was closed or already read; open it again.")
-        tracker = Tracker(self._rsus)
-        recorded = _Recorded(self._rsus, self._types, self._info.step_s or 0.0)
-        units = UnitsCheck()
+        tracker = Tracker(self.rsus)
+        recorded = _Recorded(self.rsus, self._types, self._info.step_s or 0.0)
         last_s = -math.inf
-        # as SUMO, whose last step begins before the end
-        for part in _parts(takewhile(lambda step: step.time_s < self._end_s, units.seen(steps))):
-            last_s = part[-1].time_s
+        for whole in parts:
+            part = whole.until(int(np.searchsorted(whole.time_s, self._end_s)))  # as SUMO's, the last begins before it
+            if not len(part.time_s):
+                break
+            last_s = float(part.time_s[-1])
             frames = recorded.frames(part, self._begin_s)
             if frames is not None:
-                self._time_s = last_s
+                self.time_s = last_s
                 yield from tracker.advance(frames, recorded)
         if last_s < self._begin_s:
             raise InputError(
                 f"{self._path}: the recording ends at {last_s:g} s, before {self._begin_s:g} s, where traffic.begin_s "
                 "and traffic.warmup_s have the windows begin."
             )
-        units.finish(str(self._path))
+        recorded.check_units(str(self._path), enough_m=0.0)
         self._types.refuse_nobody(str(self._path))
         yield from tracker.finish(recorded)
         # A row tells where vehicles are when a step begins; the last step is as long as any, as in the live simulation.
-        self._time_s += self._info.step_s or 0.0
-        self._info = dataclasses.replace(self._info, end_s=self._time_s)
-
-
-def _parts(steps: Iterator[FcdStep]) -> Iterator[list[FcdStep]]:
-    """Yield as many steps at a time as are worth being looked at together."""
-    part: list[FcdStep] = []
-    rows = 0
-    try:
-        for step in steps:
-            part.append(step)
-            rows += len(step.ids)
-            if len(part) == _PART_STEPS or rows >= _PART_ROWS:
-                yield part
-                part, rows = [], 0
-    except InputError:  # what was read before the fault is played first
-        if part:
-            yield part
-        raise
-    if part:
-        yield part
+        self.time_s += self._info.step_s or 0.0
+        self._info = dataclasses.replace(self._info, end_s=self.time_s)
 
 
 class _Recorded:
@@ -181,62 +165,81 @@ class _Recorded:
     def __init__(self, rsus: tuple[Rsu, ...], types: TypeFilter, step_s: float) -> None:
         self._rsus = rsus
         self._types = types
-        self._vehicles: dict[str, int] = {}
+        self._vehicles = 0  # seen so far
         self._verdicts = Verdicts(types)
         self._time_s = math.nan
         self._step_s = step_s
         self._fastest_mps = 0.0
+        self._driven_m = self._moved_m = 0.0
 
-    def frames(self, part: list[FcdStep], begin_s: float) -> Frames | None:
-        """Return the frames of a part of the recording from ``begin_s`` (s) on; None before that."""
-        known, before = self._vehicles, len(self._vehicles)
-        self._part = part
-        self._starts = np.cumsum([0, *(len(step.ids) for step in part)])
-        self._vehicle = np.array(
-            [known.setdefault(name, len(known)) for step in part for name in step.ids], dtype=np.int64
-        )
-        self._new = np.zeros(len(self._vehicle), dtype=np.bool_)
-        new = np.flatnonzero(self._vehicle >= before)
-        self._new[new[np.unique(self._vehicle[new], return_index=True)[1]]] = True
-        time_s = np.array([step.time_s for step in part])
-        x_m, y_m, speed_mps = (
-            np.concatenate(columns)
-            for columns in zip(*((step.x_m, step.y_m, step.speed_mps) for step in part), strict=True)
-        )
-        gaps_s = np.diff(time_s, prepend=self._time_s)
-        self._time_s = part[-1].time_s
-        self._fastest_mps = max(self._fastest_mps, float(speed_mps.max(initial=0.0)))
+    def frames(self, part: FcdPart, begin_s: float) -> Frames | None:
+        """Return the frames of a part of the recording from ``begin_s`` (s) on; None before that.
+
+        Raises:
+            InputError: positions are geographical degrees.
+        """
+        self._part, vehicle = part, part.vehicle
+        self._new = np.zeros(len(vehicle), dtype=np.bool_)
+        new = np.flatnonzero(vehicle >= self._vehicles)
+        self._new[new[np.unique(vehicle[new], return_index=True)[1]]] = True
+        self._vehicles = max(self._vehicles, int(vehicle.max(initial=-1)) + 1)
+        if self._driven_m < _ENOUGH_M:
+            self._measure(part)
+            self.check_units(part.where[0], enough_m=_ENOUGH_M)
+        gaps_s = np.diff(part.time_s, prepend=self._time_s)
+        self._time_s = float(part.time_s[-1])
+        self._fastest_mps = max(self._fastest_mps, float(part.speed_mps.max(initial=0.0)))
         reach_m = float(largest_move_m(self._fastest_mps, float(np.nanmax(gaps_s, initial=self._step_s))))
-        self._skipped = int(np.searchsorted(time_s, begin_s))
-        rows = np.arange(self._starts[self._skipped], len(x_m))
-        rows = rows[self._near(x_m[rows], y_m[rows], reach_m)]
-        self._rows = rows = rows[self._verdicts.of(self._vehicle[rows], lambda row: self._kind(int(rows[row])))]
-        if self._skipped == len(part):
+        self._skipped = int(np.searchsorted(part.time_s, begin_s))
+        rows = np.flatnonzero(part.step >= self._skipped)
+        rows = rows[self._near(part.x_m[rows], part.y_m[rows], reach_m)]
+        self._rows = rows = rows[self._verdicts.of(vehicle[rows], lambda row: self._kind(int(rows[row])))]
+        if self._skipped == len(part.time_s):
             return None
         return Frames(
-            time_s=time_s[self._skipped :],
-            instant=np.repeat(np.arange(len(part)), np.diff(self._starts))[rows] - self._skipped,
-            vehicle=self._vehicle[rows],
-            x_m=x_m[rows],
-            y_m=y_m[rows],
-            speed_mps=speed_mps[rows],
+            time_s=part.time_s[self._skipped :],
+            instant=part.step[rows] - self._skipped,
+            vehicle=vehicle[rows],
+            x_m=part.x_m[rows],
+            y_m=part.y_m[rows],
+            speed_mps=part.speed_mps[rows],
             moved=np.zeros(len(rows), dtype=np.bool_),
         )
 
+    def _measure(self, part: FcdPart) -> None:
+        """Add up how far vehicles drove by their speeds, and how far they moved."""
+        order = np.lexsort((part.step, part.vehicle))
+        vehicle, step, speed_mps = part.vehicle[order], part.step[order], part.speed_mps[order]
+        drives = (vehicle[1:] == vehicle[:-1]) & (step[1:] == step[:-1] + 1)
+        drives &= np.minimum(speed_mps[1:], speed_mps[:-1]) > _SLOW_MPS
+        driven_m = (speed_mps[1:] + speed_mps[:-1]) / 2 * np.diff(part.time_s[step])
+        self._driven_m += float(driven_m[drives].sum())
+        self._moved_m += float(np.hypot(np.diff(part.x_m[order]), np.diff(part.y_m[order]))[drives].sum())
+
+    def check_units(self, where: str, *, enough_m: float) -> None:
+        """Refuse geographical degrees, once vehicles have driven so far (m).
+
+        Raises:
+            InputError: they hardly moved.
+        """
+        if self._driven_m >= enough_m and 0 < self._moved_m < _SHARE * self._driven_m:
+            raise InputError(
+                f"{where}: positions are in degrees: vehicles drove {self._driven_m:.3g} m by their speeds and moved "
+                f"by {self._moved_m:.2g}. Record without --fcd-output.geo."
+            )
+
     def vehicle_id(self, row: int) -> str:
         """Return its recorded id."""
-        step, index = self._place(self._rows[row])
-        return step.ids[index]
+        return str(self._part.ids[int(self._rows[row])])
 
     def vehicle_type(self, row: int) -> str:
         """Return its recorded type."""
-        step, index = self._place(self._rows[row])
-        return (step.types[index] if len(step.types) else None) or ""
+        return self._part.types[int(self._rows[row])] or ""
 
     def edge(self, row: int) -> str:
         """Return the edge of its recorded lane."""
-        step, index = self._place(self._rows[row])
-        return ((step.lanes[index] if len(step.lanes) else None) or "").rpartition("_")[0]
+        lane: str = self._part.lanes[int(self._rows[row])] or ""
+        return lane.rpartition("_")[0]
 
     def appeared(self, row: int) -> EntryCause:
         """Return ``teleport`` for a vehicle seen before, elsewhere or a while ago, else ``departure``."""
@@ -244,13 +247,9 @@ class _Recorded:
 
     def vanished(self, vehicle: int, instant: int) -> ExitCause:
         """Return ``teleport`` for a vehicle that is elsewhere now, else ``arrival``."""
-        present = slice(*self._starts[self._skipped + instant : self._skipped + instant + 2])
-        return "teleport" if (self._vehicle[present] == vehicle).any() else "arrival"
-
-    def _place(self, row: int) -> tuple[FcdStep, int]:
-        """Return the step of a row of the part, and where it is in that."""
-        step = int(np.searchsorted(self._starts, row, side="right")) - 1
-        return self._part[step], int(row - self._starts[step])
+        at = self._skipped + instant
+        present = slice(*np.searchsorted(self._part.step, (at, at + 1)))
+        return "teleport" if (self._part.vehicle[present] == vehicle).any() else "arrival"
 
     def _near(self, x_m: Floats, y_m: Floats, reach_m: float) -> NDArray[np.bool_]:
         """Return who is in a disc, or could be within one step."""
@@ -264,11 +263,10 @@ class _Recorded:
 
     def _kind(self, row: int) -> tuple[str, str | None, None, None]:
         """Return the id and the type of the vehicle of a row of the part, None where it has none."""
-        step, index = self._place(row)
-        type_id = (step.types[index] if len(step.types) else None) or None
+        type_id, name = self._part.types[row] or None, self._part.ids[row]
         if not type_id and not (self._types.by_default or self._types.takes_all):
             raise InputError(
-                f"{step.where}: vehicle '{step.ids[index]}' has no type in this recording; traffic.vehicle_types "
-                "needs one."
+                f"{self._part.where[self._part.step[row]]}: vehicle '{name}' has no type in this recording; "
+                "traffic.vehicle_types needs one."
             )
-        return step.ids[index], type_id, None, None
+        return name, type_id, None, None

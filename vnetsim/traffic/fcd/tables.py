@@ -1,4 +1,4 @@
-"""Recordings as tables, CSV or Parquet, one time step at a time.
+"""Recordings as tables, CSV or Parquet, some time steps at a time.
 
 SUMO 1.28 writes persons and containers into the columns of vehicles: with an edge and no lane, where a vehicle has a
 lane and no edge. A mesoscopic simulation gives all of them an edge and no lane; such a table is refused. A table with
@@ -12,17 +12,16 @@ import gzip
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import islice, pairwise
+from itertools import islice
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from vnetsim.errors import InputError
-from vnetsim.traffic.fcd.step import FcdStep
+from vnetsim.traffic.fcd.part import FcdPart
 
 _BATCH_ROWS, _TEXT_ROWS = 1 << 16, 1 << 13
 _NUMBERS = ("timestep_time", "vehicle_x", "vehicle_y", "vehicle_speed")
@@ -33,7 +32,7 @@ _LINE = "line"
 """Which line of a text file a row is."""
 
 
-def csv_steps(path: Path) -> Iterator[FcdStep]:
+def csv_parts(path: Path) -> Iterator[FcdPart]:
     """Yield the steps of a CSV recording, plain or gzipped."""
     with (
         gzip.open(path, "rt", encoding="utf-8-sig", errors="replace", newline="")
@@ -44,10 +43,10 @@ def csv_steps(path: Path) -> Iterator[FcdStep]:
         separator = max(";,\t", key=header.count)
         names = header.split(separator)
         wanted = _columns(path, names)
-        yield from _steps(path, wanted, _csv_batches(path, csv.reader(file, delimiter=separator), names, wanted))
+        yield from _parts(path, wanted, _csv_batches(path, csv.reader(file, delimiter=separator), names, wanted))
 
 
-def parquet_steps(path: Path) -> Iterator[FcdStep]:
+def parquet_parts(path: Path) -> Iterator[FcdPart]:
     """Yield the steps of a Parquet recording."""
     with _damage_as_input_error(path):
         schema = pl.scan_parquet(path, glob=False).collect_schema()
@@ -55,7 +54,7 @@ def parquet_steps(path: Path) -> Iterator[FcdStep]:
     for name in _REQUIRED:
         if not (schema[name].is_numeric() or schema[name] == pl.String):
             raise InputError(f"{path}: column '{name}' holds {schema[name]}; write numbers or text, times in seconds.")
-    yield from _steps(path, names, _parquet_batches(path, names))
+    yield from _parts(path, names, _parquet_batches(path, names))
 
 
 def _columns(path: Path, found: Sequence[str]) -> list[str]:
@@ -122,7 +121,7 @@ def _damage_as_input_error(path: Path) -> Iterator[None]:
         raise InputError(f"{path}: not a readable Parquet file: {what}.") from error
 
 
-def _steps(path: Path, names: list[str], batches: Iterator[pl.DataFrame]) -> Iterator[FcdStep]:
+def _parts(path: Path, names: list[str], batches: Iterator[pl.DataFrame]) -> Iterator[FcdPart]:
     """Yield the steps of a table that comes in batches of rows.
 
     Raises:
@@ -130,21 +129,22 @@ def _steps(path: Path, names: list[str], batches: Iterator[pl.DataFrame]) -> Ite
     """
     kept = left_out = False
     rest: pl.DataFrame | None = None
+    # a step without vehicles is one row without an id; before SUMO 1.28 rows of persons have no vehicle either
+    named = pl.col("vehicle_id").fill_null("") != ""
     for batch in batches:
         rows, fault = _numbers(path, batch)
-        rows = rows.with_columns(person=_person(names), named=pl.col("vehicle_id").fill_null("") != "")
-        kept |= rows.select((pl.col("named") & ~pl.col("person")).any()).item()
-        left_out |= rows.select((pl.col("named") & pl.col("person")).any()).item()
+        rows = rows.with_columns(vehicle=named & ~_person(names), person=named & _person(names))
+        kept, left_out = kept or rows["vehicle"].any(), left_out or rows["person"].any()
         rows = rows if rest is None else pl.concat((rest, rows))
         time_s = rows["timestep_time"].to_numpy()
         starts = np.flatnonzero(np.r_[True, time_s[1:] != time_s[:-1]][: rows.height]).tolist()
-        # the last step may go on in the next batch
-        yield from _table_steps(path, rows, starts, names)
-        rest = rows[starts[-1] :] if starts else rest
+        if len(starts) > 1:  # the last step may go on in the next batch
+            yield _part(path, rows[: starts[-1]], starts[:-1], names)
+        rest = rows[starts[-1] :] if starts else None
         if fault is not None:
             raise fault
     if rest is not None:
-        yield from _table_steps(path, rest, [0, rest.height], names)
+        yield _part(path, rest, [0], names)
     if left_out and not kept:
         raise InputError(
             f"{path}: no row has a lane: either only persons and containers were recorded, or SUMO ran with "
@@ -186,28 +186,22 @@ def _person(names: list[str]) -> pl.Expr:
     return pl.lit(value=False)
 
 
-def _table_steps(path: Path, rows: pl.DataFrame, starts: list[int], names: list[str]) -> Iterator[FcdStep]:
-    """Yield the steps that begin at ``starts``, but for the last, where the one before it ends."""
-    time_s, x_m, y_m, speed_mps = (rows[name].to_numpy() for name in _NUMBERS)
-    ids = rows["vehicle_id"].to_list()
-    # a step without vehicles is one row without an id; before SUMO 1.28 rows of persons have no vehicle either
-    skipped = ~rows["named"].to_numpy() | rows["person"].to_numpy()
-    gaps = skipped if skipped.any() else None
-    for start, end in pairwise(starts):
-        at: slice | NDArray[np.intp] = slice(start, end)
-        step_ids = ids[start:end]
-        if gaps is not None and gaps[at].any():
-            at = start + np.flatnonzero(~gaps[at])
-            step_ids = [ids[row] for row in at.tolist()]
-        yield FcdStep(
-            time_s=float(time_s[start]),
-            ids=step_ids,
-            x_m=x_m[at],
-            y_m=y_m[at],
-            speed_mps=speed_mps[at],
-            # looked up for few vehicles: they stay columns
-            lanes=rows["vehicle_lane"][at] if "vehicle_lane" in names else (),  # type: ignore[arg-type]
-            types=rows["vehicle_type"][at] if "vehicle_type" in names else (),  # type: ignore[arg-type]
-            where=_where(path, rows[_LINE][start]),
-            persons_known="vehicle_lane" in names or "vehicle_edge" in names,
-        )
+def _part(path: Path, rows: pl.DataFrame, starts: list[int], names: list[str]) -> FcdPart:
+    """Return the steps that begin at ``starts``, of which the last ends with the rows."""
+    step = np.repeat(np.arange(len(starts)), np.diff([*starts, rows.height]))
+    found = rows.filter("vehicle")
+    x_m, y_m, speed_mps = (found[name].to_numpy() for name in _NUMBERS[1:])
+    unknown = [None] * found.height
+    return FcdPart(
+        time_s=rows["timestep_time"].to_numpy()[starts],
+        where=[_where(path, line) for line in rows[_LINE].gather(starts)],
+        step=step[rows["vehicle"].to_numpy()],
+        ids=found["vehicle_id"].to_list(),
+        x_m=x_m,
+        y_m=y_m,
+        speed_mps=speed_mps,
+        # looked up for few vehicles: they stay columns
+        lanes=found["vehicle_lane"] if "vehicle_lane" in names else unknown,  # type: ignore[arg-type]
+        types=found["vehicle_type"] if "vehicle_type" in names else unknown,  # type: ignore[arg-type]
+        persons_known="vehicle_lane" in names or "vehicle_edge" in names,
+    )

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from vnetsim.coverage.rsu import MAP_RADIUS, Rsu
 from vnetsim.coverage.windows import Floats
 from vnetsim.errors import InputError
 from vnetsim.progress import ProgressDisplay
-from vnetsim.traffic.sumo.demand import Demand
+from vnetsim.traffic.sumo.demand import leaving
 from vnetsim.traffic.vehicle_types import NOT_MOTOR
 
 # TraCI's numbers, as in traci.constants, which would have to be imported first.
@@ -29,6 +30,8 @@ SHAPE = 0x4E
 _MAX_LANES = 5000
 _SHARED = "vnetsim.shared"
 _SPEED_FACTOR = 2.0
+_LONGEST_S = 1800.0
+"""More of a scenario is not counted: half an hour tells busy junctions apart, and costs less than the run itself."""
 
 
 @dataclass(frozen=True)
@@ -37,13 +40,15 @@ class SumoNet:
 
     Args:
         api: TraCI's modules.
-        demand: the scenario, for counting its vehicles.
-        progress: where to say that they are counted.
+        config: the ``.sumocfg``.
+        options: what SUMO's command line adds, such as seed and begin.
+        progress: where to say that vehicles are counted.
     """
 
     api: Any
-    demand: Demand | None = None
-    progress: ProgressDisplay | None = None
+    config: Path
+    options: Sequence[str]
+    progress: ProgressDisplay | None
 
     @cached_property
     def _junctions(self) -> list[str]:
@@ -107,12 +112,18 @@ class SumoNet:
             return next(iter(incoming)), f"the only {kind}"
         passes = self._passes(incoming)
         busiest = min(incoming, key=lambda name: (-passes[name], -len(incoming[name]), name))
-        if self.demand is None or not passes[busiest]:
+        if not passes[busiest]:
             return busiest, f"the {kind} with most incoming lanes ({len(incoming[busiest])}; no vehicle was counted)"
         return busiest, (
             f"the {kind} into which vehicles drive most often ({passes[busiest]} times in the first "
-            f"{self.demand.span_s:g} s, counted in a run of SUMO beforehand)"
+            f"{self._counted_s:g} s, counted in a run of SUMO beforehand)"
         )
+
+    @property
+    def _counted_s(self) -> float:
+        simulation = self.api.simulation
+        end_s: float = simulation.getEndTime()
+        return _LONGEST_S if end_s < 0 else min(_LONGEST_S, end_s - simulation.getTime())
 
     def _signalised(self) -> dict[str, set[str]]:
         """Return the controlled incoming lanes by junction, without those of rails and footways alone."""
@@ -130,9 +141,9 @@ class SumoNet:
         """Return how often vehicles drive into each junction."""
         if self.progress is not None:
             self.progress.stage("searching for the busiest junction")
-        leaving = {} if self.demand is None else self.demand.leaving()
+        left = leaving(self.config, self.options, self.api.simulation.getTime() + self._counted_s)
         return {
-            junction: sum(leaving.get(edge, 0) for edge in {lane.rpartition("_")[0] for lane in lanes})
+            junction: sum(left.get(edge, 0) for edge in {lane.rpartition("_")[0] for lane in lanes})
             for junction, lanes in incoming.items()
         }
 

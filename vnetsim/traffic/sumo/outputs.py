@@ -11,13 +11,11 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from vnetsim.errors import InputError, RunError
-from vnetsim.errors.paths import resolved
-from vnetsim.traffic.sumo.config import listed_files, options_of, read_leniently
+from vnetsim.traffic.sumo.config import options_of
 
 _UP = "../" * 64
 _PAST_THE_PREFIX = {
@@ -26,35 +24,9 @@ _PAST_THE_PREFIX = {
     "pedestrian.jupedsim.wkt": "pedestrian.jupedsim.wkt",
     "pedestrian.jupedsim.py": "pedestrian.jupedsim.py",
 }
-_OUTPUT_OPTIONS = {
-    *("netstate-dump", "ndump", "netstate", "summary", "tripinfo", "vehroutes", "vehroute", "fcd"),
-    *(
-        "save-state.prefix",
-        "log",
-        "log-file",
-        "message-log",
-        "message-log-file",
-        "error-log",
-        "error-log-file",
-        "save-state.files",
-    ),
-    *("device.ssm.file", "device.toc.file", "device.rerouting.output"),
-}
 _INSTEAD = {"save-configuration", "save-config", "C", "save-template", "save-schema"}
 NOWHERE = ("", "NUL", "nul", "/dev/null", "stdout", "stderr", "-")
 """Names by which SUMO writes to no file."""
-_FILE = {
-    **dict.fromkeys(("inductionLoop", "e1Detector", "instantInductionLoop", "laneAreaDetector", "e2Detector"), "file"),
-    **dict.fromkeys(("entryExitDetector", "e3Detector", "edgeData", "laneData", "routeProbe", "vTypeProbe"), "file"),
-    "calibrator": "output",
-    "timedEvent": "dest",
-}
-"""Elements of additional files that write, and the attribute that says where."""
-
-
-def is_output(option: str) -> bool:
-    """Return whether an option of SUMO's names files to write."""
-    return option.endswith(("-output", ".output")) or option in _OUTPUT_OPTIONS or option in _PAST_THE_PREFIX
 
 
 class SumoOutputs:
@@ -66,18 +38,16 @@ class SumoOutputs:
             is there stays. None takes a temporary one.
 
     Raises:
-        InputError: two outputs would share a name; something stands in the way that SUMO would write through; or the
-            scenario has SUMO write a file in place of simulating.
+        InputError: something stands in the way that SUMO would write through, or the scenario has SUMO write a file in
+            place of simulating.
         RunError: the folder cannot be made.
     """
 
     def __init__(self, config: Path, folder: Path | None) -> None:
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
         self._options = options_of(config)
-        self._config = config
         for name in sorted(_INSTEAD & self._options.keys()):
             raise InputError(f"{config}: option '{name}' has SUMO write a file in place of simulating; remove it.")
-        self._refuse_same_names()
         self._kept = folder is not None
         if folder is None:
             self._scratch = tempfile.TemporaryDirectory(prefix="vnetsim-")
@@ -129,35 +99,6 @@ class SumoOutputs:
         if self._scratch is not None:
             self._scratch.cleanup()
             self._scratch = None
-
-    def _refuse_same_names(self) -> None:
-        """Refuse two outputs of one name, which stand in folders of their own and go to one folder here."""
-        options = [
-            (self._config, value)
-            for name, value in self._options.items()
-            if is_output(name) and name not in _PAST_THE_PREFIX and value not in NOWHERE and "," not in value
-        ]
-        taken: dict[str, Path] = {}
-        for file, value in (*options, *_written(self._options, self._config.parent)):
-            path = resolved(file.parent / value)
-            if taken.setdefault(path.name, path) != path:
-                raise InputError(
-                    f"{file}: two of its outputs are called '{path.name}', in different folders, and go to one folder "
-                    "here; rename one."
-                )
-
-
-def _written(options: dict[str, str], folder: Path) -> Iterator[tuple[Path, str]]:
-    """Yield the outputs of additional files: the file, and the path as it stands there."""
-    for file in listed_files(options, folder):
-        found: list[str] = []
-
-        def start(element: str, attributes: Mapping[str, str], found: list[str] = found) -> None:
-            if (attribute := _FILE.get(element)) and attributes.get(attribute, "") not in NOWHERE:
-                found.append(attributes[attribute])
-
-        read_leniently(file, start)
-        yield from ((file, value) for value in found)
 
 
 def _refuse_in_the_way(folder: Path) -> None:

@@ -16,12 +16,20 @@ from pathlib import Path
 from typing import Any
 
 from vnetsim.errors import InputError, RunError
-from vnetsim.traffic.sumo.config import options_of
 
 QUIET = ("--no-step-log", "true", "--no-warnings", "true", "--verbose", "false")
 """Options that keep a scenario's own verbosity off the terminal; its log files still get everything."""
 
 _CONNECT_S = 120.0
+_SAYS_NOTHING = (
+    "Process Error",
+    "Could not load configuration",
+    "connection closed",
+    "TraCI server",
+    "Connection ",
+    "[Errno",
+)
+"""How errors of the connection begin, which do not tell why SUMO is gone."""
 EXIT_S = 10.0
 """How long SUMO may take for what it is at, when it is to end."""
 
@@ -95,21 +103,9 @@ class SumoSession:
 
     def _crashed(self, status: int) -> str:
         """Return what is known of a SUMO that a signal ended."""
-        try:
-            name = signal.Signals(-status).name
-        except ValueError:
-            name = f"signal {-status}"
-        if -status in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            return f"something ended SUMO ({name}); for SIGKILL that may have been a lack of memory."
-        return f"SUMO itself crashed ({name}) {self._why()}"
-
-    def _why(self) -> str:
-        """Return what makes SUMO crash, and the files that it was given."""
-        named = options_of(self._config)
-        files = [named[key] for key in ("net-file", "net", "n", "additional-files", "additional", "a") if key in named]
         return (
-            "without a word, as it does on a damaged net or additional file. "
-            f"It was given {', '.join(files) or 'no net'}; write the net anew with netconvert or netedit."
+            f"signal {signal.Signals(-status).name} ended SUMO. It crashes without a word on a damaged net or "
+            "additional file: write the net anew with netconvert or netedit. SIGKILL may have been a lack of memory."
         )
 
     def _connect(self) -> Any:
@@ -156,24 +152,12 @@ class SumoSession:
                 return self._crashed(status)
         self._log.seek(0)
         printed = self._log.read().decode(errors="replace")
-        _, marker, errors = printed.partition("Error: ")
-        errors = errors.replace("Error: ", "").replace("Quitting (on error).", "") if marker else ""
-        text = str(error)
-        generic = text.startswith(
-            (
-                "Process Error",
-                "Could not load configuration",
-                "connection closed",
-                "TraCI server",
-                "Connection ",
-                "[Errno",
-            )
-        )
-        text = errors if errors and (generic or self._process is not None) else text
-        if generic and not errors and (words := _last_words(printed)):
-            text = f"{words} (--gui needs a display)" if "display" in words and self.command[0] == "sumo-gui" else words
-        elif text.startswith("Process Error") and not errors:
-            text = f"it printed no reason; `sumo -c {self._config} --verbose` may show what it read last"
+        _, _, errors = printed.partition("Error: ")
+        text = errors.replace("Error: ", "").replace("Quitting (on error).", "") or str(error)
+        if text.startswith(_SAYS_NOTHING):
+            text = _last_words(printed) or "it printed no reason"
+        if "display" in text and self.command[0] == "sumo-gui":
+            text += " (--gui needs a display)"
         return _one_line(self._cleaned(text))
 
 

@@ -5,8 +5,6 @@ Only the modules ``vnetsim.traffic.sumo.source*`` talk to SUMO.
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -20,15 +18,11 @@ from vnetsim.experiment.traffic import REACH_M
 from vnetsim.progress import ProgressDisplay
 from vnetsim.traffic.opened import OpenedTraffic
 from vnetsim.traffic.sumo.config import is_true
-from vnetsim.traffic.sumo.demand import Demand
 from vnetsim.traffic.sumo.net import SumoNet, anchors, fastest_mps, surroundings
 from vnetsim.traffic.sumo.outputs import SumoOutputs
 from vnetsim.traffic.sumo.session import SumoSession
 from vnetsim.traffic.sumo.steps import Pass
 from vnetsim.traffic.vehicle_types import TypeFilter
-
-PATIENCE_S = 30.0
-"""Wall time after which a note says that a scenario has no end."""
 
 
 def open_sumo(
@@ -71,6 +65,7 @@ class SumoTraffic(OpenedTraffic):
         self._settings = settings
         self._repeat = repeat
         self._types = TypeFilter(settings)
+        self._late_note = self._types.note
         self._session: SumoSession | None = None
         self._play: Pass | None = None
         self._progress = progress
@@ -94,15 +89,9 @@ class SumoTraffic(OpenedTraffic):
         files = {
             name: _paths(option(name), self._config.parent) for name in ("net-file", "route-files", "additional-files")
         }
-        demand = Demand(
-            config=self._config,
-            options=self._chosen(self._settings.seed),
-            begin_s=api.simulation.getTime(),
-            end_s=api.simulation.getEndTime(),
-        )
-        net = SumoNet(api, demand, self._progress)
+        net = SumoNet(api, self._config, self._chosen(self._settings.seed), self._progress)
         listed = read_pois(*self._settings.rsu_files)
-        self._rsus, placed = place_rsus(
+        self.rsus, placed = place_rsus(
             self._settings.rsu_places,
             range_m=self._settings.range_m or REACH_M,
             net=net,
@@ -122,10 +111,10 @@ class SumoTraffic(OpenedTraffic):
                 f"{self._config}: it ends at {end_s:g} s, before a warm-up of {self._settings.warmup_s:g} s "
                 f"from {self._begin_s:g} s on is over; shorten --warmup or move --begin or --end."
             )
-        self._time_s: float = count_s
+        self.time_s = count_s
         lanes: dict[str, Floats] = {}
         self._radii_m: list[float] = []
-        for place, rsu in zip(anchors(api, self._rsus), self._rsus, strict=True):
+        for place, rsu in zip(anchors(api, self.rsus), self.rsus, strict=True):
             around, limit_mps = surroundings(place, rsu)
             lanes |= around
             # 10 % and 5 m more: lane changes, and lanes drawn longer than their nominal length
@@ -150,12 +139,8 @@ class SumoTraffic(OpenedTraffic):
             lanes=tuple(lanes.values()),
             vehicles=self._types.describe(),
             heights_m=self._types.heights_m,
-            chosen_rsu="" if self._settings.rsu or net.rsu_pois() else self._rsus[0].id,
+            chosen_rsu="" if self._settings.rsu or net.rsu_pois() else self.rsus[0].id,
         )
-
-    def _late_note(self) -> str:
-        """Return which vehicles were left out so far."""
-        return self._types.note()
 
     def events(self) -> Iterator[CoverageEvent]:
         """Yield the coverage events; see ``vnetsim.coverage.windows.TrafficStream``. Can be read once.
@@ -164,7 +149,6 @@ class SumoTraffic(OpenedTraffic):
             RunError: when SUMO fails while running.
         """
         shift_s = 0.0
-        began_s = time.monotonic() if self._info.end_s is None and not self._repeat else math.inf
         for index in count():
             if index > 0:
                 self._stop()
@@ -175,32 +159,22 @@ class SumoTraffic(OpenedTraffic):
             suffix = f"#{index + 1}" if index > 0 else ""
             self._play = play = Pass(
                 self._session,
-                self._rsus,
+                self.rsus,
                 self._radii_m,
                 suffix,
                 warmup_s=self._settings.warmup_s,
                 types=self._types,
             )
             for time_s, events in play.batches(shift_s):
-                self._time_s = max(time_s, self._time_s)
-                if time.monotonic() - began_s > PATIENCE_S:
-                    began_s = math.inf
-                    self._say_endless()
+                self.time_s = max(time_s, self.time_s)
                 if events:
                     met = True
                     yield from events
             shift_s += play.duration_s - self._settings.warmup_s
             if not (self._repeat and met):
                 break
-        self._time_s = max(self._time_s, self._begin_s + self._settings.warmup_s + shift_s)
+        self.time_s = max(self.time_s, self._begin_s + self._settings.warmup_s + shift_s)
         self.close()
-
-    def _say_endless(self) -> None:
-        if self._progress is not None:
-            self._progress.note(
-                f"{self._config}: names no end, so that SUMO goes on until no vehicle is left or to come; at "
-                f"{self._time_s:g} s some are. Ctrl-C and --end SECONDS make it shorter."
-            )
 
     def close(self) -> None:
         """End SUMO; may be called twice."""

@@ -6,6 +6,7 @@ before the answer to the last has arrived, and a thread takes the answers in whi
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Iterator
@@ -72,7 +73,7 @@ class Pass:
         Raises:
             RunError: SUMO failed; what it sent before was yielded.
         """
-        tracker, time_s = Tracker(self._rsus), self._begin_ms / 1000 + shift_s
+        tracker, time_s = Tracker(self._rsus), -math.inf
         self._reader = threading.Thread(target=self._read, args=(shift_s,), daemon=True)
         self._reader.start()
         try:
