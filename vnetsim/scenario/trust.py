@@ -22,7 +22,7 @@ def asks_for_trust(experiment: Experiment) -> bool:
 
 
 def _starts_sumo(experiment: Experiment) -> bool:
-    """Return whether the scenario is one of SUMO's, however it is called."""
+    """Return whether the scenario is one of SUMO's."""
     kind = kind_of(experiment.scenario)
     return kind is not None and kind.runs_program
 
@@ -56,9 +56,8 @@ def check_resumed(experiment: Experiment, file: Path, *, scenario: str, learner:
         learner: the learner that the user names; None for none.
 
     Raises:
-        InputError: it names a learner's file that the user did not name; or what may be a SUMO scenario, however it is
-            called, and may have come with the folder: one inside, or by another path than the absolute one that a run
-            records.
+        InputError: it names a learner's file that the user did not name; or a SUMO scenario that may have come
+            with the folder: one inside, or by another path than the absolute one that a run records.
     """
     learner = None if learner is None else at_folder(learner, Path.cwd())
     if learner is not None and learner != experiment.learner:
