@@ -122,19 +122,6 @@ def contrastive_divergence(
     return (rows + of_sub * divergence_rows(z_s, z_b.detach(), tau=tau)).mean()
 
 
-class BackboneAndSub(nn.Module):
-    """Backbone and sub-network.
-
-    Args:
-        network: copied for both.
-    """
-
-    def __init__(self, network: ResNet8) -> None:
-        super().__init__()
-        self.backbone = copy.deepcopy(network)
-        self.sub = copy.deepcopy(network)
-
-
 class Cdl(FederatedLearner):
     """Contrastive divergence between backbone and sub-network.
 
@@ -165,7 +152,6 @@ class Cdl(FederatedLearner):
     def parts(context: LearnerContext, settings: CdlSettings) -> Parts:
         """Return two networks that diverge, and neighbours that mix, or under ``star`` an RSU that averages."""
         task = SteeringTask(context, settings)
-        moments = task.optimizer_template()
         constant = settings.divergence_schedule == "constant"
         series = (*DIVERGENCES, *(() if constant else (INFLUENCE,)), GRADIENT_RATIO, GRADIENT_COSINE)
         weights = {
@@ -180,13 +166,7 @@ class Cdl(FederatedLearner):
             ContrastiveDivergence(context, task, settings, series),
             name=Cdl.name,
             topology=context.exchange.topology,
-            own={
-                TRAININGS: torch.tensor(0),
-                SEEN: torch.zeros(2, dtype=torch.float64),
-                **prefixed(SUB_PREFIX, task.initial_state()),
-                **prefixed(BACKBONE_OPTIMIZER, moments),
-                **prefixed(SUB_OPTIMIZER, moments),
-            },
+            own=True,
             series=series,
             facts={
                 "Divergence": f"KL(b || s) and KL(s || b) on {task.network.width} features, weights {weights}",
@@ -223,7 +203,7 @@ class ContrastiveDivergence:
         self._rounds, self._task, self._settings, self._series = context.rounds, task, settings, series
         self._descend = step_of(loss or task.loss)
         self._alone = task.training(self._descend)
-        both = BackboneAndSub(task.network)
+        both = nn.ModuleDict({"backbone": copy.deepcopy(task.network), "sub": copy.deepcopy(task.network)})
         self._together = task.training(self._step, network=both, optimizer=self._optimizers)
 
     def cost(self, silo: int) -> Cost:
@@ -337,11 +317,14 @@ class ContrastiveDivergence:
 
     def _terms(self, networks: nn.Module, batch: Tensors, base: Tensors) -> tuple[Tensor, Tensor, Tensors]:
         """Return the steering error, the divergence, and figures."""
-        assert isinstance(networks, BackboneAndSub)
+        assert isinstance(networks, nn.ModuleDict)
+        backbone, sub = networks["backbone"], networks["sub"]
+        assert isinstance(backbone, ResNet8)
+        assert isinstance(sub, ResNet8)
         influence = batch[INFLUENCE.name]
-        z_b, z_s = networks.backbone.features(batch["images"]), networks.sub.features(batch["images"])
-        angles = networks.backbone.head(self._task.dropout(z_b, batch))
-        loss, _ = self._descend(networks.backbone, {**batch, "outputs": angles}, unprefixed(BACKBONE, base))
+        z_b, z_s = backbone.features(batch["images"]), sub.features(batch["images"])
+        angles = backbone.head(self._task.dropout(z_b, batch))
+        loss, _ = self._descend(backbone, {**batch, "outputs": angles}, unprefixed(BACKBONE, base))
         divergence = contrastive_divergence(z_b, z_s, settings=self._settings, influence=influence)
         with torch.no_grad():
             tau = self._settings.temperature

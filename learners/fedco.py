@@ -15,9 +15,19 @@ from learners.engines.optimizers import Optimizer, Rate
 from learners.engines.programs import State, Tensors, Trained, TrainingJob, prefixed, unprefixed
 from learners.federated import FederatedLearner, Parts, averaging_server
 from learners.local_training import Start, mean_loss, step_of, update_of
-from learners.state.momentum_contrast import KEY, QUERY, KeyQueue, QueryAndKey, Trailing, queue_info_nce
+from learners.state.momentum_contrast import (
+    KEY,
+    KEYS,
+    QUERY,
+    Trailing,
+    enqueued,
+    query_and_key,
+    queue_figures,
+    queue_info_nce,
+    random_queue,
+)
 from learners.state.server import Folded
-from learners.state.silos import SiloState, SiloStates
+from learners.state.silos import SiloStates
 from learners.tasks.contrastive import DEFAULTS, KNN_ACCURACY, LINEAR_ACCURACY, ContrastiveTask, TaskSettings, reported
 from learners.tasks.task import BACKWARD_FACTOR, LEARNING_RATE, StepLoss, Temperature, payload_bytes
 from vnetsim.errors.bounds import Within
@@ -147,15 +157,14 @@ class FedCo(FederatedLearner):
         task = ContrastiveTask(context, settings)
         first = task.initial_state()
         trained = [name for name, _ in task.network.named_parameters()]
-        queue = KeyQueue.random(
+        queue = random_queue(
             settings.length, PROJECTION, generator=context.streams.generator("queue"), device=task.device
         )
         # a key encoder is trained by nobody: it trails, and is averaged
         trailing = {KEY_ENCODER + name: first[name] for name in trained} if settings.key_encoder == "rsu" else {}
-        of_silo = trained if settings.key_encoder == "silo" else []
-        own = {name: first[name].to("cpu", copy=True) for name in of_silo}
+        own = settings.key_encoder == "silo"
         length, keys = settings.length, settings.batch
-        sent, stays = payload_bytes(trailing) / 1e6, payload_bytes(own) / 1e6
+        key_encoder_mb = payload_bytes({name: first[name] for name in trained}) / 1e6
         return Parts(
             task=task,
             local=MomentumContrast(task, settings),
@@ -164,20 +173,20 @@ class FedCo(FederatedLearner):
                 context,
                 settings,
                 task,
-                {**first, **queue.state(), **trailing},
+                {**first, **queue, **trailing},
                 not_of_model=NOT_OF_MODEL,
                 sent=lambda state: task.sent({n: t for n, t in state.items() if not n.startswith(QUEUE)}),
-                beside=enqueued,
+                beside=next_queue,
             ),
-            silos=SiloStates(context.silos, SiloState(own=own), whole=True),
+            silos=SiloStates(own=own),
             series=(*reported(SERIES, settings), *((NEW_KEY_ENCODERS,) if own else ())),
             facts={
                 "Queue": f"{length} keys of {PROJECTION} values ({_key_bytes(length) / 1e3:.4g} kB), down with it",
                 "Keys": f"at most {keys} per participation ({_key_bytes(keys) / 1e3:.4g} kB), up with it",
                 "Key encoder": {
-                    "silo": f"kept in the silo ({stays:.4g} MB there), starts as the model first downloaded",
+                    "silo": f"kept in the silo ({key_encoder_mb:.4g} MB there), starts as the model first downloaded",
                     "visit": "starts as the downloaded model at each local training",
-                    "rsu": f"{sent:.4g} MB each way with it; kept and averaged by the RSU",
+                    "rsu": f"{key_encoder_mb:.4g} MB each way with it; kept and averaged by the RSU",
                 }[settings.key_encoder],
             },
         )
@@ -200,7 +209,7 @@ class MomentumContrast:
     def __init__(self, task: ContrastiveTask, settings: FedCoSettings, loss: StepLoss | None = None) -> None:
         self._task, self._settings = task, settings
         self._descend = step_of(loss or self._info_nce)
-        network = QueryAndKey(task.network)
+        network = query_and_key(task.network)
         self._program = task.training(self._step, network=network, optimizer=self._optimizer)
 
     def cost(self, silo: int) -> Cost:
@@ -226,7 +235,7 @@ class MomentumContrast:
         name = NEW_KEY_ENCODERS.name
         begun = [update.metrics[name] for update in updates if name in update.metrics]
         return {
-            **KeyQueue.of_state(folded.state).metrics(version),
+            **queue_figures(folded.state, version),
             **mean_loss(updates),
             **({name: sum(begun) / len(begun)} if begun else {}),
         }
@@ -240,10 +249,10 @@ class MomentumContrast:
 
     def _step(self, networks: nn.Module, batch: Tensors, base: Tensors) -> tuple[Tensor, Tensors]:
         """Return the loss of a step, and its keys; gradients flow through the queries alone."""
-        assert isinstance(networks, QueryAndKey)
+        assert isinstance(networks, nn.ModuleDict)
         with torch.no_grad():
-            keys = networks.key(batch["second"])
-        loss, figures = self._descend(networks.query, {**batch, "keys": keys}, unprefixed(QUERY, base))
+            keys = networks["key"](batch["second"])
+        loss, figures = self._descend(networks["query"], {**batch, "keys": keys}, unprefixed(QUERY, base))
         return loss, {**figures, "keys": keys}
 
     def _optimizer(self, parameters: Mapping[str, Tensor], rate: Rate, state: Tensors) -> Optimizer:
@@ -261,7 +270,7 @@ class MomentumContrast:
                 **prefixed(QUERY, model),
                 **prefixed(KEY, {**model, **at_rsu, **moved(start.own, self._task.device)}),
             },
-            given={"queue": KeyQueue.of_state(start.base).keys},
+            given={"queue": start.base[KEYS]},
             mixed=start.mixed_as(QUERY),
         )
 
@@ -279,10 +288,9 @@ class MomentumContrast:
         )
 
 
-def enqueued(present: State, updates: Sequence[Update], version: int) -> dict[str, Tensor]:
+def next_queue(present: State, updates: Sequence[Update], version: int) -> dict[str, Tensor]:
     """Return the next version's queue: the round's keys replace the oldest, in the order of the uploads."""
-    queue = KeyQueue.of_state(present)
-    return queue.enqueue([update.state["keys"] for update in updates], round_=version).state()
+    return enqueued(present, [update.state["keys"] for update in updates], round_=version)
 
 
 def _key_bytes(count: int) -> int:

@@ -20,7 +20,7 @@ from learners.mathematics.weights import weighted_mean
 from learners.state.models import Models
 from learners.state.rules import refuse_what_needs_averaging
 from learners.state.server import Folded, Server
-from learners.state.silos import OwnModels, SiloState, SiloStates
+from learners.state.silos import OwnModels, SiloStates
 from learners.tasks.classification import ACCURACY, DEFAULTS, LOSS, ClassificationSettings, ClassificationTask
 from learners.tasks.task import StepLoss, Steps, Temperature, payload_bytes
 from vnetsim.errors.bounds import Share, Within
@@ -170,7 +170,7 @@ class FedEFM(FederatedLearner):
         if alone:
             refuse_what_needs_averaging(context, FedEFM.name, "learning.server: none")
         initial = task.initial_state()
-        silos = SiloStates(context.silos, SiloState(shared=initial if alone else {}))
+        silos = SiloStates()
         server: Server | OwnModels
         if alone:
             server = OwnModels(Models(initial, max_staleness=context.max_staleness), silos, mixing="before")

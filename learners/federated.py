@@ -29,7 +29,7 @@ from learners.mathematics.weights import equal_weights, squared_norm, weighted_m
 from learners.state.models import Models
 from learners.state.rules import rule_of
 from learners.state.server import Server, Weigh, equally
-from learners.state.silos import SILO, OwnModels, SiloState, SiloStates
+from learners.state.silos import SILO, OwnModels, SiloStates
 from learners.tasks.task import ENGINE, StepLoss, Task, payload_bytes
 from vnetsim.errors import InputError
 from vnetsim.learning import (
@@ -55,7 +55,7 @@ class Parts:
         task: data, network and loss.
         local: what a vehicle does with its images.
         server: what makes a model of the uploads: an RSU that averages, or neighbours that mix silos' own models.
-        silos: what stays with the silos.
+        silos: what stays with the silos; nothing by default.
         series: the metrics, in the order to show them; those of the task by default.
         exchange: what vehicles send each other.
         exchanged: the figure of an exchange.
@@ -65,7 +65,7 @@ class Parts:
     task: Task
     local: Local
     server: Server | OwnModels
-    silos: SiloStates
+    silos: SiloStates = field(default_factory=SiloStates)
     series: Sequence[Series] = ()
     exchange: Exchange | None = None
     exchanged: Series | None = None
@@ -115,11 +115,11 @@ class FederatedLearner(ABC):
                 f"selection.name: its policy chooses by the '{context.figure}' of updates to an RSU that averages, and "
                 f"neighbours of {cls.name} mix their models; take another policy."
             )
-        if context.joint and made._silos.template.own:
+        if context.joint and made._silos.own:
             raise InputError(
                 f"handover.policy: with 'multi' several RSUs aggregate one training, and silos of {cls.name} keep a "
-                f"part of it for their next one ({min(made._silos.template.own)}), which would change with each; take "
-                "another policy, or a setting with which they keep nothing."
+                "part of it for their next one, which would change with each; take another policy, or a setting with "
+                "which they keep nothing."
             )
         return made
 
@@ -176,8 +176,8 @@ class FederatedLearner(ABC):
             **self._local.figures(updates, folded, version),
             **folded.metrics,
         }
-        if self._silos.template.own:
-            for update in updates:
+        for update in updates:
+            if update.kept:
                 self._silos.keep(update.participant.silo, own=update.kept)
         exchanges = {
             (update.participant.vehicle_id, peer): value
@@ -236,23 +236,22 @@ class FederatedLearner(ABC):
 
         Every random draw follows from seed, round and vehicle.
         """
-        parts = (self._models, self._server, self._silos)
-        states: dict[str, Tensor] = {}
-        for part in parts:
-            states |= part.state_dict()
-        return {**states, **self._task.engine_state()}
+        return {**self._server.state_dict(), **self._silos.state_dict(), **self._task.engine_state()}
 
     @final
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore what ``state_dict`` returned."""
-        of_silos = {name: tensor for name, tensor in state.items() if name.startswith(SILO)}
-        of_engine = {name: tensor for name, tensor in state.items() if name.startswith(ENGINE)}
-        of_server = {name: tensor for name, tensor in state.items() if self._server.owns(name)}
-        others = state.keys() - of_silos.keys() - of_engine.keys() - of_server.keys()
-        self._models.load_state_dict({name: tensor for name, tensor in state.items() if name in others})
-        self._server.load_state_dict(of_server)
-        self._silos.load_state_dict(of_silos)
-        self._task.load_engine_state(of_engine)
+        """Restore what ``state_dict`` returned.
+
+        Raises:
+            KeyError: something is missing.
+            ValueError: something is of another learner.
+        """
+        parts: dict[str, dict[str, Tensor]] = {SILO: {}, ENGINE: {}, "": {}}
+        for name, tensor in state.items():
+            parts[next(begin for begin in parts if name.startswith(begin))][name] = tensor
+        self._server.load_state_dict(parts[""])
+        self._silos.load_state_dict(parts[SILO])
+        self._task.load_engine_state(parts[ENGINE])
 
     @final
     def sample_images(self, kernels_px: Sequence[float], count: int) -> NDArray[np.uint8]:
@@ -296,7 +295,6 @@ def federated_averaging(
         task=task,
         local=LocalSteps(task, loss, server=server),
         server=server,
-        silos=SiloStates(context.silos, SiloState()),
         facts=facts or {},
     )
 

@@ -134,7 +134,7 @@ class LocalSteps:
             figures[place] = self._task.upload_figures(state, participants[place].silo)
             asked[place] = server.figure_of(participants[place], state)
 
-        results, finite, averaged = trained_and_averaged(
+        results, finite, mean = trained_and_averaged(
             jobs,
             self._task.engine,
             weigh=lambda places: server.divided([participants[i] for i in places])[0],
@@ -142,7 +142,7 @@ class LocalSteps:
             look=look,
             settings=server.settings,
         )
-        server.averaged = [participants[i] for i in averaged.places], averaged.state
+        server.averaged = [who for who, fine in zip(participants, finite, strict=True) if fine], mean
         updates = [update_of(self._task, *one) for one in zip(participants, jobs, results, strict=True)]
         return [
             replace(update, finite=fine, metrics={**update.metrics, **figures.get(place, {})}, figure=asked.get(place))

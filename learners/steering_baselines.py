@@ -12,13 +12,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from learners.engines.programs import State, prefixed
 from learners.federated import FederatedLearner, Parts, averaging_server
-from learners.local_training import OPTIMIZER, Local, LocalSteps
+from learners.local_training import Local, LocalSteps
 from learners.state.models import Models
 from learners.state.rules import refuse_what_needs_averaging
 from learners.state.server import Server
-from learners.state.silos import OwnModels, SiloState, SiloStates
+from learners.state.silos import OwnModels, SiloStates
 from learners.tasks.steering import GLOBAL_SERIES, MIXING_WEIGHT, SILO_SERIES, SteeringSettings, SteeringTask
 from learners.tasks.task import payload_bytes
 from vnetsim.learning import Exchange, LearnerContext, Series, Update
@@ -39,7 +38,7 @@ def steering_parts(
     *,
     name: str,
     topology: str,
-    own: State,
+    own: bool,
     series: Sequence[Series] = (),
     facts: Mapping[str, str] | None = None,
 ) -> Parts:
@@ -52,7 +51,7 @@ def steering_parts(
         local: what a vehicle does with its frames.
         name: of the method.
         topology: ``star`` for an RSU that averages; else neighbours mix.
-        own: names, shapes and types of all that a silo may keep to itself.
+        own: whether silos keep something to themselves.
         series: what ``local`` reports beyond the common series.
         facts: further lines for the record.
 
@@ -62,7 +61,7 @@ def steering_parts(
     star, ring, first = topology == "star", topology == "ring", task.initial_state()
     if not star:
         refuse_what_needs_averaging(context, name, f"exchange.topology: {topology}")
-    silos = SiloStates(context.silos, SiloState(shared={} if star else first, own=own))
+    silos = SiloStates(own=own)
     parameters = [name for name, _ in task.network.named_parameters()]
     server: Server | OwnModels
     if star:
@@ -99,7 +98,7 @@ def plain_steering(context: LearnerContext, settings: SteeringSettings, name: st
     """Return local steps on the steering error, mixed or averaged as the topology says."""
     task = SteeringTask(context, settings)
     local = LocalSteps(task, figures=means)
-    own = prefixed(OPTIMIZER, task.optimizer_template())
+    own = settings.optimizer == "adam-kept"
     return steering_parts(context, settings, task, local, name=name, topology=topology, own=own)
 
 

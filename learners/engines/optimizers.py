@@ -167,11 +167,6 @@ class CombinedOptimizer:
         }
 
 
-def moments_like(parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return names, shapes and types of the state that ``Adam`` may have for these parameters."""
-    return {"steps": torch.tensor(0)} | {f"{kind}.{n}": t for kind in ("mean", "square") for n, t in parameters.items()}
-
-
 def _with_gradients(parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: parameter for name, parameter in parameters.items() if parameter.grad is not None}
 

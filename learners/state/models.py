@@ -9,7 +9,7 @@ from torch import Tensor
 
 from learners.data.moving import moved
 from learners.engines.programs import State
-from vnetsim.errors import InputError, RunError
+from vnetsim.errors import RunError
 from vnetsim.learning import AGGREGATOR, ModelKey
 
 
@@ -39,7 +39,7 @@ class Models:
         self._max_staleness = max_staleness
         self._not_of_model = not_of_model
         self._kept: dict[str, dict[int, State]] = {name: {0: initial} for name in aggregators}
-        self._saved: dict[str, tuple[dict[int, State], dict[str, Tensor]]] = {}
+        self._saved: dict[str, dict[str, Tensor]] = {}
 
     @property
     def aggregators(self) -> list[str]:
@@ -95,6 +95,7 @@ class Models:
         self._kept[aggregator] = {
             v: s for v, s in models.items() if v >= oldest or ModelKey(aggregator, v) in self.needed
         }
+        self._saved.pop(aggregator, None)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return ``model.*``, ``snapshot.V.*`` for older versions V, and ``round``, as independent tensors on the CPU.
@@ -102,11 +103,9 @@ class Models:
         What is not the model's has no ``model.`` before its name; see ``named`` for other aggregators. Those without
         news return the same objects again.
         """
-        for aggregator, kept in self._kept.items():
-            of, _ = self._saved.get(aggregator, ({}, {}))
-            if of.keys() != kept.keys() or any(of[version] is not state for version, state in kept.items()):
-                self._saved[aggregator] = dict(kept), self._tensors(aggregator)
-        return {name: tensor for _, tensors in self._saved.values() for name, tensor in tensors.items()}
+        for aggregator in self._kept.keys() - self._saved.keys():
+            self._saved[aggregator] = self._tensors(aggregator)
+        return {name: tensor for aggregator in self._kept for name, tensor in self._saved[aggregator].items()}
 
     def _tensors(self, aggregator: str) -> dict[str, Tensor]:
         kept, newest = self._kept[aggregator], max(self._kept[aggregator])
@@ -118,32 +117,36 @@ class Models:
                 tensors[named(name if beside else f"{prefix}{name}", aggregator)] = tensor.clone()
         return tensors
 
-    def load_state_dict(self, tensors: Mapping[str, Tensor]) -> None:
+    def load_state_dict(self, tensors: Mapping[str, Mapping[str, Tensor]]) -> None:
         """Restore what ``state_dict`` returned, on the device of the present models.
 
+        Args:
+            tensors: of each aggregator, under their plain names; see ``by_aggregator``.
+
         Raises:
-            InputError: when the tensors are not those of these models.
+            KeyError: a model lacks its version.
+            ValueError: a model is of other tensors than the present ones.
         """
-        parts = by_aggregator(tensors, self._kept)
-        self._kept = {aggregator: self._restored(own) for aggregator, own in parts.items()}
+        self._kept = {aggregator: self._restored(own) for aggregator, own in tensors.items()}
+        self._saved = {}
 
     def _restored(self, tensors: Mapping[str, Tensor]) -> dict[int, State]:
-        template = self.initial
-        models: dict[str, dict[str, Tensor]] = {}
-        for key, tensor in tensors.items():
-            owner, name = ("model", key) if key.startswith(self._not_of_model) else _split(key)
-            known = owner == "model" or owner.isdecimal()
-            if known and name in template and alike(tensor, template[name]):
-                models.setdefault(owner, {})[name] = tensor.to(template[name].device, copy=True)
-            elif key != "round":
-                raise misfit(key)
-        if "round" not in tensors or "model" not in models:
-            raise misfit("model")
-        for state in models.values():
-            if state.keys() != template.keys():
-                raise misfit(min(template.keys() - state.keys()))
-        newest = int(tensors["round"])
-        return {newest if owner == "model" else int(owner): state for owner, state in models.items()}
+        newest, device = int(tensors["round"]), next(iter(self.initial.values())).device
+        models: dict[int, dict[str, Tensor]] = {newest: {}}
+        for key in tensors.keys() - {"round"}:
+            version, name = newest, key
+            if not key.startswith(self._not_of_model):
+                kind, _, name = key.partition(".")
+                if kind == "snapshot":
+                    of, _, name = name.partition(".")
+                    version = int(of)
+            models.setdefault(version, {})[name] = tensors[key].to(device, copy=True)
+        wanted = {name: (tensor.shape, tensor.dtype) for name, tensor in self.initial.items()}
+        for version, state in models.items():
+            if {name: (tensor.shape, tensor.dtype) for name, tensor in state.items()} != wanted:
+                raise ValueError(f"its model of version {version} has other tensors than this learner's")
+        # in the order of the names that every model has
+        return {version: {name: state[name] for name in wanted} for version, state in sorted(models.items())}
 
 
 def named(name: str, aggregator: str) -> str:
@@ -155,33 +158,14 @@ def by_aggregator(tensors: Mapping[str, Tensor], aggregators: Collection[str]) -
     """Return each aggregator's tensors under their plain names: the inverse of ``named``.
 
     Raises:
-        InputError: one is of none of them.
+        ValueError: one is of none of them.
     """
     found: dict[str, dict[str, Tensor]] = {name: {} for name in aggregators}
     for key, tensor in tensors.items():
-        owners = [name for name in aggregators if key.startswith(named("", name))]
-        if not owners:
-            raise misfit(key)
-        owner = max(owners, key=lambda name: len(named("", name)))
-        found[owner][key.removeprefix(named("", owner))] = tensor
+        # a name may begin with another one
+        beginnings = [named("", name) for name in aggregators if key.startswith(named("", name))]
+        if not beginnings:
+            raise ValueError(f"'{key}' is of no aggregator")
+        owner = max(beginnings, key=len).removesuffix("/") or AGGREGATOR
+        found[owner][key.removeprefix(max(beginnings, key=len))] = tensor
     return found
-
-
-def _split(key: str) -> tuple[str, str]:
-    """Return whose tensor a key names, ``"model"`` or the version of a snapshot, and its name in the model."""
-    kind, _, name = key.partition(".")
-    if kind == "snapshot":
-        kind, _, name = name.partition(".")
-    return kind, name
-
-
-def alike(tensor: Tensor, template: Tensor) -> bool:
-    """Return whether a tensor has the shape and the type of another."""
-    return tensor.shape == template.shape and tensor.dtype == template.dtype
-
-
-def misfit(key: str) -> InputError:
-    """Return the error for saved tensors that are not of this learner, ``key`` the first of them."""
-    return InputError(
-        f"the saved model does not fit this learner's settings (at '{key}'): use the settings it was saved with."
-    )

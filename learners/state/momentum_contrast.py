@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Self
 
 import numpy as np
 import torch
@@ -13,67 +11,52 @@ from torch import Tensor, nn
 from torch.nn.functional import logsigmoid, normalize
 
 from learners.engines.optimizers import Optimizer
-from learners.engines.programs import unprefixed
+from learners.engines.programs import State, unprefixed
 
 QUERY, KEY = "query.", "key."
+KEYS, ROUNDS = "queue.keys", "queue.rounds"
 INITIAL_ROUND = -1
 """The round that random keys, which no vehicle sent, are marked with."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class KeyQueue:
-    """Keys of the most recent uploads, the oldest first.
+def random_queue(length: int, width: int, *, generator: np.random.Generator, device: torch.device) -> dict[str, Tensor]:
+    """Return a queue of independent directions, uniform on the sphere, which no vehicle sent.
+
+    A queue holds the keys of the most recent uploads, the oldest first: ``queue.keys``, L2-normalised, float32 of shape
+    (length, width), and ``queue.rounds``, the round that each was enqueued in, int64 of shape (length,).
+    """
+    vectors = torch.from_numpy(generator.standard_normal((length, width)))
+    keys = normalize(vectors, dim=1).to(device=device, dtype=torch.float32)
+    return {KEYS: keys, ROUNDS: torch.full((length,), INITIAL_ROUND, device=device)}
+
+
+def enqueued(queue: State, uploads: Sequence[Tensor], *, round_: int) -> dict[str, Tensor]:
+    """Return a queue after ``uploads``, in their order; as many of the oldest keys fall out.
+
+    Uploads longer than the queue lose their own oldest keys at once.
 
     Args:
-        keys: L2-normalised, shape (K, D).
-        rounds: the round that each was enqueued in, int64 of shape (K,); ``INITIAL_ROUND`` for the random keys that
-            the queue starts with.
+        queue: see ``random_queue``.
+        uploads: keys of shape (n, D), any n >= 0.
+        round_: the round that they belong to.
     """
+    length, added = len(queue[KEYS]), sum(len(upload) for upload in uploads)
+    rounds = torch.cat([queue[ROUNDS], queue[ROUNDS].new_full((added,), round_)])
+    return {KEYS: torch.cat([queue[KEYS], *uploads])[-length:], ROUNDS: rounds[-length:]}
 
-    keys: Tensor
-    rounds: Tensor
 
-    @classmethod
-    def random(cls, length: int, width: int, *, generator: np.random.Generator, device: torch.device) -> Self:
-        """Return a queue of independent directions, uniform on the sphere: keys of shape (length, width), float32."""
-        vectors = torch.from_numpy(generator.standard_normal((length, width)))
-        keys = normalize(vectors, dim=1).to(device=device, dtype=torch.float32)
-        return cls(keys=keys, rounds=torch.full((length,), INITIAL_ROUND, device=device))
+def queue_figures(queue: State, round_: int) -> dict[str, float]:
+    """Return figures of a queue in round ``round_``.
 
-    @classmethod
-    def of_state(cls, state: Mapping[str, Tensor]) -> Self:
-        """Return the queue that ``state`` describes; see there."""
-        return cls(keys=state["queue.keys"], rounds=state["queue.rounds"])
-
-    def state(self) -> dict[str, Tensor]:
-        """Return the queue's tensors by name, ``queue.keys`` and ``queue.rounds``, not copied."""
-        return {"queue.keys": self.keys, "queue.rounds": self.rounds}
-
-    def enqueue(self, uploads: Sequence[Tensor], *, round_: int) -> Self:
-        """Return the queue after ``uploads``, in their order; as many of the oldest keys fall out.
-
-        Uploads longer than the queue lose their own oldest keys at once.
-
-        Args:
-            uploads: keys of shape (n, D), any n >= 0.
-            round_: the round that they belong to.
-        """
-        length = len(self.keys)
-        added = sum(len(upload) for upload in uploads)
-        rounds = torch.cat([self.rounds, self.rounds.new_full((added,), round_)])
-        return type(self)(keys=torch.cat([self.keys, *uploads])[-length:], rounds=rounds[-length:])
-
-    def metrics(self, round_: int) -> dict[str, float]:
-        """Return figures of the queue in round ``round_``.
-
-        ``queue_keys`` is the number of keys that vehicles sent, ``queue_random`` the share of the others, ``queue_age``
-        the mean age of the former: rounds since a key was enqueued, 0 in that round. Without one there is no age.
-        """
-        received = self.rounds[self.rounds != INITIAL_ROUND]
-        metrics = {"queue_keys": float(len(received)), "queue_random": 1 - len(received) / len(self.rounds)}
-        if len(received):
-            metrics["queue_age"] = float((round_ - received).double().mean())
-        return metrics
+    ``queue_keys`` is the number of keys that vehicles sent, ``queue_random`` the share of the others, ``queue_age``
+    the mean age of the former: rounds since a key was enqueued, 0 in that round. Without one there is no age.
+    """
+    rounds = queue[ROUNDS]
+    received = rounds[rounds != INITIAL_ROUND]
+    figures = {"queue_keys": float(len(received)), "queue_random": 1 - len(received) / len(rounds)}
+    if len(received):
+        figures["queue_age"] = float((round_ - received).double().mean())
+    return figures
 
 
 def queue_info_nce(q: Tensor, k: Tensor, queue: Tensor, *, temperature: float) -> Tensor:
@@ -93,22 +76,16 @@ def queue_info_nce(q: Tensor, k: Tensor, queue: Tensor, *, temperature: float) -
     return -logsigmoid(-margin).mean()
 
 
-class QueryAndKey(nn.Module):
-    """The encoder that is trained, ``query``, and the one that trails it, ``key``.
+def query_and_key(encoder: nn.Module) -> nn.ModuleDict:
+    """Return copies of an encoder: the one that is trained, ``query``, and the one that trails it, ``key``.
 
     Like the trained encoder, the key encoder normalises with the statistics of its own batch, so its running statistics
     have no use. A query and its positive key are then normalised with statistics of the same images, by which they may
     be told from the queue's keys. MoCo shuffles the keys over several devices against that (section 3.3); with one
     batch on one device a shuffle changes nothing, and smaller groups would be needed, which are not formed here.
-
-    Args:
-        encoder: copied for both.
     """
-
-    def __init__(self, encoder: nn.Module) -> None:
-        super().__init__()
-        self.query = copy.deepcopy(encoder)
-        self.key = copy.deepcopy(encoder).requires_grad_(requires_grad=False)
+    key = copy.deepcopy(encoder).requires_grad_(requires_grad=False)
+    return nn.ModuleDict({"query": copy.deepcopy(encoder), "key": key})
 
 
 class Trailing:
@@ -119,7 +96,7 @@ class Trailing:
 
     Args:
         optimizer: of the query encoder.
-        parameters: of ``QueryAndKey``, by name.
+        parameters: of ``query_and_key``, by name.
         momentum: m.
     """
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 from torch import Tensor
 
-from learners.mathematics.robust import AveragingSettings
 from vnetsim.errors import InputError, RunError
 from vnetsim.learning import AGGREGATOR, LearnerContext
 from vnetsim.learning.aggregation import AGGREGATIONS, SYNC, AggregationRule, NextModel, RoundUploads
@@ -29,14 +27,6 @@ def rule_of(context: LearnerContext) -> AggregationRule:
     """
     rule = AGGREGATIONS.find(context.rule)() if context.aggregation is None else context.aggregation
     return checked(rule, AGGREGATIONS.name, AggregationRule)  # type: ignore[no-any-return]
-
-
-def misfit_rule(rule: AggregationRule, settings: AveragingSettings) -> InputError:
-    """Return the error for a rule that reads single uploads where a median of them is wanted."""
-    return InputError(
-        f"learning.aggregation: '{settings.aggregation}' makes one model of a round's uploads, and aggregation.name = "
-        f"'{rule.name}' takes them one by one; leave it at 'mean', or aggregation.name at 'sync'."
-    )
 
 
 def refuse_what_needs_averaging(context: LearnerContext, learner: str, setting: str) -> None:
@@ -79,32 +69,20 @@ def _problem(made: NextModel, given: RoundUploads, sent: Mapping[str, Tensor]) -
     if made.state and made.state.keys() != sent.keys():
         name = min(made.state.keys() ^ sent.keys())
         return f"its model lacks tensor '{name}'" if name in sent else f"no upload has the tensor '{name}' of its model"
-    found = [_tensor_problem(f"'{name}' of its model", made.state[name], given.model[name]) for name in made.state]
-    found += [_tensor_problem(f"'{name}' of its memory", tensor, None) for name, tensor in made.memory.items()]
-    return next(filter(None, found), "") or _values_problem(made) or _shares_problem(made, len(given.uploads))
-
-
-def _tensor_problem(words: str, tensor: Any, like: Tensor | None) -> str:
-    if not isinstance(tensor, Tensor):
-        return f"{words} is a {type(tensor).__name__}, expected a tensor"
-    if like is not None and tensor.shape != like.shape:
-        return f"{words} has shape {tuple(tensor.shape)}, expected {tuple(like.shape)}"
-    if like is not None and tensor.dtype != like.dtype:
-        return f"{words} is of type {tensor.dtype}, expected {like.dtype}"
-    return ""
-
-
-def _values_problem(made: NextModel) -> str:
     tensors = {f"'{name}' of its model": tensor for name, tensor in made.state.items()}
+    likes = {f"'{name}' of its model": given.model[name] for name in made.state}
     tensors |= {f"'{name}' of its memory": tensor for name, tensor in made.memory.items()}
-    if all_finite([tensors.values()])[0]:
-        return ""
-    bad = next(words for words, tensor in tensors.items() if not tensor.isfinite().all())
-    return f"{bad} has values that are not finite"
-
-
-def _shares_problem(made: NextModel, count: int) -> str:
-    if len(made.shares) != count:
-        return f"it returned {len(made.shares)} shares for {count} uploads"
-    bad = [share for share in made.shares if not (math.isfinite(share) and share >= 0)]
-    return f"a share of an upload is {bad[0]}, expected a finite number of at least 0" if bad else ""
+    for words, tensor in tensors.items():
+        like = likes.get(words, tensor)
+        if not isinstance(tensor, Tensor):
+            return f"{words} is a {type(tensor).__name__}, expected a tensor"
+        if (tensor.shape, tensor.dtype) != (like.shape, like.dtype):
+            has, wanted = (f"{one.dtype} of shape {tuple(one.shape)}" for one in (tensor, like))
+            return f"{words} is {has}, expected {wanted}"
+    if not all_finite([tensors.values()])[0]:
+        bad = next(words for words, tensor in tensors.items() if not tensor.isfinite().all())
+        return f"{bad} has values that are not finite"
+    if len(made.shares) != len(given.uploads):
+        return f"it returned {len(made.shares)} shares for {len(given.uploads)} uploads"
+    wrong = [share for share in made.shares if not (math.isfinite(share) and share >= 0)]
+    return f"a share of an upload is {wrong[0]}, expected a finite number of at least 0" if wrong else ""

@@ -14,8 +14,8 @@ from learners.engines.programs import State
 from learners.mathematics.mixing import similarity
 from learners.mathematics.robust import AveragingSettings, clipped, combine, used_weights
 from learners.mathematics.weights import Weights, equal_weights, squared_norm, weighted_mean
-from learners.state.models import Models, by_aggregator, misfit, named
-from learners.state.rules import MEMORY, misfit_rule, shares_of
+from learners.state.models import Models, by_aggregator, named
+from learners.state.rules import MEMORY, shares_of
 from vnetsim.errors import InputError, RunError
 from vnetsim.learner_facts import CLOUD
 from vnetsim.learning import AGGREGATOR, GRADIENT_NORM, SIMILARITY, ModelKey, Participant, Update
@@ -85,7 +85,11 @@ class Server:
         beside: Callable[[State, Sequence[Update], int], State] | None = None,
     ) -> None:
         if rule.needs_uploads and settings.aggregation != "mean":
-            raise misfit_rule(rule, settings)
+            raise InputError(
+                f"learning.aggregation: '{settings.aggregation}' makes one model of a round's uploads, and "
+                f"aggregation.name = '{rule.name}' takes them one by one; leave it at 'mean', or aggregation.name at "
+                "'sync'."
+            )
         if figure not in ("", SIMILARITY, GRADIENT_NORM):
             raise InputError(f"selection.name: its policy asks for '{figure}' of every update, which no learner tells.")
         self.models, self.settings, self.rule = models, settings, rule
@@ -97,7 +101,7 @@ class Server:
         self.averaged: tuple[Sequence[Participant], State] = [], {}
         # how often a model had changed at each version: a round that only fills a buffer makes no new one
         self._changes: dict[str, list[int]] = {name: [0] for name in models.aggregators}
-        self._saved: dict[str, tuple[list[int], Mapping[str, Tensor], dict[str, Tensor]]] = {}
+        self._saved: dict[str, dict[str, Tensor]] = {}
 
     def base(self, participant: Participant) -> State:
         """Return the model that a participant downloaded, or the mean of several: where its own training starts."""
@@ -170,6 +174,7 @@ class Server:
         if self._beside is not None:
             state |= self._beside(present, updates, version)
         self._changes[into].append(self._changes[into][version] + changed)
+        self._saved.pop(into, None)
         return Folded(weights=weights, state=state)
 
     def merge(self, sources: Mapping[ModelKey, float], into: ModelKey) -> None:
@@ -183,6 +188,7 @@ class Server:
         # a version counts as one change, whatever it came of
         changes = self._changes[into.aggregator][: into.version]
         self._changes[into.aggregator] = [*changes, (changes[-1] if changes else 0) + 1]
+        self._saved.pop(into.aggregator, None)
 
     def _mean(self, keys: Sequence[ModelKey], weights: Sequence[float] | Weights) -> State:
         """Return the weighted mean of models, without what belongs to a version and is not averaged."""
@@ -268,34 +274,24 @@ class Server:
             stay_s=who.stay_s,
         )
 
-    def owns(self, name: str) -> bool:
-        """Return whether a tensor of a learner's state is the server's."""
-        return name.rpartition("/")[2].startswith((MEMORY, VERSIONS))
-
     def state_dict(self) -> dict[str, Tensor]:
-        """Return ``versions``, how often models had changed, and under ``aggregation.*`` what the rule remembers."""
-        for aggregator, changes in self._changes.items():
-            memory = self._memory[aggregator]
-            if (known := self._saved.get(aggregator)) is None or known[0] != changes or known[1] is not memory:
-                tensors = {named(VERSIONS, aggregator): torch.tensor(changes)}
-                for name, tensor in memory.items():
-                    tensors[named(f"{MEMORY}{name}", aggregator)] = tensor.to("cpu", copy=True)
-                self._saved[aggregator] = [*changes], memory, tensors
-        return {name: tensor for *_, tensors in self._saved.values() for name, tensor in tensors.items()}
+        """Return the models, ``versions``, how often they had changed, and as ``aggregation.*`` the rule's memory."""
+        for aggregator in self._changes.keys() - self._saved.keys():
+            own = {VERSIONS: torch.tensor(self._changes[aggregator])}
+            own |= {MEMORY + name: one.to("cpu", copy=True) for name, one in self._memory[aggregator].items()}
+            self._saved[aggregator] = {named(name, aggregator): tensor for name, tensor in own.items()}
+        own = {name: tensor for aggregator in self._changes for name, tensor in self._saved[aggregator].items()}
+        return {**self.models.state_dict(), **own}
 
     def load_state_dict(self, tensors: Mapping[str, Tensor]) -> None:
-        """Restore what ``state_dict`` returned, after the models were restored.
-
-        Raises:
-            InputError: when the tensors are not those of these models.
-        """
-        for aggregator, own in by_aggregator(tensors, self.models.aggregators).items():
-            if VERSIONS not in own or own[VERSIONS].shape != (self.models.versions(aggregator)[-1] + 1,):
-                raise misfit(named(VERSIONS, aggregator))
-            self._changes[aggregator] = own[VERSIONS].tolist()
-            device = next(iter(self.models.newest(aggregator).values())).device
+        """Restore what ``state_dict`` returned; see ``Models.load_state_dict``."""
+        device = next(iter(self.models.initial.values())).device
+        of_models = by_aggregator(tensors, self.models.aggregators)
+        for aggregator, own in of_models.items():
+            self._changes[aggregator] = own.pop(VERSIONS).tolist()
+            memory = {name: own.pop(name) for name in [*own] if name.startswith(MEMORY)}
             self._memory[aggregator] = {
-                name.removeprefix(MEMORY): tensor.to(device, copy=True)
-                for name, tensor in own.items()
-                if name.startswith(MEMORY)
+                name.removeprefix(MEMORY): tensor.to(device, copy=True) for name, tensor in memory.items()
             }
+        self.models.load_state_dict(of_models)
+        self._saved = {}

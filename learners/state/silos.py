@@ -18,7 +18,7 @@ from learners.data.moving import moved
 from learners.engines.programs import State
 from learners.mathematics.mixing import Matrix, half_received, metropolis_hastings, metropolis_hastings_row, mix
 from learners.mathematics.weights import equal_weights, squared_norm, weighted_mean
-from learners.state.models import Models, alike, misfit
+from learners.state.models import Models
 from learners.state.server import Folded
 from vnetsim.learning import AGGREGATOR, Participant, Peer, Update
 
@@ -48,15 +48,11 @@ class SiloStates:
     """The states of the silos that took part so far; the others have none and take no room.
 
     Args:
-        silos: number of silos.
-        template: gives names, shapes and types of the tensors that a silo may have.
-        whole: whether a silo that has tensors of its own has all of the template's.
+        own: whether silos keep something of a local training for their next one.
     """
 
-    def __init__(self, silos: int, template: SiloState, *, whole: bool = False) -> None:
-        self._silos = silos
-        self.template = template
-        self._whole = whole
+    def __init__(self, *, own: bool = False) -> None:
+        self.own = own
         self._states: dict[int, SiloState] = {}
 
     def __getitem__(self, silo: int) -> SiloState:
@@ -81,25 +77,11 @@ class SiloStates:
         }
 
     def load_state_dict(self, tensors: Mapping[str, Tensor]) -> None:
-        """Restore what ``state_dict`` returned.
-
-        Raises:
-            InputError: when the tensors are not of this learner.
-        """
-        template, known = self.template, self.template.tensors
+        """Restore what ``state_dict`` returned."""
         parts: dict[int, dict[str, dict[str, Tensor]]] = {}
         for key, tensor in tensors.items():
-            owner, _, name = key.removeprefix(SILO).partition(".")
-            fits = key.startswith(SILO) and owner.isdecimal() and int(owner) < self._silos
-            if not (fits and name in known and alike(tensor, known[name])):
-                raise misfit(key)
-            part, _, name = name.partition(".")
-            parts.setdefault(int(owner), {"shared": {}, "own": {}})[part][name] = tensor
-        for silo, state in parts.items():
-            for part, wanted in (("shared", template.shared), ("own", template.own if self._whole else {})):
-                missing = wanted.keys() - state[part].keys()
-                if missing and (state[part] or part == "own"):
-                    raise misfit(f"{SILO}{silo}.{part}.{min(missing)}")
+            _, silo, part, name = key.split(".", 3)
+            parts.setdefault(int(silo), {"shared": {}, "own": {}})[part][name] = tensor
         self._states = {silo: SiloState(**state) for silo, state in parts.items()}
 
 
@@ -180,16 +162,13 @@ class OwnModels:
                 self._measured[silo] = (state.shared, measure(state.shared))
         return [self._measured[silo][1] for silo in trained]
 
-    def owns(self, name: str) -> bool:  # noqa: ARG002 - models and silos are saved by themselves
-        """Return that no tensor of a learner's state is of this part."""
-        return False
-
     def state_dict(self) -> dict[str, Tensor]:
-        """Return nothing."""
-        return {}
+        """Return the models; the silos' are saved by themselves."""
+        return self.models.state_dict()
 
     def load_state_dict(self, tensors: Mapping[str, Tensor]) -> None:
-        """Restore nothing."""
+        """Restore what ``state_dict`` returned."""
+        self.models.load_state_dict({AGGREGATOR: tensors})
 
     def _matrix(self, participants: Sequence[Participant]) -> Matrix:
         """Return the mixing matrix of the participants: row i says what i makes of its own and its peers' models."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from torch import Tensor
 
@@ -13,21 +13,6 @@ from learners.mathematics.weights import RunningMean, Weights
 
 HELD_BYTES = 2**31
 """What the models of a round may take together before they are averaged as they come."""
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Averaged:
-    """The mean of a round's finite uploads.
-
-    Args:
-        places: of the uploads in it, in order.
-        weights: theirs.
-        state: the mean; empty where all weights are 0.
-    """
-
-    places: Sequence[int]
-    weights: Weights
-    state: Mapping[str, Tensor]
 
 
 def averages_as_they_come(jobs: Sequence[TrainingJob], settings: AveragingSettings) -> bool:
@@ -43,11 +28,12 @@ def trained_and_averaged(
     sent: Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]],
     look: Callable[[int, Mapping[str, Tensor]], None],
     settings: AveragingSettings,
-) -> tuple[list[Trained], list[bool], Averaged]:
-    """Train jobs some at a time; return their results without states, whether each was finite, and the mean.
+) -> tuple[list[Trained], list[bool], Mapping[str, Tensor]]:
+    """Train jobs some at a time; return their results without states, whether each was finite, and the mean of those.
 
-    The mean has the bits of ``combine`` over all finite uploads. Their weights are known only once all are trained;
-    where some are not finite, the others are therefore trained a second time.
+    Without an upload of positive weight the mean is empty. It has the bits of ``combine`` over all finite uploads.
+    Their weights are known only once all are trained; where some are not finite, the others are therefore trained a
+    second time.
 
     Args:
         jobs: of a round.
@@ -79,7 +65,7 @@ def trained_and_averaged(
                     results.append(replace(trained, state={}, optimizer={}))
         finite = finite or fine
         if all(fine):
-            return results, finite, Averaged(places=places, weights=weights, state=mean.result())
+            return results, finite, mean.result()
         places = [i for i, one in zip(places, fine, strict=True) if one]
 
 

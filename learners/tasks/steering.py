@@ -16,7 +16,7 @@ from learners.data.moving import moved
 from learners.data.partition import STRAIGHT, partition_steering
 from learners.encoders.batchnorm import estimate_statistics
 from learners.encoders.resnet8 import ResNet8, create_resnet8
-from learners.engines.optimizers import Adam, Optimizer, Rate, moments_like
+from learners.engines.optimizers import Adam, Optimizer, Rate
 from learners.engines.programs import Loss, Program, State, Tensors, copy_state
 from learners.mathematics.robust import AveragingSettings
 from learners.tasks.evaluation import PASS, as_floats, passed
@@ -230,12 +230,6 @@ class SteeringTask(Task):
     def kept(self, optimizer: Tensors) -> dict[str, Tensor]:
         """Return what a silo keeps of an optimizer's state; nothing where each is fresh."""
         return dict(optimizer) if self._settings.optimizer == "adam-kept" else {}
-
-    def optimizer_template(self) -> State:
-        """Return names, shapes and types of what a silo may keep of an optimizer's state."""
-        if self._settings.optimizer != "adam-kept":
-            return {}
-        return moments_like(dict(self.network.named_parameters()))
 
     @torch.inference_mode()
     def evaluate(self, state: State, *, final: bool) -> Mapping[str, float]:  # noqa: ARG002  all is due every time

@@ -17,7 +17,7 @@ from learners.fedefm import FedEFM, Overseas
 from learners.federated import FederatedLearner, Parts, averaging_server, federated_averaging
 from learners.flsimco import FLSimCo
 from learners.local_training import LocalSteps
-from learners.state.silos import SiloState, SiloStates
+from learners.state.silos import SiloStates
 from learners.steering_baselines import DecentralisedSgd, FedAvgSteering
 from vnetsim.experiment import ExchangeSettings
 from vnetsim.learning import ModelKey, Participant
@@ -143,7 +143,7 @@ def test_averaging_without_more_is_fedavg(new_context: MakeContext, participant:
         def parts(context: Any, settings: Any) -> Parts:
             task = ClassificationFedAvg.parts(context, settings).task
             server = averaging_server(context, settings, task, task.initial_state())
-            silos = SiloStates(context.silos, SiloState())
+            silos = SiloStates()
             by_hand = Parts(task=task, local=LocalSteps(task), server=server, silos=silos)
             short = federated_averaging(context, settings, task)
             assert by_hand.exchange is short.exchange is None

@@ -22,7 +22,16 @@ from learners import fedco
 from learners.data.sets import ImageSet
 from learners.engines.programs import LocalTraining, TrainingJob, unprefixed
 from learners.fedco import FedCo, FedCoSettings
-from learners.state.momentum_contrast import INITIAL_ROUND, KEY, QUERY, KeyQueue, queue_info_nce
+from learners.state.momentum_contrast import (
+    INITIAL_ROUND,
+    KEY,
+    KEYS,
+    QUERY,
+    ROUNDS,
+    enqueued,
+    queue_figures,
+    queue_info_nce,
+)
 from vnetsim.learning import LearnerContext, Participant, Update
 
 MakeParticipant = Callable[..., Participant]
@@ -79,7 +88,7 @@ def test_eight_vehicles_of_512_keys_replace_a_queue_of_4096(new: New, participan
 
 @given(length=st.integers(1, 12), rounds=st.lists(st.lists(st.integers(0, 7), max_size=4), max_size=5))
 def test_the_queue_is_a_deque_of_fixed_length(length: int, rounds: list[list[int]]) -> None:
-    queue = KeyQueue(keys=-torch.arange(1.0, length + 1)[:, None], rounds=torch.full((length,), INITIAL_ROUND))
+    queue = {KEYS: -torch.arange(1.0, length + 1)[:, None], ROUNDS: torch.full((length,), INITIAL_ROUND)}
     reference = deque([(-float(i), INITIAL_ROUND) for i in range(1, length + 1)], maxlen=length)
     number = 0.0
     for round_, sizes in enumerate(rounds):
@@ -88,10 +97,10 @@ def test_the_queue_is_a_deque_of_fixed_length(length: int, rounds: list[list[int
             sent.append(torch.arange(number, number + size)[:, None])
             reference.extend((number + i, round_) for i in range(size))
             number += size
-        queue = queue.enqueue(sent, round_=round_)
-    assert list(zip(queue.keys[:, 0].tolist(), queue.rounds.tolist(), strict=True)) == list(reference)
+        queue = enqueued(queue, sent, round_=round_)
+    assert list(zip(queue[KEYS][:, 0].tolist(), queue[ROUNDS].tolist(), strict=True)) == list(reference)
     ages = [len(rounds) - round_ for _, round_ in reference if round_ != INITIAL_ROUND]
-    metrics = queue.metrics(len(rounds))
+    metrics = queue_figures(queue, len(rounds))
     assert metrics["queue_keys"] == len(ages)
     assert metrics.get("queue_age") == (pytest.approx(np.mean(ages)) if ages else None)
 

@@ -198,12 +198,11 @@ def test_fedbuff_counts_the_models_it_made_and_not_the_uploads_it_gathered() -> 
         versions.append(versions[-1] + full)
         gathered = [] if full else gathered
         assert float(server.models.newest()["w"]) == pytest.approx(models[-1], rel=1e-9)
-        saved, of_models = load(save(server.state_dict())), server.models.state_dict()
+        saved = load(save(server.state_dict()))
         server = server_of(rule)
-        server.models.load_state_dict(of_models)
         server.load_state_dict(saved)
     without = {name: tensor for name, tensor in saved.items() if name != "versions"}
-    with pytest.raises(InputError, match="does not fit this learner's settings \\(at 'versions'\\)"):
+    with pytest.raises(KeyError, match="versions"):
         server.load_state_dict(without)
 
 
@@ -251,7 +250,7 @@ NONSENSE: list[tuple[Callable[[RoundUploads], Any], str]] = [
     ),
     (
         lambda given: NextModel(state={**given.model, "head.bias": torch.zeros(7)}, shares=[1, 1]),
-        r"'head.bias' of its model has shape \(7,\), expected \(",
+        r"'head.bias' of its model is torch.float32 of shape \(7,\), expected torch.float32 of shape \(3,\)",
     ),
     (lambda given: NextModel(state=given.model, shares=[1]), "it returned 1 shares for 2 uploads"),
     (lambda given: NextModel(state=given.model, shares=[1, -1]), "a share of an upload is -1"),
