@@ -15,7 +15,7 @@ from vnetsim.errors import RunError
 from vnetsim.experiment import Experiment
 from vnetsim.learning import Cost, Exchange
 from vnetsim.random_streams import Streams
-from vnetsim.simulation.links import Radio, ReceivedPower
+from vnetsim.simulation.links import Radio, received_power
 from vnetsim.simulation.loop import simulate
 from vnetsim.simulation.plugins import simulation_plugins
 
@@ -163,7 +163,7 @@ def test_a_vehicle_that_comes_back_has_another_link(scene: Any) -> None:
     """Also where the strongest RSU serves, which is asked before anything is sent."""
     asked: list[int] = []
     radio: Any = SimpleNamespace(received_dbm=lambda _, __, entry: asked.append(entry) or (lambda place: -place[0]))
-    power = ReceivedPower(radio, [scene.rsu])
+    power = received_power(radio, [scene.rsu])
     path: Any = SimpleNamespace(vehicle_id="a", rsu_id=scene.rsu.id)
     assert [power(path)(3.0, 4.0), *power(path)(np.array([1.0, 2.0]), np.zeros(2))] == [-3.0, -1.0, -2.0]
     assert asked == [0, 1]

@@ -224,14 +224,6 @@ def test_pois_of_type_rsu_are_the_rsus(make_scenario: Callable[..., Path], tmp_p
     assert set(seen) == {"r2", "r1"}
 
 
-def test_rsu_outside_the_net_is_a_note(scenario: Path) -> None:
-    traffic = open_traffic(
-        Experiment(scenario=str(scenario), traffic=TrafficSettings(rsu=("9000,9000:50",), repeat=False))
-    )
-    assert list(traffic.events()) == []
-    assert any("outside the road net" in note for note in traffic.info.notes)
-
-
 @pytest.mark.parametrize("end", ["150", None])
 def test_sumo_is_asked_for_the_steps_that_it_would_take_itself(
     scenario: Path, sumo_tool: Callable[..., None], tmp_path: Path, end: str | None

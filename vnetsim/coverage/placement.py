@@ -70,10 +70,6 @@ class RoadNet(Protocol):
         """Return the ids of the junctions with traffic lights, by name or the busiest first."""
         ...
 
-    def boundary(self) -> tuple[float, float, float, float] | None:
-        """Return the net's bounding box (x_min, y_min, x_max, y_max) in m, None where unknown."""
-        ...
-
 
 def place_rsus(
     specs: Sequence[str],
@@ -87,8 +83,7 @@ def place_rsus(
     """Return the RSUs of a scenario and the notes a user must see.
 
     The specifications and what a file lists decide; without any, the scenario's own POIs; without those, the busiest
-    junction. An RSU that
-    no POI places stands in the environment that the scenario's POIs agree on, if they do.
+    junction. An RSU that no POI places stands in the environment that the scenario's POIs agree on, if they do.
 
     Args:
         specs: RSUs as ``JUNCTION``, ``x,y`` or ``all-signalised``, each with an optional ``:range_m``.
@@ -133,38 +128,21 @@ def place_rsus(
                 f"{where}: RSUs '{other}' and '{rsu.id}' stand on one another, at ({rsu.x_m:g}, {rsu.y_m:g}); leave "
                 "one of them out, or move it."
             )
-        _check_position(f"{where}: RSU '{rsu.id}'", rsu.x_m, rsu.y_m)
-    if (box := net.boundary()) is not None:
-        notes += [
-            f"RSU '{rsu.id}' at ({rsu.x_m:g}, {rsu.y_m:g}) lies outside the road net, which spans "
-            f"x {box[0]:g}..{box[2]:g} m and y {box[1]:g}..{box[3]:g} m; it may see no traffic."
-            for rsu in rsus
-            if not (box[0] <= rsu.x_m <= box[2] and box[1] <= rsu.y_m <= box[3])
-        ]
+        POSITION.check(f"{where}: RSU '{rsu.id}': x_m", rsu.x_m)
+        POSITION.check(f"{where}: RSU '{rsu.id}': y_m", rsu.y_m)
     return tuple(rsus), tuple(notes)
 
 
 def coordinates(spec: str) -> tuple[float, float] | None:
-    """Return x and y (m) of a specification ``x,y[:range_m]``, or None when it names a junction.
-
-    Raises:
-        InputError: for coordinates that are not finite or lie nowhere on Earth.
-    """
+    """Return x and y (m) of a specification ``x,y[:range_m]``, or None when it names a junction."""
     head, _, _ = spec.partition(":")
     x_m, comma, y_m = head.partition(",")
     if not comma:
         return None
     try:
-        position = float(x_m), float(y_m)
+        return float(x_m), float(y_m)
     except ValueError:
         return None
-    _check_position(f"RSU '{spec}'", *position)
-    return position
-
-
-def _check_position(what: str, x_m: float, y_m: float) -> None:
-    POSITION.check(f"{what}: x_m", x_m)
-    POSITION.check(f"{what}: y_m", y_m)
 
 
 def _signalised(spec: str, default_m: float, spacing_m: float, net: RoadNet, where: str) -> list[Rsu]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, MutableSequence, Sequence
+from collections.abc import Iterator, Mapping, MutableSequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -91,15 +91,28 @@ class Window:
 
 def window_of(path: VehiclePath, exit_cause: ExitCause, exit_edge: str) -> Window:
     """Return the window of a finished path; its last point is the exit."""
+    columns = (path.time_s, path.x_m, path.y_m, path.speed_mps)
+    time_s, x_m, y_m, speed_mps = (np.array(values, dtype=np.float64) for values in columns)
+    length_m = float(np.hypot(x_m[1:] - x_m[:-1], y_m[1:] - y_m[:-1]).sum())
+    enter_s, exit_s = float(time_s[0]), float(time_s[-1])
     return Window(
         vehicle_id=path.vehicle_id,
         vehicle_type=path.vehicle_type,
         rsu_id=path.rsu_id,
+        enter_s=enter_s,
+        exit_s=exit_s,
         entry_cause=path.entry_cause,
         exit_cause=exit_cause,
         entry_edge=path.entry_edge,
         exit_edge=exit_edge,
-        **_figures(path.time_s, path.x_m, path.y_m, path.speed_mps),
+        entry_speed_mps=float(speed_mps[0]),
+        mean_speed_mps=length_m / (exit_s - enter_s),
+        max_speed_mps=float(speed_mps.max()),
+        path_length_m=length_m,
+        path_time_s=time_s,
+        path_x_m=x_m,
+        path_y_m=y_m,
+        path_speed_mps=speed_mps,
     )
 
 
@@ -122,30 +135,6 @@ def cut_window(path: VehiclePath, time_s: float) -> Window:
         speeds.append(speeds[-1])
     known_path = dataclasses.replace(path, time_s=times, x_m=xs, y_m=ys, speed_mps=speeds)
     return window_of(known_path, "end", "")
-
-
-def _figures(
-    times: Sequence[float] | Floats,
-    xs: Sequence[float] | Floats,
-    ys: Sequence[float] | Floats,
-    speeds: Sequence[float] | Floats,
-) -> dict[str, Any]:
-    """Return what a window says of its path, by the names of its fields."""
-    time_s, x_m, y_m, speed_mps = (np.array(values, dtype=np.float64) for values in (times, xs, ys, speeds))
-    length_m = float(np.hypot(x_m[1:] - x_m[:-1], y_m[1:] - y_m[:-1]).sum())
-    enter_s, exit_s = float(time_s[0]), float(time_s[-1])
-    return {
-        "enter_s": enter_s,
-        "exit_s": exit_s,
-        "entry_speed_mps": float(speed_mps[0]),
-        "mean_speed_mps": length_m / (exit_s - enter_s),
-        "max_speed_mps": float(speed_mps.max()),
-        "path_length_m": length_m,
-        "path_time_s": time_s,
-        "path_x_m": x_m,
-        "path_y_m": y_m,
-        "path_speed_mps": speed_mps,
-    }
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -48,63 +48,45 @@ class RateUse:
         return rate_bps
 
 
+@dataclass(slots=True, eq=False)
 class Transfer:
     """Bytes on their way over a channel; made by ``Channel.send``.
 
     Args:
         size_bytes: how much is sent.
         rate_bps: rate with the whole airtime as a function of simulated time (s), in bit/s, >= 0.
-        on_done: called once, at the instant the last byte arrives; never after ``Channel.abort``.
+        on_done: called once, at the instant the last byte arrives; None for nobody.
+        active: whether it is on the channel.
+        due_s: virtual time at which the last byte arrives (s).
+        arrived_bytes: how much had arrived when the rate was looked up last, or in the end (B).
     """
 
-    __slots__ = ("_bytes_per_s", "_due_s", "_mark_s", "_moved", "_on_done", "_rate_bps", "active", "size_bytes")
-
-    def __init__(self, size_bytes: float, rate_bps: Callable[[float], float], on_done: Callable[[], None]) -> None:
-        self.size_bytes = float(size_bytes)
-        self.active = True
-        self._on_done: Callable[[], None] | None = on_done
-        self._rate_bps = rate_bps
-        self._bytes_per_s = 0.0
-        self._moved = 0.0
-        self._mark_s = 0.0  # virtual time up to which _moved counts
-        self._due_s = math.inf  # virtual time at which the last byte arrives
+    size_bytes: float
+    rate_bps: Callable[[float], float]
+    on_done: Callable[[], None] | None
+    active: bool = True
+    due_s: float = math.inf
+    arrived_bytes: float = 0.0
+    _bytes_per_s: float = 0.0
+    _mark_s: float = 0.0  # virtual time up to which arrived_bytes counts
 
     def moved_bytes(self, virtual_s: float) -> float:
         """Return how much has arrived by a virtual time of the channel (B)."""
         if not self.active:
-            return self._moved
-        return min(self.size_bytes, self._moved + self._bytes_per_s * (virtual_s - self._mark_s))
+            return self.arrived_bytes
+        return min(self.size_bytes, self.arrived_bytes + self._bytes_per_s * (virtual_s - self._mark_s))
 
     def settle(self, virtual_s: float, time_s: float) -> bool:
         """Book what has arrived, look the rate up anew, and return whether the end moved in virtual time."""
-        bytes_per_s = self._rate_bps(time_s) / 8
+        bytes_per_s = self.rate_bps(time_s) / 8
         if bytes_per_s == self._bytes_per_s:
             return False
-        self._moved = self.moved_bytes(virtual_s)
+        self.arrived_bytes = self.moved_bytes(virtual_s)
         self._bytes_per_s = bytes_per_s
         self._mark_s = virtual_s
-        missing_bytes = self.size_bytes - self._moved
-        self._due_s = virtual_s + missing_bytes / bytes_per_s if bytes_per_s > 0 else math.inf
+        missing_bytes = self.size_bytes - self.arrived_bytes
+        self.due_s = virtual_s + missing_bytes / bytes_per_s if bytes_per_s > 0 else math.inf
         return True
-
-    def stop(self, moved_bytes: float) -> None:
-        """Take the transfer off the channel with what has arrived (B)."""
-        self._moved = moved_bytes
-        self.active = False
-
-    def silence(self) -> None:
-        """Call nobody any more."""
-        self._on_done = None
-
-    def announce(self) -> None:
-        """Say that the last byte arrived."""
-        if self._on_done is not None:
-            self._on_done()
-
-    @property
-    def due_s(self) -> float:
-        """Virtual time at which the last byte arrives (s)."""
-        return self._due_s
 
 
 class Channel:
@@ -157,7 +139,7 @@ class Channel:
         """
         self._advance()
         count = self._rates.count
-        transfer = Transfer(size_bytes, lambda time_s: count(rate_bps(time_s)), on_done)
+        transfer = Transfer(float(size_bytes), lambda time_s: count(rate_bps(time_s)), on_done)
         self._active += 1
         transfer.settle(self._virtual_s, self._env.now)
         self._enqueue(transfer)
@@ -168,7 +150,7 @@ class Channel:
 
     def abort(self, transfer: Transfer) -> float:
         """End a transfer now, if it has not ended, and return how much of it arrived (B)."""
-        transfer.silence()
+        transfer.on_done = None
         if transfer.active:
             self._advance()
             self._remove(transfer, transfer.moved_bytes(self._virtual_s))
@@ -187,7 +169,7 @@ class Channel:
         heappush(self._due, (transfer.due_s, self._entries, transfer))
 
     def _remove(self, transfer: Transfer, moved_bytes: float) -> None:
-        transfer.stop(moved_bytes)
+        transfer.arrived_bytes, transfer.active = moved_bytes, False
         self.carried_bytes += moved_bytes
         self._active -= 1
         if self._active == 0:  # start afresh: virtual time stays small, so differences keep their digits
@@ -225,7 +207,8 @@ class Channel:
             transfer = self._next()
         self._set_alarm()
         for transfer in done:
-            transfer.announce()
+            if transfer.on_done is not None:
+                transfer.on_done()
 
     def _set_update(self, transfer: Transfer, start_s: float, count: int, update_s: float) -> None:
         delay_s = max(math.ulp(self._env.now), start_s + count * update_s - self._env.now)

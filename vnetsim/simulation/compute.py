@@ -71,8 +71,3 @@ def vehicle_computer(settings: ComputeSettings, vehicle_id: str, streams: Stream
     if settings.spread > 0:
         flops *= math.exp(settings.spread * float(streams.generator("compute", vehicle_id).standard_normal()))
     return COMPUTERS[preset]._replace(flops=flops)
-
-
-def training_s(work_flop: float, flops: float) -> float:
-    """Return how long ``work_flop`` operations take at ``flops`` operations a second (s)."""
-    return work_flop / flops

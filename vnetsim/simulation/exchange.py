@@ -25,7 +25,6 @@ from vnetsim.coverage.circle import crossings
 from vnetsim.coverage.windows import VehiclePath, position_m
 from vnetsim.learning import Exchange
 from vnetsim.radio.channel import Channel, Transfer
-from vnetsim.simulation.compute import training_s
 from vnetsim.simulation.participation import Participation
 from vnetsim.simulation.world import World
 
@@ -233,7 +232,7 @@ class ExchangePhase:
 
     def _start_work(self, host: Participation) -> None:
         flops = self._world.computer(host.window).flops
-        timer = self._world.env.timeout(training_s(self._plan.work_flop, flops))
+        timer = self._world.env.timeout(self._plan.work_flop / flops)
         timer.callbacks.append(partial(self._worked, host))
         self._timers[host] = self._world.env.now, timer
 

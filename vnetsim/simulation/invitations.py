@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, insort
-from collections.abc import Collection, Generator, Iterator, Sequence
-from typing import overload
+from collections.abc import Collection, Generator, Sequence
 
 import numpy as np
 
@@ -21,26 +20,6 @@ from vnetsim.simulation.vehicle import OpenWindow, Vehicle
 
 _ROUNDING = 1e-9
 """So much below a whole number of steps is that number."""
-
-
-class _Shown(Sequence[Candidate]):
-    """Candidates as a policy may see them: not to be changed, and not copied, for hundreds may wait at every upload."""
-
-    def __init__(self, candidates: list[Candidate]) -> None:
-        self._candidates = candidates
-
-    def __len__(self) -> int:
-        return len(self._candidates)
-
-    @overload
-    def __getitem__(self, place: int) -> Candidate: ...
-    @overload
-    def __getitem__(self, place: slice) -> list[Candidate]: ...
-    def __getitem__(self, place: int | slice) -> Candidate | list[Candidate]:
-        return self._candidates[place]
-
-    def __iter__(self) -> Iterator[Candidate]:
-        return iter(self._candidates)
 
 
 class Invitations:
@@ -79,7 +58,7 @@ class Invitations:
         if self._knowledge.last_round.get(window.vehicle.id, -1) >= round_index:
             self.rest(window.vehicle)
         elif window not in self._candidates:
-            self._candidates[window] = candidate = Candidate(window, self._knowledge.known)
+            self._candidates[window] = candidate = Candidate(window, self._knowledge)
             self._windows[candidate] = window
             insort(self._waiting, candidate, key=self._entered)
 
@@ -114,7 +93,7 @@ class Invitations:
         if self._plan is None or state.invited:
             return None
         self._knowledge.at(state.now_s)
-        planned: PlannedRound | None = self._plan(_Shown(self._waiting), state)
+        planned: PlannedRound | None = self._plan(tuple(self._waiting), state)
         if planned is None:
             return None
         self.planned_share = planned.share
@@ -131,9 +110,9 @@ class Invitations:
             RunError: the policy failed, or returned what is no candidate, or one twice.
         """
         self._knowledge.at(state.now_s, self.planned_share)
-        candidates = _Shown(self._waiting)
+        candidates = tuple(self._waiting)
         if self._takes is not None:
-            candidates = _Shown([candidate for candidate in candidates if self._takes(candidate, state)])
+            candidates = tuple(candidate for candidate in candidates if self._takes(candidate, state))
         if not candidates:
             return
         context = SelectionContext(
@@ -172,7 +151,8 @@ class Invitations:
         """
         if self._share is None:
             return 1.0
-        candidate = Candidate(window, self._knowledge.at(state.now_s))
+        self._knowledge.at(state.now_s)
+        candidate = Candidate(window, self._knowledge)
         if candidate.steps == 0:
             return 1.0
         share: float = self._share(candidate, state)
@@ -180,7 +160,7 @@ class Invitations:
 
     def predicted(self, window: OpenWindow) -> Predicted:
         """Return how long the rest of a window that was just chosen is predicted to last (s)."""
-        return Candidate(window, self._knowledge.known).predicted()
+        return Candidate(window, self._knowledge).predicted()
 
     def after_round(
         self, records: Rows[ParticipationRecord], model: ModelKey, figures: Sequence[tuple[int, float | None]]

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from vnetsim.coverage.association import Association, nearness
+from vnetsim.coverage.association import Association, AtPlace, Quality, nearness
 from vnetsim.coverage.rsu import Rsu
 from vnetsim.coverage.windows import Floats, VehiclePath, position_m
 from vnetsim.experiment import AssociationSettings
@@ -72,7 +72,7 @@ class Radio:
             rsu: the RSU whose window it is.
             earlier_windows: how many this vehicle had at this RSU before; with the two ids it names the random stream.
         """
-        return Link(self, self._model, path, rsu, self._drawn((path,), path.vehicle_id, rsu.id, earlier_windows))
+        return Link(self._model, path, rsu, self._drawn((path,), path.vehicle_id, rsu.id, earlier_windows))
 
     def received_dbm(self, path: VehiclePath, rsu: Rsu, earlier_windows: int) -> Callable[[PositionM], float]:
         """Return what gives the power that a vehicle receives of an RSU in a window (dBm); see ``link``."""
@@ -101,62 +101,52 @@ def association(settings: AssociationSettings, rsus: Sequence[Rsu], radio: Radio
     """Return what tells who serves a vehicle, by an experiment's settings."""
     if settings.rule == "first":
         return Association(None)
-    quality = nearness(rsus) if settings.rule == "nearest" else ReceivedPower(radio, rsus)
+    quality = nearness(rsus) if settings.rule == "nearest" else received_power(radio, rsus)
     return Association(quality, hysteresis=settings.hysteresis, trigger_s=settings.trigger_s)
 
 
-class ReceivedPower:
-    """The quality that makes the strongest RSU the best: the power that a vehicle receives of it (dBm).
+def received_power(radio: Radio, rsus: Sequence[Rsu]) -> Quality:
+    """Return the quality that makes the strongest RSU the best: the power that a vehicle receives of it (dBm)."""
+    by_id = {rsu.id: rsu for rsu in rsus}
+    entries: Counter[tuple[str, str]] = Counter()
 
-    Args:
-        radio: asks the model, with the states of the windows' links.
-        rsus: all of them.
-    """
-
-    def __init__(self, radio: Radio, rsus: Sequence[Rsu]) -> None:
-        self._radio = radio
-        self._rsus = {rsu.id: rsu for rsu in rsus}
-        self._entries: Counter[tuple[str, str]] = Counter()
-
-    def __call__(self, path: VehiclePath) -> Callable[[Any, Any], Any]:
-        """Return what gives it in a window that opens, at one place or, one after the other, at many."""
+    def quality(path: VehiclePath) -> AtPlace:
         key = path.vehicle_id, path.rsu_id
-        power_dbm = cache(self._radio.received_dbm(path, self._rsus[path.rsu_id], self._entries[key]))
-        self._entries[key] += 1
+        power_dbm = cache(radio.received_dbm(path, by_id[path.rsu_id], entries[key]))
+        entries[key] += 1
 
-        def quality(x_m: Any, y_m: Any) -> Any:
+        def at_place(x_m: Any, y_m: Any) -> Any:
             if isinstance(x_m, float):
                 return power_dbm((x_m, y_m))
             return np.array([power_dbm(place) for place in zip(x_m.tolist(), y_m.tolist(), strict=True)])
 
-        return quality
+        return at_place
+
+    return quality
 
 
 class Link:
     """The radio link of one coverage window.
 
     Args:
-        radio: asks the model.
         model: the model.
         path: the vehicle's path so far.
         rsu: the other end.
         state: what the model drew for the window.
+
+    Attributes:
+        update_s: how often the rates must be looked up anew (s); None when they never change.
     """
 
-    __slots__ = ("_fixed", "_model", "_path", "_radio", "_rsu", "_state")
+    __slots__ = ("_fixed", "_model", "_path", "_rsu", "_state", "update_s")
 
-    def __init__(self, radio: Radio, model: RadioModel, path: VehiclePath, rsu: Rsu, state: Any) -> None:
-        self._radio = radio
+    def __init__(self, model: RadioModel, path: VehiclePath, rsu: Rsu, state: Any) -> None:
         self._model = model
+        self.update_s = model.update_s
         self._path = path
         self._rsu = rsu
         self._state = state
         self._fixed: dict[str, float] = {}  # rates that never change, looked up once
-
-    @property
-    def update_s(self) -> float | None:
-        """How often the rates must be looked up anew (s); None when they never change."""
-        return self._radio.update_s
 
     def downlink_bps(self, time_s: float) -> float:
         """Return the rate from RSU to vehicle (bit/s) at a time that the path covers (s)."""
@@ -168,6 +158,6 @@ class Link:
 
     def _looked_up(self, direction: str, time_s: float, rate_bps: Callable[..., float]) -> float:
         found = rate_bps(self._rsu, position_m(self._path, time_s), self._state)
-        if self._radio.update_s is None:
+        if self.update_s is None:
             self._fixed[direction] = found
         return found

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, groupby
 from operator import attrgetter
-from typing import Literal, Protocol
+from typing import Literal
 
 import simpy
 
@@ -71,21 +71,13 @@ class SimulationResult:
     wires: Mapping[str, RsuWire]
 
 
-class ProgressCallback(Protocol):
-    """Called with how far a simulation is."""
-
-    def __call__(self, *, time_s: float, rounds: int, windows: int) -> None:
-        """Show simulated time (s), finished rounds and closed windows; called often."""
-        ...
-
-
 def simulate(
     experiment: Experiment,
     traffic: TrafficStream,
     handler: RoundHandler,
     streams: Streams,
     *,
-    progress: ProgressCallback | None = None,
+    progress: Callable[..., object] | None = None,
     on_round: Callable[[SimulationLog], object] | None = None,
     plugins: SimulationPlugins | None = None,
     images: Mapping[int, int] | None = None,
@@ -99,7 +91,7 @@ def simulate(
         traffic: RSUs and coverage events.
         handler: learning, called at the close of every round.
         streams: the experiment's random streams; those called ``radio``, ``compute`` and ``selection`` are used.
-        progress: called after every instant of traffic.
+        progress: called after every instant of traffic with ``time_s`` (s), finished ``rounds`` and closed ``windows``.
         on_round: called after every round with the log, when it holds everything about that round; where it returns
             False, the run ends then as it does with its traffic.
         plugins: selection policy, pace and radio model; None makes those that the experiment names.
@@ -127,7 +119,6 @@ def simulate(
         sidelinks={rsu.id: Channel(env, sidelink_rates) for rsu in traffic.rsus},
         backhaul=Backhaul(env, experiment.backhaul, traffic.rsus, experiment.round.max_staleness),
         images=images or {},
-        lasts_s=math.inf if traffic.info.end_s is None else traffic.info.end_s - traffic.info.begin_s,
     )
     recorder, outbox = Recorder(log, experiment.camera), Outbox()
 
@@ -144,7 +135,7 @@ def simulate(
                 policy=made.selection,
                 generator=streams.generator(drawn),
                 pace=made.pace,
-                knowledge=Knowledge(world=world, images=world.images, whole_paths=traffic.info.whole_paths),
+                knowledge=Knowledge(world=world, whole_paths=traffic.info.whole_paths),
             ),
         )
 
@@ -209,7 +200,7 @@ class _Loop:
         self._on_round = on_round
         self.stopped = False
 
-    def play(self, traffic: TrafficStream, progress: ProgressCallback | None) -> float:
+    def play(self, traffic: TrafficStream, progress: Callable[..., object] | None) -> float:
         """Play the traffic until the last round closes or there is no more of it; return the last instant (s)."""
         fleet, log = self._fleet, self._log
         fleet.open()

@@ -19,7 +19,7 @@ from vnetsim.learning import ModelKey
 from vnetsim.simulation.aggregator import Aggregator
 from vnetsim.simulation.log import MergeRecord, Mixing, RoundHandler, RoundSummary, SimulationLog
 from vnetsim.simulation.open_round import Outbox
-from vnetsim.simulation.topology import metropolis_hastings, neighbours, refuse_slow_wires
+from vnetsim.simulation.topology import metropolis_hastings, neighbours
 from vnetsim.simulation.world import World
 
 
@@ -83,7 +83,6 @@ class Cloud(Apart):
         self._newest = {name: ModelKey(name, 0) for name in self.aggregators}
         self._here: list[str] = []  # whose model has arrived, in order
         self._last: set[str] = set()  # whose last model has been averaged
-        refuse_slow_wires(self.world.experiment, self.world.lasts_s, self._model_bytes())
 
     @property
     def finished(self) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -14,7 +13,7 @@ from vnetsim.learning import Cost, ModelKey
 from vnetsim.radio.channel import Channel
 from vnetsim.random_streams import Streams
 from vnetsim.simulation.backhaul import Backhaul
-from vnetsim.simulation.compute import training_s, vehicle_computer
+from vnetsim.simulation.compute import vehicle_computer
 from vnetsim.simulation.links import Link, Radio
 from vnetsim.simulation.participation import Invitation, Participation, Predicted
 from vnetsim.simulation.stages import Coverage
@@ -37,7 +36,6 @@ class World:
         sidelinks: the channels between vehicles, by the RSU that schedules them.
         backhaul: the wires of the RSUs.
         images: training samples by silo; empty where the task does not tell.
-        lasts_s: how long the traffic lasts (s), infinite where nobody knows.
         invited: told of every invitation, once the vehicle takes part.
         needed: each returns models that will still be trained or averaged, however old; whoever keeps some adds itself.
     """
@@ -51,7 +49,6 @@ class World:
     sidelinks: Mapping[str, Channel]
     backhaul: Backhaul
     images: Mapping[int, int] = field(default_factory=dict)
-    lasts_s: float = math.inf
     invited: list[Callable[[Participation], None]] = field(default_factory=list)
     needed: list[Callable[[], Iterable[ModelKey]]] = field(default_factory=list)
 
@@ -69,7 +66,7 @@ class World:
         """Return how long a window's vehicle trains (s)."""
         if window.train_s is None:
             vehicle = window.vehicle
-            window.train_s = training_s(self.cost(vehicle.silo).work_flop, self.computer(window).flops)
+            window.train_s = self.cost(vehicle.silo).work_flop / self.computer(window).flops
         return window.train_s
 
     def computer(self, window: OpenWindow) -> Computer:

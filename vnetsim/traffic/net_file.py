@@ -1,4 +1,4 @@
-"""The road net of a recording, read from its ``.net.xml`` without SUMO: junctions, bounding box, lanes."""
+"""The road net of a recording, read from its ``.net.xml`` without SUMO: junctions and lanes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,6 @@ class NetFile:
     path: Path | None
     _junctions: dict[str, tuple[float, float]] = field(default_factory=dict, init=False)
     _signalised: dict[str, int] = field(default_factory=dict, init=False)
-    _boundary: tuple[float, float, float, float] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         roots: list[str] = []
@@ -41,9 +40,6 @@ class NetFile:
                 self._junctions[attributes["id"]] = float(attributes["x"]), float(attributes["y"])
                 if attributes.get("type", "").startswith("traffic_light"):
                     self._signalised[attributes["id"]] = len(attributes.get("incLanes", "").split())
-            elif name == "location":
-                x_min, y_min, x_max, y_max = map(float, attributes["convBoundary"].split(","))
-                self._boundary = x_min, y_min, x_max, y_max
 
         _read(self.path, start)
         if self.path and roots != ["net"]:
@@ -69,10 +65,6 @@ class NetFile:
         """Return the junctions with traffic lights; the busiest are those with most incoming lanes."""
         lanes = self._signalised
         return sorted(lanes, key=lambda name: (-lanes[name], name)) if busiest_first else sorted(lanes)
-
-    def boundary(self) -> tuple[float, float, float, float] | None:
-        """Return the net's bounding box."""
-        return self._boundary
 
     def lanes(self, rsus: Sequence[Rsu]) -> tuple[NDArray[np.float64], ...]:
         """Return the lanes with a point within 1.3 ranges of an RSU, as polylines (points, 2) in m."""

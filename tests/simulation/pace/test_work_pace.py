@@ -32,8 +32,8 @@ def invitations(**answers: Any) -> tuple[Invitations, Any]:
     for name, answer in answers.items():
         setattr(Mine, name, lambda *_, answer=answer: answer)
     steps = answers.get("steps", 8)
-    known = SimpleNamespace(cost=lambda _: SimpleNamespace(steps=steps))
-    knowledge: Any = SimpleNamespace(at=lambda *_: known)
+    world = SimpleNamespace(cost=lambda _: SimpleNamespace(steps=steps))
+    knowledge: Any = SimpleNamespace(at=lambda *_: None, world=world)
     window: Any = SimpleNamespace(vehicle=SimpleNamespace(silo=0), path=None)
     pace: Any = checked(Mine(), "pace", Pace)
     return Invitations(

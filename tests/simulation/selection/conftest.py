@@ -14,8 +14,8 @@ from vnetsim.coverage.rsu import Rsu
 from vnetsim.coverage.windows import VehiclePath
 from vnetsim.experiment.camera import Camera
 from vnetsim.learning import Cost
-from vnetsim.simulation.selection import Candidate, DwellHistory, SelectionContext
-from vnetsim.simulation.selection.candidate import Known
+from vnetsim.simulation.selection import Candidate, SelectionContext
+from vnetsim.simulation.selection.knowledge import Knowledge
 from vnetsim.simulation.vehicle import OpenWindow, Vehicle
 
 RSU = Rsu(id="r", x_m=30.0, y_m=-40.0, range_m=250.0)
@@ -77,21 +77,17 @@ def open_window(path: Sequence[tuple[float, float, float, float]], *, approach: 
 
 def candidate_of(window: OpenWindow, now_s: float, **known: Any) -> Candidate:
     """Return the candidate of a window at a time (s)."""
-    given: dict[str, Any] = {
-        "camera": Camera(),
-        "history": DwellHistory(),
-        "images": {7: 120},
-        "losses": {},
-        "figures": {},
-        "commits": {},
-        "last_round": {},
-        "cost": lambda _: Cost(download_bytes=1_000_000, upload_bytes=2_000_000, work_flop=3e9),
-        "link": lambda _: SimpleNamespace(update_s=0.1, downlink_bps=lambda _: 8e6, uplink_bps=lambda _: 4e6),
-        "train_s": lambda _: 3.0,
-        "transfers": {"r": 2}.__getitem__,
-        "whole_paths": True,
-    }
-    return Candidate(window, Known(now_s=now_s, **{**given, **known}))
+    cost = Cost(download_bytes=1_000_000, upload_bytes=2_000_000, work_flop=3e9)
+    link = SimpleNamespace(update_s=0.1, downlink_bps=lambda _: 8e6, uplink_bps=lambda _: 4e6)
+    of_world = {"images": {7: 120}, "link": lambda _: link}
+    world: Any = SimpleNamespace(
+        experiment=SimpleNamespace(camera=Camera()),
+        cost=lambda _: cost,
+        train_s=lambda _: 3.0,
+        channels={"r": SimpleNamespace(active=2)},
+        **{name: known.pop(name, value) for name, value in of_world.items()},
+    )
+    return Candidate(window, Knowledge(**{"world": world, "whole_paths": True, "now_s": now_s, **known}))
 
 
 def context(**given: Any) -> SelectionContext:

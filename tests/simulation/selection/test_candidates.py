@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from vnetsim.errors import InputError
 from vnetsim.experiment.traffic import Computer
-from vnetsim.simulation.selection import DwellHistory
 
 
 def rim_s(x: float, y: float, u: float, v: float, radius: float) -> float:
@@ -75,16 +74,17 @@ def test_oracle_is_the_recorded_exit_and_refused_where_it_is_not_known(make: Any
 
 def test_history_is_the_mean_of_the_same_approach_less_what_is_over(make: Any, scene: Any) -> None:
     x, y, radius = make.rsu.x_m, make.rsu.y_m, make.rsu.range_m
-    history = DwellHistory()
+    dwells: dict[tuple[str, int], tuple[int, float]] = {}
     windows = {approach: make.window([(100.0, x - radius, y, 25.0)], approach=approach) for approach in (0, 1)}
-    candidate = make.candidate(windows[0], 104.0, history=history)
+    candidate = make.candidate(windows[0], 104.0, dwells=dwells)
+    known = candidate._known
     assert candidate.remaining_s("history") == candidate.remaining_s("straight"), "before the first"
     for approach, length_s in ((0, 30.0), (0, 50.0), (1, 4.0)):
-        history.add(windows[approach].vehicle, scene.window("other", 10.0, 10.0 + length_s))
+        known.left(windows[approach].vehicle, scene.window("other", 10.0, 10.0 + length_s))
     assert candidate.remaining_s("history") == 40.0 - 4.0
-    assert make.candidate(windows[1], 103.0, history=history).remaining_s("history") == 1.0
-    assert make.candidate(windows[1], 109.0, history=history).remaining_s("history") == 0.0
-    history.add(windows[0].vehicle, scene.window("cut", 10.0, 11.0, exit_cause="end"))
+    assert make.candidate(windows[1], 103.0, dwells=dwells).remaining_s("history") == 1.0
+    assert make.candidate(windows[1], 109.0, dwells=dwells).remaining_s("history") == 0.0
+    known.left(windows[0].vehicle, scene.window("cut", 10.0, 11.0, exit_cause="end"))
     assert candidate.remaining_s("history") == 36.0, "a window that the end of the traffic cut off tells nothing"
 
 

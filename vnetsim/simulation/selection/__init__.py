@@ -18,9 +18,9 @@ import numpy as np
 from vnetsim.experiment import DEFAULT_NAMES
 from vnetsim.plugins import Kind, optional
 from vnetsim.simulation.log import ParticipationRecord
-from vnetsim.simulation.selection.candidate import PREDICTORS, Candidate, DwellHistory
+from vnetsim.simulation.selection.candidate import Candidate
 
-__all__ = ["PREDICTORS", "SELECTIONS", "Candidate", "DwellHistory", "SelectionContext", "SelectionPolicy"]
+__all__ = ["SELECTIONS", "Candidate", "SelectionContext", "SelectionPolicy"]
 
 
 @dataclass(frozen=True, kw_only=True)

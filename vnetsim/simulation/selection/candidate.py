@@ -5,83 +5,18 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import Literal
 
 from vnetsim.coverage.circle import crossings
-from vnetsim.coverage.windows import Window, position_m
+from vnetsim.coverage.windows import position_m
 from vnetsim.errors import InputError
-from vnetsim.experiment.camera import Camera
-from vnetsim.learning import Cost
 from vnetsim.simulation.compute import energy
-from vnetsim.simulation.links import Link
 from vnetsim.simulation.participation import Predicted
-from vnetsim.simulation.vehicle import OpenWindow, Vehicle
+from vnetsim.simulation.selection.knowledge import Knowledge
+from vnetsim.simulation.vehicle import OpenWindow
 
 ExitPredictor = Literal["straight", "oracle", "history"]
-PREDICTORS: Mapping[ExitPredictor, str] = {
-    "straight": "straight on at the present speed",
-    "oracle": "the recorded exit",
-    "history": "the mean dwell of earlier windows from the same approach",
-}
-"""How the rest of a window may be predicted."""
-
-
-@dataclass(kw_only=True)
-class DwellHistory:
-    """Lengths of the windows that ended so far, by RSU and approach."""
-
-    _sums: dict[tuple[str, int], tuple[int, float]] = field(default_factory=dict)
-
-    def add(self, vehicle: Vehicle, window: Window) -> None:
-        """Take note of a window that ended; one that the end of the traffic cut off tells nothing."""
-        if window.exit_cause != "end":
-            key = window.rsu_id, vehicle.approach
-            count, total_s = self._sums.get(key, (0, 0.0))
-            self._sums[key] = count + 1, total_s + window.exit_s - window.enter_s
-
-    def mean_s(self, window: OpenWindow) -> float | None:
-        """Return the mean length of the windows from the same approach (s), None where there was none yet."""
-        count, total_s = self._sums.get((window.rsu.id, window.vehicle.approach), (0, 0.0))
-        return total_s / count if count else None
-
-
-@dataclass(slots=True, kw_only=True)
-class Known:
-    """What all candidates of an aggregator share; it moves on with the time.
-
-    Args:
-        now_s: simulated time (s).
-        camera: gives blur levels.
-        history: windows that ended.
-        images: images by silo; empty where the task has no such figure.
-        losses: last reported mean training loss by silo, and the round it is of.
-        figures: what the policy asked of every update so far, by silo, and the rounds they are of.
-        commits: uploads so far by vehicle.
-        last_round: the latest round that invited a vehicle or took its update, by vehicle.
-        cost: payload and work of a participation by silo.
-        link: the radio link of a window.
-        train_s: seconds of the whole training of a window's vehicle.
-        transfers: how many transfers share an RSU's airtime now, by its id.
-        work_share: share of it that the pace has planned.
-        whole_paths: whether a path is known to its end from the beginning.
-    """
-
-    now_s: float
-    camera: Camera
-    history: DwellHistory
-    images: Mapping[int, int]
-    losses: Mapping[int, tuple[float, int]]
-    figures: Mapping[int, Sequence[tuple[float, int]]]
-    commits: Mapping[str, int]
-    last_round: Mapping[str, int]
-    cost: Callable[[int], Cost]
-    link: Callable[[OpenWindow], Link]
-    train_s: Callable[[OpenWindow], float]
-    transfers: Callable[[str], int]
-    whole_paths: bool
-    work_share: float = 1.0
 
 
 class Candidate:
@@ -93,7 +28,7 @@ class Candidate:
 
     __slots__ = ("_known", "_window")
 
-    def __init__(self, window: OpenWindow, known: Known) -> None:
+    def __init__(self, window: OpenWindow, known: Knowledge) -> None:
         self._window = window
         self._known = known
 
@@ -130,7 +65,7 @@ class Candidate:
     @property
     def level_px(self) -> float:
         """Blur level of that speed (px)."""
-        return self._known.camera.level_px(self._window.speed_mps)
+        return self._known.world.experiment.camera.level_px(self._window.speed_mps)
 
     @property
     def position_m(self) -> tuple[float, float]:
@@ -156,7 +91,7 @@ class Candidate:
     @property
     def images(self) -> int | None:
         """Images in its silo, None where the task does not tell."""
-        return self._known.images.get(self._window.vehicle.silo)
+        return self._known.world.images.get(self._window.vehicle.silo)
 
     @property
     def loss(self) -> float | None:
@@ -189,12 +124,12 @@ class Candidate:
     def train_s(self) -> float:
         """Time that the training would take (s), as far as the pace has planned it."""
         known, window = self._known, self._window
-        return (window.train_s or known.train_s(window)) * known.work_share
+        return (window.train_s or known.world.train_s(window)) * known.work_share
 
     @property
     def steps(self) -> int:
         """Local steps of the whole training; 0 where it cannot be divided."""
-        return self._known.cost(self.silo).steps
+        return self._known.world.cost(self.silo).steps
 
     @property
     def upload_s(self) -> float:
@@ -216,7 +151,7 @@ class Candidate:
     @property
     def transfers(self) -> int:
         """Transfers that share the airtime of its RSU now."""
-        return self._known.transfers(self._window.rsu.id)
+        return self._known.world.channels[self._window.rsu.id].active
 
     @property
     def energy_j(self) -> float | None:
@@ -229,7 +164,8 @@ class Candidate:
         """Return the predicted rest of its window (s), >= 0; infinite for one that stands.
 
         Args:
-            predictor: one of ``PREDICTORS``. Without an earlier window from the approach, ``history`` is ``straight``.
+            predictor: ``straight`` on at the present speed; ``oracle``, the recorded exit; or ``history``, the mean
+                dwell of earlier windows from the same approach, ``straight`` before the first.
 
         Raises:
             InputError: ``oracle`` where the exit is not known beforehand: live traffic and FCD recordings.
@@ -242,27 +178,23 @@ class Candidate:
                     "the predictor that knows the exit (oracle) needs traffic whose paths are known beforehand: "
                     "replay a run or a recording of traffic (vnetsim mobility), or take the Gaussian model."
                 )
-            return max(0.0, self._window.path.time_s[-1] - self._now_s)
-        mean_s = self._known.history.mean_s(self._window)
+            return max(0.0, self._window.path.time_s[-1] - self._known.now_s)
+        mean_s = self._known.mean_dwell_s(self._window)
         if mean_s is None:
             return self._straight_s()
-        return max(0.0, mean_s - (self._now_s - self._window.enter_s))
+        return max(0.0, mean_s - (self._known.now_s - self._window.enter_s))
 
     def predicted(self) -> Predicted:
         """Return what the predictors tell that do not know the exit; it stands in the record of windows."""
         return Predicted(
             straight_s=self._straight_s(),
-            history_s=None if self._known.history.mean_s(self._window) is None else self.remaining_s("history"),
+            history_s=None if self._known.mean_dwell_s(self._window) is None else self.remaining_s("history"),
         )
-
-    @property
-    def _now_s(self) -> float:
-        return self._known.now_s
 
     def _transfers_s(self) -> tuple[float, float]:
         """Return the time of download and upload (s), to be looked up once where rates never change."""
         known, window = self._known, self._window
-        cost, link = known.cost(window.vehicle.silo), known.link(window)
+        cost, link = known.world.cost(window.vehicle.silo), known.world.link(window)
         found = (
             8 * cost.download_bytes / link.downlink_bps(known.now_s),
             8 * cost.upload_bytes / link.uplink_bps(known.now_s),

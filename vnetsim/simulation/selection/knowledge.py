@@ -3,66 +3,63 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from vnetsim.coverage.windows import Window
 from vnetsim.learning import ModelKey
 from vnetsim.simulation.log import ParticipationRecord, Rows
-from vnetsim.simulation.selection.candidate import DwellHistory, Known
-from vnetsim.simulation.vehicle import Vehicle
+from vnetsim.simulation.vehicle import OpenWindow, Vehicle
 from vnetsim.simulation.world import World
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class Knowledge:
-    """Windows that ended, losses, figures and uploads so far.
+    """What all candidates of an aggregator share; it moves on with the time.
 
     Args:
-        world: camera, links and computers of candidates.
-        images: images by silo; empty where the task does not tell.
-        whole_paths: whether a path is known to its end when it begins.
-
-    Attributes:
-        known: all of it, as candidates show it.
+        world: camera, costs, links, computers and images of candidates.
+        whole_paths: whether a path is known to its end from the beginning.
+        now_s: simulated time (s).
+        work_share: share of the training that the pace has planned.
+        losses: last reported mean training loss by silo, and the round it is of.
+        figures: what the policy asked of every update so far, by silo, and the rounds they are of.
+        commits: uploads so far by vehicle.
         last_round: the latest round that invited a vehicle or took its update, by vehicle; the aggregator keeps it.
+        dwells: number and length (s) of the windows that ended so far, by RSU and approach.
     """
 
-    def __init__(self, *, world: World, images: Mapping[int, int], whole_paths: bool) -> None:
-        self._history = DwellHistory()
-        self._losses: dict[int, tuple[float, int]] = {}
-        self._figures: dict[int, list[tuple[float, int]]] = {}
-        self._topology = world.experiment.topology
-        self._commits: Counter[str] = Counter()
-        self.last_round: dict[str, int] = {}
-        self._records_seen = 0
-        self.known = Known(
-            now_s=world.env.now,
-            camera=world.experiment.camera,
-            history=self._history,
-            images=images,
-            losses=self._losses,
-            figures=self._figures,
-            commits=self._commits,
-            last_round=self.last_round,
-            cost=world.cost,
-            link=world.link,
-            train_s=world.train_s,
-            transfers=lambda rsu_id: world.channels[rsu_id].active,
-            whole_paths=whole_paths,
-        )
+    world: World
+    whole_paths: bool
+    now_s: float = 0.0
+    work_share: float = 1.0
+    losses: dict[int, tuple[float, int]] = field(default_factory=dict)
+    figures: dict[int, list[tuple[float, int]]] = field(default_factory=dict)
+    commits: Counter[str] = field(default_factory=Counter)
+    last_round: dict[str, int] = field(default_factory=dict)
+    dwells: dict[tuple[str, int], tuple[int, float]] = field(default_factory=dict)
+    _records_seen: int = 0
 
-    def at(self, now_s: float, work_share: float = 1.0) -> Known:
-        """Return what candidates share, from now on (s) and when a share of their training is planned."""
-        self.known.now_s, self.known.work_share = now_s, work_share
-        return self.known
+    def at(self, now_s: float, work_share: float = 1.0) -> None:
+        """Move on to a time (s), and to a share of the training that is planned."""
+        self.now_s, self.work_share = now_s, work_share
 
     def left(self, vehicle: Vehicle, window: Window) -> None:
-        """Take note of a window that ended."""
-        self._history.add(vehicle, window)
+        """Take note of a window that ended; one that the end of the traffic cut off tells nothing."""
+        if window.exit_cause != "end":
+            key = window.rsu_id, vehicle.approach
+            count, total_s = self.dwells.get(key, (0, 0.0))
+            self.dwells[key] = count + 1, total_s + window.exit_s - window.enter_s
+
+    def mean_dwell_s(self, window: OpenWindow) -> float | None:
+        """Return the mean length of the windows from the same approach (s), None where there was none yet."""
+        count, total_s = self.dwells.get((window.rsu.id, window.vehicle.approach), (0, 0.0))
+        return total_s / count if count else None
 
     def cloud_round(self, round_index: int) -> int:
         """Return the round that began with the cloud's last model; 0 without a cloud."""
-        hierarchical = self._topology.kind == "hierarchical"
-        return round_index - round_index % self._topology.edge_rounds if hierarchical else 0
+        topology = self.world.experiment.topology
+        return round_index - round_index % topology.edge_rounds if topology.kind == "hierarchical" else 0
 
     def learn(
         self, records: Rows[ParticipationRecord], model: ModelKey, figures: Sequence[tuple[int, float]] = ()
@@ -75,12 +72,12 @@ class Knowledge:
             figures: silo and what the policy asked of each update that counted.
         """
         for silo, figure in figures:
-            self._figures.setdefault(silo, []).append((figure, model.version))
+            self.figures.setdefault(silo, []).append((figure, model.version))
         new = [record for record in records.since(self._records_seen) if record.aggregator == model.aggregator]
         self._records_seen = records.total
         for record in new:
             if record.outcome == "committed":
-                self._commits[record.vehicle_id] += 1
+                self.commits[record.vehicle_id] += 1
                 if record.loss is not None:
-                    self._losses[record.silo] = record.loss, model.version
+                    self.losses[record.silo] = record.loss, model.version
         return new

@@ -79,11 +79,6 @@ class SumoNet:
             for position in (api.getPosition(poi),)
         ]
 
-    def boundary(self) -> tuple[float, float, float, float]:
-        """Return the net's bounding box."""
-        (x_min, y_min), (x_max, y_max) = (corner[:2] for corner in self.api.simulation.getNetBoundary())
-        return x_min, y_min, x_max, y_max
-
     def signalised_junctions(self, *, busiest_first: bool) -> Sequence[str]:
         """Return the junctions with traffic lights, by name or those first that most vehicles pass."""
         incoming = self._signalised()
