@@ -110,6 +110,27 @@ def test_whatever_stops_a_write_leaves_old_or_new(error: BaseException, tmp_path
     assert call > 10
 
 
+def test_who_goes_on_after_a_failed_write_knows_what_it_left(tmp_path: Path) -> None:
+    """A run whose checkpoint fails on a full disk still writes how it ended; what was placed before stays readable."""
+    folder = Folder(tmp_path)
+    folder.put({"a": b"1", "b": b"2"})
+    with pytest.MonkeyPatch.context() as patch:
+        replace, placed = disk.replace, []
+
+        def full(source: Path, target: Path) -> None:
+            if target.name == "b":
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            placed.append(target.name)
+            replace(source, target)
+
+        patch.setattr(disk, "replace", full)
+        with pytest.raises(RunError, match="No space left"):
+            folder.put({"a": b"3", "b": b"4"})
+    assert placed == [RECORD, "a"]
+    folder.put({"c": b"5"})
+    assert [Folder(tmp_path).read_bytes(name) for name in "abc"] == [b"3", b"2", b"5"]
+
+
 def test_nothing_is_read_without_checksums(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"1")
     with pytest.raises(InputError, match=r"checksums\.sha256: missing, so that nothing here can be checked"):
