@@ -180,6 +180,7 @@ def test_a_comparison_that_goes_on_takes_no_other_learner_from_a_cell(
     assert cli(*command, "--out", "out").status == 0
     trace = tmp_path / "executed"
     (tmp_path / "evil.py").write_text(f"open({str(trace)!r}, 'w').close()\n")
+    before = {path: path.read_bytes() for path in tmp_path.glob("out/cells/*/experiment.toml")}
     for index, cell in enumerate(sorted((tmp_path / "out" / "cells").iterdir())):
         run = RunDirectory(cell)
         run.write_json("manifest.json", run.manifest() | {"status": "interrupted"})
@@ -192,11 +193,9 @@ def test_a_comparison_that_goes_on_takes_no_other_learner_from_a_cell(
             {"radio": {"name": evil}},
         )
         run.put({"experiment.toml": tomli_w.dumps(settings | changes[index]).encode()})
-    done = cli(*command, "--out", "out")
-    assert done.status == 1
-    for key in ("learner", "schedule.learner", "learning.encoder", "radio.name"):
-        assert f": {key} was altered since the cell began" in done.err
+    assert cli(*command, "--out", "out").status == 0
     assert not trace.exists()
+    assert before == {path: path.read_bytes() for path in tmp_path.glob("out/cells/*/experiment.toml")}
 
 
 def test_a_caller_of_the_library_is_asked_as_well(received: Received) -> None:

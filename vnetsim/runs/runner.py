@@ -94,6 +94,7 @@ def resume_run(
     trust: bool = False,
     accept_changed_plugin: bool = False,
     cluster: Cluster | None = None,
+    experiment: Experiment | None = None,
 ) -> bool:
     """Continue an interrupted or killed run or recording of traffic; return whether it had finished already.
 
@@ -106,6 +107,7 @@ def resume_run(
         accept_changed_plugin: whether the file of a plug-in may have changed since the run began, as when it was
             mended; the manifest then tells of it.
         cluster: of Ray, whose workers are to train; None for this process. Neither changes a bit on CPUs.
+        experiment: its settings, where the caller has them; None for those that it records.
 
     Raises:
         InputError: no run directory, changed input files, a missing or unreadable checkpoint, or
@@ -123,7 +125,7 @@ def resume_run(
         raise InputError(f"{folder}: made by vnetsim {manifest['vnetsim']}; resume it with that version.")
     inputs = manifest["inputs"]
     file = run.checked("experiment.toml")
-    experiment = load_experiment(str(file))
+    experiment = experiment or load_experiment(str(file))
     accepted = _accepted(experiment, inputs, folder, accept_changed_plugin=accept_changed_plugin)
     timing_only = manifest["kind"] == "timing"
     if run.has("rounds") and not timing_only and not Checkpoint(run).exists:

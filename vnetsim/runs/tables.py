@@ -70,7 +70,6 @@ class RunTables:
             last: whether the open round's rows, which are not complete before, come as well.
 
         Raises:
-            InputError: a resumed run comes to other rows than before.
             RunError: the disk is full or the folder not writable.
         """
         for closed in log.rounds[self._rounds.rows :]:
@@ -111,7 +110,6 @@ class RunTables:
         """Write every table as one file, in place of its pieces.
 
         Raises:
-            InputError: a resumed run came to other rows than before.
             RunError: the disk is full or the folder not writable.
         """
         files: dict[str, Content] = {}

@@ -1,8 +1,8 @@
 """Tables that grow: rows are appended in durable pieces, ``windows/000000.parquet`` and so on, and joined at the end.
 
 A piece is complete after so many rows, or values in their lists; where it ends follows from the rows alone. The last,
-incomplete one is written anew whenever what there is shall be safe. Whoever goes on after a kill appends the same rows
-again: pieces that are there already are compared, not written.
+incomplete one is written anew whenever what there is shall be safe. Whoever goes on after a kill appends all rows
+again, over the pieces that are there already.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import Generic, TypeVar
 
 import polars as pl
 
-from vnetsim.errors import InputError
 from vnetsim.storage.checksums import sha256
 from vnetsim.storage.disk import Content
 from vnetsim.storage.run_directory import Rows, RunDirectory
@@ -56,8 +55,8 @@ class TablePieces(Generic[Row]):
         self._size = 0
         self._first = 0  # index of the first row that is in no complete piece
         self._number = 0
-        # of a run that goes on; when the table is whole, they are what its removal left
-        self._old = [] if run.holds(f"{table}.parquet") else run.names(table)
+        # pieces of a run that goes on; when the table is whole, they are what its removal left
+        self._there = 0 if run.holds(f"{table}.parquet") else len(run.names(table))
 
     @property
     def rows(self) -> int:
@@ -68,7 +67,6 @@ class TablePieces(Generic[Row]):
         """Add a row; a piece that it completes is written.
 
         Raises:
-            InputError: a run that goes on comes to other rows than before.
             RunError: the disk is full or the folder not writable.
         """
         self._write_when_complete()  # the last row's write may have failed; the piece ends there all the same
@@ -79,32 +77,24 @@ class TablePieces(Generic[Row]):
     def _write_when_complete(self) -> None:
         if len(self._rows) < PIECE_ROWS and self._size < PIECE_VALUES:
             return
-        content = self._content()
-        known = self._old[self._number : self._number + 2]
-        if len(known) == 2 and not self._run.has_content(known[0], sha256(content)):
-            raise self._differs(known[0])
-        if len(known) < 2:
-            self._run.put({self._name: content})
+        content, later = self._content(), []
+        if self._number + 1 < self._there and not self._run.has_content(self._name, sha256(content)):
+            # packages are others by now: the rows that come are not mixed with those that were there
+            later = [piece for piece in self._run.names(self._table) if piece > self._name]
+        self._run.put({self._name: content}, remove=later)
         self._next_piece()
 
     def unsaved(self) -> dict[str, Content]:
-        """Return the file that makes all rows safe, for ``Folder.put``; none when they are."""
-        if not self._rows or len(self._old) > self._number + 1:
-            return {}
-        if len(self._old) == self._number + 1 and self._rows_of(self._old[-1]) >= len(self._rows):
-            return {}
-        return {self._name: self._content()}
+        """Return the file that makes all rows safe, for ``Folder.put``; none while pieces that are there hold more."""
+        return {self._name: self._content()} if self._rows and self._number + 1 >= self._there else {}
 
     def joined(self) -> tuple[dict[str, Content], list[str]]:
         """Return the whole table as a file, and the pieces that it replaces, for ``Folder.put``.
 
         Raises:
-            InputError: a run that goes on comes to other rows than before.
             RunError: the disk is full or the folder not writable.
         """
         name = f"{self._table}.parquet"
-        if len(self._old) > self._number + bool(self._rows):
-            raise self._differs(self._old[-1])
         if not self._number:  # it fits into one
             whole = self._content()
             return {name: whole}, self._run.names(self._table)
@@ -119,12 +109,6 @@ class TablePieces(Generic[Row]):
         self._first += len(self._rows)
         self._rows, self._size, self._number = [], 0, self._number + 1
 
-    def _differs(self, piece: str) -> InputError:
-        return InputError(
-            f"{self._run.path / piece}: what is simulated now differs from what was recorded; scenario files or "
-            "package versions changed. Start again in a new folder."
-        )
-
     @property
     def _name(self) -> str:
         return self._piece(self._number)
@@ -135,9 +119,6 @@ class TablePieces(Generic[Row]):
     def _content(self) -> bytes:
         rows = self._frame(self._rows, self._first) if self._rows else []
         return to_parquet(self._table, rows)
-
-    def _rows_of(self, piece: str) -> int:
-        return int(pl.scan_parquet(self._run.checked(piece), glob=False).select(pl.len()).collect().item())
 
 
 def _join(pieces: list[Path], path: Path, table: str) -> None:

@@ -15,18 +15,15 @@ from typing import Any
 
 from vnetsim import __version__
 from vnetsim.errors import InputError, VnetsimError, one_line
-from vnetsim.errors.paths import resolved
 from vnetsim.experiment import Experiment
 from vnetsim.learning.device import CORES
-from vnetsim.plugins import at_folder, code_file
+from vnetsim.plugins import at_folder
 from vnetsim.progress import ProgressDisplay
 from vnetsim.runs.assembly import assemble
 from vnetsim.runs.runner import resume_run, start_run
-from vnetsim.scenario.settings_file import load_experiment, to_plain
 from vnetsim.storage.folder import Folder
 from vnetsim.storage.records import COMPARED
 from vnetsim.storage.run_directory import RunDirectory
-from vnetsim.study.levels import leaves
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,38 +103,14 @@ def _play(job: CellJob, progress: ProgressDisplay) -> None:
     whole = Folder(job.root)
     folder = whole.path_of(f"cells/{job.name}/manifest.json").parent
     if (folder / "manifest.json").is_file():
-        _refuse_other_settings(folder, job.located())
-        # all that the folder names is what this comparison names
-        resume_run(folder, command=job.command, progress=progress, trust=True)
+        # whatever the folder names, the settings are the comparison's
+        resume_run(folder, command=job.command, progress=progress, trust=True, experiment=job.located())
     else:
         if folder.exists():  # killed before it had begun
             whole.remove(f"cells/{job.name}")
         assembly = assemble(job.located())
         asked: dict[str, Any] = {"timing_only": job.timing_only, "tensorboard": job.tensorboard}
         start_run(assembly, folder, command=job.command, progress=progress, portable=True, **asked)
-
-
-def _refuse_other_settings(folder: Path, experiment: Experiment) -> None:
-    """Refuse to go on with a cell whose ``experiment.toml`` is not what the comparison wants: it could bring code."""
-    try:
-        file = RunDirectory(folder).checked("experiment.toml")
-    except InputError as error:
-        raise InputError(f"{error} Or {_cure(folder)}") from None
-    found_there = load_experiment(str(file))
-    recorded, wanted = (
-        {".".join(path): value for path, value in leaves(to_plain(one)).items()}
-        | {"scenario": str(resolved(one.scenario))}
-        for one in (found_there, experiment)
-    )
-    # what the comparison leaves to a default may not be code either
-    code = {key: "" for key, name in found_there.plugins().items() if code_file(name) is not None}
-    for key, value in {**code, **wanted}.items():
-        found = recorded.get(key)
-        if found != value:  # the record also spells out defaults
-            raise InputError(
-                f"{folder / 'experiment.toml'}: {key} was altered since the cell began (from {value!r} to {found!r}); "
-                f"put it back, or {_cure(folder)}"
-            )
 
 
 @contextmanager
