@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
@@ -45,12 +44,42 @@ class _Lines:
     def _tell(self) -> None:
         now_s, left_s = self._time.elapsed_s, self._time.left_s
         estimated = not self._told_s and now_s >= FIRST_S and left_s is not None and left_s >= EVERY_S
-        if not estimated and now_s < self._told_s + EVERY_S:
-            return
-        self._told_s = now_s
+        if estimated or now_s >= self._told_s + EVERY_S:
+            self._told_s = now_s
+            tell(self._words())
+
+    def _words(self) -> str:
         share = "" if self._time.share is None else f"{self._time.share:.0%} done"
-        rest = "" if left_s is None else f"about {clock(left_s)} left"
-        tell(", ".join(filter(None, (self._stage, share, f"{clock(now_s)} elapsed", rest))))
+        rest = "" if self._time.left_s is None else f"about {clock(self._time.left_s)} left"
+        return ", ".join(filter(None, (self._stage, share, f"{clock(self._time.elapsed_s)} elapsed", rest)))
+
+
+class _CellLine(_Lines):
+    """In a notebook: such a line again and again in the same place, below the cell, and the notes above it.
+
+    Args:
+        handle: of IPython's display, with ``update``.
+    """
+
+    def __init__(self, handle: Any) -> None:
+        super().__init__()
+        self._handle = handle
+        self._told_s = -SHOW_EVERY_S
+        self._notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self._notes.append(text)
+        self.show()
+
+    def _tell(self) -> None:
+        if self._time.elapsed_s >= self._told_s + SHOW_EVERY_S:
+            self._told_s = self._time.elapsed_s
+            self.show(self._words())
+
+    def show(self, *line: str) -> None:
+        lines = [*self._notes, *line]
+        text = {"text/html": "<br>".join(map(html.escape, lines)), "text/plain": "\n".join(lines)}
+        self._handle.update(text, raw=True)
 
 
 class _Silent:
@@ -114,53 +143,6 @@ def _in_notebook() -> bool:
     return shell is not None and hasattr(shell, "kernel")
 
 
-class _CellLine:
-    """A line that is shown again and again in the same place, and the notes above it.
-
-    Args:
-        handle: of IPython's display, with ``update``.
-    """
-
-    def __init__(self, handle: Any) -> None:
-        self._handle = handle
-        self._time = TimeLeft()
-        self._due_s = 0.0
-        self._stage, self._clock, self._done, self._total = "", "", 0.0, 0.0
-        self._notes: list[str] = []
-
-    def stage(self, text: str) -> None:
-        self._stage = text
-        self._show()
-
-    def note(self, text: str) -> None:
-        self._notes.append(text)
-        self.show()
-
-    def advance(self, *, time_s: float, done: float, total: float | None) -> None:
-        self._clock, self._done, self._total = f"simulated {time_s:,.0f} s", done, total or 0.0
-        self._time.see(done, total)
-        self._show()
-
-    def end(self) -> None:
-        """Leave the notes alone."""
-        self._stage = ""
-        self.show()
-
-    def _show(self) -> None:
-        if time.monotonic() >= self._due_s:
-            self._due_s = time.monotonic() + SHOW_EVERY_S
-            self.show()
-
-    def show(self) -> None:
-        lines = [html.escape(note) for note in self._notes]
-        if self._stage:
-            share = f'<progress value="{self._done:g}" max="{self._total:g}"></progress>' if self._total else ""
-            left = "" if self._time.left_s is None else f"about {clock(self._time.left_s)} left"
-            words = [html.escape(self._stage), share, self._clock, f"{clock(self._time.elapsed_s)} elapsed", left]
-            lines.append(" ".join(filter(None, words)))
-        self._handle.update({"text/html": "<br>".join(lines), "text/plain": "\n".join(lines)}, raw=True)
-
-
 @contextmanager
 def cell_line() -> Iterator[ProgressDisplay]:
     """Give a display below the notebook's cell."""
@@ -170,7 +152,7 @@ def cell_line() -> Iterator[ProgressDisplay]:
     try:
         yield line
     finally:
-        line.end()
+        line.show()
 
 
 def progress_display(show: bool | None = None) -> AbstractContextManager[ProgressDisplay]:

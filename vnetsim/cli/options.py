@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -10,20 +9,6 @@ from typing import Annotated, Any, Literal
 from cyclopts import Group, Parameter
 
 TRAFFIC = Group("Traffic")
-
-_CLOCK = re.compile(r"(?:(\d+):)?(\d+):([0-5]?\d):([0-5]?\d(?:\.\d*)?)")
-
-
-def _time_s(_: object, tokens: Sequence[object]) -> float:
-    """Return seconds from a number, or from a clock as SUMO writes it: hours:minutes:seconds, days before them."""
-    text = str(getattr(tokens[0], "value", tokens[0])).strip()
-    if match := _CLOCK.fullmatch(text):
-        days, hours, minutes, seconds = match.groups()
-        return (int(days or 0) * 24 + int(hours)) * 3600 + int(minutes) * 60 + float(seconds)
-    try:
-        return float(text)
-    except ValueError:
-        raise ValueError(f"expected seconds or a time such as 15:30:00, got '{text}'") from None
 
 
 def _split(_: object, tokens: Sequence[object]) -> tuple[str, ...]:
@@ -74,22 +59,17 @@ class TrafficOptions:
     ] = None
     begin: Annotated[
         float | None,
-        Parameter(
-            group=TRAFFIC,
-            converter=_time_s,
-            help="Begin at this time of the scenario, in s or as 15:30:00. Default: the scenario's own begin.",
-        ),
+        Parameter(group=TRAFFIC, help="Begin at this time (s) of the scenario. Default: the scenario's own begin."),
     ] = None
     end: Annotated[
         float | None,
-        Parameter(group=TRAFFIC, converter=_time_s, help="End at this time. Default: the scenario's own end."),
+        Parameter(group=TRAFFIC, help="End at this time (s). Default: the scenario's own end."),
     ] = None
     warmup: Annotated[
         float | None,
         Parameter(
             group=TRAFFIC,
-            converter=_time_s,
-            help="Simulate this time first, while the net fills; windows and rounds begin after it (default 0).",
+            help="Simulate this time (s) first, while the net fills; windows and rounds begin after it (default 0).",
         ),
     ] = None
     vehicle_types: Annotated[
