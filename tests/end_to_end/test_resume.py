@@ -216,7 +216,7 @@ def test_a_directory_filled_since_it_was_chosen_is_left_alone(
         (folder / "manifest.json").write_text("of another process")
         return chosen
 
-    monkeypatch.setattr("vnetsim.runs.runner.choose_folder", then_filled)
+    monkeypatch.setattr("vnetsim.api.calls.choose_folder", then_filled)
     assert "run: the output directory is not empty" in refused("run", "gaussian", "--learner", "toy", "--out", folder)
     assert [path.name for path in folder.iterdir()] == ["manifest.json"]
     assert (folder / "manifest.json").read_text() == "of another process"

@@ -26,12 +26,13 @@ from vnetsim.errors import InputError
 from vnetsim.experiment import ALL_ROUNDS
 from vnetsim.experiment import Experiment as Settings
 from vnetsim.learning.registry import LEARNERS
+from vnetsim.plugins import short_name
 from vnetsim.progress import ProgressDisplay
 from vnetsim.runs.assembly import assemble
 from vnetsim.runs.ray_cluster import cluster_of_run
 from vnetsim.runs.runner import OnRound, resume_run, start_run
 from vnetsim.runs.traffic_recording import record_mobility
-from vnetsim.runs.writer import folder_to_make
+from vnetsim.runs.writer import choose_folder, folder_to_make
 from vnetsim.storage.records import COMPARISON
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.study.request import Request
@@ -127,9 +128,11 @@ def run(
         named = _overrides(settings, rsu, learner=learner, rounds=rounds, device=device, seed=seed, **keys)
         command = command or _call("run", scenario, out, named)
         assembly = assemble(*experiment_of(scenario, named, trust=trust))
-        made = start_run(
+        name = f"{short_name(assembly.experiment.learner)}{'-timing' * timing_only}"
+        folder = choose_folder(assembly.experiment, folder_to_make(folder_of(out), overwrite=overwrite), name)
+        start_run(
             assembly,
-            folder_to_make(folder_of(out), overwrite=overwrite),
+            folder,
             command=command,
             progress=display,
             cluster=cluster,
@@ -137,7 +140,7 @@ def run(
             timing_only=timing_only,
             tensorboard=tensorboard,
         )
-        return Run(made)
+        return Run(folder)
 
 
 def mobility(

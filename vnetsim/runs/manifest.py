@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import platform
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from vnetsim import __version__
-from vnetsim.coverage.rsu import Rsu
 from vnetsim.coverage.windows import TrafficInfo, TrafficStream
 from vnetsim.errors import InputError
 from vnetsim.experiment import Experiment
@@ -23,8 +21,9 @@ from vnetsim.learning.device import peak_memory
 from vnetsim.radio.channel import RateUse
 from vnetsim.runs.tables import map_rows
 from vnetsim.scenario.settings_file import to_toml
+from vnetsim.storage.checked_folder import file_sha256
 from vnetsim.storage.folder import json_bytes
-from vnetsim.storage.records import FORMAT
+from vnetsim.storage.records import FORMAT, TrafficEntry
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.storage.tables import to_parquet
 
@@ -59,14 +58,13 @@ def environment() -> dict[str, Any]:
 
 
 def sha256_of(path: Path) -> str:
-    """Return the SHA-256 of a file, read in pieces.
+    """Return the SHA-256 of a file.
 
     Raises:
         InputError: when it cannot be read.
     """
     try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return file_sha256(path)
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}.") from error
 
@@ -89,26 +87,9 @@ def relative(path: Path, folder: Path) -> str:
 
 
 def traffic_record(info: TrafficInfo) -> dict[str, Any]:
-    """Return the traffic's description as JSON values, without the lanes (they are a table)."""
-    return {
-        "kind": info.kind,
-        "begin_s": info.begin_s,
-        "end_s": info.end_s,
-        "step_s": info.step_s,
-        "seed": info.seed,
-        "command": list(info.command),
-        "version": info.version,
-        "inputs": list(info.inputs),
-        "vehicles": info.vehicles,
-        "heights_m": dict(info.heights_m),
-        "notes": list(info.notes),
-        **({"plugin": dict(info.plugin)} if info.plugin else {}),
-    }
-
-
-def rsu_records(rsus: Iterable[Rsu]) -> list[dict[str, Any]]:
-    """Return the RSUs as JSON values."""
-    return [asdict(rsu) for rsu in rsus]
+    """Return what the manifest says of the traffic."""
+    entries = {one.name: getattr(info, one.name) for one in fields(TrafficEntry)}
+    return {name: value for name, value in entries.items() if name != "plugin" or value}
 
 
 def radio_record(links: RateUse, sidelinks: RateUse) -> dict[str, Any]:
@@ -164,7 +145,7 @@ class Manifest:
             "ended_by": None,
             "seed": experiment.seed,
             "traffic": traffic_record(traffic.info),
-            "rsus": rsu_records(traffic.rsus),
+            "rsus": [asdict(rsu) for rsu in traffic.rsus],
             "inputs": input_hashes(traffic.info.inputs),
             **environment(),
             **(more or {}),

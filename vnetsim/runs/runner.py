@@ -28,7 +28,7 @@ from vnetsim.runs.ray_cluster import Cluster, connected
 from vnetsim.runs.tables import RunTables, backhaul_rows, images_of, silo_rows
 from vnetsim.runs.timing import SCHEDULE, Untrained, refuse_losses, schedule
 from vnetsim.runs.traffic_recording import SAFE_EVERY_S, kept, opened, record, show
-from vnetsim.runs.writer import choose_folder, locked, write_models, write_samples
+from vnetsim.runs.writer import locked, write_models, write_samples
 from vnetsim.scenario.settings_file import load_experiment, read_toml, to_plain
 from vnetsim.scenario.trust import check_resumed
 from vnetsim.simulation.topology import aggregators, refuse_slow_wires
@@ -49,25 +49,29 @@ OnRound = Callable[[int, Mapping[str, float]], object]
 
 def start_run(
     assembly: Assembly,
-    out: Path | None,
+    folder: Path,
     *,
     command: Sequence[str],
     progress: ProgressDisplay,
     portable: bool = False,
+    began: Mapping[str, Any] | None = None,
+    fetch: bool = True,
     cluster: Cluster | None = None,
     on_round: OnRound | None = None,
     timing_only: bool = False,
     tensorboard: bool = False,
-) -> Path:
-    """Simulate and train; return the run directory.
+) -> None:
+    """Simulate and train, from the beginning or from where it was stopped.
 
     Args:
         assembly: what it is made of.
-        out: folder to make; None takes a new one below ``runs/``.
+        folder: its run directory; empty or not there yet, but of a resumed run.
         command: the command line, for the record.
         progress: where to say how far the run is.
         portable: whether run directory, replayed traffic and learner's file are moved together only: the two are then
             recorded as seen from the run directory.
+        began: the manifest's entries of a resumed run that stay.
+        fetch: whether downloads are allowed.
         cluster: of Ray, whose workers are to train; None for this process.
         on_round: see ``vnetsim.run``.
         timing_only: see ``vnetsim.run``.
@@ -78,113 +82,9 @@ def start_run(
         RunError: the run failed; what was finished is in the directory, the way to resume in the message.
         KeyboardInterrupt: with the way to resume as its message.
     """
-    experiment = assembly.experiment
-    run = RunDirectory(choose_folder(experiment, out, f"{short_name(experiment.learner)}{'-timing' * timing_only}"))
-    more: dict[str, Any] = {"portable": portable, "cluster": cluster, "on_round": on_round, "timing_only": timing_only}
-    _learn(assembly, run, command=command, progress=progress, tensorboard=tensorboard, **more)
-    return run.path
-
-
-def resume_run(
-    folder: Path,
-    *,
-    command: Sequence[str],
-    progress: ProgressDisplay,
-    learner: str | None = None,
-    trust: bool = False,
-    accept_changed_plugin: bool = False,
-    cluster: Cluster | None = None,
-    experiment: Experiment | None = None,
-) -> bool:
-    """Continue an interrupted or killed run or recording of traffic; return whether it had finished already.
-
-    Args:
-        folder: its run directory.
-        command: the command line, for the record.
-        progress: where to say how far the run is.
-        learner: the run's learner, if the user names it; code of a file is then run.
-        trust: whether the folder may name code, and a scenario for SUMO, whatever they are; see ``scenario.trust``.
-        accept_changed_plugin: whether the file of a plug-in may have changed since the run began, as when it was
-            mended; the manifest then tells of it.
-        cluster: of Ray, whose workers are to train; None for this process. Neither changes a bit on CPUs.
-        experiment: its settings, where the caller has them; None for those that it records.
-
-    Raises:
-        InputError: no run directory, changed input files, a missing or unreadable checkpoint, or
-            code that only the folder names.
-        RunError: the run failed.
-    """
-    run = RunDirectory(folder)
-    manifest = run.manifest()
-    if manifest["status"] == "finished":
-        if run.leftovers():  # of a kill after its last change; the folder may also be one that cannot be written
-            with suppress(VnetsimError, OSError), locked(run, fresh=False):
-                pass
-        return True
-    if manifest["vnetsim"] != __version__:
-        raise InputError(f"{folder}: made by vnetsim {manifest['vnetsim']}; resume it with that version.")
-    inputs = manifest["inputs"]
-    file = run.checked("experiment.toml")
-    experiment = experiment or load_experiment(str(file))
-    accepted = _accepted(experiment, inputs, folder, accept_changed_plugin=accept_changed_plugin)
-    timing_only = manifest["kind"] == "timing"
-    if run.has("rounds") and not timing_only and not Checkpoint(run).exists:
-        raise InputError(f"{folder / 'checkpoint'}: the checkpoint is missing; start the run again with `vnetsim run`.")
-    began: dict[str, Any] = {key: manifest[key] for key in ("created", "command", "changed_plugins") if key in manifest}
-    if accepted:
-        began["changed_plugins"] = {**accepted, **manifest.get("changed_plugins", {})}
-    if not trust:
-        check_resumed(experiment, file, scenario=read_toml(file)["scenario"], learner=learner)
-    if manifest["kind"] == "mobility":
-        record(experiment, run, command=command, progress=progress, began=began)
-        return False
-    portable = any(not Path(name).is_absolute() for name in inputs)
-    more: dict[str, Any] = {"began": began, "fetch": trust, "cluster": cluster, "timing_only": timing_only}
-    more["tensorboard"] = any(folder.glob(f"{EVENTS}*"))  # as it began
-    _learn(assemble(experiment), run, command=command, progress=progress, portable=portable, **more)
-    return False
-
-
-def _accepted(
-    experiment: Experiment, inputs: dict[str, str], folder: Path, *, accept_changed_plugin: bool
-) -> dict[str, str]:
-    """Return the plug-ins' files that changed since the run began and may, with the SHA-256 that they had.
-
-    Raises:
-        InputError: another input changed or is gone, or a plug-in's file changed and the user does not say that it may.
-    """
-    code = {resolved(file) for name in experiment.plugins().values() if (file := code_file(name)) is not None}
-    accepted = {}
-    for path, digest in changed_inputs(inputs, folder).items():
-        if resolved(path) not in code or not path.is_file():
-            raise InputError(f"{path}: changed or gone since the run started; a resumed run would differ.")
-        if not accept_changed_plugin:
-            raise InputError(
-                f"{path}: changed since the run started; if you mended it, add --accept-changed-plugin: rounds that "
-                "were finished stay as they are."
-            )
-        accepted[str(path)] = digest
-    return accepted
-
-
-def _learn(
-    assembly: Assembly,
-    run: RunDirectory,
-    *,
-    command: Sequence[str],
-    progress: ProgressDisplay,
-    portable: bool,
-    began: Mapping[str, Any] | None = None,
-    fetch: bool = True,
-    cluster: Cluster | None = None,
-    on_round: OnRound | None = None,
-    timing_only: bool = False,
-    tensorboard: bool = False,
-) -> None:
-    """Run or resume; ``began`` holds the manifest's entries of a resumed run that stay, ``fetch`` allows downloads."""
     from vnetsim.learning.device import resolve_device  # noqa: PLC0415 - brings torch, which the traffic command does without
 
-    clock = Clock()
+    clock, run = Clock(), RunDirectory(folder)
     progress.stage("loading")
     experiment = assembly.experiment  # the record holds the defaults too
     if tensorboard:
@@ -247,6 +147,88 @@ def _learn(
         )
         with kept(run, experiment, session.close, session.how_far):
             session.play(images_of(description))
+
+
+def resume_run(
+    folder: Path,
+    *,
+    command: Sequence[str],
+    progress: ProgressDisplay,
+    learner: str | None = None,
+    trust: bool = False,
+    accept_changed_plugin: bool = False,
+    cluster: Cluster | None = None,
+    experiment: Experiment | None = None,
+) -> bool:
+    """Continue an interrupted or killed run or recording of traffic; return whether it had finished already.
+
+    Args:
+        folder: its run directory.
+        command: the command line, for the record.
+        progress: where to say how far the run is.
+        learner: the run's learner, if the user names it; code of a file is then run.
+        trust: whether the folder may name code, and a scenario for SUMO, whatever they are; see ``scenario.trust``.
+        accept_changed_plugin: whether the file of a plug-in may have changed since the run began, as when it was
+            mended; the manifest then tells of it.
+        cluster: of Ray, whose workers are to train; None for this process. Neither changes a bit on CPUs.
+        experiment: its settings, where the caller has them; None for those that it records.
+
+    Raises:
+        InputError: no run directory, changed input files, a missing or unreadable checkpoint, or
+            code that only the folder names.
+        RunError: the run failed.
+    """
+    run = RunDirectory(folder)
+    manifest = run.manifest()
+    if manifest["status"] == "finished":
+        if run.leftovers():  # of a kill after its last change; the folder may also be one that cannot be written
+            with suppress(VnetsimError, OSError), locked(run, fresh=False):
+                pass
+        return True
+    if manifest["vnetsim"] != __version__:
+        raise InputError(f"{folder}: made by vnetsim {manifest['vnetsim']}; resume it with that version.")
+    inputs = manifest["inputs"]
+    file = run.checked("experiment.toml")
+    experiment = experiment or load_experiment(str(file))
+    accepted = _accepted(experiment, inputs, folder, accept_changed_plugin=accept_changed_plugin)
+    timing_only = manifest["kind"] == "timing"
+    if run.has("rounds") and not timing_only and not Checkpoint(run).exists:
+        raise InputError(f"{folder / 'checkpoint'}: the checkpoint is missing; start the run again with `vnetsim run`.")
+    began: dict[str, Any] = {key: manifest[key] for key in ("created", "command", "changed_plugins") if key in manifest}
+    if accepted:
+        began["changed_plugins"] = {**accepted, **manifest.get("changed_plugins", {})}
+    if not trust:
+        check_resumed(experiment, file, scenario=read_toml(file)["scenario"], learner=learner)
+    if manifest["kind"] == "mobility":
+        record(experiment, run, command=command, progress=progress, began=began)
+        return False
+    portable = any(not Path(name).is_absolute() for name in inputs)
+    more: dict[str, Any] = {"began": began, "fetch": trust, "cluster": cluster, "timing_only": timing_only}
+    more["tensorboard"] = any(folder.glob(f"{EVENTS}*"))  # as it began
+    start_run(assemble(experiment), folder, command=command, progress=progress, portable=portable, **more)
+    return False
+
+
+def _accepted(
+    experiment: Experiment, inputs: dict[str, str], folder: Path, *, accept_changed_plugin: bool
+) -> dict[str, str]:
+    """Return the plug-ins' files that changed since the run began and may, with the SHA-256 that they had.
+
+    Raises:
+        InputError: another input changed or is gone, or a plug-in's file changed and the user does not say that it may.
+    """
+    code = {resolved(file) for name in experiment.plugins().values() if (file := code_file(name)) is not None}
+    accepted = {}
+    for path, digest in changed_inputs(inputs, folder).items():
+        if resolved(path) not in code or not path.is_file():
+            raise InputError(f"{path}: changed or gone since the run started; a resumed run would differ.")
+        if not accept_changed_plugin:
+            raise InputError(
+                f"{path}: changed since the run started; if you mended it, add --accept-changed-plugin: rounds that "
+                "were finished stay as they are."
+            )
+        accepted[str(path)] = digest
+    return accepted
 
 
 @dataclass
