@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from learners.data.moving import moved
 from learners.encoders.resnet8 import ResNet8
+from learners.engines.batched import each
 from learners.engines.optimizers import CombinedOptimizer, Optimizer, Rate
 from learners.engines.programs import State, Tensors, Trained, TrainingJob, copy_state, on_host, prefixed, unprefixed
 from learners.federated import FederatedLearner, Parts
@@ -209,7 +210,7 @@ class ContrastiveDivergence:
     def cost(self, silo: int) -> Cost:
         """Return the work of all steps, forward and backward through both networks."""
         work_flop = self._task.training_flop(self._task.images_per_training(silo) * 2)
-        return Cost(download_bytes=0, upload_bytes=0, work_flop=work_flop, steps=self._task.steps)
+        return Cost(download_bytes=0, upload_bytes=0, work_flop=work_flop, steps=self._task.settings.steps)
 
     def train(self, starts: Sequence[Start]) -> list[Update]:
         """Return an update for each, in order."""
@@ -265,17 +266,17 @@ class ContrastiveDivergence:
         figures: list[dict[str, float]] = [{} for _ in jobs]
         # costs as much time as about one step
         calls = [partial(self._compare_gradients, jobs[i]) for i in both]
-        for i, influence, found in zip(both, influences, self._task.engine.map(self._together, calls), strict=True):
+        for i, influence, found in zip(both, influences, each(calls, self._task.device), strict=True):
             figures[i] = {INFLUENCE.name: influence, **found}
         return figures
 
-    def _compare_gradients(self, job: TrainingJob, networks: nn.Module) -> dict[str, float]:
+    def _compare_gradients(self, job: TrainingJob) -> dict[str, float]:
         """Return |grad L_cd| / |grad L_lr| and their cosine over all of the backbone, on the batch of the first step.
 
         Where one of the gradients vanishes there is no cosine; without the second, and where one is not finite, there
         is nothing.
         """
-        base = moved(job.base, self._task.device)
+        base, networks = moved(job.base, self._task.device), copy.deepcopy(job.program.network)
         batch = job.program.prepare(job.program.draw(job.training, torch.Generator().manual_seed(job.training.seed)))
         networks.load_state_dict(base)
         networks.train()

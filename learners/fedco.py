@@ -257,8 +257,7 @@ class MomentumContrast:
 
     def _optimizer(self, parameters: Mapping[str, Tensor], rate: Rate, state: Tensors) -> Optimizer:
         query = {name: tensor for name, tensor in parameters.items() if name.startswith(QUERY)}
-        sgd = self._task.sgd(self._settings.momentum)(query, rate, state)
-        return Trailing(sgd, parameters, momentum=MOMENTUM)
+        return Trailing(self._task.optimizer(query, rate, state), parameters, momentum=MOMENTUM)
 
     def _job(self, start: Start) -> TrainingJob:
         model = {name: tensor for name, tensor in start.base.items() if not name.startswith(NOT_OF_MODEL)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,6 +12,7 @@ from typing import Annotated, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
+from learners.engines.batched import each
 from learners.engines.programs import LocalTraining, State, Tensors, Trained, TrainingJob, frozen, prefixed, unprefixed
 from learners.federated import FederatedLearner, Parts, averaging_server
 from learners.local_training import Start, mean_loss, step_of, update_of
@@ -336,13 +338,13 @@ class Overseas:
         if not taught:
             return found
         calls = [partial(self._problem, starts[i], copies[i]) for i in taught]
-        problems = self._task.engine.map(self._plain, calls)
+        problems = each(calls, self._task.device)
         for i, alike in zip(taught, dense_similarities(problems, self._settings.solver), strict=True):
             values = zip(copies[i], alike.tolist(), strict=True)
             found[i] = {host: value for host, value in values if math.isfinite(value)}
         return found
 
-    def _problem(self, start: Start, copies: Mapping[str, State], network: nn.Module) -> tuple[Tensor, Tensor, Tensor]:
+    def _problem(self, start: Start, copies: Mapping[str, State]) -> tuple[Tensor, Tensor, Tensor]:
         """Return the transport problems of a participant's model and its copies, on one batch of its images.
 
         Their draw is no part of its training.
@@ -351,7 +353,7 @@ class Overseas:
         seed = self._context.streams.integer("similarity", *who.started, who.vehicle_id)
         generator = torch.Generator().manual_seed(seed)
         images = self._plain.prepare(self._plain.draw(self._task.local_training_of(who), generator))["images"]
-        seen = []
+        seen, network = [], copy.deepcopy(self._plain.network)
         for state in (start.base, *copies.values()):
             network.load_state_dict(state)
             network.train()  # like a student it normalises with the batch, so that equal parameters see alike

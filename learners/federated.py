@@ -321,6 +321,6 @@ def averaging_server(
         rule_of(context),
         weigh=weights,
         figure=context.figure,
-        travel=lambda who: task.learning_rate(who.base.version) * who.steps_of(task.steps),
+        travel=lambda who: task.learning_rate(who.base.version) * who.steps_of(task.settings.steps),
         **{"parameters": [name for name, _ in task.network.named_parameters()], "sent": task.sent, **more},
     )

@@ -86,7 +86,7 @@ class LocalSteps:
         """Return the work of all steps, forward and backward."""
         task = self._task
         work_flop = task.training_flop(task.images_per_training(silo) * task.passes)
-        return Cost(download_bytes=0, upload_bytes=0, work_flop=work_flop, steps=task.steps)
+        return Cost(download_bytes=0, upload_bytes=0, work_flop=work_flop, steps=task.settings.steps)
 
     def train(self, starts: Sequence[Start]) -> list[Update]:
         """Return an update for each, in order."""

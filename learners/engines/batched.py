@@ -15,12 +15,12 @@ import logging
 import math
 import os
 import sys
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from time import perf_counter
 
 import torch
@@ -54,7 +54,7 @@ TRIAL_VEHICLES = 3
 """Vehicles that are tried one after the other; as many as can be stacked are tried together."""
 
 
-def create_engine(name: str, device: torch.device, measures: bool = False) -> Engine:
+def create_engine(name: str, device: torch.device, *, measures: bool = False) -> Engine:
     """Return the engine of a setting ``learning.engine``.
 
     On a CPU every vehicle has one core, unless its steps are large, and ``auto`` is ``batched``, which was measured to
@@ -72,6 +72,23 @@ def create_engine(name: str, device: torch.device, measures: bool = False) -> En
     return StackedEngine() if name == "batched" else SequentialEngine()
 
 
+def side_by_side(calls: Sequence[Callable[[], Result]], workers: int) -> list[Result]:
+    """Return what calls return, in order, made in so many threads of one core each; after an error no others begin."""
+    threads = torch.get_num_threads()
+    try:
+        with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as executor:
+            return list(executor.map(lambda call: call(), calls))
+    finally:
+        torch.set_num_threads(threads)  # a thread's setting reaches libraries that have one for all
+
+
+def each(calls: Sequence[Callable[[], Result]], device: torch.device) -> list[Result]:
+    """Return what calls return, in order, made as vehicles are trained: on a CPU on a core each."""
+    if device.type == "cpu" and calls:
+        return side_by_side(calls, min(cores(), len(calls)))
+    return [call() for call in calls]
+
+
 class SideBySideEngine:
     """Trains as many vehicles at a time as there are cores and memory, each on one core.
 
@@ -87,7 +104,7 @@ class SideBySideEngine:
         self._workers = workers or cores()
         self._large_step_bytes = large_step_bytes
         self._alone = SequentialEngine()
-        self._networks: dict[Program, list[nn.Module]] = {}
+        self._networks: dict[Program, SimpleQueue[nn.Module]] = {}
         self._step_bytes: dict[tuple[Program, int], int] = {}
 
     def train(self, jobs: Sequence[TrainingJob]) -> list[Trained]:
@@ -102,9 +119,10 @@ class SideBySideEngine:
         most = max([1, *(needed[i] for i in small)])
         workers = max(1, min(self._workers, len(small), int(available_bytes() * MEMORY_SHARE) // most))
         while small:
-            calls = {i: (jobs[i].program, partial(train_one, jobs[i])) for i in small}
-            done, small = self._side_by_side(calls, workers)
+            calls = [partial(self._trained, jobs[i], self._workspaces(jobs[i].program, workers)) for i in small]
+            done = {i: one for i, one in zip(small, side_by_side(calls, workers), strict=True) if one is not None}
             results |= zip(done, read(list(done.values())), strict=True)
+            small = [i for i in small if i not in done]
             if small and workers == 1:
                 break
             if small:
@@ -114,58 +132,29 @@ class SideBySideEngine:
         results |= zip(left, self._alone.train([jobs[i] for i in left]), strict=True)
         return [results[i] for i in range(len(jobs))]
 
-    def map(self, program: Program, calls: Sequence[Callable[[nn.Module], Result]]) -> list[Result]:
-        """Return what the calls return, in order; see ``Engine``."""
-        numbered = {i: (program, call) for i, call in enumerate(calls)}
-        done, left = self._side_by_side(numbered, max(1, min(self._workers, len(calls))))
-        done |= zip(left, self._alone.map(program, [calls[i] for i in left]), strict=True)
-        return [done[i] for i in range(len(calls))]
-
-    def _side_by_side(
-        self, calls: Mapping[int, tuple[Program, Callable[[nn.Module], Result]]], workers: int
-    ) -> tuple[dict[int, Result], list[int]]:
-        """Make the calls, each with a network of its program; return results, and those that memory did not allow."""
-        pending, left, results = deque(calls), [], {}
-
-        def work(worker: int) -> None:
-            torch.set_num_threads(1)  # of this thread
-            while pending:
-                try:
-                    i = pending.popleft()
-                except IndexError:  # another one took the last
-                    return
-                program, call = calls[i]
-                try:
-                    results[i] = call(self._network(program, worker))
-                except (RuntimeError, MemoryError) as error:
-                    if not out_of_memory(error):
-                        raise
-                    left.append(i)
-
-        for program in {program for program, _ in calls.values()}:
-            self._network(program, workers - 1)  # made here: making them is not safe in threads
-        threads = torch.get_num_threads()
+    def _trained(self, job: TrainingJob, networks: SimpleQueue[nn.Module]) -> Trained | None:
+        """Return the result of a job; None where memory did not allow it."""
+        network = networks.get()
         try:
-            with ThreadPoolExecutor(workers) as executor:
-                try:
-                    for _ in executor.map(work, range(workers)):
-                        pass
-                finally:
-                    pending.clear()  # after an error or Ctrl-C the others finish what they are at
+            return train_one(job, network)
+        except (RuntimeError, MemoryError) as error:
+            if not out_of_memory(error):
+                raise
+            return None
         finally:
-            torch.set_num_threads(threads)  # a thread's setting reaches libraries that have one for all
-        return results, sorted(left)
+            networks.put(network)
 
-    def _network(self, program: Program, worker: int) -> nn.Module:
-        networks = self._networks.setdefault(program, [])
-        while len(networks) <= worker:
-            networks.append(copy.deepcopy(program.network))
-        return networks[worker]
+    def _workspaces(self, program: Program, count: int) -> SimpleQueue[nn.Module]:
+        """Return so many networks of a program, or more, of which a thread takes one for a while."""
+        networks = self._networks.setdefault(program, SimpleQueue())
+        while networks.qsize() < count:
+            networks.put(copy.deepcopy(program.network))
+        return networks
 
     def _bytes_of(self, job: TrainingJob) -> int:
         key = job.program, job.program.count(job.training.silo)  # a small silo's step says nothing of a large one's
         if key not in self._step_bytes:
-            self._step_bytes[key] = step_bytes(job, self._network(job.program, 0))
+            self._step_bytes[key] = step_bytes(job, copy.deepcopy(job.program.network))
         return self._step_bytes[key]
 
 
@@ -187,10 +176,6 @@ class StackedEngine:
                 results |= zip(stack, trained, strict=False)  # none: memory did not suffice
                 waiting = waiting[len(trained) :]
         return read([results[i] for i in range(len(jobs))])
-
-    def map(self, program: Program, calls: Sequence[Callable[[nn.Module], Result]]) -> list[Result]:
-        """Return what the calls return, in order, made one after the other; see ``Engine``."""
-        return self._alone.map(program, calls)
 
     def _trained(self, jobs: Sequence[TrainingJob]) -> list[Trained]:
         """Return the results of a stack, a single vehicle's without one; none where stacks have to be smaller."""
@@ -232,10 +217,6 @@ class MeasuredEngine:
         if len(alike) > 1 and not self.seconds:
             self._measure([jobs[i] for i in alike])
         return self._engines[self.chosen].train(jobs)
-
-    def map(self, program: Program, calls: Sequence[Callable[[nn.Module], Result]]) -> list[Result]:
-        """Return what the calls return, in order; see ``Engine``."""
-        return self._engines[self.chosen].map(program, calls)
 
     def _measure(self, jobs: Sequence[TrainingJob]) -> None:
         found = {"sequential": self._tried("sequential", jobs[:TRIAL_VEHICLES])}

@@ -10,8 +10,7 @@ A local training is a function of the tensors it starts from, its silo and its s
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
@@ -158,18 +157,6 @@ class Engine(Protocol):
         """
         ...
 
-    def map(self, program: Program, calls: Sequence[Callable[[nn.Module], Result]]) -> list[Result]:
-        """Return what functions of a network return, in order, for what is no training.
-
-        Args:
-            program: whose network each is given, a workspace in an unknown state.
-            calls: pure but for that.
-
-        Raises:
-            RunError: memory does not suffice for a single call.
-        """
-        ...
-
 
 class SequentialEngine:
     """Trains one vehicle after the other, each on all processor cores: the reference."""
@@ -181,19 +168,23 @@ class SequentialEngine:
         """Return the results in the order of the jobs; see ``Engine``."""
         return read([self._trained(job) for job in jobs])
 
-    def map(self, program: Program, calls: Sequence[Callable[[nn.Module], Result]]) -> list[Result]:
-        """Return what the calls return, in order; see ``Engine``."""
-        with memory_needed("the comparison of a single vehicle's models"):
-            return [call(self._workspace(program)) for call in calls]
-
     def _trained(self, job: TrainingJob) -> Trained:
-        with memory_needed(f"the training of a single vehicle (silo {job.training.silo})"):
-            return train_one(job, self._workspace(job.program))
+        """Return the result of a job.
 
-    def _workspace(self, program: Program) -> nn.Module:
-        if program not in self._workspaces:
-            self._workspaces[program] = copy.deepcopy(program.network)
-        return self._workspaces[program]
+        Raises:
+            RunError: memory does not suffice; the user sees what does not fit.
+        """
+        if job.program not in self._workspaces:
+            self._workspaces[job.program] = copy.deepcopy(job.program.network)
+        try:
+            return train_one(job, self._workspaces[job.program])
+        except (RuntimeError, MemoryError) as error:
+            if not out_of_memory(error):
+                raise
+            raise RunError(
+                f"out of memory: the training of a single vehicle (silo {job.training.silo}) does not fit; lower "
+                "learning.batch or take a smaller learning.encoder."
+            ) from error
 
 
 def train_one(job: TrainingJob, network: nn.Module) -> Trained:
@@ -232,19 +223,6 @@ def _mix(network: nn.Module, others: Sequence[Tensors]) -> None:
         trained = [name for name, parameter in network.named_parameters() if parameter.requires_grad]
         there = moved({name: other[name] for name in network.state_dict() if name in other}, device_of(network))
         network.load_state_dict(mixed_on_board(network.state_dict(), there, trained), strict=False)
-
-
-@contextmanager
-def memory_needed(what: str) -> Iterator[None]:
-    """Turn a lack of memory into the error that the user sees, which says what does not fit."""
-    try:
-        yield
-    except (RuntimeError, MemoryError) as error:
-        if not out_of_memory(error):
-            raise
-        raise RunError(
-            f"out of memory: {what} does not fit; lower learning.batch or take a smaller learning.encoder."
-        ) from error
 
 
 def device_of(network: nn.Module) -> torch.device:

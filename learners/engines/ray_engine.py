@@ -13,15 +13,14 @@ from __future__ import annotations
 
 import pickle
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import nn
 
 from learners.engines.batched import SideBySideEngine, create_engine
-from learners.engines.programs import Engine, Program, Result, SequentialEngine, Tensors, Trained, TrainingJob
+from learners.engines.programs import Program, SequentialEngine, Tensors, Trained, TrainingJob
 from vnetsim import __version__
 from vnetsim.errors import InputError, RunError, one_line
 from vnetsim.experiment.arithmetic import Arithmetic
@@ -41,7 +40,6 @@ class RayEngine:
     Args:
         name: setting ``learning.engine``: how a worker trains what it is sent.
         device: that of the learner; the workers' are of its kind.
-        local: for what is no training, which is not sent.
 
     Attributes:
         at_once: jobs that keep all workers busy.
@@ -50,7 +48,7 @@ class RayEngine:
         InputError: the device is one of several, or the cluster has none of its kind.
     """
 
-    def __init__(self, name: str, device: torch.device, local: Engine) -> None:
+    def __init__(self, name: str, device: torch.device) -> None:
         import ray  # noqa: PLC0415 - an extra
 
         if ":" in str(device):
@@ -60,7 +58,6 @@ class RayEngine:
         if not count:
             raise InputError(f"--engine ray: the cluster has no {kind}, and the learner is to be trained on one.")
         self.at_once = 2 * count
-        self._local = local
         self._programs: dict[Program, Any] = {}
         actor = ray.remote(Worker).options(
             num_cpus=1, num_gpus=int(kind == "GPU"), max_restarts=RETRIES, max_task_retries=RETRIES
@@ -93,10 +90,6 @@ class RayEngine:
             raise (error.cause or error) from error
         except RayError as error:
             raise RunError(f"--engine ray: the Ray cluster lost its workers ({one_line(error)[:200]}).") from error
-
-    def map(self, program: Program, calls: Sequence[Callable[[nn.Module], Result]]) -> list[Result]:
-        """Return what the calls return, in order, made in this process; see ``Engine``."""
-        return self._local.map(program, calls)
 
     def _begin(self) -> None:
         """Wait for the workers, once; go on with those that have begun."""

@@ -25,6 +25,7 @@ class SiloImages:
 
     Attributes:
         pool: the images, on the device.
+        rows: of the pool that each silo holds.
 
     Raises:
         InputError: when a silo holds fewer than 2 images, which leaves a contrastive loss without a negative and batch
@@ -39,7 +40,7 @@ class SiloImages:
                     f"silo {silo} holds {len(rows)} images and needs at least 2: "
                     "raise data.min_images or data.train_images, or lower silos.count."
                 )
-        self.device = device
+        self.device, self.rows = device, indices
         try:
             self.pool = images.to(device)
         except torch.OutOfMemoryError as error:

@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 
 from learners.data.moving import moved
 from learners.encoders import create_classifier
-from learners.engines.programs import Loss, Program, State, Tensors
+from learners.engines.programs import State, Tensors
 from learners.mathematics.weights import Weights
 from learners.tasks.evaluation import passed
 from learners.tasks.task import LEARNING_RATE, EncoderSettings, Task, labelled_silos
@@ -91,19 +91,19 @@ class ClassificationTask(Task):
         InputError: when the images have fewer than two classes, or do not fit the silos.
     """
 
+    settings: ClassificationSettings
+
     def __init__(self, context: LearnerContext, settings: ClassificationSettings) -> None:
-        self._settings = settings
-        self._data, indices = labelled_silos(context)
-        if len(self._data.class_names) < 2:
-            raise InputError(f"data.name: '{self._data.name}' has one class; a classifier needs at least two.")
+        data, indices = labelled_silos(context)
+        if len(data.class_names) < 2:
+            raise InputError(f"data.name: '{data.name}' has one class; a classifier needs at least two.")
         classifier = create_classifier(
             settings.encoder,
-            classes=len(self._data.class_names),
+            classes=len(data.class_names),
             seed=context.streams.integer("initial model"),
             settings=context.encoder,
         )
-        super().__init__(context, settings, self._data, indices, classifier)
-        self._classifier = classifier
+        super().__init__(context, settings, data, indices, classifier)
         self._labels = self._data.train_labels.to(self.device)
         self._counts = self.silos.label_counts(self._data.train_labels, len(self._data.class_names))
         self._held = torch.from_numpy(self._counts > 0).to(self.device)
@@ -112,17 +112,10 @@ class ClassificationTask(Task):
         local = order[: settings.local_test or None]
         self._local_test, self._local_test_labels = self._test[local], self._test_labels[local]
 
-    def training(self, step: Loss, *, steps: int = 0) -> Program:
-        """Return the local training of the classifier in ``steps`` steps of SGD (those of the settings for 0).
-
-        Its batches hold ``images``, normalised, shape (B, C, H, W), and ``labels``, shape (B,).
-        """
-
-        def prepare(images: Tensor, drawn: Tensors) -> Tensors:
-            rows = moved({"rows": drawn["rows"]}, self.device)["rows"]
-            return {"images": self.normalised(images), "labels": self._labels[rows]}
-
-        return self.program(step, prepare=prepare, optimizer=self.sgd(self._settings.momentum), steps=steps)
+    def prepare(self, images: Tensor, drawn: Tensors) -> Tensors:
+        """Return ``images``, normalised, shape (B, C, H, W), and their ``labels``, shape (B,)."""
+        rows = moved({"rows": drawn["rows"]}, self.device)["rows"]
+        return {"images": self.normalised(images), "labels": self._labels[rows]}
 
     def loss(self, model: nn.Module, batch: Tensors, base: Tensors) -> Tensor:  # noqa: ARG002 - see ``StepLoss``
         """Return the cross-entropy over the union of labels, mean over the images.
@@ -173,7 +166,7 @@ class ClassificationTask(Task):
                 "BatchNorm statistics": "sent and averaged with the same weights as the model",
                 **facts,
             },
-            encoder=self._settings.encoder,
+            encoder=self.settings.encoder,
             returns="logits of the classes, shape (N, classes)",
             classes=names,
             labels=self._data.train_labels,
@@ -182,7 +175,7 @@ class ClassificationTask(Task):
     @torch.inference_mode()
     def _correct(self, state: State, images: Tensor, labels: Tensor) -> Tensor:
         """Return for each uint8 image whether a model labels it correctly, shape (N,)."""
-        self._classifier.load_state_dict(state)
-        self._classifier.eval()
-        logits = passed(lambda part: self._classifier(self.normalised(part)), images)
+        self.network.load_state_dict(state)
+        self.network.eval()
+        logits = passed(lambda part: self.network(self.normalised(part)), images)
         return logits.argmax(dim=1) == labels

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,10 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from learners.data.augment import apply_view, draw_view_one, draw_view_two
-from learners.encoders import create_encoder
+from learners.encoders import Encoder, create_encoder
 from learners.encoders.batchnorm import estimate_statistics
-from learners.engines.optimizers import Optimizer, Rate
-from learners.engines.programs import Loss, Program, State, Tensors, prefixed, unprefixed
+from learners.engines.programs import State, Tensors, prefixed, unprefixed
 from learners.mathematics.losses import dual_temperature_loss
 from learners.mathematics.weights import Weights
 from learners.tasks.evaluation import PASS, as_floats, knn_predict, linear_probe_accuracy, passed
@@ -136,15 +135,16 @@ class ContrastiveTask(Task):
         settings: encoder, local training and evaluation.
     """
 
+    settings: TaskSettings
+    network: Encoder
+
     def __init__(self, context: LearnerContext, settings: TaskSettings) -> None:
-        self._settings = settings
         self._plain = isinstance(settings, ContrastiveSettings) and settings.negatives == "plain"
-        self._data, indices = labelled_silos(context)
+        data, indices = labelled_silos(context)
         encoder = create_encoder(
             settings.encoder, seed=context.streams.integer("initial model"), settings=context.encoder
         )
-        super().__init__(context, settings, self._data, indices, encoder)
-        self._encoder = encoder
+        super().__init__(context, settings, data, indices, encoder)
         bank = context.streams.generator("bank").permutation(len(self._data.train))[: settings.bank or None]
         self._neighbours = neighbours_of(len(bank))
         self._bank, self._bank_labels = (
@@ -158,40 +158,26 @@ class ContrastiveTask(Task):
         """Two views of an image pass the encoder, and the image itself where the negatives are plain."""
         return 3 if self._plain else 2
 
-    def training(
-        self,
-        step: Loss,
-        *,
-        network: nn.Module | None = None,
-        optimizer: Callable[[Mapping[str, Tensor], Rate, Tensors], Optimizer] | None = None,
-    ) -> Program:
-        """Return the local training on two random views of each image.
+    def draw(self, count: int, generator: torch.Generator) -> Tensors:
+        """Return the draws of two random views of each image."""
+        size = self.image_shape[1:]
+        first = draw_view_one(count, size, generator)
+        return {**prefixed(FIRST, first), **prefixed(SECOND, draw_view_two(count, size, generator))}
 
-        Args:
-            step: its batch holds the views ``first`` and ``second``, normalised, shape (B, C, H, W), and where
-                ``learning.negatives`` asks for it the images themselves, normalised, under ``plain``.
-            network: what is trained; the encoder by default.
-            optimizer: SGD by default.
+    def prepare(self, images: Tensor, drawn: Tensors) -> Tensors:
+        """Return the views ``first`` and ``second``, normalised, shape (B, C, H, W).
+
+        Where ``learning.negatives`` asks for it, ``plain`` are the images themselves, normalised.
         """
-        mean, std, size = self._data.mean, self._data.std, self.image_shape[1:]
-
-        def draw(count: int, generator: torch.Generator) -> Tensors:
-            first = draw_view_one(count, size, generator)
-            return {**prefixed(FIRST, first), **prefixed(SECOND, draw_view_two(count, size, generator))}
-
-        def prepare(images: Tensor, drawn: Tensors) -> Tensors:
-            views = {
-                "first": apply_view(images, unprefixed(FIRST, drawn), mean, std),
-                "second": apply_view(images, unprefixed(SECOND, drawn), mean, std),
-            }
-            return {**views, "plain": self.normalised(images)} if self._plain else views
-
-        optimizer = optimizer or self.sgd(self._settings.momentum)
-        return self.program(step, draw=draw, prepare=prepare, optimizer=optimizer, network=network)
+        views = {
+            "first": apply_view(images, unprefixed(FIRST, drawn), self.mean, self.std),
+            "second": apply_view(images, unprefixed(SECOND, drawn), self.mean, self.std),
+        }
+        return {**views, "plain": self.normalised(images)} if self._plain else views
 
     def sent(self, state: State) -> dict[str, Tensor]:
         """Return the part of a model's state that crosses the radio link."""
-        if self._settings.batchnorm == "average":
+        if self.settings.batchnorm == "average":
             return dict(state)
         statistics = ("running_mean", "running_var", "num_batches_tracked")
         return {name: tensor for name, tensor in state.items() if not name.endswith(statistics)}
@@ -202,15 +188,15 @@ class ContrastiveTask(Task):
 
         Models that carry no BatchNorm statistics are first given those of the bank.
         """
-        self._encoder.load_state_dict(state)
-        if self._settings.batchnorm == "local":
-            estimate_statistics(self._encoder, self._pass_bank)
-        self._encoder.eval()
+        self.network.load_state_dict(state)
+        if self.settings.batchnorm == "local":
+            estimate_statistics(self.network, self._pass_bank)
+        self.network.eval()
         bank, test = self._features(self.silos.pool, self._bank), self._features(self._test)
         known, classes = self._bank_labels, len(self._data.class_names)
         predicted = knn_predict(test, bank, known, classes=classes, k=self._neighbours, temperature=KNN_TEMPERATURE)
         figures = {"knn_accuracy": float((predicted == self._test_labels).double().mean())}
-        probe = self._settings.linear_probe
+        probe = self.settings.linear_probe
         if probe == "every" or (final and probe == "final"):
             accuracy = linear_probe_accuracy(test, self._test_labels, bank, known, classes=classes)
             figures["linear_accuracy"] = accuracy
@@ -219,14 +205,14 @@ class ContrastiveTask(Task):
     def _pass_bank(self) -> None:
         # on any device: variances are taken within a pass, so its size is part of the result
         for rows in torch.split(self._bank, PASS):
-            self._encoder.features(self.normalised(as_floats(self.silos.pool[rows])))
+            self.network.features(self.normalised(as_floats(self.silos.pool[rows])))
 
     def _features(self, images: Tensor, rows: Tensor | None = None) -> Tensor:
-        return passed(lambda part: self._encoder.features(self.normalised(part)), images, rows)
+        return passed(lambda part: self.network.features(self.normalised(part)), images, rows)
 
     def describe(self, facts: Mapping[str, str]) -> Description:
         """Return encoder, data distribution and what else the record says, the learner's own ``facts`` at the end."""
-        own = self._settings.batchnorm == "average"
+        own = self.settings.batchnorm == "average"
         return self.described(
             {
                 "kNN": f"{self._neighbours} of {len(self._bank)} clean training images vote",
@@ -235,7 +221,7 @@ class ContrastiveTask(Task):
                 else "kept in the vehicles; estimated on the bank for evaluation",
                 **facts,
             },
-            encoder=self._settings.encoder,
+            encoder=self.settings.encoder,
             returns="projections of unit length, shape (N, 128), for contrast alone; features are what fc is given",
             classes=self._data.class_names,
             labels=self._data.train_labels,
@@ -244,18 +230,18 @@ class ContrastiveTask(Task):
 
     def loss(self, model: nn.Module, batch: Tensors, base: Tensors) -> Tensor:  # noqa: ARG002 - see ``StepLoss``
         """Return FLSimCo's dual-temperature loss of two views; ``plain`` of the batch gives other negatives."""
-        assert isinstance(self._settings, ContrastiveSettings)
+        assert isinstance(self.settings, ContrastiveSettings)
         return dual_temperature_loss(
             model(batch["first"]),
             model(batch["second"]),
-            t_alpha=self._settings.t_alpha,
-            t_beta=self._settings.t_beta,
+            t_alpha=self.settings.t_alpha,
+            t_beta=self.settings.t_beta,
             negatives=model(batch["plain"]) if "plain" in batch else None,
         )
 
     def series(self) -> Sequence[Series]:
         """Return all metrics of a learner that averages on this task."""
-        return reported(SERIES, self._settings)
+        return reported(SERIES, self.settings)
 
     def round_figures(self, uploads: Sequence[Mapping[str, float]], weights: Weights) -> Mapping[str, float]:
         """Return how far the weights are from equal ones; nothing where the model was kept."""

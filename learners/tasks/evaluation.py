@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn.functional import normalize, one_hot
 
 from learners.encoders import channels_last
+from learners.engines.batched import side_by_side
 from vnetsim.learning.device import cores
 
 CHUNK_VALUES = 1 << 24
@@ -50,12 +51,7 @@ def passed(forward: Callable[[Tensor], Tensor], images: Tensor, rows: Tensor | N
 
     if workers == 1:
         return torch.cat([one(part) for part in parts])
-    threads = torch.get_num_threads()
-    try:
-        with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as executor:
-            return torch.cat(list(executor.map(one, parts)))
-    finally:
-        torch.set_num_threads(threads)  # a thread's setting reaches libraries that have one for all
+    return torch.cat(side_by_side([partial(one, part) for part in parts], workers))
 
 
 def knn_predict(

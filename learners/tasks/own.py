@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from learners.data.moving import moved
 from learners.encoders import seeded_by_torch
-from learners.engines.programs import Loss, Program, State, Tensors
+from learners.engines.programs import State, Tensors
 from learners.mathematics.robust import AveragingSettings
 from learners.tasks.evaluation import passed
 from learners.tasks.task import LEARNING_RATE, Momentum, Task, TrainingSettings
@@ -77,9 +77,6 @@ class OwnTask(Task):
         context: what the simulator gives every learner.
         settings: local training, and the method's own.
 
-    Attributes:
-        settings: as given.
-
     Raises:
         InputError: no metrics, images that are no uint8 of shape (N, C, H, W), not one target each, another number of
             silos than ``context.silos``, rows that are not there, or a silo with fewer than two images.
@@ -88,8 +85,7 @@ class OwnTask(Task):
     metrics: ClassVar[tuple[Series, ...]]
 
     def __init__(self, context: LearnerContext, settings: Any) -> None:
-        self.settings = settings
-        self._examples = examples = self.data(context)
+        examples = self.data(context)
         self._check(examples, context.silos)
         seed = context.streams.integer("initial model")
         network = seeded_by_torch(lambda: self.model(examples), seed=seed)
@@ -143,13 +139,9 @@ class OwnTask(Task):
         """Return ``metrics`` of what a model makes of all test images, shape (M, ...), by their targets, (M, ...)."""
 
     @final
-    def training(self, step: Loss) -> Program:
-        """Return the local training: SGD on the silo's images."""
-
-        def prepare(images: Tensor, drawn: Tensors) -> Tensors:
-            return {"images": images, "targets": self._targets[moved({"rows": drawn["rows"]}, self.device)["rows"]]}
-
-        return self.program(step, prepare=prepare, optimizer=self.sgd(self.settings.momentum))
+    def prepare(self, images: Tensor, drawn: Tensors) -> Tensors:
+        """Return ``images`` and their ``targets``."""
+        return {"images": images, "targets": self._targets[moved({"rows": drawn["rows"]}, self.device)["rows"]]}
 
     @final
     @torch.inference_mode()
@@ -178,6 +170,6 @@ class OwnTask(Task):
             facts,
             encoder=type(self.network).__name__,
             returns="what the task's loss and measure make of it",
-            classes=self._examples.class_names,
-            labels=self._examples.labels,
+            classes=self._data.class_names,
+            labels=self._data.labels,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Literal
 
@@ -17,7 +17,7 @@ from learners.data.partition import STRAIGHT, partition_steering
 from learners.encoders.batchnorm import estimate_statistics
 from learners.encoders.resnet8 import ResNet8, create_resnet8
 from learners.engines.optimizers import Adam, Optimizer, Rate
-from learners.engines.programs import Loss, Program, State, Tensors, copy_state
+from learners.engines.programs import State, Tensors, copy_state
 from learners.mathematics.robust import AveragingSettings
 from learners.tasks.evaluation import PASS, as_floats, passed
 from learners.tasks.task import Task, TrainingSettings, payload_bytes, spread
@@ -142,22 +142,20 @@ class SteeringTask(Task):
     models_on_host: ClassVar[bool] = True
     picture: ClassVar[str] = "frame"
     network: ResNet8
+    settings: SteeringSettings
 
     def __init__(self, context: LearnerContext, settings: SteeringSettings) -> None:
-        self._settings = settings
         own = {} if context.data_set is None else {"settings": context.data_set}
-        self._data = load_steering(
-            context.data, streams=context.streams.child("data"), pictures=context.pictures, **own
-        )
+        data = load_steering(context.data, streams=context.streams.child("data"), pictures=context.pictures, **own)
         indices = partition_steering(
-            self._data,
+            data,
             silos=context.silos,
             settings=context.data,
             generator=context.streams.generator("silos"),
         )
-        channels, height, width = (int(side) for side in self._data.train.shape[1:])
+        channels, height, width = (int(side) for side in data.train.shape[1:])
         network = create_resnet8((channels, height, width), seed=context.streams.integer("initial model"))
-        super().__init__(context, settings, self._data, indices, network)
+        super().__init__(context, settings, data, indices, network)
         self._angles = self._data.train_angles.to(self.device)
         frames = spread(len(self._data.test), settings.test_frames or len(self._data.test))
         self._test = self._data.test[frames].to(self.device)
@@ -172,35 +170,19 @@ class SteeringTask(Task):
         seed = self._context.streams.integer("initial model")
         return copy_state(create_resnet8(self.image_shape, seed=seed).state_dict())
 
-    def training(
-        self,
-        step: Loss,
-        *,
-        network: nn.Module | None = None,
-        optimizer: Callable[[Mapping[str, Tensor], Rate, Tensors], Optimizer] | None = None,
-    ) -> Program:
-        """Return the local training on frames and their steering angles.
+    def draw(self, count: int, generator: torch.Generator) -> Tensors:
+        """Return ``kept``, which features of each frame dropout leaves, shape (B, width)."""
+        share = self.settings.dropout
+        return {"kept": torch.rand(count, self.network.width, generator=generator) >= share} if share > 0 else {}
 
-        Args:
-            step: its batch holds ``images`` in [0, 1], ``angles`` in [-1, 1] of shape (B,), and what
-                ``dropout`` needs, ``kept``.
-            network: what is trained; the steering network by default.
-            optimizer: that of the settings by default.
-        """
-        share, width = self._settings.dropout, self.network.width
-
-        def draw(count: int, generator: torch.Generator) -> Tensors:
-            return {"kept": torch.rand(count, width, generator=generator) >= share} if share > 0 else {}
-
-        def prepare(images: Tensor, drawn: Tensors) -> Tensors:
-            there = moved({name: drawn[name] for name in ("rows", "kept") if name in drawn}, self.device)
-            return {"images": images, "angles": self._angles[there.pop("rows")], **there}
-
-        return self.program(step, draw=draw, prepare=prepare, optimizer=optimizer or self.optimizer, network=network)
+    def prepare(self, images: Tensor, drawn: Tensors) -> Tensors:
+        """Return ``images`` in [0, 1], ``angles`` in [-1, 1] of shape (B,), and what dropout needs, ``kept``."""
+        there = moved({name: drawn[name] for name in ("rows", "kept") if name in drawn}, self.device)
+        return {"images": images, "angles": self._angles[there.pop("rows")], **there}
 
     def dropout(self, features: Tensor, batch: Tensors) -> Tensor:
         """Return the features with a random part set to 0 and the others scaled up to the same expectation."""
-        share = self._settings.dropout
+        share = self.settings.dropout
         return features if share == 0 else features * batch["kept"] / (1 - share)
 
     def loss(self, model: nn.Module, batch: Tensors, base: Tensors) -> Tensor:  # noqa: ARG002 - see ``StepLoss``
@@ -219,17 +201,17 @@ class SteeringTask(Task):
 
     def learning_rate(self, version: int) -> float:
         """Return alpha_k, the step size of a local training that starts from a model of this version."""
-        return self._settings.lr if self._settings.schedule == "constant" else super().learning_rate(version)
+        return self.settings.lr if self.settings.schedule == "constant" else super().learning_rate(version)
 
     def optimizer(self, parameters: Mapping[str, Tensor], rate: Rate, state: Tensors) -> Optimizer:
         """Return the optimizer of the settings, continued from ``state``, which is empty to begin."""
-        if self._settings.optimizer == "sgd":
-            return self.sgd(0.0)(parameters, rate, state)
-        return Adam(parameters, learning_rate=rate, weight_decay=self._settings.weight_decay, state=state)
+        if self.settings.optimizer == "sgd":
+            return super().optimizer(parameters, rate, state)
+        return Adam(parameters, learning_rate=rate, weight_decay=self.settings.weight_decay, state=state)
 
     def kept(self, optimizer: Tensors) -> dict[str, Tensor]:
         """Return what a silo keeps of an optimizer's state; nothing where each is fresh."""
-        return dict(optimizer) if self._settings.optimizer == "adam-kept" else {}
+        return dict(optimizer) if self.settings.optimizer == "adam-kept" else {}
 
     @torch.inference_mode()
     def evaluate(self, state: State, *, final: bool) -> Mapping[str, float]:  # noqa: ARG002  all is due every time
@@ -261,7 +243,7 @@ class SteeringTask(Task):
                 "BatchNorm statistics": "sent and averaged with the same weights as the model; for evaluation "
                 f"re-estimated on {len(self._statistics)} training frames, drawn once from all silos'",
                 "Optimizer": "a silo's goes on where its last local training ended"
-                if self._settings.optimizer == "adam-kept"
+                if self.settings.optimizer == "adam-kept"
                 else "a new one at each local training",
                 **facts,
             },

@@ -22,7 +22,7 @@ from learners.encoders import channels_last, forward_flop, parameter_count, requ
 from learners.encoders.precision import set_precision
 from learners.engines.batched import MeasuredEngine, create_engine
 from learners.engines.optimizers import Optimizer, Rate, Sgd
-from learners.engines.programs import LocalTraining, Loss, Program, State, Tensors, copy_state
+from learners.engines.programs import Engine, LocalTraining, Loss, Program, State, Tensors, copy_state
 from learners.engines.ray_engine import RayEngine
 from learners.engines.silo_images import SiloImages
 from learners.mathematics.robust import AveragingSettings
@@ -135,11 +135,8 @@ class Task(ABC):
         indices: Sequence[NDArray[np.int64]],
         network: nn.Module,
     ) -> None:
-        self._context = context
-        self._training = settings
-        self._samples: Tensor = data.test
-        self._facts = getattr(data, "facts", {})
-        self._partition = partial(partition_csv, data, indices) if isinstance(data, ImageSet) else None
+        self._context, self.settings = context, settings
+        self._data = data
         self.device = torch.device(context.device)
         self.silos = SiloImages(data.train, indices, device=self.device)
         channels, height, width = (int(side) for side in data.train.shape[1:])
@@ -150,9 +147,11 @@ class Task(ABC):
         self.flop = forward_flop(network, self.image_shape)
         set_precision(network, settings.precision, self.image_shape)
         self.network = network.to(device=self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self.engine = create_engine(settings.engine, self.device, not context.on_ray)
-        if context.on_ray:
-            self.engine = RayEngine(settings.engine, self.device, self.engine)
+        self.engine: Engine = (
+            RayEngine(settings.engine, self.device)
+            if context.on_ray
+            else create_engine(settings.engine, self.device, measures=True)
+        )
 
     def engine_state(self) -> dict[str, Tensor]:
         """Return what the engine was chosen by, for a run that is resumed; nothing where it was not measured."""
@@ -202,22 +201,67 @@ class Task(ABC):
             speed_mps=participant.speed_mps,
             learning_rate=self.learning_rate(participant.base.version),
             seed=self._context.streams.integer("training", *participant.started, participant.vehicle_id),
-            steps=0 if participant.work_share == 1 else participant.steps_of(self.steps),
+            steps=0 if participant.work_share == 1 else participant.steps_of(self.settings.steps),
             earlier=participant.earlier,
         )
 
     def learning_rate(self, version: int) -> float:
         """Return the step size of a training from a model of this version: half a cosine over the rounds, down to 0."""
         share = min(version / self._context.rounds, 1.0)
-        return self._training.lr * (1 + math.cos(math.pi * share)) / 2
+        return self.settings.lr * (1 + math.cos(math.pi * share)) / 2
 
     def sent(self, state: State) -> dict[str, Tensor]:
         """Return the part of a model's state that crosses the radio link."""
         return dict(state)
 
     @abstractmethod
-    def training(self, step: Loss) -> Program:
-        """Return the local training of the task's network that descends ``step``."""
+    def prepare(self, images: Tensor, drawn: Tensors) -> Tensors:
+        """Return a batch, given the images in [0, 1], shape (B, C, H, W), and all draws of a step."""
+
+    def draw(self, count: int, generator: torch.Generator) -> Tensors:  # noqa: ARG002 - for tasks
+        """Return what a step draws besides its images, given their number; on the CPU."""
+        return {}
+
+    def optimizer(self, parameters: Mapping[str, Tensor], rate: Rate, state: Tensors) -> Optimizer:  # noqa: ARG002
+        """Return an optimizer continued from ``state``, which is empty to begin: SGD, new at each local training."""
+        settings = self.settings
+        momentum = getattr(settings, "momentum", 0.0)
+        return Sgd(parameters, learning_rate=rate, momentum=momentum, weight_decay=settings.weight_decay)
+
+    def training(
+        self,
+        step: Loss,
+        *,
+        network: nn.Module | None = None,
+        optimizer: Callable[[Mapping[str, Tensor], Rate, Tensors], Optimizer] | None = None,
+        steps: int = 0,
+    ) -> Program:
+        """Return the local training of a network on the silos' images.
+
+        Args:
+            step: loss and figures of a step; its batch is what ``prepare`` makes.
+            network: what is trained; the task's by default.
+            optimizer: see ``Program``; the task's by default.
+            steps: of a local training; those of the settings by default.
+        """
+
+        def draw(training: LocalTraining, generator: torch.Generator) -> Tensors:
+            images = self.silos.draw(training, self.settings.batch, generator)
+            return {**images, **self.draw(len(images["rows"]), generator)}
+
+        def prepare(drawn: Tensors) -> Tensors:
+            batch = self.prepare(self.silos.images(drawn), drawn)
+            return {name: channels_last(tensor) if tensor.ndim == 4 else tensor for name, tensor in batch.items()}
+
+        return Program(
+            network=network or self.network,
+            steps=steps or self.settings.steps,
+            count=self.batch_size,
+            draw=draw,
+            prepare=prepare,
+            loss=step,
+            optimizer=optimizer or self.optimizer,
+        )
 
     @abstractmethod
     def loss(self, model: nn.Module, batch: Tensors, base: Tensors) -> Tensor:
@@ -278,8 +322,8 @@ class Task(ABC):
             "Forward pass": f"{self.flop / 1e6:.4g} MFLOP per {picture} (convolutions and linear layers)",
             "Model": f"{payload_bytes(self.sent(self.network.state_dict())) / 1e6:.4g} MB each way",
             f"{picture.capitalize()}s per silo": f"{min(sizes)} to {max(sizes)}, {sum(sizes)} in all",
-            f"Test {picture}s": f"{len(self._samples)}, held by no vehicle",
-            **self._facts,
+            f"Test {picture}s": f"{len(self._data.test)}, held by no vehicle",
+            **getattr(self._data, "facts", {}),
             "Engine": chosen,
         }
         return Description(
@@ -294,61 +338,16 @@ class Task(ABC):
                 module=self.network, returns=returns, mean=self.mean, std=self.std, own_statistics=own_statistics
             ),
             facts={name: text for name, text in {**of_all, **facts}.items() if text},
-            partition=self._partition,
+            partition=partial(partition_csv, self._data, self.silos.rows) if isinstance(self._data, ImageSet) else None,
         )
-
-    def program(
-        self,
-        loss: Loss,
-        *,
-        prepare: Callable[[Tensor, Tensors], Tensors],
-        optimizer: Callable[[Mapping[str, Tensor], Rate, Tensors], Optimizer],
-        draw: Callable[[int, torch.Generator], Tensors] = lambda _count, _generator: {},
-        network: nn.Module | None = None,
-        steps: int = 0,
-    ) -> Program:
-        """Return the local training of a network on the silos' images.
-
-        Args:
-            loss: see ``Program``, as for ``optimizer``.
-            draw: what a step draws besides its images, given their number; nothing by default.
-            prepare: makes the batch, given the images in [0, 1], shape (B, C, H, W), and all draws.
-            optimizer: see ``loss``.
-            network: what is trained; the task's by default.
-            steps: of a local training; those of the settings by default.
-        """
-        count = self._training.batch
-
-        def draw_all(training: LocalTraining, generator: torch.Generator) -> Tensors:
-            images = self.silos.draw(training, count, generator)
-            return {**images, **draw(len(images["rows"]), generator)}
-
-        def prepare_all(drawn: Tensors) -> Tensors:
-            batch = prepare(self.silos.images(drawn), drawn)
-            return {name: channels_last(tensor) if tensor.ndim == 4 else tensor for name, tensor in batch.items()}
-
-        return Program(
-            network=network or self.network,
-            steps=steps or self._training.steps,
-            count=self.batch_size,
-            draw=draw_all,
-            prepare=prepare_all,
-            loss=loss,
-            optimizer=optimizer,
-        )
-
-    @property
-    def steps(self) -> int:
-        """Optimizer steps of a whole local training."""
-        return self._training.steps
 
     def batch_size(self, silo: int) -> int:
         """Return how many images a step on ``silo`` takes."""
-        return min(self._training.batch, self.silos.size(silo))
+        return min(self.settings.batch, self.silos.size(silo))
 
     def images_per_training(self, silo: int) -> int:
         """Return how many images a vehicle that holds ``silo`` draws over all its steps."""
-        return self._training.steps * self.batch_size(silo)
+        return self.settings.steps * self.batch_size(silo)
 
     def training_flop(self, images: int) -> float:
         """Return the operations of training on so many images, forward and backward."""
@@ -359,18 +358,10 @@ class Task(ABC):
 
         Their shape is (len(kernels_px), count, H, W, C).
         """
-        sharp = self._samples[spread(len(self._samples), count)].to(torch.float32) / 255
+        sharp = self._data.test[spread(len(self._data.test), count)].to(torch.float32) / 255
         rows = [motion_blur(sharp, torch.full((len(sharp),), float(kernel))) for kernel in kernels_px]
         blurred = torch.stack(rows).mul(255).round().clamp(0, 255).to(torch.uint8)
         return blurred.permute(0, 1, 3, 4, 2).contiguous().numpy()
-
-    def sgd(self, momentum: float) -> Callable[[Mapping[str, Tensor], Rate, Tensors], Optimizer]:
-        """Return what makes SGD of parameters, new at each local training."""
-
-        def make(parameters: Mapping[str, Tensor], rate: Rate, _: Tensors) -> Optimizer:
-            return Sgd(parameters, learning_rate=rate, momentum=momentum, weight_decay=self._training.weight_decay)
-
-        return make
 
 
 def labelled_silos(context: LearnerContext) -> tuple[ImageSet, list[NDArray[np.int64]]]:

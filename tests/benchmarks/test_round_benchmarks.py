@@ -41,7 +41,7 @@ def on_ray(workers: int = 2) -> None:
     begin_s = time.perf_counter()
     with connected({"num_cpus": workers, "include_dashboard": False, "object_store_memory": 200_000_000}):
         cloudpickle.register_pickle_by_value(sys.modules[__name__])  # no worker can import this file
-        there = RayEngine("batched", torch.device("cpu"), here)
+        there = RayEngine("batched", torch.device("cpu"))
         there.train(jobs)
         print(f"a cluster of {workers} workers until its first round of 50 vehicles has ended: {_since(begin_s):.1f} s")
         for count in TRAININGS:

@@ -10,7 +10,7 @@ from typing import Any
 from unittest import mock
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from device_checks import learner_class
 from device_checks.tiny_data import SILOS, tiny_images, tiny_roads
@@ -74,9 +74,6 @@ class Kept:
     def train(self, jobs: Sequence[TrainingJob]) -> list[Trained]:
         self.calls.append(list(jobs))
         return self._engine.train(jobs)
-
-    def map(self, program: Program, calls: Sequence[Callable[[nn.Module], Any]]) -> list[Any]:
-        return self._engine.map(program, calls)
 
 
 def jobs_of(learner: Any, rounds: int = 2) -> list[list[TrainingJob]]:

@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 
 from learners.classification_fedavg import ClassificationFedAvg
 from learners.encoders import create_classifier, forward_flop
-from learners.engines.programs import Engine, Program, Tensors, Trained, TrainingJob, read
+from learners.engines.programs import Engine, Tensors, Trained, TrainingJob, read
 from learners.fedefm import FedEFM
 from learners.mathematics.weights import weighted_mean
 from learners.tasks.classification import ClassificationSettings
@@ -166,9 +166,6 @@ class Diverging:
                 for job, one in zip(jobs, self._engine.train(jobs), strict=True)
             ]
         )
-
-    def map(self, program: Program, calls: Sequence[Callable[..., Any]]) -> list[Any]:
-        return self._engine.map(program, calls)
 
 
 def test_a_copy_that_diverged_is_left_out(

@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
 
 from learners.encoders import Classifier, Encoder, create_classifier, create_encoder
 from learners.encoders.precision import set_precision
 from learners.encoders.resnet8 import ResNet8, create_resnet8
 from learners.engines.batched import SideBySideEngine, StackedEngine
-from learners.engines.programs import Engine, Program, SequentialEngine, Trained, TrainingJob
+from learners.engines.programs import Engine, SequentialEngine, Trained, TrainingJob
 from learners.fedco import FedCo
 from learners.fedefm import FedEFM
 from learners.flsimco import FLSimCo
@@ -92,9 +91,6 @@ class Recorder:
             self.begun = torch.cat([job.base[name].flatten() for job in jobs for name in names])
             self.ended = torch.cat([one.state[name].flatten() for one in trained for name in names])
         return trained
-
-    def map(self, program: Program, calls: Sequence[Callable[[nn.Module], Any]]) -> list[Any]:
-        return self._engine.map(program, calls)
 
 
 @pytest.mark.parametrize(("kind", "settings"), LEARNERS, ids=[kind.name for kind, _ in LEARNERS])

@@ -66,9 +66,6 @@ class Compared:
         self.jobs += len(jobs)
         return self._reference.train(jobs)
 
-    def map(self, program: Program, calls: Sequence[Callable[[nn.Module], Any]]) -> list[Any]:
-        return self._reference.map(program, calls)
-
 
 def flat(trained: Trained) -> torch.Tensor:
     """Return all values of a result in one row, named in an order of their own."""
@@ -144,10 +141,10 @@ def test_engines_round_as_the_sequential_one_does(learner: Any, participant: Cal
 def test_the_engine_of_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VNETSIM_CORES", "3")
     cpu, cuda = torch.device("cpu"), torch.device("cuda")
-    on_cpu = {name: create_engine(name, cpu, True) for name in ("auto", "sequential", "batched")}
+    on_cpu = {name: create_engine(name, cpu, measures=True) for name in ("auto", "sequential", "batched")}
     assert all(isinstance(engine, SideBySideEngine) for engine in on_cpu.values())
     assert [getattr(engine, "_workers", 0) for engine in on_cpu.values()] == [3, 1, 3]
-    made = {(name, measures): type(create_engine(name, cuda, measures))
+    made = {(name, measures): type(create_engine(name, cuda, measures=measures))
             for name in ("auto", "sequential", "batched") for measures in (False, True)}  # fmt: skip
     assert made == {
         ("auto", False): SequentialEngine,
@@ -157,7 +154,9 @@ def test_the_engine_of_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     }
     torch.use_deterministic_algorithms(True)
     try:
-        assert type(create_engine("auto", cuda, True)) is SequentialEngine, "a measurement is not the same each time"
+        assert type(create_engine("auto", cuda, measures=True)) is SequentialEngine, (
+            "a measurement is not the same each time"
+        )
     finally:
         torch.use_deterministic_algorithms(False)
 
@@ -272,7 +271,7 @@ def toy_jobs(*sizes: int, fails: Callable[[int], None] = lambda _silo: None) -> 
 
 @pytest.mark.parametrize("make", [SideBySideEngine, lambda: SideBySideEngine(workers=1), StackedEngine])
 def test_programs_with_networks_of_their_own_are_kept_apart(make: Callable[[], Engine]) -> None:
-    """Jobs of two learners in one round, and again in another; a call gets the network of its program."""
+    """Jobs of two learners in one round, and again in another."""
 
     class Named(nn.Module):
         def __init__(self) -> None:
@@ -290,8 +289,6 @@ def test_programs_with_networks_of_their_own_are_kept_apart(make: Callable[[], E
     for _ in range(2):
         for ours, theirs in zip(engine.train(mixed), expected, strict=True):
             torch.testing.assert_close(flat(ours), theirs)
-        for job, kind in ((mixed[0], Named), (mixed[1], Slope)):
-            assert engine.map(job.program, [type, type]) == [kind, kind]
 
 
 @pytest.mark.parametrize("engine", [SideBySideEngine(workers=3), StackedEngine()], ids=["side by side", "stacked"])
