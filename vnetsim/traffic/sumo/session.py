@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from vnetsim.errors import InputError, RunError
+from vnetsim.traffic.sumo.config import options_of
 
 QUIET = ("--no-step-log", "true", "--no-warnings", "true", "--verbose", "false")
 """Options that keep a scenario's own verbosity off the terminal; its log files still get everything."""
@@ -103,9 +104,12 @@ class SumoSession:
 
     def _crashed(self, status: int) -> str:
         """Return what is known of a SUMO that a signal ended."""
+        named = options_of(self._config)
+        files = [named[key] for key in ("net-file", "net", "n", "additional-files", "additional", "a") if key in named]
         return (
             f"signal {signal.Signals(-status).name} ended SUMO. It crashes without a word on a damaged net or "
-            "additional file: write the net anew with netconvert or netedit. SIGKILL may have been a lack of memory."
+            f"additional file, and was given {', '.join(files) or 'no net'}: write the net anew with netconvert or "
+            "netedit. SIGKILL may have been a lack of memory."
         )
 
     def _connect(self) -> Any:
