@@ -9,6 +9,7 @@ import pytest
 from vnetsim.coverage.placement import Poi, place_rsus
 from vnetsim.coverage.rsu import Rsu
 from vnetsim.errors import InputError
+from vnetsim.experiment import TrafficSettings
 
 
 class Net:
@@ -32,7 +33,7 @@ class Net:
 
 
 def place(*specs: str, net: Net | None = None) -> tuple[tuple[Rsu, ...], tuple[str, ...]]:
-    return place_rsus(specs, range_m=250.0, net=net or Net(), where="town.sumocfg")
+    return place_rsus(TrafficSettings(rsu=specs), net or Net(), "town.sumocfg")
 
 
 @pytest.mark.parametrize(

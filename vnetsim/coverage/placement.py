@@ -12,7 +12,7 @@ from typing import Protocol
 from vnetsim.coverage.rsu import Rsu
 from vnetsim.errors import InputError, unknown_name
 from vnetsim.errors.bounds import Within
-from vnetsim.experiment.traffic import REACH
+from vnetsim.experiment.traffic import REACH, REACH_M, TrafficSettings
 from vnetsim.xml_files import XmlFile
 
 _LISTED = 40
@@ -71,45 +71,36 @@ class RoadNet(Protocol):
         ...
 
 
-def place_rsus(
-    specs: Sequence[str],
-    *,
-    range_m: float,
-    net: RoadNet,
-    where: str,
-    listed: Sequence[Poi] = (),
-    spacing_m: float = 0.0,
-) -> tuple[tuple[Rsu, ...], tuple[str, ...]]:
+def place_rsus(settings: TrafficSettings, net: RoadNet, where: str) -> tuple[tuple[Rsu, ...], tuple[str, ...]]:
     """Return the RSUs of a scenario and the notes a user must see.
 
-    The specifications and what a file lists decide; without any, the scenario's own POIs; without those, the busiest
-    junction. An RSU that no POI places stands in the environment that the scenario's POIs agree on, if they do.
+    ``traffic.rsu`` decides; without it, the scenario's own POIs; without those, the busiest junction. An RSU that no
+    POI places stands in the environment that the scenario's POIs agree on, if they do.
 
     Args:
-        specs: RSUs as ``JUNCTION``, ``x,y`` or ``all-signalised``, each with an optional ``:range_m``.
-        range_m: coverage radius of an RSU that names none (m).
+        settings: RSUs, their range and spacing.
         net: the road net.
         where: the scenario's file, for error messages.
-        listed: further RSUs, from a file.
-        spacing_m: least distance between those of ``all-signalised`` (m).
 
     Raises:
         InputError: for a specification that cannot be read, an unknown junction, or two RSUs of one id or place.
     """
+    range_m = settings.range_m or REACH_M
+    listed = _listed_pois(settings.rsu_files)
     notes: list[str] = []
     pois = net.rsu_pois()
-    if specs or listed:
+    if settings.rsu:
         environments = {poi.environment for poi in pois}
         common = environments.pop() if len(environments) == 1 and environments <= set(ENVIRONMENTS) else ""
         rsus = [_from_poi(poi, range_m, where) for poi in listed]
-        for spec in specs:
+        for spec in settings.rsu_places:
             every = spec == ALL_SIGNALISED or spec.startswith(f"{ALL_SIGNALISED}:")
-            found = (
-                _signalised(spec, range_m, spacing_m, net, where) if every else [_from_spec(spec, range_m, net, where)]
-            )
-            rsus += [replace(rsu, environment=common) for rsu in found]
             if every:
+                found = _signalised(spec, range_m, settings.rsu_spacing_m, net, where)
                 notes.append(f"{len(found)} signalised junctions are RSUs.")
+            else:
+                found = [_from_spec(spec, range_m, net, where)]
+            rsus += [replace(rsu, environment=common) for rsu in found]
     else:
         rsus = [_from_poi(poi, range_m, where) for poi in pois]
     if not rsus:
@@ -199,48 +190,44 @@ def _range(text: str, where: str) -> float:
     return range_m
 
 
-def read_pois(*files: str) -> tuple[Poi, ...]:
+def _listed_pois(files: Sequence[str]) -> list[Poi]:
     """Return the points of interest of type ``rsu`` of SUMO's additional files.
 
     Raises:
         InputError: a file is missing, no XML, or has no such point, or one without ``x`` and ``y``.
     """
     found: list[Poi] = []
-    for file in files:
-        pois = _poi_elements(Path(file))
-        if not pois:
-            raise InputError(f'{file}: no RSU in it; they are written as <poi id="..." type="rsu" x="..." y="..."/>.')
-        found += map(_listed_poi, pois)
-    return tuple(found)
+    for name in files:
+        before, file = len(found), _PoiFile(Path(name), found)
+        file.xml.read()
+        if len(found) == before:
+            raise InputError(f'{name}: no RSU in it; they are written as <poi id="..." type="rsu" x="..." y="..."/>.')
+    return found
 
 
-def _poi_elements(path: Path) -> list[dict[str, str]]:
-    pois: list[dict[str, str]] = []
-    inside = False
+class _PoiFile:
+    """Adds the RSUs of an additional file to those that were found."""
 
-    def start(name: str, attributes: Mapping[str, str]) -> None:
-        nonlocal inside
+    def __init__(self, path: Path, found: list[Poi]) -> None:
+        self.xml = XmlFile(path, self._start, end=self._end)
+        self._found = found
+        self._inside = False
+
+    def _start(self, name: str, attributes: Mapping[str, str]) -> None:
+        key = attributes.get("key", "")
         if name == "poi" and attributes.get("type") == "rsu":
-            inside = True
-            pois.append({**attributes, "where": file.where, "range": "", "environment": ""})
-        elif name == "param" and inside and attributes.get("key") in ("range", "environment"):
-            pois[-1][attributes["key"]] = attributes.get("value", "").strip()
+            self._inside, poi_id = True, attributes.get("id", "")
+            try:
+                x_m, y_m = float(attributes["x"]), float(attributes["y"])
+            except (KeyError, ValueError):
+                raise InputError(
+                    f"{self.xml.where}: RSU '{poi_id}' needs x and y as numbers of metres; places on lanes and "
+                    "geographical ones are known to SUMO only: name the file in the scenario instead."
+                ) from None
+            self._found.append(Poi(id=poi_id, x_m=x_m, y_m=y_m, range_text=""))
+        elif name == "param" and self._inside and key in ("range", "environment"):
+            poi, text = self._found[-1], attributes.get("value", "").strip()
+            self._found[-1] = replace(poi, range_text=text) if key == "range" else replace(poi, environment=text)
 
-    def end(name: str) -> None:
-        nonlocal inside
-        inside = inside and name != "poi"
-
-    file = XmlFile(path, start, end=end)
-    file.read()
-    return pois
-
-
-def _listed_poi(found: dict[str, str]) -> Poi:
-    try:
-        x_m, y_m = float(found["x"]), float(found["y"])
-    except (KeyError, ValueError):
-        raise InputError(
-            f"{found['where']}: RSU '{found.get('id', '')}' needs x and y as numbers of metres; places on lanes and "
-            "geographical ones are known to SUMO only: name the file in the scenario instead."
-        ) from None
-    return Poi(id=found.get("id", ""), x_m=x_m, y_m=y_m, range_text=found["range"], environment=found["environment"])
+    def _end(self, name: str) -> None:
+        self._inside &= name != "poi"

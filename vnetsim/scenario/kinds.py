@@ -104,7 +104,7 @@ class TrafficKind:
         name: as the record gives it; a traffic source is recorded by its own name instead.
         accepts: its scenarios in words.
         matches: whether a scenario that no kind before it accepts is of this kind.
-        opener: function that opens it, ``module:name``: takes experiment and the arguments of
+        opener: what opens it, ``module:name``: takes experiment and the arguments of
             ``vnetsim.traffic.open_traffic``.
         seeded_by: the setting that another traffic of the same scenario needs another value of; empty for a recording.
         runs_program: whether opening it starts a program on files of the scenario.
@@ -150,19 +150,19 @@ TRAFFIC_KINDS = (
         name="replay",
         accepts=lambda: "a run directory",
         matches=_is_replay,
-        opener="vnetsim.traffic.replay:open_replay",
+        opener="vnetsim.traffic.replay:ReplayTraffic",
     ),
     TrafficKind(
         name="fcd",
         accepts=lambda: f"{', '.join(RECORDINGS)} (FCD recording)",
         matches=lambda scenario: scenario.endswith(RECORDINGS),
-        opener="vnetsim.traffic.fcd.source:open_recording",
+        opener="vnetsim.traffic.fcd.source:FcdTraffic",
     ),
     TrafficKind(
         name="sumo",
         accepts=lambda: ".sumocfg",
         matches=lambda scenario: scenario.endswith(".sumocfg"),
-        opener="vnetsim.traffic.sumo.source:open_sumo",
+        opener="vnetsim.traffic.sumo.source:SumoTraffic",
         seeded_by="traffic.seed",
         runs_program=True,
     ),

@@ -16,13 +16,13 @@ import numpy as np
 from scipy.stats import truncnorm
 
 from vnetsim.coverage.rsu import Rsu
-from vnetsim.coverage.windows import ExitCause, TrafficInfo, VehiclePath
+from vnetsim.coverage.windows import TrafficInfo, VehiclePath
 from vnetsim.errors import InputError
 from vnetsim.errors.bounds import Within, check_bounds, require
 from vnetsim.experiment import TrafficSettings
 from vnetsim.random_streams import Streams
 from vnetsim.scenario.kinds import TrafficRequest
-from vnetsim.traffic.paths import PathTraffic
+from vnetsim.traffic.paths import Path, PathTraffic
 
 SpeedKmh = Annotated[float, Within(0.1, 1000, "km/h", "a standing vehicle never leaves, and none on a road is faster")]
 DURATION_S, RANGE_M = 900.0, 500.0
@@ -71,8 +71,11 @@ class GaussianSource:
             f"source.v_min_kmh must be below source.v_max_kmh, got {self.v_min_kmh} and {self.v_max_kmh}.",
         )
 
-    def open(self, request: TrafficRequest) -> GaussianTraffic:
-        """Open it.
+    def open(self, request: TrafficRequest) -> PathTraffic:
+        """Open it: at one RSU in the origin, for 900 s and with a range of 500 m unless the settings say otherwise.
+
+        To repeat is to go on without an end: arrivals have no memory. Arrivals, speeds and directions have a random
+        stream each, so that a setting of one leaves the draws of the others as they are.
 
         Raises:
             InputError: what the model does not know is asked of it.
@@ -86,50 +89,32 @@ class GaussianSource:
                 "of vehicles, and one RSU, in the origin; traffic.end_s says how long it lasts and traffic.range_m how "
                 "far the RSU reaches."
             )
-        return GaussianTraffic(self, timed, request.streams, repeat=request.repeat)
-
-
-class GaussianTraffic(PathTraffic):
-    """Traffic of the truncated-Gaussian model at one RSU in the origin.
-
-    Args:
-        settings: the model's parameters.
-        timed: how long it lasts, 900 s by default, and the RSU's range, 500 m by default.
-        streams: the branch of random streams it draws from; arrivals, speeds and directions have a
-            stream each, so that a setting of one leaves the draws of the others as they are.
-        repeat: go on without an end: arrivals have no memory, so playing again is going on.
-    """
-
-    def __init__(self, settings: GaussianSource, timed: TrafficSettings, streams: Streams, *, repeat: bool) -> None:
-        self._settings = settings
-        self._streams = streams
         end_s = DURATION_S if timed.end_s is None else timed.end_s
-        self._end_s = math.inf if repeat else end_s
         range_m = RANGE_M if timed.range_m is None else timed.range_m
         rsu = Rsu(id="0,0", x_m=0.0, y_m=0.0, range_m=range_m, environment="highway")
         info = TrafficInfo(
-            kind="gaussian",
+            kind=self.name,
             begin_s=0.0,
-            end_s=None if repeat else end_s,
+            end_s=None if request.repeat else end_s,
             step_s=None,
-            seed=streams.seed,
+            seed=request.streams.seed,
             whole_paths=True,
-            plugin={"name": settings.name, "source": settings.source, "settings": asdict(settings)},
+            plugin={"name": self.name, "source": self.source, "settings": asdict(self)},
         )
-        super().__init__([rsu], info, self._vehicle_paths)
+        last_s = math.inf if request.repeat else end_s
+        return PathTraffic([rsu], info, lambda: self._paths(rsu, last_s, request.streams))
 
-    def _vehicle_paths(self) -> Iterator[tuple[VehiclePath, ExitCause]]:
+    def _paths(self, rsu: Rsu, end_s: float, streams: Streams) -> Iterator[Path]:
         """Yield the complete path of each vehicle that meets the disc, by time of entry."""
-        for index, (enter_s, speed_mps, direction) in enumerate(self._draws()):
-            if enter_s >= self._end_s:
+        for index, (enter_s, speed_mps, direction) in enumerate(self._draws(streams)):
+            if enter_s >= end_s:
                 return
-            half_m = self.rsus[0].range_m
-            leave_s = enter_s + 2.0 * half_m / speed_mps
-            cut = leave_s > self._end_s
+            leave_s = enter_s + 2.0 * rsu.range_m / speed_mps
+            cut = leave_s > end_s
             if cut:
-                leave_s = self._end_s
+                leave_s = end_s
             share = np.linspace(0.0, 1.0, _PATH_POINTS)
-            along_m = share * (speed_mps * (leave_s - enter_s)) - half_m
+            along_m = share * (speed_mps * (leave_s - enter_s)) - rsu.range_m
             time_s = enter_s + share * (leave_s - enter_s)
             time_s[-1] = leave_s
             bearing_rad = 2.0 * math.pi * direction / len(DIRECTIONS)
@@ -138,7 +123,7 @@ class GaussianTraffic(PathTraffic):
             path = VehiclePath(
                 vehicle_id=f"{name}.{index}",
                 vehicle_type="gaussian",
-                rsu_id=self.rsus[0].id,
+                rsu_id=rsu.id,
                 entry_cause="crossing",
                 entry_edge=name,
                 time_s=time_s.tolist(),
@@ -148,17 +133,16 @@ class GaussianTraffic(PathTraffic):
             )
             yield path, "end" if cut else "crossing"
 
-    def _draws(self) -> Iterator[tuple[float, float, int]]:
+    def _draws(self, streams: Streams) -> Iterator[tuple[float, float, int]]:
         """Yield time of arrival (s), speed (m/s) and index of direction without end."""
-        settings = self._settings
-        arrivals, speeds, directions = (self._streams.generator(name) for name in ("arrivals", "speeds", "directions"))
-        low, high = ((v - settings.mean_kmh) / settings.sd_kmh for v in (settings.v_min_kmh, settings.v_max_kmh))
+        arrivals, speeds, directions = (streams.generator(name) for name in ("arrivals", "speeds", "directions"))
+        low, high = ((v - self.mean_kmh) / self.sd_kmh for v in (self.v_min_kmh, self.v_max_kmh))
         time_s = 0.0
         for _ in count():
-            gaps_s = arrivals.exponential(1.0 / settings.arrivals_per_s, _BLOCK)
-            speed_kmh = truncnorm.ppf(
-                speeds.random(_BLOCK), low, high, loc=settings.mean_kmh, scale=settings.sd_kmh
-            ).clip(settings.v_min_kmh, settings.v_max_kmh)
+            gaps_s = arrivals.exponential(1.0 / self.arrivals_per_s, _BLOCK)
+            speed_kmh = truncnorm.ppf(speeds.random(_BLOCK), low, high, loc=self.mean_kmh, scale=self.sd_kmh).clip(
+                self.v_min_kmh, self.v_max_kmh
+            )
             chosen = directions.integers(len(DIRECTIONS), size=_BLOCK)
             times_s = time_s + np.cumsum(gaps_s)
             time_s = float(times_s[-1])

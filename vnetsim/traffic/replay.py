@@ -24,24 +24,20 @@ _RECORDED = ("begin_s", "end_s", "warmup_s", "vehicle_types")
 _PATHS = ("path_time_s", "path_x_m", "path_y_m", "path_speed_mps")
 
 
-def open_replay(experiment: Experiment, **_: object) -> ReplayTraffic:
-    """Open the run directory that an experiment names; it ends where it ends."""
-    return ReplayTraffic(Path(experiment.scenario), experiment.traffic)
-
-
 class ReplayTraffic(OpenedTraffic):
     """The windows of a run directory.
 
     Args:
-        path: the run directory, or the ``windows.parquet`` in it.
-        settings: begin, end, warm-up and types of vehicles, as the recording has them.
+        experiment: names the run directory, or the ``windows.parquet`` in it; begin, end, warm-up and types of vehicles
+            are as the recording has them.
 
     Raises:
         InputError: when it is not a run directory, its record of the traffic is damaged, or another part of it is asked
             for.
     """
 
-    def __init__(self, path: Path, settings: TrafficSettings) -> None:
+    def __init__(self, experiment: Experiment, **_: object) -> None:
+        path, settings = Path(experiment.scenario), experiment.traffic
         if path.is_file():
             path = path.parent
         directory = RunDirectory(path)

@@ -21,13 +21,14 @@ from vnetsim.experiment import (
 )
 from vnetsim.learning import Cost, Participant
 from vnetsim.random_streams import Streams
+from vnetsim.scenario.kinds import TrafficRequest
 from vnetsim.simulation.log import ParticipationRecord, RoundResult, RoundSummary
 from vnetsim.simulation.loop import SimulationResult, simulate
 from vnetsim.simulation.pace import PACES
 from vnetsim.simulation.plugins import SimulationPlugins, simulation_plugins
 from vnetsim.simulation.selection import SELECTIONS, Candidate
 from vnetsim.simulation.stages import OUTCOMES
-from vnetsim.traffic.gaussian import GaussianSource, GaussianTraffic
+from vnetsim.traffic.gaussian import GaussianSource
 
 OUTSIDE = {"policy": "forward", "longest_gap_s": 1e6, "interruption_s": 0.0}
 
@@ -72,7 +73,8 @@ def played(
     settings: Experiment, plugins: SimulationPlugins | None = None, learning: Learning | None = None
 ) -> SimulationResult:
     streams = Streams(seed=settings.seed)
-    traffic = GaussianTraffic(GaussianSource(**settings.source), settings.traffic, streams, repeat=False)
+    request = TrafficRequest(experiment=settings, streams=streams, repeat=False)
+    traffic = GaussianSource(**settings.source).open(request)
     return simulate(settings, traffic, learning or Learning(), streams, plugins=plugins, images=IMAGES)
 
 

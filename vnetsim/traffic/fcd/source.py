@@ -23,14 +23,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vnetsim.coverage.frames import Frames
-from vnetsim.coverage.placement import coordinates, place_rsus, read_pois
+from vnetsim.coverage.placement import coordinates, place_rsus
 from vnetsim.coverage.rsu import Rsu
 from vnetsim.coverage.tracker import Tracker, largest_move_m
 from vnetsim.coverage.windows import CoverageEvent, EntryCause, ExitCause, Floats, TrafficInfo
 from vnetsim.errors import InputError
 from vnetsim.errors.paths import resolved
-from vnetsim.experiment import Experiment, TrafficSettings
-from vnetsim.experiment.traffic import REACH_M
+from vnetsim.experiment import Experiment
 from vnetsim.traffic.fcd.part import FcdPart
 from vnetsim.traffic.fcd.readers import read_fcd
 from vnetsim.traffic.net_file import NetFile
@@ -50,27 +49,21 @@ _PERSONS_UNKNOWN = (
 _SHORT_TELEPORTS = "a teleport within one step that is hardly longer than a drive counts as driven, unlike live"
 
 
-def open_recording(experiment: Experiment, **_: object) -> FcdTraffic:
-    """Open the recording that an experiment names; it ends where it ends."""
-    return FcdTraffic(Path(experiment.scenario), experiment.traffic)
-
-
 class FcdTraffic(OpenedTraffic):
     """A recording.
 
     Args:
-        path: the file.
-        settings: the RSUs; ``net`` where they are named by junction.
+        experiment: names the file, and the RSUs; ``traffic.net`` where they are named by junction.
 
     Raises:
         InputError: when no RSU is named, or the file is no FCD recording.
     """
 
-    def __init__(self, path: Path, settings: TrafficSettings) -> None:
+    def __init__(self, experiment: Experiment, **_: object) -> None:
+        path, settings = Path(experiment.scenario), experiment.traffic
         if not path.is_file():
             raise InputError(f"{path}: no such file.")
         by_junction = [spec for spec in settings.rsu_places if coordinates(spec) is None]
-        listed = read_pois(*settings.rsu_files)
         if not settings.rsu or (by_junction and not settings.net):
             problem = f"junction '{by_junction[0]}' needs the net" if by_junction else "a recording holds no RSU"
             raise InputError(
@@ -81,14 +74,7 @@ class FcdTraffic(OpenedTraffic):
         self._late_note = self._types.note
         net = NetFile(Path(settings.net) if settings.net else None)
         self._path = path
-        self.rsus, notes = place_rsus(
-            settings.rsu_places,
-            range_m=settings.range_m or REACH_M,
-            net=net,
-            where=settings.net,
-            listed=listed,
-            spacing_m=settings.rsu_spacing_m,
-        )
+        self.rsus, notes = place_rsus(settings, net, settings.net)
         files: list[Path | str] = [path, *([net.path] if net.path else []), *settings.rsu_files]
         parts = read_fcd(path)
         first: list[FcdPart] = []

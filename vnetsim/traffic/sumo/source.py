@@ -9,12 +9,11 @@ from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
-from vnetsim.coverage.placement import place_rsus, read_pois
+from vnetsim.coverage.placement import place_rsus
 from vnetsim.coverage.windows import CoverageEvent, Floats, TrafficInfo
 from vnetsim.errors import InputError, RunError
 from vnetsim.errors.paths import resolved
-from vnetsim.experiment import Experiment, TrafficSettings
-from vnetsim.experiment.traffic import REACH_M
+from vnetsim.experiment import Experiment
 from vnetsim.progress import ProgressDisplay
 from vnetsim.traffic.opened import OpenedTraffic
 from vnetsim.traffic.sumo.config import is_true
@@ -25,14 +24,6 @@ from vnetsim.traffic.sumo.steps import Pass
 from vnetsim.traffic.vehicle_types import TypeFilter
 
 
-def open_sumo(
-    experiment: Experiment, *, repeat: bool, outputs: Path | None, progress: ProgressDisplay | None = None
-) -> SumoTraffic:
-    """Open the SUMO scenario that an experiment names."""
-    config = Path(experiment.scenario)
-    return SumoTraffic(config, experiment.traffic, repeat=repeat, outputs=outputs, progress=progress)
-
-
 class SumoTraffic(OpenedTraffic):
     """A ``.sumocfg``, played once or, with ``repeat``, again and again under the next seed.
 
@@ -41,8 +32,7 @@ class SumoTraffic(OpenedTraffic):
     which no vehicle meets an RSU.
 
     Args:
-        config: the ``.sumocfg``.
-        settings: seed, RSUs, begin and end.
+        experiment: names the ``.sumocfg``, with seed, RSUs, begin and end.
         repeat: play again when the scenario ends.
         outputs: folder for the files that the scenario has SUMO write; None for a temporary one.
         progress: where to say that it is searched for a place for the RSU.
@@ -52,14 +42,9 @@ class SumoTraffic(OpenedTraffic):
     """
 
     def __init__(
-        self,
-        config: Path,
-        settings: TrafficSettings,
-        *,
-        repeat: bool,
-        outputs: Path | None = None,
-        progress: ProgressDisplay | None = None,
+        self, experiment: Experiment, *, repeat: bool, outputs: Path | None, progress: ProgressDisplay | None = None
     ) -> None:
+        config, settings = Path(experiment.scenario), experiment.traffic
         if not config.is_file():
             raise InputError(f"{config}: no such file.")
         self._settings = settings
@@ -90,15 +75,7 @@ class SumoTraffic(OpenedTraffic):
             name: _paths(option(name), self._config.parent) for name in ("net-file", "route-files", "additional-files")
         }
         net = SumoNet(api, self._config, self._chosen(self._settings.seed), self._progress)
-        listed = read_pois(*self._settings.rsu_files)
-        self.rsus, placed = place_rsus(
-            self._settings.rsu_places,
-            range_m=self._settings.range_m or REACH_M,
-            net=net,
-            where=str(self._config),
-            listed=listed,
-            spacing_m=self._settings.rsu_spacing_m,
-        )
+        self.rsus, placed = place_rsus(self._settings, net, str(self._config))
         self._seed = int(option("seed")) if self._settings.seed is None else self._settings.seed
         written = self._outputs.note()
         notes = [written] if written else []
