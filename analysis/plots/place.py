@@ -174,8 +174,8 @@ def map_axes(run: RunData, width_in: float = HALF_IN) -> tuple[Figure, Axes]:
     return figure, ax
 
 
-def map_panel(run: RunData) -> Panel:
-    """Draw lanes, RSU discs and mean speed where vehicles drove, in equal scale."""
+def map_panel(run: RunData, ids: str = "map") -> Panel:
+    """Draw lanes, RSU discs and mean speed where vehicles drove, in equal scale; ``ids`` is the name for ``to_svg``."""
     title = "Where vehicles drove in coverage, and how fast"
     if run.windows.is_empty() and run.lanes.is_empty():
         return Panel(name="map", title=title, caption="There is neither a road net nor a vehicle to draw.")
@@ -210,4 +210,4 @@ def map_panel(run: RunData) -> Panel:
     caption += _draw_rsus(ax, run, extent)
     _scale_bar(ax, extent)
     frame(ax, extent)
-    return Panel(name="map", title=title, caption=caption, svg=to_svg(figure, "map"), wide=wide)
+    return Panel(name="map", title=title, caption=caption, svg=to_svg(figure, ids), wide=wide)

@@ -50,7 +50,7 @@ def build_side_by_side(left: Path, right: Path) -> Path:
         if played is None:
             raise InputError(f"{folder}: nobody was in coverage: there is nothing to play.")
         with styled():
-            still = map_panel(run).svg
+            still = map_panel(run, f"map-{place}").svg
         named = ", ".join(f"{key} = {clean(values[place], 40)}" for key, values in differing.items())
         sides.append(Side(title=named or clean(folder.name, 60), facts=_facts(run), played=played, still=still))
     scenario = clean(Path(runs[0].experiment.scenario.replace("\\", "/")).name, 60)

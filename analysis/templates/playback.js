@@ -17,6 +17,7 @@ const WHY = {
   rejected: "rejected: its update had values that are not finite",
 };
 const MARK_S = 4, MOST_MARKED_S = 60; // for so long, in seconds on the screen and of the simulation, an end is marked
+const TOLD_MS = 150; // as the text and the slider change, the browser lays out the whole page: not at every frame
 const still = matchMedia("(prefers-reduced-motion: reduce)");
 
 async function unpacked(text) {
@@ -55,8 +56,13 @@ async function unpacked(text) {
   for (const [vehicle, at, from, to, gap, backhaul, stage, policy] of run.handovers) {
     handedOver[vehicle].push({ at, from, to, gap, backhaul, stage, policy });
   }
+  const ends = []; // of participations, where they were: once, and not at every frame
+  for (const [vehicle, , , outcome, , to] of run.participations) {
+    const track = windows[vehicle].find((one) => one.from <= to && to <= one.to + 1e-6);
+    if (track) ends.push({ vehicle, outcome, to, ...placeOf({ time, x, y }, track, to) });
+  }
   const from = tracks[0].from, to = tracks.reduce((last, one) => Math.max(last, one.to), from);
-  return { ...run, time, x, y, tracks, windows, taken, handedOver, from, to };
+  return { ...run, time, x, y, tracks, windows, taken, handedOver, ends, from, to };
 }
 
 function placeOf(run, track, t) {
@@ -142,14 +148,14 @@ class Player {
     this.playing = !this.playing;
     this.button.textContent = this.playing ? "Pause" : "Play";
     this.button.setAttribute("aria-pressed", String(this.playing));
-    if (!this.playing) return;
+    if (!this.playing) { this.draw(); return; }
     if (still.matches) { this.jump(); return; }
     let before = performance.now();
     const tick = (now) => {
       if (!this.playing) return;
       this.t = Math.min(this.run.to, this.t + this.speed * (now - before) / 1000);
       before = now;
-      this.draw();
+      this.draw(true);
       if (this.t >= this.run.to) this.toggle(); else requestAnimationFrame(tick);
     };
     requestAnimationFrame(tick);
@@ -306,8 +312,8 @@ class Player {
     return [context, width, height];
   }
 
-  draw() {
-    if (this.other) { this.other.t = Math.max(this.other.run.from, Math.min(this.other.run.to, this.t)); this.other.speed = this.speed; this.other.view = this.view; this.other.draw(); }
+  draw(playing = false) {
+    if (this.other) { this.other.t = Math.max(this.other.run.from, Math.min(this.other.run.to, this.t)); this.other.speed = this.speed; this.other.view = this.view; this.other.draw(playing); }
     const style = getComputedStyle(this.root), colour = (name) => style.getPropertyValue(name).trim();
     const ink = colour("--ink"), quiet = colour("--quiet"), line = colour("--line"), page = colour("--page"), accent = colour("--accent");
     const [pen, width, height] = this.sized(this.map);
@@ -340,6 +346,9 @@ class Player {
     const chosen = this.drawn.find((car) => car.vehicle === this.chosen);
     if (chosen) { pen.strokeStyle = ink; pen.lineWidth = 2; pen.beginPath(); pen.arc(chosen.px, chosen.py, 11, 0, 7); pen.stroke(); }
     this.drawStrip(ink, quiet, line, accent);
+    const now = performance.now();
+    if (playing && now < this.told_ms + TOLD_MS) return;
+    this.told_ms = now;
     const closed = run.rounds.filter((round) => round[1] <= t), committed = closed.reduce((sum, round) => sum + round[3], 0);
     const words = [`${t.toFixed(1)} s`];
     if (run.rounds.length) words.push(`${closed.length} of ${run.rounds.length} rounds closed, ${committed} committed`);
@@ -388,11 +397,9 @@ class Player {
   ends(pen, ink) { // a tick where an update was committed, a cross where a participation was lost
     const for_s = Math.min(MARK_S * this.speed, MOST_MARKED_S);
     this.marks = []; // what can be pointed at
-    for (const [vehicle, , , outcome, , to] of this.run.participations) {
+    for (const { vehicle, outcome, to, x: east, y: north } of this.run.ends) {
       if (to > this.t || to < this.t - for_s) continue;
-      const track = this.run.windows[vehicle].find((one) => one.from <= to && to <= one.to + 1e-6);
-      if (!track) continue;
-      const at = placeOf(this.run, track, to), [x, y] = this.forth(at.x, at.y);
+      const [x, y] = this.forth(east, north);
       this.marks.push({ near: (px, py) => Math.hypot(x - px, y - py) < 10, text: `${this.run.vehicles[vehicle]}: ${WHY[outcome] ?? outcome}` });
       pen.globalAlpha = 1 - (this.t - to) / for_s; pen.lineWidth = 2.5;
       pen.beginPath();

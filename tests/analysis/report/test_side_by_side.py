@@ -19,6 +19,8 @@ def test_two_runs_in_step(tmp_path, make_run):
     assert page.count('type="application/octet-stream"') == 2
     assert re.findall(r"<h2>(.*?)</h2>", page) == ["radio.name = -", "radio.name = &lt;b&gt;mine"]
     assert "saw different traffic" not in page
+    ids = re.findall(r' id="([^"]+)"', page)
+    assert len(set(ids)) == len(ids) > 2, "the two maps share none"
     assert "script-src 'sha256-" in page
     windows = directory.read("windows")
     moved = windows.with_columns(
