@@ -173,6 +173,17 @@ def test_contributing_has_the_layers_of_the_import_contracts() -> None:
     assert {name for name in others if f"`{name}`" not in section} == set()
 
 
+def test_what_the_dockerfile_names_is_there() -> None:
+    text = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    ignored = (ROOT / ".dockerignore").read_text(encoding="utf-8").split()
+    needed = {*re.findall(r"(?m)^COPY (\S+) /src", text), *re.findall(r"/src/([\w.]+)", text)}
+    assert needed == {".", "constraints.txt"}
+    assert all((ROOT / path).exists() and path not in ignored for path in (*needed, "docs", "scenarios", "README.md"))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert set(re.findall(r"/src\[(\w+)]", text)) <= set(project["optional-dependencies"])
+    assert re.findall(r'ENTRYPOINT \["(.*?)"]', text) == list(project["scripts"])
+
+
 def test_the_page_that_the_wheel_carries_is_small_fetches_nothing_and_its_links_lead_somewhere() -> None:
     page = runpy.run_path(str(DOCS / "one_page.py"))["documentation"](ROOT)
     assert len(zlib.compress(page.encode())) < 300_000
