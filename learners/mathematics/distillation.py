@@ -31,14 +31,14 @@ def dense_similarity(u: Tensor, v: Tensor, solver: Solver = "auto") -> Tensor:
         where a feature is not finite.
     """
     cost, a, b = dense_problem(u, v)
-    return 1 - solve(cost, a, b, solver).value.mean(dim=1)
+    return 1 - solve(cost, a, b, solver)[0].mean(dim=1)
 
 
 def dense_similarities(problems: Sequence[Problem], solver: Solver = "auto") -> list[Tensor]:
     """Return the ``dense_similarity`` of each of several ``dense_problem``s, all solved as one batch."""
     cost, a, b = (torch.cat([part.flatten(0, 1) for part in parts]) for parts in zip(*problems, strict=True))
     shapes = [(len(one), one.shape[1]) for one, _, _ in problems]
-    values = solve(cost, a, b, solver).value.split([networks * images for networks, images in shapes])  # type: ignore[no-untyped-call]
+    values = solve(cost, a, b, solver)[0].split([networks * images for networks, images in shapes])  # type: ignore[no-untyped-call]
     return [1 - value.view(shape).mean(dim=1) for value, shape in zip(values, shapes, strict=True)]
 
 

@@ -7,7 +7,7 @@ A learner that averages takes ``AveragingSettings`` into its settings, and calls
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -107,7 +107,20 @@ def clipped(
             would be clipped along with what the vehicle did.
         settings: how far it may be.
     """
-    return _Clipped(state, base, settings.clip_norm) if settings.clip_norm > 0 else state
+    if settings.clip_norm == 0:
+        return state
+    trained = [name for name, tensor in state.items() if tensor.is_floating_point()]
+    squares = [(state[name].to(torch.float64) - base[name]).square().sum() for name in trained]
+    distance = float(torch.stack(squares).sum().sqrt()) if squares else 0.0
+    if not distance > settings.clip_norm:  # NaN too
+        return state
+    share = settings.clip_norm / distance
+
+    def drawn(tensor: Tensor, centre: Tensor) -> Tensor:
+        centre = centre.to(torch.float64)
+        return (centre + share * (tensor - centre)).to(tensor.dtype)
+
+    return {**state, **{name: drawn(state[name], base[name]) for name in trained}}
 
 
 def _cut(count: int, settings: AveragingSettings) -> int:
@@ -131,31 +144,3 @@ def _middle_mean(tensors: Sequence[Tensor], cut: int) -> Tensor:
         pieces.append(torch.where(step == 0, low, low + step))
     mean = torch.cat(pieces).reshape(tensors[0].shape)
     return (mean if tensors[0].is_floating_point() else mean.round()).to(tensors[0].dtype)
-
-
-class _Clipped(Mapping[str, Tensor]):
-    """A state whose distance from ``base`` is at most ``norm``; tensors are made when asked for, one at a time."""
-
-    def __init__(self, state: Mapping[str, Tensor], base: Mapping[str, Tensor], norm: float) -> None:
-        self._state = state
-        self._base = base
-        squares = [
-            (tensor.to(torch.float64) - base[name]).square().sum()
-            for name, tensor in state.items()
-            if tensor.is_floating_point()
-        ]
-        distance = float(torch.stack(squares).sum().sqrt()) if squares else 0.0
-        self._share = min(1.0, norm / distance) if distance > 0 else 1.0
-
-    def __getitem__(self, name: str) -> Tensor:
-        tensor = self._state[name]
-        if self._share == 1 or not tensor.is_floating_point():
-            return tensor
-        base = self._base[name].to(torch.float64)
-        return (base + self._share * (tensor - base)).to(tensor.dtype)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._state)
-
-    def __len__(self) -> int:
-        return len(self._state)

@@ -1,23 +1,23 @@
 """Optimal transport between small sets, in batches: the earth mover's similarity of FedEFM and what solves it.
 
-``solve`` returns value, plan and dual variables of min <c, x> over x >= 0 with given row and column sums, by one of two
-solvers: POT's network simplex, problem by problem on the host, and a batched interior-point method on the device of the
-costs. Their values agree to 1e-9 and, by a certificate, at worst to 1e-6. Both compute in float64. Where several plans
-are optimal the solvers may return different ones, each always the same one; the value, which is all that FedEFM uses,
-is that of any.
+``solve`` returns value and plan of min <c, x> over x >= 0 with given row and column sums, by one of two solvers: POT's
+network simplex, problem by problem on the host, and a batched interior-point method on the device of the costs. Their
+values agree to 1e-9 and, by a certificate, at worst to 1e-6. Both compute in float64, and no gradient flows. Where
+several plans are optimal the solvers may return different ones, each always the same one; the value, which is all that
+FedEFM uses, is that of any.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from importlib.util import find_spec
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from torch.linalg import cholesky_ex, solve_triangular
 
-from vnetsim.errors import InputError, RunError
+from vnetsim.errors import RunError
 
 Solver = Literal["auto", "pot", "interior-point"]
 
@@ -37,27 +37,10 @@ DAMPING = 1e-15  # relative, on the Laplacian's diagonal; times 100 whenever the
 STEP = 0.99  # share of the way to the boundary, tending to 1 with the gap
 
 
-class Transport(NamedTuple):
-    """Solutions of a batch of transport problems, float64, on the device of the costs.
+def solve(cost: Tensor, a: Tensor, b: Tensor, solver: Solver = "auto") -> tuple[Tensor, Tensor]:
+    """Return the values of transport problems, shape (...), and their plans, shape (..., n, m), in float64.
 
-    Args:
-        value: <c, x>, shape (...); NaN for a problem with an entry that is not finite. Differentiable in the costs and
-            the marginals: by the envelope theorem d/dc = x, and d/da, d/db are the dual variables. Where the optimum is
-            not unique they are a subgradient.
-        plan: x >= 0, shape (..., n, m), whose row and column sums are the marginals.
-        dual_a: d value / d a, shape (..., n). Only sums of duals are fixed, as the totals are tied; here both sides
-            contribute half of the value.
-        dual_b: d value / d b, shape (..., m).
-    """
-
-    value: Tensor
-    plan: Tensor
-    dual_a: Tensor
-    dual_b: Tensor
-
-
-def solve(cost: Tensor, a: Tensor, b: Tensor, solver: Solver = "auto") -> Transport:
-    """Solve transport problems; see ``Transport``.
+    The values of problems with an entry that is not finite are NaN.
 
     Args:
         cost: c >= 0 of the order of 1, as costs of cosines are, shape (..., n, m); meant for n, m <= 64.
@@ -66,10 +49,10 @@ def solve(cost: Tensor, a: Tensor, b: Tensor, solver: Solver = "auto") -> Transp
         solver: ``pot``, ``interior-point``, or ``auto``; see ``chosen``.
 
     Raises:
-        InputError: a total is not 1, or POT is not installed.
         RunError: a problem was not solved to the tolerance.
     """
-    return Transport(*_Solve.apply(cost.double(), a.double(), b.double(), chosen(solver, cost.device)))
+    found: tuple[Tensor, Tensor] = _Solve.apply(cost.double(), a.double(), b.double(), chosen(solver, cost.device))
+    return found
 
 
 def chosen(solver: Solver, device: torch.device) -> Solver:
@@ -93,12 +76,6 @@ def emd_problem(u: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return 1 - _unit(u) @ _unit(v).mT, marginals(u, v), marginals(v, u)
 
 
-def emd_similarity(u: Tensor, v: Tensor, solver: Solver = "auto") -> Tensor:
-    """Return EMD = sum_pq (1 - c_pq) x_pq of two sets of features, in [-1, 1], shape (...); see ``emd_problem``."""
-    cost, a, b = emd_problem(u, v)
-    return 1 - solve(cost, a, b, solver).value
-
-
 def marginals(u: Tensor, v: Tensor) -> Tensor:
     """Return DeepEMD's weights of the positions of ``u``: relu(u_p . mean_q v_q) + 1e-3, scaled to total 1.
 
@@ -114,40 +91,25 @@ def marginals(u: Tensor, v: Tensor) -> Tensor:
 
 
 def _unit(features: Tensor) -> Tensor:
-    """Scale every feature to length 1, and those of length 0 to 0 with gradient 0."""
-    largest = features.detach().abs().amax(dim=-1, keepdim=True)
+    """Scale every feature to length 1, and those of length 0 to 0."""
+    largest = features.abs().amax(dim=-1, keepdim=True)
     zero = largest == 0
     scaled = features / largest.masked_fill(zero, 1)  # squares neither overflow nor vanish
     return scaled / scaled.square().sum(dim=-1, keepdim=True).masked_fill(zero, 1).sqrt()
 
 
 class _Solve(torch.autograd.Function):
-    """``solve`` with gradients, also of problems that ``torch.func.vmap`` stacks: they are one batch."""
+    """``solve``, also of problems that ``torch.func.vmap`` stacks: they are one batch."""
 
     @staticmethod
-    def forward(cost: Tensor, a: Tensor, b: Tensor, solver: Solver) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        off = ((a.sum(-1) - 1).abs() > 1e-6) | ((b.sum(-1) - 1).abs() > 1e-6)
-        if off.any():
-            raise InputError(
-                f"{int(off.sum())} of {off.numel()} transport problems have a marginal whose total is not 1"
-            )
+    def forward(cost: Tensor, a: Tensor, b: Tensor, solver: Solver) -> tuple[Tensor, Tensor]:
         problems = cost.flatten(0, -3), a.flatten(0, -2), b.flatten(0, -2)
-        u, v, plan = (_pot if solver == "pot" else _interior_point)(*problems)
-        value = (problems[0] * plan).sum((1, 2))
-        shift = ((problems[1] * u).sum(1) - (problems[2] * v).sum(1))[:, None] / 2
-        found = value, plan, u - shift, v + shift
-        shapes = cost.shape[:-2], cost.shape, a.shape, b.shape
-        return tuple(part.view(shape) for part, shape in zip(found, shapes, strict=True))  # type: ignore[return-value]
+        plan = (_pot if solver == "pot" else _interior_point)(*problems)
+        return (problems[0] * plan).sum((1, 2)).view(cost.shape[:-2]), plan.view(cost.shape)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:  # noqa: ARG004 - its signature
-        ctx.mark_non_differentiable(*output[1:])
-        ctx.save_for_backward(*output[1:])
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
-        plan, dual_a, dual_b = ctx.saved_tensors
-        return grad[..., None, None] * plan, grad[..., None] * dual_a, grad[..., None] * dual_b, None
+        ctx.mark_non_differentiable(*output)
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[tuple[Tensor, ...], int]:
@@ -158,15 +120,11 @@ class _Solve(torch.autograd.Function):
         return _Solve.apply(*tensors, inputs[3]), 0
 
 
-def _pot(cost: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return row and column potentials and plans, by POT's network simplex on the host, one after the other."""
-    try:
-        import ot  # noqa: PLC0415 - a second to load, and only for methods that transport
-    except ImportError:
-        raise InputError(
-            "learning.solver: POT is not installed; pip install POT does that, or take learning.solver=interior-point."
-        ) from None
-    u, v, plan = (torch.full(part.shape, torch.nan, dtype=torch.float64) for part in (a, b, cost))
+def _pot(cost: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    """Return plans by POT's network simplex on the host, one after the other."""
+    import ot  # noqa: PLC0415 - a second to load, and only for methods that transport
+
+    plan = torch.full(cost.shape, torch.nan, dtype=torch.float64)
     finite = (cost.sum((1, 2)) + a.sum(1) + b.sum(1)).isfinite().tolist()
     host = [part.cpu().numpy() for part in (a, b, cost)]
     for i in range(len(cost)):
@@ -174,34 +132,37 @@ def _pot(cost: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
             one, log = ot.emd(*(part[i] for part in host), numItermax=1_000_000, log=True)
             if log["warning"]:
                 raise RunError(f"POT did not solve a transport problem: {log['warning']}")
-            u[i], v[i], plan[i] = (torch.from_numpy(part) for part in (log["u"], log["v"], one))
-    return u.to(cost.device), v.to(cost.device), plan.to(cost.device)
+            plan[i] = torch.from_numpy(one)
+    return plan.to(cost.device)
 
 
-def _interior_point(cost: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return row and column potentials and plans, by the interior-point method on the device of the costs."""
+def _interior_point(cost: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    """Return plans by the interior-point method on the device of the costs."""
     if not len(cost):
-        return a, b, cost
+        return cost
     part = max(1, PART_ENTRIES.get(cost.device.type, PART_ENTRIES["cuda"]) // cost[0].numel())
-    u, v, plan = map(torch.cat, zip(*map(_in_part, *(torch.split(one, part) for one in (cost, a, b))), strict=True))
-    gap = (cost * plan).sum((1, 2)) - (a * u).sum(1) - (b * v).sum(1)
-    if (gap > LARGEST_GAP).any():
-        raise RunError(
-            f"{int((gap > LARGEST_GAP).sum())} of {len(cost)} transport problems were not solved (largest duality gap "
-            f"{float(gap.nan_to_num().max()):.1e}); learning.solver=pot may solve them."
-        )
-    return u, v, plan
+    return torch.cat([_in_part(*some) for some in zip(*(torch.split(one, part) for one in (cost, a, b)), strict=True)])
 
 
-def _in_part(cost: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return potentials and plans of some of the problems, both feasible whatever the iterations came to."""
+def _in_part(cost: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    """Return plans of some of the problems, held against potentials; both are feasible whatever the iterations came to.
+
+    Raises:
+        RunError: some plans are too far from the optimum.
+    """
     finite = (cost.sum((1, 2)) + a.sum(1) + b.sum(1)).isfinite()[:, None]
     cost, a, b = cost.where(finite[..., None], 1), a.where(finite, 1 / a.shape[1]), b.where(finite, 1 / b.shape[1])
     plan, v = _iterate(cost, *(share.clamp_min(SMALLEST_SHARE) for share in (a, b)))
     plan = _with_marginals(plan, a, b)
     u = (cost - v[:, None]).amin(2)
     v = (cost - u[..., None]).amin(1)
-    return u.where(finite, torch.nan), v.where(finite, torch.nan), plan.where(finite[..., None], torch.nan)
+    gap = (cost * plan).sum((1, 2)) - (a * u).sum(1) - (b * v).sum(1)
+    if (gap > LARGEST_GAP).any():
+        raise RunError(
+            f"{int((gap > LARGEST_GAP).sum())} of {len(cost)} transport problems were not solved (largest duality gap "
+            f"{float(gap.nan_to_num().max()):.1e}); learning.solver=pot may solve them."
+        )
+    return plan.where(finite[..., None], torch.nan)
 
 
 def _iterate(cost: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
