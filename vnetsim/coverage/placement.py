@@ -77,11 +77,6 @@ def place_rsus(settings: TrafficSettings, net: RoadNet, where: str) -> tuple[tup
     ``traffic.rsu`` decides; without it, the scenario's own POIs; without those, the busiest junction. An RSU that no
     POI places stands in the environment that the scenario's POIs agree on, if they do.
 
-    Args:
-        settings: RSUs, their range and spacing.
-        net: the road net.
-        where: the scenario's file, for error messages.
-
     Raises:
         InputError: for a specification that cannot be read, an unknown junction, or two RSUs of one id or place.
     """

@@ -42,11 +42,7 @@ def events_order(event: CoverageEvent) -> tuple[float, bool, str, str]:
 
 
 class Tracker:
-    """Turns frames into coverage events; however they are cut into pieces, the events are the same.
-
-    Args:
-        rsus: the RSUs.
-    """
+    """Turns frames into coverage events; however they are cut into pieces, the events are the same."""
 
     def __init__(self, rsus: Sequence[Rsu]) -> None:
         self._rsus = tuple(rsus)
@@ -116,15 +112,7 @@ class Tracker:
     def _opened(
         self, drives: _Drives, first: int, rsu_id: str, observer: Observer, *, crossed: bool
     ) -> tuple[VehiclePath, _Columns]:
-        """Return a path without points of a vehicle that is in a disc from one row on, or passed through just before.
-
-        Args:
-            drives: that the row is one of.
-            first: the row.
-            rsu_id: whose disc it is.
-            observer: the source.
-            crossed: whether it crossed the rim.
-        """
+        """Return a path without points of who is in a disc from a row on, or passed through it just before."""
         row = int(drives.row[first])
         cause: EntryCause
         if crossed:

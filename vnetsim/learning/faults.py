@@ -33,11 +33,6 @@ def trained(learner: Learner, participants: Sequence[Participant], model: Shapes
     Every update has the same tensors. A tensor that the model has too has the model's shape; of any other, all but the
     first dimension agree between updates.
 
-    Args:
-        learner: whose ``train`` is called.
-        participants: the round's, at least one.
-        model: shapes of the model's tensors.
-
     Raises:
         RunError: naming round and vehicle. When training fails for several participants together, they are trained
             one at a time, to name the first that fails alone.

@@ -30,12 +30,6 @@ def _starts_sumo(experiment: Experiment) -> bool:
 def refuse_code(file: Path, key: str, name: object, *, hint: str) -> None:
     """Refuse a plug-in of a file.
 
-    Args:
-        file: the ``experiment.toml`` of a run directory.
-        key: its key that names the plug-in.
-        name: the plug-in; installed ones pass.
-        hint: options that allow it.
-
     Raises:
         InputError: it is code that only the folder names.
     """

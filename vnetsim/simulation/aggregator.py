@@ -41,21 +41,7 @@ from vnetsim.simulation.world import World
 
 
 class Aggregator:
-    """Makes rounds of the vehicles that it is offered.
-
-    Args:
-        name: tells it from others.
-        world: what it shares with them.
-        handler: learning.
-        recorder: writes the record.
-        outbox: takes what the event loop is to know.
-        pace: when rounds invite and close.
-        invitations: who waits, and who is first.
-
-    Attributes:
-        name: its name.
-        finished: whether its last round has closed.
-    """
+    """Makes rounds of the vehicles that it is offered; ``finished`` once its last round has closed."""
 
     def __init__(
         self,
@@ -222,7 +208,7 @@ class Aggregator:
 
     def ready(self, participation: Participation) -> None:
         """Let a participation wait for the round's exchange, which begins when the quorum is there."""
-        self._exchange.gather(participation)
+        self._exchange.gathered[participation] = None
         quorum = self._world.experiment.round.quorum
         waiting = not (self._exchange.under_way or self._open.held)
         if waiting and len(self._exchange.gathered) == quorum:

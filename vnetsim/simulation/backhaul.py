@@ -47,9 +47,6 @@ class Backhaul:
     """Moves models and updates between RSUs, the aggregator over all of them and the cloud.
 
     Args:
-        env: clock (s).
-        settings: latency and rates.
-        rsus: each has a wire.
         max_staleness: an RSU keeps so many models older than the newest of an aggregator that it was sent.
 
     Attributes:
@@ -89,14 +86,7 @@ class Backhaul:
             self.send(size_bytes, rsu_id, self._home(aggregator), on_done)
 
     def send(self, size_bytes: float, source: str | None, target: str | None, on_done: Done) -> None:
-        """Send something from an RSU to another, or to or from what stands behind all of them, which is None.
-
-        Args:
-            size_bytes: how much (B).
-            source: the RSU, or None.
-            target: likewise.
-            on_done: called when the last byte has arrived.
-        """
+        """Send so much (B) from an RSU to another, or to or from what stands behind all of them, which is None."""
         latency_s = 0.0 if source and target else self._wire.cloud_latency_s
         latency_s += self._wire.latency_s * ((source is not None) + (target is not None))
 

@@ -53,14 +53,7 @@ def energy(seconds: Mapping[Any, float], watts: float | None, worked_s: float = 
 
 
 def vehicle_computer(settings: ComputeSettings, vehicle_id: str, streams: Streams, vehicle_type: str = "") -> Computer:
-    """Return a vehicle's computer, its speed drawn from a log-normal distribution: always the same for one id.
-
-    Args:
-        settings: presets with their shares, median and spread.
-        vehicle_id: the vehicle; names the random streams.
-        streams: the experiment's random streams.
-        vehicle_type: its vType id; empty where that is not known.
-    """
+    """Return a vehicle's computer, its speed drawn from a log-normal distribution: always the same for one id."""
     presets = list(settings.shares)
     preset = settings.by_type.get(vehicle_type, presets[0])
     if len(presets) > 1 and vehicle_type not in settings.by_type:

@@ -70,8 +70,6 @@ class ExchangePhase:
     """The exchanges of one round, from their common beginning to the last one's end.
 
     Args:
-        world: clock, radio and settings.
-        plan: what the learner wants exchanged.
         members: the vehicles, in order of arrival; all inside coverage now.
         round_index: the round; names the streams of what is drawn for pairs.
         on_ended: called with every exchange that is over, in order of end.

@@ -24,11 +24,7 @@ class Fleet:
     """Follows vehicles through the discs of the RSUs.
 
     Args:
-        rsus: every RSU that a path may name.
-        silos: number of silos and how vehicles come by them.
-        recorder: told of windows that close.
         by_rsu: the topology: the aggregator to which each RSU belongs, by the RSU's id.
-        handover: what becomes of who takes part when another RSU serves it.
         met: told the type of every vehicle when it is covered for the first time.
     """
 

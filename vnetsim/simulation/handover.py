@@ -18,12 +18,7 @@ from vnetsim.simulation.world import World
 
 
 class Handover:
-    """Carries out the policy of ``handover.policy``.
-
-    Args:
-        world: clock, settings, links.
-        by_rsu: the aggregator to which each RSU belongs, by the RSU's id.
-    """
+    """Carries out the policy of ``handover.policy``."""
 
     def __init__(self, world: World, by_rsu: Mapping[str, Aggregator]) -> None:
         self._world = world

@@ -25,12 +25,6 @@ _ROUNDING = 1e-9
 class Invitations:
     """Shows policy and pace the vehicles as the RSUs know them.
 
-    Args:
-        policy: whom to invite first.
-        generator: its random stream.
-        pace: whom it takes and how much they train, where it decides that.
-        knowledge: what the RSUs know.
-
     Attributes:
         planned_share: share of the training that the pace planned for the open round; 1 where it planned nothing.
     """
@@ -101,10 +95,6 @@ class Invitations:
 
     def chosen(self, free: int, state: RoundState) -> Generator[OpenWindow]:
         """Yield who is to be invited, as far as they are asked for; when it is closed, they wait no longer.
-
-        Args:
-            free: how many can be invited now.
-            state: how the open round stands.
 
         Raises:
             RunError: the policy failed, or returned what is no candidate, or one twice.

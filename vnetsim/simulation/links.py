@@ -25,10 +25,7 @@ class Radio:
     """Asks a radio model.
 
     Args:
-        model: the model.
         streams: source of what is drawn per window and per pair; named, so that it does not matter when.
-        rsus: all of them.
-        lanes: of the net near them, see ``TrafficInfo.lanes``.
         heights_m: of vehicles by type, see ``TrafficInfo.heights_m``; who is of no known type is a car (1.6 m).
 
     Attributes:
@@ -127,12 +124,6 @@ def received_power(radio: Radio, rsus: Sequence[Rsu]) -> Quality:
 
 class Link:
     """The radio link of one coverage window.
-
-    Args:
-        model: the model.
-        path: the vehicle's path so far.
-        rsu: the other end.
-        state: what the model drew for the window.
 
     Attributes:
         update_s: how often the rates must be looked up anew (s); None when they never change.

@@ -25,15 +25,7 @@ from vnetsim.simulation.world import World
 
 @dataclass(kw_only=True)
 class Apart:
-    """Nobody mixes the aggregators' models.
-
-    Args:
-        world: clock, settings and backhaul.
-        handler: learning.
-        log: takes the record.
-        outbox: takes what the event loop is to know.
-        aggregators: those of the RSUs, by name.
-    """
+    """Nobody mixes the aggregators' models."""
 
     world: World
     handler: RoundHandler

@@ -69,13 +69,7 @@ class OpenRound:
 
 
 def participant_of(participation: Participation, round_index: int, camera: Camera) -> Participant:
-    """Return what the learner is told of a participation that committed.
-
-    Args:
-        participation: complete.
-        round_index: the round for which it counts.
-        camera: gives the blur level.
-    """
+    """Return what the learner is told of a participation that committed."""
     window, (seconds, _), origin = participation.window, participation.spent(), participation.origin
     last = participation.segments[-1]
     bases = tuple(one.origin.base for one in origin.together if one.origin.arrived)

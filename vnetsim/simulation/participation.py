@@ -78,11 +78,7 @@ class Origin:
 
 
 class Owner(Protocol):
-    """Whose round a participation is to count for, and who is told what becomes of it.
-
-    Attributes:
-        name: the aggregator's.
-    """
+    """Whose round a participation is to count for, and who is told what becomes of it."""
 
     name: str
 

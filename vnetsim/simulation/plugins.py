@@ -22,9 +22,6 @@ class SimulationPlugins:
     """What a user may have swapped, made for one run.
 
     Args:
-        selection: whom the RSUs invite.
-        pace: when rounds invite and close.
-        radio: rates.
         record: name, source and settings by kind, for the manifest.
     """
 
@@ -35,11 +32,6 @@ class SimulationPlugins:
 
     def check_learner(self, name: str, cost: Cost, handover: HandoverSettings) -> None:
         """Refuse a learner that the pace, or what becomes of handed-over vehicles, does not suit.
-
-        Args:
-            name: the learner's.
-            cost: payload and work of a participation.
-            handover: what becomes of vehicles that another RSU serves.
 
         Raises:
             InputError: naming the setting and the learner.

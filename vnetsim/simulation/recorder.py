@@ -29,12 +29,7 @@ _NOTHING: tuple[Mapping[Stage, float], ...] = dict.fromkeys(LEFT, 0.0), dict.fro
 
 
 class Recorder:
-    """Writes the log's participations and rounds.
-
-    Args:
-        log: receives the rows.
-        camera: gives the blur level.
-    """
+    """Writes the log's participations and rounds."""
 
     def __init__(self, log: SimulationLog, camera: Camera) -> None:
         self._log = log
@@ -130,14 +125,9 @@ class Recorder:
     def ended(
         self, window: OpenWindow, used: Participation | None, outcome: Outcome, model: ModelKey, end_s: float
     ) -> int:
-        """Record how it ended at a time (s), while a round was open, and return the row's index.
+        """Record how a participation, or a window without one, ended at a time (s), and return the row's index.
 
-        Args:
-            window: where it was invited, or was not.
-            used: the participation; None for a window that ended without an invitation.
-            outcome: how it ended.
-            model: with which the aggregator's open round began.
-            end_s: the time (s).
+        ``model`` is that with which the aggregator's open round began.
         """
         row = self._log.participations.total
         vehicle = window.vehicle

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from functools import partial
 
 from vnetsim.learning import ModelKey
@@ -13,17 +13,12 @@ from vnetsim.simulation.world import World
 
 
 class RoundExchange:
-    """The exchange of the open round; its owner opens and closes rounds.
-
-    Args:
-        world: clock, radio and settings.
-        recorder: told of every exchange between two vehicles that is over.
-    """
+    """The exchange of the open round; its owner opens and closes rounds."""
 
     def __init__(self, *, world: World, recorder: Recorder) -> None:
         self._world = world
         self._recorder = recorder
-        self._gathered: dict[Participation, None] = {}  # in order of arrival: a dictionary is an ordered set
+        self.gathered: dict[Participation, None] = {}  # who waits, in order of arrival: a dictionary is an ordered set
         self._members: dict[Participation, None] = {}  # as long as they are in flight
         self._phase: ExchangePhase | None = None
 
@@ -37,18 +32,9 @@ class RoundExchange:
         """Whether it has begun, and all its members have come to an end."""
         return self._phase is not None and not self._members
 
-    @property
-    def gathered(self) -> Collection[Participation]:
-        """Who is ready and waits for it to begin."""
-        return self._gathered.keys()
-
-    def gather(self, participation: Participation) -> None:
-        """Let a participation that is ready wait."""
-        self._gathered[participation] = None
-
     def begin(self, model: ModelKey) -> None:
         """Let those who are ready exchange, in the round that begins with a model."""
-        self._members, self._gathered = self._gathered, {}
+        self._members, self.gathered = self.gathered, {}
         plan = next(iter(self._members)).invitation.cost.exchange
         assert plan is not None
         self._phase = ExchangePhase(
@@ -74,7 +60,7 @@ class RoundExchange:
 
     def ended(self, participation: Participation) -> None:
         """Take note that a participation is over."""
-        self._gathered.pop(participation, None)
+        self.gathered.pop(participation, None)
         self._members.pop(participation, None)
 
     def stop(self) -> Callable[[Participation], None] | None:

@@ -101,11 +101,7 @@ class Coverage:
 
 
 class Delivery:
-    """A download or upload, over one RSU after the other.
-
-    Args:
-        env: clock (s).
-    """
+    """A download or upload, over one RSU after the other."""
 
     __slots__ = ("_arrived", "_channel", "_env", "_start", "_transfer", "_waits")
 
@@ -148,11 +144,7 @@ class Delivery:
             begin()
 
     def stop(self, *, keep: bool) -> float:
-        """Stop sending, if it does, and return what has arrived since ``start`` (B).
-
-        Args:
-            keep: whether that need not be sent again.
-        """
+        """Stop sending, if it does, and return what has arrived since ``start`` (B), which counts on with ``keep``."""
         moved_bytes = 0.0
         if self._waits is not None:
             self._waits.callbacks.clear()
@@ -166,11 +158,7 @@ class Delivery:
 
 
 class Work:
-    """Training on board, which may be interrupted.
-
-    Args:
-        env: clock (s).
-    """
+    """Training on board, which may be interrupted."""
 
     __slots__ = ("_began_s", "_done_s", "_env", "_timer", "_total_s")
 

@@ -53,11 +53,6 @@ def is_mixed(settings: TopologySettings, round_index: int, *, final: bool) -> bo
 def refuse_slow_wires(experiment: Experiment, lasts_s: float, model_bytes: int) -> None:
     """Refuse a hierarchy whose models need longer to the cloud than the traffic lasts.
 
-    Args:
-        experiment: topology and wires.
-        lasts_s: how long the traffic lasts (s); infinite where nobody knows.
-        model_bytes: size of a model (B).
-
     Raises:
         InputError: naming both times.
     """

@@ -107,10 +107,6 @@ def approach_of(x_m: float, y_m: float, rsu: Rsu, approaches: int) -> int:
 class SiloBinder:
     """Deals silos to vehicles in the order of their first entries.
 
-    Args:
-        settings: number of silos and rule.
-        rsus: those of the scenario, in order.
-
     Raises:
         InputError: there are fewer silos than RSUs that need one.
     """

@@ -49,13 +49,7 @@ def open_source(experiment: Experiment, *, repeat: bool, **_: object) -> Traffic
 
 
 class OwnTraffic:
-    """Traffic of a source that users brought: the record says of which, and a path that cannot be is refused.
-
-    Args:
-        traffic: what it opened.
-        record: its name, citation and settings.
-        scenario: how it was named; its file is an input.
-    """
+    """Traffic of a source that users brought: the record says of which, and a path that cannot be is refused."""
 
     def __init__(self, traffic: TrafficStream, record: dict[str, Any], scenario: str) -> None:
         self._traffic = traffic

@@ -76,16 +76,12 @@ def class_of_name(type_id: str) -> str:
 class TypeFilter:
     """Decides on each vehicle once, and remembers who was left out.
 
-    Args:
-        settings: which types and classes.
-
     Attributes:
         heights_m: of the vehicles of each type that takes part (m): what SUMO told, else its default for the class.
     """
 
     def __init__(self, settings: TrafficSettings) -> None:
         self._wanted = settings.vehicle_types
-        self._verdicts: dict[tuple[str, str], bool] = {}
         self._left_out: dict[tuple[str, str], set[str]] = {}
         self._taken = False
         self.heights_m: dict[str, float] = {}
@@ -113,11 +109,8 @@ class TypeFilter:
         """
         known = class_of_name(type_id) if vehicle_class is None else vehicle_class
         key = type_id, known
-        verdict = self._verdicts.get(key)
-        if verdict is None:
-            names = {type_id, known, ALL, *((MOTOR,) if known not in NOT_MOTOR else ())}
-            verdict = bool(names.intersection(self._wanted))
-            self._verdicts[key] = verdict
+        names = {type_id, known, ALL, *((MOTOR,) if known not in NOT_MOTOR else ())}
+        verdict = bool(names.intersection(self._wanted))
         if verdict:
             self._taken = True
             self.heights_m[type_id] = HEIGHTS_M.get(known, CAR_M) if height_m is None else height_m
@@ -161,11 +154,7 @@ class TypeFilter:
 
 
 class Verdicts:
-    """Who takes part, by the vehicles' numbers; each is asked about once.
-
-    Args:
-        types: decides.
-    """
+    """Who takes part, by the vehicles' numbers; each is asked about once."""
 
     def __init__(self, types: TypeFilter) -> None:
         self._types = types

@@ -64,12 +64,9 @@ class Knowledge:
     def learn(
         self, records: Rows[ParticipationRecord], model: ModelKey, figures: Sequence[tuple[int, float]] = ()
     ) -> Sequence[ParticipationRecord]:
-        """Take note of what is recorded at the close of a round, and return what is new of it.
+        """Take note of what is recorded at the close of a model's round, and return what is new of it.
 
-        Args:
-            records: all participations so far, of all aggregators.
-            model: with which the round began; its aggregator is the one that learns.
-            figures: silo and what the policy asked of each update that counted.
+        ``figures`` has the silo, and what the policy asked, of each update that counted.
         """
         for silo, figure in figures:
             self.figures.setdefault(silo, []).append((figure, model.version))

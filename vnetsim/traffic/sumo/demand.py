@@ -15,13 +15,7 @@ _PATIENCE_S = 600
 
 
 def leaving(config: Path, options: Sequence[str], until_s: float) -> dict[str, int]:
-    """Return how often vehicles drive off the end of each edge; empty when SUMO cannot tell.
-
-    Args:
-        config: the ``.sumocfg``.
-        options: what its command line adds, such as seed and begin.
-        until_s: time of the scenario at which to stop counting (s).
-    """
+    """Return how often vehicles drive off the end of each edge until a time (s); empty when SUMO cannot tell."""
     outputs = SumoOutputs(config, None)
     counts = outputs.folder / _NAME
     command = [

@@ -36,14 +36,7 @@ _LONGEST_S = 1800.0
 
 @dataclass(frozen=True)
 class SumoNet:
-    """The net of a started SUMO.
-
-    Args:
-        api: TraCI's modules.
-        config: the ``.sumocfg``.
-        options: what SUMO's command line adds, such as seed and begin.
-        progress: where to say that vehicles are counted.
-    """
+    """The net of a started SUMO."""
 
     api: Any
     config: Path
@@ -173,11 +166,6 @@ def shared_place(api: Any, rsus: Sequence[Rsu], places: Sequence[tuple[Anchor, f
 
     SUMO reports a vehicle once for every circle it is in. So one circle is chosen when it holds fewer lanes than all
     of them together, each counted as often as it is in a circle: those of neighbouring junctions overlap much.
-
-    Args:
-        api: TraCI's modules.
-        rsus: the RSUs.
-        places: for each RSU its place and radius (m).
     """
     if len(rsus) == 1:
         return None
@@ -202,17 +190,12 @@ def _lanes(place: Anchor, radius_m: float, *variables: int) -> dict[str, Any]:
 
 
 def surroundings(place: Anchor, rsu: Rsu) -> tuple[dict[str, Floats], float]:
-    """Return the lanes around an RSU as polylines by id, and the highest speed limit among them (m/s)."""
-    found = _lanes(place, max(MAP_RADIUS * rsu.range_m, rsu.range_m + 100.0), MAX_SPEED, SHAPE)
-    names = sorted(found)[:_MAX_LANES]
-    lanes = {name: np.array([point[:2] for point in found[name][SHAPE]], dtype=np.float64) for name in names}
-    return lanes, max((found[name][MAX_SPEED] for name in names), default=0.0)
-
-
-def fastest_mps(limit_mps: float) -> float:
-    """Return a bound on the speed (m/s) of any vehicle on lanes of this speed limit.
+    """Return the lanes around an RSU as polylines by id, and how fast vehicles may be on them (m/s).
 
     SUMO lets a vehicle exceed the limit by its speed factor, drawn up to 2 unless a type says otherwise. The types
     themselves are not asked: for a type distribution SUMO answers with a random draw, and that changes the traffic.
     """
-    return _SPEED_FACTOR * limit_mps
+    found = _lanes(place, max(MAP_RADIUS * rsu.range_m, rsu.range_m + 100.0), MAX_SPEED, SHAPE)
+    names = sorted(found)[:_MAX_LANES]
+    lanes = {name: np.array([point[:2] for point in found[name][SHAPE]], dtype=np.float64) for name in names}
+    return lanes, _SPEED_FACTOR * max((found[name][MAX_SPEED] for name in names), default=0.0)

@@ -17,7 +17,7 @@ from vnetsim.experiment import Experiment
 from vnetsim.progress import ProgressDisplay
 from vnetsim.traffic.opened import OpenedTraffic
 from vnetsim.traffic.sumo.config import is_true
-from vnetsim.traffic.sumo.net import SumoNet, anchors, fastest_mps, surroundings
+from vnetsim.traffic.sumo.net import SumoNet, anchors, surroundings
 from vnetsim.traffic.sumo.outputs import SumoOutputs
 from vnetsim.traffic.sumo.session import SumoSession
 from vnetsim.traffic.sumo.steps import Pass
@@ -92,10 +92,10 @@ class SumoTraffic(OpenedTraffic):
         lanes: dict[str, Floats] = {}
         self._radii_m: list[float] = []
         for place, rsu in zip(anchors(api, self.rsus), self.rsus, strict=True):
-            around, limit_mps = surroundings(place, rsu)
+            around, fastest_mps = surroundings(place, rsu)
             lanes |= around
             # 10 % and 5 m more: lane changes, and lanes drawn longer than their nominal length
-            self._radii_m.append(rsu.range_m + 1.1 * fastest_mps(limit_mps) * self._step_s + 5.0)
+            self._radii_m.append(rsu.range_m + 1.1 * fastest_mps * self._step_s + 5.0)
             if not around:
                 placed = (*placed, f"RSU '{rsu.id}' has no road within {1.3 * rsu.range_m:g} m; it sees no traffic.")
         inputs = (

@@ -165,8 +165,6 @@ class SumoFrames:
     """Makes frames of SUMO's answers (``vnetsim.coverage.frames.Observer``).
 
     Args:
-        steps: where the answers come from.
-        types: which vehicles are looked for.
         suffix: appended to the vehicles' ids.
     """
 
@@ -189,7 +187,7 @@ class SumoFrames:
                 numbers.setdefault(name, number)
             self._departures += len(answer.departed)
             gone = gone.difference(answer.departed).union(answer.arrived)
-        self._answers = answers = [answer for answer in answers if answer.time_s is not None]
+        answers = [answer for answer in answers if answer.time_s is not None]
         buffer = b"".join(answer.data for answer in answers)
         bases = np.cumsum([0, *(len(answer.data) for answer in answers)]).tolist()
         contexts = [base + at for base, answer in zip(bases, answers, strict=False) for at in answer.contexts]
