@@ -10,7 +10,7 @@ Everything is drawn in batches: images have shape (N, 3, H, W), float32, RGB in 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from learners.data.sets import ImageSet, classed_set
 from learners.data.sign_designs import DESIGNS, PAINTS, Floats
+from vnetsim.errors.bounds import Within
 from vnetsim.experiment import DataSettings
 from vnetsim.random_streams import Streams
 
@@ -33,16 +34,23 @@ _Y, _X = np.mgrid[0:SIDE_PX, 0:SIDE_PX].astype(np.float32)
 
 @dataclass(frozen=True, kw_only=True)
 class Signs:
-    """Traffic signs, drawn by the program: 32 x 32, colour."""
+    """Traffic signs, drawn by the program: 32 x 32, colour.
+
+    Args:
+        scatter: how far signs stand from the middle, lean and face away, in parts of the default; at 0 all stand upright
+            in the middle, which a single layer of perceptrons learns in some dozen steps.
+    """
 
     name: ClassVar[str] = "signs"
     source: ClassVar[str] = "built in"
     targets: ClassVar[str] = "classes"
 
+    scatter: Annotated[float, Within(0, 1, "", "at 1 a sign still lies within the image")] = 1.0
+
     def load(self, data: DataSettings, streams: Streams) -> ImageSet:
         """Return the set; training and test images come from streams of their own."""
-        train = generate(data.train_images or TRAIN_IMAGES, streams.generator("signs", "train"))
-        test = generate(data.test_images or TEST_IMAGES, streams.generator("signs", "test"))
+        train = generate(data.train_images or TRAIN_IMAGES, streams.generator("signs", "train"), self.scatter)
+        test = generate(data.test_images or TEST_IMAGES, streams.generator("signs", "test"), self.scatter)
         return classed_set(self.name, data.root, train=train, test=test, class_names=tuple(DESIGNS))
 
     def outline(self, data: DataSettings, streams: Streams) -> ImageSet:
@@ -66,7 +74,9 @@ def _classes(count: int, generator: np.random.Generator) -> NDArray[np.int64]:
     return generator.permutation(np.arange(count) % len(DESIGNS))
 
 
-def generate(count: int, generator: np.random.Generator) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+def generate(
+    count: int, generator: np.random.Generator, scatter: float = 1.0
+) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Return ``count`` images (N, 3, 32, 32) and their classes (N,), as even as ``count`` allows, in random order."""
     labels = _classes(count, generator)
     images = np.empty((count, 3, SIDE_PX, SIDE_PX), dtype=np.uint8)
@@ -74,14 +84,14 @@ def generate(count: int, generator: np.random.Generator) -> tuple[NDArray[np.uin
         members = np.flatnonzero(labels == label)
         for start in range(0, len(members), _CHUNK):  # small enough to stay in the processor's cache
             chunk = members[start : start + _CHUNK]
-            images[chunk] = np.rint(_render(name, len(chunk), generator)).astype(np.uint8)
+            images[chunk] = np.rint(_render(name, len(chunk), generator, np.float32(scatter))).astype(np.uint8)
     return images, labels
 
 
-def _render(name: str, count: int, generator: np.random.Generator) -> Floats:
+def _render(name: str, count: int, generator: np.random.Generator, scatter: np.float32) -> Floats:
     """Return images of one class, in [0, 255], shape (N, 3, H, W)."""
     image = scene(generator, count)
-    u, v, softness = _pose(generator, count)
+    u, v, softness = _pose(generator, count, scatter)
     pole = np.maximum(np.abs(u) - np.float32(0.075), -v)
     cover(
         image, np.clip(0.5 - pole / softness, 0, 1), uniform(generator, 0.35, 0.65, count, 1) * np.ones(3, np.float32)
@@ -94,14 +104,15 @@ def _render(name: str, count: int, generator: np.random.Generator) -> Floats:
     return expose(generator, image)
 
 
-def _pose(generator: np.random.Generator, count: int) -> tuple[Floats, Floats, Floats]:
+def _pose(generator: np.random.Generator, count: int, scatter: np.float32) -> tuple[Floats, Floats, Floats]:
     """Draw how each sign stands; return its coordinates at every pixel and a pixel's size in them."""
     radius = uniform(generator, 7.5, 13.5, count, 1, 1)
-    reach = 16 - np.float32(0.85) * radius
+    reach = scatter * (16 - np.float32(0.85) * radius)
     x = _X - 15.5 - reach * uniform(generator, -1, 1, count, 1, 1)
     y = _Y - 15.5 - reach * uniform(generator, -1, 1, count, 1, 1)
-    tilt = np.clip(generator.standard_normal((count, 1, 1), dtype=np.float32), -2, 2) * np.float32(np.deg2rad(8))
-    turn = uniform(generator, 0.65, 1, count, 1, 1)  # cosine of the angle by which the sign faces away
+    lean = np.clip(generator.standard_normal((count, 1, 1), dtype=np.float32), -2, 2)
+    tilt = scatter * lean * np.float32(np.deg2rad(8))
+    turn = 1 - scatter * (1 - uniform(generator, 0.65, 1, count, 1, 1))  # cosine of the angle by which the sign faces away
     u = (np.cos(tilt) * x + np.sin(tilt) * y) / (radius * turn)
     v = (np.cos(tilt) * y - np.sin(tilt) * x) / radius + uniform(generator, -0.12, 0.12, count, 1, 1) * u
     return u, v, np.reciprocal(radius * np.sqrt(turn))

@@ -365,8 +365,10 @@ def _structured(values: dict[str, Any], where: str) -> Experiment:
     experiment = structure(values, Experiment, where)
     data = experiment.data
     if data.own and data.name in DATA_SETS.built_in:
-        place = f"{where}: {DATA_SETS.table}" if where else DATA_SETS.table
-        raise unknown_name("key", min(data.own), _OF_ALL_SETS, where=place)
+        own = [field.name for field in dataclasses.fields(DATA_SETS.find(data.name))]
+        if unknown := sorted(set(data.own).difference(own)):
+            place = f"{where}: {DATA_SETS.table}" if where else DATA_SETS.table
+            raise unknown_name("key", unknown[0], [*_OF_ALL_SETS, *own], where=place)
     return experiment
 
 
