@@ -37,8 +37,8 @@ class Signs:
     """Traffic signs, drawn by the program: 32 x 32, colour.
 
     Args:
-        scatter: how far signs stand from the middle, lean and face away, in parts of the default; at 0 all stand upright
-            in the middle, which a single layer of perceptrons learns in some dozen steps.
+        scatter: how far signs stand from the middle, lean and face away, in parts of the default; at 0 all stand
+            upright in the middle, which a single layer of perceptrons learns in some dozen steps.
     """
 
     name: ClassVar[str] = "signs"
@@ -112,7 +112,9 @@ def _pose(generator: np.random.Generator, count: int, scatter: np.float32) -> tu
     y = _Y - 15.5 - reach * uniform(generator, -1, 1, count, 1, 1)
     lean = np.clip(generator.standard_normal((count, 1, 1), dtype=np.float32), -2, 2)
     tilt = scatter * lean * np.float32(np.deg2rad(8))
-    turn = 1 - scatter * (1 - uniform(generator, 0.65, 1, count, 1, 1))  # cosine of the angle by which the sign faces away
+    turn = 1 - scatter * (
+        1 - uniform(generator, 0.65, 1, count, 1, 1)
+    )  # cosine of the angle by which the sign faces away
     u = (np.cos(tilt) * x + np.sin(tilt) * y) / (radius * turn)
     v = (np.cos(tilt) * y - np.sin(tilt) * x) / radius + uniform(generator, -0.12, 0.12, count, 1, 1) * u
     return u, v, np.reciprocal(radius * np.sqrt(turn))
