@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import pickle
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
-from learners.data.image_files import existing_folder
+from learners.data.image_files import of_torchvision
 from learners.data.sets import ImageSet, Part, classed_set
 from learners.data.splits import first
-from vnetsim.errors import InputError, RunError
 from vnetsim.experiment import DataSettings
 from vnetsim.random_streams import Streams
 
@@ -32,13 +29,9 @@ class Cifar10:
         classes are mixed. The normalisation constants are those of the training images kept.
 
         Raises:
-            InputError: when the root is not given or missing, or its files are missing or damaged.
-            RunError: when the download fails.
+            InputError, RunError: see ``of_torchvision``.
         """
-        what = "the folder of its files, into which --data-download fetches them"
-        root = existing_folder(data.root, self.name, what)
-        train = _read(root, train=True, download=data.download)
-        test = _read(root, train=False, download=False)
+        train, test = of_torchvision("CIFAR10", data, train=True), of_torchvision("CIFAR10", data, train=False)
         return classed_set(
             self.name,
             data.root,
@@ -46,22 +39,6 @@ class Cifar10:
             test=_part(test, data.test_images, "data.test_images"),
             class_names=tuple(train.classes),
         )
-
-
-def _read(root: Path, *, train: bool, download: bool) -> Any:
-    """Return torchvision's data set object, its faults turned into one line."""
-    from torchvision.datasets import CIFAR10  # noqa: PLC0415 - takes seconds; checks of the root come first
-
-    try:
-        return CIFAR10(root=str(root), train=train, download=download)
-    except (RuntimeError, OSError, EOFError, KeyError, ValueError, pickle.UnpicklingError) as error:
-        # torchvision verifies every file's MD5 before it unpickles any, so a foreign file is never executed.
-        reason = " ".join(str(error).split())
-        if download:
-            raise RunError(f"data.download: CIFAR-10 could not be fetched into '{root}': {reason}.") from error
-        folder = root / CIFAR10.base_folder
-        fault = "holds damaged or incomplete files" if folder.is_dir() else "is missing"
-        raise InputError(f"data.root: '{folder}' {fault}; fetch CIFAR-10 again with --data-download.") from error
 
 
 def _part(dataset: Any, count: int, key: str) -> Part:

@@ -77,7 +77,7 @@ class DrivingLog:
         angles = np.clip(steering[:, None] + shift, -1, 1).ravel().astype(np.float32)
 
         used = np.sort(np.concatenate([train, test]))  # so that the first fault is the first in the log
-        files = _find_images(log.parent, [(rows[view // cameras], int(view % cameras)) for view in used])
+        files = [_image_of(log.parent, rows[view // cameras], int(view % cameras)) for view in used]
         places = [rows[view // cameras].place for view in used]
         read = read_images(files, grey=True, side_px=data.image_px or SIDE_PX, places=places)
         images = torch.from_numpy(read)
@@ -145,33 +145,22 @@ def drives_of(images: Sequence[str]) -> NDArray[np.int64]:
     return np.cumsum((pauses_s < 0) | (pauses_s > PAUSE_S), dtype=np.int64)
 
 
-def _find_images(folder: Path, views: Sequence[tuple[Row, int]]) -> list[Path]:
-    """Return the files of rows' cameras.
+def _image_of(folder: Path, row: Row, camera: int) -> Path:
+    """Return the file of a row's camera.
 
     Raises:
-        InputError: when some are missing.
+        InputError: the row names none, or it is missing.
     """
-    found: list[Path] = []
-    missing: list[tuple[str, str]] = []
-    for row, camera in views:
-        written = row.images[camera]
-        if not written:
-            raise InputError(
-                f"{row.place}: no {_CAMERAS[camera]} image"
-                + (", which data.side_correction above 0 needs; set it to 0." if camera else " in this line.")
-            )
-        path = find_image(folder, written)
-        if path is None:
-            missing.append((row.place, written))
-        else:
-            found.append(path)
-    if missing:
-        place, written = missing[0]
+    written = row.images[camera]
+    if not written:
+        needed = ", which data.side_correction above 0 needs; set it to 0." if camera else " in this line."
+        raise InputError(f"{row.place}: no {_CAMERAS[camera]} image{needed}")
+    path = find_image(folder, written)
+    if path is None:
         raise InputError(
-            f"{place}: {len(views)} images are named, {len(missing)} of them are missing, the first '{written}'; "
-            f"looked there, in '{folder / 'IMG'}' and in '{folder}'."
+            f"{row.place}: the image '{written}' is missing; looked there, in '{folder / 'IMG'}' and in '{folder}'."
         )
-    return found
+    return path
 
 
 def find_image(folder: Path, written: str) -> Path | None:

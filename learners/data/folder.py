@@ -12,8 +12,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from learners.data.image_files import SUFFIXES, existing_folder, listed, read_images
-from learners.data.sets import ImageSet, classed_set, require_two_classes
+from learners.data.image_files import SUFFIXES, existing, listed, read_images
+from learners.data.sets import ImageSet, classed_set
 from learners.data.splits import TEST_SHARE, Indices, first, split_by_class
 from vnetsim.errors import InputError
 from vnetsim.experiment import DataSettings
@@ -38,7 +38,7 @@ class ClassFolders:
         Raises:
             InputError: when folders are missing or empty, images cannot be read, or there are fewer than two classes.
         """
-        root = existing_folder(data.root, self.name, "a folder with one folder of images per class")
+        root = existing(data.root, self.name, "a folder with one folder of images per class", folder=True)
         generator = streams.generator("folder", "test images")
         if (root / "train").is_dir() and (root / "test").is_dir():
             names = _class_folders(root / "train")
@@ -53,7 +53,6 @@ class ClassFolders:
         else:
             names = _class_folders(root)
             files, labels = _files(root, names)
-            require_two_classes(labels, data.root, tuple(names))
             train, test = split_by_class(labels, TEST_SHARE, generator)
 
         train = first(train, data.train_images, key="data.train_images", name=self.name)

@@ -5,28 +5,28 @@ sign, photographed by a car that drives towards it. ``gtsrb/GTSRB/Final_Test/Ima
 ``gtsrb/GT-final_test.csv`` their classes; of which track they are is not told.
 """
 
+# ruff: noqa: SLF001 - torchvision has no other name for the files of a set
+
 from __future__ import annotations
 
-import csv
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 
-from learners.data.image_files import existing_folder, read_images
+from learners.data.image_files import of_torchvision, read_images
 from learners.data.sets import ImageSet, classed_set
 from learners.data.splits import Indices, first, renumbered
-from vnetsim.errors import InputError, RunError
+from vnetsim.errors import InputError
 from vnetsim.experiment import DataSettings
 from vnetsim.random_streams import Streams
 
 SIDE_PX = 32
 CLASSES = 43
-FETCH = "fetch GTSRB with --data-download"
 _TRAINING_FILE = re.compile(r"(\d{5})/(\d{5})_\d{5}\.ppm")
 
 
@@ -48,16 +48,10 @@ class Gtsrb:
         all of its frames. The test images are those of the benchmark.
 
         Raises:
-            InputError: the root is not given or missing, or its files are missing or damaged.
-            RunError: the download fails.
+            InputError: see ``of_torchvision``, as for the RunError; or an image is not named as in GTSRB.
         """
-        what = "the folder of its files, into which --data-download fetches them"
-        given = existing_folder(data.root, self.name, what)
-        if data.download:
-            _fetch(given)
-        root = given / "gtsrb"
-        files, labels, signs = _training(root)
-        test_files, test_labels = _test(root)
+        files, labels, signs = _training(of_torchvision("GTSRB", data, split="train")._samples)
+        test_files, test_labels = _test(of_torchvision("GTSRB", data, split="test")._samples)
         tested = np.isin(signs, signs[_among(files, test_files)])
         generator = streams.generator("gtsrb", "order")
         train = generator.permutation(np.flatnonzero(~tested))
@@ -66,7 +60,7 @@ class Gtsrb:
         test = first(test, data.test_images, key="data.test_images", name=self.name)
         chosen = [*(files[row] for row in train), *(test_files[row] for row in test)]
         images = read_images(chosen, grey=False, side_px=data.image_px or SIDE_PX)
-        names = [path.relative_to(root).as_posix() for path in chosen]
+        names = [path.relative_to(Path(data.root) / "gtsrb").as_posix() for path in chosen]
         left_out = f"signs among the test images: {len(set(signs[tested]))}, of {tested.sum()} training images"
         return classed_set(
             self.name,
@@ -81,58 +75,32 @@ class Gtsrb:
         )
 
 
-def _fetch(root: Path) -> None:
-    from torchvision.datasets import GTSRB  # noqa: PLC0415 - takes seconds
+def _training(samples: Sequence[tuple[str, int]]) -> tuple[list[Path], Indices, Indices]:
+    """Return the training images' files, their classes, and which sign each one shows.
 
-    try:
-        for split in ("train", "test"):
-            GTSRB(root=str(root), split=split, download=True)  # checks the archives' MD5
-    except (RuntimeError, OSError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise RunError(f"data.download: GTSRB could not be fetched into '{root}': {reason}.") from error
-
-
-def _training(root: Path) -> tuple[list[Path], Indices, Indices]:
-    """Return the training images' files in the order of their names, their classes, and which sign each one shows."""
-    folder = root / "GTSRB" / "Training"
-    if not folder.is_dir():
-        raise InputError(f"data.root: '{folder}' is missing; {FETCH}.")
-    files, labels, signs = [], [], []
-    for path in sorted(folder.glob("*/*.ppm")):
-        named = _TRAINING_FILE.fullmatch(path.relative_to(folder).as_posix())
-        if named is None or int(named[1]) >= CLASSES:
+    torchvision counts the folders that there are, and the test images' classes are numbers of GTSRB's.
+    """
+    files, signs = [Path(file) for file, _ in samples], []
+    for path, (_, label) in zip(files, samples, strict=True):
+        named = _TRAINING_FILE.fullmatch(f"{path.parent.name}/{path.name}")
+        if named is None or int(named[1]) != label:
             raise InputError(
-                f"data.root: '{path}' is not named as in GTSRB, CLASS/TRACK_FRAME.ppm with a class below {CLASSES} and "
-                "five digits each; take it away."
+                f"data.root: '{path}' is not named as in GTSRB, CLASS/TRACK_FRAME.ppm with five digits each and all "
+                "classes from 0; take it away, or fetch GTSRB again."
             )
-        files.append(path)
-        labels.append(int(named[1]))
         signs.append(int(named[1] + named[2]))
-    if not files:
-        raise InputError(f"data.root: '{folder}' holds no images; {FETCH}.")
-    return files, np.array(labels), np.array(signs)
+    return files, np.array([label for _, label in samples]), np.array(signs)
 
 
-def _test(root: Path) -> tuple[list[Path], Indices]:
+def _test(samples: Sequence[tuple[str, int]]) -> tuple[list[Path], Indices]:
     """Return the test images' files in the order of their list, and their classes."""
-    table, folder = root / "GT-final_test.csv", root / "GTSRB" / "Final_Test" / "Images"
-    files, labels = [], []
-    try:
-        with table.open(newline="", encoding="utf-8") as lines:
-            rows = csv.DictReader(lines, delimiter=";", skipinitialspace=True)
-            for row in rows:
-                name, label = row.get("Filename") or "", row.get("ClassId") or ""
-                if not re.fullmatch(r"[\w-]+\.ppm", name) or not label.isdecimal() or int(label) >= CLASSES:
-                    raise InputError(
-                        f"{table}:{rows.line_num}: expected an image's name as Filename and its class below {CLASSES} "
-                        f"as ClassId, got '{name:.40}' and '{label:.40}'."
-                    )
-                files.append(folder / name)
-                labels.append(int(label))
-    except (OSError, ValueError, csv.Error) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise InputError(f"data.root: '{table}' cannot be read: {reason}; {FETCH}.") from error
-    return files, np.array(labels, dtype=np.int64)
+    for file, label in samples:
+        if Path(file).parent.name != "Images" or not 0 <= label < CLASSES:
+            raise InputError(
+                f"data.root: GT-final_test.csv has '{Path(file).name:.40}' with the class {label}, expected the name "
+                f"of an image in Final_Test/Images and a class below {CLASSES}; fetch GTSRB again."
+            )
+    return [Path(file) for file, _ in samples], np.array([label for _, label in samples], dtype=np.int64)
 
 
 def _among(files: Iterable[Path], others: Iterable[Path]) -> Indices:

@@ -6,10 +6,11 @@ Aspect is not kept: height and width are resized each on its own (antialiased bi
 from __future__ import annotations
 
 import logging
+import pickle
 import struct
 import warnings
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,8 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 from PIL.ImageFile import ImageFile
 
-from vnetsim.errors import InputError
+from vnetsim.errors import InputError, RunError
+from vnetsim.experiment import DataSettings
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff")
 """What the names of image files end in, in lower case."""
@@ -83,11 +85,11 @@ def _square(image: Image.Image, *, grey: bool, side_px: int) -> NDArray[np.uint8
     return pixels[None] if grey else pixels.transpose(2, 0, 1)
 
 
-def read_archive(path: Path, needed: Iterable[str], optional: Iterable[str] = ()) -> dict[str, NDArray[Any]]:
-    """Return arrays of an ``.npz`` archive by name, the ``optional`` ones if it has them; pickled objects are refused.
+def read_archive(path: Path, *layouts: Sequence[str], optional: Sequence[str] = ()) -> dict[str, NDArray[Any]]:
+    """Return arrays of an ``.npz`` archive by name: those of the first layout that it has, and the ``optional`` ones.
 
     Raises:
-        InputError: when it cannot be read or lacks an array; the message lists those it has.
+        InputError: it cannot be read, holds Python objects, or lacks arrays of each; the message lists those it has.
     """
     try:
         archive = np.load(path, allow_pickle=False)
@@ -96,14 +98,15 @@ def read_archive(path: Path, needed: Iterable[str], optional: Iterable[str] = ()
     if not isinstance(archive, np.lib.npyio.NpzFile):
         raise InputError(f"data.root: '{path}' holds one bare array; an .npz archive with names is needed.")
     with archive:
-        missing = [name for name in needed if name not in archive.files]
+        has = set(archive.files)
+        layout = next((one for one in layouts if has.issuperset(one)), max(layouts, key=lambda one: len(has & {*one})))
+        missing = [name for name in layout if name not in has]
         if missing:
             raise InputError(
                 f"data.root: '{path}' lacks {', '.join(missing)}; it has {', '.join(archive.files) or 'no arrays'}."
             )
-        wanted = [*needed, *(name for name in optional if name in archive.files)]
         try:
-            return {name: archive[name] for name in wanted}
+            return {name: archive[name] for name in (*layout, *optional) if name in has}
         except MemoryError:
             raise InputError(f"data.root: '{path}' holds more than there is memory for.") from None
         except Exception as error:
@@ -153,19 +156,36 @@ def _bytes(array: NDArray[Any], where: str) -> NDArray[np.uint8]:
     return np.asarray(np.rint(array * array.dtype.type(scale)), dtype=np.uint8)
 
 
-def existing(root: str, name: str, what: str) -> Path:
-    """Return ``data.root`` as a path that exists, else an InputError: the set ``name`` needs ``what``."""
+def existing(root: str, name: str, what: str, *, folder: bool = False) -> Path:
+    """Return ``data.root``, which exists or is a ``folder``, else an InputError: the set ``name`` needs ``what``."""
     if not root:
         raise InputError(f"data.root: {name} needs {what}: --data-root PATH.")
     path = Path(root)
-    if not path.exists():
-        raise InputError(f"data.root: '{root}' does not exist; {name} needs {what}.")
+    if not (path.is_dir() if folder else path.exists()):
+        fault = "is not a folder" if path.exists() else "does not exist"
+        raise InputError(f"data.root: '{root}' {fault}; {name} needs {what}.")
     return path
 
 
-def existing_folder(root: str, name: str, what: str) -> Path:
-    """Return ``data.root`` as a folder that exists; see ``existing``."""
-    path = existing(root, name, what)
-    if not path.is_dir():
-        raise InputError(f"data.root: '{root}' is not a folder; {name} needs {what}.")
-    return path
+def of_torchvision(kind: str, data: DataSettings, **options: Any) -> Any:
+    """Return a data set object of torchvision's below ``data.root``, its faults turned into one line.
+
+    Raises:
+        InputError: the root is not given or missing, or its files are missing or damaged.
+        RunError: the download fails.
+    """
+    what = "the folder of its files, into which --data-download fetches them"
+    root = existing(data.root, data.name, what, folder=True)
+    from torchvision import datasets  # noqa: PLC0415 - takes seconds
+
+    try:
+        return getattr(datasets, kind)(root=str(root), download=data.download, **options)
+    # it verifies MD5 sums before it unpickles anything, so a foreign file is never executed
+    except (RuntimeError, OSError, EOFError, KeyError, TypeError, ValueError, pickle.UnpicklingError) as error:
+        reason = " ".join(str(error).split())
+        if data.download:
+            raise RunError(f"data.download: {kind} could not be fetched into '{root}': {reason}.") from error
+        raise InputError(
+            f"data.root: '{root}' does not hold {kind} as torchvision stores it ({reason}); fetch it with "
+            "--data-download."
+        ) from error

@@ -47,7 +47,7 @@ class Npz:
             InputError: when the archive is missing or damaged, or does not hold images of at least two classes.
         """
         path = existing(data.root, self.name, "an .npz archive")
-        arrays = _read(path)
+        arrays = read_archive(path, _PLAIN, _MEDMNIST, optional=["classes"])
         classes = arrays.get("classes")
         if "images" in arrays:
             train_name = test_name = "images"
@@ -76,15 +76,6 @@ class Npz:
             train_names=tuple(map(str, train)),
             test_names=tuple(map(str, test)),
         )
-
-
-def _read(path: Path) -> Arrays:
-    """Return the arrays of either layout; the plain one goes first."""
-    arrays = read_archive(path, (), (*_PLAIN, *_MEDMNIST, "classes"))
-    for layout in (_PLAIN, _MEDMNIST):
-        if set(layout) <= set(arrays):
-            return {name: arrays[name] for name in (*layout, "classes") if name in arrays}
-    return read_archive(path, _MEDMNIST if "train_images" in arrays else _PLAIN)  # says what is missing
 
 
 def _labels(arrays: Arrays, name: str, of: str, path: Path) -> NDArray[np.int64]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -70,26 +69,31 @@ def partition(
     Raises:
         InputError: when there are fewer images than the silos need, or the partition does not fit.
     """
-    kind, needed = settings.partition, max(settings.min_images, 1)
-    if groups is not None:
+    how: dict[str, Any] = {"approaches": approaches, "districts": districts, "settings": settings}
+    if groups is None:
+        shards, among = _dealt(labels, silos=silos, generator=generator, **how), ""
+    else:
         _, members, group_of = np.unique(groups, return_index=True, return_inverse=True)
-        _require_enough(len(members), silos, 1, "groups of training images that stay together")
-        each = replace(settings, min_images=0)
-        common: dict[str, Any] = {"approaches": approaches, "districts": districts, "generator": generator}
-        whole = partition(labels[members], silos=silos, settings=each, **common)
         holder = np.full(len(members), -1)
-        for silo, held in enumerate(whole):
+        for silo, held in enumerate(_dealt(labels[members], silos=silos, generator=generator, **how)):
             holder[held] = silo
-        shards = [np.flatnonzero(holder[group_of] == silo) for silo in range(silos)]
-        _require_least(shards, len(labels), needed, f"partition '{kind}' of {len(members)} groups of them")
-        return [generator.permutation(shard) for shard in shards]
+        shards = [generator.permutation(np.flatnonzero(holder[group_of] == silo)) for silo in range(silos)]
+        among = f", {len(members)} groups of images that stay together"
+    _require_least(shards, settings, among)
+    return shards
+
+
+def _dealt(
+    labels: Indices, *, silos: int, approaches: int, settings: DataSettings, generator: Generator, districts: int
+) -> list[Indices]:
+    """Return what each silo holds, in random order, whatever few it is; see ``partition``."""
+    kind = settings.partition
     _require_kind(kind, OF_CLASSES, CLASSED, ANGLED)
     if kind == "approach":
-        shards = _by_approach(labels, silos, approaches, needed, generator)
+        shards = _by_approach(labels, silos, approaches, generator)
     elif kind == "label-skew":
-        shards = _label_skew(labels, silos, settings.unseen_share, needed, generator)
+        shards = _label_skew(labels, silos, settings.unseen_share, generator)
     else:
-        _require_enough(len(labels), silos, needed, "training images")
         cards, sizes = _shuffled_by_class(labels, generator), np.unique(labels, return_counts=True)[1]
         if kind == "iid":
             shards = _deal(cards, silos)
@@ -107,20 +111,13 @@ def _require_kind(kind: str, own: Sequence[str], have: str, they_have: str) -> N
         raise InputError(f"data.partition: '{kind}' needs {they_have}; {have} are dealt by one of {', '.join(own)}.")
 
 
-def _require_enough(images: int, silos: int, needed: int, what: str) -> None:
-    if images < silos * needed:
-        raise InputError(
-            f"data: {silos} silos of at least {needed} images need {silos * needed}, but there are {images} {what};"
-            " lower silos.count or data.min_images, or raise data.train_images."
-        )
-
-
-def _require_least(shards: Sequence[Indices], images: int, needed: int, how: str) -> None:
-    least = min(len(shard) for shard in shards)
+def _require_least(shards: Sequence[Indices], settings: DataSettings, among: str = "") -> None:
+    least, needed = min(len(shard) for shard in shards), max(settings.min_images, 1)
     if least < needed:
         raise InputError(
-            f"data: {images} training images dealt to {len(shards)} silos ({how}) leave a silo with {least}, and "
-            f"{needed} are needed; lower silos.count or data.min_images, or raise data.train_images."
+            f"data: {sum(map(len, shards))} training images dealt to {len(shards)} silos (partition "
+            f"'{settings.partition}'{among}) leave a silo with {least}, and {needed} are needed; lower silos.count or "
+            "data.min_images, or raise data.train_images."
         )
 
 
@@ -135,7 +132,7 @@ def _deal(cards: Indices, hands: int) -> list[Indices]:
     return [cards[hand::hands] for hand in range(hands)]
 
 
-def _by_approach(labels: Indices, silos: int, approaches: int, needed: int, generator: Generator) -> list[Indices]:
+def _by_approach(labels: Indices, silos: int, approaches: int, generator: Generator) -> list[Indices]:
     _, classes = np.unique(labels, return_inverse=True)
     groups = min(int(classes.max(initial=0)) + 1, approaches)
     shards: list[Indices] = [np.empty(0, dtype=np.int64)] * silos
@@ -143,13 +140,12 @@ def _by_approach(labels: Indices, silos: int, approaches: int, needed: int, gene
     for group in range(groups):
         members = [silo for silo in range(silos) if silo % approaches % groups == group]
         pool = cards[classes[cards] % groups == group]
-        _require_enough(len(pool), len(members), needed, f"training images in the classes of approach {group}")
         for silo, hand in zip(members, _deal(pool, len(members)), strict=True):
             shards[silo] = hand
     return shards
 
 
-def _label_skew(labels: Indices, silos: int, unseen_share: float, needed: int, generator: Generator) -> list[Indices]:
+def _label_skew(labels: Indices, silos: int, unseen_share: float, generator: Generator) -> list[Indices]:
     _, classes = np.unique(labels, return_inverse=True)
     count = int(classes.max(initial=0)) + 1
     held = 1 + round((1 - unseen_share) * (count - 1))
@@ -166,7 +162,6 @@ def _label_skew(labels: Indices, silos: int, unseen_share: float, needed: int, g
         neediest = sorted(hands, key=lambda silo: len(shards[silo]))  # who holds least gets what cannot be halved
         for silo, hand in zip(neediest, _deal(cards[classes[cards] == label], len(hands)), strict=True):
             shards[silo] = np.concatenate([shards[silo], hand])
-    _require_least(shards, len(labels), needed, f"{held} of {count} classes each")
     return shards
 
 
@@ -268,13 +263,7 @@ def partition_steering(
         angles = frames.train_angles.numpy()
         signs = np.where(np.abs(angles) <= STRAIGHT, 0, np.sign(angles)).astype(np.int64)
         shards = _by_unit(signs, silos, generator, in_order=False)
-    needed = max(settings.min_images, 1)
-    least = min(len(shard) for shard in shards)
-    if least < needed:
-        raise InputError(
-            f"data: partition '{kind}' of {count} training frames leaves a silo of {silos} with {least}, and {needed}"
-            " are needed; lower silos.count or data.min_images, or raise data.train_images."
-        )
+    _require_least(shards, settings)
     return [generator.permutation(shard) for shard in shards]
 
 

@@ -138,7 +138,7 @@ def classed_set(
     """Return the set of images, shape (N, 3, P, P), and their classes, shape (N,), with its channels' statistics.
 
     Args:
-        name: see ``ImageSet``, as for ``class_names``, ``train_groups`` and ``more``.
+        name: see ``ImageSet``, as for what else is given.
         root: where it was read, for messages.
         train: images and classes to train on.
         test: those to test on.
@@ -149,7 +149,12 @@ def classed_set(
     Raises:
         InputError: when the training images are not of two classes, or there are no test images.
     """
-    require_two_classes(train[1], root, class_names)
+    present = [class_names[label] for label in np.unique(train[1])]
+    if len(present) < 2:
+        raise InputError(
+            f"data.root: the {len(train[1])} training images of '{root}' are of"
+            f" {f'one class, {present[0]}' if present else 'no class'}; learning needs at least two classes."
+        )
     if len(test[1]) == 0:
         raise InputError(f"data.root: '{root}' has no test images.")
     images = torch.from_numpy(train[0])
@@ -166,13 +171,3 @@ def classed_set(
         train_groups=None if train_groups is None else torch.from_numpy(train_groups),
         **more,
     )
-
-
-def require_two_classes(labels: NDArray[np.int64], root: str, class_names: tuple[str, ...]) -> None:
-    """Refuse, by an InputError, training images of fewer than two classes, given each one's, shape (N,)."""
-    present = [class_names[label] for label in np.unique(labels)]
-    if len(present) < 2:
-        raise InputError(
-            f"data.root: the {len(labels)} training images of '{root}' are of"
-            f" {f'one class, {present[0]}' if present else 'no class'}; learning needs at least two classes."
-        )

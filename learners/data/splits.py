@@ -80,7 +80,7 @@ def split_by_class(labels: NDArray[np.int64], share: float, generator: np.random
         count = min(max(round(share * len(members)), 1), len(members) - 1)
         is_test[members[:count]] = True
     if not is_test.any():
-        raise InputError("data.root: no class has two images, so that none can be held out for the test.")
+        raise InputError(f"data.root: none of {len(labels)} images can be held out for the test: no class has two.")
     return order[~is_test[order]], order[is_test[order]]
 
 

@@ -145,8 +145,9 @@ class SteeringTask(Task):
     settings: SteeringSettings
 
     def __init__(self, context: LearnerContext, settings: SteeringSettings) -> None:
-        own = {} if context.data_set is None else {"settings": context.data_set}
-        data = load_steering(context.data, streams=context.streams.child("data"), pictures=context.pictures, **own)
+        data = load_steering(
+            context.data, streams=context.streams.child("data"), settings=context.data_set, pictures=context.pictures
+        )
         indices = partition_steering(
             data,
             silos=context.silos,

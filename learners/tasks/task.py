@@ -370,8 +370,9 @@ def labelled_silos(context: LearnerContext) -> tuple[ImageSet, list[NDArray[np.i
     Raises:
         InputError: there are no such images, or they do not fit the silos.
     """
-    own = {} if context.data_set is None else {"settings": context.data_set}
-    data = load_images(context.data, streams=context.streams.child("data"), pictures=context.pictures, **own)
+    data = load_images(
+        context.data, streams=context.streams.child("data"), settings=context.data_set, pictures=context.pictures
+    )
     indices = dealt(
         data,
         silos=context.silos,

@@ -171,13 +171,11 @@ def test_a_faulty_line_is_named(tmp_path, line, message):
     assert "\n" not in str(caught.value)
 
 
-def test_missing_images_are_counted_and_the_first_named(tmp_path):
+def test_the_first_missing_image_is_named(tmp_path):
     log = record(tmp_path, rows=20)
     for line in (6, 7, 12):
         replaced_line(log, line, f"gone/{line}.jpg,,,0,0,0,0")
-    with pytest.raises(
-        InputError, match=r"csv:6: 20 images are named, 3 of them are missing, the first 'gone/6\.jpg'; looked"
-    ) as caught:
+    with pytest.raises(InputError, match=r"csv:6: the image 'gone/6\.jpg' is missing; looked there, in") as caught:
         load(tmp_path)
     assert "\n" not in str(caught.value)
 

@@ -102,7 +102,9 @@ def test_frames_of_one_sign_are_in_one_silo(partition, root):
 def test_too_few_signs_or_frames_for_the_silos(root):
     images, random = load(root), np.random.default_rng(0)
     common = {"approaches": 1, "generator": random}
-    with pytest.raises(InputError, match="there are 23 groups of training images that stay together; lower silos"):
+    with pytest.raises(
+        InputError, match=r"23 groups of images that stay together.* leave a silo with 0, and 1 are needed"
+    ):
         dealt(images, silos=24, settings=DataSettings(), **common)
     with pytest.raises(InputError, match="leave a silo with 5, and 6 are needed"):
         dealt(images, silos=23, settings=DataSettings(min_images=6), **common)
@@ -120,11 +122,20 @@ def test_some_images_are_a_draw_of_all(root):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda g: shutil.rmtree(g / "GTSRB" / "Training"), r"Training' is missing; fetch GTSRB with --data-download"),
-        (lambda g: (g / "GT-final_test.csv").unlink(), r"GT-final_test.csv' cannot be read: No such file or directory"),
-        (lambda g: (g / "GT-final_test.csv").write_bytes(b"\xff\n"), r"GT-final_test.csv' cannot be read: 'utf-8'"),
-        (lambda g: (g / "GT-final_test.csv").write_text("Filename;ClassId\n../a.ppm;1\n"), r"csv:2: expected an image"),
-        (lambda g: (g / "GT-final_test.csv").write_text("Filename;ClassId\n0.ppm;43\n"), r"got '0.ppm' and '43'"),
+        (lambda g: shutil.rmtree(g / "GTSRB" / "Training"), r"does not hold GTSRB .* fetch it with --data-download"),
+        (
+            lambda g: (g / "GT-final_test.csv").unlink(),
+            r"does not hold GTSRB .*No such .*GT-final_test.csv",
+        ),
+        (lambda g: (g / "GT-final_test.csv").write_bytes(b"\xff\n"), r"does not hold GTSRB .*'utf-8'"),
+        (
+            lambda g: (g / "GT-final_test.csv").write_text("Filename;ClassId\n../a.ppm;1\n"),
+            r"'a.ppm' with the class 1",
+        ),
+        (
+            lambda g: (g / "GT-final_test.csv").write_text("Filename;ClassId\n0.ppm;43\n"),
+            r"'0.ppm' with the class 43",
+        ),
         (lambda g: (g / "GTSRB/Final_Test/Images/00003.ppm").unlink(), r"1 of 127 images cannot be read: .*00003"),
         (lambda g: (g / "GTSRB/Training/00001/a.ppm").touch(), r"00001/a\.ppm' is not named as in GTSRB"),
         (lambda g: (g / "GTSRB/Training/00001").rename(g / "GTSRB/Training/00043"), r"is not named as in GTSRB"),
