@@ -147,9 +147,7 @@ def run(
         timing_only=timing_only,
         tensorboard=tensorboard,
         trust=trust,
-        workers=where.workers,
-        engine=where.engine,
-        address=where.address,
+        **vars(where),
         out=out,
         command=_command(),
     )
@@ -252,9 +250,7 @@ def compare(
             **traffic.settings(),
             settings=_settings(set_),
             trust=trust,
-            workers=where.workers,
-            engine=where.engine,
-            address=where.address,
+            **vars(where),
             out=out,
             yes=yes,
             timing_only=timing_only,
@@ -296,9 +292,7 @@ def resume(
         learner=learner,
         trust=trust,
         accept_changed_plugin=accept_changed_plugin,
-        workers=where.workers,
-        engine=where.engine,
-        address=where.address,
+        **vars(where),
         command=_command(),
     )
     written = already_finished and (run_directory / "report.html").is_file()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import re
 import shlex
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -38,11 +37,6 @@ def word(kind: Kind) -> str:
     return kind.group.rpartition(".")[2]
 
 
-def _words(kind: Kind) -> tuple[str, ...]:
-    """Return all words by which a kind is known, one and many, ``_`` between their parts."""
-    return word(kind), word(kind).removesuffix("s"), kind.name.replace(" ", "_")
-
-
 def _installed(kind: Kind, faults: list[str]) -> dict[str, type[Any]]:
     """Return the installed plug-ins of a kind by name; one package at fault must not hide the others."""
     found = {}
@@ -69,16 +63,8 @@ def learners(
     *,
     debug: Debug = False,  # noqa: ARG001 - read by main
 ) -> int:
-    """List the learners there are: name, task, payload, paper; with NAME also equations, settings and defaults."""
-    from vnetsim.cli.terminal import print_learners, print_plugin  # noqa: PLC0415 - keeps --help quick
-    from vnetsim.learning.registry import LEARNERS  # noqa: PLC0415
-
-    if name is not None:
-        print_plugin(LEARNERS, LEARNERS.find(name))
-        return 0
-    faults: list[str] = []
-    print_learners(_installed(LEARNERS, faults))
-    return _status(faults)
+    """List the learners there are; with NAME also task, payload, equations, paper, settings and defaults."""
+    return plugins("learners", name)
 
 
 def plugins(
@@ -99,8 +85,7 @@ def plugins(
     """List what can be swapped, one line each; with KIND and NAME also equations, source and settings."""
     from vnetsim.cli.terminal import print_plugin, print_plugins  # noqa: PLC0415 - keeps --help quick
 
-    asked = kind and re.sub("[- ]", "_", kind)
-    wanted = [one for one in kinds() if asked is None or asked in _words(one)]
+    wanted = [one for one in kinds() if kind in (None, word(one))]
     if not wanted:
         assert kind is not None
         raise unknown_name("kind of plug-in", kind, [word(one) for one in kinds()])

@@ -16,8 +16,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from vnetsim.learning import Learner
-from vnetsim.learning.registry import about
 from vnetsim.plugins import Kind
 from vnetsim.setting_texts import SettingText, as_toml, description, setting_texts
 from vnetsim.standard_streams import plain
@@ -25,7 +23,7 @@ from vnetsim.standard_streams import plain
 if TYPE_CHECKING:
     from vnetsim.api.results import TableText
 
-_LIST_WIDTH, _TEXT_WIDTH = 80, 100
+_TEXT_WIDTH = 100
 
 
 def _text(words: str, style: str = "") -> Text:
@@ -80,20 +78,6 @@ def _aligned(rows: Sequence[Sequence[str]], width: int = 80) -> list[str]:
     return lines
 
 
-def print_learners(learners: Mapping[str, type[Learner]]) -> None:
-    """Print a block a learner, at most 80 columns wide: name, task, payload, paper."""
-    console = Console(width=min(Console().width, _LIST_WIDTH))
-    for name, learner in learners.items():
-        block = Table.grid(padding=(0, 1))
-        block.add_column(no_wrap=True, style="bold")
-        block.add_column(overflow="fold")
-        for title, words in (("task", learner.task), ("payload", about(learner).payload), ("paper", learner.paper)):
-            if words:
-                block.add_row(f"  {title}", _text(words))
-        console.print(_text(name, style="bold"))
-        console.print(block)
-
-
 def print_settings(tables: Sequence[tuple[str, str, Sequence[SettingText]]]) -> None:
     """Print settings: of each table a heading (may be empty), what it says of itself, and the settings in it."""
     console = Console()
@@ -123,6 +107,7 @@ def print_plugins(kind: Kind, word: str, found: Mapping[str, type[Any]]) -> None
     room = max(map(len, found), default=0) + 4
     for name, plugin in found.items():
         said = " ".join(description(plugin).split("\n\n")[0].split()) or plugin.source
+        said = ": ".join(filter(None, (getattr(plugin, "task", ""), said)))
         for index, line in enumerate(textwrap.wrap(said, max(width - room, 20), break_on_hyphens=False)):
             head = f"  {name}".ljust(room) if index == 0 else " " * room
             console.print(_text(f"{head}{line}"), soft_wrap=True)

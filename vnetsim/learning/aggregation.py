@@ -113,7 +113,6 @@ AGGREGATIONS = Kind(
     key="aggregation.name",
     table="aggregation",
     default=SYNC,
-    maker="aggregate",
     package="learners",
     built_in={
         "sync": "learners.aggregation.means:Sync",

@@ -65,7 +65,6 @@ DATA_SETS = Kind(
     protocol=DataSet,
     key="data.name",
     table="data",
-    maker="load",
     package="learners",
     built_in={
         "signs": "learners.data.signs:Signs",
@@ -84,7 +83,6 @@ ENCODERS = Kind(
     protocol=EncoderTrunk,
     key="learning.encoder",
     table="encoder",
-    maker="build",
     package="learners",
     built_in={
         "small": "learners.encoders:Small",

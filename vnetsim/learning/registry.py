@@ -52,7 +52,6 @@ LEARNERS = Kind(
     protocol=Learner,
     key="learner",
     table="learning",
-    maker="create",
     fault=_fault,
     package="learners",
 )

@@ -83,7 +83,6 @@ class Kind:
         key: setting of an experiment that names one, ``"learner"``.
         table: table of an experiment that holds its settings, ``"learning"``.
         default: the one that is taken where none is named.
-        maker: a method by which a class of a file is known among its helpers, for the list in a message.
         fault: returns what else is wrong with a class, empty for nothing.
         built_in: entry points that need not be installed, ``module:Class`` by name.
         package: vnetsim's own package in which those of the kind stand, and which no user's folder may hide; see
@@ -96,7 +95,6 @@ class Kind:
     key: str
     table: str
     default: str = ""
-    maker: str
     fault: Callable[[type], str] = _nothing
     built_in: Mapping[str, str] = field(default_factory=dict)
     package: str = ""
@@ -169,9 +167,10 @@ class Kind:
             module = module_of_file(path, self.name)
             name = short_name(name)
             if not hasattr(module, name):
-                own = {key: value for key, value in vars(module).items() if _made_in(value, module)}
-                likely = [key for key, value in own.items() if hasattr(value, self.maker)]
-                raise unknown_name(f"{self.name} class", name, likely or list(own), where=str(path))
+                own = [
+                    key for key, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__
+                ]
+                raise unknown_name(f"{self.name} class", name, own, where=str(path))
             found = getattr(module, name)
         else:
             entry = next((entry for entry in self.entries() if entry.name == name), None)
@@ -260,10 +259,6 @@ def at_folder(name: str, folder: Path) -> str:
     """Return ``name`` with the path of its file, if it has one, taken from ``folder``."""
     path = code_file(name)
     return name if path is None else f"{resolved(folder / path)}:{short_name(name)}"
-
-
-def _made_in(value: object, module: ModuleType) -> bool:
-    return getattr(value, "__module__", "") == module.__name__
 
 
 def module_of_file(path: Path, kind: str) -> ModuleType:

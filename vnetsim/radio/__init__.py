@@ -102,7 +102,6 @@ RADIO_MODELS = Kind(
     key="radio.name",
     table="radio",
     default=DEFAULT_NAMES["radio"],
-    maker="downlink_bps",
     built_in={
         "tr37885": "vnetsim.radio.models:Tr37885",
         "constant": "vnetsim.radio.models:ConstantRate",

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TypeVar
-
-Item = TypeVar("Item")
 
 
 class Clock:
@@ -38,16 +35,6 @@ class Clock:
             seconds = time.perf_counter() - begin
             self._add(stage, seconds)
             self._last += seconds
-
-    def while_reading(self, items: Iterable[Item], stage: str) -> Iterator[Item]:
-        """Return the items, none of them None, and count the time that each takes to come as a part."""
-        iterator = iter(items)
-        while True:
-            with self.part(stage):
-                item = next(iterator, None)
-            if item is None:
-                return
-            yield item
 
     def _add(self, stage: str, seconds: float) -> None:
         self._stages[stage] = self._stages.get(stage, 0.0) + seconds

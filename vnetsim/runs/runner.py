@@ -380,4 +380,10 @@ class _Timed:
         return getattr(self._traffic, name)
 
     def events(self) -> Iterator[CoverageEvent]:
-        return self._clock.while_reading(self._traffic.events(), "traffic")
+        events = self._traffic.events()
+        while True:
+            with self._clock.part("traffic"):
+                event = next(events, None)
+            if event is None:
+                return
+            yield event

@@ -29,16 +29,8 @@ MetricRow = tuple[int, float, str, float, str]
 """Of the table ``metrics``: round, time (s), name, value, aggregator."""
 
 
-def _as_they_are(rows: Sequence[tuple[object, ...]], _: int) -> list[tuple[object, ...]]:
-    return list(rows)
-
-
 class RunTables:
     """The tables of a run that grow: windows, participations, exchanges, handovers, merges, metrics and rounds.
-
-    Args:
-        run: where they are written.
-        experiment: whose run it is.
 
     Attributes:
         entry_speeds_mps: speed of each coverage window at its entry (m/s), in order of exit.
@@ -47,14 +39,13 @@ class RunTables:
     def __init__(self, run: RunDirectory, experiment: Experiment) -> None:
         self._run = run
         self._windows = window_pieces(run, experiment)
-        self._participations: TablePieces[ParticipationRecord] = TablePieces(run, "participations", _as_they_are)
-        self._exchanges: TablePieces[ExchangeRecord] = TablePieces(run, "exchanges", _as_they_are)
-        self._handovers: TablePieces[HandoverRecord] = TablePieces(run, "handovers", _as_they_are)
-        self._rounds: TablePieces[RoundRecord] = TablePieces(run, "rounds", _as_they_are)
-        self._merges: TablePieces[MergeRecord] = TablePieces(run, "merges", _as_they_are)
-        self._metrics: TablePieces[MetricRow] = TablePieces(run, "metrics", _as_they_are)
+        self._participations: TablePieces[ParticipationRecord] = TablePieces(run, "participations")
+        self._exchanges: TablePieces[ExchangeRecord] = TablePieces(run, "exchanges")
+        self._handovers: TablePieces[HandoverRecord] = TablePieces(run, "handovers")
+        self._rounds: TablePieces[RoundRecord] = TablePieces(run, "rounds")
+        self._merges: TablePieces[MergeRecord] = TablePieces(run, "merges")
+        self._metrics: TablePieces[MetricRow] = TablePieces(run, "metrics")
         self.entry_speeds_mps = array("d")
-        self._finished: Counter[str] = Counter()  # rounds by aggregator
 
     @property
     def _tables(self) -> list[TablePieces[Any]]:
@@ -72,28 +63,30 @@ class RunTables:
         Raises:
             RunError: the disk is full or the folder not writable.
         """
-        for closed in log.rounds[self._rounds.rows :]:
-            self._rounds.append(closed)
-            self._finished[closed.aggregator] += 1
+        finished = Counter(closed.aggregator for closed in log.rounds)
+        growing: list[tuple[Any, TablePieces[Any]]] = [
+            (log.rounds, self._rounds),
+            (log.merges, self._merges),
+            (metrics, self._metrics),
+        ]
+        for rows, table in growing:
+            for row in rows[table.rows :]:
+                table.append(row)
         for window in log.windows.since(self._windows.rows):
             self.entry_speeds_mps.append(window.entry_speed_mps)
             self._windows.append(window)
         log.windows.forget(self._windows.rows)
-        growing: list[tuple[Any, TablePieces[Any]]] = [
+        growing = [
             (log.participations, self._participations),
             (log.exchanges, self._exchanges),
             (log.handovers, self._handovers),
         ]
         for rows, table in growing:
             for row in rows.since(table.rows):
-                if not last and row.round >= self._finished[row.aggregator]:
+                if not last and row.round >= finished[row.aggregator]:
                     break  # so that the table keeps its order
                 table.append(row)
             rows.forget(table.rows)
-        for merge in log.merges[self._merges.rows :]:
-            self._merges.append(merge)
-        for metric in metrics[self._metrics.rows :]:
-            self._metrics.append(metric)
 
     def save(self) -> None:
         """Make all appended rows safe.

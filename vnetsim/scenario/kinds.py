@@ -62,7 +62,6 @@ TRAFFIC_SOURCES = Kind(
     protocol=TrafficSource,
     key="scenario",
     table="source",
-    maker="open",
     built_in={
         "gaussian": "vnetsim.traffic.gaussian:GaussianSource",
         "jumps": "vnetsim.traffic.visits:JumpsSource",

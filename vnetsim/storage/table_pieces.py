@@ -34,9 +34,9 @@ class TablePieces(Generic[Row]):
     """A table of a run directory that is written piece by piece.
 
     Args:
-        run: where.
+        run: its folder.
         table: key of ``vnetsim.storage.tables.TABLES``.
-        frame: makes a table of rows, the first of which has the index given.
+        frame: makes a table of rows, the first of which has the index given; without one, they are tuples.
         values: how many values the lists of a row hold.
     """
 
@@ -44,7 +44,7 @@ class TablePieces(Generic[Row]):
         self,
         run: RunDirectory,
         table: str,
-        frame: Callable[[Sequence[Row], int], Rows],
+        frame: Callable[[Sequence[Row], int], Rows] = lambda rows, _: list(rows),  # type: ignore[arg-type]
         values: Callable[[Row], int] = lambda _: 0,
     ) -> None:
         self._run = run

@@ -134,7 +134,6 @@ PACES = Kind(
     key="pace.name",
     table="pace",
     default=DEFAULT_NAMES["pace"],
-    maker="places",
     built_in={
         "quorum": "vnetsim.simulation.pace.quorum:QuorumPace",
         "coverage": "vnetsim.simulation.pace.quorum:CoveragePace",

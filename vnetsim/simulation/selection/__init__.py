@@ -103,7 +103,6 @@ SELECTIONS = Kind(
     key="selection.name",
     table="selection",
     default=DEFAULT_NAMES["selection"],
-    maker="select",
     built_in={
         "random": "vnetsim.simulation.selection.rules:RandomSelection",
         "arrival": "vnetsim.simulation.selection.rules:ArrivalSelection",
