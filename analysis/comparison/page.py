@@ -438,7 +438,7 @@ def build_comparison(folder: Path) -> ComparisonResult:
     drawn = {f"{name}.svg" for section in sections for panel in section.panels if panel.svg for name in panel.drawings}
     for path in (folder / "figures").glob("*.svg"):  # of conditions and metrics that are no longer there
         if _FIGURE.fullmatch(path.name) and path.name not in drawn:
-            written.remove_output(f"figures/{path.name}")
+            written.remove(f"figures/{path.name}")
     written.write_output("comparison.html", page.encode("utf-8", "replace"))
     return ComparisonResult(
         path=folder / "comparison.html",

@@ -187,7 +187,7 @@ def write_figures(folder: Folder, parts: Sequence[Section]) -> None:
                 if svg:
                     folder.write_output(f"figures/{name}.svg", svg.encode())
                 else:
-                    folder.remove_output(f"figures/{name}.svg")
+                    folder.remove(f"figures/{name}.svg")
 
 
 def build_report(run: Path) -> ReportResult:

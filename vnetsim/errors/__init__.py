@@ -34,11 +34,7 @@ class RunError(VnetsimError):
 def unknown_name(kind: str, name: str, known: Iterable[str], where: str = "") -> InputError:
     """Return the error for a name that does not exist, listing those that do and the nearest one, whatever its case.
 
-    Args:
-        kind: what the name should have named, for example ``"learner"`` or ``"key"``.
-        name: what the user wrote.
-        known: the names there are.
-        where: file or option in which it stands, put in front of the message.
+    ``kind`` says what it should have named, ``"learner"`` or ``"key"``; ``where``, in which file or option it stands.
     """
     names = sorted(known)
     folded = {known.casefold(): known for known in names}

@@ -25,13 +25,8 @@ def checked(plugin: T, kind: str, protocol: type, *, name: str = "") -> T:
 
     What a method returns, and what an attribute is, must be of the type that the protocol states, within the bounds
     that the type carries (``Annotated[float, Within(...)]``); every number must be finite. Numbers come back as plain
-    ones, and what a lazy answer raises becomes such an error as well.
-
-    Args:
-        plugin: the plug-in.
-        kind: what one of them is called, ``"pace"``.
-        protocol: what it must follow.
-        name: of the plug-in; its attribute ``name`` without.
+    ones, and what a lazy answer raises becomes such an error as well. ``kind`` is what one of them is called, such as
+    ``"pace"``; where no ``name`` is given, the plug-in's own is taken.
 
     Raises:
         RunError: from the plug-in's methods: which failed, in which method and round, how, and where in the user's
@@ -134,12 +129,7 @@ def _parts(owner: type) -> set[str]:
 
 
 def _fit(value: Any, expected: Any, words: str = "") -> Any:
-    """Return a value as the expected type, a number as a plain one.
-
-    Args:
-        value: the value.
-        expected: its type.
-        words: for it in a message.
+    """Return a value as the expected type, a number as a plain one; ``words`` are for that type in a message.
 
     Raises:
         _MisfitError: it is something else.

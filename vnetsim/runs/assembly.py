@@ -151,11 +151,7 @@ def _made(learner: Chosen, context: LearnerContext) -> Learner:
 
 
 def assemble(experiment: Experiment, learner: type[Learner] | None = None) -> Assembly:
-    """Find everything that an experiment names, and check its settings.
-
-    Args:
-        experiment: the settings.
-        learner: the class of its learner, where it was found to read them.
+    """Find everything that an experiment names, but a learner that was found to read it, and check its settings.
 
     Raises:
         InputError: there is none of a name, a file or its class is at fault, settings are wrong, or two do not go

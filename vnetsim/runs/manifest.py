@@ -112,11 +112,9 @@ class Manifest:
     """``manifest.json`` of a run under way; written at once, then at its end.
 
     Args:
-        run: where.
         experiment: written beside it, resolved, as ``experiment.toml``.
         traffic: the opened traffic.
-        command: the command line.
-        kind: ``"run"`` or ``"mobility"``.
+        kind: ``"run"``, ``"timing"`` or ``"mobility"``.
         more: further entries.
         others: files to be there before the manifest is, by name; among those of ``FIRST``.
     """

@@ -99,9 +99,6 @@ def _refuse_others(address: str) -> None:
 def connected(cluster: Cluster) -> Iterator[dict[str, Any]]:
     """Connect to a cluster or start one, and leave or end it afterwards; yield what the record says of it.
 
-    Args:
-        cluster: see ``cluster_options``.
-
     Raises:
         InputError: no cluster answers.
     """

@@ -63,19 +63,9 @@ def start_run(
 ) -> None:
     """Simulate and train, from the beginning or from where it was stopped.
 
-    Args:
-        assembly: what it is made of.
-        folder: its run directory; empty or not there yet, but of a resumed run.
-        command: the command line, for the record.
-        progress: where to say how far the run is.
-        portable: whether run directory, replayed traffic and learner's file are moved together only: the two are then
-            recorded as seen from the run directory.
-        began: the manifest's entries of a resumed run that stay.
-        fetch: whether downloads are allowed.
-        cluster: of Ray, whose workers are to train; None for this process.
-        on_round: see ``vnetsim.run``.
-        timing_only: see ``vnetsim.run``.
-        tensorboard: see ``vnetsim.run``.
+    Its ``folder`` is empty or not there yet, but for a resumed run, of whose manifest the entries ``began`` stay. One
+    that is ``portable`` moves together with replayed traffic and learner's file only: the two are then recorded as seen
+    from it. ``fetch`` allows downloads. All else is as of ``vnetsim.run``.
 
     Raises:
         InputError: the input is at fault; nothing was written, unless it showed after a round had finished.
@@ -162,16 +152,8 @@ def resume_run(
 ) -> bool:
     """Continue an interrupted or killed run or recording of traffic; return whether it had finished already.
 
-    Args:
-        folder: its run directory.
-        command: the command line, for the record.
-        progress: where to say how far the run is.
-        learner: the run's learner, if the user names it; code of a file is then run.
-        trust: whether the folder may name code, and a scenario for SUMO, whatever they are; see ``scenario.trust``.
-        accept_changed_plugin: whether the file of a plug-in may have changed since the run began, as when it was
-            mended; the manifest then tells of it.
-        cluster: of Ray, whose workers are to train; None for this process. Neither changes a bit on CPUs.
-        experiment: its settings, where the caller has them; None for those that it records.
+    What the folder may name with ``trust``, or where ``learner`` is named, says ``scenario.trust``. The manifest
+    tells of a changed plug-in. Its settings are those that it records, unless the caller has an ``experiment``.
 
     Raises:
         InputError: no run directory, changed input files, a missing or unreadable checkpoint, or

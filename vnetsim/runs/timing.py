@@ -39,10 +39,7 @@ def refuse_losses(assembly: Assembly) -> None:
 def schedule(participations: pl.DataFrame, rounds: pl.DataFrame, images: Mapping[int, int]) -> pl.DataFrame:
     """Return who trains for which round, with ``COLUMNS``, in the order in which rounds close, then by end.
 
-    Args:
-        participations: the table of that name.
-        rounds: the table of that name.
-        images: images by silo; where a task tells none, all weigh the same.
+    ``images`` are those of each silo; where a task tells none, all weigh the same.
     """
     order = rounds.select("aggregator", "round", closed=pl.int_range(pl.len()))
     committed = (
@@ -59,7 +56,6 @@ class Untrained:
     """A ``RoundHandler`` that knows what a participation costs, and trains nobody.
 
     Args:
-        learner: whose costs they are.
         costs: those of the schedule's learner by silo, where it has one; else empty.
 
     Attributes:

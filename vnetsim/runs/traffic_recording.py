@@ -65,13 +65,8 @@ def record(
 ) -> None:
     """Record, or go on with a recording: the traffic is played again, and what is there already stays.
 
-    Args:
-        experiment: with paths that hold from any working directory.
-        run: where.
-        command: the command line, for the record.
-        progress: where to say how far it is.
-        began: the manifest's entries that stay, of a recording that goes on.
-        go_on: the command that goes on after a failure; None for ``vnetsim resume``.
+    The experiment's paths hold from any working directory. Of a recording that goes on, the manifest's entries
+    ``began`` stay. ``go_on`` is the command that goes on after a failure; None for ``vnetsim resume``.
 
     Raises:
         InputError: the input is at fault, or is no longer what was recorded.
@@ -140,12 +135,8 @@ def kept(
 ) -> Iterator[None]:
     """Keep what there is of a run, or a recording, that ends early, and say how to go on.
 
-    Args:
-        run: where.
-        experiment: the settings.
-        close: makes safe what there is, and records how it ended: ``interrupted`` or ``failed``.
-        how_far: how far it is, in words.
-        go_on: the command that goes on; None for ``vnetsim resume``.
+    ``close`` makes safe what there is, and records how it ended: ``interrupted`` or ``failed``. ``how_far`` says where.
+    ``go_on`` is the command that goes on; None for ``vnetsim resume``.
 
     Raises:
         RunError: what failed, with the way to go on.

@@ -54,12 +54,10 @@ def choose_folder(experiment: Experiment, out: Path | None, what: str) -> Path:
 def locked(run: RunDirectory, *, fresh: bool) -> Iterator[None]:
     """Make the directory and hold it against a second process that would write to it.
 
-    Args:
-        run: where.
-        fresh: whether the run starts here. Then the directory must be empty, also when another process has filled it
-            since it was chosen, but for what a run that was killed at its very start may have left. What ends it before
-            its manifest is there, and wrong input that shows before a round was finished, leaves nothing behind, nor
-            the folders that were made to hold it.
+    Where a run starts (``fresh``), the directory must be empty, also when another process has filled it since it was
+    chosen, but for what a run that was killed at its very start may have left. What ends it before its manifest is
+    there, and wrong input that shows before a round was finished, leaves nothing behind, nor the folders that were made
+    to hold it.
 
     Raises:
         InputError: it cannot be made, another process holds it, or it is not empty.
@@ -91,7 +89,7 @@ def locked(run: RunDirectory, *, fresh: bool) -> Iterator[None]:
                 if begins and (not begun or (isinstance(error, InputError) and not run.has("rounds"))):
                     run.clear()
                 if new_lock and (not begun or isinstance(error, InputError)):
-                    run.remove_output(LOCK)
+                    run.remove(LOCK)
                 run.unmake()
             raise
 
@@ -142,10 +140,7 @@ def write_samples(
 def write_models(run: RunDirectory, learner: Learner, rounds: Mapping[str, int]) -> None:
     """Write the one model, or the cloud's, as ``model.safetensors``, else each RSU's, and in its metadata what it is.
 
-    Args:
-        run: where.
-        learner: whose models.
-        rounds: that were aggregated, by aggregator; the cloud's last.
+    ``rounds`` are those that were aggregated, by aggregator; the cloud's last.
 
     Raises:
         RunError: the learner keeps no tensors under ``model.``.

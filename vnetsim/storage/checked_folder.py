@@ -17,11 +17,7 @@ ATTEMPTS = 3
 
 
 class CheckedFolder:
-    """A folder at ``path``, to be read.
-
-    Args:
-        path: of the folder; need not exist yet.
-    """
+    """A folder at ``path``, which need not exist yet, to be read."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
@@ -110,10 +106,6 @@ class CheckedFolder:
     def names(self, below: str) -> list[str]:
         """Return the names of the files directly in a folder of which the checksums tell and which are there."""
         return sorted(name for name in self._record().files if name.rpartition("/")[0] == below and self.holds(name))
-
-    def wrote(self, name: str) -> bool:
-        """Return whether the checksums tell of a file, there or not."""
-        return name in self._record().files
 
     def verify(self, *patterns: str) -> None:
         """Check all files whose names match one of the patterns (``fnmatch``) and of which the checksums tell.

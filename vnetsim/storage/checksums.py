@@ -69,11 +69,7 @@ class Checksums:
 
 
 def parse(content: bytes, where: str) -> Checksums:
-    """Return the record that ``text`` made.
-
-    Args:
-        content: the file.
-        where: names it in errors.
+    """Return the record that ``text`` made; errors call it ``where``.
 
     Raises:
         InputError: it was altered or cut.

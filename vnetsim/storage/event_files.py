@@ -33,9 +33,6 @@ class EventFile:
     """A new event file in a folder; those that were there are removed.
 
     Where there are several models each has curves of its own, such as ``accuracy/rsu1``.
-
-    Args:
-        folder: where.
     """
 
     def __init__(self, folder: Path) -> None:

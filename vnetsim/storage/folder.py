@@ -41,11 +41,7 @@ _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")
 
 
 class Folder(CheckedFolder):
-    """A folder at ``path``. One process at a time may write to it; others may read meanwhile.
-
-    Args:
-        path: of the folder; need not exist yet.
-    """
+    """A folder at ``path``, which need not exist yet. One process may write to it at a time; others may read."""
 
     def __init__(self, path: Path | str) -> None:
         super().__init__(path)
@@ -113,16 +109,6 @@ class Folder(CheckedFolder):
             _forget(new)
             raise
 
-    def remove_output(self, name: str) -> None:
-        """Remove a file that has no checksum, if it is there.
-
-        Raises:
-            InputError: a symbolic link stands in the way.
-            RunError: it cannot be removed.
-        """
-        if os.path.lexists(self.path / name):
-            self._change(name, disk.unlink)
-
     def make(self) -> None:
         """Make the folder and those above it.
 
@@ -166,11 +152,11 @@ class Folder(CheckedFolder):
     def has_not_begun(self) -> bool:
         """Return whether it is empty, or holds what a run leaves that is killed before its manifest is there."""
         names = os.listdir(self.path)  # noqa: PTH208
-        own = {*(name for name in FIRST if self.wrote(name)), *(_BESIDE[:1] if RECORD in names else ())}
+        own = {*(name for name in FIRST if name in self._record().files), *(_BESIDE[:1] if RECORD in names else ())}
         return all(name in own or is_own(name) for name in names)
 
     def remove(self, name: str) -> None:
-        """Remove a file, or a folder with all that it holds; nothing outside, whatever links there are.
+        """Remove a file, or a folder with all that it holds, if it is there; nothing outside, whatever links there are.
 
         Raises:
             InputError: a symbolic link stands in the way.

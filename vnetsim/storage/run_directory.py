@@ -72,11 +72,7 @@ def _damage_as_input_error(path: Path) -> Iterator[None]:
 
 
 class RunDirectory(Folder):
-    """A run directory at ``path``.
-
-    Args:
-        path: the folder; need not exist yet.
-    """
+    """A run directory at ``path``, which need not exist yet."""
 
     def write_json(self, name: str, value: Any) -> None:
         """Write ``value`` as JSON under ``name``."""

@@ -105,12 +105,7 @@ def parse_toml(text: str) -> dict[str, Any]:
 
 
 def structured(path: Path, value: Any, kind: type[T]) -> T:
-    """Return the record that stands in a file.
-
-    Args:
-        path: the file.
-        value: what JSON or TOML says that it holds.
-        kind: dataclass of what it must hold.
+    """Return the record ``kind`` that stands in a file, of which JSON or TOML says that it holds ``value``.
 
     Raises:
         InputError: names file and key.

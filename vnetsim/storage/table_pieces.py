@@ -34,7 +34,6 @@ class TablePieces(Generic[Row]):
     """A table of a run directory that is written piece by piece.
 
     Args:
-        run: its folder.
         table: key of ``vnetsim.storage.tables.TABLES``.
         frame: makes a table of rows, the first of which has the index given; without one, they are tuples.
         values: how many values the lists of a row hold.

@@ -12,14 +12,7 @@ from arro3.core import Schema, Table
 
 @dataclass(frozen=True)
 class Column:
-    """One column.
-
-    Args:
-        name: of the column.
-        dtype: Parquet type.
-        unit: ``""`` for none.
-        meaning: in words.
-    """
+    """One column: its Parquet type, its unit, empty for none, and its meaning in words."""
 
     name: str
     dtype: pl.DataType
@@ -362,12 +355,7 @@ TABLES = {
 
 
 def to_parquet(name: str, rows: pl.DataFrame | list[tuple[object, ...]]) -> bytes:
-    """Return the table called ``name`` as a Parquet file with units and meanings in its field metadata.
-
-    Args:
-        name: key of ``TABLES``.
-        rows: a frame with the table's columns, or tuples in their order.
-    """
+    """Return the table called ``name`` in ``TABLES`` as a Parquet file; see ``parquet``."""
     return parquet(TABLES[name], rows)
 
 
@@ -380,7 +368,7 @@ def arrow_schema(columns: Sequence[Column]) -> Schema:
 
 
 def parquet(columns: Sequence[Column], rows: pl.DataFrame | list[tuple[object, ...]]) -> bytes:
-    """Return a Parquet file of these columns; see ``to_parquet``."""
+    """Return a Parquet file of a frame, or of tuples in the order of the columns; its metadata tell their units."""
     frame = (
         rows.select([pl.col(c.name).cast(c.dtype) for c in columns])
         if isinstance(rows, pl.DataFrame)

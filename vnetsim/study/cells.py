@@ -36,9 +36,6 @@ class CellJob:
         words: arm, condition and seed.
         root: folder of the comparison, absolute.
         experiment: its settings; traffic and learners' files by their paths in ``root``.
-        command: the command line, for the record.
-        timing_only: whether nobody is trained.
-        tensorboard: see ``vnetsim.run``.
     """
 
     name: str

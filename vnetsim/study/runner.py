@@ -58,16 +58,8 @@ def compare(
 ) -> Mapping[str, str]:
     """Run every cell that the folder does not hold finished yet; return why cells failed, by their folders' names.
 
-    Args:
-        plan: what to run.
-        folder: of the comparison; new, empty, or that of an earlier call with the same traffic.
-        command: the command line, for the record and for the way to go on.
-        progress: where to say how far the comparison is.
-        workers: cells to run at once, each in a process of its own; 1 runs them in this one.
-        engine: ``local`` for processes of this machine, ``ray`` for a Ray cluster.
-        address: of the Ray cluster; None takes one of this machine with ``workers`` cells at once.
-        tensorboard: see ``vnetsim.run``; of cells that begin.
-        check: told the folder and its recorded traffic before any cell runs; may refuse it.
+    The folder is new, empty, or that of an earlier call with the same traffic. ``check`` is told it, and its recorded
+    traffic, before any cell runs, and may refuse it. All else is as of ``vnetsim.compare``.
 
     Raises:
         InputError: the folder is something else, is in use, or holds other traffic or altered files; there is no such

@@ -102,7 +102,7 @@ def _shared_folder_mark(root: Path) -> Iterator[str]:
     try:
         yield name
     finally:
-        Folder(root).remove_output(name)
+        Folder(root).remove(name)
 
 
 def _files(root: Path, *folders: str) -> dict[str, bytes]:
