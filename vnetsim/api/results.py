@@ -81,14 +81,6 @@ class Folder:
         """Return what stands at the top of the page, which is not written."""
         raise NotImplementedError
 
-    def report(self) -> Page:
-        """Write the page and its figures, anew, and return the page, which a notebook shows.
-
-        Raises:
-            RunError: the folder cannot be written.
-        """
-        raise NotImplementedError
-
 
 @dataclass(frozen=True)
 class Traffic(Folder):

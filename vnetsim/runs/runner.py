@@ -32,13 +32,14 @@ from vnetsim.runs.writer import locked, write_models, write_samples
 from vnetsim.scenario.settings_file import load_experiment, read_toml, to_plain
 from vnetsim.scenario.trust import check_resumed
 from vnetsim.simulation.topology import aggregators, refuse_slow_wires
-from vnetsim.storage.event_files import COMMITTED, EVENTS, EventFile, require_tensorboard
+from vnetsim.storage.event_files import EVENTS, EventFile, require_tensorboard
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.storage.tables import to_parquet
 
 if TYPE_CHECKING:
     from vnetsim.runs.round_handler import Training
     from vnetsim.simulation.log import SimulationLog
+    from vnetsim.simulation.loop import SimulationResult
 
 
 PARTITION = "partition.csv"
@@ -230,12 +231,9 @@ class _Session:
     aggregators: tuple[str, ...]
     events: EventFile | None
     log: SimulationLog | None = None
-    seen: int = 0  # rows of metrics that on_round was given
-    written: tuple[int, int] = (0, 0)  # rows of metrics, and rounds, in the event file
 
     def __post_init__(self) -> None:
         self.tables = RunTables(self.run, self.assembly.experiment)
-        self.safe_s = time.monotonic()
 
     @property
     def rounds(self) -> int:
@@ -263,18 +261,6 @@ class _Session:
             self.tables.append(log, training.metric_rows)
             if not training.replaying:  # else they were written before this run was stopped
                 self.tables.save()
-        self.safe_s = time.monotonic()
-
-    def _tell_tensorboard(self, log: SimulationLog, *, last: bool = False) -> None:
-        """Write what is new; a resumed run goes through all its rounds again, and so writes the file anew."""
-        if self.events is None or self.training is None:
-            return
-        metrics, (first, closed) = self.training.metric_rows, self.written
-        rounds = [(one.round + 1, one.close_s, COMMITTED, one.committed, one.aggregator) for one in log.rounds]
-        self.events.append([*metrics[first:], *rounds[closed:]])
-        self.written = len(metrics), len(rounds)
-        if last:
-            self.events.close(to_plain(self.assembly.experiment))
 
     def play(self, images: Mapping[int, int]) -> None:
         from vnetsim.runs.round_handler import Training  # noqa: PLC0415
@@ -293,8 +279,8 @@ class _Session:
                 aggregators=self.aggregators,
             )
             self.clock.mark("first evaluation")
-        self.seen = len(self.training.metric_rows)
         training = self.training
+        seen, safe_s = len(training.metric_rows), time.monotonic()
         progress.stage("running")
 
         def on_progress(*, time_s: float, rounds: int, windows: int) -> None:  # noqa: ARG001 - the protocol's names
@@ -304,14 +290,17 @@ class _Session:
                 progress.advance(time_s=time_s, done=rounds, total=self.rounds)
 
         def on_round(log: SimulationLog) -> bool:
+            nonlocal seen, safe_s
             self.log = log
-            if time.monotonic() - self.safe_s >= SAFE_EVERY_S:
+            if time.monotonic() - safe_s >= SAFE_EVERY_S:
                 self._make_safe(log, training)
-            self._tell_tensorboard(log)
+                safe_s = time.monotonic()
+            if self.events is not None:
+                self.events.follow(training.metric_rows, log.rounds)
             if self.on_round is None:
                 return True
-            measured = {name: value for _, _, name, value, _ in training.metric_rows[self.seen :]}
-            self.seen = len(training.metric_rows)
+            measured = {name: value for _, _, name, value, _ in training.metric_rows[seen:]}
+            seen = len(training.metric_rows)
             return self.on_round(len(log.rounds), measured) is not False
 
         result = simulate(
@@ -327,6 +316,13 @@ class _Session:
         self.log = result.log
         self.clock.mark("simulation")
         progress.stage("writing")
+        self._finish(result, training, images)
+        if result.ended_by == "caller":
+            progress.note(f"on_round ended the run {self.how_far()}.")
+        if result.ended_by == "traffic" and not isinstance(training, Untrained):
+            progress.note(f"the traffic ended {self.how_far()}.")
+
+    def _finish(self, result: SimulationResult, training: Training | Untrained, images: Mapping[int, int]) -> None:
         training.save()
         self.tables.append(result.log, training.metric_rows, last=True)
         self.tables.join()
@@ -335,7 +331,7 @@ class _Session:
             rows = schedule(self.run.read("participations"), self.run.read("rounds"), images)
             self.run.put({SCHEDULE: rows.write_csv().encode()})
         else:
-            write_samples(self.run, experiment, self.learner, self.tables.entry_speeds_mps)
+            write_samples(self.run, self.assembly.experiment, self.learner, self.tables.entry_speeds_mps)
             write_models(self.run, self.learner, training.closed)
         self.clock.mark("writing")
         radio = radio_record(result.link_rates, result.sidelink_rates)
@@ -344,11 +340,9 @@ class _Session:
         self.manifest.close(
             "finished", time_s=result.time_s, wall_s=stages, ended_by=result.ended_by, radio=radio, facts=facts
         )
-        self._tell_tensorboard(result.log, last=True)
-        if result.ended_by == "caller":
-            progress.note(f"on_round ended the run {self.how_far()}.")
-        if result.ended_by == "traffic" and not isinstance(training, Untrained):
-            progress.note(f"the traffic ended {self.how_far()}.")
+        if self.events is not None:
+            self.events.follow(training.metric_rows, result.log.rounds)
+            self.events.close(to_plain(self.assembly.experiment))
 
 
 class _Timed:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,14 @@ class EventFile:
             path.unlink()
         self._writer = SummaryWriter(logdir=str(folder))
         self._last: dict[str, float] = {}
+        self._followed = 0, 0
+
+    def follow(self, metrics: Sequence[Row], rounds: Sequence[Any]) -> None:
+        """Write what is new of a log's lists, which grow; a resumed run goes through all again, and so writes all."""
+        first, closed = self._followed
+        committed = ((one.round + 1, one.close_s, COMMITTED, one.committed, one.aggregator) for one in rounds[closed:])
+        self.append([*metrics[first:], *committed])
+        self._followed = len(metrics), len(rounds)
 
     def append(self, rows: Iterable[Row]) -> None:
         """Write rows, and let TensorBoard see them."""

@@ -114,27 +114,23 @@ class RunDirectory(Folder):
             raise InputError(f"{self.path / name}: unreadable: {why}.") from error
 
     def manifest(self) -> dict[str, Any]:
-        """Return ``manifest.json``, as ``vnetsim.storage.records.ManifestRecord`` describes it.
-
-        Raises:
-            InputError: it is missing, damaged, or of another version.
-        """
+        """Return ``manifest.json``; see ``manifest_record``."""
         return self._record_of("manifest.json", ManifestRecord)[0]
 
     def manifest_record(self) -> ManifestRecord:
-        """Return what ``manifest`` does, as a dataclass."""
-        return self._record_of("manifest.json", ManifestRecord)[1]
-
-    def comparison(self) -> dict[str, Any]:
-        """Return ``comparison.json``, as ``vnetsim.storage.records.ComparisonRecord`` describes it.
+        """Return what stands in ``manifest.json``.
 
         Raises:
             InputError: it is missing, damaged, or of another version.
         """
+        return self._record_of("manifest.json", ManifestRecord)[1]
+
+    def comparison(self) -> dict[str, Any]:
+        """Return ``comparison.json``; see ``comparison_record``."""
         return self._record_of(COMPARISON, ComparisonRecord)[0]
 
     def comparison_record(self) -> ComparisonRecord:
-        """Return what ``comparison`` does, as a dataclass."""
+        """Return what stands in ``comparison.json``; see ``manifest_record``."""
         return self._record_of(COMPARISON, ComparisonRecord)[1]
 
     def _record_of(self, name: str, kind: type[T]) -> tuple[dict[str, Any], T]:
