@@ -157,16 +157,7 @@ def mobility(
 ) -> Traffic:
     """Record coverage windows alone, without a learner and without torch: ``vnetsim mobility``.
 
-    Args:
-        scenario: see ``vnetsim.run``.
-        seed: see ``vnetsim.run``.
-        rsu: see ``vnetsim.run``.
-        out: see ``vnetsim.run``.
-        overwrite: see ``vnetsim.run``.
-        settings: see ``vnetsim.run``.
-        progress: see ``vnetsim.run``.
-        command: see ``vnetsim.run``.
-        keys: see ``vnetsim.run``.
+    What it is given is as of ``vnetsim.run``.
 
     Returns:
         The traffic, which ``vnetsim.run(traffic.path)`` replays.

@@ -9,7 +9,6 @@ from typing import Annotated
 from cyclopts import App, Group, Parameter
 
 import vnetsim
-from vnetsim.cli.options import Debug
 from vnetsim.errors import RunError
 from vnetsim.standard_streams import plain
 
@@ -47,7 +46,6 @@ def run(
     out: Annotated[
         Path | None, Parameter(group=OUTPUT, help="Folder of cells and rows; default: bench. It is gone on with.")
     ] = None,
-    debug: Debug = False,  # noqa: ARG001 - read by main
 ) -> int:
     """Run what is missing of an arm and of its baseline at ten seeds, print the row, and write its file."""
     from vnetsim.cli.terminal import print_results  # noqa: PLC0415 - keeps --help quick
@@ -75,7 +73,6 @@ def run(
 def table(
     *rows: Annotated[Path, Parameter(help="Rows, or folders of them; default: bench/rows. Shipped ones are added.")],
     to: Annotated[Path | None, Parameter(group=OUTPUT, help="Folder for bench.md and the page bench.html.")] = None,
-    debug: Debug = False,  # noqa: ARG001
 ) -> int:
     """Print all rows as Markdown, each against its baseline."""
     text, page = vnetsim.bench_table(*rows, to=to)
@@ -97,7 +94,6 @@ def check(
         Parameter(name="--set", negative="", help="Likewise of other code, as selection.name=path/to/file.py:CLASS."),
     ] = (),
     workers: Workers = 1,
-    debug: Debug = False,  # noqa: ARG001
 ) -> int:
     """Run seeds of a row again, traffic and all, and compare what comes out."""
     given = dict(text.partition("=")[::2] for text in set_)

@@ -15,7 +15,7 @@ import vnetsim
 from vnetsim.cli.bench import bench
 from vnetsim.cli.ending import status_of
 from vnetsim.cli.lookup import cite, docs, init, learners, plugins, settings
-from vnetsim.cli.options import Debug, Gui, TrafficOptions, Trust, WorkerOptions, Yes
+from vnetsim.cli.options import Gui, TrafficOptions, Trust, WorkerOptions, Yes
 from vnetsim.errors import InputError, RunError
 from vnetsim.own_packages import claim
 from vnetsim.standard_streams import plain, tell
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 app = App(
     name="vnetsim",
     help="Vehicular-network co-simulator: SUMO traffic at a roadside unit, coupled to federated learning.",
+    help_epilogue="With --debug, any command shows the traceback of an error.",
     version=vnetsim.__version__,
     version_flags=("--version", "-V"),
     result_action="return_value",
@@ -34,6 +35,8 @@ app = App(
 app.register_install_completion_command(help="Install completion of commands and options for the shell in use.")
 app["--help"].group = app["--version"].group = app["--install-completion"].group = Group("Options")
 
+DEBUG = "--debug"
+"""Any command takes it, and shows the tracebacks of errors."""
 LEARNING, OUTPUT = Group("Learning"), Group("Output")
 NO_TRAFFIC_OPTIONS, HERE = TrafficOptions(), WorkerOptions()
 
@@ -130,7 +133,6 @@ def run(
     trust: Trust = False,
     where: WorkerOptions = HERE,
     out: Out = None,
-    debug: Debug = False,  # noqa: ARG001 - read by main
 ) -> int:
     """Simulate traffic, train a learner over the vehicles that commit, and report."""
     made = vnetsim.run(
@@ -167,7 +169,6 @@ def mobility(
     set_: Set = (),
     out: Out = None,
     report: Annotated[bool, Parameter(group=OUTPUT, help="Write report.html as well as the tables.")] = True,
-    debug: Debug = False,  # noqa: ARG001
 ) -> int:
     """Record coverage windows and report traffic and blur; no learner, no torch."""
     if report:  # SUMO leaves this process idle time enough to load what the report needs
@@ -233,7 +234,6 @@ def compare(
         ),
     ] = None,
     yes: Yes = False,
-    debug: Debug = False,  # noqa: ARG001
 ) -> int:
     """Compare arms over seeds on the same recorded traffic; a second call runs only what is missing."""
     from vnetsim.api.studies import CellsFailedError  # noqa: PLC0415 - keeps --help quick
@@ -282,7 +282,6 @@ def resume(
         ),
     ] = False,
     where: WorkerOptions = HERE,
-    debug: Debug = False,  # noqa: ARG001
 ) -> int:
     """Continue an interrupted run to the result it would have had."""
     done = (run_directory / "manifest.json").is_file() and vnetsim.load(run_directory)
@@ -306,7 +305,6 @@ def resume(
 def report(
     *run_directories: Annotated[Path, Parameter(help="Run directories, or folders of comparisons.")],
     beside: Annotated[Path | None, Parameter(help="Play this run beside the other, in step: beside.html.")] = None,
-    debug: Debug = False,  # noqa: ARG001
 ) -> int:
     """Rebuild figures and report.html of run directories, or comparison.html of comparisons."""
     if not run_directories:
@@ -350,7 +348,6 @@ def export(
             help="File to make (.xml, .csv or .parquet) of vehicles in coverage, as SUMO's floating-car data.",
         ),
     ] = None,
-    debug: Debug = False,  # noqa: ARG001
 ) -> int:
     """Write results for a paper and for other tools; a folder that holds something is left as it is."""
     for made in vnetsim.export(folder, to=to, tensorboard=tensorboard, fcd=fcd):
@@ -370,8 +367,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _exit_status(tokens: list[str]) -> int:
     try:
         claim("analysis")
-        status = app(tokens, exit_on_error=False, print_error=False)
+        status = app([token for token in tokens if token != DEBUG], exit_on_error=False, print_error=False)
         sys.stdout.flush()
         return int(status or 0)
     except BaseException as error:  # noqa: BLE001 - the last line of defence of the user's terminal
-        return status_of(error, debug="--debug" in tokens)
+        return status_of(error, debug=DEBUG in tokens)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from vnetsim.cli.options import Debug
 from vnetsim.errors import InputError, RunError, unknown_name
 from vnetsim.setting_texts import MOST_WANTED, SettingText, as_toml, description, meanings, setting_texts, tables_of
 from vnetsim.standard_streams import plain, tell
@@ -60,8 +59,6 @@ def learners(
         str | None, Parameter(help="Explain this learner, installed or of a file as path/to/file.py:CLASS.")
     ] = None,
     /,
-    *,
-    debug: Debug = False,  # noqa: ARG001 - read by main
 ) -> int:
     """List the learners there are; with NAME also task, payload, equations, paper, settings and defaults."""
     return plugins("learners", name)
@@ -79,8 +76,6 @@ def plugins(
         str | None, Parameter(help="Explain this one, installed or of a file as path/to/file.py:CLASS.")
     ] = None,
     /,
-    *,
-    debug: Debug = False,  # noqa: ARG001
 ) -> int:
     """List what can be swapped, one line each; with KIND and NAME also equations, source and settings."""
     from vnetsim.cli.terminal import print_plugin, print_plugins  # noqa: PLC0415 - keeps --help quick
@@ -113,7 +108,6 @@ def settings(
     /,
     *,
     basic: Annotated[bool, Parameter(negative="", help="Only the settings that most studies begin with.")] = False,
-    debug: Debug = False,  # noqa: ARG001
 ) -> int:
     """Explain every setting of an experiment: meaning, unit, default, bounds; with KEY one, or those of one table."""
     from vnetsim.cli.terminal import print_settings  # noqa: PLC0415 - keeps --help quick
@@ -207,7 +201,6 @@ def cite(
             help="Folders of runs or comparisons; or learners, as for --learner. Default: all that are installed."
         ),
     ],
-    debug: Debug = False,  # noqa: ARG001
 ) -> int:
     """Print what to cite as BibTeX: vnetsim, SUMO, and the papers of the learners that were used."""
     from vnetsim.api.export import references  # noqa: PLC0415 - keeps --help quick
@@ -219,7 +212,7 @@ def cite(
     return 0
 
 
-def docs(*, debug: Debug = False) -> int:  # noqa: ARG001
+def docs() -> int:
     """Open the documentation in a browser: tutorial, how-to pages, explanations, glossary."""
     import webbrowser  # noqa: PLC0415 - keeps --help quick
 
@@ -235,8 +228,6 @@ def docs(*, debug: Debug = False) -> int:  # noqa: ARG001
 def init(
     folder: Annotated[Path, Parameter(help="Folder to fill; made when missing, must be empty.")],
     /,
-    *,
-    debug: Debug = False,  # noqa: ARG001
 ) -> int:
     """Copy the shipped scenarios into a folder, to run and to change."""
     from vnetsim.scenario.shipped import FIRST, copy_scenarios  # noqa: PLC0415 - keeps --help quick

@@ -23,7 +23,6 @@ Yes = Annotated[
     bool,
     Parameter(group=Group("Output"), negative="", help="Run it however many runs it takes."),
 ]
-Debug = Annotated[bool, Parameter(group=Group("Output"), negative="", help="Show tracebacks.")]
 Trust = Annotated[
     bool,
     Parameter(
