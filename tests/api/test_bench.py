@@ -269,18 +269,18 @@ def test_a_row_is_checked_by_running_it_again(cli: Callable[..., Any]) -> None:
 
 
 FROZEN = {
-    "city": "39553bf07dcab220a446e36607f88063dd88f778b29ca3c4b35d2b1ba3e01b70",
-    "corridor": "cf1fee513efa4ddd8176721816fa1ecdb96052a2feb027a9000bda8a9845c9b4",
-    "expressway": "8b53bb5f0e2eba95f41815386c20cb61edf23412ccc5590f44db3546a76296dd",
-    "intersection": "915275572aab22e01c1aba364573fcb4475485bd5d99331cb67701b218064303",
+    "city": "51ebfd21187c65d8a1003ecc9d06ca6c29df2a543f2dc8dc74cf42059f2316b2",
+    "corridor": "83d90d79ee877fa614452e75801d91335662c1524f8302d4d8bf10fa194c6ba9",
+    "expressway": "3e7e634c9cbe309674179a766fdac7ec029dc6c98f77b18f9d1c836cb429364b",
+    "intersection": "40c835a24b2b3ae79976819d638f3ee43800955963edf6af4acca79b4c154e88",
 }
-"""SHA-256 of the tracks of version v0."""
+"""SHA-256 of the tracks of version v1."""
 
 
 @pytest.mark.parametrize("name", track_names())
 def test_a_track_is_frozen(name: str) -> None:
     track = load_track(name)
-    assert {f"{name} {track.tables.version}": track.sha256} == {f"{name} v0": FROZEN[name]}, (
+    assert {f"{name} {track.tables.version}": track.sha256} == {f"{name} v1": FROZEN[name]}, (
         "something of this track changed: make a new version, and run its rows again"
     )
     track.refuse_other_files()

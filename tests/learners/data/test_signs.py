@@ -6,13 +6,14 @@ import torch
 
 from learners.data import load_images
 from learners.data.sign_designs import DESIGNS, PAINTS
-from learners.data.signs import generate
+from learners.data.signs import Signs, generate
 from vnetsim.experiment import DataSettings
 from vnetsim.random_streams import Streams
 
 
-def load(seed=0, train=300, test=100):
-    return load_images(DataSettings(train_images=train, test_images=test), streams=Streams(seed=seed))
+def load(seed=0, train=300, test=100, scatter=1.0):
+    data = DataSettings(train_images=train, test_images=test)
+    return load_images(data, streams=Streams(seed=seed), settings=Signs(scatter=scatter))
 
 
 def plain(name, *, mirrored=False, seed=0):
@@ -30,6 +31,19 @@ def test_classes_are_balanced_and_mixed():
     counts = np.bincount(labels, minlength=10)
     assert np.ptp(counts) == 1
     assert len(np.unique(labels[:40])) >= 8
+
+
+def test_signs_in_the_middle_are_told_apart_by_their_pixels_as_scattered_ones_are_not():
+    def right(images):
+        """Share of test images nearest to the mean training image of their class."""
+        means = torch.stack(
+            [images.train[images.train_labels == label].float().mean(0).flatten() for label in range(10)]
+        )
+        nearest = torch.cdist(images.test.float().flatten(1), means).argmin(1)
+        return float((nearest == images.test_labels).float().mean())
+
+    scattered, half, upright = (right(load(train=500, test=300, scatter=scatter)) for scatter in (1, 0.5, 0))
+    assert scattered + 0.05 < half < upright - 0.05
 
 
 def test_no_image_occurs_twice_in_training_or_test():
