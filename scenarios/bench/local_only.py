@@ -17,7 +17,7 @@ from vnetsim.learners.local_training import LocalSteps
 from vnetsim.learners.state.models import Models
 from vnetsim.learners.state.rules import rule_of
 from vnetsim.learners.state.server import Folded, Server
-from vnetsim.learners.state.silos import SiloState, SiloStates
+from vnetsim.learners.state.silos import SiloStates
 from vnetsim.learners.steering_baselines import FedAvgSteering
 from vnetsim.learners.tasks.classification import ACCURACY, ClassificationTask
 from vnetsim.learners.tasks.contrastive import KNN_ACCURACY, ContrastiveTask
@@ -51,7 +51,7 @@ class Apart(Server):
 def alone(context: LearnerContext, settings: Any, task: Any, metric: Series) -> Parts:
     """Return local steps from the silo's own model, whose metric is ``NAME_silos``."""
     initial = task.initial_state()
-    silos = SiloStates(context.silos, SiloState(shared=initial))
+    silos = SiloStates()
     models = Models(initial, max_staleness=context.max_staleness, aggregators=context.aggregators)
     parameters = [name for name, _ in task.network.named_parameters()]
     server = Apart(models, settings, rule_of(context), parameters=parameters, sent=task.sent)

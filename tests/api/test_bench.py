@@ -269,10 +269,10 @@ def test_a_row_is_checked_by_running_it_again(cli: Callable[..., Any]) -> None:
 
 
 FROZEN = {
-    "city": "51ebfd21187c65d8a1003ecc9d06ca6c29df2a543f2dc8dc74cf42059f2316b2",
-    "corridor": "83d90d79ee877fa614452e75801d91335662c1524f8302d4d8bf10fa194c6ba9",
-    "expressway": "3e7e634c9cbe309674179a766fdac7ec029dc6c98f77b18f9d1c836cb429364b",
-    "intersection": "40c835a24b2b3ae79976819d638f3ee43800955963edf6af4acca79b4c154e88",
+    "city": "eb034b66fe22eb51a71d0169a602c464aab949cd0ae88817e9930026de9e9bab",
+    "corridor": "e4a13c893e8b23664cdba82771ead7a7597b28e140544f83f65aadd4c2854957",
+    "expressway": "813a2905fd4c2e60ef29d1d6f48ed565f4aca93b1421910cf10955d6ddfdd18c",
+    "intersection": "a21890ab263f5d63dd0ba74f99c9a94591b642c8b0942c5a18f48c6673985b78",
 }
 """SHA-256 of the tracks of version v1."""
 
