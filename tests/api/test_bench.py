@@ -308,7 +308,7 @@ def test_shipped_rows_are_of_their_tracks_and_the_page_of_them_is_what_the_comma
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["small-classification-signs-iid", "small-contrastive-flsimco"])
+@pytest.mark.parametrize("name", ["small-classification-signs-local-only", "small-contrastive-flsimco"])
 def test_a_shipped_row_comes_out_again(name: str) -> None:
     found = vnetsim.bench_check(SCENARIOS / "bench" / "rows" / "intersection" / f"{name}.json", seeds=3, progress=False)
     assert found.agrees, found.lines
