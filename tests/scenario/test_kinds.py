@@ -21,7 +21,7 @@ def test_kinds_by_name(tmp_path: Path) -> None:
     assert kind_name("gaussian") == kind_name(f"{tmp_path}/mine.py:Source") == "traffic source"
     assert kind_name(tmp_path) == kind_name(tmp_path / "windows.parquet") == "replay"
     assert {kind_name(tmp_path / f"gone{suffix}") for suffix in RECORDINGS} == {"fcd"}
-    assert kind_name(tmp_path / "gone.sumocfg") == "sumo"
+    assert kind_name(tmp_path / "gone.sumocfg") == kind_name("erlangen.sumo.cfg") == "sumo"
     assert kind_name(tmp_path / "gone.cfg") == ""
 
 

@@ -23,6 +23,8 @@ from vnetsim.random_streams import Streams
 
 RECORDINGS = (".xml", ".xml.gz", ".csv", ".csv.gz", ".parquet")
 """Suffixes of SUMO's floating-car data (FCD)."""
+CONFIGURATIONS = (".sumocfg", ".sumo.cfg")
+"""Suffixes of SUMO's configurations, the former one too, which scenarios such as that of Veins still have."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,8 +161,8 @@ TRAFFIC_KINDS = (
     ),
     TrafficKind(
         name="sumo",
-        accepts=lambda: ".sumocfg",
-        matches=lambda scenario: scenario.endswith(".sumocfg"),
+        accepts=lambda: ", ".join(CONFIGURATIONS),
+        matches=lambda scenario: scenario.endswith(CONFIGURATIONS),
         opener="vnetsim.traffic.sumo.source:SumoTraffic",
         seeded_by="traffic.seed",
         runs_program=True,
